@@ -223,9 +223,9 @@ mod trained {
 
     /// A fact of a process that a signal ends; it is no `failure`, behind which a process is ended that may be writing its core. Begins a line of its own, as the one before may be there in
     /// part.
-    fn last_words(signal: &'static str, words: &mut Words) -> fmt::Result {
+    fn write_last_phases(signal: &'static str, words: &mut Words) -> fmt::Result {
         words.write_str("\n{\"event\":\"fact\",\"name\":\"last_words\",\"value\":\"")?;
-        train::last_words(signal, words)?;
+        train::write_last_phases(signal, words)?;
         words.write_str("\"}\n")
     }
 
@@ -234,7 +234,7 @@ mod trained {
         let pipe = pipe()?;
         let stop = Arc::new(AtomicBool::new(false));
         if let Some(file) = &pipe.file {
-            death::with_last_words(file, last_words)
+            death::with_last_words(file, write_last_phases)
                 .map_err(|error| failed(format!("signals cannot be handled: {error}")))?;
         }
         let interruption = Interruption::install()?;

@@ -7,6 +7,6 @@
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod early;
+pub mod gradient_readiness;
 pub mod number;
 pub mod tape;

@@ -2,7 +2,7 @@
 //!
 //! Knows how Burn records what was computed, and nothing of what the operations are.
 
-use super::early;
+use super::gradient_readiness;
 use burn::backend::{Autodiff, Backend, BackendTypes, DispatchKindConversion, Flex};
 use burn::tensor::{DispatchTensor, Float, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
@@ -229,7 +229,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for Ours<B> {
         for (parent, gradient) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 gradients.register::<B>(parent.id, gradient);
-                early::found(parent.id.value);
+                gradient_readiness::gradient_found(parent.id.value);
             }
         }
     }
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_a_gradient_is_off_the_tape() {
+    fn gradients_of_a_backward_rule_are_off_the_tape() {
         let device = Device::flex();
         let w = Tensor::<1>::from_inner(Tensor::from_data([3.0, 1.0], &device)).require_grad();
         let mut tape = (w.clone() * w.clone()).backward();

@@ -8,13 +8,13 @@ use ledger_record::{Digest, Value};
 /// A batch in the host's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// What the model sees.
+    /// The model's input.
     pub inputs: Inputs,
     /// The right class of each position that the model answers for: one for an image, one for each token. Negative where none is asked for.
     pub targets: Vec<i32>,
 }
 
-/// What a model sees.
+/// The input of a model, on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inputs {
     /// Pictures [rows, 3, height, width] as bytes, a quarter of what they are as float32 on their way to a device.
@@ -49,8 +49,8 @@ pub trait Dataset: Send + Sync {
         1
     }
 
-    /// Positions of a sample, at most, that have a right class: all of them, but where tokens are masked.
-    fn asked(&self) -> usize {
+    /// The maximum number of positions of a sample that have a target: all of them, unless tokens are masked.
+    fn max_targets(&self) -> usize {
         self.width()
     }
 

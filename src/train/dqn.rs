@@ -13,10 +13,10 @@
 //!
 //! Everything is a function of the seed and of the values that the network gives.
 
-use super::draw::{Draw, Stream};
 use super::environment::Environment;
 use super::number::{real, real_len, single, wide};
 use super::replay::{Batch, Replay};
+use super::rng::{Rng, Stream};
 
 /// A network, as far as acting needs it.
 pub trait Q<T> {
@@ -169,8 +169,8 @@ impl<E: Environment> Agent<E> {
         while self.steps < self.config.steps {
             ended.extend(self.act(network)?);
             if self.steps >= self.config.learning_starts && self.steps.is_multiple_of(self.config.train_every.max(1)) {
-                let mut draw = Draw::new(self.seed, Stream::Replay, self.updates + 1);
-                if let Some(batch) = self.replay.sample(self.config.batch, &mut draw) {
+                let mut rng = Rng::new(self.seed, Stream::Replay, self.updates + 1);
+                if let Some(batch) = self.replay.sample(self.config.batch, &mut rng) {
                     self.updates += 1;
                     return Ok(Some(batch));
                 }
@@ -185,16 +185,16 @@ impl<E: Environment> Agent<E> {
             Some(episode) => episode,
             None => {
                 self.episodes += 1;
-                self.environment.reset(Draw::new(self.seed, Stream::TrainEpisode, self.episodes));
+                self.environment.reset(Rng::new(self.seed, Stream::TrainEpisode, self.episodes));
                 self.replay.begin(self.environment.frame());
                 Episode { step: 0, length: 0, score: 0.0 }
             }
         };
         let share = self.exploration();
         self.steps += 1;
-        let mut draw = Draw::new(self.seed, Stream::Explore, self.steps);
-        let action = if draw.unit() < share {
-            draw.below(self.environment.actions())
+        let mut rng = Rng::new(self.seed, Stream::Explore, self.steps);
+        let action = if rng.unit() < share {
+            rng.below(self.environment.actions())
         } else {
             self.environment.observe(&mut self.observation);
             best(&network.values(&self.observation, 1)?)
@@ -261,7 +261,7 @@ pub fn play<E: Environment, N: Q<E::Item>>(
     let mut scores = vec![0.0; episodes];
     let mut running: Vec<(usize, E)> = (0..episodes).map(|episode| (episode, environment.clone())).collect();
     for (episode, game) in &mut running {
-        game.reset(Draw::new(seed, Stream::EvalEpisode, wide(*episode) + 1));
+        game.reset(Rng::new(seed, Stream::EvalEpisode, wide(*episode) + 1));
     }
     while !running.is_empty() {
         let mut observations = vec![E::Item::default(); running.len() * width];

@@ -34,7 +34,7 @@ pub fn evaluate(
         beat(indices.len());
         let answers = answer(model, parameters, image_batch(images, &indices), place)?;
         for (row, &index) in answers.chunks_exact(CLASSES).zip(&indices) {
-            let (loss, right) = judge(row, usize::from(images.labels[index]));
+            let (loss, right) = loss_and_correct(row, usize::from(images.labels[index]));
             score.loss += loss;
             score.accuracy += f64::from(u8::from(right));
         }
@@ -70,7 +70,7 @@ pub fn answer(
 }
 
 /// Cross-entropy of one row of answers, and whether the right class has the largest, the first one where several are equal. NaN is never right.
-fn judge(answers: &[f32], label: usize) -> (f64, bool) {
+fn loss_and_correct(answers: &[f32], label: usize) -> (f64, bool) {
     let right = f64::from(answers[label]);
     let largest = answers.iter().fold(f64::NEG_INFINITY, |largest, answer| largest.max(f64::from(*answer)));
     let sum: f64 = answers.iter().map(|answer| (f64::from(*answer) - largest).exp()).sum();
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn the_largest_answer_counts() {
-        let (loss, right) = judge(&[0.0, 2.0, 0.0], 1);
+        let (loss, right) = loss_and_correct(&[0.0, 2.0, 0.0], 1);
         assert!(right);
         assert!((loss - (1.0 + 2.0 * (-2.0_f64).exp()).ln()).abs() < 1e-12);
-        assert!(!judge(&[0.0, 2.0, 0.0], 2).1);
-        assert!(!judge(&[2.0, 2.0], 1).1);
+        assert!(!loss_and_correct(&[0.0, 2.0, 0.0], 2).1);
+        assert!(!loss_and_correct(&[2.0, 2.0], 1).1);
     }
 
     #[test]
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn answers_that_are_no_numbers_are_wrong() {
-        let (loss, right) = judge(&[f32::NAN, 1.0], 1);
+        let (loss, right) = loss_and_correct(&[f32::NAN, 1.0], 1);
         assert!(loss.is_nan() && !right);
-        assert!(!judge(&[f32::NAN; 2], 0).1);
+        assert!(!loss_and_correct(&[f32::NAN; 2], 0).1);
     }
 }

@@ -1,32 +1,32 @@
-//! The signs of life of a rank that answers one batch after the other: who looks after the ranks learns before each batch how long it may take.
+//! Heartbeats of a rank during evaluation and inference: the supervisor learns before each batch how long it may take.
 //!
-//! A batch of a size that was answered before takes about as long as a step; one of a new size may compile and tune, for which nobody knows a time that is short.
+//! A batch of a known size takes about as long as a step; one of a new size may compile and tune kernels, which needs a long limit.
 
 use super::Sink;
-use super::parallel::{LIMITS, Pace, Patience};
+use super::parallel::{LIMITS, Pace, Timeouts};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Tells of batches.
+/// Reports batches to the supervisor.
 pub struct Heartbeat<'a> {
     sink: &'a dyn Sink,
-    /// How its batches are looked after.
+    /// How its batches are supervised.
     watch: Watch,
-    patience: Patience,
+    timeouts: Timeouts,
     what: &'static str,
     index: u64,
-    /// Sizes that were answered before, by what they were answered for.
+    /// Known batch sizes, by phase.
     known: BTreeSet<(&'static str, usize)>,
     /// Sizes that were begun since then.
     begun: BTreeSet<usize>,
-    /// How long another rank waits for the batch that is answered now.
+    /// The timeout of other ranks that wait for the current batch.
     limit: Option<Duration>,
 }
 
-/// How batches are looked after.
+/// How batches are supervised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// Somebody looks after them at all.
+    /// They have a time limit at all.
     pub watched: bool,
     /// Kernels are compiled and tuned for each size.
     pub compiles: bool,
@@ -37,18 +37,18 @@ pub struct Watch {
 }
 
 impl<'a> Heartbeat<'a> {
-    /// One that has not beaten.
+    /// A heartbeat before its first batch.
     pub fn new(sink: &'a dyn Sink, watch: Watch) -> Self {
-        let (patience, known, begun) = (Patience::new(LIMITS), BTreeSet::new(), BTreeSet::new());
-        Self { sink, watch, patience, what: "eval", index: 1, known, begun, limit: None }
+        let (timeouts, known, begun) = (Timeouts::new(LIMITS), BTreeSet::new(), BTreeSet::new());
+        Self { sink, watch, timeouts, what: "eval", index: 1, known, begun, limit: None }
     }
 
-    /// Batches are answered for this from now on, by a rank with this patience.
-    pub fn begin(&mut self, what: &'static str, index: u64, patience: Patience) {
-        (self.what, self.index, self.patience) = (what, index, patience);
+    /// Begins a phase, with a rank's timeouts.
+    pub fn begin(&mut self, what: &'static str, index: u64, timeouts: Timeouts) {
+        (self.what, self.index, self.timeouts) = (what, index, timeouts);
     }
 
-    /// A batch of so many rows is about to be answered.
+    /// Reports that a batch of so many rows begins.
     pub fn beat(&mut self, rows: usize) {
         if !self.watch.shared {
             // Nobody else is still at the one before.
@@ -57,25 +57,25 @@ impl<'a> Heartbeat<'a> {
         let usual = !self.watch.compiles || self.known.contains(&(self.what, rows));
         let pace = if usual { Pace::Steady } else { Pace::First };
         self.begun.insert(rows);
-        self.limit = self.patience.limit(pace, rows.div_ceil(self.watch.rows.max(1)));
+        self.limit = self.timeouts.limit(pace, rows.div_ceil(self.watch.rows.max(1)));
         // Where ranks wait for each other, twice as long as they do: those that wait name the one that does not come.
         let times = if self.watch.shared { 2 } else { 1 };
         let limit = self.limit.filter(|_| self.watch.watched).map(|limit| limit.saturating_mul(times));
         self.sink.doing(self.what, self.index, limit);
     }
 
-    /// All that was begun has been answered, by all ranks.
+    /// All batches so far are done on all ranks.
     pub fn answered(&mut self) {
         self.known.extend(std::mem::take(&mut self.begun).into_iter().map(|rows| (self.what, rows)));
     }
 
-    /// The host alone is at work, for as long as it takes.
+    /// Reports work on the host alone, without a limit.
     pub fn host(&self) {
         self.sink.doing(self.what, self.index, None);
     }
 
-    /// How long to wait for another rank.
-    pub fn patience(&self) -> Option<Duration> {
+    /// The timeout of waits for another rank.
+    pub fn wait_limit(&self) -> Option<Duration> {
         self.limit
     }
 }
@@ -110,10 +110,10 @@ mod tests {
 
     const WATCH: Watch = Watch { watched: true, compiles: true, shared: false, rows: 8 };
 
-    fn patience(longest_s: u64) -> Patience {
-        let mut patience = Patience::new(LIMITS);
-        patience.took(Duration::from_secs(longest_s));
-        patience
+    fn timeouts(longest_s: u64) -> Timeouts {
+        let mut timeouts = Timeouts::new(LIMITS);
+        timeouts.record_step(Duration::from_secs(longest_s));
+        timeouts
     }
 
     fn seconds(seconds: u64) -> Option<Duration> {
@@ -124,17 +124,17 @@ mod tests {
     fn a_size_that_was_answered_before_gets_the_time_of_steps_and_a_new_one_that_of_compiling() {
         let told = Told::default();
         let mut heartbeat = Heartbeat::new(&told, WATCH);
-        heartbeat.begin("eval", 2, patience(3));
+        heartbeat.begin("eval", 2, timeouts(3));
         heartbeat.beat(8);
         assert_eq!(told.last(), ("eval", 2, Some(LIMITS.first)));
         heartbeat.beat(8);
         assert_eq!(told.last(), ("eval", 2, seconds(12)));
-        assert_eq!(heartbeat.patience(), seconds(12));
+        assert_eq!(heartbeat.wait_limit(), seconds(12));
         heartbeat.beat(20);
         assert_eq!(told.last().2, Some(LIMITS.first), "another size");
         heartbeat.beat(20);
         assert_eq!(told.last().2, seconds(36), "as long as three steps");
-        heartbeat.begin("inference", 1, patience(3));
+        heartbeat.begin("inference", 1, timeouts(3));
         heartbeat.beat(8);
         assert_eq!(told.last(), ("inference", 1, Some(LIMITS.first)), "other kernels");
         heartbeat.host();
@@ -145,15 +145,15 @@ mod tests {
     fn what_goes_through_several_ranks_is_known_when_all_have_answered_and_they_wait_first() {
         let told = Told::default();
         let mut heartbeat = Heartbeat::new(&told, Watch { shared: true, ..WATCH });
-        heartbeat.begin("eval", 1, patience(1));
+        heartbeat.begin("eval", 1, timeouts(1));
         for rows in [8, 8, 3] {
             heartbeat.beat(rows);
-            assert_eq!((heartbeat.patience(), told.last().2), (Some(LIMITS.first), Some(LIMITS.first * 2)));
+            assert_eq!((heartbeat.wait_limit(), told.last().2), (Some(LIMITS.first), Some(LIMITS.first * 2)));
         }
         heartbeat.answered();
         for rows in [8, 3] {
             heartbeat.beat(rows);
-            assert_eq!((heartbeat.patience(), told.last().2), (seconds(6), seconds(12)), "{rows}");
+            assert_eq!((heartbeat.wait_limit(), told.last().2), (seconds(6), seconds(12)), "{rows}");
         }
     }
 

@@ -46,38 +46,38 @@ fn wait(sink: &dyn Sink, stop: &AtomicBool, time_ns: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Notebook;
+    use crate::sample::EventLog;
 
-    fn told(notebook: &Notebook) -> Vec<String> {
+    fn told(log: &EventLog) -> Vec<String> {
         let line = |event: &EventKind| match event {
             EventKind::Status { message } => message.clone(),
             EventKind::Phase { name, index, edge } => format!("{name} {index} {edge:?}"),
             other => format!("{other:?}"),
         };
-        notebook.events().iter().map(line).collect()
+        log.events().iter().map(line).collect()
     }
 
     #[test]
     fn the_phase_lasts_as_long_as_was_asked_for_and_begins_when_the_card_has_settled() {
-        let notebook = Notebook::default();
-        assert!(rest(&notebook, &AtomicBool::new(false), 1_500_000_000));
-        assert_eq!(told(&notebook), ["measuring the idle power for 1.5 s", "idle 1 Start", "idle 1 Stop"]);
-        let times: Vec<u64> = notebook.0.lock().expect("no panic").iter().map(|(t_ns, _)| *t_ns).collect();
+        let log = EventLog::default();
+        assert!(rest(&log, &AtomicBool::new(false), 1_500_000_000));
+        assert_eq!(told(&log), ["measuring the idle power for 1.5 s", "idle 1 Start", "idle 1 Stop"]);
+        let times: Vec<u64> = log.0.lock().expect("no panic").iter().map(|(t_ns, _)| *t_ns).collect();
         assert!(times[1] - times[0] >= 500_000_000, "{times:?}");
         assert!((1_500_000_000..2_000_000_000).contains(&(times[2] - times[1])), "{times:?}");
     }
 
     #[test]
     fn no_time_is_no_phase() {
-        let notebook = Notebook::default();
-        assert!(rest(&notebook, &AtomicBool::new(false), 0));
-        assert_eq!(notebook.events(), []);
+        let log = EventLog::default();
+        assert!(rest(&log, &AtomicBool::new(false), 0));
+        assert_eq!(log.events(), []);
     }
 
     #[test]
     fn a_stop_ends_the_rest() {
-        let notebook = Notebook::default();
-        assert!(!rest(&notebook, &AtomicBool::new(true), u64::MAX));
-        assert_eq!(told(&notebook).len(), 1);
+        let log = EventLog::default();
+        assert!(!rest(&log, &AtomicBool::new(true), u64::MAX));
+        assert_eq!(told(&log).len(), 1);
     }
 }

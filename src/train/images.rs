@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of where they come from.
 
-use super::draw::{Draw, Stream};
+use super::rng::{Rng, Stream};
 
 /// Pixels of a side.
 pub const SIDE: usize = 28;
@@ -48,5 +48,5 @@ impl Images {
 
 /// The order of an epoch's samples: a permutation that depends on seed and epoch (from 1) alone.
 pub fn order(seed: u64, epoch: u64, len: usize) -> Vec<usize> {
-    Draw::new(seed, Stream::Order, epoch).permutation(len)
+    Rng::new(seed, Stream::Order, epoch).permutation(len)
 }

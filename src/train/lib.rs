@@ -1,7 +1,7 @@
 //! What a worker runs: models, data, optimisers, and the loop that trains.
 //!
 //! Takes a cell and tells what happens as events; knows nothing of manifests, journals or ledgers.
-//! Without the feature `train` the crate is empty. Every random draw is made on the host from the cell's seed (`draw`); on the CPU the same
+//! Without the feature `train` the crate is empty. Every random number is made on the host from the cell's seed (`rng`); on the CPU the same
 //! cell gives the same bits in every loss and every weight, whatever the number of threads.
 #![cfg(feature = "train")]
 
@@ -10,35 +10,35 @@ mod data;
 mod dataset;
 mod detection;
 mod device;
+mod device_log;
 mod digits;
 mod dqn;
-mod draw;
 mod environment;
 mod evaluate;
 mod fit;
+mod forward_context;
+mod gpu_memory;
 mod gradient;
 mod heartbeat;
 mod idle;
 mod idx;
 mod images;
-mod laps;
 mod layers;
 mod load;
 mod models;
 mod optimizer;
 mod parallel;
 mod parameters;
-mod pass;
 mod peak;
 mod precision;
 mod ranks;
 mod replay;
-mod room;
+mod rng;
 mod schedule;
 mod smoke;
 mod spec;
+mod step_timer;
 mod task;
-mod watch;
 
 #[cfg(test)]
 #[cfg(feature = "cuda")]
@@ -48,17 +48,17 @@ mod sample;
 
 pub use data::DataError;
 pub use device::{BURN, DeviceError, REVISION, program};
+pub use device_log::{Logged, WatchError, watch_device_log};
+pub use gpu_memory::{memory, memory_before_steps};
 pub use idx::IdxError;
 pub use load::{Kernel, has_load, load};
-pub use parallel::{Fault, FaultError, last_words};
-pub use room::{memory, memory_before_steps};
+pub use parallel::{Fault, FaultError, write_last_phases};
 pub use spec::SpecError;
-pub use watch::{Logged, WatchError, watch_device_log};
 
 use detection::mean_average_precision::EvaluationError;
 #[cfg(feature = "cuda")]
 use ledger_native::cuda as native;
-use ledger_native::{early, number, tape};
+use ledger_native::{gradient_readiness, number, tape};
 use ledger_record::{Cell, Digest, EventKind};
 use models::detector::ReadError;
 use parallel::ParallelError;
@@ -217,7 +217,7 @@ pub fn run(
     }
     smoke::smoke(&place, sink)?;
     let task = task::Loaded::load(&spec)?.task(&spec, &place, 0);
-    let train = || fit::fit(parallel::Team::alone(), &spec, task, &place, sink, stop, tuned);
+    let train = || fit::fit(parallel::ProcessGroup::single(), &spec, task, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
         return train();
     }
@@ -236,5 +236,5 @@ pub fn generators() -> Vec<(&'static str, Digest)> {
 
 /// How many values the model of a cell learns.
 pub fn parameter_count(cell: &Cell) -> Result<u64, TrainError> {
-    Ok(parameters::count(&task::layouts(&spec::Spec::read_task(cell)?)))
+    Ok(parameters::count(&task::param_specs(&spec::Spec::read_task(cell)?)))
 }

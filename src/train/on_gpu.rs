@@ -83,14 +83,14 @@ fn losses_of_steps_are_those_of_the_host() {
     let set = digits::generate(0, digits::Split::Train, rows);
     let batch = image_batch(&set, &(0..rows).collect::<Vec<_>>());
     let all = |place: &Place| {
-        let initial = initial(&model.layouts(), 1);
+        let initial = initial(&model.param_specs(), 1);
         let mut parameters: Vec<Tensor<1>> = initial
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &place.device()))
             .collect();
         let mut optimizer = match place {
-            Place::Host => Optimizer::on_host(Rule::Sgd, Decay::None, &model.layouts()),
-            Place::Device(device) => Optimizer::on_device(Rule::Sgd, Decay::None, &model.layouts(), device),
+            Place::Host => Optimizer::on_host(Rule::Sgd, Decay::None, &model.param_specs()),
+            Place::Device(device) => Optimizer::on_device(Rule::Sgd, Decay::None, &model.param_specs(), device),
         };
         let one = |tensor: Tensor<1>| values(tensor).first().copied().unwrap_or(f32::NAN);
         let mut step = |parameters: &mut Vec<Tensor<1>>| {

@@ -12,7 +12,7 @@
 #[cfg(feature = "cuda")]
 use super::native::kernels;
 use super::number::{real, single};
-use super::parameters::Layout;
+use super::parameters::ParamSpec;
 use burn::tensor::{Device, Tensor, TensorReadError};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -65,20 +65,22 @@ enum Memory {
 
 impl Optimizer {
     /// An optimiser that updates in the host's memory: for the CPU.
-    pub fn on_host(rule: Rule, decay: Decay, layouts: &[Layout]) -> Self {
+    pub fn on_host(rule: Rule, decay: Decay, param_specs: &[ParamSpec]) -> Self {
         let [first, second] = rule.remembers();
-        let zeros = |wanted: bool, layout: &Layout| vec![0.0; if wanted { layout.len() } else { 0 }];
-        let memory = layouts.iter().map(|layout| [zeros(first, layout), zeros(second, layout)]).collect();
-        Self { rule, decays: decays(decay, layouts), step: 0, memory: Memory::Host(memory) }
+        let zeros = |wanted: bool, param_spec: &ParamSpec| vec![0.0; if wanted { param_spec.len() } else { 0 }];
+        let memory =
+            param_specs.iter().map(|param_spec| [zeros(first, param_spec), zeros(second, param_spec)]).collect();
+        Self { rule, decays: decays(decay, param_specs), step: 0, memory: Memory::Host(memory) }
     }
 
     /// An optimiser that updates by tensor operations: for every other device.
-    pub fn on_device(rule: Rule, decay: Decay, layouts: &[Layout], device: &Device) -> Self {
+    pub fn on_device(rule: Rule, decay: Decay, param_specs: &[ParamSpec], device: &Device) -> Self {
         let wanted = rule.remembers();
-        let zeros =
-            |layout: &Layout| wanted.map(|wanted| Tensor::zeros([if wanted { layout.len() } else { 1 }], device));
-        let memory = layouts.iter().map(zeros).collect();
-        Self { rule, decays: decays(decay, layouts), step: 0, memory: Memory::Device(memory) }
+        let zeros = |param_spec: &ParamSpec| {
+            wanted.map(|wanted| Tensor::zeros([if wanted { param_spec.len() } else { 1 }], device))
+        };
+        let memory = param_specs.iter().map(zeros).collect();
+        Self { rule, decays: decays(decay, param_specs), step: 0, memory: Memory::Device(memory) }
     }
 
     /// Updates every parameter by its gradient. Parameters have the order that the optimiser was made with; gradients come in parts, those of some parameters and then those of others.
@@ -144,8 +146,8 @@ impl Optimizer {
     }
 }
 
-fn decays(decay: Decay, layouts: &[Layout]) -> Vec<Decay> {
-    layouts.iter().map(|layout| if layout.shape.len() > 1 { decay } else { Decay::None }).collect()
+fn decays(decay: Decay, param_specs: &[ParamSpec]) -> Vec<Decay> {
+    param_specs.iter().map(|param_spec| if param_spec.shape.len() > 1 { decay } else { Decay::None }).collect()
 }
 
 impl Decay {

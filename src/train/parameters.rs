@@ -1,27 +1,27 @@
-//! What a model learns, as flat tensors with names, and where each starts.
+//! Trainable parameters as flat tensors: names, shapes and initial values.
 //!
 //! Knows nothing of models. The order of a model's parameters is part of what a run computes: frozen.
 
-use super::draw::{Draw, Stream};
 use super::number::{real_len, single, wide};
+use super::rng::{Rng, Stream};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// A parameter's name, its shape, and its initial values.
+/// The name, shape and initialisation of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Layout {
+pub struct ParamSpec {
     /// As the reference implementation calls it: `layer1.0.conv1.weight`, for example.
     pub name: String,
     /// Linear weights are [in, out], convolutions [out, in, height, width].
     pub shape: Vec<usize>,
-    /// Its initial values.
-    pub start: Start,
+    /// How its initial values are drawn.
+    pub init: Init,
 }
 
-/// How initial values are drawn, always on the host.
+/// The distribution of initial values, sampled on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Start {
-    /// All are this.
+pub enum Init {
+    /// All values are this.
     Constant(f32),
     /// Uniform between minus this and this.
     Uniform(f32),
@@ -40,19 +40,19 @@ pub enum Start {
     Truncated(f64),
 }
 
-impl Layout {
+impl ParamSpec {
     /// A parameter.
-    pub fn new(name: impl Into<String>, shape: &[usize], start: Start) -> Self {
-        Self { name: name.into(), shape: shape.to_vec(), start }
+    pub fn new(name: impl Into<String>, shape: &[usize], init: Init) -> Self {
+        Self { name: name.into(), shape: shape.to_vec(), init }
     }
 
     /// `name.weight` of this shape and `name.bias` with one value for each of the `outputs`, both uniform in ±1/√fan_in, where fan_in is the number of
     /// inputs of one output: PyTorch's default for linear and convolution layers (Kaiming-uniform with a = √5).
     pub fn pair(name: &str, shape: &[usize], outputs: usize) -> [Self; 2] {
         let fan_in = shape.iter().product::<usize>() / outputs.max(1);
-        let start = Start::Uniform(single(1.0 / real_len(fan_in).sqrt()));
+        let init = Init::Uniform(single(1.0 / real_len(fan_in).sqrt()));
         let called = |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };
-        [Self::new(called("weight"), shape, start), Self::new(called("bias"), &[outputs], start)]
+        [Self::new(called("weight"), shape, init), Self::new(called("bias"), &[outputs], init)]
     }
 
     /// Number of values.
@@ -60,18 +60,18 @@ impl Layout {
         self.shape.iter().product()
     }
 
-    fn values(&self, mut draw: Draw) -> Vec<f32> {
+    fn values(&self, mut rng: Rng) -> Vec<f32> {
         let len = self.len();
-        match self.start {
-            Start::Constant(value) => vec![value; len],
-            Start::Uniform(bound) => (0..len).map(|_| draw.range(-bound, bound)).collect(),
-            Start::Normal(deviation) => (0..len).map(|_| single(draw.normal() * deviation)).collect(),
-            Start::Every { period, place, value } => {
+        match self.init {
+            Init::Constant(value) => vec![value; len],
+            Init::Uniform(bound) => (0..len).map(|_| rng.range(-bound, bound)).collect(),
+            Init::Normal(deviation) => (0..len).map(|_| single(rng.normal() * deviation)).collect(),
+            Init::Every { period, place, value } => {
                 (0..len).map(|n| if n % period.max(1) == place { value } else { 0.0 }).collect()
             }
-            Start::Truncated(deviation) => {
+            Init::Truncated(deviation) => {
                 let mut within = || loop {
-                    let value = draw.normal();
+                    let value = rng.normal();
                     if value.abs() <= 2.0 {
                         return value;
                     }
@@ -83,20 +83,21 @@ impl Layout {
 }
 
 /// The initial values of every parameter. Each has a sequence of random numbers of its own, by its place.
-pub fn initial(layouts: &[Layout], seed: u64) -> Vec<Vec<f32>> {
-    let of = |(place, layout): (usize, &Layout)| layout.values(Draw::new(seed, Stream::Initial, wide(place)));
-    layouts.par_iter().enumerate().map(of).collect()
+pub fn initial(param_specs: &[ParamSpec], seed: u64) -> Vec<Vec<f32>> {
+    let of = |(place, param_spec): (usize, &ParamSpec)| param_spec.values(Rng::new(seed, Stream::Initial, wide(place)));
+    param_specs.par_iter().enumerate().map(of).collect()
 }
 
 /// Those of some parameters, each with its place among all of the model.
-pub fn initial_of(layouts: &[(usize, Layout)], seed: u64) -> Vec<Vec<f32>> {
-    let of = |(place, layout): &(usize, Layout)| layout.values(Draw::new(seed, Stream::Initial, wide(*place)));
-    layouts.par_iter().map(of).collect()
+pub fn initial_of(param_specs: &[(usize, ParamSpec)], seed: u64) -> Vec<Vec<f32>> {
+    let of =
+        |(place, param_spec): &(usize, ParamSpec)| param_spec.values(Rng::new(seed, Stream::Initial, wide(*place)));
+    param_specs.par_iter().map(of).collect()
 }
 
 /// Number of values of all of them.
-pub fn count(layouts: &[Layout]) -> u64 {
-    layouts.iter().map(|layout| wide(layout.len())).sum()
+pub fn count(param_specs: &[ParamSpec]) -> u64 {
+    param_specs.iter().map(|param_spec| wide(param_spec.len())).sum()
 }
 
 /// Finds parameters by their names.
@@ -107,9 +108,10 @@ pub struct Index {
 
 impl Index {
     /// Of these parameters, in their order.
-    pub fn new(layouts: &[Layout]) -> Self {
-        let place = |(place, layout): (usize, &Layout)| (layout.name.clone(), (place, layout.shape.clone()));
-        Self { places: layouts.iter().enumerate().map(place).collect() }
+    pub fn new(param_specs: &[ParamSpec]) -> Self {
+        let place =
+            |(place, param_spec): (usize, &ParamSpec)| (param_spec.name.clone(), (place, param_spec.shape.clone()));
+        Self { places: param_specs.iter().enumerate().map(place).collect() }
     }
 
     /// Its place in the order, and its shape.
@@ -122,8 +124,8 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn values(start: Start, seed: u64) -> Vec<f32> {
-        initial(&[Layout::new("w", &[100, 200], start)], seed).remove(0)
+    fn values(init: Init, seed: u64) -> Vec<f32> {
+        initial(&[ParamSpec::new("w", &[100, 200], init)], seed).remove(0)
     }
 
     fn deviation(values: &[f32]) -> f64 {
@@ -132,39 +134,40 @@ mod tests {
 
     #[test]
     fn starts_have_their_distributions() {
-        assert_eq!(values(Start::Constant(1.5), 1), vec![1.5; 20_000]);
-        let every = values(Start::Every { period: 5, place: 3, value: -2.0 }, 1);
+        assert_eq!(values(Init::Constant(1.5), 1), vec![1.5; 20_000]);
+        let every = values(Init::Every { period: 5, place: 3, value: -2.0 }, 1);
         assert_eq!(every[..10], [0.0, 0.0, 0.0, -2.0, 0.0, 0.0, 0.0, 0.0, -2.0, 0.0]);
-        let uniform = values(Start::Uniform(0.5), 1);
+        let uniform = values(Init::Uniform(0.5), 1);
         assert!(uniform.iter().all(|value| value.abs() <= 0.5));
         // The relative standard error of a deviation of 20,000 normal numbers is 0.5%; 4 of them are allowed.
         assert!((deviation(&uniform) * 12_f64.sqrt() - 1.0).abs() < 0.02);
-        let normal = values(Start::Normal(0.02), 1);
+        let normal = values(Init::Normal(0.02), 1);
         assert!((deviation(&normal) / 0.02 - 1.0).abs() < 0.02);
         assert!(normal.iter().any(|value| value.abs() > 0.06));
-        let truncated = values(Start::Truncated(0.02), 1);
+        let truncated = values(Init::Truncated(0.02), 1);
         assert!(truncated.iter().all(|value| value.abs() <= 0.040_001));
         // The deviation of a normal distribution cut at two deviations is 0.8796 of it.
         assert!((deviation(&truncated) / 0.02 - 0.8796).abs() < 0.02);
-        assert_eq!(values(Start::Normal(0.02), 1), normal);
-        assert_ne!(values(Start::Normal(0.02), 2), normal);
+        assert_eq!(values(Init::Normal(0.02), 1), normal);
+        assert_ne!(values(Init::Normal(0.02), 2), normal);
     }
 
     #[test]
     fn a_pair_is_bounded_by_its_inputs() {
-        let [weight, bias] = Layout::pair("conv", &[64, 32, 5, 5], 64);
+        let [weight, bias] = ParamSpec::pair("conv", &[64, 32, 5, 5], 64);
         assert_eq!((weight.name.as_str(), bias.name.as_str()), ("conv.weight", "conv.bias"));
-        assert_eq!(weight.start, Start::Uniform(single(1.0 / 800_f64.sqrt())));
-        assert_eq!((bias.shape.as_slice(), bias.start), ([64].as_slice(), weight.start));
-        assert_eq!(Layout::pair("", &[1, 1], 1)[0].name, "weight");
+        assert_eq!(weight.init, Init::Uniform(single(1.0 / 800_f64.sqrt())));
+        assert_eq!((bias.shape.as_slice(), bias.init), ([64].as_slice(), weight.init));
+        assert_eq!(ParamSpec::pair("", &[1, 1], 1)[0].name, "weight");
     }
 
     #[test]
     fn parameters_are_found_by_name() {
-        let layouts = [Layout::new("a", &[2, 3], Start::Constant(0.0)), Layout::new("b", &[4], Start::Constant(0.0))];
-        let index = Index::new(&layouts);
+        let param_specs =
+            [ParamSpec::new("a", &[2, 3], Init::Constant(0.0)), ParamSpec::new("b", &[4], Init::Constant(0.0))];
+        let index = Index::new(&param_specs);
         assert_eq!(index.find("b"), Some((1, [4].as_slice())));
         assert_eq!(index.find("c"), None);
-        assert_eq!(count(&layouts), 10);
+        assert_eq!(count(&param_specs), 10);
     }
 }

@@ -1,10 +1,10 @@
 //! What a device reaches in products of large matrices, which a model's own speed is compared with.
 
 use super::device::Place;
-use super::draw::{Draw, Stream};
 use super::layers::{Product, product};
 use super::number::{real, wide};
 use super::precision::Precision;
+use super::rng::{Rng, Stream};
 use super::{Sink, TrainError};
 use burn::tensor::{Tensor, TensorData};
 
@@ -21,8 +21,8 @@ pub fn matmul_tflops(place: &Place, precision: Precision, sink: &dyn Sink) -> Re
     let side = if place.name().starts_with("Cuda") { SIDE_ON_GPU } else { SIDE_ON_HOST };
     // Of zeros a GPU multiplies faster, because it takes less power.
     let factor = |index| {
-        let mut draw = Draw::new(0, Stream::Peak, index);
-        let values: Vec<f32> = (0..side * side).map(|_| draw.range(-1.0, 1.0)).collect();
+        let mut rng = Rng::new(0, Stream::Peak, index);
+        let values: Vec<f32> = (0..side * side).map(|_| rng.range(-1.0, 1.0)).collect();
         precision.round(Tensor::<2>::from_data(TensorData::new(values, [side; 2]), &place.device()))
     };
     let (a, b) = (factor(0), factor(1));

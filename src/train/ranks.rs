@@ -2,8 +2,8 @@
 
 use super::device::{self, DeviceError, Place};
 use super::fit::{fit, rehearse};
-use super::parallel::{Fault, LIMITS, Limits, Link, Member, Pace, ParallelError, Team, together};
-use super::parameters::Layout;
+use super::parallel::{Fault, LIMITS, Limits, Link, Pace, ParallelError, ProcessGroup, RankContext, run_ranks};
+use super::parameters::ParamSpec;
 use super::spec::{DeviceSpec, Spec};
 use super::task::Loaded;
 use super::{Finish, Sink, TrainError, smoke};
@@ -86,69 +86,69 @@ impl Run {
         sink: &dyn Sink,
         stop: &AtomicBool,
     ) -> Result<Finish, TrainError> {
-        together(self.spec.ranks, link, sink, stop, fault, move |member| self.work(&member))
+        run_ranks(self.spec.ranks, link, sink, stop, fault, move |context| self.work(&context))
     }
 
     /// What a rank does. The first one opens its device and warms it up before the others open theirs: they find what it compiled and tuned, instead of doing the same
     /// at the same time.
-    fn work(&self, member: &Member) -> Result<Finish, TrainError> {
+    fn work(&self, context: &RankContext) -> Result<Finish, TrainError> {
         if self.spec.micro_batches.is_some() {
-            return self.staged(member);
+            return self.staged(context);
         }
-        let all = member.team(self.limits, &[]);
-        member.sink.doing("warm_up", 1, self.warming(&all));
-        let place = if all.leads() {
-            let place = self.led(member)?;
+        let all = context.process_group(self.limits, &[]);
+        context.sink.doing("warm_up", 1, self.warming(&all));
+        let place = if all.is_leader() {
+            let place = self.led(context)?;
             // From here on others may be what it waits for.
-            member.sink.doing("warm_up", 1, None);
-            all.wait("warm_up", 1, Pace::Steady)?;
+            context.sink.doing("warm_up", 1, None);
+            all.barrier("warm_up", 1, Pace::Steady)?;
             place
         } else {
-            all.wait("warm_up", 1, Pace::Alone)?;
-            let place = self.open(member.rank, &member.sink)?;
-            smoke::smoke(&place, &self.quiet(member))?;
+            all.barrier("warm_up", 1, Pace::Alone)?;
+            let place = self.open(context.rank, &context.sink)?;
+            smoke::smoke(&place, &self.quiet(context))?;
             place
         };
-        let task = self.loaded.task(&self.spec, &place, member.rank);
-        let lengths: Vec<usize> = task.layouts().iter().map(Layout::len).collect();
-        let team = member.team(self.limits, &lengths);
-        fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+        let task = self.loaded.task(&self.spec, &place, context.rank);
+        let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
+        let group = context.process_group(self.limits, &lengths);
+        fit(group, &self.spec, task, &place, &context.sink, &context.stop, self.tuned)
     }
 
     /// What a rank does that has a stage of the model. The first one measures what each unit of the model costs, which also compiles and tunes what they need.
-    fn staged(&self, member: &Member) -> Result<Finish, TrainError> {
-        let team = member.stage(self.limits);
-        member.sink.doing("warm_up", 1, self.warming(&team));
-        let (place, costs) = if team.leads() {
-            let place = self.opened(member)?;
+    fn staged(&self, context: &RankContext) -> Result<Finish, TrainError> {
+        let group = context.pipeline_group(self.limits);
+        context.sink.doing("warm_up", 1, self.warming(&group));
+        let (place, costs) = if group.is_leader() {
+            let place = self.opened(context)?;
             if matches!(place, Place::Device(_)) {
                 let message = "measuring what each part of the model costs, on one GPU for all".to_owned();
-                member.sink.emit(EventKind::Status { message });
+                context.sink.emit(EventKind::Status { message });
             }
-            let beat = || member.sink.doing("warm_up", 1, self.warming(&team));
+            let beat = || context.sink.doing("warm_up", 1, self.warming(&group));
             let costs = self.loaded.costs(&self.spec, &place, &beat)?;
-            member.sink.doing("warm_up", 1, None);
-            (place, team.led("warm_up", 1, Pace::Steady, costs)?)
+            context.sink.doing("warm_up", 1, None);
+            (place, group.broadcast_numbers("warm_up", 1, Pace::Steady, costs)?)
         } else {
-            let costs = team.led("warm_up", 1, Pace::Alone, Vec::new())?;
-            let place = self.open(member.rank, &member.sink)?;
-            smoke::smoke(&place, &self.quiet(member))?;
+            let costs = group.broadcast_numbers("warm_up", 1, Pace::Alone, Vec::new())?;
+            let place = self.open(context.rank, &context.sink)?;
+            smoke::smoke(&place, &self.quiet(context))?;
             (place, costs)
         };
-        let end = member.end(place.device(), self.limits);
-        let Some(task) = self.loaded.stage(&self.spec, &costs, &place, (member.rank, end)) else {
+        let endpoint = context.endpoint(place.device(), self.limits);
+        let Some(task) = self.loaded.stage(&self.spec, &costs, &place, (context.rank, endpoint)) else {
             return Err(ParallelError::Stages { units: costs.len(), stages: self.spec.ranks }.into());
         };
-        fit(team, &self.spec, task, &place, &member.sink, &member.stop, self.tuned)
+        fit(group, &self.spec, task, &place, &context.sink, &context.stop, self.tuned)
     }
 
     /// How long a rank may take until it is next heard of while it warms up: the first one compiles, and the others wait for it.
-    fn warming(&self, team: &Team) -> Option<Duration> {
-        Some(self.limits.first).filter(|_| team.leads())
+    fn warming(&self, group: &ProcessGroup) -> Option<Duration> {
+        Some(self.limits.first).filter(|_| group.is_leader())
     }
 
-    fn quiet<'a>(&self, member: &'a Member) -> Quiet<'a> {
-        Quiet { sink: &member.sink, limit: Some(self.limits.first).filter(|_| member.rank == 0) }
+    fn quiet<'a>(&self, context: &'a RankContext) -> Quiet<'a> {
+        Quiet { sink: &context.sink, limit: Some(self.limits.first).filter(|_| context.rank == 0) }
     }
 
     /// Opens a rank's device.
@@ -165,24 +165,24 @@ impl Run {
     }
 
     /// Opens the first rank's device and tells of it.
-    fn opened(&self, member: &Member) -> Result<Place, TrainError> {
-        let place = self.open(member.rank, &member.sink)?;
+    fn opened(&self, context: &RankContext) -> Result<Place, TrainError> {
+        let place = self.open(context.rank, &context.sink)?;
         for (name, value) in place.facts(self.spec.precision) {
-            member.sink.emit(EventKind::Fact { name: name.to_owned(), value });
+            context.sink.emit(EventKind::Fact { name: name.to_owned(), value });
         }
-        smoke::smoke(&place, &member.sink)?;
+        smoke::smoke(&place, &context.sink)?;
         Ok(place)
     }
 
     /// Opens the first rank's device, tells of it, and does a few steps that are thrown away.
-    fn led(&self, member: &Member) -> Result<Place, TrainError> {
-        let place = self.opened(member)?;
+    fn led(&self, context: &RankContext) -> Result<Place, TrainError> {
+        let place = self.opened(context)?;
         if matches!(place, Place::Device(_)) {
             let doing =
                 if self.tuned { "loading kernels" } else { "compiling and tuning kernels, which takes minutes once," };
-            member.sink.emit(EventKind::Status { message: format!("{doing} on one GPU for all") });
-            let task = self.loaded.task(&self.spec, &place, member.rank);
-            rehearse(&self.spec, task, &place, &self.quiet(member), &member.stop, self.tuned)?;
+            context.sink.emit(EventKind::Status { message: format!("{doing} on one GPU for all") });
+            let task = self.loaded.task(&self.spec, &place, context.rank);
+            rehearse(&self.spec, task, &place, &self.quiet(context), &context.stop, self.tuned)?;
         }
         Ok(place)
     }

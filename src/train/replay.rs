@@ -6,8 +6,8 @@
 //! A frame is kept once, whatever the number of observations that it is part of. The memory is taken as it is filled: at most
 //! `capacity` times a frame's bytes and 16 more.
 
-use super::draw::Draw;
 use super::environment::Item;
+use super::rng::Rng;
 
 /// The newest transitions, as many as fit.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl<T: Item> Replay<T> {
     }
 
     /// Draws `rows` transitions with replacement, each of those that it holds in full with the same chance. None if there is none.
-    pub fn sample(&self, rows: usize, draw: &mut Draw) -> Option<Batch<T>> {
+    pub fn sample(&self, rows: usize, rng: &mut Rng) -> Option<Batch<T>> {
         let width = self.frame_len * self.stack;
         let mut batch = Batch {
             rows,
@@ -99,7 +99,7 @@ impl<T: Item> Replay<T> {
             continues: Vec::with_capacity(rows),
         };
         for _ in 0..rows {
-            let (age, slot, action) = self.pick(draw)?;
+            let (age, slot, action) = self.pick(rng)?;
             batch.actions.push(action);
             batch.rewards.push(slot.reward);
             batch.continues.push(if slot.terminated { 0.0 } else { 1.0 });
@@ -133,7 +133,7 @@ impl<T: Item> Replay<T> {
 
     /// Draws until it meets a transition whose frames are all there. At least every second slot is one, but for the first few:
     /// should none be met, the next one is taken.
-    fn pick(&self, draw: &mut Draw) -> Option<(usize, Slot, i32)> {
+    fn pick(&self, rng: &mut Rng) -> Option<(usize, Slot, i32)> {
         let whole = |age: usize| {
             let slot = *self.slots.get(self.place(age))?;
             let action = slot.action?;
@@ -141,7 +141,7 @@ impl<T: Item> Replay<T> {
         };
         let mut age = 0;
         for _ in 0..DRAWS {
-            age = draw.below(self.slots.len());
+            age = rng.below(self.slots.len());
             if let Some(found) = whole(age) {
                 return Some(found);
             }

@@ -2,7 +2,7 @@
 
 use super::device::Place;
 use super::fit::fit;
-use super::parallel::Team;
+use super::parallel::ProcessGroup;
 use super::spec::Spec;
 use super::task::open;
 use super::{Finish, Sink, TrainError, run};
@@ -122,16 +122,16 @@ pub fn tiny_cell(model: &str) -> Cell {
 
 /// Keeps every event of the first rank and its time, and those of other ranks apart. Its clock moves by 50 ms each time that it is looked at.
 #[derive(Default)]
-pub struct Notebook(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64, pub Mutex<Vec<(usize, EventKind)>>);
+pub struct EventLog(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64, pub Mutex<Vec<(usize, EventKind)>>);
 
-impl Notebook {
+impl EventLog {
     /// The events without their times.
     pub fn events(&self) -> Vec<EventKind> {
         self.0.lock().expect("no panic while locked").iter().map(|(_, kind)| kind.clone()).collect()
     }
 }
 
-impl Sink for Notebook {
+impl Sink for EventLog {
     fn now_ns(&self) -> u64 {
         self.1.fetch_add(50_000_000, Ordering::Relaxed)
     }
@@ -145,9 +145,9 @@ impl Sink for Notebook {
     }
 }
 
-/// What a run told, sorted by kind.
+/// The events of a run, sorted by kind.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct RecordedRun {
     /// All events.
     pub events: Vec<EventKind>,
     /// Values of steps by name, in order.
@@ -160,43 +160,43 @@ pub struct Told {
     pub digests: BTreeMap<String, Digest>,
 }
 
-/// Runs a cell and sorts what it tells.
-pub fn tell(cell: &Cell) -> Result<Told, TrainError> {
-    let notebook = Notebook::default();
-    let finish = run(cell, false, None, &notebook, &AtomicBool::new(false))?;
-    Ok(sorted(finish, &notebook))
+/// Runs a cell and sorts its events by kind.
+pub fn run_recorded(cell: &Cell) -> Result<RecordedRun, TrainError> {
+    let log = EventLog::default();
+    let finish = run(cell, false, None, &log, &AtomicBool::new(false))?;
+    Ok(sorted(finish, &log))
 }
 
-/// Runs a cell on a device, and sorts what it tells.
-pub fn tell_on(place: &Place, cell: &Cell) -> Result<Told, TrainError> {
-    let notebook = Notebook::default();
+/// Runs a cell on a device and sorts its events by kind.
+pub fn run_recorded_on(place: &Place, cell: &Cell) -> Result<RecordedRun, TrainError> {
+    let log = EventLog::default();
     let spec = Spec::read(cell)?;
     let task = open(&spec, place)?;
-    let finish = fit(Team::alone(), &spec, task, place, &notebook, &AtomicBool::new(false), true)?;
-    Ok(sorted(finish, &notebook))
+    let finish = fit(ProcessGroup::single(), &spec, task, place, &log, &AtomicBool::new(false), true)?;
+    Ok(sorted(finish, &log))
 }
 
-fn sorted(finish: Finish, notebook: &Notebook) -> Told {
+fn sorted(finish: Finish, log: &EventLog) -> RecordedRun {
     assert_eq!(finish, Finish::Done);
-    let mut told = Told { events: notebook.events(), ..Told::default() };
-    for event in &told.events {
+    let mut recorded = RecordedRun { events: log.events(), ..RecordedRun::default() };
+    for event in &recorded.events {
         match event {
             EventKind::Step { values, .. } => {
                 for (name, value) in values {
-                    told.series.entry(name.clone()).or_default().push(*value);
+                    recorded.series.entry(name.clone()).or_default().push(*value);
                 }
             }
             EventKind::Metric { name, value, .. } => {
-                told.metrics.insert(name.clone(), *value);
+                recorded.metrics.insert(name.clone(), *value);
             }
             EventKind::Fact { name, value } => {
-                told.facts.insert(name.clone(), value.clone());
+                recorded.facts.insert(name.clone(), value.clone());
             }
             EventKind::Digest { name, digest } => {
-                told.digests.insert(name.clone(), *digest);
+                recorded.digests.insert(name.clone(), *digest);
             }
             _ => {}
         }
     }
-    told
+    recorded
 }

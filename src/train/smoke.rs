@@ -54,13 +54,13 @@ fn compare(found: &[f32]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Notebook;
+    use crate::sample::EventLog;
 
     #[test]
     fn a_device_that_computes_is_found_to() {
-        let notebook = Notebook::default();
-        smoke(&Place::Device(Device::flex()), &notebook).expect("it computes");
-        let events = notebook.events();
+        let log = EventLog::default();
+        smoke(&Place::Device(Device::flex()), &log).expect("it computes");
+        let events = log.events();
         let [_, EventKind::Fact { name, value }] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!(name, "smoke");
         assert!(value.as_str().is_some_and(|text| text.starts_with("ok: 1024 values in ")), "{value}");
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn nothing_is_done_on_the_host() {
-        let notebook = Notebook::default();
-        smoke(&Place::Host, &notebook).expect("nothing can fail");
-        assert_eq!(notebook.events(), []);
+        let log = EventLog::default();
+        smoke(&Place::Host, &log).expect("nothing can fail");
+        assert_eq!(log.events(), []);
     }
 
     #[test]

@@ -9,12 +9,13 @@ use super::schedule::Schedule;
 use ledger_record::{Cell, Value};
 use std::time::Duration;
 
-mod detect;
+mod detection;
 mod task;
 
-pub use detect::{DetectSpec, Detecting, Seen};
+pub use detection::{DetectionData, DetectionModel, DetectionSpec};
 pub use task::{
-    LearnSpec, Learned, MAX_SAMPLES, PlaySpec, Published, Size, Small, SmallData, TaskSpec, Tokenizer, World,
+    ClassificationData, ClassificationSpec, EnvironmentSpec, MAX_SAMPLES, PublishedModel, RlSpec, Size, Small,
+    SmallData, TaskSpec, Tokenizer,
 };
 
 /// A field of the cell is missing or cannot be used.
@@ -362,8 +363,8 @@ impl Fields<'_> {
         if self.0.get(field).is_none() {
             return Ok(None);
         }
-        let stages = [Published::Resnet50, Published::Vgg16, Published::Bert, Published::Gpt2];
-        let staged = matches!(task, TaskSpec::Learn(learn) if stages.contains(&learn.model));
+        let stages = [PublishedModel::Resnet50, PublishedModel::Vgg16, PublishedModel::Bert, PublishedModel::Gpt2];
+        let staged = matches!(task, TaskSpec::Classification(learn) if stages.contains(&learn.model));
         let expected = if staged {
             "a whole number, 1 to 64"
         } else {

@@ -2,7 +2,7 @@
 
 use super::library::{Driver, Opaque, driver};
 use super::submit::submit;
-use super::{Fault, told};
+use super::{Fault, check};
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
@@ -31,8 +31,8 @@ impl Event {
         // SAFETY: the event can be written to, and the context of the stream is current.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuEventCreate", (driver.event)(&raw mut event, flags))?;
-            told("cuEventRecord", (driver.record)(event, stream))?;
+            check("cuEventCreate", (driver.event)(&raw mut event, flags))?;
+            check("cuEventRecord", (driver.record)(event, stream))?;
         }
         Ok(Self(event.expose_provenance()))
     }
@@ -51,7 +51,7 @@ impl Event {
     pub fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
         // SAFETY: it was made above, and is there for as long as this is.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuStreamWaitEvent", unsafe { (driver.wait)(stream, with_exposed_provenance_mut(self.0), 0) })
+        check("cuStreamWaitEvent", unsafe { (driver.wait)(stream, with_exposed_provenance_mut(self.0), 0) })
     }
 }
 

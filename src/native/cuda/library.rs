@@ -1,6 +1,6 @@
 //! The functions of cuBLASLt and of the CUDA driver that are called by hand, loaded at run time: a machine without them has the other path.
 
-use super::told;
+use super::check;
 use libloading::Library;
 use std::ffi::{c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
@@ -154,7 +154,7 @@ pub fn driver() -> Option<&'static Driver> {
         // SAFETY: it takes no memory, and may be called again and again.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
         let status = unsafe { (driver.init)(0) };
-        told("cuInit", status).is_ok()
+        check("cuInit", status).is_ok()
     };
     DRIVER.get_or_init(|| open("libcuda.so.1", Driver::of).filter(begun)).as_ref()
 }

@@ -3,7 +3,7 @@
 use super::kernels::{Argument, Launcher, Program, attribute};
 use super::library::{Opaque, driver};
 use super::plan::enter;
-use super::{Fault, told};
+use super::{Fault, check};
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ impl Load {
         // SAFETY: both can be written to, and the card's context is current.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuStreamCreate", (driver.stream)(&raw mut stream, 1))?;
-            told("cuMemAlloc", (driver.allocate)(&raw mut out, 4))?;
+            check("cuStreamCreate", (driver.stream)(&raw mut stream, 1))?;
+            check("cuMemAlloc", (driver.allocate)(&raw mut out, 4))?;
         }
         let launcher = Launcher::of(Program::Load, card, stream)?;
         let processors = u32::try_from(attribute(card, MULTIPROCESSORS)?).map_err(|_| Fault::Absent)?;
@@ -52,6 +52,6 @@ impl Load {
         let driver = driver().ok_or(Fault::Absent)?;
         // SAFETY: the stream was made above, in the context of this thread.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuStreamSynchronize", unsafe { (driver.await_all)(self.stream) })
+        check("cuStreamSynchronize", unsafe { (driver.await_all)(self.stream) })
     }
 }

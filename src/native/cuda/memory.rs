@@ -2,7 +2,7 @@
 
 use super::library::{Driver, driver};
 use super::plan::enter;
-use super::{Fault, told};
+use super::{Fault, check};
 use crate::number::wide;
 use cubecl::Runtime;
 use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
@@ -47,7 +47,7 @@ fn left_here(driver: &Driver, card: usize) -> Result<(usize, usize), Fault> {
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: both can be written to, and the card's context is that of this thread.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    told("cuMemGetInfo", unsafe { (driver.memory)(&raw mut free, &raw mut total) })?;
+    check("cuMemGetInfo", unsafe { (driver.memory)(&raw mut free, &raw mut total) })?;
     Ok((free, total))
 }
 
@@ -60,7 +60,7 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
     if beyond > 0 {
         // SAFETY: it can be written to, and the card's context is that of this thread; what is taken is never given back.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuMemAlloc", unsafe { (driver.allocate)(&raw mut taken, beyond) })?;
+        check("cuMemAlloc", unsafe { (driver.allocate)(&raw mut taken, beyond) })?;
     }
     Ok(Room::Taken(wide(beyond)))
 }
@@ -91,14 +91,14 @@ pub fn neighbours_reach_each_other(cards: usize) -> Result<bool, Fault> {
         let mut device = 0;
         // SAFETY: the device can be written to.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuDeviceGet", unsafe { (driver.device)(&raw mut device, ordinal) })?;
+        check("cuDeviceGet", unsafe { (driver.device)(&raw mut device, ordinal) })?;
         Ok::<c_int, Fault>(device)
     };
     for (first, second) in (1..count).flat_map(|next| [(next - 1, next), (next, next - 1)]) {
         let (first, second, mut reaches) = (device(first)?, device(second)?, 0);
         // SAFETY: the answer can be written to.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuDeviceCanAccessPeer", unsafe { (driver.reaches)(&raw mut reaches, first, second) })?;
+        check("cuDeviceCanAccessPeer", unsafe { (driver.reaches)(&raw mut reaches, first, second) })?;
         if reaches == 0 {
             return Ok(false);
         }

@@ -133,7 +133,7 @@ fn format(dtype: DType) -> Option<Format> {
 }
 
 /// A status of NVIDIA's libraries, where zero is success.
-fn told(what: &'static str, code: c_int) -> Result<(), Fault> {
+fn check(what: &'static str, code: c_int) -> Result<(), Fault> {
     if code == 0 { Ok(()) } else { Err(Fault::Failed { what, code }) }
 }
 

@@ -7,7 +7,7 @@ use super::kernels::room;
 use super::library::{Opaque, functions, open};
 use super::operation::{Cube, Primitive, Promise, register};
 use super::submit::{pointer, submit};
-use super::{Fault, card_of, submit::bound, told};
+use super::{Fault, card_of, check, submit::bound};
 use burn::backend::{Cuda, TensorMetadata};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
@@ -246,7 +246,7 @@ impl Communicator {
                         Collective::Broadcast => (nccl.broadcast)(from, to, length, FLOAT32, 0, comm, stream),
                     }
                 };
-                told(name, status)
+                check(name, status)
             })
         })
     }
@@ -258,7 +258,7 @@ impl Communicator {
         // SAFETY: there are so many values of this card, which nobody uses before what comes behind this in the stream; the communicator is that of this card, and the stream too.
         #[expect(unsafe_code, reason = "a function of NCCL")]
         let status = unsafe { (nccl.all_reduce)(place, place, length, FLOAT32, SUM, self.pointer(), stream) };
-        told("ncclAllReduce", status)
+        check("ncclAllReduce", status)
     }
 
     /// Calls that NCCL takes as one.
@@ -266,20 +266,20 @@ impl Communicator {
         let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
         // SAFETY: it takes no memory; its end follows.
         #[expect(unsafe_code, reason = "a function of NCCL")]
-        told("ncclGroupStart", unsafe { (nccl.begin)() })?;
+        check("ncclGroupStart", unsafe { (nccl.begin)() })?;
         let queued = calls(nccl);
         // SAFETY: it was begun above.
         #[expect(unsafe_code, reason = "a function of NCCL")]
         let ended = unsafe { (nccl.end)() };
-        queued.and(told("ncclGroupEnd", ended))
+        queued.and(check("ncclGroupEnd", ended))
     }
 }
 
-mod aside;
 mod copies;
+mod overlap;
 
-pub use aside::{Piece, exposed_s, waits_s};
 use copies::End;
+pub use overlap::{BucketPlan, exposed_s, waits_s};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 //! the card idle for a moment each time.
 
 use super::library::{Driver, Opaque, driver};
-use super::{Fault, told};
+use super::{Fault, check};
 use burn::tensor::StreamId;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::ComputeServer;
@@ -24,11 +24,11 @@ struct Card {
     /// The runtime's streams by their place; none where it was not found.
     streams: HashMap<u64, Option<usize>>,
     /// Ours.
-    aside: Option<Aside>,
+    side_stream: Option<SideStream>,
 }
 
 #[derive(Clone, Copy)]
-struct Aside {
+struct SideStream {
     stream: Opaque,
     before: Opaque,
     after: Opaque,
@@ -43,7 +43,7 @@ pub fn in_turn<S: ComputeServer>(
     let driver = driver().ok_or(Fault::Absent)?;
     CARD.with_borrow_mut(|card| match card.stream(driver, server, id) {
         Some(stream) => launch(stream),
-        None => card.aside(driver)?.between(driver, launch),
+        None => card.side_stream(driver)?.between(driver, launch),
     })
 }
 
@@ -62,40 +62,40 @@ impl Card {
         found.map(with_exposed_provenance_mut)
     }
 
-    fn aside(&mut self, driver: &Driver) -> Result<Aside, Fault> {
-        if let Some(aside) = self.aside {
-            return Ok(aside);
+    fn side_stream(&mut self, driver: &Driver) -> Result<SideStream, Fault> {
+        if let Some(side_stream) = self.side_stream {
+            return Ok(side_stream);
         }
-        let mut aside = Aside { stream: null_mut(), before: null_mut(), after: null_mut() };
+        let mut side_stream = SideStream { stream: null_mut(), before: null_mut(), after: null_mut() };
         // CU_STREAM_NON_BLOCKING, and CU_EVENT_DISABLE_TIMING, without which an event costs more.
         // SAFETY: all can be written to, and the card's context is current.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuStreamCreate", (driver.stream)(&raw mut aside.stream, 1))?;
-            told("cuEventCreate", (driver.event)(&raw mut aside.before, 2))?;
-            told("cuEventCreate", (driver.event)(&raw mut aside.after, 2))?;
+            check("cuStreamCreate", (driver.stream)(&raw mut side_stream.stream, 1))?;
+            check("cuEventCreate", (driver.event)(&raw mut side_stream.before, 2))?;
+            check("cuEventCreate", (driver.event)(&raw mut side_stream.after, 2))?;
         }
-        self.aside = Some(aside);
-        Ok(aside)
+        self.side_stream = Some(side_stream);
+        Ok(side_stream)
     }
 }
 
-impl Aside {
+impl SideStream {
     fn between(self, driver: &Driver, launch: impl FnOnce(Opaque) -> Result<(), Fault>) -> Result<(), Fault> {
         let mut context = null_mut();
         // SAFETY: the stream and the events were made by the driver and are never given back; an event may be recorded again as soon as the wait for it is queued.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuCtxGetCurrent", (driver.current)(&raw mut context))?;
-            told("cuCtxRecordEvent", (driver.record_all)(context, self.before))?;
-            told("cuStreamWaitEvent", (driver.wait)(self.stream, self.before, 0))?;
+            check("cuCtxGetCurrent", (driver.current)(&raw mut context))?;
+            check("cuCtxRecordEvent", (driver.record_all)(context, self.before))?;
+            check("cuStreamWaitEvent", (driver.wait)(self.stream, self.before, 0))?;
         }
         launch(self.stream)?;
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
-            told("cuEventRecord", (driver.record)(self.after, self.stream))?;
-            told("cuCtxWaitEvent", (driver.wait_all)(context, self.after))
+            check("cuEventRecord", (driver.record)(self.after, self.stream))?;
+            check("cuCtxWaitEvent", (driver.wait_all)(context, self.after))
         }
     }
 }

@@ -4,13 +4,13 @@
 //! No card ever waits for work that has not been queued yet: the taker's stream waits for an event that the giver's stream has in it already. So whatever the driver waits for
 //! meanwhile (memory, modules, pinned pages) comes to its end, which a card that spins in a collective operation does not.
 //!
-//! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else ([`Given::release`]).
+//! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else ([`HeldTensors::release`]).
 
 use super::event::Event;
 use super::library::{Driver, Opaque, driver};
 use super::operation::Cube;
 use super::submit::{bound, flush, submit};
-use super::{Fault, card_of, told};
+use super::{Fault, card_of, check};
 use crate::number::wide;
 use burn::backend::{Cuda, DType};
 use burn::tensor::{Device, Tensor};
@@ -38,21 +38,21 @@ struct Taken {
     pages: Option<Pages>,
 }
 
-/// What the taker is told.
+/// The receiver's part of a transfer.
 pub struct Offer {
     ready: Receiver<Ready>,
     taken: Sender<Taken>,
     bytes: Vec<usize>,
 }
 
-/// What the giver keeps until it was taken.
-pub struct Given {
+/// The sender's part of a transfer: the tensors, held until they were copied.
+pub struct HeldTensors {
     tensors: Vec<Cube>,
     taken: Receiver<Taken>,
 }
 
 /// Offers tensors to a card, behind all that was asked of theirs before; or the tensors, where they are on no card or on several.
-pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Result<(Offer, Given), Vec<Tensor<1>>> {
+pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Result<(Offer, HeldTensors), Vec<Tensor<1>>> {
     let cards: BTreeSet<Option<usize>> = tensors.iter().map(|tensor| card_of(&tensor.device())).collect();
     let (Some(Some(card)), 1) = (cards.first().copied(), cards.len()) else { return Err(tensors) };
     let all: Result<Vec<Cube>, _> = tensors.iter().map(|tensor| tensor.clone().try_into_primitive::<Cuda>()).collect();
@@ -77,7 +77,7 @@ pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Result<(Offer, Given), Vec<T
         Ok(())
     });
     flush(&all[0].device);
-    Ok((Offer { ready, taken, bytes }, Given { tensors: all, taken: hear }))
+    Ok((Offer { ready, taken, bytes }, HeldTensors { tensors: all, taken: hear }))
 }
 
 impl Offer {
@@ -109,7 +109,7 @@ impl Offer {
     }
 }
 
-impl Given {
+impl HeldTensors {
     /// Frees what was given, behind the copy. It waits until the taker's work is queued.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Given {
 pub(super) fn copy(driver: &Driver, to: u64, from: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     // SAFETY: as said above.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    told("cuMemcpyAsync", unsafe { (driver.copy)(to, from, bytes, stream) })
+    check("cuMemcpyAsync", unsafe { (driver.copy)(to, from, bytes, stream) })
 }
 
 /// Page-locked memory of the host that all cards read and write.
@@ -187,7 +187,7 @@ impl Pages {
         let mut address: Opaque = null_mut();
         // SAFETY: the address can be written to, and the context of the stream is current.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuMemHostAlloc", unsafe { (driver.pages)(&raw mut address, bytes, PORTABLE) })?;
+        check("cuMemHostAlloc", unsafe { (driver.pages)(&raw mut address, bytes, PORTABLE) })?;
         Ok(Self { address: wide(address.expose_provenance()), bytes })
     }
 
@@ -237,12 +237,12 @@ fn reaches(driver: &Driver, reader: usize, owner: usize) -> Result<bool, Fault> 
     // SAFETY: all can be written to; the pool is the device's own.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     unsafe {
-        told("cuDeviceGet", (driver.device)(&raw mut reads, ordinal(reader)?))?;
-        told("cuDeviceGet", (driver.device)(&raw mut owns, ordinal(owner)?))?;
-        told("cuDeviceCanAccessPeer", (driver.reaches)(&raw mut reaches, reads, owns))?;
+        check("cuDeviceGet", (driver.device)(&raw mut reads, ordinal(reader)?))?;
+        check("cuDeviceGet", (driver.device)(&raw mut owns, ordinal(owner)?))?;
+        check("cuDeviceCanAccessPeer", (driver.reaches)(&raw mut reaches, reads, owns))?;
         if reaches == 1 {
             let access = Access { kind: 1, device: reads, flags: 3 };
-            told("cuDeviceGetMemPool", (driver.pool)(&raw mut pool, owns))?;
+            check("cuDeviceGetMemPool", (driver.pool)(&raw mut pool, owns))?;
             // Where it is refused there is still the host's way.
             reaches = c_int::from((driver.share)(pool, (&raw const access).cast(), 1) == 0);
         }
@@ -288,10 +288,10 @@ mod tests {
                 for round in 0..20_u8 {
                     let values = vec![f32::from(round); LEN];
                     let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &device) * 2.0 + 1.0;
-                    let (offer, given) = offer(vec![values], 1).map_err(drop).expect("on a card");
+                    let (offer, held) = offer(vec![values], 1).map_err(drop).expect("on a card");
                     forth.send(offer).expect("the other is there");
                     let other = Tensor::<1>::zeros([LEN + usize::from(round)], &device) + 7.0;
-                    given.release(Duration::from_secs(20)).expect("it was taken");
+                    held.release(Duration::from_secs(20)).expect("it was taken");
                     let back = returned.recv().expect("the other is there").take(&device, &[LEN], &[DType::BF16]);
                     let found: Vec<f32> = back[0].clone().cast(DType::F32).try_into_vec_as().expect("readable");
                     assert!(found.iter().all(|value| *value == f32::from(round) * 2.0 + 2.0), "round {round}");
@@ -303,10 +303,10 @@ mod tests {
                 let device = Device::cuda(1);
                 for _ in 0..20 {
                     let came = taken.recv().expect("the other is there").take(&device, &[LEN], &[DType::F32]);
-                    let (offer, given) =
+                    let (offer, held) =
                         offer(vec![(came[0].clone() + 1.0).cast(DType::BF16)], 0).map_err(drop).expect("on a card");
                     back.send(offer).expect("the other is there");
-                    given.release(Duration::from_secs(20)).expect("it was taken");
+                    held.release(Duration::from_secs(20)).expect("it was taken");
                 }
                 assert_eq!(fault_on(1), None);
             });

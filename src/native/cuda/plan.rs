@@ -2,7 +2,7 @@
 
 use super::layout::Matrix;
 use super::library::{Algorithm, Driver, Found, Lt, Opaque, driver, lt};
-use super::{Fault, told};
+use super::{Fault, check};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -214,8 +214,8 @@ fn make(handles: &mut HashMap<usize, usize>, kind: Kind, vector: Option<Vector>)
         (lt.drop_preference)(preference);
         status
     };
-    told("cublasLtMatmulAlgoGetHeuristic", status)?;
-    told("cublasLtMatmulAlgoGetHeuristic", if count == 0 { -1 } else { found.state })?;
+    check("cublasLtMatmulAlgoGetHeuristic", status)?;
+    check("cublasLtMatmulAlgoGetHeuristic", if count == 0 { -1 } else { found.state })?;
     let operation = Mutex::new(operation);
     Ok(Plan { handle, operation, first, second, product, algorithm: found.algorithm, workspace: found.workspace })
 }
@@ -256,9 +256,9 @@ pub fn enter(driver: &Driver, device: usize) -> Result<(), Fault> {
     // SAFETY: both can be written to; a context that is retained once more than released lives as long as the process, as the runtime's own does.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     unsafe {
-        told("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
-        told("cuDevicePrimaryCtxRetain", (driver.primary)(&raw mut context, device))?;
-        told("cuCtxSetCurrent", (driver.set_current)(context))
+        check("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
+        check("cuDevicePrimaryCtxRetain", (driver.primary)(&raw mut context, device))?;
+        check("cuCtxSetCurrent", (driver.set_current)(context))
     }
 }
 
@@ -296,7 +296,7 @@ fn layout(lt: &Lt, format: Format, matrix: Matrix, count: i32) -> Result<Opaque,
 
 fn made(make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Opaque, Fault> {
     let mut new = null_mut();
-    told("a descriptor of cuBLASLt", make(&raw mut new))?;
+    check("a descriptor of cuBLASLt", make(&raw mut new))?;
     Ok(new)
 }
 
@@ -306,5 +306,5 @@ fn set<T>(setter: Setter, object: Opaque, attribute: c_int, value: &T) -> Result
     // SAFETY: the object was made by the library and is that of the setter; the value is read, for as many bytes as it has.
     #[expect(unsafe_code, reason = "a function of cuBLASLt")]
     let status = unsafe { setter(object, attribute, std::ptr::from_ref(value).cast(), size_of::<T>()) };
-    told("an attribute of cuBLASLt", status)
+    check("an attribute of cuBLASLt", status)
 }

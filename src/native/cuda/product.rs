@@ -5,7 +5,7 @@ use super::library::{Opaque, lt};
 use super::operation::Cube;
 use super::plan::{Kind, Plan, Role, Vector, plan, plan_with};
 use super::submit::{bound, pointer, report, submit};
-use super::{Fault, Options, format, told};
+use super::{Fault, Options, check, format};
 use burn::backend::{DType, Shape};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul as by_burn};
 use burn_cubecl::kernel::{cast, into_contiguous};
@@ -129,7 +129,7 @@ fn kind(lhs: &Cube, rhs: &Cube, out: &Cube, options: Options) -> Option<Kind> {
 /// Sends a product to the thread that talks to the card, behind all that was sent there from this thread: of two factors into its place, with the vector of the plan.
 pub fn queue([lhs, rhs, out]: [&Cube; 3], vector: Option<&Cube>, plan: &'static Plan) {
     let mut buffers = vec![bound(&rhs.handle), bound(&lhs.handle), bound(&out.handle)];
-    let aside = (plan.workspace > 0).then(|| {
+    let scratch = (plan.workspace > 0).then(|| {
         buffers.push(out.client.empty(plan.workspace).binding());
         buffers.len() - 1
     });
@@ -140,7 +140,7 @@ pub fn queue([lhs, rhs, out]: [&Cube; 3], vector: Option<&Cube>, plan: &'static 
     submit(&out.device, buffers, move |places, stream| {
         let place = |number: Option<usize>| number.and_then(|number| places.get(number)).copied();
         let [first, second, product] = [0, 1, 2].map(|number| place(Some(number)).unwrap_or(0));
-        multiply_with(plan, [first, second, product, place(aside).unwrap_or(0)], place(beside), stream)
+        multiply_with(plan, [first, second, product, place(scratch).unwrap_or(0)], place(beside), stream)
     });
 }
 
@@ -179,5 +179,5 @@ fn multiply_with(plan: &Plan, places: [u64; 4], vector: Option<u64>, stream: Opa
             stream,
         )
     };
-    plan.described(lt, vector, |operation| told("cublasLtMatmul", call(operation)))
+    plan.described(lt, vector, |operation| check("cublasLtMatmul", call(operation)))
 }

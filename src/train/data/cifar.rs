@@ -4,7 +4,7 @@
 //! the data can be used; everything else about it is checked.
 
 use super::planes::{cut_padded, mirror, size};
-use crate::draw::Draw;
+use crate::rng::Rng;
 use ledger_record::{Digest, count};
 use std::fs;
 use std::io;
@@ -155,9 +155,9 @@ impl Cifar {
 
     /// Writes a training image, mirrored or not and cut at random out of a black frame of 4 pixels, and returns its class; none
     /// for an index that is too large.
-    pub fn train(&self, index: usize, draw: &mut Draw, planes: &mut [u8]) -> Option<usize> {
+    pub fn train(&self, index: usize, rng: &mut Rng, planes: &mut [u8]) -> Option<usize> {
         let (image, label) = self.train.get(index)?;
-        let (mirrored, top, left) = (draw.below(2) == 1, draw.below(2 * PAD + 1), draw.below(2 * PAD + 1));
+        let (mirrored, top, left) = (rng.below(2) == 1, rng.below(2 * PAD + 1), rng.below(2 * PAD + 1));
         cut_padded(image, SIDE, PAD, (top, left), planes);
         if mirrored {
             mirror(planes, SIDE);
@@ -216,7 +216,7 @@ fn append(dir: &Path, name: &str, kind: CifarKind, part: &mut Part) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::Stream;
+    use crate::rng::Stream;
     use tempfile::TempDir;
 
     /// Records with these labels; the image of label n is a diagonal ramp from n.
@@ -294,7 +294,7 @@ mod tests {
         let mut mirrored = 0;
         let mut planes = vec![0; PIXELS];
         for index in 0..2000 {
-            assert_eq!(set.train(1, &mut Draw::new(5, Stream::Augment, index), &mut planes), Some(9));
+            assert_eq!(set.train(1, &mut Rng::new(5, Stream::Augment, index), &mut planes), Some(9));
             // Along a row the ramp climbs, unless it is mirrored; all pixels of the image are 9 or more, the frame is 0.
             let middle = &planes[16 * SIDE..17 * SIDE];
             mirrored += u32::from(middle[15] > middle[16]);

@@ -13,7 +13,7 @@ mod crop;
 mod listing;
 
 use super::planes::{mirror, size};
-use crate::draw::Draw;
+use crate::rng::Rng;
 use crop::Crop;
 use image::imageops::{self, FilterType};
 use image::{ImageError, ImageFormat, ImageReader, RgbImage};
@@ -149,11 +149,11 @@ impl Folder {
 
     /// Decodes a training picture, takes a random part of it, mirrors it or not, and returns its class; none for an index that
     /// is too large.
-    pub fn train(&self, index: usize, draw: &mut Draw, planes: &mut [u8]) -> Result<Option<usize>, FolderError> {
+    pub fn train(&self, index: usize, rng: &mut Rng, planes: &mut [u8]) -> Result<Option<usize>, FolderError> {
         let Some(entry) = self.train.get(index) else { return Ok(None) };
         let picture = decode(&entry.path)?;
-        let mirrored = draw.below(2) == 1;
-        let part = crop::random(picture.width(), picture.height(), draw);
+        let mirrored = rng.below(2) == 1;
+        let part = crop::random(picture.width(), picture.height(), rng);
         let side = u32::try_from(self.side).unwrap_or(u32::MAX);
         split(&scaled(&picture, part, (side, side)), (0, 0), self.side, planes);
         if mirrored {

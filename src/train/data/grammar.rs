@@ -34,8 +34,8 @@ mod sentence;
 use lexicon::PAD;
 pub use lexicon::{CLS, END, MASK, SEP, VOCABULARY};
 
-use crate::draw::{Draw, Stream};
 use crate::number::real_len;
+use crate::rng::{Rng, Stream};
 use ledger_record::Digest;
 use lexicon::{Lexicon, Zipf};
 use rayon::prelude::*;
@@ -140,7 +140,7 @@ impl Grammar {
         loop {
             let documents: Vec<Document> = (first..first + TOGETHER)
                 .into_par_iter()
-                .map(|index| Writer::new(Draw::new(self.seed, stream, index), &self.lexicon, &self.zipf).document())
+                .map(|index| Writer::new(Rng::new(self.seed, stream, index), &self.lexicon, &self.zipf).document())
                 .collect();
             for document in documents {
                 if !goes_on(document) {

@@ -62,8 +62,8 @@ impl Dataset for Text {
         Self::width(self)
     }
 
-    fn asked(&self) -> usize {
-        Self::asked(self)
+    fn max_targets(&self) -> usize {
+        Self::max_targets(self)
     }
 
     fn train(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<Samples, DataError> {

@@ -16,9 +16,9 @@ pub mod shapes;
 pub mod text;
 
 use crate::digits::{self, Split};
-use crate::draw::{Draw, Stream};
 use crate::idx::{self, IdxError, Pair};
 use crate::images::{CLASSES, Images, PIXELS};
+use crate::rng::{Rng, Stream};
 use crate::spec::SmallData;
 use ledger_record::{Digest, count};
 use objects::ObjectError;
@@ -238,7 +238,7 @@ fn hold_back(all: &Images, validation: usize, seed: u64) -> Result<(Vec<usize>, 
     if validation >= all.len() {
         return Err(DataError::Validation { validation, images: all.len() });
     }
-    let mut order = Draw::new(seed, Stream::Split, 0).permutation(all.len());
+    let mut order = Rng::new(seed, Stream::Split, 0).permutation(all.len());
     let kept = order.split_off(validation);
     Ok((kept, all.pick(&order)))
 }

@@ -8,8 +8,8 @@ pub mod object;
 use super::coco::{Coco, CocoError, Parts};
 use super::planes::{mirror, size};
 use super::scenes::{SceneError, Scenes};
-use crate::draw::{Draw, Stream};
 use crate::number::{real_len, single, wide};
+use crate::rng::{Rng, Stream};
 use ledger_record::{Digest, Value};
 pub use object::Object;
 use rayon::prelude::*;
@@ -116,14 +116,14 @@ impl ObjectPictures {
     /// The training pictures of these indices, each mirrored or not, with its objects, by (`seed`, `epoch`, its index) alone. Every box
     /// has an extent and lies in its picture. Fails for an index that is too large and for a file that cannot be read or decoded.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<ObjectBatch, ObjectError> {
-        let key = Draw::new(seed, Stream::Augment, epoch).bits();
+        let key = Rng::new(seed, Stream::Augment, epoch).bits();
         self.batch(indices, |index, planes| {
             let objects = match &self.source {
                 Source::Scenes(scenes) => scenes.train(index, planes),
                 Source::Coco(coco) => coco.train(index, planes)?,
             };
             let objects = objects.ok_or(ObjectError::Index { split: "training", index, len: self.train_len() })?;
-            if Draw::new(key, Stream::Augment, wide(index)).below(2) == 0 {
+            if Rng::new(key, Stream::Augment, wide(index)).below(2) == 0 {
                 return Ok(objects);
             }
             mirror(planes, self.side);

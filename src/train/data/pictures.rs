@@ -7,8 +7,8 @@ use super::cifar::{self, Cifar, CifarError, CifarKind};
 use super::folder::{Folder, FolderError};
 use super::planes::size;
 use super::shapes::{self, Shapes};
-use crate::draw::{Draw, Stream};
 use crate::number::wide;
+use crate::rng::{Rng, Stream};
 use ledger_record::Digest;
 use rayon::prelude::*;
 use std::path::Path;
@@ -135,13 +135,13 @@ impl Pictures {
     /// The training pictures of these indices, each changed by (`seed`, `epoch`, its index) alone. Fails for an index that is
     /// too large and for a file that cannot be read or decoded.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<PictureBatch, PictureError> {
-        let key = Draw::new(seed, Stream::Augment, epoch).bits();
+        let key = Rng::new(seed, Stream::Augment, epoch).bits();
         self.batch(indices, |index, planes| {
-            let mut draw = Draw::new(key, Stream::Augment, wide(index));
+            let mut rng = Rng::new(key, Stream::Augment, wide(index));
             let class = match &self.source {
-                Source::Shapes(shapes) => shapes.train(index, &mut draw, planes),
-                Source::Cifar(set) => set.train(index, &mut draw, planes),
-                Source::Folder(folder) => folder.train(index, &mut draw, planes)?,
+                Source::Shapes(shapes) => shapes.train(index, &mut rng, planes),
+                Source::Cifar(set) => set.train(index, &mut rng, planes),
+                Source::Folder(folder) => folder.train(index, &mut rng, planes)?,
             };
             class.ok_or(PictureError::Index { split: "training", index, len: self.train_len() })
         })
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_batch_is_the_same_on_any_number_of_threads() {
         for (_dir, pictures) in all_sources() {
-            let draw = |threads| {
+            let batches = |threads| {
                 let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
                 pool.install(|| {
                     (
@@ -250,7 +250,7 @@ mod tests {
                     )
                 })
             };
-            assert_eq!(draw(1), draw(4));
+            assert_eq!(batches(1), batches(4));
         }
     }
 

@@ -23,8 +23,8 @@ mod place;
 
 use super::objects::object::Object;
 use crate::digits::Split;
-use crate::draw::{Draw, Stream};
 use crate::number::wide;
+use crate::rng::{Rng, Stream};
 use ledger_record::Digest;
 
 /// The version of the drawings. Any change of a byte raises it.
@@ -107,12 +107,12 @@ impl Scenes {
 
     /// Draws a training scene and returns its objects, the foremost first, at least one; none for an index that is too large.
     pub fn train(&self, index: usize, planes: &mut [u8]) -> Option<Vec<Object>> {
-        (index < self.train_count).then(|| self.draw(Split::Train, index, planes))
+        (index < self.train_count).then(|| self.draw_scene(Split::Train, index, planes))
     }
 
     /// Draws an evaluation scene and returns its objects as [`Self::train`] does.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<Vec<Object>> {
-        (index < self.eval_count).then(|| self.draw(Split::Eval, index, planes))
+        (index < self.eval_count).then(|| self.draw_scene(Split::Eval, index, planes))
     }
 
     /// The digest of what the scenes are drawn from, of which the generator itself is one: they are never all in memory.
@@ -123,20 +123,20 @@ impl Scenes {
     }
 
     /// Draws one scene and returns its objects.
-    fn draw(&self, split: Split, index: usize, planes: &mut [u8]) -> Vec<Object> {
-        let mut draw = self.random(split, index);
-        let placed = place::place(&mut draw, self.side, self.classes);
-        paint::paint(&mut draw, &placed, self.side, planes);
+    fn draw_scene(&self, split: Split, index: usize, planes: &mut [u8]) -> Vec<Object> {
+        let mut rng = self.random(split, index);
+        let placed = place::place(&mut rng, self.side, self.classes);
+        paint::paint(&mut rng, &placed, self.side, planes);
         placed.into_iter().map(|object| Object::of_mask(object.class, object.mask)).collect()
     }
 
     /// The random numbers of a scene.
-    fn random(&self, split: Split, index: usize) -> Draw {
+    fn random(&self, split: Split, index: usize) -> Rng {
         let stream = match split {
             Split::Train => Stream::TrainScene,
             Split::Eval => Stream::EvalScene,
         };
-        Draw::new(self.seed, stream, wide(index))
+        Rng::new(self.seed, stream, wide(index))
     }
 }
 

@@ -21,8 +21,8 @@ pub use outline::NAMES;
 
 use super::planes::{CHANNELS, mirror};
 use crate::digits::Split;
-use crate::draw::{Draw, Stream};
 use crate::number::{grey, real_len, single, whole, wide};
+use crate::rng::{Rng, Stream};
 use figure::{Colour, Figure};
 use ledger_record::Digest;
 use outline::{Point, outline};
@@ -65,11 +65,11 @@ pub struct Shapes {
 
 impl Shapes {
     /// Draws a training picture, mirrored or not, and returns its class; none for an index that is too large.
-    pub fn train(&self, index: usize, augment: &mut Draw, planes: &mut [u8]) -> Option<usize> {
+    pub fn train(&self, index: usize, augment: &mut Rng, planes: &mut [u8]) -> Option<usize> {
         if index >= self.train_count {
             return None;
         }
-        let class = draw(self.seed, Split::Train, index, self.side, planes);
+        let class = draw_image(self.seed, Split::Train, index, self.side, planes);
         if augment.below(2) == 1 {
             mirror(planes, self.side);
         }
@@ -78,7 +78,7 @@ impl Shapes {
 
     /// Draws an evaluation picture and returns its class; none for an index that is too large.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<usize> {
-        (index < self.eval_count).then(|| draw(self.seed, Split::Eval, index, self.side, planes))
+        (index < self.eval_count).then(|| draw_image(self.seed, Split::Eval, index, self.side, planes))
     }
 
     /// The digest of what the pictures are drawn from, of which the generator itself is one: they are never all in memory.
@@ -97,15 +97,15 @@ pub fn reference_digest() -> Digest {
 }
 
 /// Draws one picture of `side` × `side` pixels and returns its class.
-fn draw(seed: u64, split: Split, index: usize, side: usize, planes: &mut [u8]) -> usize {
+fn draw_image(seed: u64, split: Split, index: usize, side: usize, planes: &mut [u8]) -> usize {
     let stream = match split {
         Split::Train => Stream::TrainPicture,
         Split::Eval => Stream::EvalPicture,
     };
-    let mut draw = Draw::new(seed, stream, wide(index));
-    let class = draw.below(CLASSES);
-    let scene = Scene::new(&mut draw, single(real_len(side)), class);
-    scene.paint(&mut draw, side, planes);
+    let mut rng = Rng::new(seed, stream, wide(index));
+    let class = rng.below(CLASSES);
+    let scene = Scene::new(&mut rng, single(real_len(side)), class);
+    scene.paint(&mut rng, side, planes);
     class
 }
 
@@ -118,21 +118,21 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(draw: &mut Draw, side: f32, class: usize) -> Self {
-        let ground = Ground::new(draw);
+    fn new(rng: &mut Rng, side: f32, class: usize) -> Self {
+        let ground = Ground::new(rng);
         let mut figures = Vec::new();
-        for _ in 0..2 + draw.below(4) {
-            figures.push(stroke(draw, side));
+        for _ in 0..2 + rng.below(4) {
+            figures.push(stroke(rng, side));
         }
-        let colour = contrasting(draw, ground.base);
-        figures.push(shape(draw, side, class, colour));
-        for _ in 0..draw.below(3) {
-            figures.push(stroke(draw, side));
+        let colour = contrasting(rng, ground.base);
+        figures.push(shape(rng, side, class, colour));
+        for _ in 0..rng.below(3) {
+            figures.push(stroke(rng, side));
         }
-        Self { ground, figures, noise: draw.range(5.0, NOISE) }
+        Self { ground, figures, noise: rng.range(5.0, NOISE) }
     }
 
-    fn paint(&self, draw: &mut Draw, side: usize, planes: &mut [u8]) {
+    fn paint(&self, rng: &mut Rng, side: usize, planes: &mut [u8]) {
         let places = self.ground.places(side);
         let mut lines = [vec![0.0; side], vec![0.0; side], vec![0.0; side]];
         let (mut scratch, mut noise) = (Scratch::default(), Vec::with_capacity(side));
@@ -145,7 +145,7 @@ impl Scene {
             }
             // The difference of two bytes is a noise whose density falls linearly to both sides.
             noise.clear();
-            noise.extend((0..side).map(|_| draw.bits().to_le_bytes()));
+            noise.extend((0..side).map(|_| rng.bits().to_le_bytes()));
             for (channel, (line, plane)) in lines.iter().zip(planes.chunks_exact_mut(side * side)).enumerate() {
                 let out = plane[row * side..].iter_mut();
                 for ((byte, value), noise) in out.zip(line).zip(&noise) {
@@ -172,12 +172,12 @@ struct Place {
 }
 
 impl Ground {
-    fn new(draw: &mut Draw) -> Self {
-        let base = colour(draw);
-        let cells = [1, 2, 3, 5][draw.below(4)];
-        let strength = draw.range(10.0, 70.0);
+    fn new(rng: &mut Rng) -> Self {
+        let base = colour(rng);
+        let cells = [1, 2, 3, 5][rng.below(4)];
+        let strength = rng.range(10.0, 70.0);
         let points = usize::from(cells + 1);
-        let nodes = (0..points * points).map(|_| base.map(|value| value + strength * draw.triangle())).collect();
+        let nodes = (0..points * points).map(|_| base.map(|value| value + strength * rng.triangle())).collect();
         Self { base, nodes, cells }
     }
 
@@ -215,9 +215,9 @@ impl Ground {
 }
 
 /// A random colour that can be told from `ground`.
-fn contrasting(draw: &mut Draw, ground: Colour) -> Colour {
+fn contrasting(rng: &mut Rng, ground: Colour) -> Colour {
     for _ in 0..16 {
-        let drawn = colour(draw);
+        let drawn = colour(rng);
         if distance(drawn, ground) >= CONTRAST * CONTRAST {
             return drawn;
         }
@@ -226,18 +226,18 @@ fn contrasting(draw: &mut Draw, ground: Colour) -> Colour {
 }
 
 /// The shape of a class, the whole of it within the picture.
-fn shape(draw: &mut Draw, side: f32, class: usize, colour: Colour) -> Figure {
+fn shape(rng: &mut Rng, side: f32, class: usize, colour: Colour) -> Figure {
     let mut lines = outline(class);
-    let size = side * draw.range(SIZE.0, SIZE.1);
-    let stretch = 1.0 + 0.08 * draw.triangle();
-    let (along, turn) = (direction(draw), direction(draw));
+    let size = side * rng.range(SIZE.0, SIZE.1);
+    let stretch = 1.0 + 0.08 * rng.triangle();
+    let (along, turn) = (direction(rng), direction(rng));
     let reach = pose(&mut lines, size, stretch, along, turn);
     let reach = reach.min(0.5 * side);
-    let centre = Point { x: draw.range(reach, side - reach), y: draw.range(reach, side - reach) };
+    let centre = Point { x: rng.range(reach, side - reach), y: rng.range(reach, side - reach) };
     for point in lines.iter_mut().flatten() {
         *point = Point { x: point.x + centre.x, y: point.y + centre.y };
     }
-    Figure::new(&lines, uneven(draw, colour, centre, size))
+    Figure::new(&lines, uneven(rng, colour, centre, size))
 }
 
 #[cfg(test)]

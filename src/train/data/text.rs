@@ -12,8 +12,8 @@ mod vocabulary;
 pub use vocabulary::{MAX_VOCABULARY, Vocabulary};
 
 use super::grammar::{self, Grammar, GrammarError, Part};
-use crate::draw::{Draw, Stream};
 use crate::number::wide;
+use crate::rng::{Rng, Stream};
 use ledger_record::{Digest, count};
 use std::error::Error;
 use std::io;
@@ -285,7 +285,7 @@ impl Text {
     }
 
     /// Tokens of a window, at most, that have a target.
-    pub fn asked(&self) -> usize {
+    pub fn max_targets(&self) -> usize {
         match self.windows.objective {
             Objective::NextToken => self.windows.width,
             Objective::MaskedToken => chosen(self.windows.stride()),
@@ -305,14 +305,14 @@ impl Text {
     /// The training windows of these indices, each below [`Text::train_len`]. What is masked depends on seed, epoch and the
     /// window's index alone.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> TokenBatch {
-        let epoch = Draw::new(seed, Stream::Mask, epoch).bits();
-        self.batch(&self.train, indices, |window| Draw::new(epoch, Stream::Mask, window))
+        let epoch = Rng::new(seed, Stream::Mask, epoch).bits();
+        self.batch(&self.train, indices, |window| Rng::new(epoch, Stream::Mask, window))
     }
 
     /// The evaluation windows of these indices, each below [`Text::eval_len`]. What is masked depends on the window's index
     /// alone: runs of all seeds are asked the same.
     pub fn eval_batch(&self, indices: &[usize]) -> TokenBatch {
-        self.batch(&self.eval, indices, |window| Draw::new(0, Stream::EvalMask, window))
+        self.batch(&self.eval, indices, |window| Rng::new(0, Stream::EvalMask, window))
     }
 
     /// Hashes every token that the run trains on or evaluates with, and the size of the vocabulary.
@@ -322,7 +322,7 @@ impl Text {
         Digest::of_pieces("ledger text v1", &[&bytes(&self.train), &bytes(&self.eval), &size])
     }
 
-    fn batch(&self, tokens: &[u16], indices: &[usize], draw: impl Fn(u64) -> Draw) -> TokenBatch {
+    fn batch(&self, tokens: &[u16], indices: &[usize], rng: impl Fn(u64) -> Rng) -> TokenBatch {
         let Windows { width, objective, .. } = self.windows;
         let stride = self.windows.stride();
         let mut batch = TokenBatch { rows: indices.len(), width, ..TokenBatch::default() };
@@ -330,7 +330,7 @@ impl Text {
             let window = &tokens[index * stride..(index + 1) * stride];
             match (objective, &self.marks) {
                 (Objective::MaskedToken, Some(marks)) => {
-                    mask(window, marks, self.vocabulary, &mut draw(wide(index)), &mut batch);
+                    mask(window, marks, self.vocabulary, &mut rng(wide(index)), &mut batch);
                 }
                 _ => {
                     batch.ids.extend(window.iter().copied().map(i32::from));
@@ -350,7 +350,7 @@ fn chosen(open: usize) -> usize {
 
 /// Adds a window whose tokens are masked as Devlin et al. 2018 do (section 3.1): 15% of the positions are chosen, at least one;
 /// of these, 80% get `[MASK]`, 10% any token, 10% stay as they are. Special tokens are never chosen.
-fn mask(window: &[u16], marks: &Marks, vocabulary: usize, draw: &mut Draw, batch: &mut TokenBatch) {
+fn mask(window: &[u16], marks: &Marks, vocabulary: usize, rng: &mut Rng, batch: &mut TokenBatch) {
     let first = batch.ids.len() + 1;
     batch.ids.push(i32::from(marks.cls));
     batch.ids.extend(window.iter().copied().map(i32::from));
@@ -360,13 +360,13 @@ fn mask(window: &[u16], marks: &Marks, vocabulary: usize, draw: &mut Draw, batch
     let mut open: Vec<usize> = (0..window.len()).filter(|place| !marks.has(window[*place])).collect();
     let chosen = chosen(open.len());
     for next in 0..chosen {
-        let other = next + draw.below(open.len() - next);
+        let other = next + rng.below(open.len() - next);
         open.swap(next, other);
         let place = first + open[next];
         batch.targets[place] = batch.ids[place];
-        match draw.below(10) {
+        match rng.below(10) {
             0..8 => batch.ids[place] = i32::from(marks.mask),
-            8 => batch.ids[place] = i32::try_from(draw.below(vocabulary)).unwrap_or_default(),
+            8 => batch.ids[place] = i32::try_from(rng.below(vocabulary)).unwrap_or_default(),
             _ => {}
         }
     }

@@ -37,9 +37,9 @@ pub struct Truth<R> {
 #[cfg(test)]
 mod formula {
     /// Knuth's linear congruential generator of 64 bits (MMIX), of which the upper 31 are taken.
-    pub struct Draw(pub u64);
+    pub struct Lcg(pub u64);
 
-    impl Draw {
+    impl Lcg {
         pub fn below(&mut self, bound: u32) -> u32 {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             u32::try_from(self.0 >> 33).expect("31 bits") % bound

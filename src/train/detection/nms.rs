@@ -319,20 +319,20 @@ mod tests {
     #[test]
     fn a_grid_changes_no_answer() {
         let mut state = 1_u32;
-        let mut draw = |below: u16| {
+        let mut rng = |below: u16| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             f32::from(u16::try_from(state >> 16).expect("16 bits") % below) / 8.0
         };
         for iou in [0.0, 0.05, 0.3, 0.5, 0.7, 0.95] {
             let mut candidates: Vec<Detection<Xyxy>> = (0..1500)
                 .map(|n| {
-                    let (left, top, width, height) = (draw(3000), draw(800), draw(900), draw(600));
-                    found(n % 2, draw(8000), [left, top, left + width, top + height])
+                    let (left, top, width, height) = (rng(3000), rng(800), rng(900), rng(600));
+                    found(n % 2, rng(8000), [left, top, left + width, top + height])
                 })
                 .collect();
             let inf = f32::INFINITY;
             let odd = [[f32::NAN, 0.0, 5.0, 5.0], [-inf, 0.0, inf, 50.0], [0.0, 0.0, inf, 9.0], [9.0, 9.0, 1.0, 1.0]];
-            candidates.extend(odd.into_iter().cycle().take(40).map(|array| found(0, draw(8000), array)));
+            candidates.extend(odd.into_iter().cycle().take(40).map(|array| found(0, rng(8000), array)));
             let limits = Suppression { score: 0.0, iou, max: usize::MAX };
             assert_eq!(nms(&candidates, limits), naive(&candidates, limits), "{iou}");
         }

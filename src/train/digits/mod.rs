@@ -14,9 +14,9 @@
 
 mod glyphs;
 
-use super::draw::{Draw, Stream};
 use super::images::{Images, PIXELS, SIDE};
 use super::number::{grey, pixel, wide};
+use super::rng::{Rng, Stream};
 use glyphs::GLYPHS;
 use ledger_record::Digest;
 use rayon::prelude::*;
@@ -46,38 +46,41 @@ pub fn reference_digest() -> Digest {
 /// Draws the first `count` images of a split; 0 is paper and 255 ink.
 pub fn generate(seed: u64, split: Split, count: usize) -> Images {
     let mut pixels = vec![0; count * PIXELS];
-    let labels =
-        pixels.par_chunks_exact_mut(PIXELS).enumerate().map(|(index, image)| draw(seed, split, index, image)).collect();
+    let labels = pixels
+        .par_chunks_exact_mut(PIXELS)
+        .enumerate()
+        .map(|(index, image)| draw_image(seed, split, index, image))
+        .collect();
     Images { pixels, labels }
 }
 
 /// Draws one image and returns its label.
-fn draw(seed: u64, split: Split, index: usize, image: &mut [u8]) -> u8 {
+fn draw_image(seed: u64, split: Split, index: usize, image: &mut [u8]) -> u8 {
     let stream = match split {
         Split::Train => Stream::TrainImage,
         Split::Eval => Stream::EvalImage,
     };
-    let mut draw = Draw::new(seed, stream, wide(index));
-    let label = draw.below(10);
+    let mut rng = Rng::new(seed, stream, wide(index));
+    let label = rng.below(10);
     let ways = GLYPHS[label];
-    let glyph = &ways[draw.below(ways.len())];
-    let hand = Hand::new(&mut draw);
+    let glyph = &ways[rng.below(ways.len())];
+    let hand = Hand::new(&mut rng);
     let points: Vec<Point> = glyph
         .points
         .iter()
-        .map(|&(x, y)| hand.place(x + JITTER * draw.triangle(), y + JITTER * draw.triangle()))
+        .map(|&(x, y)| hand.place(x + JITTER * rng.triangle(), y + JITTER * rng.triangle()))
         .collect();
 
     let mut ink = [0.0_f32; PIXELS];
     for stroke in glyph.strokes {
         let path: Vec<Point> = stroke.iter().map(|&point| points[point]).collect();
-        let (from, to) = (hand.pen * draw.range(0.8, 1.2), hand.pen * draw.range(0.8, 1.2));
+        let (from, to) = (hand.pen * rng.range(0.8, 1.2), hand.pen * rng.range(0.8, 1.2));
         trace(&path, from, to, &mut ink);
     }
-    let strength = draw.range(170.0, 255.0);
-    let noise = draw.range(0.0, NOISE);
+    let strength = rng.range(170.0, 255.0);
+    let noise = rng.range(0.0, NOISE);
     for (pixel, ink) in image.iter_mut().zip(ink) {
-        *pixel = grey(ink * strength + noise * draw.triangle());
+        *pixel = grey(ink * strength + noise * rng.triangle());
     }
     u8::try_from(label).unwrap_or_default()
 }
@@ -109,21 +112,21 @@ struct Hand {
 }
 
 impl Hand {
-    fn new(draw: &mut Draw) -> Self {
-        let (width, height) = (draw.range(9.0, 15.0), draw.range(15.0, 21.0));
-        let shear = 0.35 * draw.triangle();
+    fn new(rng: &mut Rng) -> Self {
+        let (width, height) = (rng.range(9.0, 15.0), rng.range(15.0, 21.0));
+        let shear = 0.35 * rng.triangle();
         // The rotation by the angle whose half has this tangent, without a sine: up to 20 degrees to both sides.
-        let half = 0.176 * draw.triangle();
+        let half = 0.176 * rng.triangle();
         let norm = 1.0 + half * half;
         let (cos, sin) = ((1.0 - half * half) / norm, 2.0 * half / norm);
         Self {
-            bend: Point { x: 0.5 * draw.triangle(), y: 0.4 * draw.triangle() },
+            bend: Point { x: 0.5 * rng.triangle(), y: 0.4 * rng.triangle() },
             xx: cos * width,
             xy: (cos * shear - sin) * height,
             yx: sin * width,
             yy: (sin * shear + cos) * height,
-            shift: Point { x: 14.0 + 2.5 * draw.triangle(), y: 14.0 + 2.5 * draw.triangle() },
-            pen: draw.range(0.7, 1.7),
+            shift: Point { x: 14.0 + 2.5 * rng.triangle(), y: 14.0 + 2.5 * rng.triangle() },
+            pen: rng.range(0.7, 1.7),
         }
     }
 

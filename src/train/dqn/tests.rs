@@ -45,8 +45,8 @@ impl Environment for Corridor {
         1.0
     }
 
-    fn reset(&mut self, mut draw: Draw) {
-        (self.at, self.steps) = (draw.below(self.cells), 0);
+    fn reset(&mut self, mut rng: Rng) {
+        (self.at, self.steps) = (rng.below(self.cells), 0);
         self.show();
     }
 
@@ -281,7 +281,7 @@ fn episodes_of_an_evaluation_are_their_own_and_do_not_meet_those_of_training() {
     let starts = |stream| -> Vec<Vec<u32>> {
         let start = |episode| {
             let mut cart = CartPole::new();
-            cart.reset(Draw::new(5, stream, episode));
+            cart.reset(Rng::new(5, stream, episode));
             cart.frame().iter().map(|value| value.to_bits()).collect()
         };
         (1..=100).map(start).collect()
@@ -305,7 +305,7 @@ fn episodes_that_are_played_together_end_each_for_itself() {
     let together = play(&CartPole::new(), 5, 40, &mut Indifferent).expect("infallible");
     let alone = |episode: u64| {
         let mut cart = CartPole::new();
-        cart.reset(Draw::new(5, Stream::EvalEpisode, episode));
+        cart.reset(Rng::new(5, Stream::EvalEpisode, episode));
         (1..).find(|_| cart.step(0).ended()).map(real).unwrap_or_default()
     };
     assert_eq!(together, (1..=40).map(alone).collect::<Vec<_>>());

@@ -8,8 +8,8 @@
 //! machine plays the same episode, whatever its mathematical library.
 
 use super::{Environment, Transition};
-use crate::draw::Draw;
 use crate::number::single;
+use crate::rng::Rng;
 
 /// Acceleration of gravity in m/s².
 const GRAVITY: f64 = 9.8;
@@ -87,8 +87,8 @@ impl Environment for CartPole {
         f64::from(LIMIT)
     }
 
-    fn reset(&mut self, mut draw: Draw) {
-        self.state = [(); 4].map(|()| f64::from(draw.range(-START, START)));
+    fn reset(&mut self, mut rng: Rng) {
+        self.state = [(); 4].map(|()| f64::from(rng.range(-START, START)));
         self.frame = self.state.map(single);
         self.steps = 0;
         self.last = Transition::default();
@@ -146,8 +146,8 @@ fn sine_cosine(angle: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::Stream;
     use crate::number::real_len;
+    use crate::rng::Stream;
 
     /// Accelerations of cart and pole as the solution of the two equations of motion, which the energies give by Lagrange's
     /// method for a thin rod of half length l and moment of inertia m l²/3 about its centre:
@@ -203,7 +203,7 @@ mod tests {
 
     fn begun(episode: u64) -> CartPole {
         let mut cart = CartPole::new();
-        cart.reset(Draw::new(1, Stream::TrainEpisode, episode));
+        cart.reset(Rng::new(1, Stream::TrainEpisode, episode));
         cart
     }
 
@@ -259,8 +259,8 @@ mod tests {
         let mut steps = Vec::new();
         for episode in 1..=1000 {
             let mut cart = begun(episode);
-            let mut draw = Draw::new(1, Stream::Explore, episode);
-            steps.push((1..).find(|_| cart.step(draw.below(2)).ended()).unwrap_or_default());
+            let mut rng = Rng::new(1, Stream::Explore, episode);
+            steps.push((1..).find(|_| cart.step(rng.below(2)).ended()).unwrap_or_default());
         }
         // Gymnasium's has a mean of 22.2 and a standard deviation of 11.8: 0.37 for a mean of 1,000, of which 5 are allowed.
         let mean = real_len(steps.iter().sum()) / 1000.0;

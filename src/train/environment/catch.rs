@@ -10,7 +10,7 @@
 //! is truncated and not terminated, because the picture does not show how many balls are left. The best return is 10.
 
 use super::{Environment, Stack, Transition};
-use crate::draw::{Draw, Stream};
+use crate::rng::{Rng, Stream};
 
 /// Pixels of a side.
 const SIDE: usize = 84;
@@ -74,7 +74,7 @@ enum Side {
 #[derive(Clone, Debug)]
 pub struct Catch {
     controls: Controls,
-    draw: Draw,
+    rng: Rng,
     /// The paddle's left column.
     paddle: usize,
     faces: Side,
@@ -93,7 +93,7 @@ impl Catch {
     pub fn new(controls: Controls) -> Self {
         Self {
             controls,
-            draw: Draw::new(0, Stream::TrainEpisode, 0),
+            rng: Rng::new(0, Stream::TrainEpisode, 0),
             paddle: (SIDE - PADDLE) / 2,
             faces: Side::Right,
             column: 0,
@@ -108,9 +108,9 @@ impl Catch {
     /// Throws the next ball.
     fn throw(&mut self) {
         self.row = TOP;
-        self.column = self.draw.below(SIDE - BALL + 1);
-        self.slope = self.draw.below(SLOPE + 1);
-        self.goes = if self.draw.below(2) == 0 { Side::Left } else { Side::Right };
+        self.column = self.rng.below(SIDE - BALL + 1);
+        self.slope = self.rng.below(SLOPE + 1);
+        self.goes = if self.rng.below(2) == 0 { Side::Left } else { Side::Right };
     }
 
     fn go(&mut self, action: usize) {
@@ -183,10 +183,10 @@ impl Environment for Catch {
         f64::from(BALLS)
     }
 
-    fn reset(&mut self, draw: Draw) {
-        self.draw = draw;
-        self.paddle = self.draw.below(SIDE - PADDLE + 1);
-        self.faces = if self.draw.below(2) == 0 { Side::Left } else { Side::Right };
+    fn reset(&mut self, rng: Rng) {
+        self.rng = rng;
+        self.paddle = self.rng.below(SIDE - PADDLE + 1);
+        self.faces = if self.rng.below(2) == 0 { Side::Left } else { Side::Right };
         self.balls = 0;
         self.throw();
         self.stack.clear();

@@ -6,7 +6,7 @@
 mod cartpole;
 mod catch;
 
-use super::draw::Draw;
+use super::rng::Rng;
 
 pub use cartpole::CartPole;
 pub use catch::{Catch, Controls};
@@ -61,8 +61,8 @@ pub trait Environment: Clone {
     /// The greatest sum of rewards of an episode.
     fn best_return(&self) -> f64;
 
-    /// Begins an episode, which is a function of `draw` and of the actions that follow.
-    fn reset(&mut self, draw: Draw);
+    /// Begins an episode, which is a function of `rng` and of the actions that follow.
+    fn reset(&mut self, rng: Rng);
 
     /// Does an action; one that does not exist is taken for the last one. After the end of an episode nothing changes any more,
     /// and the reward is 0. Before the first `reset` the episode has ended.

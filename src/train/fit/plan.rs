@@ -23,7 +23,7 @@ impl Plan {
             Length::Epochs(epochs) => epochs.saturating_mul(pass),
             Length::Steps(steps) => steps,
         };
-        let steps_per_epoch = if task.whole() { steps } else { pass };
+        let steps_per_epoch = if task.is_full_batch() { steps } else { pass };
         Self { steps, epochs: steps.div_ceil(steps_per_epoch.max(1)), steps_per_epoch }
     }
 

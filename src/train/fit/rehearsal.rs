@@ -1,8 +1,8 @@
 //! A few steps of a run that are thrown away: they compile and tune a device's kernels, so that other devices find them.
 
-use super::{ALONE, Trainee, WARM_UP};
+use super::{ALONE, Trainer, WARM_UP};
 use crate::device::Place;
-use crate::parallel::Team;
+use crate::parallel::ProcessGroup;
 use crate::spec::{Length, Spec};
 use crate::task::Task;
 use crate::{Finish, Sink, TrainError};
@@ -22,10 +22,10 @@ pub fn rehearse(
 ) -> Result<Finish, TrainError> {
     let steps = if tuned { ALONE } else { WARM_UP };
     let spec = Spec { length: Length::Steps(steps), ranks: 1, ..spec.clone() };
-    let mut trainee = Trainee::new(Team::alone(), &spec, task, place, sink)?;
-    let finish = (1..=trainee.plan.epochs).try_fold(Finish::Done, |before, epoch| match before {
+    let mut trainer = Trainer::new(ProcessGroup::single(), &spec, task, place, sink)?;
+    let finish = (1..=trainer.plan.epochs).try_fold(Finish::Done, |before, epoch| match before {
         Finish::Stopped => Ok(Finish::Stopped),
-        Finish::Done => trainee.epoch(epoch, stop),
+        Finish::Done => trainer.epoch(epoch, stop),
     })?;
     place.sync()?;
     Ok(finish)

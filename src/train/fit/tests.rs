@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::{Notebook, cell, linear_cell, tell, tiny_cell};
+use crate::sample::{EventLog, cell, linear_cell, run_recorded, tiny_cell};
 use crate::{parameter_count, run};
 use ledger_record::Cell;
 use std::process::Command;
@@ -10,10 +10,10 @@ fn a_run_in_steps_ends_within_an_epoch() {
     let mut cell = cell("softmax");
     cell.config.remove("training.epochs");
     cell.config.insert("training.steps".to_owned(), 5_i64.into());
-    let told = tell(&cell).expect("trains");
-    assert!(told.events.iter().any(|event| matches!(event, EventKind::Plan { steps: 5, epochs: 2, .. })));
-    assert_eq!(told.series["loss"].len(), 5);
-    let evaluated: Vec<u64> = told
+    let recorded = run_recorded(&cell).expect("trains");
+    assert!(recorded.events.iter().any(|event| matches!(event, EventKind::Plan { steps: 5, epochs: 2, .. })));
+    assert_eq!(recorded.series["loss"].len(), 5);
+    let evaluated: Vec<u64> = recorded
         .events
         .iter()
         .filter_map(|event| match event {
@@ -43,9 +43,9 @@ fn a_stop_is_seen_before_the_next_step() {
     assert_eq!(run(&linear_cell("sgd", 0.01), false, None, &sink, &sink.1).expect("trains"), Finish::Stopped);
     assert_eq!(*sink.2.lock().expect("no panic"), [1, 2, 3, 4, 5, 6, 7]);
 
-    let notebook = Notebook::default();
-    assert_eq!(run(&cell("softmax"), false, None, &notebook, &AtomicBool::new(true)).expect("trains"), Finish::Stopped);
-    let events = notebook.events();
+    let log = EventLog::default();
+    assert_eq!(run(&cell("softmax"), false, None, &log, &AtomicBool::new(true)).expect("trains"), Finish::Stopped);
+    let events = log.events();
     assert!(matches!(events.last(), Some(EventKind::Phase { edge: PhaseEdge::Stop, .. })), "{events:?}");
     assert!(!events.iter().any(|event| matches!(event, EventKind::Step { .. } | EventKind::Digest { .. })));
 }
@@ -92,8 +92,8 @@ const RATES: [f64; 14] = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2, 2.9e-2
 fn linear_curves_agree_with_double_precision() {
     for optimizer in ["sgd", "momentum", "adam"] {
         for rate in RATES {
-            let told = tell(&linear_cell(optimizer, rate)).expect("trains");
-            let curve = &told.series["loss"];
+            let recorded = run_recorded(&linear_cell(optimizer, rate)).expect("trains");
+            let curve = &recorded.series["loss"];
             assert_eq!(curve.len(), 1000);
             let mut largest = 0.0_f64;
             for ((step, got), want) in (1_u32..).zip(curve).zip(reference(optimizer, rate)) {
@@ -112,7 +112,7 @@ fn linear_curves_agree_with_double_precision() {
 
 #[test]
 fn gradient_descent_diverges_above_two_over_the_largest_eigenvalue() {
-    let losses = |rate| tell(&linear_cell("sgd", rate)).expect("trains").series["loss"].clone();
+    let losses = |rate| run_recorded(&linear_cell("sgd", rate)).expect("trains").series["loss"].clone();
     let tame = losses(0.0299);
     assert!((tame[0] - 23.66).abs() < 1e-5, "{}", tame[0]);
     assert!(tame[999] < tame[0]);
@@ -122,16 +122,16 @@ fn gradient_descent_diverges_above_two_over_the_largest_eigenvalue() {
 
 #[test]
 fn a_diverged_run_is_a_finished_run() {
-    let told = tell(&linear_cell("sgd", 1.0)).expect("trains");
-    assert_eq!(told.series["loss"].len(), 1000);
-    assert!(!told.metrics["loss"].is_finite() && !told.metrics["weight"].is_finite());
-    assert!(told.digests.contains_key("weights"));
+    let recorded = run_recorded(&linear_cell("sgd", 1.0)).expect("trains");
+    assert_eq!(recorded.series["loss"].len(), 1000);
+    assert!(!recorded.metrics["loss"].is_finite() && !recorded.metrics["weight"].is_finite());
+    assert!(recorded.digests.contains_key("weights"));
     for model in ["softmax", "mnist_mlp", "mnist_cnn"] {
         let mut cell = cell(model);
         cell.config.insert("training.learning_rate".to_owned(), 1e38.into());
-        let told = tell(&cell).expect("trains");
-        let huge = |name: &str| !told.metrics[name].is_finite() || told.metrics[name] > 1e30;
-        assert!(huge("loss") && huge("eval_loss"), "{:?}", told.metrics);
+        let recorded = run_recorded(&cell).expect("trains");
+        let huge = |name: &str| !recorded.metrics[name].is_finite() || recorded.metrics[name] > 1e30;
+        assert!(huge("loss") && huge("eval_loss"), "{:?}", recorded.metrics);
     }
 }
 
@@ -140,7 +140,7 @@ fn a_network_whose_answers_are_no_numbers_is_never_right() {
     for model in ["resnet50", "gru", "gpt2"] {
         let mut cell = tiny_cell(model);
         cell.config.insert("training.learning_rate".to_owned(), 1e38.into());
-        let metrics = tell(&cell).expect(model).metrics;
+        let metrics = run_recorded(&cell).expect(model).metrics;
         assert!(metrics["eval_loss"].is_nan(), "{model}: {metrics:?}");
         assert_eq!(metrics["accuracy"], 0.0, "{model}");
         assert!(metrics.get("perplexity").is_none_or(|perplexity| perplexity.is_nan()), "{model}: {metrics:?}");
@@ -149,15 +149,15 @@ fn a_network_whose_answers_are_no_numbers_is_never_right() {
 
 #[test]
 fn a_linear_run_is_one_epoch_and_tells_its_parameters() {
-    let told = tell(&linear_cell("momentum", 0.005)).expect("trains");
+    let recorded = run_recorded(&linear_cell("momentum", 0.005)).expect("trains");
     let plan = EventKind::Plan { steps: 1000, epochs: 1, samples_per_step: 4 };
-    assert!(told.events.contains(&plan));
+    assert!(recorded.events.contains(&plan));
     assert!(
-        (told.metrics["weight"] + 1.0).abs() < 1e-4 && (told.metrics["bias"] - 1.0).abs() < 1e-4,
+        (recorded.metrics["weight"] + 1.0).abs() < 1e-4 && (recorded.metrics["bias"] - 1.0).abs() < 1e-4,
         "{:?}",
-        told.metrics
+        recorded.metrics
     );
-    assert!(!told.metrics.contains_key("accuracy"));
+    assert!(!recorded.metrics.contains_key("accuracy"));
 }
 
 #[test]
@@ -166,7 +166,8 @@ fn a_schedule_changes_the_weights_from_its_step_on() {
     stepped.config.insert("training.schedule".to_owned(), "step".into());
     stepped.config.insert("training.schedule_step_size".to_owned(), 10_i64.into());
     stepped.config.insert("training.schedule_gamma".to_owned(), 0.5.into());
-    let (plain, stepped) = (tell(&linear_cell("sgd", 0.01)).expect("trains"), tell(&stepped).expect("trains"));
+    let (plain, stepped) =
+        (run_recorded(&linear_cell("sgd", 0.01)).expect("trains"), run_recorded(&stepped).expect("trains"));
     assert_eq!(plain.series["loss"][..11], stepped.series["loss"][..11]);
     assert_ne!(plain.series["loss"][11], stepped.series["loss"][11]);
 }
@@ -189,10 +190,13 @@ fn shared_cells() -> Vec<Cell> {
 
 /// Every bit of what a run computes: losses, evaluations, digests.
 fn computed(cell: &Cell) -> String {
-    let told = tell(cell).expect("trains");
-    let series: Vec<(&String, Vec<u64>)> =
-        told.series.iter().map(|(name, values)| (name, values.iter().map(|value| value.to_bits()).collect())).collect();
-    format!("{series:?} {:?}", told.digests)
+    let recorded = run_recorded(cell).expect("trains");
+    let series: Vec<(&String, Vec<u64>)> = recorded
+        .series
+        .iter()
+        .map(|(name, values)| (name, values.iter().map(|value| value.to_bits()).collect()))
+        .collect();
+    format!("{series:?} {:?}", recorded.digests)
 }
 
 #[test]
@@ -220,10 +224,10 @@ fn every_process_and_every_number_of_threads_computes_the_same_bits() {
 
 #[test]
 fn the_seed_changes_everything_and_the_data_stay() {
-    let one = tell(&cell("softmax")).expect("trains");
+    let one = run_recorded(&cell("softmax")).expect("trains");
     let mut other = cell("softmax");
     other.seed = 2;
-    let two = tell(&other).expect("trains");
+    let two = run_recorded(&other).expect("trains");
     assert_ne!(one.digests["weights"], two.digests["weights"]);
     assert_eq!(one.digests["data"], two.digests["data"]);
 }

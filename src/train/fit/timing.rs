@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::run;
-use crate::sample::{Notebook, cell, linear_cell, tell};
+use crate::sample::{EventLog, cell, linear_cell, run_recorded};
 use crate::task::open;
 use burn::tensor::Device;
 use ledger_record::Cell;
@@ -34,8 +34,8 @@ fn events_come_in_order() {
     let mut cell = cell("softmax");
     cell.config.insert("training.epochs".to_owned(), 4_i64.into());
     cell.settings.insert("telemetry.idle_s".to_owned(), 60.0.into());
-    let told = tell(&cell).expect("trains");
-    let outline: Vec<String> = told.events.iter().map(line).collect();
+    let recorded = run_recorded(&cell).expect("trains");
+    let outline: Vec<String> = recorded.events.iter().map(line).collect();
     let beginning = [
         "fact device_name",
         "fact precision",
@@ -85,7 +85,7 @@ fn events_come_in_order() {
     // The clock of these tests moves by 150 ms in each answer, and by 100 ms between two of them, which do not count.
     assert_eq!(answers, 2 * 14);
     assert_eq!(outline[outline.len() - 3..], ["metric loss ", "digest weights", "digest data"]);
-    assert_eq!(told.facts["inner_every"], 10_i64.into());
+    assert_eq!(recorded.facts["inner_every"], 10_i64.into());
 }
 
 /// Every step with a duration: number, begin, end.
@@ -101,18 +101,18 @@ fn steps(events: &[(u64, EventKind)]) -> Vec<(u64, u64, u64)> {
 
 /// Trains as on a device with a queue, here on one without.
 fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
-    let notebook = Notebook::default();
+    let log = EventLog::default();
     let spec = Spec::read(cell).expect("valid");
     let place = Place::Device(Device::flex());
     let task = open(&spec, &place).expect("generated");
-    fit(Team::alone(), &spec, task, &place, &notebook, stop, false).expect("trains");
-    notebook.0.into_inner().expect("no panic")
+    fit(ProcessGroup::single(), &spec, task, &place, &log, stop, false).expect("trains");
+    log.0.into_inner().expect("no panic")
 }
 
 #[test]
 fn steps_lie_where_they_were_and_inner_phases_lie_in_their_step() {
     let cell = linear_cell("sgd", 0.01);
-    let host = Notebook::default();
+    let host = EventLog::default();
     run(&cell, false, None, &host, &AtomicBool::new(false)).expect("trains");
     let host = host.0.into_inner().expect("no panic");
     for (events, every) in [(host, 10), (queued(&cell, &AtomicBool::new(false)), 50)] {
@@ -193,7 +193,7 @@ fn the_queue_changes_no_bit_of_a_loss() {
         EventKind::Step { values, .. } => Some(values[0].1.to_bits()),
         _ => None,
     });
-    let host = tell(&cell).expect("trains");
+    let host = run_recorded(&cell).expect("trains");
     let expected: Vec<u64> = host.series["loss"].iter().map(|loss| loss.to_bits()).collect();
     assert_eq!(losses.collect::<Vec<_>>(), expected);
 }

@@ -1,8 +1,8 @@
 //! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
 
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{self, Curve};
-use crate::pass::Pass;
 use crate::precision::exact;
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -14,30 +14,30 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
 /// What the tanh form multiplies x³ by.
 const CUBIC: f64 = 0.044_715;
 
-/// x·Φ(x), with the error function. Arithmetic is in float32, the answer in the number format of the pass.
+/// x·Φ(x), with the error function. Arithmetic is in float32, the answer in the number format of the context.
 ///
 /// Burn's own has on CUDA the slope of the tanh form (0.22.0-pre.3).
-pub fn gelu(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+pub fn gelu(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "cuda")]
-    let x = match by_kernel(pass, x, Curve::Gelu) {
+    let x = match by_kernel(ctx, x, Curve::Gelu) {
         Ok(y) => return y,
         Err(x) => x,
     };
-    curve(pass, x, |x| {
+    curve(ctx, x, |x| {
         let share = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
         let density = (x.clone() * x.clone() * -0.5).exp() * (1.0 / TAU.sqrt());
         [x.clone() * share.clone(), share + x * density]
     })
 }
 
-/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the pass.
-pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the context.
+pub fn gelu_tanh(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "cuda")]
-    let x = match by_kernel(pass, x, Curve::GeluTanh) {
+    let x = match by_kernel(ctx, x, Curve::GeluTanh) {
         Ok(y) => return y,
         Err(x) => x,
     };
-    curve(pass, x, |x| {
+    curve(ctx, x, |x| {
         let square = x.clone() * x.clone();
         let tanh = (x.clone() * (square.clone() * CUBIC + 1.0) * FRAC_2_PI.sqrt()).tanh();
         let share = (tanh.clone() + 1.0) * 0.5;
@@ -49,13 +49,13 @@ pub fn gelu_tanh(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
 /// By a kernel of ours, one forward and one backward; or x, where there is none or where the answer has another format than x.
 #[cfg(feature = "cuda")]
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-fn by_kernel(pass: &Pass<'_>, x: Tensor<2>, of: Curve) -> Result<Tensor<2>, Tensor<2>> {
-    if x.dtype() != DType::from(pass.precision.format()) {
+fn by_kernel(ctx: &ForwardContext<'_>, x: Tensor<2>, of: Curve) -> Result<Tensor<2>, Tensor<2>> {
+    if x.dtype() != DType::from(ctx.precision.format()) {
         return Err(x);
     }
-    let (at, precision) = (pass.off_tape(x.clone()), pass.precision);
+    let (at, precision) = (ctx.off_tape(x.clone()), ctx.precision);
     let Some(y) = kernels::curve(of, &at) else { return Err(x) };
-    Ok(pass.recorded(
+    Ok(ctx.recorded(
         || [x.into()],
         y,
         move |gradient, _| {
@@ -66,12 +66,12 @@ fn by_kernel(pass: &Pass<'_>, x: Tensor<2>, of: Curve) -> Result<Tensor<2>, Tens
 }
 
 /// A function of each value, given together with its slope. The tape keeps what it is a function of.
-fn curve(pass: &Pass<'_>, x: Tensor<2>, function: fn(Tensor<2>) -> [Tensor<2>; 2]) -> Tensor<2> {
-    let (at, format) = (pass.off_tape(x.clone()), x.dtype());
+fn curve(ctx: &ForwardContext<'_>, x: Tensor<2>, function: fn(Tensor<2>) -> [Tensor<2>; 2]) -> Tensor<2> {
+    let (at, format) = (ctx.off_tape(x.clone()), x.dtype());
     let [value, _] = function(exact(at.clone()));
-    pass.recorded(
+    ctx.recorded(
         || [x.into()],
-        pass.round(value),
+        ctx.round(value),
         move |gradient, _| {
             let [_, slope] = function(exact(at));
             [Some((exact(gradient) * slope).cast(format).into())]
@@ -82,18 +82,18 @@ fn curve(pass: &Pass<'_>, x: Tensor<2>, function: fn(Tensor<2>) -> [Tensor<2>; 2
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward_context::ModelState;
     use crate::parameters::Index;
-    use crate::pass::Material;
     use crate::precision::Precision;
     use burn::tensor::{Device, TensorData};
 
-    type Function = fn(&Pass<'_>, Tensor<2>) -> Tensor<2>;
+    type Function = fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>;
 
     /// Values and slopes at these points, on the tape, and the values off it.
     fn at(points: &[f32], function: Function) -> [Vec<f32>; 3] {
         let device = Device::flex();
         let none = Index::default();
-        let material = || Material {
+        let state = || ModelState {
             index: &none,
             parameters: &[],
             statistics: &none,
@@ -102,9 +102,9 @@ mod tests {
             device: device.clone(),
         };
         let x = Tensor::<2>::from_data(TensorData::new(points.to_vec(), [1, points.len()]), &device);
-        let plain = function(&Pass::to_answer(material()), x.clone());
+        let plain = function(&ForwardContext::inference(state()), x.clone());
         let x = Tensor::from_inner(x).require_grad();
-        let y = function(&Pass::on_tape(material()), x.clone());
+        let y = function(&ForwardContext::inference_on_tape(state()), x.clone());
         let slopes = x.grad_remove(&mut y.backward()).expect("on the tape");
         [y.inner(), slopes, plain].map(|tensor| tensor.try_into_vec_as().expect("readable"))
     }
@@ -141,7 +141,7 @@ mod tests {
     #[cfg(feature = "cuda")]
     fn on(device: &Device, precision: Precision, shape: [usize; 2], function: Function) -> [Vec<f32>; 2] {
         let none = Index::default();
-        let material = Material {
+        let state = ModelState {
             index: &none,
             parameters: &[],
             statistics: &none,
@@ -155,7 +155,7 @@ mod tests {
             Tensor::from_inner(Tensor::<2>::from_data(TensorData::new(values, shape), device).cast(precision.format()))
         };
         let x = points(37).require_grad();
-        let y = function(&Pass::on_tape(material), x.clone());
+        let y = function(&ForwardContext::inference_on_tape(state), x.clone());
         assert_eq!(y.dtype(), x.dtype());
         let slopes = x.grad_remove(&mut (y.clone() * points(11)).backward()).expect("on the tape");
         assert_eq!(slopes.dtype(), x.dtype());

@@ -3,10 +3,10 @@
 use super::dropout::dropped;
 use super::linear::{linear, linear_joined};
 use super::product::{Product, product};
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
-use crate::native::kernels::{Look, attention_softmax, attention_softmax_back};
+use crate::native::kernels::{AttentionConfig, attention_softmax, attention_softmax_back};
 use crate::number::real_len;
-use crate::pass::Pass;
 use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -30,22 +30,22 @@ pub struct Attention {
     pub dropout: f64,
 }
 
-/// x [rows·width, hidden] to the same shape in the number format of the pass. Every token of a row sees all of that row, but what comes after it where attention is causal.
+/// x [rows·width, hidden] to the same shape in the number format of the context. Every token of a row sees all of that row, but what comes after it where attention is causal.
 ///
-/// Scores are products in the number format of the pass; queries are scaled before, so that they stay within binary16. The softmax is in float32.
-pub fn attend(pass: &mut Pass<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
+/// Scores are products in the number format of the context; queries are scaled before, so that they stay within binary16. The softmax is in float32.
+pub fn attend(ctx: &mut ForwardContext<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
     let (heads, hidden) = (layer.heads, x.dims()[1]);
-    let qkv = linear_joined(pass, &layer.qkv, x);
+    let qkv = linear_joined(ctx, &layer.qkv, x);
     let core = Core {
-        precision: pass.precision,
+        precision: ctx.precision,
         shape: [rows, width, heads, hidden / heads],
         causal: layer.causal,
-        key: if layer.dropout > 0.0 { pass.key() } else { None },
+        key: if layer.dropout > 0.0 { ctx.dropout_key() } else { None },
         share: layer.dropout,
     };
-    let (seen, kept) = core.forward(pass.off_tape(qkv.clone()));
-    let seen = pass.recorded(|| [qkv.into()], seen, move |gradient, _| [Some(core.backward(gradient, kept).into())]);
-    linear(pass, &layer.output, seen)
+    let (seen, kept) = core.forward(ctx.off_tape(qkv.clone()));
+    let seen = ctx.recorded(|| [qkv.into()], seen, move |gradient, _| [Some(core.backward(gradient, kept).into())]);
+    linear(ctx, &layer.output, seen)
 }
 
 /// What is between the maps. Off the tape, on which each of the three parts of `qkv` would leave a gradient of the size of all of them.
@@ -61,7 +61,7 @@ struct Core {
 }
 
 /// What the backward pass needs, each [rows, heads, width, features or width].
-struct Kept {
+struct SavedTensors {
     queries: Tensor<4>,
     keys: Tensor<4>,
     values: Tensor<4>,
@@ -79,7 +79,7 @@ enum Softmax {
 
 impl Core {
     /// qkv [rows·width, 3·hidden] to [rows·width, hidden].
-    fn forward(&self, qkv: Tensor<2>) -> (Tensor<2>, Kept) {
+    fn forward(&self, qkv: Tensor<2>) -> (Tensor<2>, SavedTensors) {
         let [rows, width, heads, features] = self.shape;
         let [queries, keys, values] = [0, 1, 2].map(|part| {
             let part = qkv.clone().narrow(1, part * heads * features, heads * features);
@@ -90,12 +90,12 @@ impl Core {
         let scores = product(queries.clone(), keys.clone(), how.second_transposed());
         let (shares, softmax) = self.shares(scores);
         let seen = self.joined(product(shares.clone(), values.clone(), how));
-        (seen, Kept { queries, keys, values, shares, softmax })
+        (seen, SavedTensors { queries, keys, values, shares, softmax })
     }
 
     /// The gradient of qkv from that of the answer.
-    fn backward(&self, gradient: Tensor<2>, kept: Kept) -> Tensor<2> {
-        let Kept { queries, keys, values, shares, softmax } = kept;
+    fn backward(&self, gradient: Tensor<2>, kept: SavedTensors) -> Tensor<2> {
+        let SavedTensors { queries, keys, values, shares, softmax } = kept;
         let [rows, width, heads, features] = self.shape;
         let gradient = self.precision.round(gradient).reshape([rows, width, heads, features]).swap_dims(1, 2);
         let how = Product::of(self.precision);
@@ -120,7 +120,7 @@ impl Core {
     /// From scores [rows, heads, width, width] to what is seen of each token, some of it dropped, in the number format of the products.
     fn shares(&self, scores: Tensor<4>) -> (Tensor<4>, Softmax) {
         #[cfg(feature = "cuda")]
-        if let Ok((shares, rest)) = attention_softmax(scores.clone(), self.look(), self.precision.format()) {
+        if let Ok((shares, rest)) = attention_softmax(scores.clone(), self.config(), self.precision.format()) {
             return (shares, Softmax::Scores(Box::new((scores, rest))));
         }
         let scores = exact(scores);
@@ -141,7 +141,7 @@ impl Core {
             #[cfg(feature = "cuda")]
             Softmax::Scores(given) => {
                 let (scores, rest) = *given;
-                computed(attention_softmax_back(scores, gradient, &rest, self.look()))
+                computed(attention_softmax_back(scores, gradient, &rest, self.config()))
             }
         }
     }
@@ -154,9 +154,9 @@ impl Core {
     }
 
     #[cfg(feature = "cuda")]
-    fn look(&self) -> Look {
+    fn config(&self) -> AttentionConfig {
         let share = if self.key.is_some() { self.share } else { 0.0 };
-        Look { causal: self.causal, scale: 1.0, key: self.key.unwrap_or(0), share }
+        AttentionConfig { causal: self.causal, scale: 1.0, key: self.key.unwrap_or(0), share }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Convolutions of images.
 
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::dnn;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
 use crate::number::{real_len, wide};
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 #[cfg(feature = "cuda")]
 use crate::precision::Precision;
 #[cfg(feature = "cuda")]
@@ -34,9 +34,9 @@ impl Window {
 
 /// `name.weight` [out, in, side, side], normal around 0 with the deviation √(2/(out·side²)): it keeps the size of gradients where half of them pass a ReLU (He et al. 2015,
 /// "Delving deep into rectifiers", section 2.2, backward case; torchvision's `kaiming_normal_` with `fan_out`).
-pub fn convolution_layout(name: &str, [to, from, side]: [usize; 3]) -> Layout {
+pub fn convolution_spec(name: &str, [to, from, side]: [usize; 3]) -> ParamSpec {
     let deviation = (2.0 / real_len(to * side * side)).sqrt();
-    Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(deviation))
+    ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(deviation))
 }
 
 /// Floating-point operations of a convolution that gives images of `places` x `places`: 2·side²·in·out·places².
@@ -45,61 +45,66 @@ pub fn convolution_flops([to, from, side]: [usize; 3], places: usize) -> u64 {
 }
 
 /// [rows, in, height, width] to [rows, out, height', width'], with `name.weight` [out, in, side, side] and, where there is one, `name.bias` [out], in the number
-/// format of the pass.
-pub fn convolve(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
-    followed(pass, name, x, window, false)
+/// format of the context.
+pub fn convolve(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
+    followed(ctx, name, x, window, false)
 }
 
 /// [`convolve`] with a rectifier behind it.
-pub fn convolve_relu(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
-    followed(pass, name, x, window, true)
+pub fn convolve_relu(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
+    followed(ctx, name, x, window, true)
 }
 
-fn followed(pass: &Pass<'_>, name: &str, x: Tensor<4>, window: Window, rectified: bool) -> Tensor<4> {
+fn followed(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window, rectified: bool) -> Tensor<4> {
     let weight = format!("{name}.weight");
     let named = format!("{name}.bias");
-    let bias = pass.has(&named).then(|| pass.exact::<1>(&named));
+    let bias = ctx.has(&named).then(|| ctx.parameter::<1>(&named));
     #[cfg(feature = "cuda")]
-    if let Some(y) = bias.as_ref().and_then(|bias| in_nhwc(pass, &x, &weight, bias, window, rectified)) {
+    if let Some(y) = bias.as_ref().and_then(|bias| in_nhwc(ctx, &x, &weight, bias, window, rectified)) {
         return y;
     }
     #[cfg(feature = "cuda")]
-    if let Some(y) = by_cudnn(pass, &x, &weight, window) {
+    if let Some(y) = by_cudnn(ctx, &x, &weight, window) {
         return match bias {
-            Some(bias) => biased(pass, y, (&named, &bias), rectified),
+            Some(bias) => biased(ctx, y, (&named, &bias), rectified),
             None if rectified => relu(y),
             None => y,
         };
     }
-    pass.is_shared(&named);
+    ctx.mark_untracked(&named);
     let Window { stride, padding } = window;
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
-    let y = conv2d(pass.round(x), pass.round(pass.exact::<4>(&weight)), bias.map(|bias| pass.round(bias)), options);
+    let y = conv2d(ctx.round(x), ctx.round(ctx.parameter::<4>(&weight)), bias.map(|bias| ctx.round(bias)), options);
     if rectified { relu(y) } else { y }
 }
 
 /// y + bias, with the rectifier if there is one, in the format of y.
 #[cfg(feature = "cuda")]
-fn biased(pass: &Pass<'_>, y: Tensor<4>, (name, bias): (&str, &Tensor<1>), rectified: bool) -> Tensor<4> {
-    by_kernel(pass, y, bias, rectified).unwrap_or_else(|y| {
-        pass.is_shared(name);
-        let y = y + pass.round(bias.clone()).reshape([1, bias.dims()[0], 1, 1]);
+fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, (name, bias): (&str, &Tensor<1>), rectified: bool) -> Tensor<4> {
+    by_kernel(ctx, y, bias, rectified).unwrap_or_else(|y| {
+        ctx.mark_untracked(name);
+        let y = y + ctx.round(bias.clone()).reshape([1, bias.dims()[0], 1, 1]);
         if rectified { relu(y) } else { y }
     })
 }
 
 #[cfg(feature = "cuda")]
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-fn by_kernel(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Result<Tensor<4>, Tensor<4>> {
-    let on_tape = pass.taped().then(|| y.clone());
-    let answer = match (add_bias(pass.off_tape(y), &pass.off_tape(bias.clone()), rectified), &on_tape) {
+fn by_kernel(
+    ctx: &ForwardContext<'_>,
+    y: Tensor<4>,
+    bias: &Tensor<1>,
+    rectified: bool,
+) -> Result<Tensor<4>, Tensor<4>> {
+    let on_tape = ctx.taped().then(|| y.clone());
+    let answer = match (add_bias(ctx.off_tape(y), &ctx.off_tape(bias.clone()), rectified), &on_tape) {
         (Ok(answer), _) => answer,
         (Err(_), Some(y)) => return Err(y.clone()),
         (Err(y), None) => return Err(y),
     };
     let Some(y) = on_tape else { return Ok(answer) };
-    let (kept, precision) = (rectified.then(|| answer.clone()), pass.precision);
-    Ok(pass.recorded(
+    let (kept, precision) = (rectified.then(|| answer.clone()), ctx.precision);
+    Ok(ctx.recorded(
         || [y.into(), bias.clone().into()],
         answer,
         move |gradient, _| {
@@ -109,54 +114,54 @@ fn by_kernel(pass: &Pass<'_>, y: Tensor<4>, bias: &Tensor<1>, rectified: bool) -
     ))
 }
 
-/// Images in the number format of the pass and stored NHWC: convolutions with a bias, rectifiers and maxima of windows that do not overlap
+/// Images in the number format of the context and stored NHWC: convolutions with a bias, rectifiers and maxima of windows that do not overlap
 /// keep this storage. On a device without cuDNN the images as they are.
-pub fn stored_nhwc(pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     #[cfg(feature = "cuda")]
     {
-        let (given, format) = (pass.round(pass.off_tape(x.clone())), x.dtype());
+        let (given, format) = (ctx.round(ctx.off_tape(x.clone())), x.dtype());
         if given.dtype() == format && dnn::Storage::of(&given) == dnn::Storage::Nhwc {
             return x;
         }
         if let Some(laid) = dnn::Storage::Nhwc.laid(given).filter(|_| dnn::available()) {
             let back = move |gradient: Tensor<4>, _| [Some(gradient.cast(format).into())];
-            return pass.recorded(|| [x.into()], laid, back);
+            return ctx.recorded(|| [x.into()], laid, back);
         }
     }
     x
 }
 
 #[cfg(feature = "cuda")]
-fn asked(pass: &Pass<'_>, window: Window, storage: dnn::Storage) -> dnn::Convolution {
+fn asked(ctx: &ForwardContext<'_>, window: Window, storage: dnn::Storage) -> dnn::Convolution {
     let Window { stride, padding } = window;
-    dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32: pass.precision == Precision::Fp32, storage }
+    dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32: ctx.precision == Precision::Fp32, storage }
 }
 
 /// A convolution with its bias and rectifier in one pass over images that lie NHWC, where its result lies too. None where images lie
 /// otherwise or cuDNN cannot do it.
 #[cfg(feature = "cuda")]
 fn in_nhwc(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     x: &Tensor<4>,
     weight: &str,
     bias: &Tensor<1>,
     window: Window,
     rectified: bool,
 ) -> Option<Tensor<4>> {
-    let how = asked(pass, window, dnn::Storage::Nhwc);
-    let (weight, shape) = pass.flat(weight);
+    let how = asked(ctx, window, dnn::Storage::Nhwc);
+    let (weight, shape) = ctx.flat_parameter(weight);
     let shape = <[usize; 4]>::try_from(shape).ok()?;
-    let images = pass.round(pass.off_tape(x.clone()));
+    let images = ctx.round(ctx.off_tape(x.clone()));
     let input = images.dims();
     if dnn::Storage::of(&images) != how.storage || !dnn::possible(&images, shape, how) {
         return None;
     }
-    let filters = how.storage.laid(pass.round(pass.off_tape(weight.clone())).reshape(shape))?;
-    let rounded = pass.round(pass.off_tape(bias.clone()));
+    let filters = how.storage.laid(ctx.round(ctx.off_tape(weight.clone())).reshape(shape))?;
+    let rounded = ctx.round(ctx.off_tape(bias.clone()));
     let y = dnn::convolve_biased(&images, &filters, &rounded, rectified, how)?;
-    let (formats, precision, kept) = ([x.dtype(), weight.dtype()], pass.precision, rectified.then(|| y.clone()));
+    let (formats, precision, kept) = ([x.dtype(), weight.dtype()], ctx.precision, rectified.then(|| y.clone()));
     let on_tape = || [x.clone().into(), weight.into(), bias.clone().into()];
-    Some(pass.recorded(on_tape, y, move |gradient, [of_x, of_weight, _]| {
+    Some(ctx.recorded(on_tape, y, move |gradient, [of_x, of_weight, _]| {
         let (gradient, of_bias) = computed(add_bias_back_nhwc(precision.round(gradient), kept.as_ref()));
         drop(kept);
         let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
@@ -169,20 +174,20 @@ fn in_nhwc(
 
 /// None where cuDNN cannot do it.
 #[cfg(feature = "cuda")]
-fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, weight: &str, window: Window) -> Option<Tensor<4>> {
-    let how = asked(pass, window, dnn::Storage::Nchw);
-    let (weight, shape) = pass.flat(weight);
+fn by_cudnn(ctx: &ForwardContext<'_>, x: &Tensor<4>, weight: &str, window: Window) -> Option<Tensor<4>> {
+    let how = asked(ctx, window, dnn::Storage::Nchw);
+    let (weight, shape) = ctx.flat_parameter(weight);
     let shape = <[usize; 4]>::try_from(shape).ok()?;
-    let images = pass.round(pass.off_tape(x.clone()));
-    let filters = pass.round(pass.off_tape(weight.clone()).reshape(shape));
+    let images = ctx.round(ctx.off_tape(x.clone()));
+    let filters = ctx.round(ctx.off_tape(weight.clone()).reshape(shape));
     let input = images.dims();
     if !dnn::possible(&images, shape, how) {
         return None;
     }
     let y = dnn::convolve(images.clone(), filters.clone(), how).ok()?;
-    let (formats, precision) = ([x.dtype(), weight.dtype()], pass.precision);
+    let (formats, precision) = ([x.dtype(), weight.dtype()], ctx.precision);
     let on_tape = || [x.clone().into(), weight.into()];
-    Some(pass.recorded(on_tape, y, move |gradient, [of_x, of_weight]| {
+    Some(ctx.recorded(on_tape, y, move |gradient, [of_x, of_weight]| {
         let gradient = precision.round(gradient);
         let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
         let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));

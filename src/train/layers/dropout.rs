@@ -2,26 +2,26 @@
 //!
 //! A generator of the device would be shared by its threads, and masks drawn on the host are too many: attention alone drops a billion values a step.
 
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native;
-use crate::pass::Pass;
 use burn::tensor::{DType, Device, Int, Tensor};
 
 /// Sets a share of the values to zero and scales the others up by 1/(1-share) (Srivastava et al. 2014, in the "inverted" form); nothing outside of training.
-pub fn dropout<const D: usize>(pass: &mut Pass<'_>, x: Tensor<D>, share: f64) -> Tensor<D> {
+pub fn dropout<const D: usize>(ctx: &mut ForwardContext<'_>, x: Tensor<D>, share: f64) -> Tensor<D> {
     if share <= 0.0 {
         return x;
     }
-    match pass.key() {
-        Some(key) => dropped_on_tape(pass, x, key, share),
+    match ctx.dropout_key() {
+        Some(key) => dropped_on_tape(ctx, x, key, share),
         None => x,
     }
 }
 
 /// Dropout with a key that was drawn before.
-pub fn dropped_on_tape<const D: usize>(pass: &Pass<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
-    let answer = dropped(pass.off_tape(x.clone()), key, share);
-    pass.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
+pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
+    let answer = dropped(ctx.off_tape(x.clone()), key, share);
+    ctx.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
 }
 
 /// Dropout with a key that was drawn before, off the tape.

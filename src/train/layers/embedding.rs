@@ -1,9 +1,9 @@
 //! Tables of vectors: one for each token, one for each position.
 
 use super::linear::Maps;
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native;
-use crate::pass::Pass;
 use crate::precision::exact;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, module};
 
@@ -11,13 +11,13 @@ use burn::tensor::{IndexingUpdateOp, Int, Tensor, module};
 const COLUMNS: usize = 64;
 
 /// The vectors of tokens [rows, width], each a row of `name.weight` [vocabulary, features]: [rows·width, features] in float32.
-pub fn embed(pass: &Pass<'_>, name: &str, tokens: Tensor<2, Int>) -> Tensor<2> {
+pub fn embed(ctx: &ForwardContext<'_>, name: &str, tokens: Tensor<2, Int>) -> Tensor<2> {
     let [rows, width] = tokens.dims();
-    let (table, [words, features]) = table(pass, name);
-    let tokens = if pass.taped() { tokens.inner() } else { tokens };
-    let vectors = pass.off_tape(table.clone()).reshape([words, features]);
+    let (table, [words, features]) = table(ctx, name);
+    let tokens = if ctx.taped() { tokens.inner() } else { tokens };
+    let vectors = ctx.off_tape(table.clone()).reshape([words, features]);
     let answer = module::embedding(vectors, tokens.clone()).reshape([rows * width, features]);
-    pass.recorded(
+    ctx.recorded(
         || [table.into()],
         answer,
         move |gradient, _| [Some(gathered(tokens, gradient, words).reshape([words * features]).into())],
@@ -25,8 +25,8 @@ pub fn embed(pass: &Pass<'_>, name: &str, tokens: Tensor<2, Int>) -> Tensor<2> {
 }
 
 /// `name.weight` as it is kept, and its shape [vectors, features].
-fn table(pass: &Pass<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
-    let (table, shape) = pass.flat(&format!("{name}.weight"));
+fn table(ctx: &ForwardContext<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
+    let (table, shape) = ctx.flat_parameter(&format!("{name}.weight"));
     let &[vectors, features] = shape else { panic!("`{name}` is no table") };
     (table, [vectors, features])
 }
@@ -43,13 +43,13 @@ fn gathered(tokens: Tensor<2, Int>, gradient: Tensor<2>, words: usize) -> Tensor
     none.select_assign(0, tokens.reshape([rows]), gradient, IndexingUpdateOp::Add)
 }
 
-/// Of x [positions, features] the rows that the pass asks for, in their order: [asked, features]. All of them where it asks for none in
+/// Of x [positions, features] the rows that the context selects, in their order: [selected, features]. All rows where it selects none in
 /// particular.
-pub fn asked_rows(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
-    let Some(positions) = pass.asked() else { return x };
+pub fn selected_rows(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
+    let Some(positions) = ctx.selected_positions() else { return x };
     let ([rows, _], [asked], format) = (x.dims(), positions.dims(), x.dtype());
-    let answer = pass.off_tape(x.clone()).select(0, positions.clone());
-    pass.recorded(
+    let answer = ctx.off_tape(x.clone()).select(0, positions.clone());
+    ctx.recorded(
         || [x.into()],
         answer,
         move |gradient, _| {
@@ -60,11 +60,11 @@ pub fn asked_rows(pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
 }
 
 /// Adds to x [rows·width, features] at each position the vector of that position, a row of `name.weight` [at least width, features].
-pub fn add_positions(pass: &Pass<'_>, name: &str, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
-    let (table, [positions, features]) = table(pass, name);
-    let vectors = pass.off_tape(table.clone()).reshape([positions, features]).narrow(0, 0, width);
-    let sum = pass.off_tape(x.clone()).reshape([rows, width, features]) + vectors.unsqueeze();
-    pass.recorded(
+pub fn add_positions(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
+    let (table, [positions, features]) = table(ctx, name);
+    let vectors = ctx.off_tape(table.clone()).reshape([positions, features]).narrow(0, 0, width);
+    let sum = ctx.off_tape(x.clone()).reshape([rows, width, features]) + vectors.unsqueeze();
+    ctx.recorded(
         || [x.into(), table.into()],
         sum.reshape([rows * width, features]),
         move |gradient, _| {
@@ -77,10 +77,10 @@ pub fn add_positions(pass: &Pass<'_>, name: &str, x: Tensor<2>, [rows, width]: [
 }
 
 /// How near x [rows, features] is to each vector of the table `name.weight` [vocabulary, features], plus `bias` [vocabulary]: answers with the same weights as [`embed`]
-/// (Press and Wolf 2017). [rows, vocabulary filled up to a multiple of 64] in the number format of the pass; what was filled up is 0.
-pub fn unembed(pass: &Pass<'_>, name: &str, bias: Option<&str>, x: Tensor<2>) -> Tensor<2> {
-    let (table, [words, features]) = table(pass, name);
-    let biases = bias.map(|name| pass.flat(name).0).into_iter().collect();
+/// (Press and Wolf 2017). [rows, vocabulary filled up to a multiple of 64] in the number format of the context; what was filled up is 0.
+pub fn unembed(ctx: &ForwardContext<'_>, name: &str, bias: Option<&str>, x: Tensor<2>) -> Tensor<2> {
+    let (table, [words, features]) = table(ctx, name);
+    let biases = bias.map(|name| ctx.flat_parameter(name).0).into_iter().collect();
     let columns = words.next_multiple_of(COLUMNS);
-    Maps { shape: [words, features], weights: vec![table], biases, table: true, columns }.apply(pass, x)
+    Maps { shape: [words, features], weights: vec![table], biases, table: true, columns }.apply(ctx, x)
 }

@@ -1,38 +1,38 @@
 //! Affine maps.
 
 use super::product::{Product, product, widen};
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::affine;
-use crate::pass::Pass;
 use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// x·W + b: [rows, in] to [rows, out] in the number format of the pass, with `name.weight` [in, out] and, where there is one, `name.bias` [out].
-pub fn linear(pass: &Pass<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
-    linear_joined(pass, &[name.to_owned()], x)
+/// x·W + b: [rows, in] to [rows, out] in the number format of the context, with `name.weight` [in, out] and, where there is one, `name.bias` [out].
+pub fn linear(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
+    linear_joined(ctx, &[name.to_owned()], x)
 }
 
 /// Up to three affine maps of the same rows and of one shape as one product: [rows, in] to their answers side by side, [rows, sum of all out]. Each has a weight and a bias, or none has
 /// a bias.
-pub fn linear_joined(pass: &Pass<'_>, names: &[String], x: Tensor<2>) -> Tensor<2> {
+pub fn linear_joined(ctx: &ForwardContext<'_>, names: &[String], x: Tensor<2>) -> Tensor<2> {
     let (mut weights, mut biases, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
-        let (weight, shape) = pass.flat(&format!("{name}.weight"));
+        let (weight, shape) = ctx.flat_parameter(&format!("{name}.weight"));
         weights.push(weight);
         shapes.push(shape);
         let bias = format!("{name}.bias");
-        if pass.has(&bias) {
-            biases.push(pass.flat(&bias).0);
+        if ctx.has(&bias) {
+            biases.push(ctx.flat_parameter(&bias).0);
         }
     }
     let Some([inputs, outputs]) = shapes.first().filter(|first| shapes.iter().all(|shape| shape == *first)) else {
         panic!("maps {names:?} are not of one shape");
     };
     let columns = outputs * names.len();
-    Maps { shape: [*inputs, *outputs], weights, biases, table: false, columns }.apply(pass, x)
+    Maps { shape: [*inputs, *outputs], weights, biases, table: false, columns }.apply(ctx, x)
 }
 
 /// Affine maps of the same rows, side by side, with flat parameters in float32.
@@ -50,36 +50,36 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// [rows, in] to [rows, columns] in the number format of the pass. The gradient of x comes back in its own format, those of the parameters are not rounded.
-    pub fn apply(self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    /// [rows, in] to [rows, columns] in the number format of the context. The gradient of x comes back in its own format, those of the parameters are not rounded.
+    pub fn apply(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         match (self.weights.len(), self.biases.len()) {
-            (1, 0) => self.recorded::<2>(pass, x),
-            (1, 1) => self.recorded::<3>(pass, x),
-            (2, 2) => self.recorded::<5>(pass, x),
-            (3, 0) => self.recorded::<4>(pass, x),
-            (3, 3) => self.recorded::<7>(pass, x),
+            (1, 0) => self.recorded::<2>(ctx, x),
+            (1, 1) => self.recorded::<3>(ctx, x),
+            (2, 2) => self.recorded::<5>(ctx, x),
+            (3, 0) => self.recorded::<4>(ctx, x),
+            (3, 3) => self.recorded::<7>(ctx, x),
             (weights, biases) => panic!("there are {weights} maps side by side, and {biases} have a bias"),
         }
     }
 
     /// With as many inputs as x and the parameters are.
-    fn recorded<const N: usize>(self, pass: &Pass<'_>, x: Tensor<2>) -> Tensor<2> {
+    fn recorded<const N: usize>(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         let off_tape = Self {
-            weights: self.weights.iter().map(|weight| pass.off_tape(weight.clone())).collect(),
-            biases: self.biases.iter().map(|bias| pass.off_tape(bias.clone())).collect(),
+            weights: self.weights.iter().map(|weight| ctx.off_tape(weight.clone())).collect(),
+            biases: self.biases.iter().map(|bias| ctx.off_tape(bias.clone())).collect(),
             ..self
         };
         let format = x.dtype();
-        let (answer, kept) = off_tape.forward(pass.precision, pass.round(pass.off_tape(x.clone())));
+        let (answer, kept) = off_tape.forward(ctx.precision, ctx.round(ctx.off_tape(x.clone())));
         let on_tape = || {
             let parameters = self.weights.into_iter().chain(self.biases).map(Taped::from);
             array::<_, N>([x.into()].into_iter().chain(parameters))
         };
-        pass.recorded(on_tape, answer, move |gradient, wanted| {
+        ctx.recorded(on_tape, answer, move |gradient, wanted| {
             let of_x =
                 wanted[0].then_some(if format == DType::F32 { FloatDType::F32 } else { kept.precision.format() });
             let parameters = wanted[1..].contains(&true);
-            let Slopes { x, weights, biases } = kept.backward(gradient, of_x, parameters);
+            let LinearGradients { x, weights, biases } = kept.backward(gradient, of_x, parameters);
             let parameters = weights.into_iter().chain(biases).map(Plain::from);
             // What is not wanted is nowhere to be found.
             let all = [x.map(Plain::from)].into_iter().chain(parameters.map(Some)).chain((0..N).map(|_| None));
@@ -88,13 +88,15 @@ impl Maps {
     }
 
     /// The answer to x in the number format of the products.
-    fn forward(self, precision: Precision, x: Tensor<2>) -> (Tensor<2>, Kept) {
+    fn forward(self, precision: Precision, x: Tensor<2>) -> (Tensor<2>, SavedTensors) {
         let Self { shape, weights, biases, table, columns } = self;
         #[cfg(feature = "cuda")]
         let x = {
             let how = affine::Affine { shape, table, columns, tf32: precision == Precision::Fp32 };
             match affine::affine(x, &weights, &biases, how) {
-                Ok(affine::Mapped { y, kept }) => return (y, Kept { precision, by: By::Kernels(Box::new(kept)) }),
+                Ok(affine::Mapped { y, kept }) => {
+                    return (y, SavedTensors { precision, by: By::Kernels(Box::new(kept)) });
+                }
                 Err(x) => x,
             }
         };
@@ -110,12 +112,12 @@ impl Maps {
             answer = answer + filled(biases, 1, columns);
         }
         let by = By::Operations(Box::new(Operations { x, weight, maps, outputs: shape[axis], biased, table }));
-        (answer, Kept { precision, by })
+        (answer, SavedTensors { precision, by })
     }
 }
 
-/// What the backward pass needs.
-struct Kept {
+/// Saved tensors for the backward pass.
+struct SavedTensors {
     precision: Precision,
     by: By,
 }
@@ -124,7 +126,7 @@ struct Kept {
 enum By {
     Operations(Box<Operations>),
     #[cfg(feature = "cuda")]
-    Kernels(Box<affine::Kept>),
+    Kernels(Box<affine::SavedTensors>),
 }
 
 struct Operations {
@@ -139,30 +141,36 @@ struct Operations {
 }
 
 /// The gradients of x, of the weights and of the biases, where they are wanted; those of parameters are flat.
-struct Slopes {
+struct LinearGradients {
     x: Option<Tensor<2>>,
     weights: Vec<Tensor<1>>,
     biases: Vec<Tensor<1>>,
 }
 
-impl Kept {
+impl SavedTensors {
     /// The gradient of x is in this format.
-    fn backward(self, gradient: Tensor<2>, x: Option<FloatDType>, parameters: bool) -> Slopes {
+    fn backward(self, gradient: Tensor<2>, x: Option<FloatDType>, parameters: bool) -> LinearGradients {
         let gradient = self.precision.round(gradient);
         match self.by {
             By::Operations(kept) => kept.backward(self.precision, gradient, x, parameters),
             #[cfg(feature = "cuda")]
             By::Kernels(kept) => {
-                let affine::Slopes { x, weights, biases } =
+                let affine::AffineGradients { x, weights, biases } =
                     computed(affine::affine_back(gradient, *kept, x, parameters));
-                Slopes { x, weights, biases }
+                LinearGradients { x, weights, biases }
             }
         }
     }
 }
 
 impl Operations {
-    fn backward(self, precision: Precision, gradient: Tensor<2>, of_x: Option<FloatDType>, parameters: bool) -> Slopes {
+    fn backward(
+        self,
+        precision: Precision,
+        gradient: Tensor<2>,
+        of_x: Option<FloatDType>,
+        parameters: bool,
+    ) -> LinearGradients {
         let Self { x, weight, maps, outputs, biased, table } = self;
         let how = Product::of(precision);
         let of_x = of_x.map(|format| {
@@ -170,7 +178,7 @@ impl Operations {
             product(gradient.clone(), weight, if format == FloatDType::F32 { how.exact() } else { how })
         });
         if !parameters {
-            return Slopes { x: of_x, weights: Vec::new(), biases: Vec::new() };
+            return LinearGradients { x: of_x, weights: Vec::new(), biases: Vec::new() };
         }
         let (lhs, rhs) = if table { (gradient.clone(), x) } else { (x, gradient.clone()) };
         let all = product(lhs, rhs, how.first_transposed().exact());
@@ -179,7 +187,7 @@ impl Operations {
             (0..maps).map(part).collect::<Vec<Tensor<1>>>()
         };
         let biases = if biased { parts(&exact(gradient).sum_dim(0), 1) } else { Vec::new() };
-        Slopes { x: of_x, weights: parts(&all, usize::from(!table)), biases }
+        LinearGradients { x: of_x, weights: parts(&all, usize::from(!table)), biases }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The loss of a classifier.
 
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native;
 use crate::number::real_len;
 #[cfg(feature = "cuda")]
 use crate::number::single;
-use crate::pass::Pass;
 use crate::precision::exact;
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -18,34 +18,34 @@ const NEVER: f32 = -1.0e30;
 /// Mean cross-entropy in nats, shape [1], float32, of answers [rows, columns] to the right classes [rows]. A row whose class is negative does not count; `counted` says
 /// how many do. Columns from `classes` on are padding and are never an answer.
 pub fn cross_entropy(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     answers: Tensor<2>,
     targets: Tensor<1, Int>,
     [classes, counted]: [usize; 2],
 ) -> Tensor<1> {
     let share = 1.0 / real_len(counted.max(1));
     #[cfg(feature = "cuda")]
-    let (answers, targets) = match by_kernel(pass, answers, targets, classes, share) {
+    let (answers, targets) = match by_kernel(ctx, answers, targets, classes, share) {
         Ok(loss) => return loss,
         Err(given) => given,
     };
-    summed(pass, picked(possible(pass, answers, classes), targets.clone()), targets) * share
+    summed(ctx, picked(possible(ctx, answers, classes), targets.clone()), targets) * share
 }
 
 /// By kernels of ours, which go through the answers once for the loss and once for the gradient.
 #[cfg(feature = "cuda")]
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 fn by_kernel(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     answers: Tensor<2>,
     targets: Tensor<1, Int>,
     classes: usize,
     share: f64,
 ) -> Result<Tensor<1>, (Tensor<2>, Tensor<1, Int>)> {
-    let right = if pass.taped() { targets.clone().inner() } else { targets.clone() };
-    let given = pass.off_tape(answers.clone());
+    let right = if ctx.taped() { targets.clone().inner() } else { targets.clone() };
+    let given = ctx.off_tape(answers.clone());
     let Some(loss) = native::kernels::cross_entropy(&given, &right, classes) else { return Err((answers, targets)) };
-    let recorded = pass.recorded(
+    let recorded = ctx.recorded(
         || [answers.into()],
         loss * share,
         move |upstream, _| {
@@ -58,25 +58,30 @@ fn by_kernel(
 
 /// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. A row that has no cross-entropy is
 /// never right. Otherwise as [`cross_entropy`].
-pub fn judge(pass: &Pass<'_>, answers: Tensor<2>, targets: Tensor<1, Int>, classes: usize) -> Tensor<1> {
-    let answers = possible(pass, answers, classes);
+pub fn loss_and_correct(
+    ctx: &ForwardContext<'_>,
+    answers: Tensor<2>,
+    targets: Tensor<1, Int>,
+    classes: usize,
+) -> Tensor<1> {
+    let answers = possible(ctx, answers, classes);
     let rows = answers.dims()[0];
     let largest = answers.clone().argmax(1).reshape([rows]).equal(targets.clone()).float();
     let picked = picked(answers, targets.clone());
     // Where a NaN is, devices differ in what they take for the largest, but all of the row's softmax is NaN, which equals nothing.
     let right = largest * picked.clone().equal(picked.clone()).float();
-    let right = pass.constant(right.reshape([1, rows]).sum_dim(1).reshape([1]));
-    Tensor::cat(vec![summed(pass, picked, targets), right], 0)
+    let right = ctx.constant(right.reshape([1, rows]).sum_dim(1).reshape([1]));
+    Tensor::cat(vec![summed(ctx, picked, targets), right], 0)
 }
 
 /// In float32, and without what no class has.
-fn possible(pass: &Pass<'_>, answers: Tensor<2>, classes: usize) -> Tensor<2> {
+fn possible(ctx: &ForwardContext<'_>, answers: Tensor<2>, classes: usize) -> Tensor<2> {
     let (answers, columns) = (exact(answers.clone()), answers.dims()[1]);
     if columns == classes {
         return answers;
     }
     let padding: Vec<f32> = (0..columns).map(|column| if column < classes { 0.0 } else { NEVER }).collect();
-    answers + pass.values(padding, [1, columns])
+    answers + ctx.values(padding, [1, columns])
 }
 
 /// The logarithm of each right class's probability, shape [rows]; that of the first class where none is right.
@@ -86,18 +91,18 @@ fn picked(answers: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
 }
 
 /// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
-fn summed(pass: &Pass<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor<1> {
+fn summed(ctx: &ForwardContext<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor<1> {
     let rows = picked.dims()[0];
     // Whole numbers are never on a tape, and what is made of them is not either.
-    let counts = pass.constant(targets.greater_equal_elem(0).float());
+    let counts = ctx.constant(targets.greater_equal_elem(0).float());
     -(picked * counts).reshape([1, rows]).sum_dim(1).reshape([1])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward_context::{ModelState, int_tensor};
     use crate::parameters::Index;
-    use crate::pass::{Material, whole};
     use crate::precision::Precision;
     use burn::tensor::{Device, TensorData};
 
@@ -109,7 +114,7 @@ mod tests {
         device: &Device,
     ) -> [f32; 2] {
         let none = Index::default();
-        let material = Material {
+        let state = ModelState {
             index: &none,
             parameters: &[],
             statistics: &none,
@@ -120,7 +125,8 @@ mod tests {
         let rows = [answers.len()];
         let answers =
             Tensor::<2>::from_data(TensorData::new(answers.as_flattened().to_vec(), [rows[0], COLUMNS]), device);
-        let found = judge(&Pass::to_answer(material), answers, whole(targets, rows, device), classes);
+        let found =
+            loss_and_correct(&ForwardContext::inference(state), answers, int_tensor(targets, rows, device), classes);
         let found: Vec<f32> = found.try_into_vec_as().expect("readable");
         found.try_into().expect("a loss and a count")
     }

@@ -1,7 +1,7 @@
-//! Layers: functions of a pass, a name and a tensor.
+//! Layers: functions of a forward context, a name and a tensor.
 //!
 //! Parameters are found by the name of the layer and PyTorch's name of the part (`.weight`, `.bias`). What is summed over many values is
-//! summed in float32; products and convolutions take the number format of the pass.
+//! summed in float32; products and convolutions take the number format of the context.
 
 mod activation;
 mod attention;
@@ -21,16 +21,16 @@ mod upsample;
 
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};
-pub use convolution::{Window, convolution_flops, convolution_layout, convolve, convolve_relu, stored_nhwc};
+pub use convolution::{Window, convolution_flops, convolution_spec, convolve, convolve_relu, stored_nhwc};
 pub use dropout::dropout;
-pub use embedding::{add_positions, asked_rows, embed, unembed};
+pub use embedding::{add_positions, embed, selected_rows, unembed};
 pub use frozen_norm::{calibrate_norm, frozen_norm, frozen_statistics};
 pub use linear::{Maps, linear};
-pub use loss::{cross_entropy, judge};
-pub use norm::{After, batch_norm, layer_norm, norm_layouts, norm_statistics};
+pub use loss::{cross_entropy, loss_and_correct};
+pub use norm::{After, batch_norm, layer_norm, norm_specs, norm_statistics};
 pub use pool::{max_pool, mean_pixel, mean_to};
 pub use product::{Product, product};
-pub use recurrent::{Cell, recurrent_flops, recurrent_layouts, recurrent_stack};
+pub use recurrent::{Cell, recurrent_flops, recurrent_specs, recurrent_stack};
 pub use residual::{Residual, Stream};
 pub use roi_align::{Roi, roi_align};
 pub use upsample::{upsample_add, upsample_nearest};

@@ -1,10 +1,10 @@
-//! Normalisation, in float32 whatever the number format of the pass.
+//! Normalisation, in float32 whatever the number format of the context.
 
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
 use crate::number::real_len;
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
 #[cfg(feature = "cuda")]
 use crate::tape::{Plain, computed};
@@ -19,15 +19,15 @@ pub(super) const BATCH_EPSILON: f64 = 1e-5;
 const SHARE: f64 = 0.1;
 
 /// `name.weight`, which starts at 1, and `name.bias`, which starts at 0.
-pub fn norm_layouts(name: &str, features: usize) -> [Layout; 2] {
+pub fn norm_specs(name: &str, features: usize) -> [ParamSpec; 2] {
     [("weight", 1.0), ("bias", 0.0)]
-        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+        .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
 /// `name.running_mean`, which starts at 0, and `name.running_var`, which starts at 1.
-pub fn norm_statistics(name: &str, features: usize) -> [Layout; 2] {
+pub fn norm_statistics(name: &str, features: usize) -> [ParamSpec; 2] {
     [("running_mean", 0.0), ("running_var", 1.0)]
-        .map(|(part, start)| Layout::new(format!("{name}.{part}"), &[features], Start::Constant(start)))
+        .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
 /// A function of each value behind a normalisation.
@@ -104,18 +104,18 @@ impl After {
 
 /// Batch normalisation of [rows, channels, height, width] (Ioffe and Szegedy 2015, algorithms 1 and 2) with what follows it. The running variance is the unbiased one, as in PyTorch. All is
 /// computed in float32 and rounded once, to the number format of the input.
-pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
+pub fn batch_norm(ctx: &mut ForwardContext<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
     #[cfg(feature = "cuda")]
-    if let Some(y) = batch_by_kernel(pass, name, &x, &after) {
+    if let Some(y) = batch_by_kernel(ctx, name, &x, &after) {
         return y;
     }
     let format = x.dtype();
     let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
-    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
+    let [gain, bias] = ["weight", "bias"].map(|part| ctx.parameter::<1>(&format!("{name}.{part}")));
     let [mean_name, variance_name] = running_names(name);
     let x = exact(x);
-    let y = if pass.trains() {
+    let y = if ctx.is_training() {
         // Means over equally many values each: their mean is the mean of all.
         let mean_of = |values: Tensor<4>| {
             values.reshape([rows, channels, height * width]).mean_dim(2).mean_dim(0).reshape([1, channels, 1, 1])
@@ -124,17 +124,21 @@ pub fn batch_norm(pass: &mut Pass<'_>, name: &str, x: Tensor<4>, after: After) -
         let centred = x - mean.clone();
         let variance = mean_of(centred.clone() * centred.clone());
         let count = real_len(rows * height * width);
-        pass.run_on(&mean_name, mean.reshape([channels]), SHARE);
-        pass.run_on(&variance_name, variance.clone().reshape([channels]) * (count / (count - 1.0).max(1.0)), SHARE);
+        ctx.update_running(&mean_name, mean.reshape([channels]), SHARE);
+        ctx.update_running(
+            &variance_name,
+            variance.clone().reshape([channels]) * (count / (count - 1.0).max(1.0)),
+            SHARE,
+        );
         let scale = per_channel(gain) * (variance + BATCH_EPSILON).sqrt().recip();
         centred * scale + per_channel(bias)
     } else {
-        let scale = gain * (pass.running(&variance_name) + BATCH_EPSILON).sqrt().recip();
-        let shift = bias - pass.running(&mean_name) * scale.clone();
+        let scale = gain * (ctx.running(&variance_name) + BATCH_EPSILON).sqrt().recip();
+        let shift = bias - ctx.running(&mean_name) * scale.clone();
         x * per_channel(scale) + per_channel(shift)
     };
     let y = after.apply(y);
-    if y.dtype() == format { y } else { pass.round(y) }
+    if y.dtype() == format { y } else { ctx.round(y) }
 }
 
 pub(super) fn running_names(name: &str) -> [String; 2] {
@@ -142,11 +146,11 @@ pub(super) fn running_names(name: &str) -> [String; 2] {
 }
 
 /// Layer normalisation of each row of [rows, features] (Ba, Kiros, Hinton 2016). The answer is in float32.
-pub fn layer_norm(pass: &Pass<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Tensor<2> {
-    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
+pub fn layer_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Tensor<2> {
+    let [gain, bias] = ["weight", "bias"].map(|part| ctx.parameter::<1>(&format!("{name}.{part}")));
     let x = exact(x);
     #[cfg(feature = "cuda")]
-    if let Some(y) = layer_by_kernel(pass, &x, [&gain, &bias], epsilon) {
+    if let Some(y) = layer_by_kernel(ctx, &x, [&gain, &bias], epsilon) {
         return y;
     }
     let [gain, bias] = [gain, bias].map(Tensor::unsqueeze);
@@ -157,13 +161,18 @@ pub fn layer_norm(pass: &Pass<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Te
 
 /// By kernels of ours, in one pass over the values.
 #[cfg(feature = "cuda")]
-fn layer_by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2], epsilon: f64) -> Option<Tensor<2>> {
-    let [scale, shift] = [gain, bias].map(|vector| pass.off_tape(vector.clone()));
-    let given = pass.off_tape(x.clone());
+fn layer_by_kernel(
+    ctx: &ForwardContext<'_>,
+    x: &Tensor<2>,
+    [gain, bias]: [&Tensor<1>; 2],
+    epsilon: f64,
+) -> Option<Tensor<2>> {
+    let [scale, shift] = [gain, bias].map(|vector| ctx.off_tape(vector.clone()));
+    let given = ctx.off_tape(x.clone());
     let normed = kernels::layer_norm(given.clone(), &scale, &shift, epsilon, FloatDType::F32).ok()?;
     let kernels::Normed { y, mean, inverse } = normed;
     let on_tape = || [x.clone().into(), gain.clone().into(), bias.clone().into()];
-    Some(pass.recorded(on_tape, y, move |gradient, _| {
+    Some(ctx.recorded(on_tape, y, move |gradient, _| {
         let found = computed(kernels::layer_norm_back(given, gradient, &scale, &mean, &inverse));
         let (of_x, of_gain, of_bias) = found;
         [Some(of_x.into()), Some(of_gain.into()), Some(of_bias.into())]
@@ -172,26 +181,26 @@ fn layer_by_kernel(pass: &Pass<'_>, x: &Tensor<2>, [gain, bias]: [&Tensor<1>; 2]
 
 /// By kernels of ours; none where they cannot be run.
 #[cfg(feature = "cuda")]
-fn batch_by_kernel(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>, after: &After) -> Option<Tensor<4>> {
+fn batch_by_kernel(ctx: &mut ForwardContext<'_>, name: &str, x: &Tensor<4>, after: &After) -> Option<Tensor<4>> {
     // They have no gradients with running statistics.
-    if pass.taped() && !pass.trains() {
+    if ctx.taped() && !ctx.is_training() {
         return None;
     }
-    let [gain, bias] = ["weight", "bias"].map(|part| pass.exact::<1>(&format!("{name}.{part}")));
-    let [scale, shift] = [&gain, &bias].map(|vector| pass.off_tape(vector.clone()));
+    let [gain, bias] = ["weight", "bias"].map(|part| ctx.parameter::<1>(&format!("{name}.{part}")));
+    let [scale, shift] = [&gain, &bias].map(|vector| ctx.off_tape(vector.clone()));
     let names = running_names(name);
-    let [mean, variance] = names.each_ref().map(|name| pass.off_tape(pass.running(name)));
-    let given = pass.off_tape(x.clone());
-    let residual = after.residual.clone().map(|residual| pass.off_tape(residual));
+    let [mean, variance] = names.each_ref().map(|name| ctx.off_tape(ctx.running(name)));
+    let given = ctx.off_tape(x.clone());
+    let residual = after.residual.clone().map(|residual| ctx.off_tape(residual));
     let channels = [&scale, &shift, &mean, &variance];
     let (residual, residual_last, leak) = (residual.as_ref(), after.residual_last, after.activation.leak());
     let norm = BatchNorm { channels, epsilon: BATCH_EPSILON, residual, residual_last, leak };
-    if !pass.trains() {
+    if !ctx.is_training() {
         return kernels::batch_norm_answer(&given, &norm);
     }
     let BatchNormed { y, running, kept } = kernels::batch_norm(&given, &norm, SHARE)?;
     for (name, new) in names.iter().zip(running) {
-        pass.set_running(name, new);
+        ctx.set_running(name, new);
     }
     let back = |gradient, kept| {
         let BatchGradients { x, gain, bias, residual } = kernels::batch_norm_back(gradient, kept);
@@ -199,13 +208,13 @@ fn batch_by_kernel(pass: &mut Pass<'_>, name: &str, x: &Tensor<4>, after: &After
     };
     let on_tape = || [x.clone().into(), gain.into(), bias.into()];
     Some(match &after.residual {
-        None => pass.recorded(on_tape, y, move |gradient, _| back(gradient, kept).0),
+        None => ctx.recorded(on_tape, y, move |gradient, _| back(gradient, kept).0),
         Some(residual) => {
             let on_tape = || {
                 let [x, gain, bias] = on_tape();
                 [x, gain, bias, residual.clone().into()]
             };
-            pass.recorded(on_tape, y, move |gradient, _| {
+            ctx.recorded(on_tape, y, move |gradient, _| {
                 let ([x, gain, bias], residual) = back(gradient, kept);
                 [x, gain, bias, residual]
             })

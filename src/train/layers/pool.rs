@@ -2,12 +2,12 @@
 
 use super::Window;
 use super::product::{Product, product};
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::dnn;
 #[cfg(feature = "cuda")]
 use crate::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
 use crate::number::{real_len, single};
-use crate::pass::Pass;
 use crate::precision::{Precision, exact};
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -15,13 +15,13 @@ use burn::tensor::module::max_pool2d;
 use burn::tensor::{Tensor, TensorData};
 
 /// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
-pub fn max_pool(pass: &Pass<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
+pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
     #[cfg(feature = "cuda")]
-    if let Some(y) = in_nhwc(pass, &x, side, window) {
+    if let Some(y) = in_nhwc(ctx, &x, side, window) {
         return y;
     }
     #[cfg(feature = "cuda")]
-    if let Some(y) = by_cudnn(pass, &x, side, window) {
+    if let Some(y) = by_cudnn(ctx, &x, side, window) {
         return y;
     }
     max_pool2d(x, [side; 2], [window.stride; 2], [window.padding; 2], [1, 1], false)
@@ -29,24 +29,24 @@ pub fn max_pool(pass: &Pass<'_>, x: Tensor<4>, side: usize, window: Window) -> T
 
 /// Of images that lie NHWC, as the result does. None where images lie otherwise or windows overlap.
 #[cfg(feature = "cuda")]
-fn in_nhwc(pass: &Pass<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
-    let (given, stride) = (pass.off_tape(x.clone()), window.stride);
+fn in_nhwc(ctx: &ForwardContext<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
+    let (given, stride) = (ctx.off_tape(x.clone()), window.stride);
     if window.padding > 0 || dnn::Storage::of(&given) != dnn::Storage::Nhwc {
         return None;
     }
     let y = pool_max_nhwc(&given, side, stride)?;
     let backward = move |gradient, _| [Some(computed(pool_max_nhwc_back(given, gradient, side, stride)).into())];
-    Some(pass.recorded(|| [x.clone().into()], y, backward))
+    Some(ctx.recorded(|| [x.clone().into()], y, backward))
 }
 
 #[cfg(feature = "cuda")]
-fn by_cudnn(pass: &Pass<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
+fn by_cudnn(ctx: &ForwardContext<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
     let how = dnn::Pool { size: [side; 2], stride: [window.stride; 2], padding: [window.padding; 2] };
-    let given = pass.off_tape(x.clone());
+    let given = ctx.off_tape(x.clone());
     let y = dnn::pool_max(given.clone(), how).ok()?;
     let maxima = y.clone();
     let backward = move |gradient, _| [Some(computed(dnn::pool_max_back(given, maxima, gradient, how)).into())];
-    Some(pass.recorded(|| [x.clone().into()], y, backward))
+    Some(ctx.recorded(|| [x.clone().into()], y, backward))
 }
 
 /// The mean of each channel: [rows, channels, height, width] to [rows, channels], in float32.
@@ -59,19 +59,19 @@ pub fn mean_pixel(x: Tensor<4>) -> Tensor<2> {
 /// (PyTorch's `AdaptiveAvgPool2d`). A smaller image is repeated.
 ///
 /// It is one product with the shares of all pixels in all means, which takes a GPU no time; Burn's own operation takes it longer than all convolutions before it.
-pub fn mean_to(pass: &Pass<'_>, x: Tensor<4>, side: usize) -> Tensor<4> {
+pub fn mean_to(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
     if [height, width] == [side; 2] {
         return exact(x);
     }
     let format = x.dtype();
     let shares = TensorData::new(shares([height, width], side), [height * width, side * side]);
-    let shares = Tensor::<2>::from_data(shares, pass.device());
-    let given = exact(pass.off_tape(x.clone())).reshape([rows * channels, height * width]);
+    let shares = Tensor::<2>::from_data(shares, ctx.device());
+    let given = exact(ctx.off_tape(x.clone())).reshape([rows * channels, height * width]);
     // In half precision a gradient that many windows share would be summed up in half precision.
     let how = Product::of(Precision::Fp32);
     let y = product(given, shares.clone(), how).reshape([rows, channels, side, side]);
-    pass.recorded(
+    ctx.recorded(
         || [x.into()],
         y,
         move |gradient, _| {
@@ -99,8 +99,8 @@ fn shares([height, width]: [usize; 2], side: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward_context::ModelState;
     use crate::parameters::Index;
-    use crate::pass::Material;
     use burn::tensor::{DType, Device, FloatDType};
 
     /// Values whose order is not that of their places, all different.
@@ -117,9 +117,9 @@ mod tests {
         tensor.try_into_vec_as().expect("readable")
     }
 
-    /// A pass without parameters.
-    fn taped(none: &Index) -> Pass<'_> {
-        Pass::on_tape(Material {
+    /// A context without parameters.
+    fn taped(none: &Index) -> ForwardContext<'_> {
+        ForwardContext::inference_on_tape(ModelState {
             index: none,
             parameters: &[],
             statistics: none,

@@ -2,9 +2,9 @@
 
 use super::dropout::dropped_on_tape;
 use super::norm::layer_norm;
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
-use crate::native::kernels::join;
-use crate::pass::Pass;
+use crate::native::kernels::residual_norm;
 use crate::precision::exact;
 #[cfg(feature = "cuda")]
 use crate::tape::computed;
@@ -27,58 +27,66 @@ pub struct Residual<'a> {
 pub struct Stream {
     /// To which the next half adds, in float32.
     pub residual: Tensor<2>,
-    /// What the next half is a function of, in the number format of the pass.
+    /// What the next half is a function of, in the number format of the context.
     pub normed: Tensor<2>,
 }
 
 impl Stream {
     /// Of what is normalised already, float32.
-    pub fn new(pass: &Pass<'_>, residual: Tensor<2>) -> Self {
-        Self { normed: pass.round(residual.clone()), residual }
+    pub fn new(ctx: &ForwardContext<'_>, residual: Tensor<2>) -> Self {
+        Self { normed: ctx.round(residual.clone()), residual }
     }
 }
 
 impl Residual<'_> {
-    /// Adds to x, float32, what a half of a layer gave, in the number format of the pass, and normalises the sum. All arithmetic is in float32.
+    /// Adds to x, float32, what a half of a layer gave, in the number format of the context, and normalises the sum. All arithmetic is in float32.
     ///
     /// A loss has to depend on what was normalised.
-    pub fn add(&self, pass: &mut Pass<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {
-        let key = if self.dropout > 0.0 { pass.key() } else { None };
-        let pass = &*pass;
+    pub fn add(&self, ctx: &mut ForwardContext<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {
+        let key = if self.dropout > 0.0 { ctx.dropout_key() } else { None };
+        let ctx = &*ctx;
         #[cfg(feature = "cuda")]
-        if let Some(stream) = self.by_kernel(pass, &x, &added, key) {
+        if let Some(stream) = self.by_kernel(ctx, &x, &added, key) {
             return stream;
         }
         let added = exact(added);
         let added = match key {
-            Some(key) => dropped_on_tape(pass, added, key, self.dropout),
+            Some(key) => dropped_on_tape(ctx, added, key, self.dropout),
             None => added,
         };
         let sum = x + added;
-        let normed = layer_norm(pass, self.norm, sum.clone(), self.epsilon);
-        Stream { residual: if self.post { normed.clone() } else { sum }, normed: pass.round(normed) }
+        let normed = layer_norm(ctx, self.norm, sum.clone(), self.epsilon);
+        Stream { residual: if self.post { normed.clone() } else { sum }, normed: ctx.round(normed) }
     }
 
     /// In one pass over the values forward and one backward.
     #[cfg(feature = "cuda")]
-    fn by_kernel(&self, pass: &Pass<'_>, x: &Tensor<2>, added: &Tensor<2>, key: Option<u32>) -> Option<Stream> {
-        let [gain, bias] = ["weight", "bias"].map(|part| pass.flat(&format!("{}.{part}", self.norm)).0);
-        let [scale, shift] = [&gain, &bias].map(|vector| pass.off_tape(vector.clone()));
-        let [given, more] = [x, added].map(|matrix| pass.off_tape(matrix.clone()));
-        let precision = pass.precision;
+    fn by_kernel(
+        &self,
+        ctx: &ForwardContext<'_>,
+        x: &Tensor<2>,
+        added: &Tensor<2>,
+        key: Option<u32>,
+    ) -> Option<Stream> {
+        let [gain, bias] = ["weight", "bias"].map(|part| ctx.flat_parameter(&format!("{}.{part}", self.norm)).0);
+        let [scale, shift] = [&gain, &bias].map(|vector| ctx.off_tape(vector.clone()));
+        let [given, more] = [x, added].map(|matrix| ctx.off_tape(matrix.clone()));
+        let precision = ctx.precision;
         let share = if key.is_some() { self.dropout } else { 0.0 };
-        let how = join::Join { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
+        let how = residual_norm::ResidualNorm { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
         let format = added.dtype();
-        let more = pass.round(more);
-        let join::Joined { normed, stream, kept } = join::join(given, more, &scale, &shift, how).ok()?;
+        let more = ctx.round(more);
+        let residual_norm::ResidualNormOutput { normed, stream, kept } =
+            residual_norm::residual_norm(given, more, &scale, &shift, how).ok()?;
         let on_tape = || [x.clone().into(), added.clone().into(), gain.into(), bias.into()];
         let backward = move |(of_normed, of_stream): (Tensor<2>, Option<Tensor<2>>), _: [bool; 4]| {
-            let slopes = computed(join::join_back(precision.round(of_normed), of_stream.map(exact), kept));
-            let join::Slopes { x, added, gain, bias } = slopes;
+            let slopes =
+                computed(residual_norm::residual_norm_back(precision.round(of_normed), of_stream.map(exact), kept));
+            let residual_norm::ResidualNormGradients { x, added, gain, bias } = slopes;
             let added = if added.dtype() == format { added } else { exact(added) };
             [Some(x.into()), Some(added.into()), Some(gain.into()), Some(bias.into())]
         };
-        let (normed, residual) = pass.recorded_twice(on_tape, (normed, stream), backward);
+        let (normed, residual) = ctx.recorded_twice(on_tape, (normed, stream), backward);
         Some(Stream { residual, normed })
     }
 }

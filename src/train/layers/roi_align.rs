@@ -6,8 +6,8 @@
 mod device;
 
 use crate::detection::boxes::Xyxy;
+use crate::forward_context::ForwardContext;
 use crate::number::whole;
-use crate::pass::Pass;
 use crate::precision::exact;
 use crate::tape::Plain;
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -30,17 +30,23 @@ pub struct Roi {
 
 /// [n, channels, side, side] of as many regions, in the number format of the images. `features` are [rows, channels, height, width] with equally many rows and channels, and
 /// `scales` the sides of their pixels as shares of those of the picture's: 1/4, say.
-pub fn roi_align(pass: &Pass<'_>, features: &[Tensor<4>], rois: &[Roi], scales: &[f32], side: usize) -> Tensor<4> {
+pub fn roi_align(
+    ctx: &ForwardContext<'_>,
+    features: &[Tensor<4>],
+    rois: &[Roi],
+    scales: &[f32],
+    side: usize,
+) -> Tensor<4> {
     #[cfg(feature = "cuda")]
-    if let Some(y) = device::by_kernels(pass, features, rois, scales, side) {
+    if let Some(y) = device::by_kernels(ctx, features, rois, scales, side) {
         return y;
     }
-    let given: Vec<Tensor<4>> = features.iter().map(|level| pass.off_tape(level.clone())).collect();
+    let given: Vec<Tensor<4>> = features.iter().map(|level| ctx.off_tape(level.clone())).collect();
     let formats: Vec<DType> = given.iter().map(Tensor::dtype).collect();
     let grid = Grid { shapes: given.iter().map(Tensor::dims).collect(), scales: scales.to_vec(), side };
-    let y = grid.forward(&given, rois, pass.device()).cast(formats[0]);
-    let (rois, device) = (rois.to_vec(), pass.device().clone());
-    pass.recorded_all(
+    let y = grid.forward(&given, rois, ctx.device()).cast(formats[0]);
+    let (rois, device) = (rois.to_vec(), ctx.device().clone());
+    ctx.recorded_all(
         || features.iter().cloned().map(Into::into).collect(),
         y,
         move |gradient, wanted| {

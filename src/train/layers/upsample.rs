@@ -1,26 +1,26 @@
 //! Images twice as high and wide.
 
+use crate::forward_context::ForwardContext;
 #[cfg(feature = "cuda")]
 use crate::native::kernels;
-use crate::pass::Pass;
 use crate::precision::exact;
 use crate::tape::Plain;
 use burn::tensor::{DType, FloatDType, Tensor};
 
 /// Each value four times, as two by two (nearest neighbour): [rows, channels, height, width] to [rows, channels, 2·height, 2·width], in the number format of the input.
-pub fn upsample_nearest(pass: &Pass<'_>, x: Tensor<4>) -> Tensor<4> {
-    let given = pass.off_tape(x.clone());
+pub fn upsample_nearest(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
+    let given = ctx.off_tape(x.clone());
     let y = doubled(given, None);
-    pass.recorded(|| [x.into()], y, move |gradient, _| [Some(halved(gradient).into())])
+    ctx.recorded(|| [x.into()], y, move |gradient, _| [Some(halved(gradient).into())])
 }
 
 /// The sum of a lateral tensor [rows, channels, 2·height, 2·width] and of [`upsample_nearest`] of x, in the number format of the lateral tensor; rounded once (Lin et al. 2017, "Feature
 /// pyramid networks", figure 3).
-pub fn upsample_add(pass: &Pass<'_>, x: Tensor<4>, lateral: Tensor<4>) -> Tensor<4> {
+pub fn upsample_add(ctx: &ForwardContext<'_>, x: Tensor<4>, lateral: Tensor<4>) -> Tensor<4> {
     let format = x.dtype();
-    let [given, beside] = [&x, &lateral].map(|tensor| pass.off_tape(tensor.clone()));
+    let [given, beside] = [&x, &lateral].map(|tensor| ctx.off_tape(tensor.clone()));
     let y = doubled(given, Some(beside));
-    pass.recorded(
+    ctx.recorded(
         || [x.into(), lateral.into()],
         y,
         move |gradient, [of_x, of_lateral]| {

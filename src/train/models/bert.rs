@@ -3,21 +3,21 @@
 //!
 //! Parameters are those of Hugging Face's `BertForMaskedLM`. Their start and dropout are those of Google's code; every row is full and of one segment.
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{
-    Attention, Residual, Stream, add_positions, asked_rows, attend, attention_flops, dropout, embed, gelu, layer_norm,
-    linear, norm_layouts, unembed,
+    Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear,
+    norm_specs, selected_rows, unembed,
 };
 use crate::number::wide;
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
 const EPSILON: f64 = 1e-12;
-/// How every weight starts.
-const START: Start = Start::Truncated(0.02);
+/// The initialisation of every weight.
+const INIT: Init = Init::Truncated(0.02);
 /// The table of tokens, of which the head reads its answers too.
 const WORDS: &str = "bert.embeddings.word_embeddings";
 /// Kinds of segments; only the first is used.
@@ -60,7 +60,7 @@ impl Bert {
     }
 
     /// An encoder layer over [rows·width, hidden].
-    fn layer(&self, pass: &mut Pass<'_>, name: &str, stream: Stream, shape: [usize; 2]) -> Stream {
+    fn layer(&self, ctx: &mut ForwardContext<'_>, name: &str, stream: Stream, shape: [usize; 2]) -> Stream {
         let attention = Attention {
             qkv: ["query", "key", "value"].map(|part| format!("{name}.attention.self.{part}")).to_vec(),
             output: format!("{name}.attention.output.dense"),
@@ -68,23 +68,23 @@ impl Bert {
             causal: false,
             dropout: self.dropout,
         };
-        let seen = attend(pass, &attention, stream.normed, shape);
-        let stream = self.residual(&format!("{name}.attention.output.LayerNorm")).add(pass, stream.residual, seen);
-        let inner = linear(pass, &format!("{name}.intermediate.dense"), stream.normed);
-        let inner = gelu(pass, inner);
-        let added = linear(pass, &format!("{name}.output.dense"), inner);
-        self.residual(&format!("{name}.output.LayerNorm")).add(pass, stream.residual, added)
+        let seen = attend(ctx, &attention, stream.normed, shape);
+        let stream = self.residual(&format!("{name}.attention.output.LayerNorm")).add(ctx, stream.residual, seen);
+        let inner = linear(ctx, &format!("{name}.intermediate.dense"), stream.normed);
+        let inner = gelu(ctx, inner);
+        let added = linear(ctx, &format!("{name}.output.dense"), inner);
+        self.residual(&format!("{name}.output.LayerNorm")).add(ctx, stream.residual, added)
     }
 
-    fn embedded(&self, pass: &mut Pass<'_>, input: Input) -> Carried {
+    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Activation {
         let Input::Tokens(tokens) = input else { panic!("BERT answers to tokens") };
         let shape = tokens.dims();
-        let x = embed(pass, WORDS, tokens);
-        let x = add_positions(pass, "bert.embeddings.position_embeddings", x, shape);
-        let segments = pass.exact::<2>("bert.embeddings.token_type_embeddings.weight");
-        let x = layer_norm(pass, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
-        let x = dropout(pass, x, self.dropout);
-        Carried::Stream(Stream::new(pass, x), shape)
+        let x = embed(ctx, WORDS, tokens);
+        let x = add_positions(ctx, "bert.embeddings.position_embeddings", x, shape);
+        let segments = ctx.parameter::<2>("bert.embeddings.token_type_embeddings.weight");
+        let x = layer_norm(ctx, "bert.embeddings.LayerNorm", x + segments.narrow(0, 0, 1), EPSILON);
+        let x = dropout(ctx, x, self.dropout);
+        Activation::Stream(Stream::new(ctx, x), shape)
     }
 
     /// Floating-point operations of the head at so many positions.
@@ -98,41 +98,41 @@ impl Bert {
 }
 
 /// `name.weight` [in, out] and `name.bias`, which starts at 0.
-fn affine(name: &str, inputs: usize, outputs: usize) -> [Layout; 2] {
+fn affine(name: &str, inputs: usize, outputs: usize) -> [ParamSpec; 2] {
     [
-        Layout::new(format!("{name}.weight"), &[inputs, outputs], START),
-        Layout::new(format!("{name}.bias"), &[outputs], Start::Constant(0.0)),
+        ParamSpec::new(format!("{name}.weight"), &[inputs, outputs], INIT),
+        ParamSpec::new(format!("{name}.bias"), &[outputs], Init::Constant(0.0)),
     ]
 }
 
 impl Model for Bert {
-    fn layouts(&self) -> Vec<Layout> {
+    fn param_specs(&self) -> Vec<ParamSpec> {
         let hidden = self.hidden;
         let table = |name: &str, entries| {
-            Layout::new(format!("bert.embeddings.{name}_embeddings.weight"), &[entries, hidden], START)
+            ParamSpec::new(format!("bert.embeddings.{name}_embeddings.weight"), &[entries, hidden], INIT)
         };
-        let mut layouts =
+        let mut param_specs =
             vec![table("word", self.vocabulary), table("position", self.width), table("token_type", SEGMENTS)];
-        layouts.extend(norm_layouts("bert.embeddings.LayerNorm", hidden));
+        param_specs.extend(norm_specs("bert.embeddings.LayerNorm", hidden));
         for layer in 0..self.layers {
             let name = |part: &str| format!("bert.encoder.layer.{layer}.{part}");
             for part in ["self.query", "self.key", "self.value", "output.dense"] {
-                layouts.extend(affine(&name(&format!("attention.{part}")), hidden, hidden));
+                param_specs.extend(affine(&name(&format!("attention.{part}")), hidden, hidden));
             }
-            layouts.extend(norm_layouts(&name("attention.output.LayerNorm"), hidden));
-            layouts.extend(affine(&name("intermediate.dense"), hidden, self.inner));
-            layouts.extend(affine(&name("output.dense"), self.inner, hidden));
-            layouts.extend(norm_layouts(&name("output.LayerNorm"), hidden));
+            param_specs.extend(norm_specs(&name("attention.output.LayerNorm"), hidden));
+            param_specs.extend(affine(&name("intermediate.dense"), hidden, self.inner));
+            param_specs.extend(affine(&name("output.dense"), self.inner, hidden));
+            param_specs.extend(norm_specs(&name("output.LayerNorm"), hidden));
         }
-        layouts.push(Layout::new("cls.predictions.bias", &[self.vocabulary], Start::Constant(0.0)));
-        layouts.extend(affine("cls.predictions.transform.dense", hidden, hidden));
-        layouts.extend(norm_layouts("cls.predictions.transform.LayerNorm", hidden));
-        layouts
+        param_specs.push(ParamSpec::new("cls.predictions.bias", &[self.vocabulary], Init::Constant(0.0)));
+        param_specs.extend(affine("cls.predictions.transform.dense", hidden, hidden));
+        param_specs.extend(norm_specs("cls.predictions.transform.LayerNorm", hidden));
+        param_specs
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -147,7 +147,7 @@ impl Model for Bert {
         self.vocabulary
     }
 
-    fn answers_asked(&self) -> bool {
+    fn selects_positions(&self) -> bool {
         true
     }
 
@@ -155,8 +155,8 @@ impl Model for Bert {
         Units::units(self, width).iter().map(|unit| unit.flops).sum()
     }
 
-    fn asked_flops(&self, width: usize, asked: usize) -> u64 {
-        self.forward_flops(width) - self.head_flops(width - asked.min(width))
+    fn flops_at_positions(&self, width: usize, positions: usize) -> u64 {
+        self.forward_flops(width) - self.head_flops(width - positions.min(width))
     }
 }
 
@@ -176,19 +176,19 @@ impl Units for Bert {
         units
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
-        if let Carried::Input(input) = carried {
-            return self.embedded(pass, input);
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
+        if let Activation::Input(input) = activation {
+            return self.embedded(ctx, input);
         }
-        let (stream, shape) = carried.stream();
+        let (stream, shape) = activation.stream();
         if number <= self.layers {
             let name = format!("bert.encoder.layer.{}", number - 1);
-            return Carried::Stream(self.layer(pass, &name, stream, shape), shape);
+            return Activation::Stream(self.layer(ctx, &name, stream, shape), shape);
         }
-        let x = asked_rows(pass, stream.normed);
-        let x = linear(pass, "cls.predictions.transform.dense", x);
-        let x = gelu(pass, x);
-        let x = layer_norm(pass, "cls.predictions.transform.LayerNorm", x, EPSILON);
-        Carried::Rows(unembed(pass, WORDS, Some("cls.predictions.bias"), x))
+        let x = selected_rows(ctx, stream.normed);
+        let x = linear(ctx, "cls.predictions.transform.dense", x);
+        let x = gelu(ctx, x);
+        let x = layer_norm(ctx, "cls.predictions.transform.LayerNorm", x, EPSILON);
+        Activation::Rows(unembed(ctx, WORDS, Some("cls.predictions.bias"), x))
     }
 }

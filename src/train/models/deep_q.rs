@@ -4,10 +4,10 @@
 //! logit of anything.
 
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{Window, convolution_flops, convolve_relu, linear};
 use crate::number::wide;
-use crate::parameters::Layout;
-use crate::pass::Pass;
+use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
@@ -79,31 +79,31 @@ fn convolved() -> (usize, usize) {
 }
 
 impl Model for DeepQ {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = Vec::new();
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = Vec::new();
         if self.body == Body::Frames {
             for (name, [to, from, side], _) in CONVOLUTIONS {
-                layouts.extend(Layout::pair(name, &[to, from, side, side], to));
+                param_specs.extend(ParamSpec::pair(name, &[to, from, side, side], to));
             }
         }
         for (name, shape) in self.linear_layers() {
-            layouts.extend(Layout::pair(name, &shape, shape[1]));
+            param_specs.extend(ParamSpec::pair(name, &shape, shape[1]));
         }
-        layouts
+        param_specs
     }
 
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         let mut x = match (self.body, input) {
             (Body::State(_), Input::Rows(states)) => states,
             (Body::Frames, Input::Images(frames)) => CONVOLUTIONS
                 .into_iter()
-                .fold(frames, |x, (name, _, window)| convolve_relu(pass, name, x, window))
+                .fold(frames, |x, (name, _, window)| convolve_relu(ctx, name, x, window))
                 .flatten::<2>(1, 3),
             (body, _) => panic!("a network that sees {body:?} does not answer to such an input"),
         };
         let layers = self.linear_layers();
         for (n, (name, _)) in layers.iter().enumerate() {
-            x = linear(pass, name, x);
+            x = linear(ctx, name, x);
             if n + 1 < layers.len() {
                 x = relu(x);
             }

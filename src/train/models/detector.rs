@@ -5,8 +5,8 @@
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::detection::mask::Mask;
-use crate::parameters::Layout;
-use crate::pass::Pass;
+use crate::forward_context::ForwardContext;
+use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// A model that finds objects in pictures.
 pub trait Detector: Send + Sync {
     /// The parameters in their order.
-    fn layouts(&self) -> Vec<Layout>;
+    fn param_specs(&self) -> Vec<ParamSpec>;
 
     /// The running statistics in their order.
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         Vec::new()
     }
 
@@ -29,22 +29,26 @@ pub trait Detector: Send + Sync {
         false
     }
 
-    /// Called once, before the first step, with its pictures and a pass that answers: sets what is frozen from then on.
-    fn calibrate(&self, _pass: &mut Pass<'_>, _images: Tensor<4>) {}
+    /// Called once, before the first step, with its pictures and an inference context: sets what is frozen from then on.
+    fn calibrate(&self, _pass: &mut ForwardContext<'_>, _images: Tensor<4>) {}
 
-    /// Loss of a training step, shape [1], float32, on the tape if the pass is. `images` [rows, 3, side, side], float32 from 0 to 1, are ready to meet the
-    /// parameters ([`Pass::constant`] was applied); each row's objects are given.
+    /// Loss of a training step, shape [1], float32, on the tape if the context is. `images` [rows, 3, side, side], float32 from 0 to 1, are ready to meet the
+    /// parameters ([`ForwardContext::constant`] was applied); each row's objects are given.
     fn loss(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError>;
 
     /// What is found in each row, best first.
-    fn detect(&self, pass: &mut Pass<'_>, images: Tensor<4>, host: &mut HostTime)
-    -> Result<Vec<Vec<Found>>, ReadError>;
+    fn detect(
+        &self,
+        ctx: &mut ForwardContext<'_>,
+        images: Tensor<4>,
+        host: &mut HostTime,
+    ) -> Result<Vec<Vec<Prediction>>, ReadError>;
 
     /// Floating-point operations of the forward pass of a training step over one picture of this side, or less where that depends on what is in it.
     fn learning_flops(&self, side: usize) -> u64 {
@@ -55,9 +59,9 @@ pub trait Detector: Send + Sync {
     fn forward_flops(&self, side: usize) -> u64;
 }
 
-/// Something that was found.
+/// A predicted object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct Prediction {
     /// From 0, without a background.
     pub class: usize,
     /// From 0 to 1.

@@ -2,15 +2,15 @@
 //!
 //! Parameters are those of Hugging Face's `GPT2LMHeadModel`.
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
-    norm_layouts, unembed,
+    norm_specs, unembed,
 };
 use crate::number::{real_len, wide};
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
 /// What layer normalisation adds to a variance.
@@ -55,7 +55,7 @@ impl Gpt2 {
     }
 
     /// A decoder layer over [rows·width, hidden], which is normalised for what comes behind it, too.
-    fn layer(&self, pass: &mut Pass<'_>, layer: usize, stream: Stream, shape: [usize; 2]) -> Stream {
+    fn layer(&self, ctx: &mut ForwardContext<'_>, layer: usize, stream: Stream, shape: [usize; 2]) -> Stream {
         let name = format!("transformer.h.{layer}");
         let attention = Attention {
             qkv: vec![format!("{name}.attn.c_attn")],
@@ -64,22 +64,22 @@ impl Gpt2 {
             causal: true,
             dropout: self.dropout,
         };
-        let seen = attend(pass, &attention, stream.normed, shape);
-        let stream = self.residual(&format!("{name}.ln_2")).add(pass, stream.residual, seen);
-        let inner = linear(pass, &format!("{name}.mlp.c_fc"), stream.normed);
-        let inner = gelu_tanh(pass, inner);
-        let added = linear(pass, &format!("{name}.mlp.c_proj"), inner);
-        self.residual(&self.norm_before(layer + 1)).add(pass, stream.residual, added)
+        let seen = attend(ctx, &attention, stream.normed, shape);
+        let stream = self.residual(&format!("{name}.ln_2")).add(ctx, stream.residual, seen);
+        let inner = linear(ctx, &format!("{name}.mlp.c_fc"), stream.normed);
+        let inner = gelu_tanh(ctx, inner);
+        let added = linear(ctx, &format!("{name}.mlp.c_proj"), inner);
+        self.residual(&self.norm_before(layer + 1)).add(ctx, stream.residual, added)
     }
 
-    fn embedded(&self, pass: &mut Pass<'_>, input: Input) -> Carried {
+    fn embedded(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Activation {
         let Input::Tokens(tokens) = input else { panic!("GPT-2 answers to tokens") };
         let shape = tokens.dims();
-        let x = embed(pass, WORDS, tokens);
-        let x = add_positions(pass, "transformer.wpe", x, shape);
-        let residual = dropout(pass, x, self.dropout);
-        let normed = layer_norm(pass, &self.norm_before(0), residual.clone(), EPSILON);
-        Carried::Stream(Stream { residual, normed: pass.round(normed) }, shape)
+        let x = embed(ctx, WORDS, tokens);
+        let x = add_positions(ctx, "transformer.wpe", x, shape);
+        let residual = dropout(ctx, x, self.dropout);
+        let normed = layer_norm(ctx, &self.norm_before(0), residual.clone(), EPSILON);
+        Activation::Stream(Stream { residual, normed: ctx.round(normed) }, shape)
     }
 
     /// The norm in front of a layer, or of the head.
@@ -94,36 +94,36 @@ impl Gpt2 {
 
 impl Model for Gpt2 {
     /// The maps that end in the sum of all layers start smaller by 1/√(number of them) (section 2.3).
-    fn layouts(&self) -> Vec<Layout> {
+    fn param_specs(&self) -> Vec<ParamSpec> {
         let hidden = self.hidden;
-        let start = Start::Normal(DEVIATION);
-        let into_sum = Start::Normal(DEVIATION / real_len(2 * self.layers).sqrt());
-        let mut layouts = vec![
-            Layout::new("transformer.wte.weight", &[self.vocabulary, hidden], start),
-            Layout::new("transformer.wpe.weight", &[self.context, hidden], start),
+        let start = Init::Normal(DEVIATION);
+        let into_sum = Init::Normal(DEVIATION / real_len(2 * self.layers).sqrt());
+        let mut param_specs = vec![
+            ParamSpec::new("transformer.wte.weight", &[self.vocabulary, hidden], start),
+            ParamSpec::new("transformer.wpe.weight", &[self.context, hidden], start),
         ];
         for layer in 0..self.layers {
             let name = |part: &str| format!("transformer.h.{layer}.{part}");
             let affine = |part: &str, inputs: usize, outputs: usize, start| {
                 [
-                    Layout::new(name(&format!("{part}.weight")), &[inputs, outputs], start),
-                    Layout::new(name(&format!("{part}.bias")), &[outputs], Start::Constant(0.0)),
+                    ParamSpec::new(name(&format!("{part}.weight")), &[inputs, outputs], start),
+                    ParamSpec::new(name(&format!("{part}.bias")), &[outputs], Init::Constant(0.0)),
                 ]
             };
-            layouts.extend(norm_layouts(&name("ln_1"), hidden));
-            layouts.extend(affine("attn.c_attn", hidden, 3 * hidden, start));
-            layouts.extend(affine("attn.c_proj", hidden, hidden, into_sum));
-            layouts.extend(norm_layouts(&name("ln_2"), hidden));
-            layouts.extend(affine("mlp.c_fc", hidden, 4 * hidden, start));
-            layouts.extend(affine("mlp.c_proj", 4 * hidden, hidden, into_sum));
+            param_specs.extend(norm_specs(&name("ln_1"), hidden));
+            param_specs.extend(affine("attn.c_attn", hidden, 3 * hidden, start));
+            param_specs.extend(affine("attn.c_proj", hidden, hidden, into_sum));
+            param_specs.extend(norm_specs(&name("ln_2"), hidden));
+            param_specs.extend(affine("mlp.c_fc", hidden, 4 * hidden, start));
+            param_specs.extend(affine("mlp.c_proj", 4 * hidden, hidden, into_sum));
         }
-        layouts.extend(norm_layouts("transformer.ln_f", hidden));
-        layouts
+        param_specs.extend(norm_specs("transformer.ln_f", hidden));
+        param_specs
     }
 
     /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -160,14 +160,14 @@ impl Units for Gpt2 {
         units
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
-        if let Carried::Input(input) = carried {
-            return self.embedded(pass, input);
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
+        if let Activation::Input(input) = activation {
+            return self.embedded(ctx, input);
         }
-        let (stream, shape) = carried.stream();
+        let (stream, shape) = activation.stream();
         if number <= self.layers {
-            return Carried::Stream(self.layer(pass, number - 1, stream, shape), shape);
+            return Activation::Stream(self.layer(ctx, number - 1, stream, shape), shape);
         }
-        Carried::Rows(unembed(pass, WORDS, None, stream.normed))
+        Activation::Rows(unembed(ctx, WORDS, None, stream.normed))
     }
 }

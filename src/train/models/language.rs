@@ -5,10 +5,10 @@ use super::gpt2::Gpt2;
 use super::parity::{agree, below, computed, tokens, traced};
 use super::recurrent::Recurrent;
 use super::{Input, Model};
+use crate::forward_context::{ForwardContext, ModelState, int_tensor};
 use crate::layers::{Cell, cross_entropy};
 use crate::number::{real_len, single};
 use crate::parameters::{Index, count, initial};
-use crate::pass::{Material, Pass, whole};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
@@ -53,10 +53,10 @@ struct Trained<'a> {
 
 impl<'a> Trained<'a> {
     fn new(model: &'a dyn Model) -> Self {
-        let layouts = model.layouts();
+        let param_specs = model.param_specs();
         let tensor = |values: Vec<f32>| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex());
-        let parameters = initial(&layouts, 1).into_iter().map(tensor).collect();
-        Self { model, index: Index::new(&layouts), parameters }
+        let parameters = initial(&param_specs, 1).into_iter().map(tensor).collect();
+        Self { model, index: Index::new(&param_specs), parameters }
     }
 
     /// The answers to rows of tokens as they are, and as [position][class]; in step `step` of training, or without training.
@@ -64,7 +64,7 @@ impl<'a> Trained<'a> {
         let (device, none) = (Device::flex(), Index::default());
         let leaves: Vec<Tensor<1>> = self.parameters.iter().cloned().map(Tensor::from_inner).collect();
         let parameters = if training.is_some() { &leaves } else { &self.parameters };
-        let material = Material {
+        let state = ModelState {
             index: &self.index,
             parameters,
             statistics: &none,
@@ -72,15 +72,15 @@ impl<'a> Trained<'a> {
             precision: Precision::Fp32,
             device: device.clone(),
         };
-        let mut pass = match training {
-            Some(step) => Pass::to_train(material, 1, step),
-            None => Pass::to_answer(material),
+        let mut ctx = match training {
+            Some(step) => ForwardContext::training(state, 1, step),
+            None => ForwardContext::inference(state),
         };
-        let tokens = pass.indices(whole(tokens, shape, &device));
-        let answers = self.model.answer(&mut pass, Input::Tokens(tokens));
+        let tokens = ctx.indices(int_tensor(tokens, shape, &device));
+        let answers = self.model.forward(&mut ctx, Input::Tokens(tokens));
         let [positions, columns] = answers.dims();
         assert_eq!(positions, shape[0] * shape[1]);
-        let answers: Vec<f32> = pass.off_tape(answers).try_into_vec_as().expect("readable");
+        let answers: Vec<f32> = ctx.off_tape(answers).try_into_vec_as().expect("readable");
         answers.chunks(columns).map(|row| row[..self.model.classes()].to_vec()).collect()
     }
 
@@ -89,7 +89,7 @@ impl<'a> Trained<'a> {
         let (device, none) = (Device::flex(), Index::default());
         let leaves: Vec<Tensor<1>> =
             self.parameters.iter().map(|values| Tensor::from_inner(values.clone()).require_grad()).collect();
-        let material = Material {
+        let state = ModelState {
             index: &self.index,
             parameters: &leaves,
             statistics: &none,
@@ -98,12 +98,12 @@ impl<'a> Trained<'a> {
             device: device.clone(),
         };
         memory.step += 1;
-        let mut pass = Pass::to_train(material, 1, memory.step);
-        let input = Input::Tokens(pass.indices(whole(tokens, shape, &device)));
-        let answers = self.model.answer(&mut pass, input);
-        let right = pass.indices(whole(targets, [targets.len()], &device));
-        let loss = cross_entropy(&pass, answers, right, [self.model.classes(), targets.len()]);
-        let gradients = pass.backward(&loss);
+        let mut ctx = ForwardContext::training(state, 1, memory.step);
+        let input = Input::Tokens(ctx.indices(int_tensor(tokens, shape, &device)));
+        let answers = self.model.forward(&mut ctx, input);
+        let right = ctx.indices(int_tensor(targets, [targets.len()], &device));
+        let loss = cross_entropy(&ctx, answers, right, [self.model.classes(), targets.len()]);
+        let gradients = ctx.backward(&loss);
         let gradients = gradients.into_iter().map(|gradient| gradient.expect("every parameter is used"));
         for ((value, gradient), [mean, square]) in self.parameters.iter_mut().zip(gradients).zip(&mut memory.moments) {
             *mean = mean.clone() * 0.9 + gradient.clone() * 0.1;
@@ -131,10 +131,10 @@ impl Adam {
 
 #[test]
 fn models_have_the_parameters_of_the_published_ones() {
-    assert_eq!(count(&Bert::base(30_522, 512).layouts()), 109_514_298);
-    assert_eq!(count(&Gpt2::small(50_257, 1024).layouts()), 124_439_808);
-    assert_eq!(count(&Recurrent::lstm(10_000).layouts()), 11_368_208);
-    assert_eq!(count(&Recurrent::gru(10_000).layouts()), 10_448_656);
+    assert_eq!(count(&Bert::base(30_522, 512).param_specs()), 109_514_298);
+    assert_eq!(count(&Gpt2::small(50_257, 1024).param_specs()), 124_439_808);
+    assert_eq!(count(&Recurrent::lstm(10_000).param_specs()), 11_368_208);
+    assert_eq!(count(&Recurrent::gru(10_000).param_specs()), 10_448_656);
 }
 
 #[test]
@@ -146,20 +146,24 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
     let mut all = vec![-1; rows * width];
     asked.iter().zip(right).for_each(|(position, class)| all[*position] = class);
     let step = |some: bool| {
-        let step = |pass: &mut Pass<'_>| {
+        let step = |ctx: &mut ForwardContext<'_>| {
             let targets: &[i32] = if some { &right } else { &all };
             if some {
-                pass.ask(whole(&asked.map(|position| i32::try_from(position).expect("small")), [6], pass.device()));
+                ctx.select_positions(int_tensor(
+                    &asked.map(|position| i32::try_from(position).expect("small")),
+                    [6],
+                    ctx.device(),
+                ));
             }
             let input = tokens(SHAPE, i32::try_from(classes).expect("few"));
             let Input::Tokens(ids) = input else { panic!("tokens") };
-            let answers = model.answer(pass, Input::Tokens(pass.indices(ids)));
+            let answers = model.forward(ctx, Input::Tokens(ctx.indices(ids)));
             assert_eq!(answers.dims()[0], targets.len());
-            let targets = pass.indices(whole(targets, [targets.len()], pass.device()));
-            let loss = cross_entropy(pass, answers, targets, [classes, 5]);
+            let targets = ctx.indices(int_tensor(targets, [targets.len()], ctx.device()));
+            let loss = cross_entropy(ctx, answers, targets, [classes, 5]);
             [loss.clone(), loss]
         };
-        traced([&model.layouts(), &model.statistics()], step, true, Precision::Fp32)
+        traced([&model.param_specs(), &model.statistics()], step, true, Precision::Fp32)
     };
     let (some, every) = (step(true), step(false));
     let largest = every.values().map(|values| values[0].abs()).fold(0.0, f64::max);
@@ -174,10 +178,10 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
 #[test]
 fn a_head_at_some_positions_has_fewer_operations() {
     // 12 layers as below; then 2·19·768·(768 + 30522).
-    assert_eq!(Bert::base(30_522, 512).asked_flops(128, 19), 23_260_419_072);
+    assert_eq!(Bert::base(30_522, 512).flops_at_positions(128, 19), 23_260_419_072);
     let (all, gpt2) = (Bert::tiny(61, 9).forward_flops(7), Gpt2::tiny(61, 9));
-    assert_eq!(Bert::tiny(61, 9).asked_flops(7, 7), all);
-    assert_eq!(gpt2.asked_flops(7, 3), gpt2.forward_flops(7));
+    assert_eq!(Bert::tiny(61, 9).flops_at_positions(7, 7), all);
+    assert_eq!(gpt2.flops_at_positions(7, 3), gpt2.forward_flops(7));
 }
 
 #[test]

@@ -1,26 +1,26 @@
 //! Whether a model learns: a few steps on one batch, with nothing around them.
 
 use super::{Input, Model};
+use crate::forward_context::{ForwardContext, ModelState, initial_statistics, int_tensor};
 use crate::layers::cross_entropy;
-use crate::parameters::{Index, Layout, initial};
-use crate::pass::{Material, Pass, fresh, whole};
+use crate::parameters::{Index, ParamSpec, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// The loss before each of `steps` steps of Adam on one batch.
 pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rate: f64) -> Vec<f32> {
-    let mut loss = |pass: &mut Pass<'_>| {
+    let mut loss = |ctx: &mut ForwardContext<'_>| {
         let input = match input.clone() {
-            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
-            Input::Images(images) => Input::Images(pass.constant(images)),
-            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+            Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
+            Input::Images(images) => Input::Images(ctx.constant(images)),
+            Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
         };
-        let answers = model.answer(pass, input);
+        let answers = model.forward(ctx, input);
         let rows = targets.len();
-        let right = pass.indices(whole(targets, [rows], pass.device()));
-        cross_entropy(pass, answers, right, [model.classes(), rows])
+        let right = ctx.indices(int_tensor(targets, [rows], ctx.device()));
+        cross_entropy(ctx, answers, right, [model.classes(), rows])
     };
-    learned([&model.layouts(), &model.statistics()], &mut loss, steps, rate).losses
+    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, rate).losses
 }
 
 /// What became of a model.
@@ -35,15 +35,15 @@ pub struct Learned {
 
 /// `steps` steps of Adam (Kingma and Ba 2014, algorithm 1, with its default constants and this learning rate) for a model with these parameters and running statistics.
 pub fn learned(
-    [layouts, statistics]: [&[Layout]; 2],
-    loss: &mut dyn FnMut(&mut Pass<'_>) -> Tensor<1>,
+    [param_specs, statistics]: [&[ParamSpec]; 2],
+    loss: &mut dyn FnMut(&mut ForwardContext<'_>) -> Tensor<1>,
     steps: i32,
     rate: f64,
 ) -> Learned {
     let device = Device::flex();
-    let (index, statistics_index) = (Index::new(layouts), Index::new(statistics));
-    let mut running = fresh(statistics, &device);
-    let mut parameters: Vec<Tensor<1>> = initial(layouts, 1)
+    let (index, statistics_index) = (Index::new(param_specs), Index::new(statistics));
+    let mut running = initial_statistics(statistics, &device);
+    let mut parameters: Vec<Tensor<1>> = initial(param_specs, 1)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
         .collect();
@@ -52,7 +52,7 @@ pub fn learned(
     for step in 1..=steps {
         let leaves: Vec<Tensor<1>> =
             parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
-        let material = Material {
+        let state = ModelState {
             index: &index,
             parameters: &leaves,
             statistics: &statistics_index,
@@ -60,9 +60,9 @@ pub fn learned(
             precision: Precision::Fp32,
             device: device.clone(),
         };
-        let mut pass = Pass::to_train(material, 1, u64::from(step.unsigned_abs()));
-        let loss = loss(&mut pass);
-        let gradients = pass.backward(&loss);
+        let mut ctx = ForwardContext::training(state, 1, u64::from(step.unsigned_abs()));
+        let loss = loss(&mut ctx);
+        let gradients = ctx.backward(&loss);
         losses.push(loss.inner().try_into_scalar::<f32>().expect("readable"));
         let [first_share, second_share] = [0.9_f64, 0.999].map(|decay| 1.0 - decay.powi(step));
         for ((parameter, moments), gradient) in parameters.iter_mut().zip(&mut moments).zip(gradients) {

@@ -17,22 +17,22 @@ mod proposals;
 mod pyramid;
 mod regions;
 
-use super::detector::{Detector, Found, HostTime, ReadError};
+use super::detector::{Detector, HostTime, Prediction, ReadError};
 use super::resnet::{Body, Norm};
 use crate::data::objects::Object;
 use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::mask::{Mask, Size};
+use crate::forward_context::ForwardContext;
 use crate::layers::Roi;
-use crate::parameters::Layout;
-use crate::pass::Pass;
+use crate::parameters::ParamSpec;
 use anchors::Anchors;
 use box_head::BoxHead;
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use mask_head::{MAP, MaskHead};
 use matching::{Share, learnable};
-use proposals::{ANSWER, Lesson, Numbers};
+use proposals::{ANSWER, Lesson, ProposalCounts};
 use pyramid::{LEVELS, Pyramid, STAGES};
 use rayon::prelude::*;
 use regions::{Slot, roi};
@@ -58,15 +58,15 @@ pub struct MaskRcnn {
     /// Side of the square anchor of each level, in pixels.
     pub sizes: [f32; LEVELS],
     /// Proposals of a training step.
-    pub learned: Numbers,
-    /// Proposals of an answer.
-    pub asked: Numbers,
+    pub training_proposals: ProposalCounts,
+    /// Proposals in inference.
+    pub inference_proposals: ProposalCounts,
     /// Anchors of a picture that a step learns from.
     pub anchors: usize,
     /// Regions of a picture that a step learns from; a quarter of them at most are objects'.
     pub regions: usize,
-    /// What is found in a picture, at most.
-    pub found: usize,
+    /// The maximum number of detections of a picture.
+    pub max_detections: usize,
 }
 
 impl MaskRcnn {
@@ -79,11 +79,11 @@ impl MaskRcnn {
             hidden: 1024,
             classes,
             sizes: [32.0, 64.0, 128.0, 256.0, 512.0],
-            learned: Numbers { before: 2000, after: 2000 },
-            asked: Numbers { before: 1000, after: 1000 },
+            training_proposals: ProposalCounts { before: 2000, after: 2000 },
+            inference_proposals: ProposalCounts { before: 1000, after: 1000 },
             anchors: 256,
             regions: 512,
-            found: 100,
+            max_detections: 100,
         }
     }
 
@@ -96,11 +96,11 @@ impl MaskRcnn {
             hidden: 32,
             classes,
             sizes: [8.0, 16.0, 32.0, 64.0, 128.0],
-            learned: Numbers { before: 100, after: 50 },
-            asked: Numbers { before: 50, after: 20 },
+            training_proposals: ProposalCounts { before: 100, after: 50 },
+            inference_proposals: ProposalCounts { before: 50, after: 20 },
             anchors: 64,
             regions: 16,
-            found: 8,
+            max_detections: 8,
         }
     }
 
@@ -129,10 +129,10 @@ impl MaskRcnn {
         Anchors::new(side, &levels)
     }
 
-    fn levels(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> [Tensor<4>; LEVELS] {
-        let images = normalised(pass, images);
-        let stages = self.body(Norm::Frozen).stages(pass, images);
-        self.pyramid().levels(pass, stages)
+    fn levels(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> [Tensor<4>; LEVELS] {
+        let images = normalised(ctx, images);
+        let stages = self.body(Norm::Frozen).stages(ctx, images);
+        self.pyramid().levels(ctx, stages)
     }
 
     /// Regions of a picture, at most, that masks are learned for: the least of 16, 32, 64, … that all those of a batch fit in, so that there are few shapes.
@@ -143,31 +143,31 @@ impl MaskRcnn {
     /// The five losses of a step in torchvision's order.
     fn losses(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Losses, ReadError> {
         let side = images.dims()[3];
-        let keys = [pass.key(), pass.key()];
+        let keys = [ctx.dropout_key(), ctx.dropout_key()];
         // While this thread asks the device for its answers, others find out what they should be.
         let mut taught = None;
         let (levels, answers, asked) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| taught = Some(self.lesson(side, objects, keys[0])));
-            let levels = self.levels(pass, images);
-            let answers = proposals::answers(pass, &levels);
+            let levels = self.levels(ctx, images);
+            let answers = proposals::answers(ctx, &levels);
             (levels, answers, Instant::now())
         });
         host.since(asked);
         let Some((anchors, lesson)) = taught else { unreachable!("the scope waits for it") };
-        let told = read("proposals", pass.off_tape(answers.clone()))?;
+        let told = read("proposals", ctx.off_tape(answers.clone()))?;
         let slots = host.during(|| {
-            let found = proposed(&told, &anchors, side, self.learned);
+            let found = proposed(&told, &anchors, side, self.training_proposals);
             regions::slots(found, objects, self.sampled_regions(), keys[1])
         });
-        let [objectness, proposals] = lesson.losses(pass, answers);
-        let [classes, boxes] = self.named(pass, &levels[..STAGES], &slots);
-        let masks = self.masked(pass, &levels[..STAGES], &slots, host);
+        let [objectness, proposals] = lesson.losses(ctx, answers);
+        let [classes, boxes] = self.named(ctx, &levels[..STAGES], &slots);
+        let masks = self.masked(ctx, &levels[..STAGES], &slots, host);
         Ok(Losses { classes, boxes, masks, objectness, proposals })
     }
 
@@ -180,13 +180,19 @@ impl MaskRcnn {
         (anchors, lesson)
     }
 
-    fn named(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
+    fn named(&self, ctx: &ForwardContext<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
         let rois = rois(slots.iter().map(|slots| slots.iter().map(|slot| slot.bounds)));
         let head = self.box_head();
-        head.losses(pass, head.answers(pass, levels, &rois), slots)
+        head.losses(ctx, head.answers(ctx, levels, &rois), slots)
     }
 
-    fn masked(&self, pass: &Pass<'_>, levels: &[Tensor<4>], slots: &[Vec<Slot<'_>>], host: &mut HostTime) -> Tensor<1> {
+    fn masked(
+        &self,
+        ctx: &ForwardContext<'_>,
+        levels: &[Tensor<4>],
+        slots: &[Vec<Slot<'_>>],
+        host: &mut HostTime,
+    ) -> Tensor<1> {
         // Those of objects come first.
         let objects = slots.iter().map(|slots| slots.iter().filter(|slot| slot.class > 0).count());
         let many = self.mask_slots(objects.max().unwrap_or(0));
@@ -194,12 +200,12 @@ impl MaskRcnn {
         let rois = rois(slots.iter().map(|slots| slots.iter().map(|slot| slot.bounds)));
         let slots = slots.concat();
         let classes: Vec<i32> = slots.iter().map(|slot| slot.class).collect();
-        let maps = self.mask_head().maps(pass, levels, &rois, &classes);
+        let maps = self.mask_head().maps(ctx, levels, &rois, &classes);
         let targets = host.during(|| {
             let of = |slot: &Slot<'_>| slot.mask.map(|mask| mask.aligned(slot.bounds, MAP));
             slots.par_iter().map(of).collect()
         });
-        mask_head::loss(pass, maps, targets)
+        mask_head::loss(ctx, maps, targets)
     }
 
     /// Operations of the forward pass over a picture of this side, with so many regions that are named and so many masks.
@@ -214,20 +220,23 @@ impl MaskRcnn {
     /// What is found in each picture, without masks.
     fn boxes(
         &self,
-        pass: &Pass<'_>,
+        ctx: &ForwardContext<'_>,
         levels: &[Tensor<4>; LEVELS],
         side: usize,
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Detection<Xyxy>>>, ReadError> {
-        let told = read("proposals", pass.off_tape(proposals::answers(pass, levels)))?;
-        let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.asked));
+        let told = read("proposals", ctx.off_tape(proposals::answers(ctx, levels)))?;
+        let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.inference_proposals));
         let head = self.box_head();
-        let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.asked.after)));
-        let judged = head.judged(head.answers(pass, &levels[..STAGES], &rois));
-        let judged = read("classes and boxes", pass.off_tape(judged))?;
+        let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.inference_proposals.after)));
+        let judged = head.judged(head.answers(ctx, &levels[..STAGES], &rois));
+        let judged = read("classes and boxes", ctx.off_tape(judged))?;
         Ok(host.during(|| {
             let of_pictures = judged.par_chunks(judged.len() / proposals.len().max(1));
-            of_pictures.zip(&proposals).map(|(judged, boxes)| head.found(judged, boxes, side, self.found)).collect()
+            of_pictures
+                .zip(&proposals)
+                .map(|(judged, boxes)| head.found(judged, boxes, side, self.max_detections))
+                .collect()
         }))
     }
 }
@@ -242,16 +251,16 @@ struct Losses {
 }
 
 impl Detector for MaskRcnn {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = self.body(Norm::Frozen).layouts();
-        layouts.extend(self.pyramid().layouts());
-        layouts.extend(proposals::layouts(self.channels));
-        layouts.extend(self.box_head().layouts());
-        layouts.extend(self.mask_head().layouts());
-        layouts
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = self.body(Norm::Frozen).param_specs();
+        param_specs.extend(self.pyramid().param_specs());
+        param_specs.extend(proposals::param_specs(self.channels));
+        param_specs.extend(self.box_head().param_specs());
+        param_specs.extend(self.mask_head().param_specs());
+        param_specs
     }
 
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         self.body(Norm::Frozen).statistics()
     }
 
@@ -264,48 +273,48 @@ impl Detector for MaskRcnn {
     }
 
     /// Goes through the body once and sets each norm's mean and variance to those of what it is given, in their order.
-    fn calibrate(&self, pass: &mut Pass<'_>, images: Tensor<4>) {
-        let images = normalised(pass, images);
-        self.body(Norm::Calibrated).stages(pass, images);
+    fn calibrate(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) {
+        let images = normalised(ctx, images);
+        self.body(Norm::Calibrated).stages(ctx, images);
     }
 
     fn loss(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError> {
-        let Losses { classes, boxes, masks, objectness, proposals } = self.losses(pass, images, objects, host)?;
+        let Losses { classes, boxes, masks, objectness, proposals } = self.losses(ctx, images, objects, host)?;
         Ok(classes + boxes + masks + objectness + proposals)
     }
 
     fn detect(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
-    ) -> Result<Vec<Vec<Found>>, ReadError> {
+    ) -> Result<Vec<Vec<Prediction>>, ReadError> {
         let side = images.dims()[3];
-        let levels = self.levels(pass, images);
-        let found = self.boxes(pass, &levels, side, host)?;
-        let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.found)));
+        let levels = self.levels(ctx, images);
+        let found = self.boxes(ctx, &levels, side, host)?;
+        let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.max_detections)));
         let classes = found.iter().flat_map(|found| {
             let classes = found.iter().map(|one| i32::try_from(one.class).unwrap_or(0));
-            classes.chain(std::iter::repeat(-1)).take(self.found)
+            classes.chain(std::iter::repeat(-1)).take(self.max_detections)
         });
-        let maps = self.mask_head().maps(pass, &levels[..STAGES], &rois, &classes.collect::<Vec<i32>>());
-        let maps = read("masks", pass.off_tape(sigmoid(maps)))?;
+        let maps = self.mask_head().maps(ctx, &levels[..STAGES], &rois, &classes.collect::<Vec<i32>>());
+        let maps = read("masks", ctx.off_tape(sigmoid(maps)))?;
         let extent = u16::try_from(side).unwrap_or(u16::MAX);
         let picture = Size { width: extent, height: extent };
-        let with_mask = |(one, map): (Detection<Xyxy>, &[f32])| Found {
+        let with_mask = |(one, map): (Detection<Xyxy>, &[f32])| Prediction {
             class: one.class - 1,
             score: one.score,
             bounds: one.region,
             mask: Some(Mask::pasted(picture, one.region, MAP, map)),
         };
         Ok(host.during(|| {
-            let of_pictures = found.into_par_iter().zip(maps.par_chunks(self.found * MAP * MAP));
+            let of_pictures = found.into_par_iter().zip(maps.par_chunks(self.max_detections * MAP * MAP));
             of_pictures
                 .map(|(found, maps)| found.into_iter().zip(maps.chunks_exact(MAP * MAP)).map(with_mask).collect())
                 .collect()
@@ -319,18 +328,18 @@ impl Detector for MaskRcnn {
 
     /// With as many regions as there may be; of a region's masks that of its class.
     fn forward_flops(&self, side: usize) -> u64 {
-        self.flops(side, [self.asked.after, self.found])
+        self.flops(side, [self.inference_proposals.after, self.max_detections])
     }
 }
 
 /// Colours less their mean, over their deviation.
-fn normalised(pass: &Pass<'_>, images: Tensor<4>) -> Tensor<4> {
-    let [mean, deviation] = [MEAN, DEVIATION].map(|values| pass.values(values.to_vec(), [1, 3, 1, 1]));
+fn normalised(ctx: &ForwardContext<'_>, images: Tensor<4>) -> Tensor<4> {
+    let [mean, deviation] = [MEAN, DEVIATION].map(|values| ctx.values(values.to_vec(), [1, 3, 1, 1]));
     (images - mean) / deviation
 }
 
 /// The proposals of each picture, of all answers [rows, anchors, 5].
-fn proposed(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers) -> Vec<Vec<Xyxy>> {
+fn proposed(answers: &[f32], anchors: &Anchors, side: usize, numbers: ProposalCounts) -> Vec<Vec<Xyxy>> {
     let rows = answers.par_chunks(anchors.boxes.len() * ANSWER);
     rows.map(|answers| proposals::propose(answers, anchors, side, numbers)).collect()
 }

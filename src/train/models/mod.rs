@@ -1,4 +1,4 @@
-//! The models: their parameters, and their answers to a batch.
+//! The models: their parameters, and their forward pass over a batch.
 //!
 //! A model knows layers and nothing of data files, optimisers, losses or events. Its parameters have the names of the reference implementation.
 
@@ -29,12 +29,12 @@ pub use resnet::Resnet;
 pub use vgg::Vgg;
 pub use yolov3::YoloV3;
 
-use super::parameters::Layout;
-use super::pass::Pass;
+use super::forward_context::ForwardContext;
+use super::parameters::ParamSpec;
 use burn::tensor::{Int, Tensor};
 use units::Units;
 
-/// What a model answers to.
+/// The input of a model.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// [rows, features], float32.
@@ -48,25 +48,25 @@ pub enum Input {
 /// A model.
 pub trait Model: Send + Sync {
     /// The parameters in their order.
-    fn layouts(&self) -> Vec<Layout>;
+    fn param_specs(&self) -> Vec<ParamSpec>;
 
     /// The running statistics in their order.
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         Vec::new()
     }
 
     /// The answers, [positions, columns]: a position for each row, or for each token of each row, in their order, or those positions that
-    /// the pass asks for. In float32 or the number format of the pass; not yet a softmax. The first [`classes`](Self::classes) columns
+    /// the context selects. In float32 or the number format of the context; not yet a softmax. The first [`classes`](Self::classes) columns
     /// count.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2>;
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2>;
 
     /// Whether a position is a token of a text.
     fn answers_tokens(&self) -> bool {
         false
     }
 
-    /// Whether it answers at the positions that a pass [asks for](Pass::ask) alone.
-    fn answers_asked(&self) -> bool {
+    /// Whether it can [limit its answers to some positions](ForwardContext::select_positions).
+    fn selects_positions(&self) -> bool {
         false
     }
 
@@ -82,8 +82,8 @@ pub trait Model: Send + Sync {
     /// left out, as in the papers. `width` is the number of tokens of a row, and of no meaning for other models.
     fn forward_flops(&self, width: usize) -> u64;
 
-    /// [`forward_flops`](Self::forward_flops) of a pass that asks for the answers at `asked` of the row's positions.
-    fn asked_flops(&self, width: usize, _asked: usize) -> u64 {
+    /// [`forward_flops`](Self::forward_flops) of a forward pass that answers at `positions` of the row's positions.
+    fn flops_at_positions(&self, width: usize, _positions: usize) -> u64 {
         self.forward_flops(width)
     }
 }

@@ -4,10 +4,10 @@
 //! both sides have, so that the files hold results alone, at every size.
 
 use super::{Input, Model};
+use crate::forward_context::{ForwardContext, ModelState, int_tensor};
 use crate::layers::cross_entropy;
 use crate::number::{fraction, real_len, wide};
-use crate::parameters::{Index, Layout};
-use crate::pass::{Material, Pass, whole};
+use crate::parameters::{Index, ParamSpec};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
@@ -31,15 +31,15 @@ pub fn value(name: &str, n: usize) -> f32 {
 ///
 /// The gain at the end of a bottleneck is around 0.1: at 1, fifty layers of ReLU multiply the rounding of float32 until the reference itself, in float32 and in float64,
 /// differs by a tenth.
-pub fn values(layout: &Layout) -> Vec<f32> {
-    let largest = layout.shape.iter().copied().max().unwrap_or(1);
-    let (middle, bound) = match layout.shape.as_slice() {
-        [_] if layout.name.ends_with("bn3.weight") => (0.1, 0.02),
-        [_] if layout.name.ends_with("weight") || layout.name.ends_with("var") => (1.0, 0.2),
+pub fn values(param_spec: &ParamSpec) -> Vec<f32> {
+    let largest = param_spec.shape.iter().copied().max().unwrap_or(1);
+    let (middle, bound) = match param_spec.shape.as_slice() {
+        [_] if param_spec.name.ends_with("bn3.weight") => (0.1, 0.02),
+        [_] if param_spec.name.ends_with("weight") || param_spec.name.ends_with("var") => (1.0, 0.2),
         [_] => (0.0, 0.1),
-        _ => (0.0, crate::number::single((3.0 / real_len(layout.len() / largest)).sqrt())),
+        _ => (0.0, crate::number::single((3.0 / real_len(param_spec.len() / largest)).sqrt())),
     };
-    (0..layout.len()).map(|n| middle + bound * value(&layout.name, n)).collect()
+    (0..param_spec.len()).map(|n| middle + bound * value(&param_spec.name, n)).collect()
 }
 
 /// Where the arithmetic is compared: on the CPU, or on the first GPU where `LEDGER_PARITY=cuda` asks for it.
@@ -78,7 +78,7 @@ pub fn below(name: &str, len: usize, bound: i32) -> Vec<i32> {
 
 /// Tokens [rows, width] of the sequence `input`.
 pub fn tokens([rows, width]: [usize; 2], vocabulary: i32) -> Input {
-    Input::Tokens(whole(&below("input", rows * width, vocabulary), [rows, width], &device()))
+    Input::Tokens(int_tensor(&below("input", rows * width, vocabulary), [rows, width], &device()))
 }
 
 /// What a model computes: `answers` as Euclidean norm and product with the sequence `answers`, `loss`, and the same two numbers of each parameter's gradient under its name and of
@@ -90,37 +90,39 @@ pub fn computed(
     trains: bool,
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
-    let step = |pass: &mut Pass<'_>| {
+    let step = |ctx: &mut ForwardContext<'_>| {
         let input = match input {
-            Input::Rows(rows) => Input::Rows(pass.constant(rows)),
-            Input::Images(images) => Input::Images(pass.constant(images)),
-            Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+            Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
+            Input::Images(images) => Input::Images(ctx.constant(images)),
+            Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
         };
-        let answers = model.answer(pass, input);
+        let answers = model.forward(ctx, input);
         let [rows, _] = answers.dims();
         assert_eq!(rows, targets.len(), "a position for each target");
         let counted = targets.iter().filter(|target| **target >= 0).count();
-        let right = pass.indices(whole(targets, [rows], pass.device()));
-        let loss = cross_entropy(pass, answers.clone(), right, [model.classes(), counted]);
+        let right = ctx.indices(int_tensor(targets, [rows], ctx.device()));
+        let loss = cross_entropy(ctx, answers.clone(), right, [model.classes(), counted]);
         let columns = exact(answers).narrow(1, 0, model.classes());
         [loss, columns.reshape([rows * model.classes()])]
     };
-    traced([&model.layouts(), &model.statistics()], step, trains, precision)
+    traced([&model.param_specs(), &model.statistics()], step, trains, precision)
 }
 
 /// The same of any function of parameters and running statistics, which gives its loss and its answers.
 pub fn traced(
-    [layouts, statistics]: [&[Layout]; 2],
-    step: impl FnOnce(&mut Pass<'_>) -> [Tensor<1>; 2],
+    [param_specs, statistics]: [&[ParamSpec]; 2],
+    step: impl FnOnce(&mut ForwardContext<'_>) -> [Tensor<1>; 2],
     trains: bool,
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
     let device = device();
-    let flat = |layout: &Layout| Tensor::<1>::from_data(TensorData::from(values(layout).as_slice()), &device);
-    let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
+    let flat =
+        |param_spec: &ParamSpec| Tensor::<1>::from_data(TensorData::from(values(param_spec).as_slice()), &device);
+    let leaves: Vec<Tensor<1>> =
+        param_specs.iter().map(|param_spec| Tensor::from_inner(flat(param_spec)).require_grad()).collect();
     let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
-    let (index, statistics_index) = (Index::new(layouts), Index::new(statistics));
-    let material = Material {
+    let (index, statistics_index) = (Index::new(param_specs), Index::new(statistics));
+    let state = ModelState {
         index: &index,
         parameters: &leaves,
         statistics: &statistics_index,
@@ -128,19 +130,19 @@ pub fn traced(
         precision,
         device: device.clone(),
     };
-    let mut pass = if trains { Pass::to_train(material, 1, 1) } else { Pass::on_tape(material) };
-    let [loss, answers] = step(&mut pass);
-    let gradients = pass.backward(&loss);
+    let mut ctx = if trains { ForwardContext::training(state, 1, 1) } else { ForwardContext::inference_on_tape(state) };
+    let [loss, answers] = step(&mut ctx);
+    let gradients = ctx.backward(&loss);
     let mut found = BTreeMap::new();
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
     found.insert("loss".to_owned(), read(loss.inner()).into_iter().map(f64::from).collect());
     found.insert("answers".to_owned(), told("answers", &read(answers.inner())));
-    for (layout, gradient) in layouts.iter().zip(gradients) {
-        let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
-        found.insert(layout.name.clone(), told(&layout.name, &read(gradient)));
+    for (param_spec, gradient) in param_specs.iter().zip(gradients) {
+        let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", param_spec.name));
+        found.insert(param_spec.name.clone(), told(&param_spec.name, &read(gradient)));
     }
-    for (layout, value) in statistics.iter().zip(running) {
-        found.insert(layout.name.clone(), told(&layout.name, &read(value)));
+    for (param_spec, value) in statistics.iter().zip(running) {
+        found.insert(param_spec.name.clone(), told(&param_spec.name, &read(value)));
     }
     found
 }

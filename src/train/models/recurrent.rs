@@ -3,10 +3,10 @@
 //! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
 
 use super::{Input, Model};
-use crate::layers::{Cell, embed, linear, recurrent_flops, recurrent_layouts, recurrent_stack};
+use crate::forward_context::ForwardContext;
+use crate::layers::{Cell, embed, linear, recurrent_flops, recurrent_specs, recurrent_stack};
 use crate::number::wide;
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
 /// A recurrent language model.
@@ -68,25 +68,26 @@ impl Recurrent {
 }
 
 impl Model for Recurrent {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = vec![Layout::new("embedding.weight", &[self.vocabulary, self.embedded], Start::Normal(1.0))];
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs =
+            vec![ParamSpec::new("embedding.weight", &[self.vocabulary, self.embedded], Init::Normal(1.0))];
         for layer in 0..self.layers {
             let sizes = [self.inputs(layer), self.hidden];
-            layouts.extend(recurrent_layouts(self.name(), layer, self.cell, sizes));
+            param_specs.extend(recurrent_specs(self.name(), layer, self.cell, sizes));
         }
-        layouts.extend(Layout::pair("linear", &[self.hidden, self.vocabulary], self.vocabulary));
-        layouts
+        param_specs.extend(ParamSpec::pair("linear", &[self.hidden, self.vocabulary], self.vocabulary));
+        param_specs
     }
 
     /// Panics on anything but tokens: a fault of the caller.
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         let Input::Tokens(tokens) = input else { panic!("a language model answers to tokens") };
         let [rows, width] = tokens.dims();
         // Times first, so that what is used at one time lies together.
-        let x = embed(pass, "embedding", tokens.transpose());
-        let x = recurrent_stack(pass, self.name(), self.layers, self.cell, x, width);
+        let x = embed(ctx, "embedding", tokens.transpose());
+        let x = recurrent_stack(ctx, self.name(), self.layers, self.cell, x, width);
         let x = x.reshape([width, rows, self.hidden]).swap_dims(0, 1).reshape([rows * width, self.hidden]);
-        linear(pass, "linear", x)
+        linear(ctx, "linear", x)
     }
 
     fn answers_tokens(&self) -> bool {

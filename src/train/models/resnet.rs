@@ -7,12 +7,12 @@ mod body;
 
 pub use body::{Body, Norm};
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{linear, mean_pixel};
 use crate::number::wide;
-use crate::parameters::Layout;
-use crate::pass::Pass;
+use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 
 /// A residual network. It answers to images [rows, 3, side, side] with [rows, classes].
@@ -50,18 +50,18 @@ impl Resnet {
 }
 
 impl Model for Resnet {
-    fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = self.body().layouts();
-        layouts.extend(Layout::pair("fc", &[self.features(), self.classes], self.classes));
-        layouts
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = self.body().param_specs();
+        param_specs.extend(ParamSpec::pair("fc", &[self.features(), self.classes], self.classes));
+        param_specs
     }
 
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         self.body().statistics()
     }
 
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -84,12 +84,12 @@ impl Units for Resnet {
         self.body().parts(self.side).into_iter().chain([head]).collect()
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
-        let images = carried.images();
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
+        let images = activation.images();
         if number <= self.blocks.iter().sum() {
-            return Carried::Images(self.body().part(pass, number, images));
+            return Activation::Images(self.body().part(ctx, number, images));
         }
-        Carried::Rows(linear(pass, "fc", mean_pixel(images)))
+        Activation::Rows(linear(ctx, "fc", mean_pixel(images)))
     }
 }
 

@@ -6,10 +6,10 @@
 use crate::convolution::{self, FEATURES, Trace};
 use crate::data::Batch;
 use crate::device::Place;
-use crate::draw::{Draw, Stream};
 use crate::images::{CLASSES, PIXELS, SIDE};
 use crate::number::{real_len, single};
-use crate::parameters::{Layout, Start};
+use crate::parameters::{Init, ParamSpec};
+use crate::rng::{Rng, Stream};
 use crate::spec::Small;
 use crate::tape::clean;
 use burn::tensor::activation::{log_softmax, relu};
@@ -83,17 +83,17 @@ const WIDE: usize = 1024;
 
 impl Small {
     /// The parameters in their order.
-    pub fn layouts(&self) -> Vec<Layout> {
-        let affine = |name, inputs, outputs| Layout::pair(name, &[inputs, outputs], outputs);
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
+        let affine = |name, inputs, outputs| ParamSpec::pair(name, &[inputs, outputs], outputs);
         match *self {
             Self::Linear { weight, bias } => [("weight", [1, 1].as_slice(), weight), ("bias", &[1], bias)]
-                .map(|(name, shape, start)| Layout::new(name, shape, Start::Constant(single(start))))
+                .map(|(name, shape, start)| ParamSpec::new(name, shape, Init::Constant(single(start))))
                 .to_vec(),
             Self::Softmax => affine("", PIXELS, CLASSES).to_vec(),
             Self::Mlp { hidden } => [affine("fc1", PIXELS, hidden), affine("fc2", hidden, CLASSES)].concat(),
             Self::Cnn { .. } => [
-                Layout::pair("conv1", &[32, 1, 5, 5], 32),
-                Layout::pair("conv2", &[64, 32, 5, 5], 64),
+                ParamSpec::pair("conv1", &[32, 1, 5, 5], 32),
+                ParamSpec::pair("conv2", &[64, 32, 5, 5], 64),
                 affine("fc1", FEATURES, WIDE),
                 affine("fc2", WIDE, CLASSES),
             ]
@@ -117,8 +117,8 @@ impl Small {
             return None;
         };
         let (threshold, kept) = (single(dropout), single(1.0 / (1.0 - dropout)));
-        let mut draw = Draw::new(seed, Stream::Dropout, step);
-        let mask: Vec<f32> = (0..rows * WIDE).map(|_| if draw.unit() < threshold { 0.0 } else { kept }).collect();
+        let mut rng = Rng::new(seed, Stream::Dropout, step);
+        let mask: Vec<f32> = (0..rows * WIDE).map(|_| if rng.unit() < threshold { 0.0 } else { kept }).collect();
         Some(Tensor::from_data(TensorData::new(mask, [rows, WIDE]), &place.device()))
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn parameters_are_as_many_as_published() {
-        let count = |model: Small| model.layouts().iter().map(Layout::len).sum::<usize>();
+        let count = |model: Small| model.param_specs().iter().map(ParamSpec::len).sum::<usize>();
         assert_eq!(count(CNN), 3_274_634);
         assert_eq!(count(Small::Softmax), 7_850);
         assert_eq!(count(Small::Mlp { hidden: 128 }), 101_770);
@@ -236,17 +236,17 @@ mod tests {
 
     #[test]
     fn initial_values_fill_their_range_and_depend_on_the_seed() {
-        let layouts = CNN.layouts();
-        let values = initial(&layouts, 1);
-        for (layout, values) in layouts.iter().zip(&values) {
-            let Start::Uniform(bound) = layout.start else { panic!("{layout:?}") };
+        let param_specs = CNN.param_specs();
+        let values = initial(&param_specs, 1);
+        for (param_spec, values) in param_specs.iter().zip(&values) {
+            let Init::Uniform(bound) = param_spec.init else { panic!("{param_spec:?}") };
             let largest = values.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
-            assert!(largest <= bound && largest > 0.6 * bound, "{}: {largest} of {bound}", layout.name);
+            assert!(largest <= bound && largest > 0.6 * bound, "{}: {largest} of {bound}", param_spec.name);
         }
-        assert_eq!(layouts[3].start, Start::Uniform(single(1.0 / 800_f64.sqrt())));
-        assert_eq!(initial(&layouts, 1), values);
-        assert_ne!(initial(&layouts, 2)[0], values[0]);
-        assert_eq!(initial(&Small::Linear { weight: 0.3, bias: -0.3 }.layouts(), 1), [[0.3], [-0.3]]);
+        assert_eq!(param_specs[3].init, Init::Uniform(single(1.0 / 800_f64.sqrt())));
+        assert_eq!(initial(&param_specs, 1), values);
+        assert_ne!(initial(&param_specs, 2)[0], values[0]);
+        assert_eq!(initial(&Small::Linear { weight: 0.3, bias: -0.3 }.param_specs(), 1), [[0.3], [-0.3]]);
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     fn agree(model: Small) {
         let set = digits::generate(0, digits::Split::Train, 7);
         let batch = image_batch(&set, &[0, 1, 2, 3, 4, 5, 6]);
-        let parameters: Vec<Tensor<1>> = initial(&model.layouts(), 1)
+        let parameters: Vec<Tensor<1>> = initial(&model.param_specs(), 1)
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
             .collect();

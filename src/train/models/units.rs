@@ -1,16 +1,16 @@
 //! Models as parts that follow each other, of which the stages of a pipeline are made.
 //!
-//! Knows what goes from a part to the next, and nothing of devices, ranks or micro-batches.
+//! Knows the activations between parts, and nothing of devices, ranks or micro-batches.
 
 use super::Input;
+use crate::forward_context::ForwardContext;
 use crate::layers::Stream;
-use crate::pass::Pass;
 use burn::tensor::Tensor;
 
 /// A part of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// What the names of its parameters and running statistics begin with. A parameter that two units use belongs to both.
+    /// Prefixes of the names of its parameters and running statistics. A parameter that two units use belongs to both.
     pub names: Vec<String>,
     /// Floating-point operations of its forward pass over one row, as [`Model::forward_flops`](super::Model::forward_flops) counts them.
     pub flops: u64,
@@ -29,10 +29,10 @@ impl Unit {
     }
 }
 
-/// What goes from a part to the next.
+/// The activation between two parts of a model.
 #[expect(clippy::large_enum_variant, reason = "moved a few times a step; boxes would be an allocation for each")]
-pub enum Carried {
-    /// What the model is asked.
+pub enum Activation {
+    /// The model's input.
     Input(Input),
     /// [rows, channels, height, width].
     Images(Tensor<4>),
@@ -42,7 +42,7 @@ pub enum Carried {
     Stream(Stream, [usize; 2]),
 }
 
-impl Carried {
+impl Activation {
     /// Panics on anything but images, a fault of the model's code.
     pub fn images(self) -> Tensor<4> {
         match self {
@@ -73,15 +73,15 @@ pub trait Units: Send + Sync {
     /// The parts in their order, for rows of `width` tokens. Each parameter belongs to at least one.
     fn units(&self, width: usize) -> Vec<Unit>;
 
-    /// What the part of this number makes of what the one before gave; the first one takes the input, and the last one gives the answers.
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried;
+    /// Applies the part of this number. The first part takes the input, and the last one returns the answers.
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation;
 }
 
 /// The answers of all parts, one after the other.
-pub fn through(model: &dyn Units, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
+pub fn through(model: &dyn Units, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
     // The number of parts does not depend on the width.
     let count = model.units(1).len();
-    (0..count).fold(Carried::Input(input), |carried, number| model.unit(pass, number, carried)).rows()
+    (0..count).fold(Activation::Input(input), |activation, number| model.unit(ctx, number, activation)).rows()
 }
 
 #[cfg(test)]
@@ -103,11 +103,11 @@ mod tests {
             let units = model.units().expect("made of units").units(128);
             assert_eq!(units.len(), count, "{name}");
             assert_eq!(units.iter().map(|unit| unit.flops).sum::<u64>(), model.forward_flops(128), "{name}");
-            for layout in model.layouts().into_iter().chain(model.statistics()) {
-                let owners = units.iter().filter(|unit| unit.has(&layout.name)).count();
+            for param_spec in model.param_specs().into_iter().chain(model.statistics()) {
+                let owners = units.iter().filter(|unit| unit.has(&param_spec.name)).count();
                 let tied = ["bert.embeddings.word_embeddings.weight", "transformer.wte.weight"];
-                let expected = if tied.contains(&layout.name.as_str()) { 2 } else { 1 };
-                assert_eq!(owners, expected, "{name}: {}", layout.name);
+                let expected = if tied.contains(&param_spec.name.as_str()) { 2 } else { 1 };
+                assert_eq!(owners, expected, "{name}: {}", param_spec.name);
             }
         }
     }

@@ -4,14 +4,14 @@
 //! As torchvision has them: what the convolutions give is brought to 7 x 7 by means, so that images of any size have an answer; at 224 x 224 it has that size already.
 //! Names are those of torchvision's `state_dict`.
 
-use super::units::{Carried, Unit, Units, through};
+use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
+use crate::forward_context::ForwardContext;
 use crate::layers::{
-    Window, convolution_flops, convolution_layout, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
+    Window, convolution_flops, convolution_spec, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
 };
 use crate::number::wide;
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
@@ -94,20 +94,21 @@ impl Vgg {
 }
 
 impl Model for Vgg {
-    fn layouts(&self) -> Vec<Layout> {
-        let zeros = |name: &str, len: usize| Layout::new(format!("{name}.bias"), &[len], Start::Constant(0.0));
-        let mut layouts = Vec::new();
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        let zeros = |name: &str, len: usize| ParamSpec::new(format!("{name}.bias"), &[len], Init::Constant(0.0));
+        let mut param_specs = Vec::new();
         for (name, shape) in self.stages().into_iter().flatten() {
-            layouts.extend([convolution_layout(&name, shape), zeros(&name, shape[0])]);
+            param_specs.extend([convolution_spec(&name, shape), zeros(&name, shape[0])]);
         }
         for (name, shape) in self.classifier() {
-            layouts.extend([Layout::new(format!("{name}.weight"), &shape, Start::Normal(0.01)), zeros(name, shape[1])]);
+            param_specs
+                .extend([ParamSpec::new(format!("{name}.weight"), &shape, Init::Normal(0.01)), zeros(name, shape[1])]);
         }
-        layouts
+        param_specs
     }
 
-    fn answer(&self, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-        through(self, pass, input)
+    fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+        through(self, ctx, input)
     }
 
     fn units(&self) -> Option<&dyn Units> {
@@ -136,20 +137,20 @@ impl Units for Vgg {
         units
     }
 
-    fn unit(&self, pass: &mut Pass<'_>, number: usize, carried: Carried) -> Carried {
+    fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation {
         let mut left = number;
         for stage in self.stages() {
             if let Some((name, _)) = stage.get(left) {
-                let images = stored_nhwc(pass, carried.images());
-                let x = convolve_relu(pass, name, images, KEEP);
-                return Carried::Images(if left + 1 == stage.len() { max_pool(pass, x, 2, HALVE) } else { x });
+                let images = stored_nhwc(ctx, activation.images());
+                let x = convolve_relu(ctx, name, images, KEEP);
+                return Activation::Images(if left + 1 == stage.len() { max_pool(ctx, x, 2, HALVE) } else { x });
             }
             left -= stage.len();
         }
         let (name, _) = self.classifier()[left];
-        let x = if left == 0 { mean_to(pass, carried.images(), SEEN).flatten::<2>(1, 3) } else { carried.rows() };
-        let x = linear(pass, name, x);
-        Carried::Rows(if left < 2 { dropout(pass, relu(x), self.dropout) } else { x })
+        let x = if left == 0 { mean_to(ctx, activation.images(), SEEN).flatten::<2>(1, 3) } else { activation.rows() };
+        let x = linear(ctx, name, x);
+        Activation::Rows(if left < 2 { dropout(ctx, relu(x), self.dropout) } else { x })
     }
 }
 

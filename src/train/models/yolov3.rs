@@ -10,10 +10,10 @@ mod network;
 mod places;
 mod targets;
 
-use super::detector::{Detector, Found, HostTime, ReadError};
+use super::detector::{Detector, HostTime, Prediction, ReadError};
 use crate::data::objects::Object;
-use crate::parameters::Layout;
-use crate::pass::Pass;
+use crate::forward_context::ForwardContext;
+use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 use network::Network;
 use places::Places;
@@ -72,19 +72,19 @@ impl YoloV3 {
     }
 
     /// What the network tells of every place, [rows, 5 + classes, places], float32, and the places.
-    fn answers(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> (Tensor<3>, Places) {
+    fn answers(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> (Tensor<3>, Places) {
         let [_, _, height, width] = images.dims();
         assert!(height == width && width % places::STRIDES[0] == 0, "{height} x {width} is no square of whole cells");
-        (boxes::joined(self.network().answer(pass, images)), Places::new(width, self.anchors))
+        (boxes::joined(self.network().forward(ctx, images)), Places::new(width, self.anchors))
     }
 }
 
 impl Detector for YoloV3 {
-    fn layouts(&self) -> Vec<Layout> {
-        self.network().layouts()
+    fn param_specs(&self) -> Vec<ParamSpec> {
+        self.network().param_specs()
     }
 
-    fn statistics(&self) -> Vec<Layout> {
+    fn statistics(&self) -> Vec<ParamSpec> {
         self.network().statistics()
     }
 
@@ -94,24 +94,24 @@ impl Detector for YoloV3 {
 
     fn loss(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError> {
-        let (answers, places) = self.answers(pass, images);
+        let (answers, places) = self.answers(ctx, images);
         let targets = host.during(|| Targets::new(&places, objects));
-        Ok(loss::loss(pass, answers, targets, &places, self.classes))
+        Ok(loss::loss(ctx, answers, targets, &places, self.classes))
     }
 
     fn detect(
         &self,
-        pass: &mut Pass<'_>,
+        ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
-    ) -> Result<Vec<Vec<Found>>, ReadError> {
-        let (answers, places) = self.answers(pass, images);
-        detections::detect(pass, &answers, &places, self.classes, host)
+    ) -> Result<Vec<Vec<Prediction>>, ReadError> {
+        let (answers, places) = self.answers(ctx, images);
+        detections::detect(ctx, &answers, &places, self.classes, host)
     }
 
     fn forward_flops(&self, side: usize) -> u64 {

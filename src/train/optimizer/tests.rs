@@ -1,5 +1,5 @@
 use super::*;
-use crate::parameters::Start;
+use crate::parameters::Init;
 use burn::tensor::{Device, TensorData};
 use proptest::prelude::*;
 
@@ -67,8 +67,8 @@ const RULES: [Rule; 3] =
 const DECAYS: [Decay; 3] = [Decay::None, Decay::Coupled(0.1), Decay::Decoupled(0.1)];
 
 /// A matrix of one row, since vectors do not decay.
-fn row(len: usize) -> [Layout; 1] {
-    [Layout::new("p", &[1, len], Start::Constant(0.0))]
+fn row(len: usize) -> [ParamSpec; 1] {
+    [ParamSpec::new("p", &[1, len], Init::Constant(0.0))]
 }
 
 /// Both ways to update against the reference: at most `steps` roundings of a few units in the last place of the largest number that occurs.
@@ -104,10 +104,10 @@ fn the_first_adam_step_moves_each_number_by_the_learning_rate() {
 
 #[test]
 fn vectors_do_not_decay() {
-    let layouts = [Layout::new("bias", &[2], Start::Constant(0.0)), row(2)[0].clone()];
+    let param_specs = [ParamSpec::new("bias", &[2], Init::Constant(0.0)), row(2)[0].clone()];
     for decay in [Decay::Coupled(0.5), Decay::Decoupled(0.5)] {
         let mut parameters = vec![tensor(&[1.0, -2.0]), tensor(&[1.0, -2.0])];
-        let mut sgd = Optimizer::on_host(Rule::Sgd, decay, &layouts);
+        let mut sgd = Optimizer::on_host(Rule::Sgd, decay, &param_specs);
         sgd.step(&mut parameters, whole(vec![tensor(&[0.0; 2]), tensor(&[0.0; 2])]), 0.5).expect("readable");
         assert_eq!(parameters.iter().map(values).collect::<Vec<_>>(), [[1.0, -2.0], [0.75, -1.5]]);
     }
@@ -115,19 +115,19 @@ fn vectors_do_not_decay() {
 
 #[test]
 fn gradients_that_come_in_parts_give_what_they_give_at_once() {
-    let layouts: Vec<Layout> = [3, 1, 2, 4].iter().flat_map(|len| row(*len)).collect();
+    let param_specs: Vec<ParamSpec> = [3, 1, 2, 4].iter().flat_map(|len| row(*len)).collect();
     let start = |scale: f32| -> Vec<Tensor<1>> {
-        layouts
+        param_specs
             .iter()
             .zip([0.5, -1.0, 2.0, 0.25])
-            .map(|(layout, value)| tensor(&vec![scale * value; layout.len()]))
+            .map(|(param_spec, value)| tensor(&vec![scale * value; param_spec.len()]))
             .collect()
     };
     for (rule, decay) in [(RULES[1], Decay::Coupled(0.1)), (RULES[2], Decay::Decoupled(0.1))] {
         for host in [true, false] {
             let of = || match host {
-                true => Optimizer::on_host(rule, decay, &layouts),
-                false => Optimizer::on_device(rule, decay, &layouts, &Device::flex()),
+                true => Optimizer::on_host(rule, decay, &param_specs),
+                false => Optimizer::on_device(rule, decay, &param_specs, &Device::flex()),
             };
             let (mut once, mut parts) = (start(1.0), start(1.0));
             let (mut at_once, mut in_parts) = (of(), of());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_comes_back_times_the_factor_and_nothing_lies_between() {
+    fn scatter_returns_gathered_tensors_times_the_factor() {
         let lengths = [5, 64, 1, 1000, 64, 65];
         let values =
             |place: usize| (0..lengths[place]).map(move |n| single((real_len(n) + 1.0) * (real_len(place) + 0.5)));

@@ -2,7 +2,7 @@
 //!
 //! Asked for from outside and by nobody else; a run without one never comes here.
 
-use super::pulse::PHASES;
+use super::progress::PHASES;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Every rank adds up the same values in the same order, so that all get the same bits, in every run.
 
-use super::meeting::{Brought, Meeting, Occasion};
+use super::rendezvous::{Contribution, Rendezvous, SyncPoint};
 use super::{ParallelError, Reducer};
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// One rank's.
 pub struct HostReducer {
     rank: usize,
-    meeting: Arc<Meeting>,
+    rendezvous: Arc<Rendezvous>,
 }
 
 /// Values that one thread adds up at a time.
@@ -19,29 +19,29 @@ const CHUNK: usize = 16_384;
 
 impl HostReducer {
     /// That of a rank, which meets the others there.
-    pub fn new(rank: usize, meeting: Arc<Meeting>) -> Self {
-        Self { rank, meeting }
+    pub fn new(rank: usize, rendezvous: Arc<Rendezvous>) -> Self {
+        Self { rank, rendezvous }
     }
 
-    fn exchange(&self, at: Occasion, buckets: Vec<Vec<f32>>) -> Result<Arc<[Brought]>, ParallelError> {
-        self.meeting.meet(self.rank, at, Brought::Buckets(buckets))
+    fn exchange(&self, at: SyncPoint, buckets: Vec<Vec<f32>>) -> Result<Arc<[Contribution]>, ParallelError> {
+        self.rendezvous.exchange(self.rank, at, Contribution::Buckets(buckets))
     }
 }
 
 impl Reducer for HostReducer {
     fn ranks(&self) -> usize {
-        self.meeting.ranks()
+        self.rendezvous.ranks()
     }
 
-    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
-        super::met(&self.meeting, self.rank, at, words)
+    fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+        super::all_gather_words(&self.rendezvous, self.rank, at, words)
     }
 
-    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         let (device, mine) = read(buckets)?;
         let lengths: Vec<usize> = mine.iter().map(Vec::len).collect();
-        let met = self.exchange(at, mine)?;
-        let all = brought(&met, &lengths, at)?;
+        let gathered = self.exchange(at, mine)?;
+        let all = contributions(&gathered, &lengths, at)?;
         let sum = |(place, length): (usize, &usize)| {
             let mut sum = vec![0.0_f32; *length];
             sum.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, sum)| add(sum, &all, place, chunk * CHUNK));
@@ -50,12 +50,12 @@ impl Reducer for HostReducer {
         Ok(lengths.iter().enumerate().map(sum).collect())
     }
 
-    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         let (device, mine) = read(buckets)?;
         let lengths: Vec<usize> = mine.iter().map(Vec::len).collect();
         let mine = if self.rank == 0 { mine } else { lengths.iter().map(|_| Vec::new()).collect() };
-        let met = self.exchange(at, mine)?;
-        let first = brought(&met[..1], &lengths, at)?;
+        let gathered = self.exchange(at, mine)?;
+        let first = contributions(&gathered[..1], &lengths, at)?;
         let given = first.into_iter().flatten();
         Ok(given.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect())
     }
@@ -80,12 +80,18 @@ fn read(buckets: Vec<Tensor<1>>) -> Result<(Device, Vec<Vec<f32>>), ParallelErro
 }
 
 /// The buckets of each rank, which must have these lengths.
-fn brought<'a>(met: &'a [Brought], lengths: &[usize], at: Occasion) -> Result<Vec<&'a [Vec<f32>]>, ParallelError> {
-    let of = |(rank, brought): (usize, &'a Brought)| match brought {
-        Brought::Buckets(buckets) if buckets.iter().map(Vec::len).eq(lengths.iter().copied()) => Ok(buckets.as_slice()),
+fn contributions<'a>(
+    gathered: &'a [Contribution],
+    lengths: &[usize],
+    at: SyncPoint,
+) -> Result<Vec<&'a [Vec<f32>]>, ParallelError> {
+    let of = |(rank, contribution): (usize, &'a Contribution)| match contribution {
+        Contribution::Buckets(buckets) if buckets.iter().map(Vec::len).eq(lengths.iter().copied()) => {
+            Ok(buckets.as_slice())
+        }
         _ => Err(ParallelError::Unlike { rank, at }),
     };
-    met.iter().enumerate().map(of).collect()
+    gathered.iter().enumerate().map(of).collect()
 }
 
 #[cfg(test)]
@@ -95,17 +101,17 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    fn at(what: &'static str) -> Occasion {
-        Occasion { what, index: 1, limit: Some(Duration::from_secs(20)) }
+    fn at(what: &'static str) -> SyncPoint {
+        SyncPoint { what, index: 1, limit: Some(Duration::from_secs(20)) }
     }
 
     /// What each rank of so many gets.
     fn ranks<T: Send>(count: usize, work: impl Fn(usize, &HostReducer) -> T + Sync) -> Vec<T> {
-        let meeting = Arc::new(Meeting::of(count));
+        let rendezvous = Arc::new(Rendezvous::of(count));
         thread::scope(|scope| {
             let start = |rank| {
-                let (meeting, work) = (Arc::clone(&meeting), &work);
-                scope.spawn(move || work(rank, &HostReducer::new(rank, meeting)))
+                let (rendezvous, work) = (Arc::clone(&rendezvous), &work);
+                scope.spawn(move || work(rank, &HostReducer::new(rank, rendezvous)))
             };
             let threads: Vec<_> = (0..count).map(start).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
@@ -164,7 +170,7 @@ mod tests {
                 let buckets = vec![tensor(uneven(rank, 100)), tensor(vec![f32::NAN; 3])];
                 let given = values(reducer.broadcast(at("start"), buckets).expect("all come"));
                 let rank = u64::try_from(rank).expect("small");
-                let words = reducer.all_agree(at("scale"), vec![rank, 7]).expect("all come");
+                let words = reducer.all_gather(at("scale"), vec![rank, 7]).expect("all come");
                 reducer.barrier(at("end")).expect("all come");
                 (given[0].clone(), given[1].len(), words)
             });

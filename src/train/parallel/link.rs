@@ -2,13 +2,13 @@
 
 #[cfg(feature = "cuda")]
 use super::bucket::Bucket;
-use super::{HostReducer, Meeting, Reducer};
+use super::{HostReducer, Reducer, Rendezvous};
 #[cfg(feature = "cuda")]
-use super::{Occasion, ParallelError, Part, Sums};
+use super::{ParallelError, Part, Sums, SyncPoint};
 #[cfg(feature = "cuda")]
-use crate::early::Marks;
+use crate::gradient_readiness::ReadyMarks;
 #[cfg(feature = "cuda")]
-use crate::native::nccl::{Communicator, Piece, exposed_s, waits_s};
+use crate::native::nccl::{BucketPlan, Communicator, exposed_s, waits_s};
 #[cfg(feature = "cuda")]
 use crate::native::{self, event::Mark};
 #[cfg(feature = "cuda")]
@@ -21,10 +21,10 @@ use std::cell::RefCell;
 use std::iter::repeat;
 use std::sync::Arc;
 
-/// From so many values on, 256 MiB, sums by NCCL are hidden behind the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
+/// From so many values on (256 MiB), sums by NCCL overlap with the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
 /// (`docs/measurements/2026-11-22-h200-overlap.md`).
 #[cfg(feature = "cuda")]
-const WORTH: usize = 64 << 20;
+const OVERLAP_MIN_VALUES: usize = 64 << 20;
 
 /// A way for values from rank to rank.
 #[derive(Clone, Debug)]
@@ -38,15 +38,15 @@ pub enum Link {
 
 impl Link {
     /// A rank's end of it.
-    pub fn reducer(&self, rank: usize, meeting: Arc<Meeting>) -> Box<dyn Reducer> {
+    pub fn reducer(&self, rank: usize, rendezvous: Arc<Rendezvous>) -> Box<dyn Reducer> {
         match self {
-            Self::Host => Box::new(HostReducer::new(rank, meeting)),
+            Self::Host => Box::new(HostReducer::new(rank, rendezvous)),
             #[cfg(feature = "cuda")]
             Self::Cards(all) => match all.get(rank) {
                 Some(communicator) => {
-                    Box::new(CardReducer { rank, meeting, communicator: *communicator, memory: RefCell::default() })
+                    Box::new(NcclReducer { rank, rendezvous, communicator: *communicator, memory: RefCell::default() })
                 }
-                None => Box::new(HostReducer::new(rank, meeting)),
+                None => Box::new(HostReducer::new(rank, rendezvous)),
             },
         }
     }
@@ -81,16 +81,16 @@ impl Link {
 
 /// Collective operations of GPUs in one process, by NCCL. Words go through the host's memory.
 #[cfg(feature = "cuda")]
-struct CardReducer {
+struct NcclReducer {
     rank: usize,
-    meeting: Arc<Meeting>,
+    rendezvous: Arc<Rendezvous>,
     communicator: Communicator,
-    /// What buckets lie in while they are summed beside the backward pass.
+    /// The memory of the buckets, whose sums overlap with the backward pass.
     memory: RefCell<Option<Tensor<1>>>,
 }
 
 #[cfg(feature = "cuda")]
-impl Drop for CardReducer {
+impl Drop for NcclReducer {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             self.communicator.leave(memory);
@@ -99,51 +99,51 @@ impl Drop for CardReducer {
 }
 
 #[cfg(feature = "cuda")]
-impl Reducer for CardReducer {
+impl Reducer for NcclReducer {
     fn ranks(&self) -> usize {
-        self.meeting.ranks()
+        self.rendezvous.ranks()
     }
 
-    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
+    fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
         // The card works while its rank waits.
         native::begin(self.rank);
-        super::met(&self.meeting, self.rank, at, words)
+        super::all_gather_words(&self.rendezvous, self.rank, at, words)
     }
 
-    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         self.communicator.all_reduce(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
     }
 
     fn sum(
         &self,
-        at: Occasion,
+        at: SyncPoint,
         buckets: &[Bucket],
-        (tensors, marks): (Vec<Tensor<1>>, Marks),
+        (tensors, marks): (Vec<Tensor<1>>, ReadyMarks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
-        let piece = |(bucket, mark): (&Bucket, Option<Mark>)| Piece {
+        let plan = |(bucket, mark): (&Bucket, Option<Mark>)| BucketPlan {
             tensors: bucket.tensors.clone(),
             places: bucket.places.clone(),
             len: bucket.len,
             mark,
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
-        let Marks { groups, end, .. } = marks;
-        let pieces = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(piece).collect();
+        let ReadyMarks { groups, end, .. } = marks;
+        let plans = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
         let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
         let values = self.communicator.room(&lengths);
         let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
         let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
-        match self.communicator.sum_aside(tensors, (pieces, end), memory, single(share)) {
-            Ok(onway) => {
-                Ok(Sums::new(onway.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
+        match self.communicator.sum_overlapped(tensors, (plans, end), memory, single(share)) {
+            Ok(pending) => {
+                Ok(Sums::new(pending.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
             }
             Err(tensors) => super::summed(self, at, buckets, tensors, share),
         }
     }
 
-    fn early(&self) -> Option<usize> {
-        Some(if self.communicator.copies() { 0 } else { WORTH })
+    fn overlap_min_values(&self) -> Option<usize> {
+        Some(if self.communicator.copies() { 0 } else { OVERLAP_MIN_VALUES })
     }
 
     fn begin(&self) {
@@ -158,7 +158,7 @@ impl Reducer for CardReducer {
         waits_s(self.ranks())
     }
 
-    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         // Nobody's device waits for a rank that does not come.
         self.barrier(at)?;
         self.communicator.broadcast(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })

@@ -1,6 +1,6 @@
-//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and share their gradients.
+//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and sum their gradients.
 //!
-//! Knows threads, flat tensors and how ranks tell each other things; nothing of models, data or optimisers. A rank that fails or does not come back ends the run for all.
+//! Knows threads, flat tensors and communication between ranks; nothing of models, data or optimisers. A rank that fails or hangs ends the run for all.
 //!
 //! What a step does with several ranks, each with its shard of the global batch:
 //! 1. every rank computes the gradients of its shard;
@@ -10,31 +10,31 @@
 //! 4. every rank does the optimiser's step with the same gradients: with those of the first buckets, while the others are summed.
 
 mod bucket;
-mod crew;
 mod fault;
 mod host;
 mod link;
-mod meeting;
-mod patience;
-mod pipe;
-mod pulse;
-mod still;
+mod point_to_point;
+mod process_group;
+mod progress;
+mod rendezvous;
+mod stall;
 mod sums;
-mod team;
+mod supervisor;
+mod timeouts;
 
 #[cfg(all(test, feature = "cuda"))]
 pub use bucket::{buckets, numbers};
-pub use crew::{Member, together};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
-pub use meeting::{Brought, Meeting, Occasion};
-pub use patience::{LIMITS, Limits, Pace, Patience};
-pub use pipe::{End, Parcel};
-pub use pulse::last_words;
+pub use point_to_point::{Endpoint, FlatTensor};
+pub use process_group::{ProcessGroup, shard};
+pub use progress::write_last_phases;
+pub use rendezvous::{Contribution, Rendezvous, SyncPoint};
 pub use sums::{Part, Sums};
-pub use team::{Team, shard};
+pub use supervisor::{RankContext, run_ranks};
+pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
-use super::early::Marks;
+use super::gradient_readiness::ReadyMarks;
 use bucket::Bucket;
 use host::HostReducer;
 
@@ -48,12 +48,12 @@ pub enum ParallelError {
     #[error("another rank has failed")]
     Ended,
     /// Ranks are missing.
-    #[error("{} did not come to {occasion} within {} s", named(ranks), seconds(*limit))]
+    #[error("{} did not come to {point} within {} s", named(ranks), seconds(*limit))]
     Late {
         /// Which.
         ranks: Vec<usize>,
         /// Where the others wait.
-        occasion: Occasion,
+        point: SyncPoint,
         /// For how long they did.
         limit: Duration,
     },
@@ -63,11 +63,11 @@ pub enum ParallelError {
         /// A rank.
         rank: usize,
         /// Where it is.
-        here: Occasion,
+        here: SyncPoint,
         /// Another one.
         other: usize,
         /// Where that is.
-        there: Occasion,
+        there: SyncPoint,
     },
     /// A rank's values are not those of the same parameters: a fault of the loop.
     #[error("rank {rank} brought other buckets to {at}")]
@@ -75,7 +75,7 @@ pub enum ParallelError {
         /// The rank.
         rank: usize,
         /// Where.
-        at: Occasion,
+        at: SyncPoint,
     },
     /// Ranks have learned different things: a fault of a device or of the loop.
     #[error("the weights of {} are not those of rank 0 (their digests differ after the last step)", named(ranks))]
@@ -135,7 +135,7 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
 }
 
-/// What ranks do together. All of them call the same functions in the same order.
+/// Collective operations. All ranks call the same functions in the same order.
 pub trait Reducer: Send {
     /// How many ranks there are.
     fn ranks(&self) -> usize;
@@ -143,15 +143,15 @@ pub trait Reducer: Send {
     /// The words of all ranks, in their order, in the host's memory.
     ///
     /// # Errors
-    /// As [`Meeting::meet`] has it.
-    fn all_agree(&self, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError>;
+    /// See [`Rendezvous::exchange`].
+    fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError>;
 
     /// Waits for all.
     ///
     /// # Errors
-    /// As [`Meeting::meet`] has it.
-    fn barrier(&self, at: Occasion) -> Result<(), ParallelError> {
-        self.all_agree(at, Vec::new()).map(drop)
+    /// See [`Rendezvous::exchange`].
+    fn barrier(&self, at: SyncPoint) -> Result<(), ParallelError> {
+        self.all_gather(at, Vec::new()).map(drop)
     }
 
     /// The sums over all ranks, value by value, in an order that is the same in every run; every rank gets the same bits. A mean is made of it by shares: each rank
@@ -159,7 +159,7 @@ pub trait Reducer: Send {
     ///
     /// # Errors
     /// If another rank ended or the values are not alike. What fails on a device is told by the device.
-    fn all_reduce(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+    fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 
     /// [`Self::all_reduce`] of tensors in buckets, each times a share. Marks say behind what the tensors of each bucket are whole, if that is known: a bucket may be summed from
     /// there on.
@@ -168,23 +168,23 @@ pub trait Reducer: Send {
     /// As [`Self::all_reduce`] has it.
     fn sum(
         &self,
-        at: Occasion,
+        at: SyncPoint,
         buckets: &[Bucket],
-        (tensors, _): (Vec<Tensor<1>>, Marks),
+        (tensors, _): (Vec<Tensor<1>>, ReadyMarks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
         summed(self, at, buckets, tensors, share)
     }
 
-    /// Has the device begin with all that was asked of it.
+    /// Submits the queued work to the device.
     fn begin(&self) {}
 
-    /// From how many values in all on it helps to know behind what tensors are whole, so that sums begin before all of them are.
-    fn early(&self) -> Option<usize> {
+    /// The number of values from which on sums overlap with the backward pass; `None` for never.
+    fn overlap_min_values(&self) -> Option<usize> {
         None
     }
 
-    /// The mean time in seconds that a device had nothing to do in a step but to wait for such sums, where it knows that.
+    /// The mean time in seconds that a device waits for such sums in a step (exposed communication), if measured.
     fn exposed_s(&self) -> Option<f64> {
         None
     }
@@ -198,13 +198,13 @@ pub trait Reducer: Send {
     ///
     /// # Errors
     /// As [`Self::all_reduce`] has it.
-    fn broadcast(&self, at: Occasion, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
+    fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 }
 
 /// The sums of tensors in buckets, each times a share, when all of them are whole.
 pub(crate) fn summed(
     reducer: &(impl Reducer + ?Sized),
-    at: Occasion,
+    at: SyncPoint,
     buckets: &[Bucket],
     tensors: Vec<Tensor<1>>,
     share: f64,
@@ -218,11 +218,16 @@ pub(crate) fn summed(
 }
 
 /// The words of all ranks.
-fn met(meeting: &Meeting, rank: usize, at: Occasion, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
-    let met = meeting.meet(rank, at, Brought::Words(words))?;
-    let of = |(rank, brought): (usize, &Brought)| match brought {
-        Brought::Words(words) => Ok(words.clone()),
-        Brought::Buckets(_) => Err(ParallelError::Unlike { rank, at }),
+fn all_gather_words(
+    rendezvous: &Rendezvous,
+    rank: usize,
+    at: SyncPoint,
+    words: Vec<u64>,
+) -> Result<Vec<Vec<u64>>, ParallelError> {
+    let gathered = rendezvous.exchange(rank, at, Contribution::Words(words))?;
+    let of = |(rank, contribution): (usize, &Contribution)| match contribution {
+        Contribution::Words(words) => Ok(words.clone()),
+        Contribution::Buckets(_) => Err(ParallelError::Unlike { rank, at }),
     };
-    met.iter().enumerate().map(of).collect()
+    gathered.iter().enumerate().map(of).collect()
 }

@@ -6,11 +6,11 @@ mod faults;
 mod scripted;
 
 use super::*;
-use crate::draw::{Draw, Stream};
 use crate::number::{real_len, single};
 use crate::optimizer::Optimizer;
 use crate::parameters::initial;
-use crate::sample::{Notebook, Told, cell, linear_cell, tell, tiny_cell};
+use crate::rng::{Rng, Stream};
+use crate::sample::{EventLog, RecordedRun, cell, linear_cell, run_recorded, tiny_cell};
 use crate::task::{Gradients, Inner, Step, Task};
 use burn::tensor::{Device, Tensor, TensorData};
 use ledger_record::Cell;
@@ -38,7 +38,7 @@ fn with_sgd(mut cell: Cell, rate: f64) -> Cell {
 }
 
 /// How far losses are apart, relative to the first of them, at most.
-fn apart(one: &Told, other: &Told, series: &str) -> f64 {
+fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
     let (one, other) = (&one.series[series], &other.series[series]);
     assert_eq!(one.len(), other.len(), "{series}");
     let scale = one[0].abs().max(1e-3);
@@ -58,17 +58,19 @@ fn ranks_that_share_a_batch_lose_what_one_rank_loses() {
         ("bert", with_sgd(tiny_cell("bert"), 0.1)),
     ];
     for (model, cell) in cells {
-        let alone = tell(&cell).expect(model);
+        let alone = run_recorded(&cell).expect(model);
         for ranks in [2, 4] {
-            let told = tell(&shared(&cell, ranks)).expect(model);
-            let mut found = vec![apart(&alone, &told, "loss")];
+            let recorded = run_recorded(&shared(&cell, ranks)).expect(model);
+            let mut found = vec![apart(&alone, &recorded, "loss")];
             if alone.series.contains_key("eval_loss") {
-                found.push(apart(&alone, &told, "eval_loss"));
+                found.push(apart(&alone, &recorded, "eval_loss"));
             }
             assert!(found.iter().all(|apart| *apart <= 2e-6), "{model} on {ranks} ranks: {found:?}");
-            assert_eq!(told.digests["data"], alone.digests["data"]);
-            let plan = |told: &Told| told.events.iter().find(|event| matches!(event, EventKind::Plan { .. })).cloned();
-            assert_eq!(plan(&told), plan(&alone), "{model}");
+            assert_eq!(recorded.digests["data"], alone.digests["data"]);
+            let plan = |recorded: &RecordedRun| {
+                recorded.events.iter().find(|event| matches!(event, EventKind::Plan { .. })).cloned()
+            };
+            assert_eq!(plan(&recorded), plan(&alone), "{model}");
         }
     }
 }
@@ -82,17 +84,14 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
     let tensor = |values: &[f32]| Tensor::<1>::from_data(TensorData::from(values), &Device::flex());
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
     let mut parameters: Vec<Tensor<1>> =
-        initial(tasks[0].layouts(), spec.seed).iter().map(|values| tensor(values)).collect();
-    let mut optimizer = Optimizer::on_host(spec.rule, spec.decay, tasks[0].layouts());
-    let (samples, whole) = (tasks[0].samples(), tasks[0].whole());
-    let (sink, batch) = (Notebook::default(), spec.batch * ranks);
+        initial(tasks[0].param_specs(), spec.seed).iter().map(|values| tensor(values)).collect();
+    let mut optimizer = Optimizer::on_host(spec.rule, spec.decay, tasks[0].param_specs());
+    let (samples, whole) = (tasks[0].samples(), tasks[0].is_full_batch());
+    let (sink, batch) = (EventLog::default(), spec.batch * ranks);
     let (mut losses, mut number) = (Vec::new(), 0);
     for epoch in 1..=3 {
-        let order = if whole {
-            (0..samples).collect()
-        } else {
-            Draw::new(spec.seed, Stream::Order, epoch).permutation(samples)
-        };
+        let order =
+            if whole { (0..samples).collect() } else { Rng::new(spec.seed, Stream::Order, epoch).permutation(samples) };
         let mut left = order.as_slice();
         while !left.is_empty() {
             number += 1;
@@ -116,7 +115,7 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
                     waits: false,
                     tells: false,
                     limit: None,
-                    patience: None,
+                    wait_limit: None,
                 };
                 let epoch = if whole { number } else { epoch };
                 let step = Step {
@@ -172,10 +171,10 @@ fn ranks_compute_what_their_shards_give_one_after_the_other() {
         cell.config.insert(length.0.to_owned(), length.1.into());
         for ranks in if ["linear", "softmax", "resnet50"].contains(&model) { vec![2, 4] } else { vec![2] } {
             let cell = shared(&cell, ranks);
-            let told = tell(&cell).expect(model);
+            let recorded = run_recorded(&cell).expect(model);
             let losses = one_after_the_other(&cell, ranks);
             let bits = |losses: &[f64]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&told.series["loss"]), bits(&losses), "{model} on {ranks} ranks: {losses:?}");
+            assert_eq!(bits(&recorded.series["loss"]), bits(&losses), "{model} on {ranks} ranks: {losses:?}");
         }
     }
 }
@@ -184,10 +183,10 @@ fn ranks_compute_what_their_shards_give_one_after_the_other() {
 /// 8 samples or of 4, and not of 16. All that is learned is still the same on all ranks, which the run itself makes sure of.
 #[test]
 fn statistics_of_batch_normalisation_are_each_ranks_own() {
-    let alone = tell(&tiny_cell("resnet50")).expect("trains");
+    let alone = run_recorded(&tiny_cell("resnet50")).expect("trains");
     for ranks in [2, 4] {
-        let told = tell(&shared(&tiny_cell("resnet50"), ranks)).expect("trains");
-        let (first, second) = (alone.series["loss"][0], told.series["loss"][0]);
+        let recorded = run_recorded(&shared(&tiny_cell("resnet50"), ranks)).expect("trains");
+        let (first, second) = (alone.series["loss"][0], recorded.series["loss"][0]);
         assert!((1e-4..0.5).contains(&((first - second).abs() / first)), "{ranks} ranks: {second}, one rank {first}");
     }
 }
@@ -200,35 +199,35 @@ fn queues_and_rehearsals_change_nothing() {
     let spec = Spec::read(&cell).expect("valid");
     let loaded = Loaded::load(&spec).expect("generated");
     let limits = Limits { first: LIMITS.step, ..LIMITS };
-    let told = |tuned: bool| {
-        let notebook = Notebook::default();
+    let recorded = |tuned: bool| {
+        let log = EventLog::default();
         let open = |_, _| Ok(Place::Device(Device::flex()));
         let run = Run { spec: spec.clone(), loaded: loaded.clone(), limits, tuned, open };
-        assert_eq!(run.share(&Link::Host, None, &notebook, &AtomicBool::new(false)).expect("trains"), Finish::Done);
+        assert_eq!(run.share(&Link::Host, None, &log, &AtomicBool::new(false)).expect("trains"), Finish::Done);
         let bits = |event: EventKind| match event {
             EventKind::Step { values, .. } => values.iter().map(|(_, value)| value.to_bits()).collect(),
             EventKind::Digest { digest, .. } => vec![u64::from(digest.0[0]), u64::from(digest.0[31])],
             _ => Vec::new(),
         };
-        notebook.events().into_iter().flat_map(bits).collect::<Vec<u64>>()
+        log.events().into_iter().flat_map(bits).collect::<Vec<u64>>()
     };
-    let cold = told(false);
+    let cold = recorded(false);
     assert_eq!(cold.len(), 18 + 6 * 2 + 6);
-    assert_eq!(cold, told(true));
-    let host = tell(&cell).expect("trains");
+    assert_eq!(cold, recorded(true));
+    let host = run_recorded(&cell).expect("trains");
     let apart = |(bits, loss): (&u64, &f64)| (f64::from_bits(*bits) - loss).abs() / loss;
     assert!(cold.iter().zip(&host.series["loss"][..3]).map(apart).all(|apart| apart < 1e-5));
 }
 
 #[test]
 fn an_agent_of_each_rank_lives_through_its_own_episodes() {
-    let told = tell(&shared(&tiny_cell("dqn"), 2)).expect("trains");
-    assert!((8.0..=500.0).contains(&told.metrics["mean_return"]), "{:?}", told.metrics);
+    let recorded = run_recorded(&shared(&tiny_cell("dqn"), 2)).expect("trains");
+    assert!((8.0..=500.0).contains(&recorded.metrics["mean_return"]), "{:?}", recorded.metrics);
     let spec = Spec::read(&shared(&tiny_cell("dqn"), 2)).expect("valid");
     let loaded = Loaded::load(&spec).expect("nothing to load");
     let first = |rank: usize| {
-        let (sink, mut task) = (Notebook::default(), loaded.task(&spec, &Place::Host, rank));
-        let parameters: Vec<Tensor<1>> = initial(task.layouts(), 1)
+        let (sink, mut task) = (EventLog::default(), loaded.task(&spec, &Place::Host, rank));
+        let parameters: Vec<Tensor<1>> = initial(task.param_specs(), 1)
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
             .collect();
@@ -239,7 +238,7 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
             waits: false,
             tells: false,
             limit: None,
-            patience: None,
+            wait_limit: None,
         };
         let step =
             Step { number: 1, epoch: 1, rank, indices: &[], lead: &[], next: None, groups: None, scale: 1.0, inner };

@@ -1,6 +1,6 @@
 use super::*;
-use crate::draw::Stream;
 use crate::environment::Stack;
+use crate::rng::{Rng, Stream};
 use proptest::prelude::*;
 
 /// One row of a batch of bytes: observation, action, reward, next observation, continue.
@@ -91,7 +91,7 @@ proptest! {
             diary.live(steps, terminates);
         }
         let kept = diary.kept();
-        let batch = diary.replay.sample(600, &mut Draw::new(seed, Stream::Replay, 1));
+        let batch = diary.replay.sample(600, &mut Rng::new(seed, Stream::Replay, 1));
         prop_assert_eq!(batch.is_none(), kept.is_empty());
         if let Some(batch) = batch {
             let mut drawn = rows(&batch);
@@ -110,7 +110,7 @@ fn every_transition_has_the_same_chance() {
         diary.live(steps, true);
     }
     let kept = diary.kept();
-    let batch = diary.replay.sample(20_000, &mut Draw::new(1, Stream::Replay, 1)).expect("not empty");
+    let batch = diary.replay.sample(20_000, &mut Rng::new(1, Stream::Replay, 1)).expect("not empty");
     let drawn = rows(&batch);
     let expected = crate::number::real_len(drawn.len()) / crate::number::real_len(kept.len());
     for row in &kept {
@@ -127,7 +127,7 @@ fn an_episode_that_is_cut_off_goes_on_and_one_that_terminates_does_not() {
         replay.begin(&[0.25_f32, -1.0]);
         replay.push(1, -2.5, terminated, &[0.5, 3.0]);
         replay.begin(&[9.0, 9.0]);
-        let batch = replay.sample(1, &mut Draw::new(0, Stream::Replay, 1)).expect("one transition");
+        let batch = replay.sample(1, &mut Rng::new(0, Stream::Replay, 1)).expect("one transition");
         let expected = Batch {
             rows: 1,
             observations: vec![0.25, -1.0],
@@ -143,7 +143,7 @@ fn an_episode_that_is_cut_off_goes_on_and_one_that_terminates_does_not() {
 #[test]
 fn nothing_is_drawn_from_a_memory_without_a_transition() {
     let mut replay = Replay::<u8>::new(10, 1, 4);
-    let sample = |replay: &Replay<u8>| replay.sample(2, &mut Draw::new(0, Stream::Replay, 1));
+    let sample = |replay: &Replay<u8>| replay.sample(2, &mut Rng::new(0, Stream::Replay, 1));
     assert!(replay.is_empty() && sample(&replay).is_none());
     replay.begin(&[1]);
     assert!(replay.len() == 1 && sample(&replay).is_none());
@@ -153,7 +153,7 @@ fn nothing_is_drawn_from_a_memory_without_a_transition() {
 fn a_draw_repeats_and_another_update_draws_others() {
     let mut diary = Diary::new(100);
     diary.live(90, false);
-    let sample = |update| diary.replay.sample(32, &mut Draw::new(5, Stream::Replay, update)).expect("not empty");
+    let sample = |update| diary.replay.sample(32, &mut Rng::new(5, Stream::Replay, update)).expect("not empty");
     assert_eq!(sample(1), sample(1));
     assert_ne!(sample(1), sample(2));
 }

@@ -1,6 +1,6 @@
 //! What is learned: the model and its data.
 
-use super::detect::{DetectSpec, Detecting};
+use super::detection::{DetectionModel, DetectionSpec};
 use super::{Fields, SpecError};
 use crate::data::{grammar, shapes};
 use std::path::PathBuf;
@@ -16,18 +16,18 @@ pub enum TaskSpec {
         data: SmallData,
     },
     /// A published model that learns the right class of images or tokens.
-    Learn(LearnSpec),
+    Classification(ClassificationSpec),
     /// Deep Q-learning in an environment.
-    Play(PlaySpec),
+    Rl(RlSpec),
     /// A published model that finds objects in pictures.
-    Detect(DetectSpec),
+    Detection(DetectionSpec),
 }
 
 /// Deep Q-learning in an environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PlaySpec {
+pub struct RlSpec {
     /// The environment.
-    pub world: World,
+    pub world: EnvironmentSpec,
     /// Transitions of an epoch.
     pub epoch: usize,
     /// What a reward is worth a step earlier.
@@ -50,9 +50,9 @@ pub struct PlaySpec {
     pub reward_scale: f64,
 }
 
-/// An environment.
+/// An environment of reinforcement learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum World {
+pub enum EnvironmentSpec {
     /// CartPole-v1, with a network of three layers.
     CartPole,
     /// Balls to be caught, as pixels, with the convolutional network and 4 actions, or 6.
@@ -62,11 +62,11 @@ pub enum World {
     },
 }
 
-/// A published model and what it learns.
+/// A published model for classification, and its data.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LearnSpec {
+pub struct ClassificationSpec {
     /// The model.
-    pub model: Published,
+    pub model: PublishedModel,
     /// How large it is.
     pub size: Size,
     /// How many different answers it has.
@@ -74,7 +74,7 @@ pub struct LearnSpec {
     /// Share of values that a training step drops, where the model drops any.
     pub dropout: f64,
     /// What it learns.
-    pub data: Learned,
+    pub data: ClassificationData,
 }
 
 /// A small model and its hyper-parameters.
@@ -128,7 +128,7 @@ pub enum SmallData {
 
 /// A model of the literature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
+pub enum PublishedModel {
     /// ResNet-50.
     Resnet50,
     /// VGG16.
@@ -152,9 +152,9 @@ pub enum Size {
     Tiny,
 }
 
-/// What a published model learns.
+/// The data of classification.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Learned {
+pub enum ClassificationData {
     /// Generated images of shapes.
     Shapes {
         /// Seeds the images.
@@ -229,23 +229,25 @@ impl Fields<'_> {
         let name = self.name("model.name", MODELS, |name| Some(name.to_owned()))?;
         let published = match name.as_str() {
             "linear" | "softmax" | "mnist_mlp" | "mnist_cnn" => return self.small(&name),
-            "resnet50" => Published::Resnet50,
-            "vgg16" => Published::Vgg16,
-            "lstm" => Published::Lstm,
-            "gru" => Published::Gru,
-            "bert" => Published::Bert,
-            "gpt2" => Published::Gpt2,
-            "dqn" => return Ok(TaskSpec::Play(self.play()?)),
-            "yolov3" => return Ok(TaskSpec::Detect(self.detect(Detecting::YoloV3)?)),
-            "maskrcnn" => return Ok(TaskSpec::Detect(self.detect(Detecting::MaskRcnn)?)),
+            "resnet50" => PublishedModel::Resnet50,
+            "vgg16" => PublishedModel::Vgg16,
+            "lstm" => PublishedModel::Lstm,
+            "gru" => PublishedModel::Gru,
+            "bert" => PublishedModel::Bert,
+            "gpt2" => PublishedModel::Gpt2,
+            "dqn" => return Ok(TaskSpec::Rl(self.play()?)),
+            "yolov3" => return Ok(TaskSpec::Detection(self.detect(DetectionModel::YoloV3)?)),
+            "maskrcnn" => return Ok(TaskSpec::Detection(self.detect(DetectionModel::MaskRcnn)?)),
             other => {
                 return Err(SpecError::Wrong { field: "model.name", found: other.to_owned(), expected: MODELS });
             }
         };
-        let drops = matches!(published, Published::Vgg16 | Published::Bert | Published::Gpt2);
-        Ok(TaskSpec::Learn(LearnSpec {
-            data: self
-                .learned([matches!(published, Published::Resnet50 | Published::Vgg16), published == Published::Bert])?,
+        let drops = matches!(published, PublishedModel::Vgg16 | PublishedModel::Bert | PublishedModel::Gpt2);
+        Ok(TaskSpec::Classification(ClassificationSpec {
+            data: self.learned([
+                matches!(published, PublishedModel::Resnet50 | PublishedModel::Vgg16),
+                published == PublishedModel::Bert,
+            ])?,
             model: published,
             size: self.size()?,
             classes: self.count("model.classes", "a whole number, 2 to 65535", 2, 65_535)?,
@@ -253,12 +255,12 @@ impl Fields<'_> {
         }))
     }
 
-    fn play(&self) -> Result<PlaySpec, SpecError> {
+    fn play(&self) -> Result<RlSpec, SpecError> {
         let share = "above 0 and at most 1";
         let shares = |share: f64| share > 0.0 && share <= 1.0;
         let world = match self.data_name()?.as_str() {
-            "cartpole" => World::CartPole,
-            "catch" => World::Catch {
+            "cartpole" => EnvironmentSpec::CartPole,
+            "catch" => EnvironmentSpec::Catch {
                 actions: self.need("data.actions", "4 or 6", |value| {
                     value.as_int().and_then(|n| usize::try_from(n).ok()).filter(|n| [4, 6].contains(n))
                 })?,
@@ -266,7 +268,7 @@ impl Fields<'_> {
             other => return Err(self.mismatch(other, "`cartpole` or `catch`")),
         };
         self.generator_version(GENERATOR_VERSION)?;
-        Ok(PlaySpec {
+        Ok(RlSpec {
             world,
             epoch: self.train_count()?,
             discount: self.real("training.discount", "at least 0 and below 1", |share| (0.0..1.0).contains(&share))?,
@@ -313,7 +315,7 @@ impl Fields<'_> {
         Ok(TaskSpec::Small { model, data })
     }
 
-    fn learned(&self, [images, bert]: [bool; 2]) -> Result<Learned, SpecError> {
+    fn learned(&self, [images, bert]: [bool; 2]) -> Result<ClassificationData, SpecError> {
         let side = || self.count("data.side", "a whole number, 32 to 512", 32, 512);
         let (widest, expected) = if bert {
             (512, "a whole number, 8 to 512: `bert` has 512 positions")
@@ -325,16 +327,16 @@ impl Fields<'_> {
             "shapes" if images => {
                 self.generator_version(shapes::GENERATOR_VERSION)?;
                 let (seed, train, eval) = (self.data_seed()?, self.train_count()?, self.eval_count()?);
-                Ok(Learned::Shapes { seed, side: side()?, train, eval })
+                Ok(ClassificationData::Shapes { seed, side: side()?, train, eval })
             }
-            "cifar10" if images => Ok(Learned::Cifar { path: self.path()? }),
-            "folder" if images => Ok(Learned::Folder { path: self.path()?, side: side()? }),
+            "cifar10" if images => Ok(ClassificationData::Cifar { path: self.path()? }),
+            "folder" if images => Ok(ClassificationData::Folder { path: self.path()?, side: side()? }),
             "grammar" if !images => {
                 self.generator_version(grammar::GENERATOR_VERSION)?;
                 let (seed, train, eval) = (self.data_seed()?, self.train_count()?, self.eval_count()?);
-                Ok(Learned::Grammar { seed, width: width()?, train, eval })
+                Ok(ClassificationData::Grammar { seed, width: width()?, train, eval })
             }
-            "text" if !images => Ok(Learned::Text {
+            "text" if !images => Ok(ClassificationData::Text {
                 path: self.path()?,
                 width: width()?,
                 tokenizer: self.name(

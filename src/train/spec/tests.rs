@@ -108,7 +108,7 @@ fn gpus_share_a_batch_in_parallel_and_the_learning_rate_grows_only_where_that_is
 }
 
 /// The fields of a detector, with some of them changed; empty text removes one.
-fn detector(changes: &[(&str, Value)]) -> Result<DetectSpec, SpecError> {
+fn detector(changes: &[(&str, Value)]) -> Result<DetectionSpec, SpecError> {
     let mut cell = cell("softmax");
     let fields: [(&str, Value); 5] = [
         ("model.name", "yolov3".into()),
@@ -121,7 +121,7 @@ fn detector(changes: &[(&str, Value)]) -> Result<DetectSpec, SpecError> {
     cell.config.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     cell.config.retain(|_, value| value.as_str() != Some(""));
     match Spec::read(&cell)?.task {
-        TaskSpec::Detect(spec) => Ok(spec),
+        TaskSpec::Detection(spec) => Ok(spec),
         other => panic!("{other:?}"),
     }
 }
@@ -129,8 +129,8 @@ fn detector(changes: &[(&str, Value)]) -> Result<DetectSpec, SpecError> {
 #[test]
 fn detectors_learn_scenes_and_coco() {
     let spec = detector(&[]).expect("valid");
-    let data = Seen::Scenes { seed: 0, side: 96, train: 40, eval: 20 };
-    assert_eq!(spec, DetectSpec { model: Detecting::YoloV3, size: Size::Tiny, classes: 80, data });
+    let data = DetectionData::Scenes { seed: 0, side: 96, train: 40, eval: 20 };
+    assert_eq!(spec, DetectionSpec { model: DetectionModel::YoloV3, size: Size::Tiny, classes: 80, data });
     let coco = [
         ("model.name", "maskrcnn".into()),
         ("data.name", "coco".into()),
@@ -140,7 +140,7 @@ fn detectors_learn_scenes_and_coco() {
     ];
     let spec = detector(&coco).expect("valid");
     assert_eq!((spec.model.name(), spec.data.side()), ("maskrcnn", 1024));
-    assert_eq!(spec.data, Seen::Coco { path: "somewhere".into(), side: 1024 });
+    assert_eq!(spec.data, DetectionData::Coco { path: "somewhere".into(), side: 1024 });
 }
 
 #[test]

@@ -1,25 +1,25 @@
-//! What is learned, as the loop sees it: parameters, gradients of a step, evaluations, answers.
+//! Tasks as the loop sees them: parameters, gradients of a step, evaluation, inference.
 //!
 //! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
 
 mod ahead;
-mod asked;
-mod finder;
-mod learner;
+mod classification;
+mod detection;
 mod network;
 mod open;
-mod player;
+mod pipeline;
+mod rl;
 mod small;
-mod staged;
+mod target_positions;
 
 #[cfg(test)]
 pub use open::open;
-pub use open::{Loaded, layouts};
+pub use open::{Loaded, param_specs};
 
 use super::device::Place;
-use super::early::{Groups, Marks};
+use super::gradient_readiness::{ParameterGroups, ReadyMarks};
 use super::heartbeat::Heartbeat;
-use super::parameters::{self, Layout};
+use super::parameters::{self, ParamSpec};
 use super::{Sink, TrainError};
 use burn::tensor::Tensor;
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
@@ -28,65 +28,65 @@ use std::time::Duration;
 /// A task.
 pub trait Task {
     /// The parameters in their order.
-    fn layouts(&self) -> &[Layout];
+    fn param_specs(&self) -> &[ParamSpec];
 
     /// Their initial values.
     fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
-        parameters::initial(self.layouts(), seed)
+        parameters::initial(self.param_specs(), seed)
     }
 
-    /// How many values the model learns.
-    fn weights(&self) -> u64 {
-        parameters::count(self.layouts())
+    /// The number of trainable values.
+    fn parameter_count(&self) -> u64 {
+        parameters::count(self.param_specs())
     }
 
-    /// Of each parameter whether it is to be counted here: where several stages have it, the first of them does.
+    /// For each parameter, whether this stage counts it: the first of the stages that have it.
     fn owned(&self) -> Vec<bool> {
-        vec![true; self.layouts().len()]
+        vec![true; self.param_specs().len()]
     }
 
     /// All parameters of the model with their values, of which the task has these; none on all stages but the first.
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
-        Ok(Some((self.layouts().to_vec(), mine)))
+        Ok(Some((self.param_specs().to_vec(), mine)))
     }
 
     /// Number of training samples of an epoch.
     fn samples(&self) -> usize;
 
-    /// Whether each step is a pass over all of the data: then the whole run is one epoch.
-    fn whole(&self) -> bool {
+    /// Whether each step is a full batch over all data: then the whole run is one epoch.
+    fn is_full_batch(&self) -> bool {
         false
     }
 
     /// One step. It tells the phases `data`, `forward` and `backward`.
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
 
-    /// What the parameters are worth: names and values, `eval_loss` first. None where nothing is there to evaluate with. It beats before each batch.
+    /// Evaluates the parameters: names and values of metrics, `eval_loss` first. `None` without evaluation data. It beats before each batch.
     fn evaluate(
         &mut self,
         parameters: &[Tensor<1>],
         heartbeat: &mut Heartbeat<'_>,
     ) -> Result<Option<Score>, TrainError>;
 
-    /// Rows of a batch of evaluation, where answers are timed and no other size is asked for; none where nothing is there to evaluate with.
-    fn answered_rows(&self) -> Option<usize>;
+    /// The default batch size of timed inference; `None` without evaluation data.
+    fn inference_rows(&self) -> Option<usize>;
 
-    /// Makes the n-th batch of so many rows of evaluation data ready. Each follows the others; after the last sample comes the first.
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
+    /// Prepares the n-th inference batch of so many rows of evaluation data. Batches follow each other; after the last sample comes the first.
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
-    /// Answers the batch that was made ready last, and waits for the answers.
-    fn answer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
+    /// Runs inference on the batch that was prepared last, and waits for its end.
+    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
 
     /// Hashes all that is trained on or evaluated with.
     fn digest(&self) -> Digest;
 
-    /// What is worth recording of the data.
+    /// Facts about the data.
     fn facts(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
 
-    /// What is known of the work before it begins: names, values and units.
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+    /// Metrics that are known before the run: names, values and units.
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         Vec::new()
     }
 
@@ -97,7 +97,7 @@ pub trait Task {
 }
 
 /// A model's parameters and their values.
-pub type Whole = (Vec<Layout>, Vec<Vec<f32>>);
+pub type Whole = (Vec<ParamSpec>, Vec<Vec<f32>>);
 
 /// What an evaluation found: `eval_loss` or `eval_accuracy`, for example, and its value.
 pub type Score = Vec<(&'static str, f64)>;
@@ -111,7 +111,7 @@ pub struct Gradients {
     /// How many samples or tokens the loss is the mean of, by which ranks weigh theirs; none where it is a sum.
     pub mean_of: Option<usize>,
     /// Where the gradients of each group that the step asks for are whole; nothing where that is not known.
-    pub marks: Marks,
+    pub marks: ReadyMarks,
 }
 
 /// The samples of a step.
@@ -129,8 +129,8 @@ pub struct Step<'a> {
     /// Those of the step after it, if it is of the same epoch and has any.
     pub next: Option<&'a [usize]>,
     /// Parameters whose gradients are wanted as soon as they are there, in groups.
-    pub groups: Option<&'a Groups>,
-    /// What the loss is multiplied by before the backward pass; the gradients come back multiplied by it.
+    pub groups: Option<&'a ParameterGroups>,
+    /// The loss scale: the loss is multiplied by it before the backward pass, and so are the gradients.
     pub scale: f64,
     /// How its parts are told.
     pub inner: Inner<'a>,
@@ -145,14 +145,14 @@ pub struct Inner<'a> {
     pub sink: &'a dyn Sink,
     /// Its number.
     pub step: u64,
-    /// The device is waited for after each phase.
+    /// Synchronise with the device after each phase.
     pub waits: bool,
-    /// The phases are told.
+    /// Emit the phases.
     pub tells: bool,
-    /// How long each of them may take, where somebody looks after that.
+    /// The time limit of each phase, if supervised.
     pub limit: Option<Duration>,
-    /// How long to wait for another rank.
-    pub patience: Option<Duration>,
+    /// The timeout of waits for another rank.
+    pub wait_limit: Option<Duration>,
 }
 
 impl Inner<'_> {

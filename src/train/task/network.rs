@@ -1,20 +1,20 @@
-//! A model with its running statistics, ready for passes.
+//! A model with its running statistics, ready for forward passes.
 
 use super::{Gradients, Step};
 use crate::device::Place;
+use crate::forward_context::{ForwardContext, ModelState, initial_statistics};
 use crate::models::detector::Detector;
 use crate::models::{Input, Model};
-use crate::parameters::{Index, Layout};
-use crate::pass::{Material, Pass, fresh};
+use crate::parameters::{Index, ParamSpec};
 use crate::precision::Precision;
 use burn::tensor::Tensor;
 
-/// A model, and all that its passes need beside the parameters.
+/// A model, and everything that its forward passes need beside the parameters.
 pub struct Network<M: ?Sized = dyn Model> {
     /// The model.
     pub model: Box<M>,
     /// Its parameters in their order.
-    pub layouts: Vec<Layout>,
+    pub param_specs: Vec<ParamSpec>,
     /// Where tensors live.
     pub place: Place,
     index: Index,
@@ -25,46 +25,46 @@ pub struct Network<M: ?Sized = dyn Model> {
 
 impl<M: ?Sized> Network<M> {
     /// One that has seen nothing, with these parameters and running statistics.
-    fn of(model: Box<M>, [layouts, statistics]: [Vec<Layout>; 2], precision: Precision, place: &Place) -> Self {
+    fn of(model: Box<M>, [param_specs, statistics]: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
         Self {
-            index: Index::new(&layouts),
+            index: Index::new(&param_specs),
             statistics: Index::new(&statistics),
-            running: fresh(&statistics, &place.device()),
-            layouts,
+            running: initial_statistics(&statistics, &place.device()),
+            param_specs,
             model,
             place: place.clone(),
             precision,
         }
     }
 
-    /// The model, and a pass of it for a training step, whose parameters are these leaves.
-    pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a M, Pass<'a>) {
-        let (model, material) = self.material(leaves);
-        (model, Pass::to_train(material, seed, step))
+    /// The model, and the context of a training step whose parameters are these leaves.
+    pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a M, ForwardContext<'a>) {
+        let (model, state) = self.state(leaves);
+        (model, ForwardContext::training(state, seed, step))
     }
 
-    /// The model, and a pass of it that answers with these parameters, off any tape.
-    pub fn answering<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, Pass<'a>) {
-        let (model, material) = self.material(parameters);
-        (model, Pass::to_answer(material))
+    /// The model, and the context of inference with these parameters, off any tape.
+    pub fn inference<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, ForwardContext<'a>) {
+        let (model, state) = self.state(parameters);
+        (model, ForwardContext::inference(state))
     }
 
-    fn material<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, Material<'a>) {
+    fn state<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, ModelState<'a>) {
         let Self { model, index, statistics, running, precision, place, .. } = self;
         let (precision, device) = (*precision, place.device());
-        (&**model, Material { index, parameters, statistics, running, precision, device })
+        (&**model, ModelState { index, parameters, statistics, running, precision, device })
     }
 }
 
 impl Network {
     /// One that has seen nothing.
     pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
-        let parts = [model.layouts(), model.statistics()];
+        let parts = [model.param_specs(), model.statistics()];
         Self::of(model, parts, precision, place)
     }
 
     /// A part of a model, with these parameters and running statistics of it.
-    pub fn part(model: Box<dyn Model>, parts: [Vec<Layout>; 2], precision: Precision, place: &Place) -> Self {
+    pub fn part(model: Box<dyn Model>, parts: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
         Self::of(model, parts, precision, place)
     }
 
@@ -73,18 +73,18 @@ impl Network {
         &mut self,
         parameters: &[Tensor<1>],
         input: Input,
-        more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
+        more: impl FnOnce(&ForwardContext<'_>, Tensor<2>) -> T,
     ) -> T {
-        let (model, mut pass) = self.answering(parameters);
-        let answers = model.answer(&mut pass, input);
-        more(&pass, answers)
+        let (model, mut ctx) = self.inference(parameters);
+        let answers = model.forward(&mut ctx, input);
+        more(&ctx, answers)
     }
 }
 
 impl Network<dyn Detector> {
     /// One that has seen nothing.
     pub fn detector(model: Box<dyn Detector>, precision: Precision, place: &Place) -> Self {
-        let parts = [model.layouts(), model.statistics()];
+        let parts = [model.param_specs(), model.statistics()];
         Self::of(model, parts, precision, place)
     }
 }
@@ -95,24 +95,24 @@ pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
 }
 
 /// What a training step asks, ready to meet parameters on the tape.
-pub fn taped(pass: &Pass<'_>, input: Input) -> Input {
+pub fn taped(ctx: &ForwardContext<'_>, input: Input) -> Input {
     match input {
-        Input::Rows(rows) => Input::Rows(pass.constant(rows)),
-        Input::Images(images) => Input::Images(pass.constant(images)),
-        Input::Tokens(tokens) => Input::Tokens(pass.indices(tokens)),
+        Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
+        Input::Images(images) => Input::Images(ctx.constant(images)),
+        Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
     }
 }
 
 /// The answers of a training step, on the tape.
-pub fn answer_taped(model: &dyn Model, pass: &mut Pass<'_>, input: Input) -> Tensor<2> {
-    let input = taped(pass, input);
-    model.answer(pass, input)
+pub fn answer_taped(model: &dyn Model, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
+    let input = taped(ctx, input);
+    model.forward(ctx, input)
 }
 
 /// The loss off the tape, and the gradient of every parameter that it depends on, times the step's scale. The loss is the mean of so many.
-pub fn backward(pass: Pass<'_>, loss: Tensor<1>, step: &Step<'_>, mean_of: usize) -> Gradients {
+pub fn backward(ctx: ForwardContext<'_>, loss: Tensor<1>, step: &Step<'_>, mean_of: usize) -> Gradients {
     let scaled = if step.scale == 1.0 { loss.clone() } else { loss.clone() * step.scale };
-    let (gradients, marks) = pass.backward_by(&scaled, step.groups);
+    let (gradients, marks) = ctx.backward_by(&scaled, step.groups);
     let gradients = gradients.into_iter().flatten().collect();
     Gradients { loss: loss.inner(), gradients, mean_of: Some(mean_of), marks }
 }

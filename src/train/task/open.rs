@@ -1,12 +1,12 @@
 //! From what a cell asks for to a task: which model, which data.
 
 use super::Task;
-use super::finder::Finder;
-use super::learner::Learner;
+use super::classification::ClassificationTask;
+use super::detection::DetectionTask;
 use super::network::Network;
-use super::player::{Player, Rules};
+use super::pipeline::{self, Parts, PipelineStage, Stages, cut};
+use super::rl::{RlTask, Rules};
 use super::small::SmallTask;
-use super::staged::{self, Parts, Staged, Stages, cut};
 use crate::data::Data;
 use crate::data::cifar::CifarKind;
 use crate::data::coco::Parts as CocoParts;
@@ -16,16 +16,17 @@ use crate::data::text::{Objective, Text, Vocabulary, Windows};
 use crate::dataset::Dataset;
 use crate::device::Place;
 use crate::dqn::{Config, Exploration};
-use crate::draw::of_rank;
 use crate::environment::{CartPole, Catch, Controls, Environment};
 use crate::layers::Cell;
 use crate::models::detector::Detector;
 use crate::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
 use crate::number::single;
-use crate::parallel::End;
-use crate::parameters::Layout;
+use crate::parallel::Endpoint;
+use crate::parameters::ParamSpec;
+use crate::rng::rank_seed;
 use crate::spec::{
-    DetectSpec, Detecting, LearnSpec, Learned, PlaySpec, Published, Seen, Size, Small, Spec, TaskSpec, Tokenizer, World,
+    ClassificationData, ClassificationSpec, DetectionData, DetectionModel, DetectionSpec, EnvironmentSpec,
+    PublishedModel, RlSpec, Size, Small, Spec, TaskSpec, Tokenizer,
 };
 use crate::{DataError, TrainError};
 use std::sync::Arc;
@@ -36,11 +37,11 @@ pub enum Loaded {
     /// What a small model learns.
     Small(Small, Arc<Data>),
     /// Samples that have the right class of each position.
-    Learn(LearnSpec, Arc<dyn Dataset>),
+    Classification(ClassificationSpec, Arc<dyn Dataset>),
     /// Environments need none.
-    Play(PlaySpec),
+    Rl(RlSpec),
     /// Pictures with objects.
-    Detect(DetectSpec, Arc<ObjectPictures>),
+    Detection(DetectionSpec, Arc<ObjectPictures>),
 }
 
 impl Loaded {
@@ -51,16 +52,16 @@ impl Loaded {
         let batch = [spec.batch, sharers];
         match &spec.task {
             TaskSpec::Small { model, data } => Ok(Self::Small(*model, Data::load(data, batch, spec.seed)?.into())),
-            TaskSpec::Learn(learn) => {
+            TaskSpec::Classification(learn) => {
                 let data = dataset(learn, spec.batch * sharers)?;
                 check(batch, [data.train_len(), data.classes()], learn.classes)?;
-                Ok(Self::Learn(learn.clone(), data))
+                Ok(Self::Classification(learn.clone(), data))
             }
-            TaskSpec::Play(play) => Ok(Self::Play(*play)),
-            TaskSpec::Detect(detect) => {
+            TaskSpec::Rl(play) => Ok(Self::Rl(*play)),
+            TaskSpec::Detection(detect) => {
                 let data = objects(detect)?;
                 check(batch, [data.train_len(), data.classes()], detect.classes)?;
-                Ok(Self::Detect(detect.clone(), data.into()))
+                Ok(Self::Detection(detect.clone(), data.into()))
             }
         }
     }
@@ -69,19 +70,19 @@ impl Loaded {
     pub fn task(&self, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
         match self {
             Self::Small(model, data) => Box::new(SmallTask::new(*model, Arc::clone(data), spec.seed, place.clone())),
-            Self::Learn(learn, data) if spec.micro_batches.is_some() => {
+            Self::Classification(learn, data) if spec.micro_batches.is_some() => {
                 let parts = parts(learn, data, spec);
                 let whole = Stages::one(&*parts.model);
-                Box::new(Staged::new(parts, Arc::new(whole), 0, None, place))
+                Box::new(PipelineStage::new(parts, Arc::new(whole), 0, None, place))
             }
-            Self::Learn(learn, data) => {
+            Self::Classification(learn, data) => {
                 let network = Network::new(model(learn), spec.precision, place);
-                Box::new(Learner::new(network, Arc::clone(data), spec.seed, spec.batch))
+                Box::new(ClassificationTask::new(network, Arc::clone(data), spec.seed, spec.batch))
             }
-            Self::Play(play) => player(play, spec, place, rank),
-            Self::Detect(detect, data) => {
+            Self::Rl(play) => player(play, spec, place, rank),
+            Self::Detection(detect, data) => {
                 let network = Network::detector(detector(detect), spec.precision, place);
-                Box::new(Finder::new(network, Arc::clone(data), spec.seed, spec.batch))
+                Box::new(DetectionTask::new(network, Arc::clone(data), spec.seed, spec.batch))
             }
         }
     }
@@ -91,7 +92,7 @@ impl Loaded {
     /// What each unit of the model costs there, with a sign of life before each pass.
     pub fn costs(&self, spec: &Spec, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, TrainError> {
         match self {
-            Self::Learn(learn, data) => staged::costs(parts(learn, data, spec), place, beat),
+            Self::Classification(learn, data) => pipeline::costs(parts(learn, data, spec), place, beat),
             _ => Ok(Vec::new()),
         }
     }
@@ -102,16 +103,16 @@ impl Loaded {
         spec: &Spec,
         costs: &[f64],
         place: &Place,
-        (number, end): (usize, End),
+        (number, endpoint): (usize, Endpoint),
     ) -> Option<Box<dyn Task>> {
-        let Self::Learn(learn, data) = self else { return None };
+        let Self::Classification(learn, data) = self else { return None };
         let parts = parts(learn, data, spec);
         let stages = Stages::new(&*parts.model, cut(costs, spec.ranks)?);
-        Some(Box::new(Staged::new(parts, Arc::new(stages), number, Some(end), place)))
+        Some(Box::new(PipelineStage::new(parts, Arc::new(stages), number, Some(endpoint), place)))
     }
 }
 
-fn parts(learn: &LearnSpec, data: &Arc<dyn Dataset>, spec: &Spec) -> Parts {
+fn parts(learn: &ClassificationSpec, data: &Arc<dyn Dataset>, spec: &Spec) -> Parts {
     Parts {
         model: model(learn),
         precision: spec.precision,
@@ -134,28 +135,28 @@ pub fn open(spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
     Ok(Loaded::load(spec)?.task(spec, place, 0))
 }
 
-fn detector(detect: &DetectSpec) -> Box<dyn Detector> {
+fn detector(detect: &DetectionSpec) -> Box<dyn Detector> {
     match (detect.model, detect.size) {
-        (Detecting::YoloV3, Size::Full) => Box::new(YoloV3::darknet53(detect.classes)),
-        (Detecting::YoloV3, Size::Tiny) => Box::new(YoloV3::tiny(detect.classes)),
-        (Detecting::MaskRcnn, Size::Full) => Box::new(MaskRcnn::fifty(detect.classes)),
-        (Detecting::MaskRcnn, Size::Tiny) => Box::new(MaskRcnn::tiny(detect.classes)),
+        (DetectionModel::YoloV3, Size::Full) => Box::new(YoloV3::darknet53(detect.classes)),
+        (DetectionModel::YoloV3, Size::Tiny) => Box::new(YoloV3::tiny(detect.classes)),
+        (DetectionModel::MaskRcnn, Size::Full) => Box::new(MaskRcnn::fifty(detect.classes)),
+        (DetectionModel::MaskRcnn, Size::Tiny) => Box::new(MaskRcnn::tiny(detect.classes)),
     }
 }
 
-fn objects(detect: &DetectSpec) -> Result<ObjectPictures, DataError> {
-    let parts = if detect.model == Detecting::MaskRcnn { CocoParts::Masks } else { CocoParts::Boxes };
+fn objects(detect: &DetectionSpec) -> Result<ObjectPictures, DataError> {
+    let parts = if detect.model == DetectionModel::MaskRcnn { CocoParts::Masks } else { CocoParts::Boxes };
     Ok(match &detect.data {
-        Seen::Scenes { seed, side, train, eval } => {
+        DetectionData::Scenes { seed, side, train, eval } => {
             ObjectPictures::scenes(*seed, *side, detect.classes, *train, *eval)?
         }
-        Seen::Coco { path, side } => ObjectPictures::coco(path, *side, parts)?,
+        DetectionData::Coco { path, side } => ObjectPictures::coco(path, *side, parts)?,
     })
 }
 
 /// An agent in its environment. Each rank's agent lives through episodes of its own.
-fn player(play: &PlaySpec, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
-    let seed = of_rank(spec.seed, rank);
+fn player(play: &RlSpec, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
+    let seed = rank_seed(spec.seed, rank);
     let config = Config {
         // The loop decides when it is over.
         steps: u64::MAX,
@@ -172,8 +173,10 @@ fn player(play: &PlaySpec, spec: &Spec, place: &Place, rank: usize) -> Box<dyn T
     let rules = Rules { config, epoch: play.epoch, target_share: play.target_share };
     let network = Network::new(Box::new(deep_q(play.world)), spec.precision, place);
     match play.world {
-        World::CartPole => Box::new(Player::new(network, CartPole::new(), rules, seed)),
-        World::Catch { actions } => Box::new(Player::new(network, Catch::new(controls(actions)), rules, seed)),
+        EnvironmentSpec::CartPole => Box::new(RlTask::new(network, CartPole::new(), rules, seed)),
+        EnvironmentSpec::Catch { actions } => {
+            Box::new(RlTask::new(network, Catch::new(controls(actions)), rules, seed))
+        }
     }
 }
 
@@ -181,62 +184,64 @@ fn controls(actions: usize) -> Controls {
     if actions == 6 { Controls::Six } else { Controls::Four }
 }
 
-fn deep_q(world: World) -> DeepQ {
+fn deep_q(world: EnvironmentSpec) -> DeepQ {
     match world {
-        World::CartPole => DeepQ::cart_pole(CartPole::new().actions()),
-        World::Catch { actions } => DeepQ::nature(Catch::new(controls(actions)).actions()),
+        EnvironmentSpec::CartPole => DeepQ::cart_pole(CartPole::new().actions()),
+        EnvironmentSpec::Catch { actions } => DeepQ::nature(Catch::new(controls(actions)).actions()),
     }
 }
 
 /// The parameters of what a cell asks for.
-pub fn layouts(spec: &TaskSpec) -> Vec<Layout> {
+pub fn param_specs(spec: &TaskSpec) -> Vec<ParamSpec> {
     match spec {
-        TaskSpec::Small { model, .. } => model.layouts(),
-        TaskSpec::Learn(learn) => model(learn).layouts(),
-        TaskSpec::Play(play) => deep_q(play.world).layouts(),
-        TaskSpec::Detect(detect) => detector(detect).layouts(),
+        TaskSpec::Small { model, .. } => model.param_specs(),
+        TaskSpec::Classification(learn) => model(learn).param_specs(),
+        TaskSpec::Rl(play) => deep_q(play.world).param_specs(),
+        TaskSpec::Detection(detect) => detector(detect).param_specs(),
     }
 }
 
-fn model(learn: &LearnSpec) -> Box<dyn Model> {
-    let LearnSpec { model, size, classes, dropout, .. } = *learn;
+fn model(learn: &ClassificationSpec) -> Box<dyn Model> {
+    let ClassificationSpec { model, size, classes, dropout, .. } = *learn;
     let side = match learn.data {
-        Learned::Shapes { side, .. } | Learned::Folder { side, .. } => side,
+        ClassificationData::Shapes { side, .. } | ClassificationData::Folder { side, .. } => side,
         _ => 32,
     };
     let width = match learn.data {
-        Learned::Grammar { width, .. } | Learned::Text { width, .. } => width,
+        ClassificationData::Grammar { width, .. } | ClassificationData::Text { width, .. } => width,
         _ => 1,
     };
     match (model, size) {
-        (Published::Resnet50, Size::Full) => Box::new(Resnet { side, ..Resnet::fifty(classes) }),
-        (Published::Resnet50, Size::Tiny) => Box::new(Resnet { side, ..Resnet::tiny(classes) }),
-        (Published::Vgg16, Size::Full) => Box::new(Vgg { side, dropout, ..Vgg::sixteen(classes) }),
-        (Published::Vgg16, Size::Tiny) => Box::new(Vgg { side, dropout, ..Vgg::tiny(classes) }),
-        (Published::Lstm, Size::Full) => Box::new(Recurrent::lstm(classes)),
-        (Published::Lstm, Size::Tiny) => Box::new(Recurrent::tiny(Cell::Lstm, classes)),
-        (Published::Gru, Size::Full) => Box::new(Recurrent::gru(classes)),
-        (Published::Gru, Size::Tiny) => Box::new(Recurrent::tiny(Cell::Gru, classes)),
-        (Published::Bert, Size::Full) => Box::new(Bert { dropout, ..Bert::base(classes, 512) }),
-        (Published::Bert, Size::Tiny) => Box::new(Bert { dropout, ..Bert::tiny(classes, width) }),
-        (Published::Gpt2, Size::Full) => Box::new(Gpt2 { dropout, ..Gpt2::small(classes, 1024) }),
-        (Published::Gpt2, Size::Tiny) => Box::new(Gpt2 { dropout, ..Gpt2::tiny(classes, width) }),
+        (PublishedModel::Resnet50, Size::Full) => Box::new(Resnet { side, ..Resnet::fifty(classes) }),
+        (PublishedModel::Resnet50, Size::Tiny) => Box::new(Resnet { side, ..Resnet::tiny(classes) }),
+        (PublishedModel::Vgg16, Size::Full) => Box::new(Vgg { side, dropout, ..Vgg::sixteen(classes) }),
+        (PublishedModel::Vgg16, Size::Tiny) => Box::new(Vgg { side, dropout, ..Vgg::tiny(classes) }),
+        (PublishedModel::Lstm, Size::Full) => Box::new(Recurrent::lstm(classes)),
+        (PublishedModel::Lstm, Size::Tiny) => Box::new(Recurrent::tiny(Cell::Lstm, classes)),
+        (PublishedModel::Gru, Size::Full) => Box::new(Recurrent::gru(classes)),
+        (PublishedModel::Gru, Size::Tiny) => Box::new(Recurrent::tiny(Cell::Gru, classes)),
+        (PublishedModel::Bert, Size::Full) => Box::new(Bert { dropout, ..Bert::base(classes, 512) }),
+        (PublishedModel::Bert, Size::Tiny) => Box::new(Bert { dropout, ..Bert::tiny(classes, width) }),
+        (PublishedModel::Gpt2, Size::Full) => Box::new(Gpt2 { dropout, ..Gpt2::small(classes, 1024) }),
+        (PublishedModel::Gpt2, Size::Tiny) => Box::new(Gpt2 { dropout, ..Gpt2::tiny(classes, width) }),
     }
 }
 
-fn dataset(learn: &LearnSpec, batch: usize) -> Result<Arc<dyn Dataset>, DataError> {
-    let objective = if learn.model == Published::Bert { Objective::MaskedToken } else { Objective::NextToken };
+fn dataset(learn: &ClassificationSpec, batch: usize) -> Result<Arc<dyn Dataset>, DataError> {
+    let objective = if learn.model == PublishedModel::Bert { Objective::MaskedToken } else { Objective::NextToken };
     Ok(match &learn.data {
-        Learned::Shapes { seed, side, train, eval } => Arc::new(Pictures::shapes(*seed, *side, *train, *eval)?),
-        Learned::Cifar { path } => Arc::new(Pictures::cifar(path, CifarKind::Ten)?),
-        Learned::Folder { path, side } => Arc::new(Pictures::folder(path, *side)?),
-        Learned::Grammar { seed, width, train, eval } => {
+        ClassificationData::Shapes { seed, side, train, eval } => {
+            Arc::new(Pictures::shapes(*seed, *side, *train, *eval)?)
+        }
+        ClassificationData::Cifar { path } => Arc::new(Pictures::cifar(path, CifarKind::Ten)?),
+        ClassificationData::Folder { path, side } => Arc::new(Pictures::folder(path, *side)?),
+        ClassificationData::Grammar { seed, width, train, eval } => {
             // Whether the samples suffice for a step is checked as for pictures, with the keys that say how many there are.
             let windows = Windows { width: *width, objective, batch: 1 };
             let [train, eval] = [*train, *eval].map(|count| windows.needed(count));
             Arc::new(Text::generate(*seed, learn.classes, train, eval, windows)?)
         }
-        Learned::Text { path, width, tokenizer, validation } => {
+        ClassificationData::Text { path, width, tokenizer, validation } => {
             let vocabulary = match tokenizer {
                 Tokenizer::Bytes => Vocabulary::Bytes,
                 Tokenizer::Words => Vocabulary::Words { size: learn.classes },

@@ -4,11 +4,11 @@ use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::data::{Batch, Data, image_batch};
 use crate::device::Place;
-use crate::draw::of_rank;
-use crate::early::Marks;
 use crate::evaluate::{BATCH, answer, evaluate, turn};
+use crate::gradient_readiness::ReadyMarks;
 use crate::heartbeat::Heartbeat;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
+use crate::rng::rank_seed;
 use crate::spec::Small;
 use burn::tensor::Tensor;
 use ledger_record::Digest;
@@ -17,31 +17,31 @@ use std::sync::Arc;
 /// A small model and its data.
 pub struct SmallTask {
     model: Small,
-    layouts: Vec<Layout>,
+    param_specs: Vec<ParamSpec>,
     data: Arc<Data>,
     seed: u64,
     place: Place,
     /// What is answered next.
-    asked: Option<Batch>,
+    inference_batch: Option<Batch>,
 }
 
 impl SmallTask {
     /// A model that has learned nothing.
     pub fn new(model: Small, data: Arc<Data>, seed: u64, place: Place) -> Self {
-        Self { model, layouts: model.layouts(), data, seed, place, asked: None }
+        Self { model, param_specs: model.param_specs(), data, seed, place, inference_batch: None }
     }
 }
 
 impl Task for SmallTask {
-    fn layouts(&self) -> &[Layout] {
-        &self.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.param_specs
     }
 
     fn samples(&self) -> usize {
         self.data.train_len()
     }
 
-    fn whole(&self) -> bool {
+    fn is_full_batch(&self) -> bool {
         *self.data == Data::Line
     }
 
@@ -50,13 +50,13 @@ impl Task for SmallTask {
         let unread = |source| TrainError::read("the gradients", source);
         let fed = inner.phase("data", || {
             let batch = self.data.batch(step.indices);
-            let mask = model.mask(of_rank(self.seed, step.rank), step.number, batch.rows, place);
+            let mask = model.mask(rank_seed(self.seed, step.rank), step.number, batch.rows, place);
             Ok(model.feed(batch, mask, place))
         })?;
         let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
         let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
-        let mean_of = (!self.whole()).then_some(step.indices.len());
-        Ok(Gradients { loss, gradients, mean_of, marks: Marks::default() })
+        let mean_of = (!self.is_full_batch()).then_some(step.indices.len());
+        Ok(Gradients { loss, gradients, mean_of, marks: ReadyMarks::default() })
     }
 
     fn evaluate(
@@ -70,22 +70,22 @@ impl Task for SmallTask {
         Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         match &*self.data {
             Data::Images { eval, .. } => Some(BATCH.min(eval.len())),
             Data::Line => None,
         }
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         if let Data::Images { eval, .. } = &*self.data {
-            self.asked = Some(image_batch(eval, &turn(n, rows, eval.len())));
+            self.inference_batch = Some(image_batch(eval, &turn(n, rows, eval.len())));
         }
         Ok(())
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let Some(batch) = self.asked.take() else { return Ok(()) };
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        let Some(batch) = self.inference_batch.take() else { return Ok(()) };
         answer(&self.model, parameters, batch, &self.place)
             .map(drop)
             .map_err(|source| TrainError::read("the answers", source))

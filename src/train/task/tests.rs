@@ -2,7 +2,7 @@
 
 use crate::device::Place;
 use crate::parameter_count;
-use crate::sample::{Told, tell, tell_on, tiny_cell};
+use crate::sample::{RecordedRun, run_recorded, run_recorded_on, tiny_cell};
 use burn::tensor::Device;
 use ledger_record::{Cell, EventKind, PhaseEdge, Value};
 
@@ -19,7 +19,7 @@ fn with(model: &str, fields: &[(&str, &str)]) -> Cell {
 #[test]
 fn every_model_trains_is_evaluated_and_states_its_work() {
     for model in LEARNERS {
-        let Told { series, metrics, digests, facts, .. } = tell(&tiny_cell(model)).expect(model);
+        let RecordedRun { series, metrics, digests, facts, .. } = run_recorded(&tiny_cell(model)).expect(model);
         assert_eq!(series["loss"].len(), 3, "{model}");
         assert!(
             series["loss"].iter().chain(&series["eval_loss"]).all(|loss| (0.5..20.0).contains(loss)),
@@ -43,12 +43,16 @@ fn every_model_trains_is_evaluated_and_states_its_work() {
 #[test]
 fn every_detector_trains_is_evaluated_and_states_its_work() {
     for model in DETECTORS {
-        let Told { series, metrics, digests, .. } = tell(&tiny_cell(model)).expect(model);
+        let RecordedRun { series, metrics, digests, .. } = run_recorded(&tiny_cell(model)).expect(model);
         assert_eq!(series["loss"].len(), 3, "{model}");
         assert!(series["loss"].iter().all(|loss| (0.1..1e4).contains(loss)), "{model}: {series:?}");
         let precisions = ["accuracy", "box_ap_50", "box_ap_75", "mask_ap", "mask_ap_50", "mask_ap_75"];
-        let told = precisions.map(|name| metrics.get(name).is_some_and(|ap| (0.0..=1.0).contains(ap)));
-        assert_eq!(told, [true, true, true, model == "maskrcnn", model == "maskrcnn", model == "maskrcnn"], "{model}");
+        let recorded = precisions.map(|name| metrics.get(name).is_some_and(|ap| (0.0..=1.0).contains(ap)));
+        assert_eq!(
+            recorded,
+            [true, true, true, model == "maskrcnn", model == "maskrcnn", model == "maskrcnn"],
+            "{model}"
+        );
         assert!((1e5..1e10).contains(&metrics["flops_per_sample"]), "{model}: {metrics:?}");
         assert!(digests.contains_key("weights") && digests.contains_key("data"), "{model}");
     }
@@ -59,10 +63,10 @@ fn batches_of_each_size_are_answered_in_a_phase_of_their_own() {
     for model in ["lstm", "dqn"] {
         let mut cell = tiny_cell(model);
         cell.config.insert("inference.batch_sizes".to_owned(), Value::List(vec![100_i64.into(), 1_i64.into()]));
-        let told = tell(&cell).expect(model);
-        assert_eq!(told.metrics["inference_batch_size"], 100.0, "{model}");
+        let recorded = run_recorded(&cell).expect(model);
+        assert_eq!(recorded.metrics["inference_batch_size"], 100.0, "{model}");
         let mut sizes: Vec<(u64, usize)> = Vec::new();
-        for event in &told.events {
+        for event in &recorded.events {
             match event {
                 EventKind::Phase { name, index, edge: PhaseEdge::Start } if name == "inference_batch" => {
                     sizes.push((*index, 0));
@@ -81,17 +85,17 @@ fn batches_of_each_size_are_answered_in_a_phase_of_their_own() {
 
 #[test]
 fn an_agent_acts_learns_and_plays_a_hundred_episodes() {
-    let told = tell(&tiny_cell("dqn")).expect("trains");
-    assert_eq!(told.series["loss"].len(), 3);
-    assert!((8.0..=500.0).contains(&told.metrics["mean_return"]), "{:?}", told.metrics);
-    assert_eq!(told.facts["best_possible_return"], 500.0.into());
-    assert!(!told.metrics.contains_key("accuracy") && !told.metrics.contains_key("eval_loss"));
+    let recorded = run_recorded(&tiny_cell("dqn")).expect("trains");
+    assert_eq!(recorded.series["loss"].len(), 3);
+    assert!((8.0..=500.0).contains(&recorded.metrics["mean_return"]), "{:?}", recorded.metrics);
+    assert_eq!(recorded.facts["best_possible_return"], 500.0.into());
+    assert!(!recorded.metrics.contains_key("accuracy") && !recorded.metrics.contains_key("eval_loss"));
 }
 
 #[test]
 fn other_number_formats_learn_nearly_the_same() {
     for model in ["resnet50", "lstm", "gpt2", "dqn"] {
-        let losses = |precision| tell(&with(model, &[("training.precision", precision)])).expect(model);
+        let losses = |precision| run_recorded(&with(model, &[("training.precision", precision)])).expect(model);
         let exact = losses("fp32");
         assert!(!exact.metrics.contains_key("skipped_steps"));
         for (precision, bound) in [("bf16", 0.03), ("fp16", 0.005)] {
@@ -113,15 +117,15 @@ fn a_step_whose_gradient_overflows_changes_nothing_and_is_counted() {
     let mut wild = with("lstm", &[("training.precision", "fp16"), ("training.optimizer", "sgd")]);
     // After the first step the weights are beyond binary16, and no gradient is finite any more.
     wild.config.insert("training.learning_rate".to_owned(), 1e12.into());
-    let told = tell(&wild).expect("a finished run");
-    assert_eq!(told.metrics["skipped_steps"], 2.0, "{:?}", told.series);
+    let recorded = run_recorded(&wild).expect("a finished run");
+    assert_eq!(recorded.metrics["skipped_steps"], 2.0, "{:?}", recorded.series);
 }
 
 #[test]
 fn clipping_and_warming_up_slow_the_first_steps_down() {
     let mut slow = with("lstm", &[("training.optimizer", "sgd")]);
     slow.config.insert("training.learning_rate".to_owned(), 1.0.into());
-    let weights = |cell: &Cell| tell(cell).expect("trains").series["loss"].clone();
+    let weights = |cell: &Cell| run_recorded(cell).expect("trains").series["loss"].clone();
     let plain = weights(&slow);
     for (field, value) in [("training.warmup_steps", 100_i64.into()), ("training.clip_norm", 1e-6.into())] {
         let mut cell = slow.clone();
@@ -134,7 +138,7 @@ fn clipping_and_warming_up_slow_the_first_steps_down() {
 
 #[test]
 fn too_many_classes_and_too_few_samples_are_refused() {
-    let fault = |cell: &Cell| tell(cell).expect_err("refused").to_string();
+    let fault = |cell: &Cell| run_recorded(cell).expect_err("refused").to_string();
     let mut cell = tiny_cell("resnet50");
     cell.config.insert("model.classes".to_owned(), 9_i64.into());
     assert_eq!(fault(&cell), "the data have 10 classes, but `model.classes` is 9 (raise it)");
@@ -185,10 +189,11 @@ fn a_device_with_a_queue_learns_what_the_host_learns() {
         let detects = DETECTORS.contains(&model);
         let close = if detects { 3e-2 } else { 1e-3 };
         let cell = tiny_cell(model);
-        let host = tell(&cell).expect(model);
-        let device = tell_on(&Place::Device(Device::flex()), &cell).expect(model);
+        let host = run_recorded(&cell).expect(model);
+        let device = run_recorded_on(&Place::Device(Device::flex()), &cell).expect(model);
         for name in ["loss", "eval_loss", "eval_accuracy", "eval_mean_return"] {
-            let [host, device] = [&host, &device].map(|told| told.series.get(name).cloned().unwrap_or_default());
+            let [host, device] =
+                [&host, &device].map(|recorded| recorded.series.get(name).cloned().unwrap_or_default());
             assert_eq!(host.len(), device.len(), "{model}: {name}");
             if detects && name == "eval_accuracy" {
                 continue;

@@ -2,7 +2,7 @@
 
 use super::super::library::{Opaque, driver};
 use super::super::plan::{Format, enter};
-use super::super::{Fault, told};
+use super::super::{Fault, check};
 use super::library::{Dnn, dnn};
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -79,7 +79,7 @@ pub fn tensor(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fa
     // SAFETY: the descriptor was made above.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_tensor)(tensor, NCHW, code(format), count, channels, height, width) };
-    told("cudnnSetTensor4dDescriptor", status)?;
+    check("cudnnSetTensor4dDescriptor", status)?;
     Ok(tensor)
 }
 
@@ -94,7 +94,7 @@ pub fn pooling(dnn: &Dnn, size: [usize; 2], stride: [usize; 2], padding: [usize;
     // SAFETY: the descriptor was made above.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_pooling)(pooling, mode, nan, height, width, above, beside, down, along) };
-    told("cudnnSetPooling2dDescriptor", status)?;
+    check("cudnnSetPooling2dDescriptor", status)?;
     Ok(pooling)
 }
 
@@ -110,6 +110,6 @@ pub fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
 /// A descriptor that a function of cuDNN makes.
 pub fn made(what: &'static str, make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Opaque, Fault> {
     let mut new = null_mut();
-    told(what, make(&raw mut new))?;
+    check(what, make(&raw mut new))?;
     Ok(new)
 }

@@ -3,7 +3,7 @@
 //! Knows how attributes are handed over, and not what they mean. Numbers and types are those of `cudnn_graph.h`, the same in cuDNN 9.12, 9.14 and 9.19.
 
 use super::super::library::{Opaque, functions, open};
-use super::super::{Fault, told};
+use super::super::{Fault, check};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut};
@@ -169,12 +169,12 @@ impl Object {
             // SAFETY: the object was made by the library; so many values of this type can be read.
             #[expect(unsafe_code, reason = "a function of cuDNN")]
             let status = unsafe { (graph.set)(object.place, *attribute, code, long(count)?, values) };
-            told(sort.setting, status)?;
+            check(sort.setting, status)?;
         }
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status = unsafe { (graph.finish)(object.place) };
-        told(sort.finishing, status)?;
+        check(sort.finishing, status)?;
         Ok(object)
     }
 
@@ -189,7 +189,7 @@ impl Object {
         // SAFETY: `place` can be written to.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status = unsafe { (graph.create)(sort.code, &raw mut place) };
-        told(sort.creation, status)?;
+        check(sort.creation, status)?;
         Ok(Self { graph, sort, place })
     }
 
@@ -235,7 +235,7 @@ impl Object {
         // SAFETY: the object was made by the library; there is room for so many values, which are as long as the type that is asked for.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status = unsafe { (self.graph.get)(self.place, attribute, code, room, &raw mut count, start.cast()) };
-        told(self.sort.asking, status)?;
+        check(self.sort.asking, status)?;
         usize::try_from(count).map_err(|_| Fault::Failed { what: self.sort.asking, code: -1 })
     }
 
@@ -244,7 +244,7 @@ impl Object {
         // SAFETY: the caller has made sure that the operands are on the card and as the plan was told.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status = unsafe { (self.graph.execute)(handle, self.place, operands.place) };
-        told("cudnnBackendExecute", status)
+        check("cudnnBackendExecute", status)
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::layout::alignment;
 use super::super::library::{Opaque, driver};
 use super::super::operation::{Cube, Promise};
 use super::super::submit::{bound, pointer, submit};
-use super::super::{Fault, told};
+use super::super::{Fault, check};
 use super::descriptors::handle;
 use super::library::{Dnn, dnn};
 use burn_cubecl::kernel::into_contiguous;
@@ -29,7 +29,7 @@ pub struct Addresses {
     /// What is written.
     pub outputs: Vec<u64>,
     /// What is used in between; zero where no bytes were asked for.
-    pub beside: Vec<u64>,
+    pub scratch: Vec<u64>,
     /// The ordinal of the card.
     pub card: usize,
     /// `cudaStream_t`.
@@ -49,8 +49,8 @@ pub struct Places<const N: usize, const M: usize> {
 
 impl<const N: usize, const M: usize> Places<N, M> {
     fn of(addresses: &Addresses) -> Result<Self, Fault> {
-        let Addresses { inputs, outputs, beside, .. } = addresses;
-        let workspace = pointer(beside.first())?;
+        let Addresses { inputs, outputs, scratch, .. } = addresses;
+        let workspace = pointer(scratch.first())?;
         let mut all = Self { inputs: [null_mut(); N], outputs: [null_mut(); M], workspace };
         for (place, address) in all.inputs.iter_mut().chain(&mut all.outputs).zip(inputs.iter().chain(outputs)) {
             *place = pointer(Some(address))?;
@@ -79,7 +79,7 @@ pub fn queue<const N: usize, const M: usize>(
 pub fn queue_all<const B: usize>(
     inputs: Vec<Cube>,
     outputs: Vec<Promise>,
-    beside: [usize; B],
+    scratch: [usize; B],
     work: impl FnOnce(&Dnn, Opaque, Addresses) -> Result<(), Fault> + Send + 'static,
 ) -> Vec<Cube> {
     let inputs: Vec<Cube> = inputs.into_iter().map(packed).collect();
@@ -89,14 +89,14 @@ pub fn queue_all<const B: usize>(
     let outputs: Vec<Cube> = outputs.into_iter().map(new).collect();
     let (card, read, written) = (device.index, inputs.len(), outputs.len());
     let mut buffers: Vec<_> = inputs.iter().chain(&outputs).map(|tensor| bound(&tensor.handle)).collect();
-    buffers.extend(beside.into_iter().filter(|bytes| *bytes > 0).map(|bytes| client.empty(bytes).binding()));
+    buffers.extend(scratch.into_iter().filter(|bytes| *bytes > 0).map(|bytes| client.empty(bytes).binding()));
     submit(&device, buffers, move |places, stream| {
         let dnn = dnn().ok_or(Fault::Absent)?;
         let mut places = places.iter().copied();
         let inputs = places.by_ref().take(read).collect();
         let outputs = places.by_ref().take(written).collect();
-        let beside = beside.map(|bytes| if bytes > 0 { places.next().unwrap_or(0) } else { 0 }).into();
-        work(dnn, ready(dnn, card, stream)?, Addresses { inputs, outputs, beside, card, stream })
+        let scratch = scratch.map(|bytes| if bytes > 0 { places.next().unwrap_or(0) } else { 0 }).into();
+        work(dnn, ready(dnn, card, stream)?, Addresses { inputs, outputs, scratch, card, stream })
     });
     outputs
 }
@@ -107,7 +107,7 @@ pub fn clear(place: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     // SAFETY: the buffer has room for so many bytes and is kept until this is queued.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     let status = unsafe { (driver.fill)(place, 0, bytes, stream) };
-    told("cuMemsetD8Async", status)
+    check("cuMemsetD8Async", status)
 }
 
 /// The tensor as cuDNN is told that it lies.
@@ -129,6 +129,6 @@ fn ready(dnn: &Dnn, card: usize, stream: Opaque) -> Result<Opaque, Fault> {
     // SAFETY: the handle is of this thread, and the stream of its card.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_stream)(handle, stream) };
-    told("cudnnSetStream", status)?;
+    check("cudnnSetStream", status)?;
     Ok(handle)
 }

@@ -3,7 +3,7 @@
 use super::super::library::Opaque;
 use super::super::operation::custom;
 use super::super::plan::Format;
-use super::super::{Fault, format, told};
+use super::super::{Fault, check, format};
 use super::descriptors::{self, Plans, pooling, tensor};
 use super::job::{Places, queue};
 use super::library::Dnn;
@@ -130,7 +130,7 @@ impl Plan {
                 y,
             )
         };
-        told("cudnnPoolingForward", status)
+        check("cudnnPoolingForward", status)
     }
 
     fn back(&self, dnn: &Dnn, handle: Opaque, places: Places<3, 1>) -> Result<(), Fault> {
@@ -154,6 +154,6 @@ impl Plan {
                 dx,
             )
         };
-        told("cudnnPoolingBackward", status)
+        check("cudnnPoolingBackward", status)
     }
 }

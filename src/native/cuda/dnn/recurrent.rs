@@ -47,7 +47,7 @@ pub struct Stack {
 pub struct Recurrent(&'static Plan);
 
 /// What the backward of a training step needs.
-pub struct Kept {
+pub struct SavedTensors {
     x: Tensor<2>,
     y: Tensor<2>,
     /// As cuDNN has them.
@@ -78,7 +78,7 @@ impl Recurrent {
     }
 
     /// x to the states of the highest layer after each time, [width·rows, hidden] in the number format of the products, and what the backward needs where one comes.
-    pub fn forward(self, x: Tensor<2>, parameters: &[Tensor<1>], taped: bool) -> (Tensor<2>, Option<Kept>) {
+    pub fn forward(self, x: Tensor<2>, parameters: &[Tensor<1>], taped: bool) -> (Tensor<2>, Option<SavedTensors>) {
         let Self(plan) = self;
         let x = plan.rounded(x);
         let given: Option<Vec<_>> = std::iter::once(primitive(&x)).chain(parameters.iter().map(primitive)).collect();
@@ -100,7 +100,7 @@ impl Recurrent {
         let mut made = made.into_iter();
         let (y, weights, reserve) = (made.next(), made.next(), made.next());
         let Some(y) = y.map(Tensor::from_primitive::<Cuda>) else { unreachable!("states were promised") };
-        let kept = weights.zip(reserve).map(|(weights, reserve)| Kept {
+        let kept = weights.zip(reserve).map(|(weights, reserve)| SavedTensors {
             x,
             y: y.clone(),
             weights: Tensor::from_primitive::<Cuda>(weights),
@@ -111,7 +111,7 @@ impl Recurrent {
     }
 }
 
-impl Kept {
+impl SavedTensors {
     /// The gradient of x [width·rows, inputs] in the number format of the products, and those of the parameters in float32, each flat, from that of the answer.
     ///
     /// cuDNN has the gradient of the parameters in the number format of the products.
@@ -129,8 +129,8 @@ impl Kept {
             std::iter::once((shape.into(), plan.dtype())).chain(parameters).collect()
         };
         let made = register("recurrent_back_dnn", given, promised(), move |inputs| {
-            let beside = [plan.training.workspace, plan.weights];
-            queue_all(inputs, promised(), beside, |dnn, handle, at| plan.back(dnn, handle, &at))
+            let scratch = [plan.training.workspace, plan.weights];
+            queue_all(inputs, promised(), scratch, |dnn, handle, at| plan.back(dnn, handle, &at))
         });
         let mut made = made.into_iter();
         let Some(dx) = made.next() else { unreachable!("a gradient was promised") };

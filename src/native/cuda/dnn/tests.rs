@@ -217,7 +217,7 @@ fn all_is_the_same_twice_on_gpu() {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn what_fails_is_told_on_gpu() {
+fn failures_are_reported_on_gpu() {
     let _alone = alone();
     let x = Tensor::<1>::ones([1000], &Device::cuda(0)) + 1.0;
     let [y] = custom("fails", [primitive(&x).unwrap()], [([1000].into(), DType::F32)], |inputs| {

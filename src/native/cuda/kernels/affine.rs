@@ -4,8 +4,8 @@ use super::super::operation::{Cube, Promise, register};
 use super::super::plan::Role;
 use super::super::product::{matmul, matmul_bias, matmul_sums, shaped};
 use super::super::{Options, available, format};
-use super::beside::{PARTS, lay, row_sums};
 use super::compile::Program;
+use super::packing::{PARTS, pack, row_sums};
 use super::{primitive, ready, same_device, tensor};
 use burn::backend::Shape;
 use burn::tensor::{DType, FloatDType, Tensor};
@@ -29,11 +29,11 @@ pub struct Mapped {
     /// [rows, columns], in the format of x.
     pub y: Tensor<2>,
     /// The rest.
-    pub kept: Kept,
+    pub kept: SavedTensors,
 }
 
 /// What the backward of maps needs.
-pub struct Kept {
+pub struct SavedTensors {
     x: Tensor<2>,
     /// All weights, flat.
     weight: Tensor<1>,
@@ -41,7 +41,7 @@ pub struct Kept {
 }
 
 /// Gradients of maps.
-pub struct Slopes {
+pub struct AffineGradients {
     /// Of x, where it was wanted.
     pub x: Option<Tensor<2>>,
     /// Of each weight, flat, float32, where they were wanted.
@@ -65,13 +65,18 @@ pub fn affine(x: Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Af
     let mut made = register("affine", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
     let Some(y) = made.next() else { unreachable!("as many outputs as were promised") };
     let weight = made.next().map_or_else(|| weights[0].clone(), tensor);
-    Ok(Mapped { y: tensor(y), kept: Kept { x, weight, sizes } })
+    Ok(Mapped { y: tensor(y), kept: SavedTensors { x, weight, sizes } })
 }
 
 /// The gradients from that of the answer, in its format: of x in this format where one is given, and of weights and biases if they are wanted.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn affine_back(dy: Tensor<2>, kept: Kept, x: Option<FloatDType>, parameters: bool) -> Result<Slopes, Tensor<2>> {
-    let Kept { x: of, weight, sizes } = kept;
+pub fn affine_back(
+    dy: Tensor<2>,
+    kept: SavedTensors,
+    x: Option<FloatDType>,
+    parameters: bool,
+) -> Result<AffineGradients, Tensor<2>> {
+    let SavedTensors { x: of, weight, sizes } = kept;
     if dy.dims() != [sizes.rows, sizes.columns] || dy.dtype() != sizes.dtype || !same_device(&dy, &of) {
         return Err(dy);
     }
@@ -84,7 +89,7 @@ pub fn affine_back(dy: Tensor<2>, kept: Kept, x: Option<FloatDType>, parameters:
     let mut made = made.into_iter();
     let x = x.and_then(|_| made.next()).map(tensor);
     let weights = made.by_ref().take(if parameters { sizes.parts } else { 0 }).map(tensor).collect();
-    Ok(Slopes { x, weights, biases: made.map(tensor).collect() })
+    Ok(AffineGradients { x, weights, biases: made.map(tensor).collect() })
 }
 
 /// The shape of maps, and how they are computed.
@@ -227,7 +232,7 @@ impl Sizes {
 }
 
 fn laid(sources: &[Cube], source: [usize; 2], shape: [usize; 2], dtype: DType) -> Cube {
-    match lay(sources, source, shape, dtype) {
+    match pack(sources, source, shape, dtype) {
         Some(laid) => laid,
         None => unreachable!("sizes were looked at before"),
     }

@@ -11,26 +11,30 @@ use std::ffi::CStr;
 /// Rows of a block, a warp each, as in the kernel.
 const WARPS: u32 = 8;
 
-/// How the scores become shares.
+/// The configuration of the attention softmax: how scores become attention weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Look {
-    /// Nothing is seen of what is behind a row's own place.
+pub struct AttentionConfig {
+    /// Causal mask: a position does not attend to later ones.
     pub causal: bool,
-    /// What scores are multiplied by first.
+    /// Scores are multiplied by it first.
     pub scale: f64,
-    /// Of the dropout.
+    /// The key of the dropout.
     pub key: u32,
-    /// What is dropped of the shares; none at 0.
+    /// The dropout rate of attention weights; 0 for none.
     pub share: f64,
 }
 
 /// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as [`drop`](fn@super::drop) does; and for the
 /// backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn attention_softmax(scores: Tensor<4>, look: Look, into: FloatDType) -> Result<(Tensor<4>, Tensor<2>), Tensor<4>> {
+pub fn attention_softmax(
+    scores: Tensor<4>,
+    config: AttentionConfig,
+    into: FloatDType,
+) -> Result<(Tensor<4>, Tensor<2>), Tensor<4>> {
     let (dims, into) = (scores.dims(), DType::from(into));
     let forward = kernels(scores.dtype(), into).map(|[forward, _]| forward);
-    let (Some(name), Some(layout)) = (forward, Layout::of(&scores, look)) else { return Err(scores) };
+    let (Some(name), Some(layout)) = (forward, Layout::of(&scores, config)) else { return Err(scores) };
     let Some(input) = primitive(&scores) else { return Err(scores) };
     drop(scores);
     let [batch, heads, height, _] = dims;
@@ -58,19 +62,19 @@ pub fn attention_softmax(scores: Tensor<4>, look: Look, into: FloatDType) -> Res
     Ok((tensor(y), tensor(rest)))
 }
 
-/// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the shares; `look` is the same as
+/// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the shares; `config` is the same as
 /// there.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn attention_softmax_back(
     scores: Tensor<4>,
     dy: Tensor<4>,
     rest: &Tensor<2>,
-    look: Look,
+    config: AttentionConfig,
 ) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
     let (dims, dtype) = (scores.dims(), scores.dtype());
     let [batch, heads, height, _] = dims;
     let backward = kernels(dtype, dy.dtype()).map(|[_, backward]| backward);
-    let (Some(name), Some(layout)) = (backward, Layout::of(&scores, look)) else { return Err((scores, dy)) };
+    let (Some(name), Some(layout)) = (backward, Layout::of(&scores, config)) else { return Err((scores, dy)) };
     let rest_fits = rest.dims() == [batch * heads * height, 2] && rest.dtype() == DType::F32;
     if !rest_fits || dy.dims() != dims || !same_device(rest, &scores) || !same_device(&dy, &scores) {
         return Err((scores, dy));
@@ -119,20 +123,20 @@ struct Layout {
 
 impl Layout {
     /// None where the kernels cannot be run.
-    fn of(scores: &Tensor<4>, look: Look) -> Option<Self> {
+    fn of(scores: &Tensor<4>, config: AttentionConfig) -> Option<Self> {
         let [batch, heads, height, width] = scores.dims();
         let all = count(scores.shape().num_elements())?;
         // Dropout counts values with 32 bits, and the loops over a row go a little beyond it.
         if all == 0 || height != width || !ready(Program::Attention, scores) {
             return None;
         }
-        let scale = single(1.0 / (1.0 - look.share));
+        let scale = single(1.0 / (1.0 - config.share));
         Some(Self {
             rows: count(batch * heads * height)?,
             width: count(width)?,
-            causal: look.causal,
-            scale: single(look.scale),
-            dropped: (look.share > 0.0).then_some((look.key, single(look.share * 16_777_216.0), scale)),
+            causal: config.causal,
+            scale: single(config.scale),
+            dropped: (config.share > 0.0).then_some((config.key, single(config.share * 16_777_216.0), scale)),
         })
     }
 

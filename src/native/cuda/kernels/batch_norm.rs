@@ -47,12 +47,12 @@ pub struct BatchNormed {
     pub y: Tensor<4>,
     /// The new running mean and variance.
     pub running: [Tensor<1>; 2],
-    /// What the backward needs.
-    pub kept: Kept,
+    /// Saved tensors for the backward pass.
+    pub kept: SavedTensors,
 }
 
 /// What the backward needs of the forward.
-pub struct Kept {
+pub struct SavedTensors {
     x: Tensor<4>,
     /// Where it tells what the activation was of: without a residual before it that is computed once more.
     y: Option<Tensor<4>>,
@@ -90,7 +90,7 @@ pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<Bat
     let y: Tensor<4> = tensor(y);
     let [gain, bias, ..] = norm.channels.map(Clone::clone);
     let shown = images.bends_sum().then(|| y.clone());
-    let kept = Kept { x: x.clone(), y: shown, gain, bias, saved: tensor(saved), images };
+    let kept = SavedTensors { x: x.clone(), y: shown, gain, bias, saved: tensor(saved), images };
     Some(BatchNormed { y, running: [tensor(mean), tensor(variance)], kept })
 }
 
@@ -103,8 +103,8 @@ pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4
 }
 
 /// The gradients, from that of the answer, which has the shape and format of the images.
-pub fn batch_norm_back(dy: Tensor<4>, kept: Kept) -> BatchGradients {
-    let Kept { x, y, gain, bias, saved, images } = kept;
+pub fn batch_norm_back(dy: Tensor<4>, kept: SavedTensors) -> BatchGradients {
+    let SavedTensors { x, y, gain, bias, saved, images } = kept;
     let fits = dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(&dy, &x);
     assert!(
         fits,

@@ -2,7 +2,7 @@
 
 use super::super::library::{Opaque, functions, open};
 use super::super::plan::Format;
-use super::super::{Fault, told};
+use super::super::{Fault, check};
 use libloading::Library;
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_uint};
@@ -140,7 +140,7 @@ impl Program {
             Self::Dropout => include_str!("dropout.cu"),
             Self::Embedding => include_str!("embedding.cu"),
             Self::Loss => include_str!("loss.cu"),
-            Self::Norm => concat!(include_str!("norm.cu"), include_str!("join.cu")),
+            Self::Norm => concat!(include_str!("norm.cu"), include_str!("residual_norm.cu")),
             Self::Attention => include_str!("attention.cu"),
             Self::Recurrent => include_str!("recurrent.cu"),
             Self::BatchNorm(_) => {
@@ -199,9 +199,9 @@ pub fn attribute(card: usize, attribute: c_int) -> Result<c_int, Fault> {
     // SAFETY: all can be written to; the driver may be initialised any number of times.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     unsafe {
-        told("cuInit", (driver.init)(0))?;
-        told("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
-        told("cuDeviceGetAttribute", (driver.attribute)(&raw mut value, attribute, device))?;
+        check("cuInit", (driver.init)(0))?;
+        check("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
+        check("cuDeviceGetAttribute", (driver.attribute)(&raw mut value, attribute, device))?;
     }
     Ok(value)
 }
@@ -216,11 +216,11 @@ fn make(program: Program, [major, minor]: [c_int; 2]) -> Result<Vec<u8>, Fault> 
     // SAFETY: the text ends with a zero and is copied; there are no headers.
     #[expect(unsafe_code, reason = "a function of NVRTC")]
     let created = unsafe { (compiler.create)(&raw mut object, text.as_ptr(), null(), 0, null(), null()) };
-    told("nvrtcCreateProgram", created)?;
+    check("nvrtcCreateProgram", created)?;
     // SAFETY: the program was made above; both options end with a zero and live until the call is over.
     #[expect(unsafe_code, reason = "a function of NVRTC")]
     let compiled = unsafe { (compiler.compile)(object, 2, options.as_ptr()) };
-    let code = match told("nvrtcCompileProgram", compiled) {
+    let code = match check("nvrtcCompileProgram", compiled) {
         Ok(()) => bytes(compiler.size, compiler.code, object),
         Err(fault) => {
             let said = bytes(compiler.log_size, compiler.log, object).unwrap_or_default();
@@ -231,7 +231,7 @@ fn make(program: Program, [major, minor]: [c_int; 2]) -> Result<Vec<u8>, Fault> 
     // SAFETY: the program was made above, and nothing of it is used any more.
     #[expect(unsafe_code, reason = "a function of NVRTC")]
     let destroyed = unsafe { (compiler.destroy)(&raw mut object) };
-    told("nvrtcDestroyProgram", destroyed)?;
+    check("nvrtcDestroyProgram", destroyed)?;
     code
 }
 
@@ -243,11 +243,11 @@ fn bytes(length: Length, contents: Contents, object: Opaque) -> Result<Vec<u8>, 
     let mut len = 0;
     // SAFETY: the object is a program of the compiler, and the length can be written to.
     #[expect(unsafe_code, reason = "a function of NVRTC")]
-    told("a length of NVRTC", unsafe { length(object, &raw mut len) })?;
+    check("a length of NVRTC", unsafe { length(object, &raw mut len) })?;
     let mut bytes = vec![0_u8; len];
     // SAFETY: as many bytes as are asked for can be written to.
     #[expect(unsafe_code, reason = "a function of NVRTC")]
-    told("contents of NVRTC", unsafe { contents(object, bytes.as_mut_ptr().cast()) })?;
+    check("contents of NVRTC", unsafe { contents(object, bytes.as_mut_ptr().cast()) })?;
     Ok(bytes)
 }
 

@@ -48,8 +48,8 @@ pub struct Recurrence {
     pub taped: bool,
 }
 
-/// What the forward keeps.
-pub struct Course {
+/// Saved tensors of the forward pass.
+pub struct SavedStates {
     /// The states before each time, [width·rows, hidden] in the number format of the products.
     pub before: Tensor<2>,
     /// The gates after their functions, like the inputs.
@@ -71,7 +71,7 @@ pub fn recurrent(
     inputs: Tensor<2>,
     weight: &Tensor<2>,
     biases: &[Tensor<2>; 2],
-) -> Result<(Tensor<2>, Option<Course>), Tensor<2>> {
+) -> Result<(Tensor<2>, Option<SavedStates>), Tensor<2>> {
     let Some(layer) = Layer::of(how, &inputs, weight, biases) else { return Err(inputs) };
     let [of_inputs, of_states] = biases;
     let given = [primitive(&inputs), primitive(weight), primitive(of_inputs), primitive(of_states)];
@@ -90,7 +90,7 @@ pub fn recurrent(
     let course = match (made.next(), made.next(), made.next()) {
         (Some(before), Some(gates), Some(beside)) => {
             let states = (how.unit == Unit::Gru).then(|| states.clone());
-            Some(Course { before, gates, beside, states, layer })
+            Some(SavedStates { before, gates, beside, states, layer })
         }
         _ => None,
     };
@@ -99,8 +99,8 @@ pub fn recurrent(
 
 /// The gradients of what the gates get from the inputs and from the states before, [width·rows, gates·hidden] in the number format of the products, from that of the
 /// states after each time.
-pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: Course) -> [Tensor<2>; 2] {
-    let Course { gates, beside, states, layer, .. } = course;
+pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: SavedStates) -> [Tensor<2>; 2] {
+    let SavedStates { gates, beside, states, layer, .. } = course;
     let shape = gates.shape();
     let given = [Some(gradient), Some(weight), Some(&gates), Some(&beside), states.as_ref()];
     let given: Option<Vec<_>> = given.into_iter().flatten().map(primitive).collect();
@@ -218,9 +218,9 @@ impl Layer {
             fresh(x, [times, self.gates()], DType::F32)
         };
         let plan = self.plan(false, weight.handle.offset_start.unwrap_or(0));
-        let aside = workspace(x, plan);
+        let scratch = workspace(x, plan);
         let tensors = [x, weight, of_inputs, of_states, &given, &states, &before, &beside, &gates];
-        let buffers: Vec<&Handle> = tensors.into_iter().map(|tensor| &tensor.handle).chain(&aside).collect();
+        let buffers: Vec<&Handle> = tensors.into_iter().map(|tensor| &tensor.handle).chain(&scratch).collect();
         queue(Program::Recurrent, x, &buffers, move |places, card| {
             self.queue_forward(plan.ok_or(Fault::Absent)?, taped, places, card)
         });
@@ -228,7 +228,7 @@ impl Layer {
     }
 
     fn queue_forward(&self, plan: &Plan, taped: bool, places: &[u64], card: &Launcher) -> Result<(), Fault> {
-        let [x, weight, of_inputs, of_states, given, states, before, beside, gates, aside] = all(places);
+        let [x, weight, of_inputs, of_states, given, states, before, beside, gates, scratch] = all(places);
         let names = match self.unit {
             Unit::Lstm => [c"lstm_f32", c"lstm_f16", c"lstm_bf16"],
             Unit::Gru => [c"gru_f32", c"gru_f16", c"gru_bf16"],
@@ -246,7 +246,7 @@ impl Layer {
         for time in 0..self.times {
             let earlier = time.checked_sub(1);
             if earlier.is_some() {
-                card.multiply(plan, [weight, before.at(time), given, aside])?;
+                card.multiply(plan, [weight, before.at(time), given, scratch])?;
             }
             let words = [
                 x.at(time),
@@ -281,9 +281,9 @@ impl Layer {
         };
         let [kept, through] = [(); 2].map(|()| fresh(gates, [self.rows, self.hidden], DType::F32));
         let plan = self.plan(true, weight.handle.offset_start.unwrap_or(0));
-        let aside = workspace(gates, plan);
+        let scratch = workspace(gates, plan);
         let tensors = [gradient, weight, gates, beside, remembered, &of_inputs, &of_states, &kept, &through];
-        let buffers: Vec<&Handle> = tensors.into_iter().map(|tensor| &tensor.handle).chain(&aside).collect();
+        let buffers: Vec<&Handle> = tensors.into_iter().map(|tensor| &tensor.handle).chain(&scratch).collect();
         queue(Program::Recurrent, gates, &buffers, move |places, card| {
             self.queue_backward(plan.ok_or(Fault::Absent)?, places, card)
         });
@@ -294,7 +294,7 @@ impl Layer {
     }
 
     fn queue_backward(&self, plan: &Plan, places: &[u64], card: &Launcher) -> Result<(), Fault> {
-        let [gradient, weight, gates, beside, remembered, of_inputs, of_states, kept, through, aside] = all(places);
+        let [gradient, weight, gates, beside, remembered, of_inputs, of_states, kept, through, scratch] = all(places);
         let names = match self.unit {
             Unit::Lstm => [c"lstm_back_f32", c"lstm_back_f16", c"lstm_back_bf16"],
             Unit::Gru => [c"gru_back_f32", c"gru_back_f16", c"gru_back_bf16"],
@@ -321,7 +321,7 @@ impl Layer {
             self.launch(card, names, &words)?;
             // Nobody asks for the gradient of the zeros at the start.
             if time > 0 {
-                card.multiply(plan, [weight, of_states.at(time), through, aside])?;
+                card.multiply(plan, [weight, of_states.at(time), through, scratch])?;
             }
         }
         Ok(())

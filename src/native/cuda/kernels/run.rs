@@ -5,7 +5,7 @@ use super::super::operation::Cube;
 use super::super::plan::Plan;
 use super::super::product::multiply;
 use super::super::submit::{bound, submit};
-use super::super::{Fault, told};
+use super::super::{Fault, check};
 use super::compile::{Program, image, launching};
 use cubecl::server::Handle;
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ fn module(program: Program, device: usize) -> Result<Opaque, Fault> {
     let mut context = null_mut();
     // SAFETY: the context can be written to.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    told("cuCtxGetCurrent", unsafe { (driver.current)(&raw mut context) })?;
+    check("cuCtxGetCurrent", unsafe { (driver.current)(&raw mut context) })?;
     let key = (context.expose_provenance(), program);
     if let Some(module) = MODULES.with_borrow(|modules| modules.get(&key).copied()) {
         return Ok(with_exposed_provenance_mut(module));
@@ -70,7 +70,7 @@ fn module(program: Program, device: usize) -> Result<Opaque, Fault> {
     let mut module = null_mut();
     // SAFETY: the image is whole machine code from the compiler, for this kind of card.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    told("cuModuleLoadData", unsafe { (driver.load)(&raw mut module, image.as_ptr()) })?;
+    check("cuModuleLoadData", unsafe { (driver.load)(&raw mut module, image.as_ptr()) })?;
     MODULES.with_borrow_mut(|modules| modules.insert(key, module.expose_provenance()));
     Ok(module)
 }
@@ -127,7 +127,7 @@ impl Launcher {
                 null_mut(),
             )
         };
-        told("cuLaunchKernel", status)
+        check("cuLaunchKernel", status)
     }
 
     /// Queues a product of cuBLASLt between kernels: its operands, that of the plan, and the memory beside them lie at these addresses.
@@ -144,7 +144,7 @@ impl Launcher {
         let mut function = null_mut();
         // SAFETY: the module was loaded and is never unloaded; the name ends with a zero.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuModuleGetFunction", unsafe { (driver.function)(&raw mut function, self.module, name.as_ptr()) })?;
+        check("cuModuleGetFunction", unsafe { (driver.function)(&raw mut function, self.module, name.as_ptr()) })?;
         FUNCTIONS.with_borrow_mut(|functions| functions.insert(key, function.expose_provenance()));
         Ok(function)
     }

@@ -88,8 +88,8 @@ fn the_host_gets_everything_back() {
     assert!(multiplied(state.gradients, Factor::Given(0.5)).is_err_and(|gradients| gradients.len() == 1));
     assert!(gathered(vec![random([3])], &[(0, 3)], 64, 1.0).is_err_and(|tensors| tensors.len() == 1));
     assert!(scattered(random([64]), &[(0, 3)]).is_err_and(|bucket| bucket.dims() == [64]));
-    let look = Look { causal: true, scale: 1.0, key: 0, share: 0.0 };
-    let Err(scores) = attention_softmax(random([1, 2, 3, 3]), look, FloatDType::F32) else {
+    let config = AttentionConfig { causal: true, scale: 1.0, key: 0, share: 0.0 };
+    let Err(scores) = attention_softmax(random([1, 2, 3, 3]), config, FloatDType::F32) else {
         panic!("no card is asked for")
     };
     assert_eq!(scores.dims(), [1, 2, 3, 3]);
@@ -372,18 +372,18 @@ fn softmax_of_attention_on_gpu() {
                 let slope = dy.clone().cast(FloatDType::F32) * kept;
                 let along = (slope.clone() * p.clone()).sum_dim(3);
                 let gradient = p * (slope - along) * 0.5;
-                let look = Look { causal, scale: 0.5, key: 99, share };
+                let config = AttentionConfig { causal, scale: 0.5, key: 99, share };
                 let on_card = moved(&scores, &card());
-                let Ok((ours, rest)) = attention_softmax(on_card.clone(), look, into) else {
+                let Ok((ours, rest)) = attention_softmax(on_card.clone(), config, into) else {
                     panic!("{what} is refused")
                 };
                 near(ours, dropped.clone(), rounding(into).max(1e-5), &what);
                 // In place.
-                let Ok((ours, _)) = attention_softmax(moved(&scores, &card()), look, into) else {
+                let Ok((ours, _)) = attention_softmax(moved(&scores, &card()), config, into) else {
                     panic!("{what} is refused")
                 };
                 near(ours, dropped, rounding(into).max(1e-5), &what);
-                let Ok(ours) = attention_softmax_back(on_card, moved(&dy, &card()), &rest, look) else {
+                let Ok(ours) = attention_softmax_back(on_card, moved(&dy, &card()), &rest, config) else {
                     panic!("{what} is refused")
                 };
                 // With one place there is nothing but roundings.

@@ -23,41 +23,41 @@ const ALIGNED: usize = 64;
 /// Values that a block adds up.
 const CHUNK: usize = 1024;
 
-/// The others come to the same place, or the run ends: whoever waits looks that often whether it has.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a wait for other ranks checks whether the run has ended.
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// What a card tells the others.
+/// The message about a bucket to other cards.
 #[derive(Debug)]
-struct Said {
-    /// Behind what it is so.
+struct PeerMessage {
+    /// The event behind which the bucket is ready.
     event: Event,
-    /// Where its bucket is.
+    /// The bucket's address.
     address: u64,
 }
 
-/// A card's end of the ways to all others.
+/// A card's end of the links to all others.
 #[derive(Debug)]
 pub struct End {
     rank: usize,
     ranks: usize,
-    ways: Mutex<Ways>,
+    links: Mutex<PeerLinks>,
     /// A sum has failed, of this card or of another one: what they would tell each other from now on is of different buckets.
     broken: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-struct Ways {
+struct PeerLinks {
     /// To and from the others, from the next rank on and in a circle.
-    others: Vec<Way>,
-    /// What is in the buckets has been told of: others may still copy it.
-    told: bool,
+    others: Vec<PeerLink>,
+    /// The buckets were announced: other cards may still copy them.
+    announced: bool,
 }
 
 #[derive(Debug)]
-struct Way {
+struct PeerLink {
     rank: usize,
-    say: Sender<Arc<Said>>,
-    hear: Receiver<Arc<Said>>,
+    send: Sender<Arc<PeerMessage>>,
+    receive: Receiver<Arc<PeerMessage>>,
 }
 
 /// The ends of so many cards; none where they do not reach each other's memory. They live as long as the process.
@@ -67,20 +67,25 @@ pub fn ends(ranks: usize) -> Option<Vec<&'static End>> {
 
 fn of(ranks: usize) -> Vec<End> {
     let broken = Arc::new(AtomicBool::new(false));
-    let mut hears: Vec<Vec<Receiver<Arc<Said>>>> = (0..ranks).map(|_| Vec::new()).collect();
-    let way = |hears: &mut Vec<Receiver<Arc<Said>>>| {
-        let (say, hear) = channel();
-        hears.push(hear);
-        say
+    let mut receivers: Vec<Vec<Receiver<Arc<PeerMessage>>>> = (0..ranks).map(|_| Vec::new()).collect();
+    let link = |receivers: &mut Vec<Receiver<Arc<PeerMessage>>>| {
+        let (send, receive) = channel();
+        receivers.push(receive);
+        send
     };
-    let says: Vec<Vec<Sender<Arc<Said>>>> = (0..ranks).map(|_| hears.iter_mut().map(way).collect()).collect();
-    let ends = says.into_iter().zip(hears).enumerate().map(|(rank, (says, hears))| {
-        let ways = says.into_iter().zip(hears).enumerate().map(|(rank, (say, hear))| Way { rank, say, hear });
-        let mut others: Vec<Way> = ways.collect();
+    let senders: Vec<Vec<Sender<Arc<PeerMessage>>>> =
+        (0..ranks).map(|_| receivers.iter_mut().map(link).collect()).collect();
+    let ends = senders.into_iter().zip(receivers).enumerate().map(|(rank, (senders, receivers))| {
+        let links = senders.into_iter().zip(receivers).enumerate().map(|(rank, (send, receive))| PeerLink {
+            rank,
+            send,
+            receive,
+        });
+        let mut others: Vec<PeerLink> = links.collect();
         others.rotate_left(rank);
         // The first one is its own.
         others.remove(0);
-        End { rank, ranks, ways: Mutex::new(Ways { others, told: false }), broken: Arc::clone(&broken) }
+        End { rank, ranks, links: Mutex::new(PeerLinks { others, announced: false }), broken: Arc::clone(&broken) }
     });
     ends.collect()
 }
@@ -107,12 +112,15 @@ impl End {
     }
 
     /// What is done with the others, unless something has failed before.
-    fn together<T>(&self, what: impl FnOnce(&mut Ways, &dyn Fn() -> bool) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn together<T>(
+        &self,
+        what: impl FnOnce(&mut PeerLinks, &dyn Fn() -> bool) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         let over = || self.broken.load(Ordering::SeqCst) || CUT.load(Ordering::SeqCst);
         if over() {
             return Err(Fault::Gone);
         }
-        let done = what(&mut self.ways.lock().unwrap_or_else(PoisonError::into_inner), &over);
+        let done = what(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner), &over);
         if done.is_err() {
             self.broken.store(true, Ordering::SeqCst);
         }
@@ -121,10 +129,10 @@ impl End {
 
     /// Has streams wait until the others have copied what is in this card's buckets.
     pub fn begin(&self, driver: &Driver, streams: &[Opaque]) -> Result<(), Fault> {
-        self.together(|ways, over| {
-            if std::mem::take(&mut ways.told) {
-                for (_, said) in ways.hear(over)? {
-                    streams.iter().try_for_each(|stream| said.event.hold(driver, *stream))?;
+        self.together(|links, over| {
+            if std::mem::take(&mut links.announced) {
+                for (_, message) in links.receive(over)? {
+                    streams.iter().try_for_each(|stream| message.event.hold(driver, *stream))?;
                 }
             }
             Ok(())
@@ -138,7 +146,7 @@ impl End {
         (bucket, room, len): (u64, u64, usize),
         stream: Opaque,
     ) -> Result<(), Fault> {
-        self.together(|ways, over| self.exchange((driver, card), (bucket, room, len), stream, (ways, over)))
+        self.together(|links, over| self.exchange((driver, card), (bucket, room, len), stream, (links, over)))
     }
 
     fn exchange(
@@ -146,29 +154,29 @@ impl End {
         (driver, card): (&Driver, &Launcher),
         (bucket, room, len): (u64, u64, usize),
         stream: Opaque,
-        (ways, over): (&Ways, &dyn Fn() -> bool),
+        (links, over): (&PeerLinks, &dyn Fn() -> bool),
     ) -> Result<(), Fault> {
         let (slices, each) = (slices(len, self.ranks), slice(len, self.ranks));
         let bytes = |values: usize| wide(4 * values);
-        ways.say(Said { event: Event::behind(driver, stream)?, address: bucket })?;
-        let others = ways.hear(over)?;
+        links.send(PeerMessage { event: Event::behind(driver, stream)?, address: bucket })?;
+        let others = links.receive(over)?;
         let (start, mine) = slices[self.rank];
-        for (_, said) in &others {
-            said.event.hold(driver, stream)?;
+        for (_, message) in &others {
+            message.event.hold(driver, stream)?;
         }
         if mine > 0 {
-            for (other, said) in &others {
+            for (other, message) in &others {
                 let place = room + bytes(slot(self.rank, *other) * each);
-                peer::copy(driver, place, said.address + bytes(start), 4 * mine, stream)?;
+                peer::copy(driver, place, message.address + bytes(start), 4 * mine, stream)?;
             }
             add(card, (bucket + bytes(start), room), (mine, each), (self.rank, self.ranks))?;
         }
-        ways.say(Said { event: Event::behind(driver, stream)?, address: bucket })?;
-        for (other, said) in ways.hear(over)? {
-            said.event.hold(driver, stream)?;
+        links.send(PeerMessage { event: Event::behind(driver, stream)?, address: bucket })?;
+        for (other, message) in links.receive(over)? {
+            message.event.hold(driver, stream)?;
             let (start, len) = slices[other];
             if len > 0 {
-                peer::copy(driver, bucket + bytes(start), said.address + bytes(start), 4 * len, stream)?;
+                peer::copy(driver, bucket + bytes(start), message.address + bytes(start), 4 * len, stream)?;
             }
         }
         Ok(())
@@ -176,29 +184,29 @@ impl End {
 
     /// All buckets have been summed where the stream has come to.
     pub fn end(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
-        self.together(|ways, _| {
-            ways.told = true;
-            ways.say(Said { event: Event::behind(driver, stream)?, address: 0 })
+        self.together(|links, _| {
+            links.announced = true;
+            links.send(PeerMessage { event: Event::behind(driver, stream)?, address: 0 })
         })
     }
 }
 
-impl Ways {
-    fn say(&self, said: Said) -> Result<(), Fault> {
-        let said = Arc::new(said);
-        self.others.iter().try_for_each(|way| way.say.send(Arc::clone(&said)).map_err(|_| Fault::Gone))
+impl PeerLinks {
+    fn send(&self, message: PeerMessage) -> Result<(), Fault> {
+        let message = Arc::new(message);
+        self.others.iter().try_for_each(|link| link.send.send(Arc::clone(&message)).map_err(|_| Fault::Gone))
     }
 
     /// What each of the others said next, unless it is over before.
-    fn hear(&self, over: &dyn Fn() -> bool) -> Result<Vec<(usize, Arc<Said>)>, Fault> {
-        let hear = |way: &Way| loop {
-            match way.hear.recv_timeout(LOOK) {
-                Ok(said) => return Ok((way.rank, said)),
+    fn receive(&self, over: &dyn Fn() -> bool) -> Result<Vec<(usize, Arc<PeerMessage>)>, Fault> {
+        let receive = |link: &PeerLink| loop {
+            match link.receive.recv_timeout(POLL_EVERY) {
+                Ok(message) => return Ok((link.rank, message)),
                 Err(RecvTimeoutError::Timeout) if !over() => {}
                 Err(_) => return Err(Fault::Gone),
             }
         };
-        self.others.iter().map(hear).collect()
+        self.others.iter().map(receive).collect()
     }
 }
 

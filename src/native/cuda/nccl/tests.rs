@@ -45,7 +45,7 @@ fn tensors_elsewhere_come_back() {
 }
 
 #[test]
-fn what_is_missing_and_what_fails_says_what_to_do() {
+fn errors_name_the_remedy() {
     assert!(NcclError::Absent.to_string().starts_with("NCCL is missing: neither libnccl.so.2 nor libnccl.so"));
     let failed = NcclError::Failed { ranks: 4, reason: meaning(1) };
     assert_eq!(
@@ -102,7 +102,7 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
     });
 }
 
-/// Gradients that are views of one tensor, as those of a projection's three biases are: their memory may not go to others before the stream beside has read it.
+/// Gradients that are views of one tensor, as those of a projection's three biases are: their memory may not go to others before the communication stream has read it.
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
@@ -130,15 +130,15 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
             }
             gradients.push(Tensor::ones([LONG], &device));
             let many = gradients.len();
-            let long = Piece { tensors: many - 1..many, places: vec![(0, LONG)], len: LONG, mark: None };
+            let long = BucketPlan { tensors: many - 1..many, places: vec![(0, LONG)], len: LONG, mark: None };
             let short = |bucket: usize| {
                 let end = many - 1 - 3 * (bucket - 1);
                 let places = (0..3).map(|view| (view * VIEW, VIEW)).collect();
-                Piece { tensors: end - 3..end, places, len: 3 * VIEW, mark: None }
+                BucketPlan { tensors: end - 3..end, places, len: 3 * VIEW, mark: None }
             };
-            let pieces = std::iter::once(long).chain((1..BUCKETS).map(short)).collect();
+            let plans = std::iter::once(long).chain((1..BUCKETS).map(short)).collect();
             together.wait();
-            let sums = all[rank].sum_aside(gradients, (pieces, None), memory.clone(), 1.0).expect("on a card");
+            let sums = all[rank].sum_overlapped(gradients, (plans, None), memory.clone(), 1.0).expect("on a card");
             let mut found = Vec::new();
             for sum in sums {
                 let taken = sum.take();

@@ -3,8 +3,8 @@
 //! Knows sizes and nothing of pixels. Only operations that IEEE 754 rounds in one way are used, so that every machine cuts
 //! alike.
 
-use crate::draw::Draw;
 use crate::number::whole;
+use crate::rng::Rng;
 
 /// The part of the area that a crop has at least; it may have all.
 const SCALE: f64 = 0.08;
@@ -30,14 +30,14 @@ pub struct Crop {
 
 /// A random part of 8% to 100% of the area, at most a third wider than high or higher than wide; the largest such part in the
 /// middle if none of ten tries fits.
-pub fn random(width: u32, height: u32, draw: &mut Draw) -> Crop {
+pub fn random(width: u32, height: u32, rng: &mut Rng) -> Crop {
     let (wide, high) = (f64::from(width), f64::from(height));
     for _ in 0..TRIES {
-        let area = wide * high * (SCALE + (1.0 - SCALE) * f64::from(draw.unit()));
-        let ratio = exp(LOG_RATIO * (2.0 * f64::from(draw.unit()) - 1.0));
+        let area = wide * high * (SCALE + (1.0 - SCALE) * f64::from(rng.unit()));
+        let ratio = exp(LOG_RATIO * (2.0 * f64::from(rng.unit()) - 1.0));
         let (w, h) = (rounded((area * ratio).sqrt()), rounded((area / ratio).sqrt()));
         if (1..=width).contains(&w) && (1..=height).contains(&h) {
-            let (top, left) = (below(draw, height - h), below(draw, width - w));
+            let (top, left) = (below(rng, height - h), below(rng, width - w));
             return Crop { left, top, width: w, height: h };
         }
     }
@@ -79,9 +79,9 @@ fn rounded(value: f64) -> u32 {
 }
 
 /// A whole number from 0 to `last`.
-fn below(draw: &mut Draw, last: u32) -> u32 {
+fn below(rng: &mut Rng, last: u32) -> u32 {
     let bound = usize::try_from(last).unwrap_or(usize::MAX - 1) + 1;
-    u32::try_from(draw.below(bound)).unwrap_or(0)
+    u32::try_from(rng.below(bound)).unwrap_or(0)
 }
 
 /// The exponential of a number between -0.3 and 0.3 to 13 digits: its Taylor series, since the library's own may differ from
@@ -93,7 +93,7 @@ fn exp(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::Stream;
+    use crate::rng::{Rng, Stream};
     use proptest::prelude::*;
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_strip_falls_back_to_its_middle() {
-        let crop = |width, height| random(width, height, &mut Draw::new(1, Stream::Augment, 2));
+        let crop = |width, height| random(width, height, &mut Rng::new(1, Stream::Augment, 2));
         assert_eq!(crop(30, 3000), Crop { left: 0, top: 1480, width: 30, height: 40 });
         assert_eq!(crop(3000, 30), Crop { left: 1480, top: 0, width: 40, height: 30 });
     }
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn areas_and_ratios_spread_over_what_is_allowed() {
-        let mut draw = Draw::new(3, Stream::Augment, 1);
-        let crops: Vec<Crop> = (0..4000).map(|_| random(1000, 1000, &mut draw)).collect();
+        let mut rng = Rng::new(3, Stream::Augment, 1);
+        let crops: Vec<Crop> = (0..4000).map(|_| random(1000, 1000, &mut rng)).collect();
         let area = |crop: &Crop| f64::from(crop.width) * f64::from(crop.height) / 1e6;
         let ratio = |crop: &Crop| f64::from(crop.width) / f64::from(crop.height);
         assert!(crops.iter().all(|crop| (0.0799..=1.0).contains(&area(crop)) && (0.745..1.345).contains(&ratio(crop))));
@@ -141,7 +141,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_crop_lies_within_the_picture(seed: u64, width in 1..3000_u32, height in 1..3000_u32) {
-            let crop = random(width, height, &mut Draw::new(seed, Stream::Augment, 0));
+            let crop = random(width, height, &mut Rng::new(seed, Stream::Augment, 0));
             prop_assert!(crop.width > 0 && crop.left + crop.width <= width);
             prop_assert!(crop.height > 0 && crop.top + crop.height <= height);
         }

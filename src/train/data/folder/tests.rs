@@ -1,7 +1,7 @@
 //! Tests of folders of pictures: layout, order, decoding, errors, digest.
 
 use super::*;
-use crate::draw::Stream;
+use crate::rng::Stream;
 use image::{DynamicImage, ImageBuffer, Luma, LumaA, Rgb, Rgba};
 use tempfile::TempDir;
 
@@ -161,7 +161,7 @@ fn training_takes_another_part_each_time_and_mirrors_half_of_them() {
     let mut mirrored = 0;
     let mut parts = std::collections::BTreeSet::new();
     for index in 0..200 {
-        folder.train(0, &mut Draw::new(3, Stream::Augment, index), &mut planes).expect("decodable").expect("there");
+        folder.train(0, &mut Rng::new(3, Stream::Augment, index), &mut planes).expect("decodable").expect("there");
         mirrored += u32::from(planes[0] > planes[SIDE - 1]);
         parts.insert(planes.clone());
         assert!(planes[SIDE * SIDE] < planes[2 * SIDE * SIDE - 1], "never upside down");

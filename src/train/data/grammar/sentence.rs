@@ -8,8 +8,8 @@ use super::lexicon::{
     AND, BRACKETS, CLOSE, CLOSE_QUOTE, COMMA, DETERMINER, END, Form, HEADING, Lexicon, OPEN, OPEN_QUOTE, PREPOSITION,
     PREPOSITIONS, PRONOUN, QUESTION, RELATIVE, STOP, WHETHER, Zipf,
 };
-use crate::draw::Draw;
 use crate::number::real_len;
+use crate::rng::Rng;
 
 /// How often, out of 100 times, an alternative is taken.
 mod percent {
@@ -56,7 +56,7 @@ struct Among {
 
 /// Writes one document.
 pub(super) struct Writer<'a> {
-    draw: Draw,
+    rng: Rng,
     lexicon: &'a Lexicon,
     zipf: &'a Zipf,
     done: Document,
@@ -66,9 +66,9 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(draw: Draw, lexicon: &'a Lexicon, zipf: &'a Zipf) -> Self {
+    pub fn new(rng: Rng, lexicon: &'a Lexicon, zipf: &'a Zipf) -> Self {
         let topic = Among { divisor: TOPICS.min(lexicon.nouns), rest: 0 };
-        Self { draw, lexicon, zipf, done: Document::default(), probability: 1.0, topic }
+        Self { rng, lexicon, zipf, done: Document::default(), probability: 1.0, topic }
     }
 
     pub fn document(mut self) -> Document {
@@ -194,7 +194,7 @@ impl<'a> Writer<'a> {
 
     /// Whether an alternative is taken that is taken so often.
     fn decides(&mut self, percent: u8) -> bool {
-        let taken = self.draw.below(100) < usize::from(percent);
+        let taken = self.rng.below(100) < usize::from(percent);
         self.probability *= f64::from(if taken { percent } else { 100 - percent }) / 100.0;
         taken
     }
@@ -202,16 +202,16 @@ impl<'a> Writer<'a> {
     /// One of `count` alternatives that are equally likely.
     fn evenly(&mut self, count: usize) -> usize {
         self.probability /= real_len(count);
-        self.draw.below(count)
+        self.rng.below(count)
     }
 
     /// The rank of a word: in equal parts by its frequency among all `len` of its class and among those of each group.
     fn by_frequency(&mut self, len: usize, groups: &[Among]) -> usize {
-        let rank = match self.draw.below(groups.len() + 1).checked_sub(1).map(|group| groups[group].within(len)) {
-            None => self.zipf.rank(self.draw.below(self.zipf.total(len))),
+        let rank = match self.rng.below(groups.len() + 1).checked_sub(1).map(|group| groups[group].within(len)) {
+            None => self.zipf.rank(self.rng.below(self.zipf.total(len))),
             Some(Among { divisor, rest }) => {
                 let size = members(len, divisor, rest);
-                rest + divisor * self.zipf.rank(self.draw.below(self.zipf.total(size)))
+                rest + divisor * self.zipf.rank(self.rng.below(self.zipf.total(size)))
             }
         };
         let shares = groups.iter().map(|group| {

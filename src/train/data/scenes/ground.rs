@@ -10,8 +10,8 @@ use crate::data::shapes::figure::{Colour, Figure};
 use crate::data::shapes::outline::Point;
 use crate::data::shapes::parts::{colour, direction, stroke};
 use crate::data::shapes::region::Scratch;
-use crate::draw::Draw;
 use crate::number::{real_len, single};
+use crate::rng::Rng;
 
 /// The background of a scene, read from its first row to its last.
 #[derive(Debug)]
@@ -31,25 +31,25 @@ pub struct Ground {
 
 impl Ground {
     /// Draws a background of `side` × `side` pixels.
-    pub fn new(draw: &mut Draw, side: usize) -> Self {
-        let base = colour(draw);
+    pub fn new(rng: &mut Rng, side: usize) -> Self {
+        let base = colour(rng);
         let extent = single(real_len(side));
-        let (cell, strength) = (extent / [1.0, 2.0, 3.0, 4.0][draw.below(4)], draw.range(10.0, 60.0));
-        let shift = draw.unit();
-        let colours = base.map(|value| Lattice::new(side, cell, shift, || value + strength * draw.triangle()));
+        let (cell, strength) = (extent / [1.0, 2.0, 3.0, 4.0][rng.below(4)], rng.range(10.0, 60.0));
+        let shift = rng.unit();
+        let colours = base.map(|value| Lattice::new(side, cell, shift, || value + strength * rng.triangle()));
         let textures = [(16.0, 5.0, 28.0), (80.0, 24.0, 22.0)].map(|(many, few, strength)| {
-            let (cell, strength) = (draw.range(extent / many, extent / few).max(2.0), draw.range(0.0, strength));
-            let shift = draw.unit();
-            Lattice::new(side, cell, shift, || strength * draw.triangle())
+            let (cell, strength) = (rng.range(extent / many, extent / few).max(2.0), rng.range(0.0, strength));
+            let shift = rng.unit();
+            Lattice::new(side, cell, shift, || strength * rng.triangle())
         });
         let pattern = Pattern {
-            fill: if draw.below(2) == 0 { 0 } else { draw.below(FILLS.len()) },
-            origin: Point { x: draw.range(0.0, extent), y: draw.range(0.0, extent) },
-            axis: direction(draw),
-            cell: draw.range(extent / 40.0, extent / 8.0).max(3.0),
+            fill: if rng.below(2) == 0 { 0 } else { rng.below(FILLS.len()) },
+            origin: Point { x: rng.range(0.0, extent), y: rng.range(0.0, extent) },
+            axis: direction(rng),
+            cell: rng.range(extent / 40.0, extent / 8.0).max(3.0),
         };
-        let tint = [0.0; CHANNELS].map(|_: f32| 40.0 * draw.triangle());
-        let strokes = (0..2 + draw.below(5)).map(|_| stroke(draw, extent)).collect();
+        let tint = [0.0; CHANNELS].map(|_: f32| 40.0 * rng.triangle());
+        let strokes = (0..2 + rng.below(5)).map(|_| stroke(rng, extent)).collect();
         Self { base, colours, textures, pattern, tint, strokes, brightness: vec![0.0; side], mix: vec![0.0; side] }
     }
 

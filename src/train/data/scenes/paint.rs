@@ -11,8 +11,8 @@ use crate::data::planes::CHANNELS;
 use crate::data::shapes::figure::{Colour, Fill};
 use crate::data::shapes::parts::{colour, direction, distance, uneven};
 use crate::data::shapes::region::Scratch;
-use crate::draw::Draw;
 use crate::number::{nearest_grey, real_len, single};
+use crate::rng::Rng;
 
 /// How far a colour lies from those that it must be told from, where that can be had; black and white are 442 apart.
 pub const CONTRAST: f32 = 100.0;
@@ -39,10 +39,10 @@ struct Brush {
 }
 
 /// Paints a scene of `side` × `side` pixels into the red, green and blue plane. The foremost object comes first.
-pub fn paint(draw: &mut Draw, objects: &[Placed], side: usize, planes: &mut [u8]) {
-    let mut ground = Ground::new(draw, side);
-    let coats = coats(draw, objects, ground.base);
-    let strength = draw.range(3.0, NOISE) / 127.5;
+pub fn paint(rng: &mut Rng, objects: &[Placed], side: usize, planes: &mut [u8]) {
+    let mut ground = Ground::new(rng, side);
+    let coats = coats(rng, objects, ground.base);
+    let strength = rng.range(3.0, NOISE) / 127.5;
     let mut lines = [vec![0.0; side], vec![0.0; side], vec![0.0; side]];
     let mut noise = vec![[0; 8]; (CHANNELS * side).div_ceil(8)];
     let columns = (0..side).map(|column| single(real_len(column)) + 0.5).collect();
@@ -51,7 +51,7 @@ pub fn paint(draw: &mut Draw, objects: &[Placed], side: usize, planes: &mut [u8]
     for row in 0..side {
         ground.paint(row, &brush.columns, &mut lines, &mut scratch);
         coats.iter().rev().for_each(|coat| coat.paint(row, &mut lines, &mut brush));
-        noise.iter_mut().for_each(|bytes| *bytes = draw.bits().to_le_bytes());
+        noise.iter_mut().for_each(|bytes| *bytes = rng.bits().to_le_bytes());
         let out = planes.chunks_exact_mut(side * side).map(|plane| &mut plane[row * side..(row + 1) * side]);
         for ((line, noise), out) in lines.iter().zip(noise.as_flattened().chunks_exact(side)).zip(out) {
             for ((byte, value), noise) in out.iter_mut().zip(line).zip(noise) {
@@ -62,26 +62,26 @@ pub fn paint(draw: &mut Draw, objects: &[Placed], side: usize, planes: &mut [u8]
 }
 
 /// Colours and patterns for all objects.
-fn coats<'a>(draw: &mut Draw, objects: &'a [Placed], ground: Colour) -> Vec<Coat<'a>> {
+fn coats<'a>(rng: &mut Rng, objects: &'a [Placed], ground: Colour) -> Vec<Coat<'a>> {
     let mut others = vec![ground];
     let mut coat = |object: &'a Placed| {
         let Spot { size, centre, .. } = object.spot;
-        let first = apart(draw, &others);
-        let second = apart(draw, &[ground, first]);
+        let first = apart(rng, &others);
+        let second = apart(rng, &[ground, first]);
         others.push(first);
-        let cells = draw.range(5.0, 8.0);
-        let pattern = Pattern { fill: fill(object.class), origin: centre, axis: direction(draw), cell: size / cells };
+        let cells = rng.range(5.0, 8.0);
+        let pattern = Pattern { fill: fill(object.class), origin: centre, axis: direction(rng), cell: size / cells };
         let second = [0, 1, 2].map(|channel| second[channel] - first[channel]);
-        Coat { layer: &object.layer, first: uneven(draw, first, centre, size), second, pattern }
+        Coat { layer: &object.layer, first: uneven(rng, first, centre, size), second, pattern }
     };
     objects.iter().map(&mut coat).collect()
 }
 
 /// A random colour that can be told from all of `others`; if none is found soon, the one that is furthest from them.
-fn apart(draw: &mut Draw, others: &[Colour]) -> Colour {
+fn apart(rng: &mut Rng, others: &[Colour]) -> Colour {
     let mut best = (-1.0, [0.0; CHANNELS]);
     for _ in 0..16 {
-        let drawn = colour(draw);
+        let drawn = colour(rng);
         let nearest = others.iter().map(|other| distance(drawn, *other)).fold(f32::INFINITY, f32::min);
         if nearest > best.0 {
             best = (nearest, drawn);

@@ -9,8 +9,8 @@ use crate::data::shapes::outline::{Point, outline};
 use crate::data::shapes::parts::{direction, pose};
 use crate::data::shapes::region::{Region, Scratch};
 use crate::detection::mask::{Mask, Size};
-use crate::draw::Draw;
 use crate::number::{real, real_len, single};
+use crate::rng::Rng;
 
 /// The most objects of a scene; every number from 1 on is as likely.
 pub const MOST: usize = 8;
@@ -54,17 +54,17 @@ pub struct Placed {
 /// Draws the objects of a scene, the foremost first. One that is hidden too much is drawn again with the same class, and left out
 /// if there is no room for it. Nothing hides the first one; only in a corner too little of it can lie within the picture, so that
 /// it is never left out (one try in twenty fails at most, and all of them once in 10^31 scenes).
-pub fn place(draw: &mut Draw, side: usize, classes: usize) -> Vec<Placed> {
+pub fn place(rng: &mut Rng, side: usize, classes: usize) -> Vec<Placed> {
     let pixels = |len: usize| u16::try_from(len).unwrap_or(u16::MAX);
     let picture = Size { width: pixels(side), height: pixels(side) };
     let mut taken = vec![0; side * side];
     let (mut scratch, mut seen) = (Scratch::default(), Vec::new());
     let mut placed: Vec<Placed> = Vec::with_capacity(MOST);
-    for _ in 0..=draw.below(MOST) {
-        let class = draw.below(classes);
+    for _ in 0..=rng.below(MOST) {
+        let class = rng.below(classes);
         let fitting = (0..TRIES).find_map(|_| {
-            let spot = spot(draw, single(real_len(side)), classes, &placed);
-            let layer = Layer::new(&region(draw, class, spot), side, &mut scratch);
+            let spot = spot(rng, single(real_len(side)), classes, &placed);
+            let layer = Layer::new(&region(rng, class, spot), side, &mut scratch);
             let count = layer.seen(&taken, side, &mut seen);
             let enough = count >= PIXELS && single(real(count.into())) >= SHARE * spot.size * spot.size;
             enough.then_some((spot, layer))
@@ -86,25 +86,25 @@ pub fn least(classes: usize) -> f32 {
 
 /// A size and a place. Small, medium and large are as likely, as far as they fit into half of the picture's side. At most a
 /// quarter of the size lies beyond each edge of the picture.
-fn spot(draw: &mut Draw, side: f32, classes: usize, placed: &[Placed]) -> Spot {
+fn spot(rng: &mut Rng, side: f32, classes: usize, placed: &[Placed]) -> Spot {
     let (least, most) = (least(classes), 0.5 * side);
     let bands = 1 + BANDS.iter().filter(|border| **border < most).count();
-    let band = draw.below(bands);
+    let band = rng.below(bands);
     let low = if band == 0 { least } else { BANDS[band - 1] };
     let high = BANDS.get(band).map_or(most, |border| border.min(most));
-    let size = draw.range(low, high);
+    let size = rng.range(low, high);
     let range = side - 0.5 * size;
-    let place = somewhere(draw, size / range, range, placed);
+    let place = somewhere(rng, size / range, range, placed);
     let centre = Point { x: 0.25 * size + place.x * range, y: 0.25 * size + place.y * range };
     Spot { size, place, centre }
 }
 
 /// Anywhere, or, in every other case, near an object that is placed, so that objects hide others more often than by chance. What
 /// goes beyond an edge comes back from the opposite one, so that every place remains as likely.
-fn somewhere(draw: &mut Draw, size: f32, range: f32, placed: &[Placed]) -> Point {
-    let free = Point { x: draw.unit(), y: draw.unit() };
-    let near = draw.below(2) == 1;
-    let Some(other) = placed.get(draw.below(placed.len())).filter(|_| near) else { return free };
+fn somewhere(rng: &mut Rng, size: f32, range: f32, placed: &[Placed]) -> Point {
+    let free = Point { x: rng.unit(), y: rng.unit() };
+    let near = rng.below(2) == 1;
+    let Some(other) = placed.get(rng.below(placed.len())).filter(|_| near) else { return free };
     let reach = 0.5 * (size + other.spot.size / range);
     let wrapped = |at: f32| at - at.floor();
     let Point { x, y } = other.spot.place;
@@ -112,10 +112,10 @@ fn somewhere(draw: &mut Draw, size: f32, range: f32, placed: &[Placed]) -> Point
 }
 
 /// The form of a class, stretched a little and turned.
-fn region(draw: &mut Draw, class: usize, Spot { size, centre, .. }: Spot) -> Region {
+fn region(rng: &mut Rng, class: usize, Spot { size, centre, .. }: Spot) -> Region {
     let mut lines = outline(form(class));
-    let stretch = 1.0 + 0.1 * draw.triangle();
-    let (along, turn) = (direction(draw), direction(draw));
+    let stretch = 1.0 + 0.1 * rng.triangle();
+    let (along, turn) = (direction(rng), direction(rng));
     pose(&mut lines, size, stretch, along, turn);
     for point in lines.iter_mut().flatten() {
         *point = Point { x: point.x + centre.x, y: point.y + centre.y };

@@ -11,6 +11,7 @@ use crate::data::shapes::region::{Region, Scratch};
 use crate::detection::boxes::Xyxy;
 use crate::detection::mask::Mask;
 use crate::number::{real, real_len, single};
+use crate::rng::Rng;
 use proptest::prelude::*;
 use rayon::prelude::*;
 
@@ -24,7 +25,7 @@ fn mask(object: &Object) -> &Mask {
 
 /// The objects of some scenes, with what was drawn to place them.
 fn placed(seed: u64, side: usize, classes: usize, count: u64) -> Vec<Vec<Placed>> {
-    let one = |index| place(&mut Draw::new(seed, Stream::EvalScene, index), side, classes);
+    let one = |index| place(&mut Rng::new(seed, Stream::EvalScene, index), side, classes);
     (0..count).into_par_iter().map(one).collect()
 }
 
@@ -36,7 +37,7 @@ fn the_reference_digest_is_what_is_drawn() {
     {
         for index in 0..count {
             let mut planes = vec![0; size(side)];
-            for object in scenes(side, classes).draw(split, index, &mut planes) {
+            for object in scenes(side, classes).draw_scene(split, index, &mut planes) {
                 bytes.push(u8::try_from(object.class).expect("few classes"));
                 bytes.extend(mask(&object).counts().iter().flat_map(|count| count.to_le_bytes()));
             }
@@ -94,7 +95,7 @@ fn an_object_is_painted_where_its_mask_says() {
     for (index, objects) in (0..).zip(placed(2, SIDE, 80, 30)) {
         let paint = |objects: &[Placed]| {
             let mut planes = vec![0; size(SIDE)];
-            paint::paint(&mut Draw::new(2, Stream::TrainScene, index), objects, SIDE, &mut planes);
+            paint::paint(&mut Rng::new(2, Stream::TrainScene, index), objects, SIDE, &mut planes);
             planes
         };
         let whole = paint(&objects);

@@ -5,11 +5,11 @@
 use super::figure::{Colour, Figure, Fill};
 use super::outline::Point;
 use crate::data::planes::CHANNELS;
-use crate::draw::Draw;
+use crate::rng::Rng;
 
 /// A random colour.
-pub fn colour(draw: &mut Draw) -> Colour {
-    [draw.range(0.0, 255.0), draw.range(0.0, 255.0), draw.range(0.0, 255.0)]
+pub fn colour(rng: &mut Rng) -> Colour {
+    [rng.range(0.0, 255.0), rng.range(0.0, 255.0), rng.range(0.0, 255.0)]
 }
 
 /// The square of how far two colours lie apart; black and white are 442 apart.
@@ -19,9 +19,9 @@ pub fn distance(a: Colour, b: Colour) -> f32 {
 }
 
 /// A random direction of length 1, every one as likely: a point of the unit disc, pulled to its rim.
-pub fn direction(draw: &mut Draw) -> Point {
+pub fn direction(rng: &mut Rng) -> Point {
     for _ in 0..16 {
-        let (x, y) = (draw.range(-1.0, 1.0), draw.range(-1.0, 1.0));
+        let (x, y) = (rng.range(-1.0, 1.0), rng.range(-1.0, 1.0));
         let square = x * x + y * y;
         if (0.01..=1.0).contains(&square) {
             let length = square.sqrt();
@@ -32,8 +32,8 @@ pub fn direction(draw: &mut Draw) -> Point {
 }
 
 /// A colour that is not quite even over `extent` pixels.
-pub fn uneven(draw: &mut Draw, colour: Colour, origin: Point, extent: f32) -> Fill {
-    let mut slope = || [0.0; CHANNELS].map(|_: f32| 45.0 * draw.triangle() / extent);
+pub fn uneven(rng: &mut Rng, colour: Colour, origin: Point, extent: f32) -> Fill {
+    let mut slope = || [0.0; CHANNELS].map(|_: f32| 45.0 * rng.triangle() / extent);
     Fill { colour, right: slope(), down: slope(), origin }
 }
 
@@ -51,11 +51,11 @@ pub fn pose(lines: &mut [Vec<Point>], size: f32, stretch: f32, along: Point, tur
 }
 
 /// A bent line of random colour in a picture of `side` × `side` pixels.
-pub fn stroke(draw: &mut Draw, side: f32) -> Figure {
-    let from = Point { x: draw.range(0.0, side), y: draw.range(0.0, side) };
-    let (along, length) = (direction(draw), side * draw.range(0.25, 0.9));
-    let bend = 0.8 * length * draw.triangle();
-    let half = (0.5 * side * draw.range(0.008, 0.03)).max(0.35);
+pub fn stroke(rng: &mut Rng, side: f32) -> Figure {
+    let from = Point { x: rng.range(0.0, side), y: rng.range(0.0, side) };
+    let (along, length) = (direction(rng), side * rng.range(0.25, 0.9));
+    let bend = 0.8 * length * rng.triangle();
+    let half = (0.5 * side * rng.range(0.008, 0.03)).max(0.35);
     let mut upper = Vec::new();
     let mut lower = Vec::new();
     for step in 0..=12_u8 {
@@ -72,6 +72,6 @@ pub fn stroke(draw: &mut Draw, side: f32) -> Figure {
         lower.push(place(on + norm * normal, off - norm * tangent));
     }
     upper.extend(lower.into_iter().rev());
-    let colour = colour(draw);
-    Figure::new(&[upper], uneven(draw, colour, from, length))
+    let colour = colour(rng);
+    Figure::new(&[upper], uneven(rng, colour, from, length))
 }

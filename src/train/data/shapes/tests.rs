@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::data::planes::size;
+use crate::rng::Rng;
 use proptest::prelude::*;
 use rayon::prelude::*;
 
@@ -9,7 +10,7 @@ use rayon::prelude::*;
 fn pictures(seed: u64, split: Split, side: usize, count: usize) -> Vec<(Vec<u8>, usize)> {
     let one = |index| {
         let mut planes = vec![0; size(side)];
-        let class = draw(seed, split, index, side, &mut planes);
+        let class = draw_image(seed, split, index, side, &mut planes);
         (planes, class)
     };
     (0..count).into_par_iter().map(one).collect()
@@ -74,10 +75,10 @@ fn a_shape_lies_within_its_picture_and_covers_the_area_it_should() {
     const SIDE: usize = 48;
     for (class, name) in NAMES.iter().enumerate() {
         for index in 0..40 {
-            let mut draw = Draw::new(index, Stream::EvalPicture, 1);
-            let mut again = draw.clone();
+            let mut rng = Rng::new(index, Stream::EvalPicture, 1);
+            let mut again = rng.clone();
             let expected = (48.0 * again.range(SIZE.0, SIZE.1)).powi(2);
-            let figure = shape(&mut draw, 48.0, class, [1.0; CHANNELS]);
+            let figure = shape(&mut rng, 48.0, class, [1.0; CHANNELS]);
             let mut covered = 0.0;
             for row in 0..48_u8 {
                 // Whatever the colour, of what lay below a share remains: once below black, once below a ground of 1.
@@ -95,9 +96,9 @@ fn a_shape_lies_within_its_picture_and_covers_the_area_it_should() {
 #[test]
 fn a_shape_differs_from_its_ground() {
     for index in 0..500 {
-        let mut draw = Draw::new(9, Stream::TrainPicture, index);
-        let ground = colour(&mut draw);
-        let drawn = contrasting(&mut draw, ground);
+        let mut rng = Rng::new(9, Stream::TrainPicture, index);
+        let ground = colour(&mut rng);
+        let drawn = contrasting(&mut rng, ground);
         let square: f32 = drawn.iter().zip(ground).map(|(a, b)| (a - b) * (a - b)).sum();
         assert!(square.sqrt() >= CONTRAST, "{drawn:?} on {ground:?}");
     }

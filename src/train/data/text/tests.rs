@@ -1,4 +1,5 @@
 use super::*;
+use crate::rng::Rng;
 use proptest::prelude::*;
 use std::fs;
 
@@ -75,8 +76,8 @@ fn special_tokens_are_never_masked() {
     let marks = Marks { cls: 1, sep: 2, mask: 3, end: Some(4) };
     let mut batch = TokenBatch::default();
     for window in 0..200 {
-        mask(&[4, 2, 9, 1, 3, 4], &marks, 50, &mut Draw::new(0, Stream::Mask, window), &mut batch);
-        mask(&[4, 4], &marks, 50, &mut Draw::new(0, Stream::Mask, window), &mut batch);
+        mask(&[4, 2, 9, 1, 3, 4], &marks, 50, &mut Rng::new(0, Stream::Mask, window), &mut batch);
+        mask(&[4, 4], &marks, 50, &mut Rng::new(0, Stream::Mask, window), &mut batch);
     }
     assert_eq!(batch.ids.len(), 200 * 12);
     for (places, target) in batch.targets.iter().enumerate() {

@@ -1,24 +1,24 @@
 //! The same pixels as pycocotools': polygons of one formula go through both; see `tests/parity/coco.py`.
 
 use super::*;
-use crate::detection::formula::{Draw, fnv, line};
+use crate::detection::formula::{Lcg, fnv, line};
 
 #[test]
 fn polygons_have_exactly_the_pixels_that_pycocotools_gives() {
-    let mut draw = Draw(1);
+    let mut rng = Lcg(1);
     for n in 0..400_u32 {
-        let (width, height) = (1 + draw.below(90), 1 + draw.below(90));
-        let parts = if n % 3 == 0 { 1 + draw.below(3) } else { 1 };
+        let (width, height) = (1 + rng.below(90), 1 + rng.below(90));
+        let parts = if n % 3 == 0 { 1 + rng.below(3) } else { 1 };
         let unit = [1, 2, 4, 10, 100, 1000][usize::try_from(n % 6).expect("small")];
         let margin = if n % 4 == 0 { 30 } else { 0 };
-        let corner = |side: u32, draw: &mut Draw| {
-            (draw.real((side + 2 * margin) * unit + 1) - f64::from(margin * unit)) / f64::from(unit)
+        let corner = |side: u32, rng: &mut Lcg| {
+            (rng.real((side + 2 * margin) * unit + 1) - f64::from(margin * unit)) / f64::from(unit)
         };
-        let polygon = |draw: &mut Draw| -> Vec<f64> {
-            let corners = 3 + draw.below(10);
-            (0..corners).flat_map(|_| [corner(width, draw), corner(height, draw)]).collect()
+        let polygon = |rng: &mut Lcg| -> Vec<f64> {
+            let corners = 3 + rng.below(10);
+            (0..corners).flat_map(|_| [corner(width, rng), corner(height, rng)]).collect()
         };
-        let polygons: Vec<Vec<f64>> = (0..parts).map(|_| polygon(&mut draw)).collect();
+        let polygons: Vec<Vec<f64>> = (0..parts).map(|_| polygon(&mut rng)).collect();
         let [width, height] = [width, height].map(|side| u16::try_from(side).expect("small"));
         let mask = Mask::from_polygons(Size { width, height }, &polygons);
         let bounds = mask.bounds().array().map(|number| number.to_string());

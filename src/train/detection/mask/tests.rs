@@ -146,7 +146,7 @@ fn masks_move_with_their_pictures() {
 fn bitmap() -> impl Strategy<Value = (Size, Vec<u8>, Vec<u8>)> {
     (1_u16..80, 1_u16..9, 1_u8..9).prop_flat_map(|(width, height, of)| {
         let pixels = usize::from(width) * usize::from(height);
-        let pixel = || (0..of).prop_map(|draw| u8::from(draw == 0));
+        let pixel = || (0..of).prop_map(|rng| u8::from(rng == 0));
         (Just(size(width, height)), prop::collection::vec(pixel(), pixels), prop::collection::vec(pixel(), pixels))
     })
 }

@@ -1,7 +1,7 @@
 //! The same numbers as pycocotools': truths and detections of one formula go through both; see `tests/parity/coco.py`.
 
 use super::*;
-use crate::detection::formula::{Draw, line};
+use crate::detection::formula::{Lcg, line};
 use crate::detection::mask::Size;
 use crate::detection::{Detection, Truth};
 
@@ -12,64 +12,64 @@ fn index(n: u32) -> usize {
 }
 
 /// In every second image scores are coarse, so that many are equal.
-fn score(draw: &mut Draw, image: usize) -> f32 {
-    let share = if image.is_multiple_of(2) { draw.real(16) / 16.0 } else { draw.real(65_536) / 65_536.0 };
+fn score(rng: &mut Lcg, image: usize) -> f32 {
+    let share = if image.is_multiple_of(2) { rng.real(16) / 16.0 } else { rng.real(65_536) / 65_536.0 };
     crate::number::single(share)
 }
 
 /// Classes 6 and 7 have no truths.
-fn there(draw: &mut Draw) -> usize {
-    index(draw.below(6))
+fn there(rng: &mut Lcg) -> usize {
+    index(rng.below(6))
 }
 
 /// Classes 5 and 7 have no detections.
-fn told(draw: &mut Draw) -> usize {
-    [0, 1, 2, 3, 4, 6][index(draw.below(6))]
+fn told(rng: &mut Lcg) -> usize {
+    [0, 1, 2, 3, 4, 6][index(rng.below(6))]
 }
 
 /// How a region of a picture is drawn, how a detection of it is, and its area in the ground truth.
 struct Form<R> {
-    draw: fn(&mut Draw) -> R,
-    moved: fn(&mut Draw, &R) -> R,
-    area: fn(&mut Draw, &R) -> f64,
+    rng: fn(&mut Lcg) -> R,
+    moved: fn(&mut Lcg, &R) -> R,
+    area: fn(&mut Lcg, &R) -> f64,
 }
 
 /// The pictures of a set, in whatever form its regions are drawn.
-fn pictures<S: Clone>(draw: &mut Draw, set: usize, images: usize, form: &Form<S>) -> Vec<Picture<S>> {
+fn pictures<S: Clone>(rng: &mut Lcg, set: usize, images: usize, form: &Form<S>) -> Vec<Picture<S>> {
     let mut pictures = Vec::new();
     for image in 0..if set == 5 { 1 } else { images } {
-        let (many, stray) = (draw.below(8), draw.below(6));
+        let (many, stray) = (rng.below(8), rng.below(6));
         let many = if image == 3 || set == 7 { 0 } else { many };
         let stray = if image == 4 { 130 } else { stray };
         let (mut detections, mut truths) = (Vec::new(), Vec::new());
         for _ in 0..many {
-            let (class, region, crowd) = (there(draw), (form.draw)(draw), draw.below(8) == 0);
-            truths.push(Truth { class, area: (form.area)(draw, &region), crowd, region: region.clone() });
-            let copies = draw.below(4);
+            let (class, region, crowd) = (there(rng), (form.rng)(rng), rng.below(8) == 0);
+            truths.push(Truth { class, area: (form.area)(rng, &region), crowd, region: region.clone() });
+            let copies = rng.below(4);
             for _ in 0..if image == 2 || set == 6 { 0 } else { copies } {
-                let class = if draw.below(8) == 0 || class == 5 { told(draw) } else { class };
-                detections.push(Detection { class, score: score(draw, image), region: (form.moved)(draw, &region) });
+                let class = if rng.below(8) == 0 || class == 5 { told(rng) } else { class };
+                detections.push(Detection { class, score: score(rng, image), region: (form.moved)(rng, &region) });
             }
         }
         for _ in 0..stray {
-            let class = if image == 4 { 0 } else { told(draw) };
-            detections.push(Detection { class, score: score(draw, image), region: (form.draw)(draw) });
+            let class = if image == 4 { 0 } else { told(rng) };
+            detections.push(Detection { class, score: score(rng, image), region: (form.rng)(rng) });
         }
         pictures.push((detections, truths));
     }
     pictures
 }
 
-fn bounds(draw: &mut Draw) -> Xywh {
-    let (least, spread) = [(16, 200), (128, 400), (384, 800)][index(draw.below(3))];
-    let mut side = || f64::from(least + draw.below(spread)) / 4.0;
+fn bounds(rng: &mut Lcg) -> Xywh {
+    let (least, spread) = [(16, 200), (128, 400), (384, 800)][index(rng.below(3))];
+    let mut side = || f64::from(least + rng.below(spread)) / 4.0;
     let (width, height) = (side(), side());
-    Xywh::new([draw.real(1400) / 4.0, draw.real(1000) / 4.0, width, height])
+    Xywh::new([rng.real(1400) / 4.0, rng.real(1000) / 4.0, width, height])
 }
 
-fn moved_bounds(draw: &mut Draw, Xywh { left, top, width, height }: &Xywh) -> Xywh {
-    let reach = [1, 4, 8][index(draw.below(3))];
-    let step = [(); 4].map(|()| (draw.real(2 * reach + 1) - f64::from(reach)) / 32.0);
+fn moved_bounds(rng: &mut Lcg, Xywh { left, top, width, height }: &Xywh) -> Xywh {
+    let reach = [1, 4, 8][index(rng.below(3))];
+    let step = [(); 4].map(|()| (rng.real(2 * reach + 1) - f64::from(reach)) / 32.0);
     Xywh::new([
         left + step[0] * width / 2.0,
         top + step[1] * height / 2.0,
@@ -79,43 +79,43 @@ fn moved_bounds(draw: &mut Draw, Xywh { left, top, width, height }: &Xywh) -> Xy
 }
 
 const BOXES: Form<Xywh> = Form {
-    draw: bounds,
+    rng: bounds,
     moved: moved_bounds,
-    area: |draw, bounds| bounds.width * bounds.height * f64::from(50 + draw.below(50)) / 100.0,
+    area: |rng, bounds| bounds.width * bounds.height * f64::from(50 + rng.below(50)) / 100.0,
 };
 
 type Outlines = Vec<Vec<f64>>;
 
 const SIZE: Size = Size { width: 170, height: 130 };
 
-fn outline(draw: &mut Draw) -> Vec<f64> {
-    let (least, spread) = [(5, 30), (20, 60), (90, 75)][index(draw.below(3))];
-    let (width, height) = (least + draw.below(spread), least + draw.below(spread));
-    let mut start = |side: u16, extent: u32| draw.real(u32::from(side) * 10) / 10.0 - f64::from(extent) / 2.0;
+fn outline(rng: &mut Lcg) -> Vec<f64> {
+    let (least, spread) = [(5, 30), (20, 60), (90, 75)][index(rng.below(3))];
+    let (width, height) = (least + rng.below(spread), least + rng.below(spread));
+    let mut start = |side: u16, extent: u32| rng.real(u32::from(side) * 10) / 10.0 - f64::from(extent) / 2.0;
     let (left, top) = (start(SIZE.width, width), start(SIZE.height, height));
     let mut corner =
-        |start: f64, share: f64, extent: u32| start + share * f64::from(extent) + draw.real(extent * 2 + 1) / 10.0;
+        |start: f64, share: f64, extent: u32| start + share * f64::from(extent) + rng.real(extent * 2 + 1) / 10.0;
     let corners = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]];
     corners.into_iter().flat_map(|[x, y]| [corner(left, x, width), corner(top, y, height)]).collect()
 }
 
-fn moved_outlines(draw: &mut Draw, outlines: &Outlines) -> Outlines {
-    let far = [3_u32, 10, 30, 100][index(draw.below(4))];
-    let mut moved = |corner: &f64| corner + (draw.real(far) - f64::from(far / 2)) / 10.0;
+fn moved_outlines(rng: &mut Lcg, outlines: &Outlines) -> Outlines {
+    let far = [3_u32, 10, 30, 100][index(rng.below(4))];
+    let mut moved = |corner: &f64| corner + (rng.real(far) - f64::from(far / 2)) / 10.0;
     outlines.iter().map(|corners| corners.iter().map(&mut moved).collect()).collect()
 }
 
 const MASKS: Form<Outlines> = Form {
-    draw: |draw| {
-        let parts = 1 + draw.below(2);
-        (0..parts).map(|_| outline(draw)).collect()
+    rng: |rng| {
+        let parts = 1 + rng.below(2);
+        (0..parts).map(|_| outline(rng)).collect()
     },
     moved: moved_outlines,
     area: |_, outlines| f64::from(Mask::from_polygons(SIZE, outlines).area()),
 };
 
 fn mask_pictures(set: usize) -> Vec<Picture<Mask>> {
-    let drawn = pictures(&mut Draw(u64::try_from(200 + set).expect("small")), set, 12, &MASKS);
+    let drawn = pictures(&mut Lcg(u64::try_from(200 + set).expect("small")), set, 12, &MASKS);
     let mask = |outlines: Outlines| Mask::from_polygons(SIZE, &outlines);
     drawn
         .into_iter()
@@ -158,8 +158,8 @@ fn agrees<R: Region>(name: &str, pictures: &[Picture<R>]) {
 #[test]
 fn boxes_have_the_numbers_that_pycocotools_gives() {
     for set in 1..=7 {
-        let mut draw = Draw(u64::try_from(100 + set).expect("small"));
-        agrees(&format!("boxes.{set}"), &pictures(&mut draw, set, 24, &BOXES));
+        let mut rng = Lcg(u64::try_from(100 + set).expect("small"));
+        agrees(&format!("boxes.{set}"), &pictures(&mut rng, set, 24, &BOXES));
     }
 }
 

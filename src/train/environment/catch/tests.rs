@@ -1,9 +1,10 @@
 use super::*;
+use crate::rng::Rng;
 use proptest::prelude::*;
 
 fn begun(controls: Controls, episode: u64) -> Catch {
     let mut game = Catch::new(controls);
-    game.reset(Draw::new(7, Stream::TrainEpisode, episode));
+    game.reset(Rng::new(7, Stream::TrainEpisode, episode));
     game
 }
 
@@ -69,9 +70,9 @@ fn random(controls: Controls, episodes: u16) -> f32 {
     let mut scores = 0.0;
     for episode in 1..=episodes {
         let mut game = begun(controls, episode.into());
-        let mut draw = Draw::new(7, Stream::Explore, episode.into());
+        let mut rng = Rng::new(7, Stream::Explore, episode.into());
         let actions = game.actions();
-        scores += play(&mut game, |_| draw.below(actions)).0;
+        scores += play(&mut game, |_| rng.below(actions)).0;
     }
     scores / f32::from(episodes)
 }
@@ -168,7 +169,7 @@ proptest! {
     #[test]
     fn an_episode_is_a_function_of_its_draws_and_actions(seed: u64, actions in proptest::collection::vec(0..9_usize, 1..60)) {
         let run = |game: &mut Catch, seed| {
-            game.reset(Draw::new(seed, Stream::TrainEpisode, 1));
+            game.reset(Rng::new(seed, Stream::TrainEpisode, 1));
             let rewards: Vec<f32> = actions.iter().map(|action| game.step(*action).reward).collect();
             (rewards, game.frame().to_vec())
         };

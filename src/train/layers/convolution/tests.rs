@@ -1,11 +1,11 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::{Index, initial};
-use crate::pass::Material;
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, len: usize) -> Vec<f32> {
-    initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0)
+    initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
 }
 
 /// A convolution of images [rows, in, side, side], 3 x 3, with a bias: what goes in.
@@ -20,9 +20,9 @@ struct Case {
 const KEEP: Window = Window { stride: 1, padding: 1 };
 
 impl Case {
-    fn layouts(&self) -> [Layout; 2] {
-        let bias = Layout::new("conv.bias", &[self.channels], Start::Uniform(1.0));
-        [convolution_layout("conv", [self.channels, self.images[1], 3]), bias]
+    fn param_specs(&self) -> [ParamSpec; 2] {
+        let bias = ParamSpec::new("conv.bias", &[self.channels], Init::Uniform(1.0));
+        [convolution_spec("conv", [self.channels, self.images[1], 3]), bias]
     }
 
     fn answered(&self) -> [usize; 4] {
@@ -32,13 +32,13 @@ impl Case {
 
     /// By the layer: the answer off the tape and on it, and the gradients of images, weight and bias.
     fn by_layer(&self, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
-        let layouts = self.layouts();
-        let (index, none) = (Index::new(&layouts), Index::default());
+        let param_specs = self.param_specs();
+        let (index, none) = (Index::new(&param_specs), Index::default());
         let flat = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), device);
-        let parameters: Vec<Tensor<1>> = initial(&layouts, 3).into_iter().map(flat).collect();
+        let parameters: Vec<Tensor<1>> = initial(&param_specs, 3).into_iter().map(flat).collect();
         let leaves: Vec<_> = parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
         let images = || precision.round(flat(uniform(1, self.images.iter().product()))).reshape(self.images);
-        let material = |parameters| Material {
+        let state = |parameters| ModelState {
             index: &index,
             parameters,
             statistics: &none,
@@ -47,12 +47,12 @@ impl Case {
             device: device.clone(),
         };
         let layer = if self.rectified { convolve_relu } else { convolve };
-        let stored = |pass: &Pass<'_>, images| if self.nhwc { stored_nhwc(pass, images) } else { images };
-        let pass = Pass::to_answer(material(&parameters));
-        let answer = layer(&pass, "conv", stored(&pass, images()), KEEP);
-        let pass = Pass::on_tape(material(&leaves));
+        let stored = |ctx: &ForwardContext<'_>, images| if self.nhwc { stored_nhwc(ctx, images) } else { images };
+        let ctx = ForwardContext::inference(state(&parameters));
+        let answer = layer(&ctx, "conv", stored(&ctx, images()), KEEP);
+        let ctx = ForwardContext::inference_on_tape(state(&leaves));
         let x = Tensor::from_inner(images()).require_grad();
-        let y = layer(&pass, "conv", stored(&pass, x.clone()), KEEP);
+        let y = layer(&ctx, "conv", stored(&ctx, x.clone()), KEEP);
         let all = self.answered().iter().product();
         let slopes = Tensor::from_inner(precision.round(flat(uniform(2, all)))).reshape(self.answered());
         let mut tape = exact(y.clone() * slopes).reshape([1, all]).sum_dim(1).backward();
@@ -67,7 +67,7 @@ impl Case {
     fn by_loops(&self, answer: &[f32]) -> Vec<Vec<f64>> {
         let [_, from, height, width] = self.images;
         let wide = |values: Vec<f32>| -> Vec<f64> { values.into_iter().map(f64::from).collect() };
-        let (x, parameters) = (wide(uniform(1, self.images.iter().product())), initial(&self.layouts(), 3));
+        let (x, parameters) = (wide(uniform(1, self.images.iter().product())), initial(&self.param_specs(), 3));
         let [weight, bias] = [0, 1].map(|place| wide(parameters[place].clone()));
         let slopes = wide(uniform(2, self.answered().iter().product()));
         let (mut y, mut dx) = (Vec::new(), vec![0.0; x.len()]);

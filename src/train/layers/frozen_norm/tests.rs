@@ -1,7 +1,7 @@
 use super::super::norm::Activation;
 use super::*;
+use crate::forward_context::{ModelState, initial_statistics};
 use crate::parameters::{Index, initial};
-use crate::pass::{Material, fresh};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
@@ -25,7 +25,7 @@ fn cases(dims: [usize; 4]) -> impl Iterator<Item = Case> {
 }
 
 fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
-    let drawn = initial(&[Layout::new("values", &[len], Start::Uniform(bound))], seed).remove(0);
+    let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
     drawn.into_iter().map(|value| middle + value).collect()
 }
 
@@ -45,16 +45,16 @@ fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     exact(tensor).try_into_vec_as().expect("readable")
 }
 
-/// Does something with a pass that has these statistics of the norm `n`.
+/// Calls a function with a context that has these statistics of the norm `n`.
 fn with<T>(
     statistics: &mut [Tensor<1>],
     (precision, device): (Precision, &Device),
     taped: bool,
-    work: impl FnOnce(&mut Pass<'_>) -> T,
+    work: impl FnOnce(&mut ForwardContext<'_>) -> T,
 ) -> T {
     let none = Index::default();
     let index = Index::new(&frozen_statistics("n", statistics[0].dims()[0]));
-    let material = Material {
+    let state = ModelState {
         index: &none,
         parameters: &[],
         statistics: &index,
@@ -62,18 +62,18 @@ fn with<T>(
         precision,
         device: device.clone(),
     };
-    work(&mut if taped { Pass::on_tape(material) } else { Pass::to_answer(material) })
+    work(&mut if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) })
 }
 
 /// The answer and the gradients of images and residual, by the layer.
 fn by_layer(case: Case, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
     let (vectors, [x, residual, slopes]) = given(case.dims);
     let mut statistics = vectors.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), device));
-    with(&mut statistics, (precision, device), true, |pass| {
+    with(&mut statistics, (precision, device), true, |ctx| {
         let rounded = |values| Tensor::from_inner(precision.round(images(values, case.dims, device)));
         let (x, residual) = (rounded(x).require_grad(), case.residual.then(|| rounded(residual).require_grad()));
         let after = After { residual: residual.clone(), residual_last: case.last, activation: case.activation };
-        let y = frozen_norm(pass, "n", x.clone(), after);
+        let y = frozen_norm(ctx, "n", x.clone(), after);
         assert_eq!(y.dtype(), x.dtype(), "the format stays");
         let all = case.dims.iter().product();
         let mut tape = exact(y.clone() * rounded(slopes)).reshape([1, all]).sum_dim(1).backward();
@@ -138,13 +138,13 @@ fn answers_and_gradients_are_those_of_the_formula() {
 #[test]
 fn what_is_calibrated_is_normalised() {
     let device = Device::flex();
-    let mut statistics = fresh(&frozen_statistics("n", 3), &device);
+    let mut statistics = initial_statistics(&frozen_statistics("n", 3), &device);
     let given = || images(uniform(3, 120, 0.5, 2.0), SHAPE, &device);
-    let y = with(&mut statistics, (Precision::Fp32, &device), false, |pass| {
-        let before = frozen_norm(pass, "n", given(), After::default());
+    let y = with(&mut statistics, (Precision::Fp32, &device), false, |ctx| {
+        let before = frozen_norm(ctx, "n", given(), After::default());
         assert!(read(before - given()).iter().all(|off| off.abs() < 1e-4), "without statistics nothing happens");
-        calibrate_norm(pass, "n", &given());
-        frozen_norm(pass, "n", given(), After::default())
+        calibrate_norm(ctx, "n", &given());
+        frozen_norm(ctx, "n", given(), After::default())
     });
     let y = read(y);
     for channel in 0..3 {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::parameters::{Index, Layout, Start, initial};
-use crate::pass::Material;
+use crate::forward_context::ModelState;
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use burn::tensor::{Device, TensorData};
 
 /// Inputs and outputs of each map.
@@ -9,7 +9,7 @@ const ROWS: usize = 3;
 
 /// Numbers between -1 and 1 that every format holds, of a seed.
 fn values<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
-    let values = initial(&[Layout::new("values", &shape, Start::Uniform(1.0))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(1.0))], seed).remove(0);
     Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex())
         .cast(FloatDType::BF16)
         .cast(FloatDType::F16)
@@ -34,29 +34,32 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
 }
 
 /// The parameters of maps `0`, `1` and so on, one of them a table of 61 vectors.
-fn layouts() -> Vec<Layout> {
-    let start = Start::Uniform(1.0);
+fn param_specs() -> Vec<ParamSpec> {
+    let start = Init::Uniform(1.0);
     let map = |name: usize| {
-        [Layout::new(format!("{name}.weight"), &SHAPE, start), Layout::new(format!("{name}.bias"), &[SHAPE[1]], start)]
+        [
+            ParamSpec::new(format!("{name}.weight"), &SHAPE, start),
+            ParamSpec::new(format!("{name}.bias"), &[SHAPE[1]], start),
+        ]
     };
-    let mut layouts: Vec<Layout> = (0..3).flat_map(map).collect();
-    layouts.push(Layout::new("table.weight", &[61, SHAPE[0]], start));
-    layouts.push(Layout::new("table.bias", &[61], start));
-    layouts
+    let mut param_specs: Vec<ParamSpec> = (0..3).flat_map(map).collect();
+    param_specs.push(ParamSpec::new("table.weight", &[61, SHAPE[0]], start));
+    param_specs.push(ParamSpec::new("table.bias", &[61], start));
+    param_specs
 }
 
 /// What is computed of x and the parameters.
-type Function = fn(&Pass<'_>, Tensor<2>) -> Tensor<2>;
+type Function = fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>;
 
 /// The answer to [`ROWS`] rows of x in this format, and the gradients of x and of every parameter; those of what is not used are empty.
 fn computed(function: Function, format: FloatDType, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
-    let (layouts, none) = (layouts(), Index::default());
-    let index = Index::new(&layouts);
+    let (param_specs, none) = (param_specs(), Index::default());
+    let index = Index::new(&param_specs);
     let leaf = |values: Tensor<1>| Tensor::from_inner(moved(&values, device)).require_grad();
     let parameters: Vec<Tensor<1>> =
-        (0..).zip(&layouts).map(|(seed, layout)| leaf(values(seed, [layout.len()]))).collect();
+        (0..).zip(&param_specs).map(|(seed, param_spec)| leaf(values(seed, [param_spec.len()]))).collect();
     let x = Tensor::from_inner(moved(&values(100, [ROWS, SHAPE[0]]).cast(format), device)).require_grad();
-    let material = Material {
+    let state = ModelState {
         index: &index,
         parameters: &parameters,
         statistics: &none,
@@ -64,7 +67,7 @@ fn computed(function: Function, format: FloatDType, precision: Precision, device
         precision,
         device: device.clone(),
     };
-    let y = function(&Pass::on_tape(material), x.clone());
+    let y = function(&ForwardContext::inference_on_tape(state), x.clone());
     let slope = Tensor::from_inner(moved(&values(101, y.dims()), device));
     let mut tape = (exact(y.clone()) * slope).backward();
     let of_x = x.grad_remove(&mut tape).expect("on the tape");
@@ -83,10 +86,10 @@ fn names(count: usize) -> Vec<String> {
 }
 
 /// The same by Burn's operations in float32, from numbers that every format holds.
-fn by_burn(pass: &Pass<'_>, x: Tensor<2>, maps: usize) -> Tensor<2> {
+fn by_burn(ctx: &ForwardContext<'_>, x: Tensor<2>, maps: usize) -> Tensor<2> {
     let answers = names(maps).into_iter().map(|name| {
-        let bias = pass.exact::<1>(&format!("{name}.bias"));
-        exact(x.clone()).matmul(pass.exact(&format!("{name}.weight"))) + bias.unsqueeze()
+        let bias = ctx.parameter::<1>(&format!("{name}.bias"));
+        exact(x.clone()).matmul(ctx.parameter(&format!("{name}.weight"))) + bias.unsqueeze()
     });
     Tensor::cat(answers.collect(), 1)
 }
@@ -94,35 +97,35 @@ fn by_burn(pass: &Pass<'_>, x: Tensor<2>, maps: usize) -> Tensor<2> {
 /// Each of the functions with what it should be, in float32.
 fn functions() -> [(&'static str, Function, Function); 5] {
     [
-        ("one", |pass, x| linear(pass, "0", x), |pass, x| by_burn(pass, x, 1)),
-        ("two", |pass, x| linear_joined(pass, &names(2), x), |pass, x| by_burn(pass, x, 2)),
-        ("three", |pass, x| linear_joined(pass, &names(3), x), |pass, x| by_burn(pass, x, 3)),
+        ("one", |ctx, x| linear(ctx, "0", x), |ctx, x| by_burn(ctx, x, 1)),
+        ("two", |ctx, x| linear_joined(ctx, &names(2), x), |ctx, x| by_burn(ctx, x, 2)),
+        ("three", |ctx, x| linear_joined(ctx, &names(3), x), |ctx, x| by_burn(ctx, x, 3)),
         (
             "a table",
-            |pass, x| {
+            |ctx, x| {
                 let maps = Maps {
                     shape: [61, SHAPE[0]],
-                    weights: vec![pass.flat("table.weight").0],
-                    biases: vec![pass.flat("table.bias").0],
+                    weights: vec![ctx.flat_parameter("table.weight").0],
+                    biases: vec![ctx.flat_parameter("table.bias").0],
                     table: true,
                     columns: 64,
                 };
-                maps.apply(pass, x)
+                maps.apply(ctx, x)
             },
-            |pass, x| {
-                let table = exact(x).matmul(pass.exact::<2>("table.weight").transpose());
-                let answers = table + pass.exact::<1>("table.bias").unsqueeze();
-                let nothing = pass.constant(Tensor::zeros([ROWS, 3], pass.device()));
+            |ctx, x| {
+                let table = exact(x).matmul(ctx.parameter::<2>("table.weight").transpose());
+                let answers = table + ctx.parameter::<1>("table.bias").unsqueeze();
+                let nothing = ctx.constant(Tensor::zeros([ROWS, 3], ctx.device()));
                 Tensor::cat(vec![answers, nothing], 1)
             },
         ),
         (
             "without a bias",
-            |pass, x| {
-                let weights = vec![pass.flat("1.weight").0];
-                Maps { shape: SHAPE, weights, biases: Vec::new(), table: false, columns: SHAPE[1] }.apply(pass, x)
+            |ctx, x| {
+                let weights = vec![ctx.flat_parameter("1.weight").0];
+                Maps { shape: SHAPE, weights, biases: Vec::new(), table: false, columns: SHAPE[1] }.apply(ctx, x)
             },
-            |pass, x| exact(x).matmul(pass.exact("1.weight")),
+            |ctx, x| exact(x).matmul(ctx.parameter("1.weight")),
         ),
     ]
 }
@@ -162,11 +165,11 @@ fn gradients_of_a_bias_are_summed_in_float32() {
     // From 256 on, bfloat16 has no odd numbers: a sum of ones would stay there.
     let (rows, device) = (1001, Device::flex());
     let leaf = |tensor: Tensor<1>| Tensor::from_inner(tensor).require_grad();
-    let layouts =
-        [Layout::new("0.weight", &[1, 1], Start::Constant(1.0)), Layout::new("0.bias", &[1], Start::Constant(1.0))];
+    let param_specs =
+        [ParamSpec::new("0.weight", &[1, 1], Init::Constant(1.0)), ParamSpec::new("0.bias", &[1], Init::Constant(1.0))];
     let parameters = [(); 2].map(|()| leaf(Tensor::ones([1], &device)));
-    let (index, none) = (Index::new(&layouts), Index::default());
-    let material = Material {
+    let (index, none) = (Index::new(&param_specs), Index::default());
+    let state = ModelState {
         index: &index,
         parameters: &parameters,
         statistics: &none,
@@ -174,9 +177,9 @@ fn gradients_of_a_bias_are_summed_in_float32() {
         precision: Precision::Bf16,
         device: device.clone(),
     };
-    let pass = Pass::on_tape(material);
-    let x = pass.constant(Tensor::ones([rows, 1], &device));
-    let mut tape = linear(&pass, "0", x).backward();
+    let ctx = ForwardContext::inference_on_tape(state);
+    let x = ctx.constant(Tensor::ones([rows, 1], &device));
+    let mut tape = linear(&ctx, "0", x).backward();
     let [_, bias] = parameters;
     assert_eq!(read(bias.grad_remove(&mut tape).expect("used")), [1001.0]);
 }
@@ -186,7 +189,7 @@ fn gradients_of_a_bias_are_summed_in_float32() {
 fn a_bias_for_some_maps_is_a_fault() {
     let device = Device::flex();
     let (index, none) = (Index::default(), Index::default());
-    let material = Material {
+    let state = ModelState {
         index: &index,
         parameters: &[],
         statistics: &none,
@@ -196,5 +199,5 @@ fn a_bias_for_some_maps_is_a_fault() {
     };
     let one = Tensor::ones([1], &device);
     let maps = Maps { shape: [1, 1], weights: vec![one.clone(); 2], biases: vec![one], table: false, columns: 2 };
-    maps.apply(&Pass::to_answer(material), Tensor::ones([1, 1], &device));
+    maps.apply(&ForwardContext::inference(state), Tensor::ones([1, 1], &device));
 }

@@ -1,6 +1,6 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::{Index, initial};
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
@@ -33,7 +33,7 @@ fn bent(case: Case, value: f64) -> f64 {
 }
 
 fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
-    let drawn = initial(&[Layout::new("values", &[len], Start::Uniform(bound))], seed).remove(0);
+    let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
     drawn.into_iter().map(|value| middle + value).collect()
 }
 
@@ -80,7 +80,7 @@ fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>;
 /// By the layer: the answer, the running statistics, and on a tape the gradients of images, gain, bias and residual.
 fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> Vec<(&'static str, Vec<f32>)> {
     let [x, gain, bias, residual, dy, mean, variance] = given(case);
-    let (layouts, statistics) = (norm_layouts("bn", case.dims[1]), norm_statistics("bn", case.dims[1]));
+    let (param_specs, statistics) = (norm_specs("bn", case.dims[1]), norm_statistics("bn", case.dims[1]));
     let flat = |values: &Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), device);
     let images = |values: &Vec<f32>| precision.round(flat(values)).reshape(case.dims);
     let leaf = |tensor: Tensor<1>| if taped { Tensor::from_inner(tensor).require_grad() } else { tensor };
@@ -88,24 +88,24 @@ fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> V
     let parameters = [&gain, &bias].map(|values| leaf(flat(values)));
     let (x, residual) = (leaf4(images(&x)), case.residual.then(|| leaf4(images(&residual))));
     let mut running = [flat(&mean), flat(&variance)];
-    let material = Material {
-        index: &Index::new(&layouts),
+    let state = ModelState {
+        index: &Index::new(&param_specs),
         parameters: &parameters,
         statistics: &Index::new(&statistics),
         running: &mut running,
         precision,
         device: device.clone(),
     };
-    let mut pass = match (case.trains, taped) {
-        (true, _) => Pass::to_train(material, 1, 1),
-        (false, true) => Pass::on_tape(material),
-        (false, false) => Pass::to_answer(material),
+    let mut ctx = match (case.trains, taped) {
+        (true, _) => ForwardContext::training(state, 1, 1),
+        (false, true) => ForwardContext::inference_on_tape(state),
+        (false, false) => ForwardContext::inference(state),
     };
     let after = After { residual: residual.clone(), residual_last: case.last, activation: case.activation };
-    let y = batch_norm(&mut pass, "bn", x.clone(), after);
+    let y = batch_norm(&mut ctx, "bn", x.clone(), after);
     assert_eq!(y.dtype(), x.dtype(), "the format stays");
-    let slope = pass.constant(images(&dy));
-    let mut found = vec![("y", read(pass.off_tape(y.clone())))];
+    let slope = ctx.constant(images(&dy));
+    let mut found = vec![("y", read(ctx.off_tape(y.clone())))];
     let [mean, variance] = running;
     found.extend([("running mean", read(mean)), ("running variance", read(variance))]);
     if taped {

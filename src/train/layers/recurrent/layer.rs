@@ -8,7 +8,7 @@ mod tests;
 
 use super::super::product::{Product, product};
 use super::{Cell, gru, lstm};
-use crate::pass::Pass;
+use crate::forward_context::ForwardContext;
 use crate::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
@@ -16,23 +16,30 @@ use burn::tensor::Tensor;
 use crate::native::kernels as native;
 
 /// Layer `number` of a stack: x [width·rows, inputs], all rows of the first time first, to [width·rows, hidden] in the same order, in float32. Every row starts from a state of
-/// zeros. Products are in the number format of the pass, gates and states in float32.
-pub(super) fn layer(pass: &Pass<'_>, name: &str, number: usize, cell: Cell, x: Tensor<2>, width: usize) -> Tensor<2> {
+/// zeros. Products are in the number format of the context, gates and states in float32.
+pub(super) fn layer(
+    ctx: &ForwardContext<'_>,
+    name: &str,
+    number: usize,
+    cell: Cell,
+    x: Tensor<2>,
+    width: usize,
+) -> Tensor<2> {
     let called = |part: &str| format!("{name}.{part}_l{number}");
-    let [of_input, of_hidden] = ["weight_ih", "weight_hh"].map(|part| pass.exact::<2>(&called(part)));
-    let biases = ["bias_ih", "bias_hh"].map(|part| pass.exact::<1>(&called(part)));
+    let [of_input, of_hidden] = ["weight_ih", "weight_hh"].map(|part| ctx.parameter::<2>(&called(part)));
+    let biases = ["bias_ih", "bias_hh"].map(|part| ctx.parameter::<1>(&called(part)));
     let weights = Weights {
-        precision: pass.precision,
-        input: pass.round(pass.off_tape(of_input.clone())),
-        hidden: pass.round(pass.off_tape(of_hidden.clone())),
-        biases: biases.clone().map(|bias| pass.off_tape(bias).unsqueeze()),
+        precision: ctx.precision,
+        input: ctx.round(ctx.off_tape(of_input.clone())),
+        hidden: ctx.round(ctx.off_tape(of_hidden.clone())),
+        biases: biases.clone().map(|bias| ctx.off_tape(bias).unsqueeze()),
     };
     let format = x.dtype();
-    let inputs = pass.round(pass.off_tape(x.clone()));
-    let (answer, course) = weights.forward(cell, inputs.clone(), width, pass.taped());
+    let inputs = ctx.round(ctx.off_tape(x.clone()));
+    let (answer, course) = weights.forward(cell, inputs.clone(), width, ctx.taped());
     let [bias_input, bias_hidden] = biases;
     let on_tape = || [x.into(), of_input.into(), of_hidden.into(), bias_input.into(), bias_hidden.into()];
-    pass.recorded(on_tape, answer, move |gradient, [of_x, ..]| {
+    ctx.recorded(on_tape, answer, move |gradient, [of_x, ..]| {
         let (Gates { input, hidden }, before) = weights.backward(gradient, course);
         let sum = |gates: &Tensor<2>| exact(gates.clone()).sum_dim(0).reshape([gates.dims()[1]]);
         let biases = [sum(&input), sum(&hidden)].map(|sum| Some(sum.into()));
@@ -67,25 +74,25 @@ enum Step {
 }
 
 /// What the backward pass needs of all times.
-enum Course {
+enum SavedStates {
     /// The states before each, and the rest; nothing where there is no backward.
     Steps(Vec<Tensor<2>>, Vec<Step>),
     /// Of a loop that ran as a whole.
     #[cfg(feature = "cuda")]
-    Whole(Box<native::Course>),
+    Whole(Box<native::SavedStates>),
 }
 
 impl Weights {
     /// The states after each time, [width·rows, hidden], and what the backward pass needs where there is one.
-    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, Course) {
+    fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, SavedStates) {
         let inputs = product(inputs, self.input.clone(), Product::of(self.precision));
         #[cfg(feature = "cuda")]
         let inputs = {
             let how = native::Recurrence { unit: cell.unit(), width, tf32: self.precision == Precision::Fp32, taped };
             match native::recurrent(how, inputs, &self.hidden, &self.biases) {
                 Ok((states, course)) => {
-                    let none = Course::Steps(Vec::new(), Vec::new());
-                    return (states, course.map_or(none, |course| Course::Whole(Box::new(course))));
+                    let none = SavedStates::Steps(Vec::new(), Vec::new());
+                    return (states, course.map_or(none, |course| SavedStates::Whole(Box::new(course))));
                 }
                 Err(inputs) => inputs,
             }
@@ -93,17 +100,17 @@ impl Weights {
         let (mut states, steps) = self.forward_each(cell, inputs, width, taped);
         let answer = Tensor::cat(states[1..].to_vec(), 0);
         states.pop();
-        (answer, Course::Steps(states, steps))
+        (answer, SavedStates::Steps(states, steps))
     }
 
     /// The gradients of the gates at all times, [width·rows, gates·hidden], and the states before, [width·rows, hidden], both in the number format of the products.
-    fn backward(&self, gradient: Tensor<2>, course: Course) -> (Gates, Tensor<2>) {
+    fn backward(&self, gradient: Tensor<2>, course: SavedStates) -> (Gates, Tensor<2>) {
         match course {
-            Course::Steps(before, steps) => {
+            SavedStates::Steps(before, steps) => {
                 (self.backward_each(gradient, steps), self.precision.round(Tensor::cat(before, 0)))
             }
             #[cfg(feature = "cuda")]
-            Course::Whole(course) => {
+            SavedStates::Whole(course) => {
                 let before = course.before.clone();
                 let [input, hidden] = native::recurrent_back(&exact(gradient), &self.hidden, *course);
                 (Gates { input, hidden }, before)

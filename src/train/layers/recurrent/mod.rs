@@ -8,9 +8,9 @@ mod lstm;
 #[cfg(feature = "cuda")]
 mod stack;
 
+use crate::forward_context::ForwardContext;
 use crate::number::{real_len, single, wide};
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
 #[cfg(feature = "cuda")]
@@ -45,10 +45,10 @@ impl Cell {
 
 /// The four parameters of a layer, with PyTorch's names for layer `layer` of a stack: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden] and a
 /// bias for each. All start uniform in ±1/√hidden.
-pub fn recurrent_layouts(name: &str, layer: usize, cell: Cell, [inputs, hidden]: [usize; 2]) -> Vec<Layout> {
+pub fn recurrent_specs(name: &str, layer: usize, cell: Cell, [inputs, hidden]: [usize; 2]) -> Vec<ParamSpec> {
     let gates = cell.gates() * hidden;
-    let start = Start::Uniform(single(1.0 / real_len(hidden).sqrt()));
-    let called = |part: &str, shape: &[usize]| Layout::new(format!("{name}.{part}_l{layer}"), shape, start);
+    let start = Init::Uniform(single(1.0 / real_len(hidden).sqrt()));
+    let called = |part: &str, shape: &[usize]| ParamSpec::new(format!("{name}.{part}_l{layer}"), shape, start);
     vec![
         called("weight_ih", &[inputs, gates]),
         called("weight_hh", &[hidden, gates]),
@@ -65,10 +65,10 @@ pub fn recurrent_flops(width: u64, cell: Cell, [inputs, hidden]: [u64; 2]) -> u6
 /// So many layers on top of each other: x [width·rows, inputs], all rows of the first time first, to the states of the highest layer [width·rows, hidden] in the same order. Every row starts
 /// from states of zeros, and nothing is dropped between the layers.
 ///
-/// The answer is in float32 or in the number format of the pass. By cuDNN products, states and answers of all layers are in the number format of the pass, as in PyTorch, and sums in
-/// float32; the gradient of the parameters comes in that format too before it is float32. Otherwise products are in the number format of the pass, gates and states in float32.
+/// The answer is in float32 or in the number format of the context. By cuDNN products, states and answers of all layers are in the number format of the context, as in PyTorch, and sums in
+/// float32; the gradient of the parameters comes in that format too before it is float32. Otherwise products are in the number format of the context, gates and states in float32.
 pub fn recurrent_stack(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     name: &str,
     layers: usize,
     cell: Cell,
@@ -76,8 +76,8 @@ pub fn recurrent_stack(
     width: usize,
 ) -> Tensor<2> {
     #[cfg(feature = "cuda")]
-    if let Some(answer) = stack::stack(pass, name, layers, cell, &x, width) {
+    if let Some(answer) = stack::stack(ctx, name, layers, cell, &x, width) {
         return answer;
     }
-    (0..layers).fold(x, |x, number| layer::layer(pass, name, number, cell, x, width))
+    (0..layers).fold(x, |x, number| layer::layer(ctx, name, number, cell, x, width))
 }

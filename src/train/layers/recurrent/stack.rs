@@ -4,8 +4,8 @@
 mod tests;
 
 use super::Cell;
+use crate::forward_context::ForwardContext;
 use crate::native::dnn::{Recurrent, Stack};
-use crate::pass::Pass;
 use crate::precision::Precision;
 use crate::tape::{MOST, Plain};
 use burn::tensor::Tensor;
@@ -13,36 +13,36 @@ use std::iter::once;
 
 /// `recurrent_stack`; none where cuDNN does not do it.
 pub(super) fn stack(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     name: &str,
     layers: usize,
     cell: Cell,
     x: &Tensor<2>,
     width: usize,
 ) -> Option<Tensor<2>> {
-    stack_in(pass, name, layers, cell, x, (width, pass.precision == Precision::Fp32))
+    stack_in(ctx, name, layers, cell, x, (width, ctx.precision == Precision::Fp32))
 }
 
 /// [`stack`]; factors in float32 may be rounded to TF32 or not.
 fn stack_in(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     name: &str,
     layers: usize,
     cell: Cell,
     x: &Tensor<2>,
     (width, tf32): (usize, bool),
 ) -> Option<Tensor<2>> {
-    let given = pass.off_tape(x.clone());
-    let how = Stack { unit: cell.unit(), layers, width, format: pass.precision.format(), tf32 };
-    let parameters = parameters(pass, name, layers);
-    let values: Vec<Tensor<1>> = parameters.iter().map(|parameter| pass.off_tape(parameter.clone())).collect();
+    let given = ctx.off_tape(x.clone());
+    let how = Stack { unit: cell.unit(), layers, width, format: ctx.precision.format(), tf32 };
+    let parameters = parameters(ctx, name, layers);
+    let values: Vec<Tensor<1>> = parameters.iter().map(|parameter| ctx.off_tape(parameter.clone())).collect();
     // On the tape is x beside them.
     let recurrent = if parameters.len() < MOST { Recurrent::of(how, &given, &values) } else { None }?;
-    let (answer, kept) = recurrent.forward(given, &values, pass.taped());
+    let (answer, kept) = recurrent.forward(given, &values, ctx.taped());
     let Some(kept) = kept else { return Some(answer) };
     let format = x.dtype();
     let on_tape = || once(x.clone().into()).chain(parameters.into_iter().map(Into::into)).collect();
-    Some(pass.recorded_all(on_tape, answer, move |gradient, wanted| {
+    Some(ctx.recorded_all(on_tape, answer, move |gradient, wanted| {
         let (of_x, of_parameters) = kept.backward(gradient);
         let of_x = if of_x.dtype() == format { of_x } else { of_x.cast(format) };
         let all = once(Plain::from(of_x)).chain(of_parameters.into_iter().map(Plain::from));
@@ -51,9 +51,10 @@ fn stack_in(
 }
 
 /// Of each layer, from the lowest on, `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`, flat.
-fn parameters(pass: &Pass<'_>, name: &str, layers: usize) -> Vec<Tensor<1>> {
+fn parameters(ctx: &ForwardContext<'_>, name: &str, layers: usize) -> Vec<Tensor<1>> {
     let of_layer = |layer| {
-        ["weight_ih", "weight_hh", "bias_ih", "bias_hh"].map(|part| pass.flat(&format!("{name}.{part}_l{layer}")).0)
+        ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+            .map(|part| ctx.flat_parameter(&format!("{name}.{part}_l{layer}")).0)
     };
     (0..layers).flat_map(of_layer).collect()
 }

@@ -1,9 +1,9 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::layers::dropout::dropped;
-use crate::layers::norm_layouts;
+use crate::layers::norm_specs;
 use crate::number::real_len;
-use crate::parameters::{Index, Layout, Start, initial};
-use crate::pass::Material;
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
@@ -20,7 +20,7 @@ struct Case {
 }
 
 fn values(seed: u64, len: usize) -> Vec<f32> {
-    let values = initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0);
     let rounded = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
     read(rounded.cast(FloatDType::BF16).cast(FloatDType::F16))
 }
@@ -29,10 +29,10 @@ fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
 }
 
-fn material<'a>(index: &'a [Index; 2], parameters: &'a [Tensor<1>], device: &Device, case: &Case) -> Material<'a> {
+fn state<'a>(index: &'a [Index; 2], parameters: &'a [Tensor<1>], device: &Device, case: &Case) -> ModelState<'a> {
     let [index, statistics] = index;
     let precision = case.precision;
-    Material { index, parameters, statistics, running: &mut [], precision, device: device.clone() }
+    ModelState { index, parameters, statistics, running: &mut [], precision, device: device.clone() }
 }
 
 impl Case {
@@ -54,13 +54,13 @@ impl Case {
         let leaf = |values: Vec<f32>| {
             Tensor::from_inner(Tensor::<1>::from_data(TensorData::from(values.as_slice()), device)).require_grad()
         };
-        let index = [Index::new(&norm_layouts("norm", shape[1])), Index::default()];
+        let index = [Index::new(&norm_specs("norm", shape[1])), Index::default()];
         let parameters = [leaf(gain), leaf(bias)];
-        let mut pass = Pass::to_train(material(&index, &parameters, device, self), 5, 7);
+        let mut ctx = ForwardContext::training(state(&index, &parameters, device, self), 5, 7);
         let x = Tensor::from_inner(matrix(x)).require_grad();
         let added = Tensor::from_inner(matrix(added).cast(precision.format())).require_grad();
         let how = Residual { norm: "norm", epsilon: EPSILON, post, dropout };
-        let Stream { residual, normed } = how.add(&mut pass, x.clone(), added.clone());
+        let Stream { residual, normed } = how.add(&mut ctx, x.clone(), added.clone());
         assert_eq!(residual.dtype(), FloatDType::F32.into());
         assert_eq!(normed.dtype(), precision.format().into());
         let mut loss = exact(normed.clone()) * Tensor::from_inner(matrix(of_normed));
@@ -80,7 +80,7 @@ impl Case {
         let [rows, features] = self.shape;
         let ones = Tensor::<2>::ones([rows, features], &Device::flex());
         let (index, parameters) = ([Index::default(), Index::default()], []);
-        let key = Pass::to_train(material(&index, &parameters, &Device::flex(), self), 5, 7).key();
+        let key = ForwardContext::training(state(&index, &parameters, &Device::flex(), self), 5, 7).dropout_key();
         let mask = if self.dropout > 0.0 { dropped(ones, key.expect("trains"), self.dropout) } else { ones };
         read(mask).into_iter().map(f64::from).collect()
     }

@@ -1,15 +1,15 @@
 //! RoIAlign by kernels of ours.
 
 use super::Roi;
+use crate::forward_context::ForwardContext;
 use crate::native::kernels;
 use crate::number::{real_len, single};
-use crate::pass::Pass;
 use crate::tape::{Plain, Taped, computed};
 use burn::tensor::{Tensor, TensorData};
 
 /// None where they cannot be run, and where there are no regions.
 pub fn by_kernels(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     features: &[Tensor<4>],
     rois: &[Roi],
     scales: &[f32],
@@ -18,14 +18,14 @@ pub fn by_kernels(
     if rois.is_empty() {
         return None;
     }
-    let given: Vec<Tensor<4>> = features.iter().map(|level| pass.off_tape(level.clone())).collect();
+    let given: Vec<Tensor<4>> = features.iter().map(|level| ctx.off_tape(level.clone())).collect();
     let shapes: Vec<[usize; 4]> = given.iter().map(Tensor::dims).collect();
     let values: Vec<f32> = rois.iter().flat_map(numbers).collect();
     let rois = Tensor::<2>::from_data(TensorData::new(values, [rois.len(), 6]), &given.first()?.device());
     let y = kernels::roi_align(&given, &rois, scales, side)?;
     let scales = scales.to_vec();
     let on_tape = || features.iter().cloned().map(Taped::from).collect();
-    Some(pass.recorded_all(on_tape, y, move |gradient, _| {
+    Some(ctx.recorded_all(on_tape, y, move |gradient, _| {
         let found = computed(kernels::roi_align_back(gradient, &rois, &shapes, &scales).ok_or(()));
         found.into_iter().map(|level| Some(Plain::from(level))).collect()
     }))
@@ -43,15 +43,15 @@ mod tests {
     use super::super::roi_align;
     use super::*;
     use crate::detection::boxes::Xyxy;
+    use crate::forward_context::ModelState;
     use crate::native::fault;
-    use crate::parameters::{Index, Layout, Start, initial};
-    use crate::pass::Material;
+    use crate::parameters::{Index, Init, ParamSpec, initial};
     use crate::precision::{Precision, exact};
     use burn::tensor::Device;
 
     fn uniform<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
-        let layout = Layout::new("values", &[shape.iter().product()], Start::Uniform(1.0));
-        Tensor::from_data(TensorData::new(initial(&[layout], seed).remove(0), shape), device)
+        let param_spec = ParamSpec::new("values", &[shape.iter().product()], Init::Uniform(1.0));
+        Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), shape), device)
     }
 
     /// Regions within, across the border and outside of a picture of 80 x 64 pixels, one of them empty.
@@ -78,7 +78,7 @@ mod tests {
         let level = |seed, shape| Tensor::from_inner(precision.round(uniform(seed, shape, device))).require_grad();
         let features = [level(1, [2, 5, 20, 16]), level(2, [2, 5, 10, 8])];
         let none = Index::default();
-        let pass = Pass::on_tape(Material {
+        let ctx = ForwardContext::inference_on_tape(ModelState {
             index: &none,
             parameters: &[],
             statistics: &none,
@@ -86,7 +86,7 @@ mod tests {
             precision,
             device: device.clone(),
         });
-        let y = roi_align(&pass, &features, &rois(), &[0.25, 0.125], side);
+        let y = roi_align(&ctx, &features, &rois(), &[0.25, 0.125], side);
         let slopes = precision.round(uniform(3, y.dims(), device));
         let all = y.dims().iter().product();
         let mut tape = exact(y.clone() * Tensor::from_inner(slopes)).reshape([1, all]).sum_dim(1).backward();

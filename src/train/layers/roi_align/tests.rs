@@ -1,13 +1,13 @@
 use super::*;
-use crate::parameters::{Index, Layout, Start, initial};
-use crate::pass::Material;
+use crate::forward_context::ModelState;
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::Precision;
 
 const SHAPES: [[usize; 4]; 2] = [[2, 3, 8, 8], [2, 3, 4, 4]];
 const SCALES: [f32; 2] = [0.25, 0.125];
 
 fn uniform(seed: u64, len: usize) -> Vec<f32> {
-    initial(&[Layout::new("values", &[len], Start::Uniform(1.0))], seed).remove(0)
+    initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
 }
 
 /// Regions within the pictures of 32 x 32, across their edges, far beyond them, without an extent, and the wrong way round.
@@ -34,9 +34,9 @@ fn features() -> Vec<Tensor<4>> {
     (1..).zip(SHAPES).map(of).collect()
 }
 
-fn with<T>(work: impl FnOnce(&Pass<'_>) -> T) -> T {
+fn with<T>(work: impl FnOnce(&ForwardContext<'_>) -> T) -> T {
     let none = Index::default();
-    work(&Pass::on_tape(Material {
+    work(&ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -52,10 +52,10 @@ fn values(tensor: Tensor<4>) -> Vec<f32> {
 
 /// The answer and the gradients of both images in the sum of its products with `slopes`.
 fn found(side: usize, slopes: &[f32]) -> (Vec<f32>, [Vec<f32>; 2]) {
-    with(|pass| {
+    with(|ctx| {
         let leaves: Vec<Tensor<4>> =
             features().into_iter().map(|level| Tensor::from_inner(level).require_grad()).collect();
-        let y = roi_align(pass, &leaves, &rois(), &SCALES, side);
+        let y = roi_align(ctx, &leaves, &rois(), &SCALES, side);
         let slopes = Tensor::from_data(TensorData::new(slopes.to_vec(), y.dims()), &Device::flex());
         let mut tape = (y.clone() * Tensor::from_inner(slopes)).sum().backward();
         let gradients = [0, 1].map(|n: usize| values(leaves[n].grad_remove(&mut tape).expect("on the tape")));
@@ -128,9 +128,9 @@ fn gradients_are_those_of_the_answers() {
         let mut changed = pixels[level].clone();
         changed[place] += 1.0;
         moved[level] = Tensor::from_data(TensorData::new(changed, SHAPES[level]), &Device::flex());
-        let moved = with(|pass| {
-            let levels: Vec<Tensor<4>> = moved.into_iter().map(|level| pass.constant(level)).collect();
-            values(roi_align(pass, &levels, &rois(), &SCALES, 7).inner())
+        let moved = with(|ctx| {
+            let levels: Vec<Tensor<4>> = moved.into_iter().map(|level| ctx.constant(level)).collect();
+            values(roi_align(ctx, &levels, &rois(), &SCALES, 7).inner())
         });
         let difference = dot(&moved, &slopes) - dot(&y, &slopes);
         let gradient = f64::from(gradients[level][place]);

@@ -1,12 +1,12 @@
 use super::*;
-use crate::parameters::{Index, Layout, Start, initial};
-use crate::pass::Material;
+use crate::forward_context::ModelState;
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {
-    let layout = Layout::new("values", &[dims.iter().product()], Start::Uniform(1.0));
-    precision.round(Tensor::from_data(TensorData::new(initial(&[layout], seed).remove(0), dims), device))
+    let param_spec = ParamSpec::new("values", &[dims.iter().product()], Init::Uniform(1.0));
+    precision.round(Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), dims), device))
 }
 
 fn read(tensor: Tensor<4>) -> Vec<f32> {
@@ -20,7 +20,7 @@ fn by_layer(dims: [usize; 4], lateral: bool, precision: Precision, device: &Devi
     let leaf = |seed, dims| Tensor::from_inner(uniform(seed, dims, precision, device)).require_grad();
     let (x, beside) = (leaf(1, dims), lateral.then(|| leaf(2, large)));
     let none = Index::default();
-    let pass = Pass::on_tape(Material {
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -29,8 +29,8 @@ fn by_layer(dims: [usize; 4], lateral: bool, precision: Precision, device: &Devi
         device: device.clone(),
     });
     let y = match &beside {
-        None => upsample_nearest(&pass, x.clone()),
-        Some(beside) => upsample_add(&pass, x.clone(), beside.clone()),
+        None => upsample_nearest(&ctx, x.clone()),
+        Some(beside) => upsample_add(&ctx, x.clone(), beside.clone()),
     };
     assert_eq!((y.dims(), y.dtype()), (large, x.dtype()));
     let slopes = Tensor::from_inner(uniform(3, large, precision, device));

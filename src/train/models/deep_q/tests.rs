@@ -1,6 +1,6 @@
 use super::*;
 use crate::models::{learning, parity};
-use crate::parameters::{Start, count};
+use crate::parameters::{Init, count};
 use crate::precision::Precision;
 use burn::tensor::TensorData;
 
@@ -12,8 +12,8 @@ fn states(rows: usize) -> Input {
 #[test]
 fn networks_have_as_many_parameters_and_operations_as_published() {
     let (state, frames) = (DeepQ::cart_pole(2), DeepQ::nature(4));
-    assert_eq!([count(&state.layouts()), count(&frames.layouts())], [17_410, 1_686_180]);
-    let each: Vec<usize> = frames.layouts().chunks(2).map(|pair| pair[0].len() + pair[1].len()).collect();
+    assert_eq!([count(&state.param_specs()), count(&frames.param_specs())], [17_410, 1_686_180]);
+    let each: Vec<usize> = frames.param_specs().chunks(2).map(|pair| pair[0].len() + pair[1].len()).collect();
     assert_eq!(each, [8_224, 32_832, 36_928, 1_606_144, 2_052]);
     // Those of PyTorch's `FlopCounterMode`.
     assert_eq!([state.forward_flops(0), frames.forward_flops(0)], [34_304, 18_690_048]);
@@ -21,10 +21,10 @@ fn networks_have_as_many_parameters_and_operations_as_published() {
 
 #[test]
 fn layers_start_as_pytorchs() {
-    let layouts = DeepQ::nature(4).layouts();
-    let bounds: Vec<f32> = layouts
+    let param_specs = DeepQ::nature(4).param_specs();
+    let bounds: Vec<f32> = param_specs
         .iter()
-        .map(|layout| if let Start::Uniform(bound) = layout.start { bound } else { panic!("{layout:?}") })
+        .map(|param_spec| if let Init::Uniform(bound) = param_spec.init { bound } else { panic!("{param_spec:?}") })
         .collect();
     for (pair, inputs) in bounds.chunks(2).zip([256.0_f32, 512.0, 576.0, 3136.0, 512.0]) {
         assert!(pair.iter().all(|bound| (bound - 1.0 / inputs.sqrt()).abs() < 1e-7), "{pair:?}");

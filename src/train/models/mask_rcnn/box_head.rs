@@ -6,10 +6,10 @@ use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::deltas::HEAD;
 use crate::detection::nms::{Suppression, nms};
+use crate::forward_context::{ForwardContext, int_tensor};
 use crate::layers::{Roi, cross_entropy, linear, roi_align};
 use crate::number::{real_len, single, wide};
-use crate::parameters::Layout;
-use crate::pass::{Pass, whole};
+use crate::parameters::ParamSpec;
 use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, softmax};
@@ -45,8 +45,8 @@ impl BoxHead {
     }
 
     /// As PyTorch starts them.
-    pub fn layouts(&self) -> Vec<Layout> {
-        self.maps().iter().flat_map(|(name, shape)| Layout::pair(name, shape, shape[1])).collect()
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
+        self.maps().iter().flat_map(|(name, shape)| ParamSpec::pair(name, shape, shape[1])).collect()
     }
 
     /// Operations for so many regions.
@@ -55,29 +55,34 @@ impl BoxHead {
     }
 
     /// Logits of the classes [n, classes] and deltas for each of them [n, 4·classes], of regions of the levels.
-    pub fn answers(&self, pass: &Pass<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> [Tensor<2>; 2] {
+    pub fn answers(&self, ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> [Tensor<2>; 2] {
         let [first, second, classes, deltas] = self.maps().map(|(name, _)| name);
-        let x = roi_align(pass, levels, rois, &SCALES, SIDE).flatten::<2>(1, 3);
-        let x = relu(linear(pass, second, relu(linear(pass, first, x))));
-        [linear(pass, classes, x.clone()), linear(pass, deltas, x)]
+        let x = roi_align(ctx, levels, rois, &SCALES, SIDE).flatten::<2>(1, 3);
+        let x = relu(linear(ctx, second, relu(linear(ctx, first, x))));
+        [linear(ctx, classes, x.clone()), linear(ctx, deltas, x)]
     }
 
     /// Cross-entropy of the classes, mean over the regions that count, and smooth L1 of the deltas of the right class, sum over the objects' regions over the number of all that count.
-    pub fn losses(&self, pass: &Pass<'_>, [logits, deltas]: [Tensor<2>; 2], slots: &[Vec<Slot<'_>>]) -> [Tensor<1>; 2] {
+    pub fn losses(
+        &self,
+        ctx: &ForwardContext<'_>,
+        [logits, deltas]: [Tensor<2>; 2],
+        slots: &[Vec<Slot<'_>>],
+    ) -> [Tensor<1>; 2] {
         let slots: Vec<&Slot<'_>> = slots.iter().flatten().collect();
         let (many, counted) = (slots.len(), slots.iter().filter(|slot| slot.class >= 0).count());
         let classes: Vec<i32> = slots.iter().map(|slot| slot.class).collect();
-        let right = pass.indices(whole(&classes, [many], pass.device()));
-        let of_classes = cross_entropy(pass, logits, right, [self.classes, counted]);
+        let right = ctx.indices(int_tensor(&classes, [many], ctx.device()));
+        let of_classes = cross_entropy(ctx, logits, right, [self.classes, counted]);
         let mut goal = Goal { targets: vec![0.0; 4 * many], weights: vec![0.0; 4 * many] };
         let weight = single(1.0 / real_len(counted.max(1)));
         for (place, deltas) in slots.iter().enumerate().filter_map(|(n, slot)| Some((4 * n, slot.deltas?))) {
             goal.targets[place..place + 4].copy_from_slice(&deltas);
             goal.weights[place..place + 4].fill(weight);
         }
-        let chosen = pass.constant(chosen(pass, &classes, self.classes).reshape([many, self.classes, 1]));
+        let chosen = ctx.constant(chosen(ctx, &classes, self.classes).reshape([many, self.classes, 1]));
         let deltas: Tensor<3> = exact(deltas).reshape([many, self.classes, 4]) * chosen;
-        [of_classes, smooth_l1(pass, deltas.sum_dim(1).reshape([many, 4]), goal)]
+        [of_classes, smooth_l1(ctx, deltas.sum_dim(1).reshape([many, 4]), goal)]
     }
 
     /// Probabilities of the classes and their deltas side by side, [n, 5·classes], float32.
@@ -107,12 +112,12 @@ impl BoxHead {
 }
 
 /// 1 in the column of each row's class and 0 elsewhere, [rows, columns], off the tape; all 0 where the class is below 0.
-pub fn chosen(pass: &Pass<'_>, classes: &[i32], columns: usize) -> Tensor<2> {
+pub fn chosen(ctx: &ForwardContext<'_>, classes: &[i32], columns: usize) -> Tensor<2> {
     let all: Vec<i32> = (0..).take(columns).collect();
     let rows = classes.len();
     let [classes, all] = [
-        whole(classes, [rows, 1], pass.device()).expand([rows, columns]),
-        whole(&all, [1, columns], pass.device()).expand([rows, columns]),
+        int_tensor(classes, [rows, 1], ctx.device()).expand([rows, columns]),
+        int_tensor(&all, [1, columns], ctx.device()).expand([rows, columns]),
     ];
     classes.equal(all).float()
 }

@@ -1,6 +1,6 @@
 //! Weighted sums of the two losses that are no cross-entropy over classes. In float32; what has weight 0 has no part in them.
 
-use crate::pass::Pass;
+use crate::forward_context::ForwardContext;
 use crate::precision::exact;
 use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Tensor, TensorData};
@@ -17,9 +17,9 @@ pub struct Goal {
 }
 
 /// Σ weight·(−t·ln σ(x) − (1 − t)·ln(1 − σ(x))), shape [1], of logits [rows, columns].
-pub fn binary(pass: &Pass<'_>, logits: Tensor<2>, goal: Goal) -> Tensor<1> {
+pub fn binary(ctx: &ForwardContext<'_>, logits: Tensor<2>, goal: Goal) -> Tensor<1> {
     weighted(
-        pass,
+        ctx,
         logits,
         goal,
         |x, t| relu(x.clone()) - x.clone() * t + (-x.abs()).exp().log1p(),
@@ -28,9 +28,9 @@ pub fn binary(pass: &Pass<'_>, logits: Tensor<2>, goal: Goal) -> Tensor<1> {
 }
 
 /// Σ weight·l(x − t), shape [1], of answers [rows, columns], where l(d) is d²/2β below β = 1/9 and |d| − β/2 from there on (Girshick 2015, "Fast R-CNN", equation 3).
-pub fn smooth_l1(pass: &Pass<'_>, answers: Tensor<2>, goal: Goal) -> Tensor<1> {
+pub fn smooth_l1(ctx: &ForwardContext<'_>, answers: Tensor<2>, goal: Goal) -> Tensor<1> {
     weighted(
-        pass,
+        ctx,
         answers,
         goal,
         |x, t| {
@@ -45,15 +45,15 @@ pub fn smooth_l1(pass: &Pass<'_>, answers: Tensor<2>, goal: Goal) -> Tensor<1> {
 type Curve = fn(Tensor<2>, Tensor<2>) -> Tensor<2>;
 
 /// The sum of a function of each answer and its target, whose slope is given.
-fn weighted(pass: &Pass<'_>, answers: Tensor<2>, goal: Goal, value: Curve, slope: Curve) -> Tensor<1> {
+fn weighted(ctx: &ForwardContext<'_>, answers: Tensor<2>, goal: Goal, value: Curve, slope: Curve) -> Tensor<1> {
     let ([rows, columns], format) = (answers.dims(), answers.dtype());
     let upload =
-        |values: Vec<f32>| -> Tensor<2> { Tensor::from_data(TensorData::new(values, [rows, columns]), pass.device()) };
+        |values: Vec<f32>| -> Tensor<2> { Tensor::from_data(TensorData::new(values, [rows, columns]), ctx.device()) };
     let (targets, weights) = (upload(goal.targets), upload(goal.weights));
-    let given = exact(pass.off_tape(answers.clone()));
+    let given = exact(ctx.off_tape(answers.clone()));
     let losses = value(given.clone(), targets.clone()) * weights.clone();
     let sum: Tensor<1> = losses.sum_dim(1).reshape([1, rows]).sum_dim(1).reshape([1]);
-    pass.recorded(
+    ctx.recorded(
         || [answers.into()],
         sum,
         move |gradient, _| {

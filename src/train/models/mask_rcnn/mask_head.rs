@@ -5,12 +5,12 @@
 use super::box_head::chosen;
 use super::loss::{Goal, binary};
 use super::regions::SCALES;
+use crate::forward_context::ForwardContext;
 use crate::layers::{
-    Maps, Product, Roi, Window, convolution_flops, convolution_layout, convolve_relu, product, roi_align,
+    Maps, Product, Roi, Window, convolution_flops, convolution_spec, convolve_relu, product, roi_align,
 };
 use crate::number::{real_len, single, wide};
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -38,22 +38,23 @@ pub struct MaskHead {
 
 impl MaskHead {
     /// Weights are normal with the deviation √(2/fan_out); biases are 0 in the convolutions and PyTorch's own behind them (torchvision).
-    pub fn layouts(&self) -> Vec<Layout> {
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
         let Self { channels, classes } = *self;
-        let mut layouts = Vec::new();
+        let mut param_specs = Vec::new();
         for number in 0..CONVOLUTIONS {
             let name = convolution_name(number);
-            layouts.push(convolution_layout(&name, [channels, channels, 3]));
-            layouts.push(Layout::new(format!("{name}.bias"), &[channels], Start::Constant(0.0)));
+            param_specs.push(convolution_spec(&name, [channels, channels, 3]));
+            param_specs.push(ParamSpec::new(format!("{name}.bias"), &[channels], Init::Constant(0.0)));
         }
         // For a transposed convolution PyTorch takes the inputs for outputs and the other way round.
         let last = [(ENLARGE, [channels, channels, 2], channels), (MAPS, [classes, channels, 1], classes)];
         for (name, shape, outputs) in last {
             let fan_in = shape[1] * shape[2] * shape[2];
-            let start = Start::Uniform(single(1.0 / real_len(fan_in).sqrt()));
-            layouts.extend([convolution_layout(name, shape), Layout::new(format!("{name}.bias"), &[outputs], start)]);
+            let start = Init::Uniform(single(1.0 / real_len(fan_in).sqrt()));
+            param_specs
+                .extend([convolution_spec(name, shape), ParamSpec::new(format!("{name}.bias"), &[outputs], start)]);
         }
-        layouts
+        param_specs
     }
 
     /// Operations for so many regions.
@@ -65,18 +66,18 @@ impl MaskHead {
     }
 
     /// The logits of the map of each region's class, row by row: [n, 28·28], float32. A class below 0 has any map.
-    pub fn maps(&self, pass: &Pass<'_>, levels: &[Tensor<4>], rois: &[Roi], classes: &[i32]) -> Tensor<2> {
+    pub fn maps(&self, ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi], classes: &[i32]) -> Tensor<2> {
         let (many, channels) = (rois.len(), self.channels);
-        let mut x = roi_align(pass, levels, rois, &SCALES, SIDE);
+        let mut x = roi_align(ctx, levels, rois, &SCALES, SIDE);
         for number in 0..CONVOLUTIONS {
-            x = convolve_relu(pass, &convolution_name(number), x, Window { stride: 1, padding: 1 });
+            x = convolve_relu(ctx, &convolution_name(number), x, Window { stride: 1, padding: 1 });
         }
         let pixels: Tensor<3> = x.reshape([many, channels, SIDE * SIDE]).swap_dims(1, 2);
-        let enlarged = relu(self.enlarged(pass, pixels.reshape([many * SIDE * SIDE, channels])));
-        let chosen = chosen(pass, classes, self.classes);
-        let weights = self.weights(pass, chosen.clone()).reshape([many, 1, channels]);
-        let values = rowwise(pass, weights, enlarged.reshape([many, BECOMES * SIDE * SIDE, channels]));
-        let biases = pass.constant(chosen) * pass.exact::<2>(&format!("{MAPS}.bias")).reshape([1, self.classes]);
+        let enlarged = relu(self.enlarged(ctx, pixels.reshape([many * SIDE * SIDE, channels])));
+        let chosen = chosen(ctx, classes, self.classes);
+        let weights = self.weights(ctx, chosen.clone()).reshape([many, 1, channels]);
+        let values = rowwise(ctx, weights, enlarged.reshape([many, BECOMES * SIDE * SIDE, channels]));
+        let biases = ctx.constant(chosen) * ctx.parameter::<2>(&format!("{MAPS}.bias")).reshape([1, self.classes]);
         let logits: Tensor<2> = exact(values).reshape([many, MAP * MAP]) + biases.sum_dim(1);
         // The four pixels that one became stand one after the other.
         let logits: Tensor<5> = logits.reshape([many, SIDE, SIDE, 2, 2]).permute([0, 1, 3, 2, 4]);
@@ -84,21 +85,22 @@ impl MaskHead {
     }
 
     /// The transposed convolution of 2 x 2 with stride 2, of pixels [n, channels]: the four pixels that each becomes, [n, 4·channels].
-    fn enlarged(&self, pass: &Pass<'_>, pixels: Tensor<2>) -> Tensor<2> {
+    fn enlarged(&self, ctx: &ForwardContext<'_>, pixels: Tensor<2>) -> Tensor<2> {
         let (channels, columns) = (self.channels, BECOMES * self.channels);
-        let weight: Tensor<3> = pass.flat(&format!("{ENLARGE}.weight")).0.reshape([channels, channels, BECOMES]);
+        let weight: Tensor<3> =
+            ctx.flat_parameter(&format!("{ENLARGE}.weight")).0.reshape([channels, channels, BECOMES]);
         let weight: Tensor<1> = weight.swap_dims(1, 2).reshape([channels * columns]);
-        let bias = Tensor::cat(vec![pass.flat(&format!("{ENLARGE}.bias")).0; BECOMES], 0);
+        let bias = Tensor::cat(vec![ctx.flat_parameter(&format!("{ENLARGE}.bias")).0; BECOMES], 0);
         let maps =
             Maps { shape: [channels, columns], weights: vec![weight], biases: vec![bias], table: false, columns };
-        maps.apply(pass, pixels)
+        maps.apply(ctx, pixels)
     }
 
     /// The weights of each region's class, [n, channels]: a product, whose gradient is one too, where picking them would add to a class in any order.
-    fn weights(&self, pass: &Pass<'_>, chosen: Tensor<2>) -> Tensor<2> {
-        let weights = vec![pass.flat(&format!("{MAPS}.weight")).0];
+    fn weights(&self, ctx: &ForwardContext<'_>, chosen: Tensor<2>) -> Tensor<2> {
+        let weights = vec![ctx.flat_parameter(&format!("{MAPS}.weight")).0];
         let (shape, columns) = ([self.classes, self.channels], self.channels);
-        Maps { shape, weights, biases: Vec::new(), table: false, columns }.apply(pass, pass.constant(chosen))
+        Maps { shape, weights, biases: Vec::new(), table: false, columns }.apply(ctx, ctx.constant(chosen))
     }
 }
 
@@ -106,12 +108,12 @@ fn convolution_name(number: usize) -> String {
     format!("roi_heads.mask_head.{number}.0")
 }
 
-/// Products of [n, 1, channels] with [n, pixels, channels], for each n and pixel: [n, 1, pixels], in the number format of the pass.
-fn rowwise(pass: &Pass<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> Tensor<3> {
-    let [w, x] = [&weights, &pixels].map(|tensor| pass.off_tape(tensor.clone()));
-    let (how, formats) = (Product::of(pass.precision), [w.dtype(), x.dtype()]);
+/// Products of [n, 1, channels] with [n, pixels, channels], for each n and pixel: [n, 1, pixels], in the number format of the context.
+fn rowwise(ctx: &ForwardContext<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> Tensor<3> {
+    let [w, x] = [&weights, &pixels].map(|tensor| ctx.off_tape(tensor.clone()));
+    let (how, formats) = (Product::of(ctx.precision), [w.dtype(), x.dtype()]);
     let y = product(w.clone(), x.clone(), how.second_transposed());
-    pass.recorded(
+    ctx.recorded(
         || [weights.into(), pixels.into()],
         y,
         move |gradient, _| {
@@ -123,7 +125,7 @@ fn rowwise(pass: &Pass<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> Tensor<3> 
 }
 
 /// The mean binary cross-entropy of the maps [n, 28·28], over those that have a target: `targets` has one for each region that counts.
-pub fn loss(pass: &Pass<'_>, maps: Tensor<2>, targets: Vec<Option<Vec<f32>>>) -> Tensor<1> {
+pub fn loss(ctx: &ForwardContext<'_>, maps: Tensor<2>, targets: Vec<Option<Vec<f32>>>) -> Tensor<1> {
     let pixels = MAP * MAP;
     let weight = single(1.0 / real_len(pixels * targets.iter().flatten().count().max(1)));
     let mut goal = Goal { targets: Vec::new(), weights: Vec::new() };
@@ -131,7 +133,7 @@ pub fn loss(pass: &Pass<'_>, maps: Tensor<2>, targets: Vec<Option<Vec<f32>>>) ->
         goal.weights.extend(std::iter::repeat_n(if target.is_some() { weight } else { 0.0 }, pixels));
         goal.targets.extend(target.unwrap_or_else(|| vec![0.0; pixels]));
     }
-    binary(pass, maps, goal)
+    binary(ctx, maps, goal)
 }
 
 #[cfg(test)]

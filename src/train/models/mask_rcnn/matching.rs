@@ -2,8 +2,8 @@
 
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
-use crate::draw::{Draw, Stream};
 use crate::number::{part, wide};
+use crate::rng::{Rng, Stream};
 use rayon::prelude::*;
 
 /// The objects of a picture that boxes answer for: crowds and empty boxes are left out, as torchvision's reference training does.
@@ -102,18 +102,18 @@ pub fn sample(matches: &[Match], share: Share, choice: Choice) -> Sample {
     let of = |wanted: fn(&Match) -> bool| {
         matches.iter().enumerate().filter(|(_, found)| wanted(found)).map(|(place, _)| place).collect::<Vec<usize>>()
     };
-    let mut draw = choice.key.map(|key| Draw::new(u64::from(key), Stream::Sample, wide(choice.row)));
-    let objects = some(of(|found| matches!(found, Match::Object(_))), share.most(), &mut draw);
+    let mut rng = choice.key.map(|key| Rng::new(u64::from(key), Stream::Sample, wide(choice.row)));
+    let objects = some(of(|found| matches!(found, Match::Object(_))), share.most(), &mut rng);
     let rest = share.all - objects.len();
-    Sample { background: some(of(|found| *found == Match::Background), rest, &mut draw), objects }
+    Sample { background: some(of(|found| *found == Match::Background), rest, &mut rng), objects }
 }
 
 /// So many of the places in a random order, or the first of them.
-fn some(mut places: Vec<usize>, many: usize, draw: &mut Option<Draw>) -> Vec<usize> {
+fn some(mut places: Vec<usize>, many: usize, rng: &mut Option<Rng>) -> Vec<usize> {
     let many = many.min(places.len());
-    if let Some(draw) = draw {
+    if let Some(rng) = rng {
         for place in 0..many {
-            let other = place + draw.below(places.len() - place);
+            let other = place + rng.below(places.len() - place);
             places.swap(place, other);
         }
     }

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::detection::mask::Mask;
+use crate::forward_context::ModelState;
 use crate::models::parity::{agree, device, rounds, told, value, values};
 use crate::number::{real, single, wide};
 use crate::parameters::Index;
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::TensorData;
 use std::collections::BTreeMap;
@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 type Numbers = BTreeMap<String, Vec<f64>>;
 
 /// Parameters and statistics. Those of the layers whose answers are boxes and scores are an eighth of the formula's, so that boxes have an extent and scores are not all 0 or 1.
-fn flat(layout: &Layout) -> Tensor<1> {
-    let last =
-        ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"].iter().any(|name| layout.name.ends_with(name));
-    let scaled: Vec<f32> = values(layout).into_iter().map(|value| if last { value / 8.0 } else { value }).collect();
+fn flat(param_spec: &ParamSpec) -> Tensor<1> {
+    let last = ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"]
+        .iter()
+        .any(|name| param_spec.name.ends_with(name));
+    let scaled: Vec<f32> = values(param_spec).into_iter().map(|value| if last { value / 8.0 } else { value }).collect();
     Tensor::from_data(TensorData::from(scaled.as_slice()), &device())
 }
 
@@ -43,13 +44,14 @@ fn objects(side: u16) -> Vec<Vec<Object>> {
     there.iter().map(|there| there.iter().map(of).collect()).collect()
 }
 
-/// Does something with a pass with these parameters, on the tape.
-fn with<T>(model: &MaskRcnn, work: impl FnOnce(Pass<'_>) -> T) -> T {
-    let (layouts, statistics) = (model.layouts(), model.statistics());
-    let leaves: Vec<Tensor<1>> = layouts.iter().map(|layout| Tensor::from_inner(flat(layout)).require_grad()).collect();
+/// Calls a function with a context with these parameters, on the tape.
+fn with<T>(model: &MaskRcnn, work: impl FnOnce(ForwardContext<'_>) -> T) -> T {
+    let (param_specs, statistics) = (model.param_specs(), model.statistics());
+    let leaves: Vec<Tensor<1>> =
+        param_specs.iter().map(|param_spec| Tensor::from_inner(flat(param_spec)).require_grad()).collect();
     let mut running: Vec<Tensor<1>> = statistics.iter().map(flat).collect();
-    work(Pass::on_tape(Material {
-        index: &Index::new(&layouts),
+    work(ForwardContext::inference_on_tape(ModelState {
+        index: &Index::new(&param_specs),
         parameters: &leaves,
         statistics: &Index::new(&statistics),
         running: &mut running,
@@ -66,24 +68,24 @@ fn numbers<const D: usize>(found: &mut Numbers, name: &str, tensor: Tensor<D>) {
 /// The levels, the anchors, what the proposal network says, and what is found, in pictures of one pixel's width.
 fn forward(model: &MaskRcnn, side: u16) -> Numbers {
     let (mut found, extent) = (Numbers::new(), usize::from(side));
-    let detected = with(model, |mut pass| {
-        let images = pass.constant(images(extent));
-        let levels = model.levels(&mut pass, images.clone());
+    let detected = with(model, |mut ctx| {
+        let images = ctx.constant(images(extent));
+        let levels = model.levels(&mut ctx, images.clone());
         for (number, level) in levels.iter().enumerate() {
             numbers(&mut found, &format!("level{number}"), level.clone().inner());
         }
-        numbers(&mut found, "proposals", proposals::answers(&pass, &levels).inner());
-        model.detect(&mut pass, images, &mut HostTime::default()).expect("readable")
+        numbers(&mut found, "proposals", proposals::answers(&ctx, &levels).inner());
+        model.detect(&mut ctx, images, &mut HostTime::default()).expect("readable")
     });
-    let detected: Vec<Found> = detected.into_iter().flatten().collect();
+    let detected: Vec<Prediction> = detected.into_iter().flatten().collect();
     let scaled = |boxes: &mut dyn Iterator<Item = Xyxy>| -> Vec<f32> {
         boxes.flat_map(|bounds| bounds.array().map(|edge| edge / f32::from(side))).collect()
     };
     let anchors = scaled(&mut model.anchors_of(extent).boxes.into_iter());
     let boxes = scaled(&mut detected.iter().map(|one| one.bounds));
-    let of = |number: &dyn Fn(&Found) -> f32| detected.iter().map(number).collect::<Vec<f32>>();
+    let of = |number: &dyn Fn(&Prediction) -> f32| detected.iter().map(number).collect::<Vec<f32>>();
     let pixels = f64::from(side) * f64::from(side);
-    let area = |one: &Found| single(f64::from(one.mask.as_ref().expect("told").area()) / pixels);
+    let area = |one: &Prediction| single(f64::from(one.mask.as_ref().expect("told").area()) / pixels);
     for (name, values) in [
         ("anchors", anchors),
         ("found.boxes", boxes),
@@ -99,10 +101,10 @@ fn forward(model: &MaskRcnn, side: u16) -> Numbers {
 /// The losses of a step, and the gradients of all parameters.
 fn training(model: &MaskRcnn, side: u16) -> Numbers {
     let mut found = Numbers::new();
-    with(model, |mut pass| {
-        let images = pass.constant(images(usize::from(side)));
+    with(model, |mut ctx| {
+        let images = ctx.constant(images(usize::from(side)));
         let mut host = HostTime::default();
-        let losses = model.losses(&mut pass, images, &objects(side), &mut host).expect("readable");
+        let losses = model.losses(&mut ctx, images, &objects(side), &mut host).expect("readable");
         let Losses { classes, boxes, masks, objectness, proposals } = losses;
         let loss = classes.clone() + boxes.clone() + masks.clone() + objectness.clone() + proposals.clone();
         for (name, loss) in [
@@ -116,9 +118,9 @@ fn training(model: &MaskRcnn, side: u16) -> Numbers {
             let loss: f32 = loss.clone().inner().try_into_scalar().expect("readable");
             found.insert(name.to_owned(), vec![f64::from(loss)]);
         }
-        for (layout, gradient) in model.layouts().iter().zip(pass.backward(&loss)) {
-            let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", layout.name));
-            numbers(&mut found, &layout.name, gradient);
+        for (param_spec, gradient) in model.param_specs().iter().zip(ctx.backward(&loss)) {
+            let gradient = gradient.unwrap_or_else(|| panic!("`{}` has no gradient", param_spec.name));
+            numbers(&mut found, &param_spec.name, gradient);
         }
     });
     found
@@ -173,7 +175,7 @@ fn regions_are_those_of_torchvision() {
     };
     let levels = [0, 1, 2, 3].map(level);
     let none = Index::default();
-    let pass = Pass::on_tape(Material {
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -181,7 +183,7 @@ fn regions_are_those_of_torchvision() {
         precision: Precision::Fp32,
         device: device(),
     });
-    let y = crate::layers::roi_align(&pass, &levels, &rois, &regions::SCALES, 7);
+    let y = crate::layers::roi_align(&ctx, &levels, &rois, &regions::SCALES, 7);
     let mut found = Numbers::new();
     numbers(&mut found, "regions", y.clone().inner());
     let slopes: Vec<f32> = (0..7 * 3 * 49).map(|n| value("slopes", n)).collect();

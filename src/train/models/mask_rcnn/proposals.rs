@@ -10,10 +10,10 @@ use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::deltas::PROPOSAL;
 use crate::detection::nms::{Suppression, descending, nms};
+use crate::forward_context::{ForwardContext, int_tensor};
 use crate::layers::{Window, convolution_flops, convolve, convolve_relu};
 use crate::number::{real_len, single};
-use crate::parameters::{Layout, Start};
-use crate::pass::{Pass, whole};
+use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ const NAMES: [&str; 3] = ["rpn.head.conv.0.0", "rpn.head.cls_logits", "rpn.head.
 
 /// How many proposals there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
+pub struct ProposalCounts {
     /// Of each level, at most, before those are dropped that are almost the same.
     pub before: usize,
     /// Of a picture, at most.
@@ -43,10 +43,10 @@ fn convolutions(channels: usize) -> [(&'static str, [usize; 3]); 3] {
 }
 
 /// Weights are normal with the deviation 0.01, biases 0.
-pub fn layouts(channels: usize) -> Vec<Layout> {
+pub fn param_specs(channels: usize) -> Vec<ParamSpec> {
     let of = |(name, [to, from, side]): (&str, [usize; 3])| {
-        let weight = Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(0.01));
-        [weight, Layout::new(format!("{name}.bias"), &[to], Start::Constant(0.0))]
+        let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(0.01));
+        [weight, ParamSpec::new(format!("{name}.bias"), &[to], Init::Constant(0.0))]
     };
     convolutions(channels).into_iter().flat_map(of).collect()
 }
@@ -59,14 +59,14 @@ pub fn flops(channels: usize, side: usize) -> u64 {
 }
 
 /// An answer for each anchor, in their order: [rows, anchors, 5], in float32.
-pub fn answers(pass: &Pass<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor<3> {
+pub fn answers(ctx: &ForwardContext<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor<3> {
     let point = Window { stride: 1, padding: 0 };
     let of = |level: &Tensor<4>| -> Tensor<3> {
         let [rows, _, height, width] = level.dims();
         let [shared, objectness, deltas] = NAMES;
-        let x = convolve_relu(pass, shared, level.clone(), Window { stride: 1, padding: 1 });
+        let x = convolve_relu(ctx, shared, level.clone(), Window { stride: 1, padding: 1 });
         let [objectness, deltas] = [(objectness, 1), (deltas, 4)].map(|(name, many)| -> Tensor<4> {
-            exact(convolve(pass, name, x.clone(), point)).reshape([rows, PER_PLACE, many, height * width])
+            exact(convolve(ctx, name, x.clone(), point)).reshape([rows, PER_PLACE, many, height * width])
         });
         let all = Tensor::cat(vec![objectness, deltas], 2).permute([0, 3, 1, 2]);
         all.reshape([rows, height * width * PER_PLACE, ANSWER])
@@ -75,7 +75,7 @@ pub fn answers(pass: &Pass<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor<3> {
 }
 
 /// The proposals of a picture, best first, of its answers.
-pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: Numbers) -> Vec<Xyxy> {
+pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: ProposalCounts) -> Vec<Xyxy> {
     let of = |level: usize| {
         let found = best_of_level(answers, anchors, level, side, numbers.before);
         let limits = Suppression { score: -1.0, iou: SAME, max: numbers.after };
@@ -156,14 +156,14 @@ impl Lesson {
     }
 
     /// The losses of the answers [rows, anchors, 5]: mean of the binary cross-entropies, and sum over the objects' anchors of the smooth L1 over the number of all that were sampled.
-    pub fn losses(self, pass: &Pass<'_>, answers: Tensor<3>) -> [Tensor<1>; 2] {
+    pub fn losses(self, ctx: &ForwardContext<'_>, answers: Tensor<3>) -> [Tensor<1>; 2] {
         let ([rows, ..], slots) = (answers.dims(), self.places.len());
         let places: Vec<i32> = self.places.iter().flat_map(|place| [*place; ANSWER]).collect();
-        let places = pass.indices(whole(&places, [rows, self.all, ANSWER], pass.device()));
+        let places = ctx.indices(int_tensor(&places, [rows, self.all, ANSWER], ctx.device()));
         // No place but the unused ones' is there twice, and those have no gradient: its sum is the same in any order.
         let sampled: Tensor<2> = answers.gather(1, places).reshape([slots, ANSWER]);
-        let objectness = binary(pass, sampled.clone().narrow(1, 0, 1), self.objectness);
-        [objectness, smooth_l1(pass, sampled.narrow(1, 1, 4), self.deltas)]
+        let objectness = binary(ctx, sampled.clone().narrow(1, 0, 1), self.objectness);
+        [objectness, smooth_l1(ctx, sampled.narrow(1, 1, 4), self.deltas)]
     }
 }
 

@@ -1,10 +1,10 @@
 //! A pyramid of features: what the stages of a body give, brought to one number of channels and joined from the coarsest downwards (Lin et al. 2017, "Feature pyramid networks for object
 //! detection", section 3).
 
+use crate::forward_context::ForwardContext;
 use crate::layers::{Window, convolution_flops, convolve, max_pool, upsample_add};
 use crate::number::{real_len, single};
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
 /// Stages of the body, and levels that regions are taken from.
@@ -32,33 +32,33 @@ impl Pyramid {
     }
 
     /// Weights are uniform in ±√(3/fan_in), biases 0 (torchvision's `kaiming_uniform_` with a = 1).
-    pub fn layouts(&self) -> Vec<Layout> {
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
         let of = |(name, [to, from, side]): (String, [usize; 3])| {
-            let start = Start::Uniform(single((3.0 / real_len(from * side * side)).sqrt()));
-            let weight = Layout::new(format!("{name}.weight"), &[to, from, side, side], start);
-            [weight, Layout::new(format!("{name}.bias"), &[to], Start::Constant(0.0))]
+            let start = Init::Uniform(single((3.0 / real_len(from * side * side)).sqrt()));
+            let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], start);
+            [weight, ParamSpec::new(format!("{name}.bias"), &[to], Init::Constant(0.0))]
         };
         self.convolutions().into_iter().flat_map(of).collect()
     }
 
     /// The levels, the finest first; each is half as wide and high as the one before.
-    pub fn levels(&self, pass: &Pass<'_>, stages: [Tensor<4>; STAGES]) -> [Tensor<4>; LEVELS] {
+    pub fn levels(&self, ctx: &ForwardContext<'_>, stages: [Tensor<4>; STAGES]) -> [Tensor<4>; LEVELS] {
         let mut sum: Option<Tensor<4>> = None;
         let mut found = Vec::new();
         for (n, stage) in stages.into_iter().enumerate().rev() {
-            let lateral = convolve(pass, &inner_name(n), stage, POINT);
+            let lateral = convolve(ctx, &inner_name(n), stage, POINT);
             let joined = match sum {
-                Some(above) => upsample_add(pass, above, lateral),
+                Some(above) => upsample_add(ctx, above, lateral),
                 None => lateral,
             };
-            found.push(convolve(pass, &layer_name(n), joined.clone(), KEEP));
+            found.push(convolve(ctx, &layer_name(n), joined.clone(), KEEP));
             sum = Some(joined);
         }
         let Ok([fifth, fourth, third, second]) = <[Tensor<4>; STAGES]>::try_from(found) else {
             unreachable!("a level for each stage")
         };
         // Every second pixel.
-        let sixth = max_pool(pass, fifth.clone(), 1, Window { stride: 2, padding: 0 });
+        let sixth = max_pool(ctx, fifth.clone(), 1, Window { stride: 2, padding: 0 });
         [second, third, fourth, fifth, sixth]
     }
 

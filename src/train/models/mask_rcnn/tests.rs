@@ -1,16 +1,16 @@
 use super::*;
 use crate::detection::mask::Mask;
-use crate::parameters::{Index, Start, count, initial};
-use crate::pass::{Material, fresh};
+use crate::forward_context::{ModelState, initial_statistics};
+use crate::parameters::{Index, Init, count, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 #[test]
 fn it_has_as_many_parameters_as_published() {
     let model = MaskRcnn::fifty(90);
-    let layouts = model.layouts();
+    let param_specs = model.param_specs();
     let of = |prefix: &str| -> u64 {
-        count(&layouts.iter().filter(|layout| layout.name.starts_with(prefix)).cloned().collect::<Vec<_>>())
+        count(&param_specs.iter().filter(|param_spec| param_spec.name.starts_with(prefix)).cloned().collect::<Vec<_>>())
     };
     // ResNet-50 has 25,557,032 with its classifier of 2,049,000 and norms of 53,120.
     assert_eq!(of("backbone.body."), 25_557_032 - 2_049_000 - 53_120);
@@ -20,7 +20,7 @@ fn it_has_as_many_parameters_as_published() {
     assert_eq!(of("roi_heads.box"), (12_544 * 1024 + 1024) + (1024 * 1024 + 1024) + 1025 * 91 + 1025 * 364);
     assert_eq!(of("roi_heads.mask"), 4 * (9 * 256 * 256 + 256) + (4 * 256 * 256 + 256) + 257 * 91);
     // torchvision publishes this number.
-    assert_eq!(count(&layouts), 44_401_393);
+    assert_eq!(count(&param_specs), 44_401_393);
     assert_eq!(model.statistics().len(), 53 * 4);
     // Frozen norms have four values for each channel; as many are learned as two of them.
     assert_eq!(count(&model.statistics()), 2 * 53_120);
@@ -29,8 +29,8 @@ fn it_has_as_many_parameters_as_published() {
 #[test]
 fn names_are_those_of_torchvision() {
     let model = MaskRcnn::fifty(90);
-    let layouts = model.layouts();
-    let find = |name: &str| layouts.iter().find(|layout| layout.name == name).expect(name);
+    let param_specs = model.param_specs();
+    let find = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect(name);
     let shapes: [(&str, &[usize]); 13] = [
         ("backbone.body.conv1.weight", &[64, 3, 7, 7]),
         ("backbone.body.layer4.2.conv3.weight", &[2048, 512, 1, 1]),
@@ -49,8 +49,8 @@ fn names_are_those_of_torchvision() {
     for (name, shape) in shapes {
         assert_eq!(find(name).shape, shape, "{name}");
     }
-    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.weight").start, Start::Normal((2.0_f64 / 1024.0).sqrt()));
-    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.bias").start, Start::Uniform(1.0 / 32.0));
+    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.weight").init, Init::Normal((2.0_f64 / 1024.0).sqrt()));
+    assert_eq!(find("roi_heads.mask_predictor.conv5_mask.bias").init, Init::Uniform(1.0 / 32.0));
     assert_eq!(model.statistics()[2].name, "backbone.body.bn1.running_mean");
 }
 
@@ -67,21 +67,21 @@ struct Learner {
 impl Learner {
     fn new(model: MaskRcnn, (images, objects): (Tensor<4>, Vec<Vec<Object>>)) -> Self {
         let device = Device::flex();
-        let parameters: Vec<Tensor<1>> = initial(&model.layouts(), 1)
+        let parameters: Vec<Tensor<1>> = initial(&model.param_specs(), 1)
             .into_iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device))
             .collect();
         let moments = parameters.iter().map(|one| [one.zeros_like(), one.zeros_like()]).collect();
-        let running = fresh(&model.statistics(), &device);
+        let running = initial_statistics(&model.statistics(), &device);
         let mut learner = Self { model, parameters, running, moments, images, objects };
         let images = learner.images.clone();
-        learner.answer(|model, pass| model.calibrate(pass, images));
+        learner.answer(|model, ctx| model.calibrate(ctx, images));
         learner
     }
 
-    fn answer<T>(&mut self, work: impl FnOnce(&MaskRcnn, &mut Pass<'_>) -> T) -> T {
-        let (index, statistics) = (Index::new(&self.model.layouts()), Index::new(&self.model.statistics()));
-        let material = Material {
+    fn answer<T>(&mut self, work: impl FnOnce(&MaskRcnn, &mut ForwardContext<'_>) -> T) -> T {
+        let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
+        let state = ModelState {
             index: &index,
             parameters: &self.parameters,
             statistics: &statistics,
@@ -89,15 +89,15 @@ impl Learner {
             precision: Precision::Fp32,
             device: Device::flex(),
         };
-        work(&self.model, &mut Pass::to_answer(material))
+        work(&self.model, &mut ForwardContext::inference(state))
     }
 
     /// The loss and the gradients of a step.
     fn gradients(&mut self, step: u64, precision: Precision) -> (f32, Vec<Tensor<1>>) {
-        let (index, statistics) = (Index::new(&self.model.layouts()), Index::new(&self.model.statistics()));
+        let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
         let leaves: Vec<Tensor<1>> =
             self.parameters.iter().map(|one| Tensor::from_inner(one.clone()).require_grad()).collect();
-        let material = Material {
+        let state = ModelState {
             index: &index,
             parameters: &leaves,
             statistics: &statistics,
@@ -105,14 +105,14 @@ impl Learner {
             precision,
             device: Device::flex(),
         };
-        let mut pass = Pass::to_train(material, 1, step);
-        let images = pass.constant(self.images.clone());
-        let loss = self.model.loss(&mut pass, images, &self.objects, &mut HostTime::default()).expect("readable");
+        let mut ctx = ForwardContext::training(state, 1, step);
+        let images = ctx.constant(self.images.clone());
+        let loss = self.model.loss(&mut ctx, images, &self.objects, &mut HostTime::default()).expect("readable");
         assert_eq!(loss.dims(), [1]);
-        let names = self.model.layouts();
-        let gradients = pass.backward(&loss).into_iter().zip(names);
+        let names = self.model.param_specs();
+        let gradients = ctx.backward(&loss).into_iter().zip(names);
         let gradients =
-            gradients.map(|(gradient, layout)| gradient.unwrap_or_else(|| panic!("none for {}", layout.name)));
+            gradients.map(|(gradient, param_spec)| gradient.unwrap_or_else(|| panic!("none for {}", param_spec.name)));
         (loss.inner().try_into_scalar().expect("readable"), gradients.collect())
     }
 
@@ -131,9 +131,9 @@ impl Learner {
         loss
     }
 
-    fn detect(&mut self) -> Vec<Vec<Found>> {
+    fn detect(&mut self) -> Vec<Vec<Prediction>> {
         let images = self.images.clone();
-        self.answer(|model, pass| model.detect(pass, images, &mut HostTime::default()).expect("readable"))
+        self.answer(|model, ctx| model.detect(ctx, images, &mut HostTime::default()).expect("readable"))
     }
 }
 
@@ -164,13 +164,13 @@ fn rectangles() -> (Tensor<4>, Vec<Vec<Object>>) {
 }
 
 /// What is there and was found: as many as there are objects, and box and mask overlap by more than a half with one of the class.
-fn right(found: &[Vec<Found>], objects: &[Vec<Object>]) -> bool {
+fn right(found: &[Vec<Prediction>], objects: &[Vec<Object>]) -> bool {
     objects.iter().zip(found).all(|(objects, found)| {
-        let is = |object: &Object, found: &Found| {
+        let is = |object: &Object, found: &Prediction| {
             let (there, mask) = (object.mask.as_ref().expect("there"), found.mask.as_ref().expect("told"));
             object.class == found.class && object.bounds.iou(found.bounds) > 0.5 && there.iou(mask, false) > 0.5
         };
-        let sure: Vec<&Found> = found.iter().filter(|found| found.score > 0.5).collect();
+        let sure: Vec<&Prediction> = found.iter().filter(|found| found.score > 0.5).collect();
         sure.len() == objects.len() && objects.iter().all(|object| sure.iter().any(|found| is(object, found)))
     })
 }

@@ -2,13 +2,13 @@
 //!
 //! Knows their names, their shapes and which normalisation follows them; nothing of what is read from the last of them.
 
+use crate::forward_context::ForwardContext;
 use crate::layers::{
-    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_layout, convolve, frozen_norm,
-    frozen_statistics, max_pool, norm_layouts, norm_statistics,
+    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_spec, convolve, frozen_norm,
+    frozen_statistics, max_pool, norm_specs, norm_statistics,
 };
 use crate::models::units::Unit as Part;
-use crate::parameters::Layout;
-use crate::pass::Pass;
+use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 
 /// Channels of an image.
@@ -25,7 +25,7 @@ pub enum Norm {
     Batch,
     /// Batch normalisation with statistics, gain and bias that stay as they are.
     Frozen,
-    /// The same after its statistics were set to those of the pass.
+    /// The same after its statistics were set to those of the batch.
     Calibrated,
 }
 
@@ -44,19 +44,19 @@ pub struct Body {
 
 impl Body {
     /// The parameters in the order of torchvision's.
-    pub fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = Vec::new();
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = Vec::new();
         for unit in self.units() {
-            layouts.push(convolution_layout(&unit.convolution, unit.shape));
+            param_specs.push(convolution_spec(&unit.convolution, unit.shape));
             if self.norm == Norm::Batch {
-                layouts.extend(norm_layouts(&unit.norm, unit.shape[0]));
+                param_specs.extend(norm_specs(&unit.norm, unit.shape[0]));
             }
         }
-        layouts
+        param_specs
     }
 
     /// The running statistics in that order; those of frozen norms are all that they have.
-    pub fn statistics(&self) -> Vec<Layout> {
+    pub fn statistics(&self) -> Vec<ParamSpec> {
         let of = |unit: Unit| match self.norm {
             Norm::Batch => norm_statistics(&unit.norm, unit.shape[0]).to_vec(),
             Norm::Frozen | Norm::Calibrated => frozen_statistics(&unit.norm, unit.shape[0]).to_vec(),
@@ -70,26 +70,26 @@ impl Body {
     }
 
     /// Images [rows, 3, side, side] to the answer of each stage, each half as wide and high as the one before; the first has a quarter of the images' side.
-    pub fn stages(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> [Tensor<4>; 4] {
-        let (mut x, mut number) = (self.part(pass, 0, images), 0);
+    pub fn stages(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> [Tensor<4>; 4] {
+        let (mut x, mut number) = (self.part(ctx, 0, images), 0);
         self.blocks.map(|blocks| {
             for _ in 0..blocks {
                 number += 1;
-                x = self.part(pass, number, x.clone());
+                x = self.part(ctx, number, x.clone());
             }
             x.clone()
         })
     }
 
     /// What a part makes of what the one before gave: the stem with its maxima, of images, is the first; each block is one.
-    pub fn part(&self, pass: &mut Pass<'_>, number: usize, x: Tensor<4>) -> Tensor<4> {
+    pub fn part(&self, ctx: &mut ForwardContext<'_>, number: usize, x: Tensor<4>) -> Tensor<4> {
         match number.checked_sub(1) {
             None => {
-                let x = self.stem().apply(pass, x, After::relu());
-                max_pool(pass, x, 3, HALVE)
+                let x = self.stem().apply(ctx, x, After::relu());
+                max_pool(ctx, x, 3, HALVE)
             }
             Some(block) => match self.bottlenecks().nth(block) {
-                Some(block) => block.apply(pass, x),
+                Some(block) => block.apply(ctx, x),
                 None => panic!("the network has no block {block}"),
             },
         }
@@ -161,14 +161,14 @@ struct Unit {
 }
 
 impl Unit {
-    fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>, after: After) -> Tensor<4> {
-        let x = convolve(pass, &self.convolution, x, self.window);
+    fn apply(&self, ctx: &mut ForwardContext<'_>, x: Tensor<4>, after: After) -> Tensor<4> {
+        let x = convolve(ctx, &self.convolution, x, self.window);
         match self.how {
-            Norm::Batch => batch_norm(pass, &self.norm, x, after),
-            Norm::Frozen => frozen_norm(pass, &self.norm, x, after),
+            Norm::Batch => batch_norm(ctx, &self.norm, x, after),
+            Norm::Frozen => frozen_norm(ctx, &self.norm, x, after),
             Norm::Calibrated => {
-                calibrate_norm(pass, &self.norm, &x);
-                frozen_norm(pass, &self.norm, x, after)
+                calibrate_norm(ctx, &self.norm, &x);
+                frozen_norm(ctx, &self.norm, x, after)
             }
         }
     }
@@ -219,14 +219,14 @@ impl Bottleneck {
         })
     }
 
-    fn apply(&self, pass: &mut Pass<'_>, x: Tensor<4>) -> Tensor<4> {
+    fn apply(&self, ctx: &mut ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
         let [narrow, middle, widen] = self.path();
-        let y = narrow.apply(pass, x.clone(), After::relu());
-        let y = middle.apply(pass, y, After::relu());
+        let y = narrow.apply(ctx, x.clone(), After::relu());
+        let y = middle.apply(ctx, y, After::relu());
         let x = match self.shortcut() {
-            Some(projection) => projection.apply(pass, x, After::default()),
+            Some(projection) => projection.apply(ctx, x, After::default()),
             None => x,
         };
-        widen.apply(pass, y, After::relu_of_sum(x))
+        widen.apply(ctx, y, After::relu_of_sum(x))
     }
 }

@@ -1,27 +1,27 @@
 use super::*;
 use crate::models::{learning, parity};
-use crate::parameters::{Start, count};
+use crate::parameters::{Init, count};
 use crate::precision::Precision;
 
 #[test]
 fn fifty_layers_have_as_many_parameters_and_operations_as_published() {
     let model = Resnet::fifty(1000);
-    assert_eq!(count(&model.layouts()), 25_557_032);
+    assert_eq!(count(&model.param_specs()), 25_557_032);
     // torchvision publishes 4.089 billion multiply-adds; the exact number is that of PyTorch's `FlopCounterMode`.
     assert_eq!(model.forward_flops(0), 8_178_368_512);
     assert_eq!(Resnet { side: 64, ..model }.forward_flops(0), 671_383_552);
-    assert_eq!(count(&Resnet::fifty(10).layouts()), 23_528_522);
+    assert_eq!(count(&Resnet::fifty(10).param_specs()), 23_528_522);
     let tiny = Resnet::tiny(10);
-    assert_eq!((count(&tiny.layouts()), tiny.forward_flops(0)), (35_470, 553_472));
+    assert_eq!((count(&tiny.param_specs()), tiny.forward_flops(0)), (35_470, 553_472));
     // 53 convolutions, each with a norm, and the classifier.
-    assert_eq!((model.layouts().len(), model.statistics().len()), (53 * 3 + 2, 53 * 2));
+    assert_eq!((model.param_specs().len(), model.statistics().len()), (53 * 3 + 2, 53 * 2));
 }
 
 #[test]
 fn names_and_their_order_are_those_of_torchvision() {
-    let layouts = Resnet::fifty(1000).layouts();
+    let param_specs = Resnet::fifty(1000).param_specs();
     let first: Vec<(&str, &[usize])> =
-        layouts[..16].iter().map(|layout| (layout.name.as_str(), layout.shape.as_slice())).collect();
+        param_specs[..16].iter().map(|param_spec| (param_spec.name.as_str(), param_spec.shape.as_slice())).collect();
     assert_eq!(
         first,
         [
@@ -43,19 +43,19 @@ fn names_and_their_order_are_those_of_torchvision() {
             ("layer1.1.conv1.weight", &[64, 256, 1, 1]),
         ]
     );
-    let last = layouts.last().expect("some");
+    let last = param_specs.last().expect("some");
     assert_eq!((last.name.as_str(), last.shape.as_slice()), ("fc.bias", [1000].as_slice()));
     assert_eq!(Resnet::fifty(1000).statistics()[1].name, "bn1.running_var");
 }
 
 #[test]
 fn parameters_start_as_torchvisions() {
-    let layouts = Resnet::fifty(1000).layouts();
-    let start = |name: &str| layouts.iter().find(|layout| layout.name == name).expect("there").start;
-    assert_eq!(start("conv1.weight"), Start::Normal((2.0_f64 / 3136.0).sqrt()));
-    assert_eq!(start("layer4.2.conv3.weight"), Start::Normal((2.0_f64 / 2048.0).sqrt()));
-    assert_eq!([start("layer4.2.bn3.weight"), start("bn1.bias")], [Start::Constant(1.0), Start::Constant(0.0)]);
-    let Start::Uniform(bound) = start("fc.bias") else { panic!("uniform") };
+    let param_specs = Resnet::fifty(1000).param_specs();
+    let init = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect("there").init;
+    assert_eq!(init("conv1.weight"), Init::Normal((2.0_f64 / 3136.0).sqrt()));
+    assert_eq!(init("layer4.2.conv3.weight"), Init::Normal((2.0_f64 / 2048.0).sqrt()));
+    assert_eq!([init("layer4.2.bn3.weight"), init("bn1.bias")], [Init::Constant(1.0), Init::Constant(0.0)]);
+    let Init::Uniform(bound) = init("fc.bias") else { panic!("uniform") };
     assert!((bound - 1.0 / 2048_f32.sqrt()).abs() < 1e-8);
 }
 

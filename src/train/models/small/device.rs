@@ -1,9 +1,9 @@
 //! The small models anywhere but on the host: by the layers that the published ones are made of, and so by NVIDIA's libraries on a GPU.
 
 use super::{FEATURES, SIDE, Small};
+use crate::forward_context::{ForwardContext, ModelState};
 use crate::layers::{Maps, Window, convolve, linear, max_pool};
 use crate::parameters::Index;
-use crate::pass::{Material, Pass};
 use crate::precision::Precision;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
@@ -38,8 +38,8 @@ impl Small {
         inputs: Tensor<2>,
         mask: Option<Tensor<2>>,
     ) -> Tensor<2> {
-        let (index, none) = (Index::new(&self.layouts()), Index::default());
-        let material = Material {
+        let (index, none) = (Index::new(&self.param_specs()), Index::default());
+        let state = ModelState {
             index: &index,
             parameters,
             statistics: &none,
@@ -48,31 +48,31 @@ impl Small {
             device: device.clone(),
         };
         // What a step draws is in the mask already: seed and number of the step are of no meaning here.
-        let pass = if trains { Pass::to_train(material, 0, 0) } else { Pass::to_answer(material) };
-        self.layered(&pass, inputs, mask)
+        let ctx = if trains { ForwardContext::training(state, 0, 0) } else { ForwardContext::inference(state) };
+        self.layered(&ctx, inputs, mask)
     }
 
-    fn layered(&self, pass: &Pass<'_>, inputs: Tensor<2>, mask: Option<Tensor<2>>) -> Tensor<2> {
+    fn layered(&self, ctx: &ForwardContext<'_>, inputs: Tensor<2>, mask: Option<Tensor<2>>) -> Tensor<2> {
         match *self {
             Self::Linear { .. } | Self::Softmax => {
-                let [(weight, shape), (bias, _)] = ["weight", "bias"].map(|name| pass.flat(name));
+                let [(weight, shape), (bias, _)] = ["weight", "bias"].map(|name| ctx.flat_parameter(name));
                 let (shape, columns) = ([shape[0], shape[1]], self.outputs());
-                Maps { shape, weights: vec![weight], biases: vec![bias], table: false, columns }.apply(pass, inputs)
+                Maps { shape, weights: vec![weight], biases: vec![bias], table: false, columns }.apply(ctx, inputs)
             }
-            Self::Mlp { .. } => linear(pass, "fc2", relu(linear(pass, "fc1", inputs))),
+            Self::Mlp { .. } => linear(ctx, "fc2", relu(linear(ctx, "fc1", inputs))),
             Self::Cnn { .. } => {
                 let [rows, _] = inputs.dims();
                 let mut images = inputs.reshape([rows, 1, SIDE, SIDE]);
                 for name in ["conv1", "conv2"] {
                     // Taking maxima first gives the same values for a quarter of the work.
-                    images = relu(max_pool(pass, convolve(pass, name, images, KEEP), 2, HALVE));
+                    images = relu(max_pool(ctx, convolve(ctx, name, images, KEEP), 2, HALVE));
                 }
-                let inner = relu(linear(pass, "fc1", images.reshape([rows, FEATURES])));
+                let inner = relu(linear(ctx, "fc1", images.reshape([rows, FEATURES])));
                 let inner = match mask {
                     Some(mask) => inner * mask,
                     None => inner,
                 };
-                linear(pass, "fc2", inner)
+                linear(ctx, "fc2", inner)
             }
         }
     }

@@ -6,34 +6,35 @@ use crate::precision::Precision;
 #[test]
 fn sixteen_layers_have_as_many_parameters_and_operations_as_published() {
     let model = Vgg::sixteen(1000);
-    assert_eq!(count(&model.layouts()), 138_357_544);
+    assert_eq!(count(&model.param_specs()), 138_357_544);
     // torchvision publishes 15.47 billion multiply-adds; the exact number is that of PyTorch's `FlopCounterMode`.
     assert_eq!(model.forward_flops(0), 30_940_528_640);
     assert_eq!(Vgg { side: 32, ..model }.forward_flops(0), 873_660_416);
     let tiny = Vgg::tiny(10);
-    assert_eq!((count(&tiny.layouts()), tiny.forward_flops(0)), (33_706, 1_324_672));
+    assert_eq!((count(&tiny.param_specs()), tiny.forward_flops(0)), (33_706, 1_324_672));
 }
 
 #[test]
 fn names_and_their_order_are_those_of_torchvision() {
-    let layouts = Vgg::sixteen(1000).layouts();
-    let weights: Vec<&str> = layouts.iter().filter_map(|layout| layout.name.strip_suffix(".weight")).collect();
+    let param_specs = Vgg::sixteen(1000).param_specs();
+    let weights: Vec<&str> =
+        param_specs.iter().filter_map(|param_spec| param_spec.name.strip_suffix(".weight")).collect();
     let features = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28].map(|number| format!("features.{number}"));
     let classifier = [0, 3, 6].map(|number| format!("classifier.{number}"));
     assert_eq!(weights, [features.as_slice(), &classifier].concat());
-    assert_eq!((layouts[1].name.as_str(), layouts[1].shape.as_slice()), ("features.0.bias", [64].as_slice()));
-    assert_eq!(layouts[26].shape, [25_088, 4096]);
+    assert_eq!((param_specs[1].name.as_str(), param_specs[1].shape.as_slice()), ("features.0.bias", [64].as_slice()));
+    assert_eq!(param_specs[26].shape, [25_088, 4096]);
 }
 
 #[test]
 fn parameters_start_as_torchvisions() {
-    for layout in Vgg::sixteen(1000).layouts() {
-        let right = match layout.shape.as_slice() {
-            [to, _, 3, 3] => Start::Normal((2.0 / crate::number::real_len(9 * to)).sqrt()),
-            [_, _] => Start::Normal(0.01),
-            _ => Start::Constant(0.0),
+    for param_spec in Vgg::sixteen(1000).param_specs() {
+        let right = match param_spec.shape.as_slice() {
+            [to, _, 3, 3] => Init::Normal((2.0 / crate::number::real_len(9 * to)).sqrt()),
+            [_, _] => Init::Normal(0.01),
+            _ => Init::Constant(0.0),
         };
-        assert_eq!(layout.start, right, "{}", layout.name);
+        assert_eq!(param_spec.init, right, "{}", param_spec.name);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::OBJECTNESS;
 use super::places::{PLANES, Places};
-use crate::pass::Pass;
+use crate::forward_context::ForwardContext;
 use crate::precision::exact;
 use crate::tape::clean;
 use burn::tensor::activation::sigmoid;
@@ -26,15 +26,15 @@ pub fn joined(answers: Vec<Tensor<4>>) -> Tensor<3> {
 }
 
 /// The same off the tape, without a trace of it.
-pub fn off_tape(pass: &Pass<'_>, answers: &Tensor<3>) -> Tensor<3> {
-    clean(pass.off_tape(answers.clone()))
+pub fn off_tape(ctx: &ForwardContext<'_>, answers: &Tensor<3>) -> Tensor<3> {
+    clean(ctx.off_tape(answers.clone()))
 }
 
 /// Left, top, right and bottom of each place's box in pixels, each [rows, 1, places], of answers that are off the tape: the centre is the sigmoid of x and y from the corner of the cell, width and
 /// height are those of the anchor times the exponential (section 2.1, figure 2).
-pub fn decoded(pass: &Pass<'_>, answers: &Tensor<3>, places: &Places) -> [Tensor<3>; 4] {
+pub fn decoded(ctx: &ForwardContext<'_>, answers: &Tensor<3>, places: &Places) -> [Tensor<3>; 4] {
     let planes = TensorData::new(places.planes(), [1, PLANES, places.count()]);
-    let planes = Tensor::<3>::from_data(planes, pass.device());
+    let planes = Tensor::<3>::from_data(planes, ctx.device());
     let plane = |n: usize| planes.clone().narrow(1, n, 1);
     let answer = |n: usize| answers.clone().narrow(1, n, 1);
     let [x, y] = [0, 1].map(|n| (sigmoid(answer(n)) + plane(n)) * plane(2));

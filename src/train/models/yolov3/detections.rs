@@ -5,9 +5,9 @@ use super::places::Places;
 use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
 use crate::detection::nms::{Suppression, nms};
-use crate::models::detector::{Found, HostTime, ReadError};
+use crate::forward_context::{ForwardContext, int_tensor};
+use crate::models::detector::{HostTime, Prediction, ReadError};
 use crate::number::{real_len, single};
-use crate::pass::{Pass, whole};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 
@@ -23,15 +23,15 @@ const LOOKED_AT: usize = 1024;
 ///
 /// Two transfers: the best score of every place, then boxes and scores of the best 1,024 places of each row. Nothing more is read where no place has a candidate.
 pub fn detect(
-    pass: &Pass<'_>,
+    ctx: &ForwardContext<'_>,
     answers: &Tensor<3>,
     places: &Places,
     classes: usize,
     host: &mut HostTime,
-) -> Result<Vec<Vec<Found>>, ReadError> {
-    let answers = off_tape(pass, answers);
+) -> Result<Vec<Vec<Prediction>>, ReadError> {
+    let answers = off_tape(ctx, answers);
     let [rows, _, count] = answers.dims();
-    let corners = Tensor::cat(decoded(pass, &answers, places).to_vec(), 1);
+    let corners = Tensor::cat(decoded(ctx, &answers, places).to_vec(), 1);
     let scores = sigmoid(class_logits(&answers, classes)) * sigmoid(objectness(&answers));
     let best = scores.clone().max_dim(1).reshape([rows * count]);
     let best: Vec<f32> = best.try_into_vec_as().map_err(ReadError::of("the scores of the places"))?;
@@ -43,7 +43,7 @@ pub fn detect(
     let entries = 4 + classes;
     let table = Tensor::cat(vec![corners, scores], 1).swap_dims(1, 2).reshape([rows * count, entries]);
     let numbers = host.during(|| numbers(&chosen, count, looked_at));
-    let lines = table.select(0, whole(&numbers, [rows * looked_at], pass.device()));
+    let lines = table.select(0, int_tensor(&numbers, [rows * looked_at], ctx.device()));
     let lines = lines.reshape([rows * looked_at * entries]).try_into_vec_as::<f32>();
     let lines = lines.map_err(ReadError::of("the boxes and their classes"))?;
     let of_rows = lines.chunks_exact(looked_at * entries).zip(&chosen);
@@ -74,7 +74,7 @@ fn numbers(chosen: &[Vec<usize>], count: usize, looked_at: usize) -> Vec<i32> {
 }
 
 /// What is found in a row with these boxes and scores, of which the first `count` lines count.
-fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Found> {
+fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Prediction> {
     let mut candidates = Vec::new();
     for line in lines.chunks_exact(entries).take(count) {
         let (corners, scores) = line.split_at(4);
@@ -85,7 +85,7 @@ fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Found>
     let side = single(real_len(side));
     let told = |place: usize| {
         let Detection { class, score, region } = candidates[place];
-        Found { class, score, bounds: region.clipped(side, side), mask: None }
+        Prediction { class, score, bounds: region.clipped(side, side), mask: None }
     };
     nms(&candidates, LIMITS).into_iter().map(told).collect()
 }

@@ -5,8 +5,8 @@
 use super::boxes::{class_logits, decoded, objectness, off_tape, overlapping};
 use super::places::Places;
 use super::targets::{PLANES, Targets};
+use crate::forward_context::ForwardContext;
 use crate::number::{real_len, single};
-use crate::pass::Pass;
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData};
 
@@ -25,20 +25,26 @@ const IGNORED: f64 = 0.5;
 ///
 /// The paper says "sum of squared error" for the boxes and gives the gradient: target minus prediction. For x and y cross-entropy has that gradient, and it is Darknet's, which never multiplies by the slope
 /// of the sigmoid; for width and height half the squared error has it.
-pub fn loss(pass: &Pass<'_>, answers: Tensor<3>, targets: Targets, places: &Places, classes: usize) -> Tensor<1> {
-    let given = off_tape(pass, &answers);
+pub fn loss(
+    ctx: &ForwardContext<'_>,
+    answers: Tensor<3>,
+    targets: Targets,
+    places: &Places,
+    classes: usize,
+) -> Tensor<1> {
+    let given = off_tape(ctx, &answers);
     let [rows, ..] = given.dims();
     let on_device =
-        |values: Vec<f32>, shape: [usize; 3]| Tensor::<3>::from_data(TensorData::new(values, shape), pass.device());
+        |values: Vec<f32>, shape: [usize; 3]| Tensor::<3>::from_data(TensorData::new(values, shape), ctx.device());
     let boxes = on_device(targets.boxes, [rows, targets.most, 4]);
     let target = Target::new(
         on_device(targets.dense, [rows, PLANES, places.count()]),
         on_device((0..classes).map(|class| single(real_len(class))).collect(), [1, classes, 1]),
-        overlapping(decoded(pass, &given, places), &boxes, IGNORED),
+        overlapping(decoded(ctx, &given, places), &boxes, IGNORED),
     );
     let share = 1.0 / real_len(rows);
     let value = target.loss(&given) * share;
-    pass.recorded(
+    ctx.recorded(
         || [answers.into()],
         value,
         move |upstream: Tensor<1>, _| {

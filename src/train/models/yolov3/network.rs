@@ -1,11 +1,11 @@
 //! The layers of the network, numbered as in Darknet's configuration, and the forward pass through them.
 
+use crate::forward_context::ForwardContext;
 use crate::layers::{
-    After, Window, batch_norm, convolution_flops, convolve, norm_layouts, norm_statistics, upsample_nearest,
+    After, Window, batch_norm, convolution_flops, convolve, norm_specs, norm_statistics, upsample_nearest,
 };
 use crate::number::real_len;
-use crate::parameters::{Layout, Start};
-use crate::pass::Pass;
+use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
 /// Channels of a picture.
@@ -130,27 +130,31 @@ impl Network {
     /// The parameters in the order of the layers. Convolutions start normal around 0 with the deviation √(2/((1 + 0.1²)·in·side²)) (He et al. 2015, "Delving deep into
     /// rectifiers", equation 15); outputs with a deviation of 0.01 and with biases of 0, but for those of objectness, which start at a probability of 0.01 (Lin et al. 2017,
     /// "Focal loss for dense object detection", section 4.1), so that a picture's thousands of empty places do not drown the few objects in the first steps.
-    pub fn layouts(&self) -> Vec<Layout> {
-        let mut layouts = Vec::new();
+    pub fn param_specs(&self) -> Vec<ParamSpec> {
+        let mut param_specs = Vec::new();
         for (n, layer) in self.layers().into_iter().enumerate() {
             let Layer::Convolution { shape: [to, from, side], normed, .. } = layer else { continue };
             let name = convolution(n);
             let fan_in = real_len(from * side * side);
             let leaky = 1.0 + SLOPE * SLOPE;
             let deviation = if normed { (2.0 / (leaky * fan_in)).sqrt() } else { OUTPUT_DEVIATION };
-            layouts.push(Layout::new(format!("{name}.weight"), &[to, from, side, side], Start::Normal(deviation)));
+            param_specs.push(ParamSpec::new(
+                format!("{name}.weight"),
+                &[to, from, side, side],
+                Init::Normal(deviation),
+            ));
             if normed {
-                layouts.extend(norm_layouts(&norm(n), to));
+                param_specs.extend(norm_specs(&norm(n), to));
             } else {
                 let value = (PRIOR / (1.0 - PRIOR)).ln();
-                let start = Start::Every { period: self.outputs / super::BOXES, place: super::OBJECTNESS, value };
-                layouts.push(Layout::new(format!("{name}.bias"), &[to], start));
+                let start = Init::Every { period: self.outputs / super::BOXES, place: super::OBJECTNESS, value };
+                param_specs.push(ParamSpec::new(format!("{name}.bias"), &[to], start));
             }
         }
-        layouts
+        param_specs
     }
 
-    pub fn statistics(&self) -> Vec<Layout> {
+    pub fn statistics(&self) -> Vec<ParamSpec> {
         let normed = |(n, layer): (usize, Layer)| match layer {
             Layer::Convolution { shape: [to, ..], normed: true, .. } => Some(norm_statistics(&norm(n), to)),
             _ => None,
@@ -158,8 +162,8 @@ impl Network {
         self.layers().into_iter().enumerate().filter_map(normed).flatten().collect()
     }
 
-    /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the pass.
-    pub fn answer(&self, pass: &mut Pass<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
+    /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the context.
+    pub fn forward(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
         let layers = self.layers();
         let mut uses = vec![0; layers.len() + 1];
         for place in layers.iter().enumerate().flat_map(|(n, layer)| layer.reads(n)) {
@@ -182,7 +186,7 @@ impl Network {
                     answers.push(x);
                     None
                 }
-                _ => Some(layer.apply(pass, n, x, others)),
+                _ => Some(layer.apply(ctx, n, x, others)),
             });
         }
         answers
@@ -217,16 +221,16 @@ impl Layer {
         }
     }
 
-    fn apply(&self, pass: &mut Pass<'_>, n: usize, x: Tensor<4>, others: Vec<Tensor<4>>) -> Tensor<4> {
+    fn apply(&self, ctx: &mut ForwardContext<'_>, n: usize, x: Tensor<4>, others: Vec<Tensor<4>>) -> Tensor<4> {
         match self {
             Self::Convolution { shape, stride, normed, .. } => {
-                let x = convolve(pass, &convolution(n), x, window(shape[2], *stride));
+                let x = convolve(ctx, &convolution(n), x, window(shape[2], *stride));
                 let after = After::leaky(SLOPE, others.into_iter().next());
-                if *normed { batch_norm(pass, &norm(n), x, after) } else { x }
+                if *normed { batch_norm(ctx, &norm(n), x, after) } else { x }
             }
             Self::Route(_) if others.is_empty() => x,
             Self::Route(_) => Tensor::cat(std::iter::once(x).chain(others).collect(), 1),
-            Self::Upsample => upsample_nearest(pass, x),
+            Self::Upsample => upsample_nearest(ctx, x),
             Self::Shortcut | Self::Output => x,
         }
     }

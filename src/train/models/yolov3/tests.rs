@@ -3,32 +3,36 @@ mod oracle;
 mod parity;
 
 use super::*;
-use crate::parameters::{Start, count};
+use crate::parameters::{Init, count};
 
 #[test]
 fn the_published_network_has_as_many_parameters_as_its_sum() {
     let model = YoloV3::darknet53(80);
-    let layouts = model.layouts();
-    assert_eq!(count(&layouts), 61_949_149);
+    let param_specs = model.param_specs();
+    assert_eq!(count(&param_specs), 61_949_149);
     // Layer 75 is the first after Darknet-53.
-    let number = |layout: &Layout| layout.name.split('.').nth(1).and_then(|n| n.parse::<usize>().ok()).expect("named");
-    let sum = |of: &dyn Fn(&Layout) -> bool| count(&layouts.iter().filter(|one| of(one)).cloned().collect::<Vec<_>>());
-    let weight = |layout: &Layout| layout.shape.len() == 4;
-    let output = |layout: &Layout| [81, 93, 105].contains(&number(layout));
-    assert_eq!(sum(&|layout| number(layout) < 75 && weight(layout)), 40_549_216);
-    assert_eq!(sum(&|layout| number(layout) < 75 && !weight(layout)), 35_712);
-    assert_eq!(sum(&|layout| number(layout) >= 75 && !output(layout) && weight(layout)), 20_889_600);
-    assert_eq!(sum(&|layout| number(layout) >= 75 && !output(layout) && !weight(layout)), 16_896);
-    assert_eq!(sum(&|layout| output(layout) && weight(layout)), 456_960);
-    assert_eq!(sum(&|layout| output(layout) && !weight(layout)), 765);
+    let number = |param_spec: &ParamSpec| {
+        param_spec.name.split('.').nth(1).and_then(|n| n.parse::<usize>().ok()).expect("named")
+    };
+    let sum =
+        |of: &dyn Fn(&ParamSpec) -> bool| count(&param_specs.iter().filter(|one| of(one)).cloned().collect::<Vec<_>>());
+    let weight = |param_spec: &ParamSpec| param_spec.shape.len() == 4;
+    let output = |param_spec: &ParamSpec| [81, 93, 105].contains(&number(param_spec));
+    assert_eq!(sum(&|param_spec| number(param_spec) < 75 && weight(param_spec)), 40_549_216);
+    assert_eq!(sum(&|param_spec| number(param_spec) < 75 && !weight(param_spec)), 35_712);
+    assert_eq!(sum(&|param_spec| number(param_spec) >= 75 && !output(param_spec) && weight(param_spec)), 20_889_600);
+    assert_eq!(sum(&|param_spec| number(param_spec) >= 75 && !output(param_spec) && !weight(param_spec)), 16_896);
+    assert_eq!(sum(&|param_spec| output(param_spec) && weight(param_spec)), 456_960);
+    assert_eq!(sum(&|param_spec| output(param_spec) && !weight(param_spec)), 765);
     // 72 convolutions with a norm and 3 with a bias.
-    assert_eq!((layouts.len(), model.statistics().len()), (72 * 3 + 3 * 2, 72 * 2));
+    assert_eq!((param_specs.len(), model.statistics().len()), (72 * 3 + 3 * 2, 72 * 2));
 }
 
 #[test]
 fn layers_stand_where_darknets_configuration_has_them() {
-    let layouts = YoloV3::darknet53(80).layouts();
-    let shape = |name: &str| layouts.iter().find(|layout| layout.name == name).expect("there").shape.clone();
+    let param_specs = YoloV3::darknet53(80).param_specs();
+    let shape =
+        |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect("there").shape.clone();
     let convolution = |n: usize| shape(&format!("module_list.{n}.conv_{n}.weight"));
     let expected: [(usize, [usize; 4]); 13] = [
         (0, [32, 3, 3, 3]),
@@ -49,7 +53,7 @@ fn layers_stand_where_darknets_configuration_has_them() {
     for (n, expected) in expected {
         assert_eq!(convolution(n), expected, "{n}");
     }
-    assert_eq!(layouts[1].name, "module_list.0.batch_norm_0.weight");
+    assert_eq!(param_specs[1].name, "module_list.0.batch_norm_0.weight");
     assert_eq!(shape("module_list.105.conv_105.bias"), [255]);
 }
 
@@ -105,12 +109,12 @@ const FLOPS: u64 = 65_864_075_264;
 
 #[test]
 fn parameters_start_as_they_say() {
-    let layouts = YoloV3::darknet53(80).layouts();
-    let start = |name: &str| layouts.iter().find(|layout| layout.name == name).expect("there").start;
-    let Start::Normal(deviation) = start("module_list.1.conv_1.weight") else { panic!("normal") };
+    let param_specs = YoloV3::darknet53(80).param_specs();
+    let init = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect("there").init;
+    let Init::Normal(deviation) = init("module_list.1.conv_1.weight") else { panic!("normal") };
     assert!((deviation - (2.0_f64 / (1.01 * 288.0)).sqrt()).abs() < 1e-8);
-    assert_eq!(start("module_list.81.conv_81.weight"), Start::Normal(0.01));
-    assert_eq!(start("module_list.1.batch_norm_1.weight"), Start::Constant(1.0));
-    let Start::Every { period: 85, place: 4, value } = start("module_list.81.conv_81.bias") else { panic!("every") };
+    assert_eq!(init("module_list.81.conv_81.weight"), Init::Normal(0.01));
+    assert_eq!(init("module_list.1.batch_norm_1.weight"), Init::Constant(1.0));
+    let Init::Every { period: 85, place: 4, value } = init("module_list.81.conv_81.bias") else { panic!("every") };
     assert!((1.0 / (1.0 + f64::from(-value).exp()) - 0.01).abs() < 1e-8);
 }

@@ -1,9 +1,9 @@
 //! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
 
 use super::*;
-use crate::early::{Groups, Marks};
-use crate::parallel::{Meeting, Occasion, Reducer, buckets, numbers, summed};
-use crate::parameters::Layout;
+use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
+use crate::parallel::{Reducer, Rendezvous, SyncPoint, buckets, numbers, summed};
+use crate::parameters::ParamSpec;
 use crate::task::Loaded;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,14 +27,14 @@ fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
         ("gpt2", with_sgd(tiny_cell("gpt2"), 0.1)),
     ];
     for (model, cell) in cells {
-        let threads = tell(&shared(&cell, 2)).expect(model);
-        let cards = tell(&on_cards(&shared(&cell, 2), 2)).expect(model);
-        let card = tell(&on_cards(&cell, 1)).expect(model);
+        let threads = run_recorded(&shared(&cell, 2)).expect(model);
+        let cards = run_recorded(&on_cards(&shared(&cell, 2), 2)).expect(model);
+        let card = run_recorded(&on_cards(&cell, 1)).expect(model);
         let (from_threads, from_one) = (apart(&threads, &cards, "loss"), apart(&card, &cards, "loss"));
         println!("{model}: two cards are off two threads by {from_threads:.1e}, and off one card by {from_one:.1e}");
         assert!(from_threads < 1e-2 && from_one < 1e-2, "{model}");
         assert_eq!(cards.facts["ranks"].as_int(), Some(2));
-        let again = tell(&on_cards(&shared(&cell, 2), 2)).expect(model);
+        let again = run_recorded(&on_cards(&shared(&cell, 2), 2)).expect(model);
         assert_eq!(again.digests["weights"], cards.digests["weights"], "{model}: the same bits every time");
     }
 }
@@ -46,12 +46,12 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
     let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let lengths = [1_usize, 63, 65_537, 32 << 20];
     let reduced = |link: Link, device: fn(usize) -> Device| -> Vec<Vec<Vec<f32>>> {
-        let meeting = Arc::new(Meeting::of(2));
+        let rendezvous = Arc::new(Rendezvous::of(2));
         std::thread::scope(|scope| {
             let start = |rank: usize| {
-                let reducer = link.reducer(rank, Arc::clone(&meeting));
+                let reducer = link.reducer(rank, Arc::clone(&rendezvous));
                 scope.spawn(move || {
-                    let at = Occasion { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
+                    let at = SyncPoint { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
                     let values = |len: usize| {
                         (0_u32..).take(len).map(|n| single(f64::from(n) * 0.37 + real_len(rank))).collect::<Vec<f32>>()
                     };
@@ -86,10 +86,10 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
             let mut cell = on_cards(&shared(&tiny_cell(model), 2), 2);
             cell.config.insert("training.precision".to_owned(), precision.into());
             let spec = Spec::read(&cell).expect(model);
-            let meeting = Arc::new(Meeting::of(2));
+            let rendezvous = Arc::new(Rendezvous::of(2));
             let (early, all) = std::thread::scope(|scope| {
                 let start = |rank: usize| {
-                    let (reducer, spec) = (link.reducer(rank, Arc::clone(&meeting)), &spec);
+                    let (reducer, spec) = (link.reducer(rank, Arc::clone(&rendezvous)), &spec);
                     scope.spawn(move || sums(&*reducer, spec, rank))
                 };
                 let threads: Vec<_> = (0..2).map(start).collect();
@@ -106,17 +106,17 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
 fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     let place = device::open(DeviceSpec::Cuda, rank).expect("a card");
     let mut task = Loaded::load(spec).expect("generated").task(spec, &place, rank);
-    let lengths: Vec<usize> = task.layouts().iter().map(Layout::len).collect();
+    let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
     let buckets = buckets(&lengths, 4096);
-    let groups = Groups::new(numbers(&buckets));
+    let groups = ParameterGroups::new(numbers(&buckets));
     let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
     let parameters: Vec<Tensor<1>> = task.initial(1).into_iter().map(upload).collect();
-    let (sink, indices) = (Notebook::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
+    let (sink, indices) = (EventLog::default(), (8 * rank..8 * rank + 8).collect::<Vec<usize>>());
     let mut marked = 0;
     for number in 1..=12 {
-        let at = Occasion { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
+        let at = SyncPoint { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
         reducer.barrier(at).expect("all come");
-        let mut gradients = |groups: Option<&Groups>| {
+        let mut gradients = |groups: Option<&ParameterGroups>| {
             // The card is far behind, so that what does not wait for it comes too early.
             let mut busy = Tensor::<2>::ones([4096, 4096], &place.device());
             for _ in 0..20 {
@@ -125,7 +125,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
 
             let (step, indices, lead) = (number, indices.as_slice(), indices.as_slice());
             let (place, sink) = (&place, &sink);
-            let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, patience: None };
+            let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, wait_limit: None };
             let step = Step { number, epoch: 1, rank, indices, lead, next: None, groups, scale: 1.0, inner };
             let Gradients { gradients, marks, .. } = task.gradients(&step, &parameters).expect("trains");
             (gradients, marks)
@@ -158,8 +158,8 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
 fn buckets_are_summed_fast_on_gpu() {
     const TIMES: u32 = 50;
     let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
-    let (link, meeting) = (Link::Cards(connected.clone()), Arc::new(Meeting::of(2)));
-    let together = std::sync::Barrier::new(2);
+    let (link, rendezvous) = (Link::Cards(connected.clone()), Arc::new(Rendezvous::of(2)));
+    let run_ranks = std::sync::Barrier::new(2);
     let work = |rank: usize| {
         let device = Device::cuda(rank);
         for values in [1_usize << 20, 8 << 20, 32 << 20, 110 << 20] {
@@ -167,7 +167,7 @@ fn buckets_are_summed_fast_on_gpu() {
                 let mut bucket = Some(Tensor::<1>::zeros([values], &device));
                 let mut run = |times: u32| {
                     device.sync().expect("the card works");
-                    together.wait();
+                    run_ranks.wait();
                     let start = Instant::now();
                     // Nobody else has it: it is summed in its place.
                     (0..times).for_each(|_| bucket = bucket.take().map(sum));
@@ -179,23 +179,23 @@ fn buckets_are_summed_fast_on_gpu() {
             };
             let by_nccl =
                 timed(&|bucket| connected[rank].all_reduce(vec![bucket]).expect("on a card").pop().expect("one"));
-            let reducer = link.reducer(rank, Arc::clone(&meeting));
+            let reducer = link.reducer(rank, Arc::clone(&rendezvous));
             let buckets = buckets(&[values], values);
-            let at = Occasion { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
+            let at = SyncPoint { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
             let gradient = Tensor::<1>::zeros([values], &device);
             let by_loop = timed(&|last| {
                 // Gathered from elsewhere each time, as in a step.
                 let gradients = vec![gradient.clone()];
-                let sums = reducer.sum(at, &buckets, (gradients, Marks::default()), 1.0).expect("all come");
+                let sums = reducer.sum(at, &buckets, (gradients, ReadyMarks::default()), 1.0).expect("all come");
                 drop(last);
                 sums.all().pop().expect("one")
             });
             if rank == 0 {
                 let bytes = real_len(values) * 4.0;
-                let told =
+                let recorded =
                     |seconds: f64| format!("{:.3} ms, bus bandwidth {:.0} GB/s", seconds * 1e3, bytes / seconds / 1e9);
                 let mebibytes = bytes / 1_048_576.0;
-                println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", told(by_nccl), told(by_loop));
+                println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", recorded(by_nccl), recorded(by_loop));
             }
         }
         assert_eq!(crate::native::fault_on(rank), None);
@@ -219,14 +219,14 @@ fn stages_on_cards_learn_what_one_card_learns_on_gpu() {
         one.config.insert("training.micro_batches".to_owned(), 4_i64.into());
         let mut several = one.clone();
         several.config.insert("hardware.parallelism".to_owned(), "pipeline".into());
-        let alone = tell(&on_cards(&one, 1)).expect(model);
+        let alone = run_recorded(&on_cards(&one, 1)).expect(model);
         for gpus in [2, 4].into_iter().filter(|gpus| *gpus <= there.max(2)) {
             let cell = on_cards(&several, gpus);
-            let cards = tell(&cell).expect(model);
+            let cards = run_recorded(&cell).expect(model);
             let far = apart(&alone, &cards, "loss");
             println!("{model}: {} are off one card by {far:.1e}", cards.facts["stages"]);
             assert!(far < 1e-2, "{model} on {gpus}");
-            let again = tell(&cell).expect(model);
+            let again = run_recorded(&cell).expect(model);
             assert_eq!(
                 again.digests["weights"], cards.digests["weights"],
                 "{model} on {gpus}: the same bits every time"

@@ -35,7 +35,7 @@ fn failed_unless_learned(fault: &str) -> String {
     let loaded = Loaded::load(&spec).expect("generated");
     let run = Run { spec, loaded, limits: SOON, tuned: true, open: |_, _| Ok(Place::Host) };
     let fault = fault.parse().expect("a fault");
-    let how = run.share(&Link::Host, Some(fault), &Notebook::default(), &AtomicBool::new(false));
+    let how = run.share(&Link::Host, Some(fault), &EventLog::default(), &AtomicBool::new(false));
     how.expect_err("nothing was seen").to_string()
 }
 
@@ -44,12 +44,10 @@ fn failed_as(cell: &Cell, fault: &str) -> (String, Duration) {
     let loaded = Loaded::load(&spec).expect("generated");
     let open = |_, _| Ok(Place::Device(Device::flex()));
     let run = Run { spec, loaded, limits: SOON, tuned: true, open };
-    let (notebook, start) = (Notebook::default(), Instant::now());
+    let (log, start) = (EventLog::default(), Instant::now());
     let fault = fault.parse().expect("a fault");
-    let how = run.share(&Link::Host, Some(fault), &notebook, &AtomicBool::new(false));
-    assert!(
-        !notebook.events().iter().any(|event| matches!(event, EventKind::Digest { name, .. } if name == "weights"))
-    );
+    let how = run.share(&Link::Host, Some(fault), &log, &AtomicBool::new(false));
+    assert!(!log.events().iter().any(|event| matches!(event, EventKind::Digest { name, .. } if name == "weights")));
     (how.expect_err("a rank failed").to_string(), start.elapsed())
 }
 

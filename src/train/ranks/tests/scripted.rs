@@ -4,10 +4,10 @@ use crate::device::{DeviceError, Place};
 use crate::fit::fit;
 use crate::heartbeat::Heartbeat;
 use crate::number::{real_len, single};
-use crate::parallel::{Limits, Link, Member, together};
-use crate::parameters::{Layout, Start};
+use crate::parallel::{Limits, Link, RankContext, run_ranks};
+use crate::parameters::{Init, ParamSpec};
 use crate::precision::Precision;
-use crate::sample::{Notebook, cell};
+use crate::sample::{EventLog, cell};
 use crate::spec::{Length, Spec};
 use crate::task::{Gradients, Score, Step, Task};
 use crate::{Finish, Sink, TrainError};
@@ -25,14 +25,14 @@ type Seen = Arc<Mutex<Vec<(u64, usize, Vec<usize>)>>>;
 
 /// The loss is the mean of the samples' numbers, and each gradient is that times what the script says. Nothing else is learned.
 struct Scripted {
-    layouts: Vec<Layout>,
+    param_specs: Vec<ParamSpec>,
     script: Script,
     seen: Seen,
 }
 
 impl Task for Scripted {
-    fn layouts(&self) -> &[Layout] {
-        &self.layouts
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.param_specs
     }
 
     fn samples(&self) -> usize {
@@ -53,7 +53,7 @@ impl Task for Scripted {
             loss: tensor(1, mean),
             gradients,
             mean_of: Some(step.indices.len()),
-            marks: crate::early::Marks::default(),
+            marks: crate::gradient_readiness::ReadyMarks::default(),
         })
     }
 
@@ -61,15 +61,15 @@ impl Task for Scripted {
         Ok(Some(vec![("eval_loss", 1.0)]))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         None
     }
 
-    fn ask(&mut self, _: u64, _: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, _: u64, _: usize) -> Result<(), TrainError> {
         Ok(())
     }
 
-    fn answer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+    fn infer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
         Ok(())
     }
 
@@ -96,7 +96,7 @@ fn spec(ranks: usize, precision: Precision) -> Spec {
 struct Ended {
     how: Result<Finish, TrainError>,
     took: Duration,
-    notebook: Notebook,
+    log: EventLog,
     seen: Vec<(u64, usize, Vec<usize>)>,
 }
 
@@ -106,35 +106,35 @@ fn ran(spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
 
 fn ran_at(place: &Place, spec: &Spec, stop: &AtomicBool, script: Script) -> Ended {
     let place = place.clone();
-    let (notebook, seen, own) = (Notebook::default(), Seen::default(), spec.clone());
+    let (log, seen, own) = (EventLog::default(), Seen::default(), spec.clone());
     let start = Instant::now();
     let noted = Arc::clone(&seen);
-    let how = together(spec.ranks, &Link::Host, &notebook, stop, None, move |member: Member| {
-        let layout = |name: &str, len| Layout::new(name, &[len], Start::Constant(1.0));
-        let layouts = vec![layout("a", 3), layout("b", 70)];
-        let team = member.team(LIMITS, &[3, 70]);
-        let task = Box::new(Scripted { layouts, script, seen: Arc::clone(&noted) });
-        fit(team, &own, task, &place, &member.sink, &member.stop, true)
+    let how = run_ranks(spec.ranks, &Link::Host, &log, stop, None, move |context: RankContext| {
+        let param_spec = |name: &str, len| ParamSpec::new(name, &[len], Init::Constant(1.0));
+        let param_specs = vec![param_spec("a", 3), param_spec("b", 70)];
+        let group = context.process_group(LIMITS, &[3, 70]);
+        let task = Box::new(Scripted { param_specs, script, seen: Arc::clone(&noted) });
+        fit(group, &own, task, &place, &context.sink, &context.stop, true)
     });
     let mut seen = seen.lock().expect("no panic").clone();
     seen.sort();
-    Ended { how, took: start.elapsed(), notebook, seen }
+    Ended { how, took: start.elapsed(), log, seen }
 }
 
 fn on(ranks: usize, script: Script) -> Ended {
     ran(&spec(ranks, Precision::Fp32), &AtomicBool::new(false), script)
 }
 
-fn losses(notebook: &Notebook) -> Vec<f64> {
+fn losses(log: &EventLog) -> Vec<f64> {
     let loss = |event: EventKind| match event {
         EventKind::Step { values, duration_ns: Some(_), .. } => values.first().map(|value| value.1),
         _ => None,
     };
-    notebook.events().into_iter().filter_map(loss).collect()
+    log.events().into_iter().filter_map(loss).collect()
 }
 
-fn metric(notebook: &Notebook, wanted: &str) -> Option<f64> {
-    notebook.events().into_iter().find_map(|event| match event {
+fn metric(log: &EventLog, wanted: &str) -> Option<f64> {
+    log.events().into_iter().find_map(|event| match event {
         EventKind::Metric { name, value, .. } if name == wanted => Some(value),
         _ => None,
     })
@@ -156,7 +156,7 @@ fn every_sample_of_an_epoch_is_seen_once_by_one_rank() {
         // What is left of 11 goes to the first ranks; the others take part in the step without a sample.
         let left = ended.seen.iter().filter(|seen| seen.0 == steps_per_epoch).count();
         assert_eq!(left, [(1, 1), (2, 1), (4, 3)].into_iter().find(|(of, _)| *of == ranks).expect("known").1);
-        for (number, loss) in (1..).zip(losses(&ended.notebook)) {
+        for (number, loss) in (1..).zip(losses(&ended.log)) {
             let samples: Vec<usize> =
                 ended.seen.iter().filter(|seen| seen.0 == number).flat_map(|seen| seen.2.clone()).collect();
             let mean = real_len(samples.iter().sum()) / real_len(samples.len());
@@ -233,7 +233,7 @@ fn a_step_that_compiles_gives_a_hanging_rank_no_more_time() {
     assert!(error.ends_with("rank 1 did not come to `all_reduce` 11 within 2 s"), "{error}");
 }
 
-/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: nobody is at a meeting.
+/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: no rank is at a rendezvous.
 #[test]
 fn ranks_that_hang_within_a_step_of_a_device_are_found() {
     let place = Place::Device(Device::flex());
@@ -256,10 +256,10 @@ fn a_rank_that_is_late_but_comes_is_waited_for() {
 
 #[test]
 fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
-    let (notebook, start) = (Notebook::default(), Instant::now());
-    let stuck = together(2, &Link::Host, &notebook, &AtomicBool::new(false), None, |member: Member| {
-        if member.rank == 1 {
-            member.sink.doing("losses", 7, Some(Duration::from_millis(50)));
+    let (log, start) = (EventLog::default(), Instant::now());
+    let stuck = run_ranks(2, &Link::Host, &log, &AtomicBool::new(false), None, |context: RankContext| {
+        if context.rank == 1 {
+            context.sink.doing("losses", 7, Some(Duration::from_millis(50)));
             std::thread::sleep(HANGS);
         }
         Ok(Finish::Done)
@@ -271,12 +271,12 @@ fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
 
 #[test]
 fn of_a_card_that_failed_another_rank_may_be_the_first_to_say_so() {
-    let notebook = Notebook::default();
+    let log = EventLog::default();
     let begun = Arc::new(Barrier::new(4));
-    let failed = together(4, &Link::Host, &notebook, &AtomicBool::new(false), None, move |member: Member| {
-        member.sink.doing("losses", 7, None);
+    let failed = run_ranks(4, &Link::Host, &log, &AtomicBool::new(false), None, move |context: RankContext| {
+        context.sink.doing("losses", 7, None);
         begun.wait();
-        if member.rank != 1 {
+        if context.rank != 1 {
             std::thread::sleep(HANGS);
         }
         Err(DeviceError::Card { card: 2, problem: "cuMemcpyAsync failed (700)".to_owned() }.into())
@@ -292,9 +292,9 @@ fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
     let script: Script = |step, rank| Ok(if (step, rank) == (2, 1) { f32::INFINITY } else { 0.001 });
     let ended = ran(&spec(2, Precision::Fp16), &AtomicBool::new(false), script);
     assert_eq!(ended.how.expect("all come"), Finish::Done);
-    assert_eq!(metric(&ended.notebook, "skipped_steps"), Some(1.0));
-    let digest = |notebook: &Notebook| {
-        notebook.events().into_iter().find_map(|event| match event {
+    assert_eq!(metric(&ended.log, "skipped_steps"), Some(1.0));
+    let digest = |log: &EventLog| {
+        log.events().into_iter().find_map(|event| match event {
             EventKind::Digest { name, digest } if name == "weights" => Some(digest),
             _ => None,
         })
@@ -302,8 +302,8 @@ fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
     // Powers of two change no digit: a step that does nothing is a step that was left out.
     let still: Script = |step, _| Ok(if step == 2 { 0.0 } else { 0.001 });
     let expected = ran(&spec(2, Precision::Fp32), &AtomicBool::new(false), still);
-    assert_eq!(digest(&ended.notebook), digest(&expected.notebook));
-    assert!(digest(&expected.notebook).is_some());
+    assert_eq!(digest(&ended.log), digest(&expected.log));
+    assert!(digest(&expected.log).is_some());
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_stop_ends_all_ranks_at_the_same_step() {
         last[*rank] = *step;
     }
     assert!(last.iter().max() <= last.iter().min().map(|least| least + 1).as_ref(), "{last:?}");
-    assert!(!ended.notebook.events().iter().any(|event| matches!(event, EventKind::Digest { .. })));
+    assert!(!ended.log.events().iter().any(|event| matches!(event, EventKind::Digest { .. })));
 }
 
 #[test]
@@ -342,8 +342,8 @@ fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
         };
         events.into_iter().filter_map(started).collect()
     };
-    let of_first = phases(ended.notebook.events());
-    let others = ended.notebook.2.lock().expect("no panic").clone();
+    let of_first = phases(ended.log.events());
+    let others = ended.log.2.lock().expect("no panic").clone();
     assert!(others.iter().all(|(rank, _)| *rank == 1));
     let others: Vec<EventKind> = others.into_iter().map(|(_, event)| event).collect();
     // Epochs of 6 steps; the tenth step is measured from inside.
@@ -374,7 +374,7 @@ fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
     };
     assert!(others.iter().all(other), "{others:?}");
     let fact = |wanted: &str| {
-        ended.notebook.events().into_iter().find_map(|event| match event {
+        ended.log.events().into_iter().find_map(|event| match event {
             EventKind::Fact { name, value } if name == wanted => {
                 value.as_float().or(value.as_int().and_then(|n| i32::try_from(n).ok()).map(f64::from))
             }

@@ -103,7 +103,7 @@ fn plans_are_made_without_a_card() {
 /// Half a plan is taken down again.
 #[test]
 #[ignore = "needs cuDNN 9.14 and cuBLASLt"]
-fn what_cannot_be_planned_is_told() {
+fn an_impossible_plan_is_an_error() {
     let graph = graph().unwrap();
     let card = Object::new(graph, PROPERTIES, &[(2702, Value::Text(H200))]).unwrap();
     let (input, weight, how) = ([2, 8, 9, 9], [8, 8, 3, 3], square(1, 1, true));

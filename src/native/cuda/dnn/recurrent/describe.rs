@@ -3,7 +3,7 @@
 use super::super::super::kernels::Unit;
 use super::super::super::library::Opaque;
 use super::super::super::plan::Format;
-use super::super::super::{Fault, told};
+use super::super::super::{Fault, check};
 use super::super::descriptors::{code, lengths, made};
 use super::super::library::Dnn;
 use super::plan::Kind;
@@ -46,7 +46,7 @@ pub fn stack(dnn: &Dnn, handle: Opaque, kind: Kind) -> Result<Opaque, Fault> {
     // SAFETY: the descriptor was made above; where nothing is dropped no states are needed.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_dropout)(dropout, handle, 0.0, null_mut(), 0, 0) };
-    told("cudnnSetDropoutDescriptor", status)?;
+    check("cudnnSetDropoutDescriptor", status)?;
     // SAFETY: `new` can be written to.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let recurrent = made("cudnnCreateRNNDescriptor", |new| unsafe { (dnn.recurrent)(new) })?;
@@ -62,7 +62,7 @@ pub fn stack(dnn: &Dnn, handle: Opaque, kind: Kind) -> Result<Opaque, Fault> {
             dropout, flags,
         )
     };
-    told("cudnnSetRNNDescriptor_v8", status)?;
+    check("cudnnSetRNNDescriptor_v8", status)?;
     Ok(recurrent)
 }
 
@@ -78,7 +78,7 @@ pub fn rows(dnn: &Dnn, kind: Kind, features: usize) -> Result<Opaque, Fault> {
     // SAFETY: the descriptor was made above, there is a length for each row, and no row is filled up.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_rows)(rows, values, layout, width, many, features, times.as_ptr(), null_mut()) };
-    told("cudnnSetRNNDataDescriptor", status)?;
+    check("cudnnSetRNNDataDescriptor", status)?;
     Ok(rows)
 }
 
@@ -93,7 +93,7 @@ pub fn states(dnn: &Dnn, kind: Kind) -> Result<Opaque, Fault> {
     // SAFETY: the descriptor was made above; there are as many lengths and strides as axes.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.set_axes)(states, code(kind.format), 3, sizes.as_ptr(), strides.as_ptr()) };
-    told("cudnnSetTensorNdDescriptor", status)?;
+    check("cudnnSetTensorNdDescriptor", status)?;
     Ok(states)
 }
 
@@ -104,6 +104,6 @@ pub fn room(dnn: &Dnn, handle: Opaque, recurrent: Opaque, x: Opaque, mode: c_int
     // SAFETY: both descriptors were made for each other, and both numbers can be written to.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let status = unsafe { (dnn.size_recurrent)(handle, recurrent, mode, x, workspace, reserve) };
-    told("cudnnGetRNNTempSpaceSizes", status)?;
+    check("cudnnGetRNNTempSpaceSizes", status)?;
     Ok(room)
 }

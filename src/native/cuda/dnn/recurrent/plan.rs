@@ -4,7 +4,7 @@ use super::super::super::kernels::{Transposition, Unit, transpose};
 use super::super::super::library::Opaque;
 use super::super::super::plan::Format;
 use super::super::super::submit::pointer;
-use super::super::super::{Fault, told};
+use super::super::super::{Fault, check};
 use super::super::descriptors::{self, Plans, ask};
 use super::super::job::{Addresses, clear};
 use super::super::library::Dnn;
@@ -129,13 +129,13 @@ impl Plan {
     /// From x and the parameters to the answer, and the weights and what else is kept.
     pub fn train(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [y, weights, reserve] = all(&at.outputs);
-        let [workspace] = all(&at.beside);
+        let [workspace] = all(&at.scratch);
         self.forward(dnn, handle, at, (TRAINING, self.training), [y, weights, workspace, reserve])
     }
 
     /// From x and the parameters to the answer.
     pub fn answer(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
-        let [workspace, weights] = all(&at.beside);
+        let [workspace, weights] = all(&at.scratch);
         let room = Room { workspace: self.answering, reserve: 0 };
         self.forward(dnn, handle, at, (ANSWERING, room), [all::<1>(&at.outputs)[0], weights, workspace, 0])
     }
@@ -182,13 +182,13 @@ impl Plan {
                 reserve,
             )
         };
-        told("cudnnRNNForward", status)
+        check("cudnnRNNForward", status)
     }
 
     /// From x, the answer, its gradient, the weights and what else was kept to the gradients of x and of the parameters.
     pub fn back(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [dx] = all(&at.outputs);
-        let [workspace, of_weights] = all(&at.beside);
+        let [workspace, of_weights] = all(&at.scratch);
         let [x, y, dy, weights, reserve] = pointers(all(&at.inputs))?;
         let [dx, workspace, gradient] = pointers([dx, workspace, of_weights])?;
         let Room { workspace: working, reserve: kept } = self.training;
@@ -221,7 +221,7 @@ impl Plan {
                 reserve,
             )
         };
-        told("cudnnRNNBackwardData_v8", status)?;
+        check("cudnnRNNBackwardData_v8", status)?;
         // cuDNN adds to what is there.
         clear(of_weights, self.weights, at.stream)?;
         // SAFETY: as above; it comes behind the gradient of the input, which it needs.
@@ -246,7 +246,7 @@ impl Plan {
                 reserve,
             )
         };
-        told("cudnnRNNBackwardWeights_v8", status)?;
+        check("cudnnRNNBackwardWeights_v8", status)?;
         let parameters = at.outputs.get(1..).unwrap_or_default();
         let unpacked: Option<Vec<_>> =
             self.places.iter().zip(parameters).map(|(place, to)| self.unpacked(*place, of_weights, *to)).collect();

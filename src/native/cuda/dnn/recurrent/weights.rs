@@ -5,7 +5,7 @@
 use super::super::super::kernels::Unit;
 use super::super::super::library::Opaque;
 use super::super::super::plan::Format;
-use super::super::super::{Fault, told};
+use super::super::super::{Fault, check};
 use super::super::descriptors::{code, lengths, made};
 use super::super::library::Dnn;
 use std::ffi::c_int;
@@ -51,7 +51,7 @@ pub fn bytes(
     let mut bytes = 0;
     // SAFETY: the layers were described to cuDNN, and the number can be written to.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
-    told("cudnnGetRNNWeightSpaceSize", unsafe { (dnn.size_weights)(handle, recurrent, &raw mut bytes) })?;
+    check("cudnnGetRNNWeightSpaceSize", unsafe { (dnn.size_weights)(handle, recurrent, &raw mut bytes) })?;
     let all: usize = places.iter().map(|place| place.rows * place.columns * format.bytes()).sum();
     let asked = Asked { dnn, handle, recurrent, format, bytes };
     for (layer, of_layer) in places.chunks(4).enumerate() {
@@ -105,12 +105,12 @@ impl Asked<'_> {
         let status = unsafe {
             (dnn.find_weights)(self.handle, layers, layer, bytes, base, product, matrix, of_matrix, bias, of_bias)
         };
-        told("cudnnGetRNNWeightParams", status)?;
+        check("cudnnGetRNNWeightParams", status)?;
         let parts = [self.part(matrix, places[0].addr(), base)?, self.part(bias, places[1].addr(), base)?];
         for tensor in [matrix, bias] {
             // SAFETY: the descriptor was made above, and nobody else has it.
             #[expect(unsafe_code, reason = "a function of cuDNN")]
-            told("cudnnDestroyTensorDescriptor", unsafe { (dnn.drop_tensor)(tensor) })?;
+            check("cudnnDestroyTensorDescriptor", unsafe { (dnn.drop_tensor)(tensor) })?;
         }
         Ok(parts)
     }
@@ -123,7 +123,7 @@ impl Asked<'_> {
         #[expect(unsafe_code, reason = "a function of cuDNN")]
         let status =
             unsafe { (self.dnn.get_axes)(tensor, asked, kind_at, axes_at, sizes.as_mut_ptr(), strides.as_mut_ptr()) };
-        told("cudnnGetTensorNdDescriptor", status)?;
+        check("cudnnGetTensorNdDescriptor", status)?;
         let length = |value: c_int| usize::try_from(value).unwrap_or(0);
         let ([one, rows, columns], [_, down, along]) = (sizes.map(length), strides.map(length));
         if kind != code(self.format) || axes != asked || one != 1 || along != 1 {

@@ -97,7 +97,7 @@ fn cases() -> Vec<Case> {
 /// Everything that is computed of a case, by the card.
 struct Found {
     y: Tensor<2>,
-    slopes: Slopes,
+    slopes: AffineGradients,
 }
 
 /// The shape of a weight.
@@ -164,7 +164,7 @@ impl Given {
         if columns > parts * outputs {
             ys.push(Tensor::zeros([rows, columns - parts * outputs], &Device::flex()));
         }
-        Found { y: Tensor::cat(ys, 1), slopes: Slopes { x: Some(of_x), weights, biases } }
+        Found { y: Tensor::cat(ys, 1), slopes: AffineGradients { x: Some(of_x), weights, biases } }
     }
 }
 
@@ -188,7 +188,7 @@ fn maps_of_all_shapes_on_gpu() {
                 let what = |part: &str| format!("{part} in {format:?}, x in {of_x:?}, {case:?}");
                 let ours = by_card(case, format, of_x, &given);
                 near(&what("y"), ours.y, theirs.y.clone(), rounding(format));
-                let Slopes { x, weights, biases } = ours.slopes;
+                let AffineGradients { x, weights, biases } = ours.slopes;
                 near(&what("dx"), x.unwrap(), theirs.slopes.x.clone().unwrap(), rounding(of_x));
                 assert_eq!(weights.len(), theirs.slopes.weights.len());
                 for (ours, theirs) in weights.into_iter().zip(&theirs.slopes.weights) {
@@ -316,7 +316,7 @@ fn times_of_a_map_on_gpu() {
         let flat = flat(&weight);
         let map = || affine(x.clone(), std::slice::from_ref(&flat), std::slice::from_ref(&bias), how).ok().unwrap();
         let Mapped { kept, .. } = map();
-        let kept = || Kept { x: kept.x.clone(), weight: kept.weight.clone(), sizes: kept.sizes };
+        let kept = || SavedTensors { x: kept.x.clone(), weight: kept.weight.clone(), sizes: kept.sizes };
         let half = rounded(&weight);
         let before = [timed(before_forward), timed(|| before_backward(&half))];
         let after = [timed(map), timed(|| affine_back(dy.clone(), kept(), Some(format), true).ok().unwrap())];

@@ -1,9 +1,9 @@
+use super::super::super::check;
 use super::super::super::fault_on;
 use super::super::super::kernels::Program;
 use super::super::super::library::driver;
 use super::super::super::plan::enter;
 use super::super::super::submit::{bound, flush, submit};
-use super::super::super::told;
 use super::*;
 use crate::number::{real_len, single};
 use burn::backend::Cuda;
@@ -56,20 +56,20 @@ fn slices_are_copied_summed_and_copied_back() {
 #[test]
 fn each_end_has_a_way_to_each_other_one_from_the_next_rank_on() {
     let ends = of(4);
-    let ways = |rank: usize| {
-        let ways = ends[rank].ways.lock().expect("no panic");
-        ways.others.iter().map(|way| way.rank).collect::<Vec<_>>()
+    let links = |rank: usize| {
+        let links = ends[rank].links.lock().expect("no panic");
+        links.others.iter().map(|link| link.rank).collect::<Vec<_>>()
     };
-    assert_eq!([ways(0), ways(1), ways(3)], [vec![1, 2, 3], vec![2, 3, 0], vec![0, 1, 2]]);
+    assert_eq!([links(0), links(1), links(3)], [vec![1, 2, 3], vec![2, 3, 0], vec![0, 1, 2]]);
     assert_eq!((ends[1].room(1000), ends[1].rank), (3 * 256, 1));
-    assert!(of(1)[0].ways.lock().expect("no panic").others.is_empty());
+    assert!(of(1)[0].links.lock().expect("no panic").others.is_empty());
 }
 
 #[test]
-fn who_waits_for_a_card_that_failed_is_told() {
+fn a_failed_card_ends_the_waits_of_others() {
     let ends = of(2);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| ends[0].together(|ways, over| ways.hear(over)));
+        let waiting = scope.spawn(|| ends[0].together(|links, over| links.receive(over)));
         let failed = ends[1].together(|_, _| Err::<(), Fault>(Fault::Absent));
         assert!(matches!(failed, Err(Fault::Absent)));
         let told = waiting.join().expect("no panic").expect_err("nobody speaks");
@@ -109,7 +109,7 @@ fn sums_on(card: usize, end: &End) {
     let mut stream: Opaque = null_mut();
     // SAFETY: the stream can be written to, and the card's context is current.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    told("cuStreamCreate", unsafe { (driver.stream)(&raw mut stream, 1) }).expect("a stream");
+    check("cuStreamCreate", unsafe { (driver.stream)(&raw mut stream, 1) }).expect("a stream");
     let launcher = Launcher::of(Program::Bucket, card, stream).expect("kernels");
     for round in 0..5 {
         let given: Vec<f32> = (0..values).map(|i| value(end.rank, i + round)).collect();
@@ -127,7 +127,7 @@ fn sums_on(card: usize, end: &End) {
         peer::copy(driver, at, memory_at, 4 * values, stream).expect("a copy");
         // SAFETY: the stream was made above, in the context of this thread.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-        told("cuStreamSynchronize", unsafe { (driver.await_all)(stream) }).expect("the card works");
+        check("cuStreamSynchronize", unsafe { (driver.await_all)(stream) }).expect("the card works");
         let found: Vec<f32> = tensor.try_into_vec_as().expect("readable");
         let wrong = (0..values).find(|i| found[*i].to_bits() != sum(end.ranks, i + round).to_bits());
         assert_eq!(wrong, None, "the first value that is wrong, rank {} of {}, round {round}", end.rank, end.ranks);
@@ -136,17 +136,17 @@ fn sums_on(card: usize, end: &End) {
     end.begin(driver, &[stream]).expect("all are there");
     // SAFETY: as above.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    told("cuStreamSynchronize", unsafe { (driver.await_all)(stream) }).expect("the card works");
+    check("cuStreamSynchronize", unsafe { (driver.await_all)(stream) }).expect("the card works");
 }
 
 /// Where a tensor lies, and behind what it is whole.
 fn place(tensor: &Tensor<1>) -> (u64, Event) {
     let tensor = tensor.clone().try_into_primitive::<Cuda>().expect("on a card");
-    let (say, hear) = channel();
+    let (send, receive) = channel();
     submit(&tensor.device, vec![bound(&tensor.handle)], move |places, stream| {
         let event = Event::behind(driver().ok_or(Fault::Absent)?, stream)?;
-        say.send((places[0], event)).map_err(|_| Fault::Absent)
+        send.send((places[0], event)).map_err(|_| Fault::Absent)
     });
     flush(&tensor.device);
-    hear.recv().expect("the card works")
+    receive.recv().expect("the card works")
 }

@@ -3,12 +3,12 @@ use proptest::prelude::*;
 
 /// Words of three letters with the frequencies of a language, so that there is something to join.
 fn sample(words: u64) -> String {
-    use crate::draw::{Draw, Stream};
-    let mut draw = Draw::new(7, Stream::TrainText, 0);
+    use crate::rng::{Rng, Stream};
+    let mut rng = Rng::new(7, Stream::TrainText, 0);
     let letters = ["th", "e", "n", "qu", "a", "ing", "ed", "o", "s", "é"];
     let mut text = String::new();
     for word in 1..=words {
-        (0..=draw.below(3)).for_each(|_| text.push_str(letters[draw.below(10).min(draw.below(10))]));
+        (0..=rng.below(3)).for_each(|_| text.push_str(letters[rng.below(10).min(rng.below(10))]));
         text.push_str(if word % 50 == 0 { ".\n\n" } else { " " });
     }
     text
@@ -120,9 +120,9 @@ fn bpe_can_say_any_text() {
 
 #[test]
 fn a_text_without_white_space_is_cut_and_joined_like_any_other() {
-    use crate::draw::{Draw, Stream};
-    let mut draw = Draw::new(7, Stream::TrainText, 0);
-    let text: String = (0..100_000).map(|_| ['A', 'C', 'G', 'T'][draw.below(4)]).collect();
+    use crate::rng::{Rng, Stream};
+    let mut rng = Rng::new(7, Stream::TrainText, 0);
+    let text: String = (0..100_000).map(|_| ['A', 'C', 'G', 'T'][rng.below(4)]).collect();
     let tokens = encode(Vocabulary::Bpe { size: 600 }, &text, &text[..5_000], false);
     // Pieces of a thousand bytes stand alone, as words do; the last token is the document's end.
     let own = tokens.eval.len() - 1;

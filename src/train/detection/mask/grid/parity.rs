@@ -1,7 +1,7 @@
 //! The same grids and pixels as torchvision's: masks and probabilities of one formula go through both; see `tests/parity/mask_grid.py`.
 
 use super::*;
-use crate::detection::formula::{Draw, find, fnv};
+use crate::detection::formula::{Lcg, find, fnv};
 
 fn found(name: &str) -> Vec<&'static str> {
     find(include_str!("../../../../../tests/parity/mask_grid.txt"), name)
@@ -11,19 +11,19 @@ fn index(number: u32) -> usize {
     usize::try_from(number).expect("small")
 }
 
-fn picture(draw: &mut Draw, spread: u32) -> Size {
-    let [height, width] = [(); 2].map(|()| u16::try_from(20 + draw.below(spread)).expect("small"));
+fn picture(rng: &mut Lcg, spread: u32) -> Size {
+    let [height, width] = [(); 2].map(|()| u16::try_from(20 + rng.below(spread)).expect("small"));
     Size { width, height }
 }
 
 /// Three rectangles in a picture of some size.
-fn mask(draw: &mut Draw) -> Mask {
-    let size = picture(draw, 60);
+fn mask(rng: &mut Lcg) -> Mask {
+    let size = picture(rng, 60);
     let (width, height) = (u32::from(size.width), u32::from(size.height));
     let mut pixels = vec![0; index(size.pixels())];
     for _ in 0..3 {
-        let (left, top) = (draw.below(width), draw.below(height));
-        let (right, bottom) = (left + 1 + draw.below(width), top + 1 + draw.below(height));
+        let (left, top) = (rng.below(width), rng.below(height));
+        let (right, bottom) = (left + 1 + rng.below(width), top + 1 + rng.below(height));
         for row in top..bottom.min(height) {
             pixels[index(row * width + left)..index(row * width + right.min(width))].fill(1);
         }
@@ -32,24 +32,24 @@ fn mask(draw: &mut Draw) -> Mask {
 }
 
 /// Within the picture, but for every fourth, which goes beyond it.
-fn bounds(draw: &mut Draw, size: Size) -> Xyxy {
+fn bounds(rng: &mut Lcg, size: Size) -> Xyxy {
     let mut edges = |pixels: u16| {
-        let mut both = [(); 2].map(|()| single(draw.real(u32::from(pixels) * 16) / 16.0));
+        let mut both = [(); 2].map(|()| single(rng.real(u32::from(pixels) * 16) / 16.0));
         both.sort_unstable_by(f32::total_cmp);
         both
     };
     let ([left, right], [top, bottom]) = (edges(size.width), edges(size.height));
-    let beyond = if draw.below(4) == 0 { 6.0 } else { 0.0 };
+    let beyond = if rng.below(4) == 0 { 6.0 } else { 0.0 };
     Xyxy::new([left - beyond, top - beyond, right + beyond, bottom + beyond])
 }
 
 #[test]
 fn targets_are_those_of_torchvision() {
-    let mut draw = Draw(3);
+    let mut rng = Lcg(3);
     for n in 0..40 {
-        let mask = mask(&mut draw);
-        let bounds = bounds(&mut draw, mask.size());
-        let side = [2, 5, 7][index(draw.below(3))];
+        let mask = mask(&mut rng);
+        let bounds = bounds(&mut rng, mask.size());
+        let side = [2, 5, 7][index(rng.below(3))];
         let line = found(&format!("target.{n}"));
         assert_eq!(line[0], side.to_string());
         let grid = mask.aligned(bounds, side);
@@ -63,12 +63,12 @@ fn targets_are_those_of_torchvision() {
 
 #[test]
 fn pasted_masks_have_exactly_the_pixels_of_torchvision() {
-    let mut draw = Draw(4);
+    let mut rng = Lcg(4);
     for n in 0..120 {
-        let size = picture(&mut draw, 90);
-        let bounds = bounds(&mut draw, size);
-        let side = [4, 14, 28][index(draw.below(3))];
-        let grid: Vec<f32> = (0..side * side).map(|_| single(draw.real(4096) / 4096.0)).collect();
+        let size = picture(&mut rng, 90);
+        let bounds = bounds(&mut rng, size);
+        let side = [4, 14, 28][index(rng.below(3))];
+        let grid: Vec<f32> = (0..side * side).map(|_| single(rng.real(4096) / 4096.0)).collect();
         let mask = Mask::pasted(size, bounds, side, &grid);
         let counts: Vec<String> = mask.counts().iter().map(u32::to_string).collect();
         let pixels = [mask.area().to_string(), format!("{:016x}", fnv(&counts.join(" ")))];

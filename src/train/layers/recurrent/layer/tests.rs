@@ -1,16 +1,16 @@
-use super::super::recurrent_layouts;
+use super::super::recurrent_specs;
 use super::*;
+use crate::forward_context::ModelState;
 use crate::native::fault;
 use crate::number::{real_len, single};
-use crate::parameters::{Index, Layout, Start, initial};
-use crate::pass::Material;
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;
 
 /// Random numbers, rounded to a number format and back, so that all devices and formats begin with the same.
 fn values<const D: usize>(seed: u64, shape: [usize; D], bound: f32, format: FloatDType) -> Tensor<D> {
-    let values = initial(&[Layout::new("values", &shape, Start::Uniform(bound))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(bound))], seed).remove(0);
     let values = Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex());
     values.cast(format).cast(FloatDType::F32)
 }
@@ -41,16 +41,18 @@ struct Case {
 /// The answer, the answer without a tape, and the gradients of the inputs and of the four parameters; numbers of `format` go in, products are in `precision`.
 fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precision) -> Vec<(String, Vec<f32>)> {
     let Case { cell, rows, width, hidden } = *case;
-    let layouts = recurrent_layouts("rnn", 0, cell, [INPUTS, hidden]);
+    let param_specs = recurrent_specs("rnn", 0, cell, [INPUTS, hidden]);
     let bound = single(1.0 / real_len(hidden).sqrt());
-    let flat: Vec<Tensor<1>> =
-        (0..).zip(&layouts).map(|(seed, layout)| moved(&values(seed, [layout.len()], bound, format), device)).collect();
+    let flat: Vec<Tensor<1>> = (0..)
+        .zip(&param_specs)
+        .map(|(seed, param_spec)| moved(&values(seed, [param_spec.len()], bound, format), device))
+        .collect();
     let x = moved(&values(10, [width * rows, INPUTS], 1.0, format), device);
     let slope = moved(&values(11, [width * rows, hidden], 1.0, format), device);
-    let index = Index::new(&layouts);
+    let index = Index::new(&param_specs);
     let none = Index::default();
-    let pass = |parameters, taped| {
-        let material = Material {
+    let ctx = |parameters, taped| {
+        let state = ModelState {
             index: &index,
             parameters,
             statistics: &none,
@@ -58,18 +60,18 @@ fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precisi
             precision,
             device: device.clone(),
         };
-        if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+        if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) }
     };
-    let plain = layer(&pass(&flat, false), "rnn", 0, cell, x.clone(), width);
+    let plain = layer(&ctx(&flat, false), "rnn", 0, cell, x.clone(), width);
     let leaves: Vec<Tensor<1>> = flat.iter().map(|flat| Tensor::from_inner(flat.clone()).require_grad()).collect();
     let x = Tensor::from_inner(x).require_grad();
-    let answer = layer(&pass(&leaves, true), "rnn", 0, cell, x.clone(), width);
+    let answer = layer(&ctx(&leaves, true), "rnn", 0, cell, x.clone(), width);
     let mut tape = (answer.clone() * Tensor::from_inner(slope)).sum().backward();
     let mut found =
         vec![("answer without a tape".to_owned(), read(plain)), ("answer".to_owned(), read(answer.inner()))];
     found.push(("x".to_owned(), read(x.grad_remove(&mut tape).expect("on the tape"))));
-    for (layout, leaf) in layouts.iter().zip(&leaves) {
-        found.push((layout.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
+    for (param_spec, leaf) in param_specs.iter().zip(&leaves) {
+        found.push((param_spec.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
     }
     found
 }
@@ -133,7 +135,7 @@ fn recurrent_loops_run_as_a_whole_on_gpu() {
             let x = precision.round(moved(&values(10, [5 * 4, INPUTS], 1.0, FloatDType::F32), &device));
             let (answer, course) = weights.forward(cell, x.clone(), 5, true);
             // An odd width in half precision is not for every version of the library.
-            assert!(hidden % 8 != 0 || matches!(course, Course::Whole(_)), "{cell:?} {precision:?}");
+            assert!(hidden % 8 != 0 || matches!(course, SavedStates::Whole(_)), "{cell:?} {precision:?}");
             let (gates, before) = weights.backward(answer.clone(), course);
             let (again, course) = weights.forward(cell, x, 5, true);
             assert_eq!(read(answer), read(again.clone()), "{cell:?} {precision:?}");
@@ -189,7 +191,7 @@ fn the_host_goes_through_time_step_by_step() {
     let weights = weights(Cell::Gru, 6, Precision::Fp32, &Device::flex());
     let x = values(10, [3 * 2, INPUTS], 1.0, FloatDType::F32);
     let (answer, course) = weights.forward(Cell::Gru, x, 3, true);
-    assert!(matches!(&course, Course::Steps(before, steps) if before.len() == 3 && steps.len() == 3));
+    assert!(matches!(&course, SavedStates::Steps(before, steps) if before.len() == 3 && steps.len() == 3));
     let (gates, before) = weights.backward(answer.clone(), course);
     assert_eq!((gates.input.dims(), gates.hidden.dims(), before.dims()), ([6, 18], [6, 18], [6, 6]));
     assert_eq!(read(before)[12..], read(answer)[..24]);

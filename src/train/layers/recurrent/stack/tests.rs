@@ -1,10 +1,10 @@
-use super::super::{recurrent_layouts, recurrent_stack};
+use super::super::{recurrent_specs, recurrent_stack};
 use super::*;
+use crate::forward_context::ModelState;
 use crate::native::dnn::places;
 use crate::native::fault;
 use crate::number::{real_len, single};
-use crate::parameters::{Index, Layout, Start, initial};
-use crate::pass::Material;
+use crate::parameters::{Index, Init, ParamSpec, initial};
 use burn::tensor::{Device, FloatDType, TensorData};
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ const ODD: Case = Case { cell: Cell::Lstm, layers: 2, rows: 3, width: 5, inputs:
 
 /// Random numbers that the format holds, so that all devices and formats begin with the same.
 fn values(seed: u64, length: usize, bound: f32, format: FloatDType) -> Vec<f32> {
-    let values = initial(&[Layout::new("values", &[length], Start::Uniform(bound))], seed).remove(0);
+    let values = initial(&[ParamSpec::new("values", &[length], Init::Uniform(bound))], seed).remove(0);
     let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
     read(values.cast(format))
 }
@@ -45,10 +45,10 @@ fn off(ours: &[f32], theirs: &[f32]) -> f32 {
 }
 
 impl Case {
-    fn layouts(&self) -> Vec<Layout> {
+    fn param_specs(&self) -> Vec<ParamSpec> {
         let of_layer = |layer| {
             let inputs = if layer == 0 { self.inputs } else { self.hidden };
-            recurrent_layouts("rnn", layer, self.cell, [inputs, self.hidden])
+            recurrent_specs("rnn", layer, self.cell, [inputs, self.hidden])
         };
         (0..self.layers).flat_map(of_layer).collect()
     }
@@ -56,8 +56,9 @@ impl Case {
     /// The parameters, the inputs and the gradient of the answer.
     fn given(&self, format: FloatDType) -> (Vec<Vec<f32>>, Vec<f32>, Vec<f32>) {
         let bound = single(1.0 / real_len(self.hidden).sqrt());
-        let layouts = self.layouts();
-        let parameters = (0..).zip(&layouts).map(|(seed, layout)| values(seed, layout.len(), bound, format)).collect();
+        let param_specs = self.param_specs();
+        let parameters =
+            (0..).zip(&param_specs).map(|(seed, param_spec)| values(seed, param_spec.len(), bound, format)).collect();
         let all = self.width * self.rows;
         (parameters, values(100, all * self.inputs, 1.0, format), values(101, all * self.hidden, 1.0, format))
     }
@@ -67,9 +68,9 @@ impl Case {
         &self,
         device: &Device,
         (format, precision): (FloatDType, Precision),
-        stack: impl Fn(&Pass<'_>, Tensor<2>) -> Tensor<2>,
+        stack: impl Fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>,
     ) -> Vec<(String, Vec<f32>)> {
-        let (layouts, all) = (self.layouts(), self.width * self.rows);
+        let (param_specs, all) = (self.param_specs(), self.width * self.rows);
         let (parameters, x, slope) = self.given(format);
         let flat: Vec<Tensor<1>> = parameters
             .into_iter()
@@ -79,9 +80,9 @@ impl Case {
             })
             .collect();
         let (x, slope) = (on(device, x, [all, self.inputs]), on(device, slope, [all, self.hidden]));
-        let (index, none) = (Index::new(&layouts), Index::default());
-        let pass = |parameters, taped| {
-            let material = Material {
+        let (index, none) = (Index::new(&param_specs), Index::default());
+        let ctx = |parameters, taped| {
+            let state = ModelState {
                 index: &index,
                 parameters,
                 statistics: &none,
@@ -89,19 +90,19 @@ impl Case {
                 precision,
                 device: device.clone(),
             };
-            if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+            if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) }
         };
-        let plain = stack(&pass(&flat, false), x.clone());
+        let plain = stack(&ctx(&flat, false), x.clone());
         let leaves: Vec<Tensor<1>> = flat.iter().map(|flat| Tensor::from_inner(flat.clone()).require_grad()).collect();
         let x = Tensor::from_inner(x).require_grad();
-        let answer = stack(&pass(&leaves, true), x.clone());
+        let answer = stack(&ctx(&leaves, true), x.clone());
         let exact = answer.clone().cast(FloatDType::F32);
         let mut tape = (exact * Tensor::from_inner(slope)).sum().backward();
         let mut found =
             vec![("answer without a tape".to_owned(), read(plain)), ("answer".to_owned(), read(answer.inner()))];
         found.push(("x".to_owned(), read(x.grad_remove(&mut tape).expect("on the tape"))));
-        for (layout, leaf) in layouts.iter().zip(&leaves) {
-            found.push((layout.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
+        for (param_spec, leaf) in param_specs.iter().zip(&leaves) {
+            found.push((param_spec.name.clone(), read(leaf.grad_remove(&mut tape).expect("on the tape"))));
         }
         found
     }
@@ -109,8 +110,8 @@ impl Case {
     /// By cuDNN.
     fn on_card(&self, precision: Precision, tf32: bool) -> Vec<(String, Vec<f32>)> {
         let Self { cell, layers, width, .. } = *self;
-        let found = self.computed(&Device::cuda(0), (precision.format(), precision), |pass, x| {
-            let answer = stack_in(pass, "rnn", layers, cell, &x, (width, tf32));
+        let found = self.computed(&Device::cuda(0), (precision.format(), precision), |ctx, x| {
+            let answer = stack_in(ctx, "rnn", layers, cell, &x, (width, tf32));
             answer.unwrap_or_else(|| panic!("cuDNN does not take {self:?} in {precision:?}"))
         });
         assert_eq!(fault(), None, "{self:?} {precision:?}");
@@ -119,8 +120,8 @@ impl Case {
 
     /// By the host, in float32, from numbers that the format holds.
     fn on_host(&self, format: FloatDType) -> Vec<(String, Vec<f32>)> {
-        self.computed(&Device::flex(), (format, Precision::Fp32), |pass, x| {
-            recurrent_stack(pass, "rnn", self.layers, self.cell, x, self.width)
+        self.computed(&Device::flex(), (format, Precision::Fp32), |ctx, x| {
+            recurrent_stack(ctx, "rnn", self.layers, self.cell, x, self.width)
         })
     }
 
@@ -223,7 +224,7 @@ fn the_host_has_a_gradient_for_every_parameter_of_a_stack() {
         let case = Case { cell, ..ODD };
         let found = case.on_host(FloatDType::F32);
         let lengths: Vec<usize> = found[3..].iter().map(|(_, gradient)| gradient.len()).collect();
-        assert_eq!(lengths, case.layouts().iter().map(Layout::len).collect::<Vec<_>>());
+        assert_eq!(lengths, case.param_specs().iter().map(ParamSpec::len).collect::<Vec<_>>());
         assert!(found.iter().all(|(_, values)| values.iter().any(|value| *value != 0.0)), "{cell:?}");
         assert_eq!(found[0].1, found[1].1, "{cell:?}");
     }

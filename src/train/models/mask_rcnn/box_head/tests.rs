@@ -1,14 +1,14 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::Index;
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 const HEAD: BoxHead = BoxHead { channels: 1, hidden: 1, classes: 4 };
 
-fn with<T>(work: impl FnOnce(&Pass<'_>) -> T) -> T {
+fn with<T>(work: impl FnOnce(&ForwardContext<'_>) -> T) -> T {
     let none = Index::default();
-    work(&Pass::on_tape(Material {
+    work(&ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -30,12 +30,12 @@ fn losses_are_those_of_plain_loops() {
         vec![slot(0, None), slot(-1, None), slot(-1, None)],
     ];
     let (logits, deltas) = (numbers(24, 37), numbers(96, 53));
-    let [classes, boxes] = with(|pass| {
+    let [classes, boxes] = with(|ctx| {
         let tensor = |values: &[f32], columns: usize| {
             let data = TensorData::new(values.to_vec(), [6, columns]);
-            pass.constant(Tensor::<2>::from_data(data, &Device::flex()))
+            ctx.constant(Tensor::<2>::from_data(data, &Device::flex()))
         };
-        let losses = HEAD.losses(pass, [tensor(&logits, 4), tensor(&deltas, 16)], &slots);
+        let losses = HEAD.losses(ctx, [tensor(&logits, 4), tensor(&deltas, 16)], &slots);
         losses.map(|loss| loss.inner().try_into_scalar::<f32>().expect("readable"))
     });
     let (mut entropy, mut distance) = (0.0, 0.0);
@@ -74,6 +74,6 @@ fn classes_are_found_each_with_its_own_box() {
 
 #[test]
 fn a_class_is_chosen_by_a_one_in_its_column() {
-    let found: Vec<f32> = with(|pass| chosen(pass, &[2, -1, 0], 3).try_into_vec_as().expect("readable"));
+    let found: Vec<f32> = with(|ctx| chosen(ctx, &[2, -1, 0], 3).try_into_vec_as().expect("readable"));
     assert_eq!(found, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
 }

@@ -1,6 +1,6 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::Index;
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::Device;
 
@@ -8,12 +8,12 @@ const ANSWERS: [f32; 8] = [0.0, 1.5, -2.0, 0.05, -0.1, 90.0, -95.0, 3.0];
 const TARGETS: [f32; 8] = [1.0, 0.3, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0];
 const WEIGHTS: [f32; 8] = [1.0, 0.5, 2.0, 1.0, 1.0, 0.25, 0.125, 0.0];
 
-type Loss = fn(&Pass<'_>, Tensor<2>, Goal) -> Tensor<1>;
+type Loss = fn(&ForwardContext<'_>, Tensor<2>, Goal) -> Tensor<1>;
 
 /// The loss, and its gradient for each answer when it is multiplied by 3.
 fn found(loss: Loss) -> (f32, Vec<f32>) {
     let none = Index::default();
-    let pass = Pass::on_tape(Material {
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -24,7 +24,7 @@ fn found(loss: Loss) -> (f32, Vec<f32>) {
     let answers = Tensor::<2>::from_data(TensorData::new(ANSWERS.to_vec(), [4, 2]), &Device::flex());
     let answers = Tensor::from_inner(answers).require_grad();
     let goal = Goal { targets: TARGETS.to_vec(), weights: WEIGHTS.to_vec() };
-    let sum = loss(&pass, answers.clone(), goal);
+    let sum = loss(&ctx, answers.clone(), goal);
     let mut tape = (sum.clone() * 3.0).backward();
     let gradient = answers.grad_remove(&mut tape).expect("on the tape");
     (sum.inner().try_into_scalar().expect("readable"), gradient.try_into_vec_as().expect("readable"))

@@ -1,8 +1,8 @@
 use super::*;
 use crate::detection::boxes::Xyxy;
+use crate::forward_context::ModelState;
 use crate::layers::convolve;
 use crate::parameters::{Index, initial};
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
@@ -10,16 +10,17 @@ const HEAD: MaskHead = MaskHead { channels: 3, classes: 4 };
 
 /// The parameters, with biases that are not 0.
 fn parameters() -> Vec<Vec<f32>> {
-    let layouts = HEAD.layouts().into_iter();
-    let layouts: Vec<Layout> = layouts.map(|layout| Layout { start: Start::Uniform(0.6), ..layout }).collect();
-    initial(&layouts, 3)
+    let param_specs = HEAD.param_specs().into_iter();
+    let param_specs: Vec<ParamSpec> =
+        param_specs.map(|param_spec| ParamSpec { init: Init::Uniform(0.6), ..param_spec }).collect();
+    initial(&param_specs, 3)
 }
 
 /// What the last two layers give for the pixels of a region [channels, 14, 14], by their definitions.
 fn expected(region: &[f64], class: usize) -> Vec<f64> {
-    let layouts = HEAD.layouts();
+    let param_specs = HEAD.param_specs();
     let of = |name: &str| -> Vec<f64> {
-        let place = layouts.iter().position(|layout| layout.name == name).expect("there");
+        let place = param_specs.iter().position(|param_spec| param_spec.name == name).expect("there");
         parameters()[place].iter().copied().map(f64::from).collect()
     };
     let [weight, bias] = ["weight", "bias"].map(|part| of(&format!("{ENLARGE}.{part}")));
@@ -39,10 +40,10 @@ fn expected(region: &[f64], class: usize) -> Vec<f64> {
 }
 
 /// The region before the last two layers, by the layers that have tests of their own.
-fn region(pass: &Pass<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> Vec<f64> {
-    let mut x = roi_align(pass, levels, rois, &SCALES, SIDE);
+fn region(ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> Vec<f64> {
+    let mut x = roi_align(ctx, levels, rois, &SCALES, SIDE);
     for number in 0..CONVOLUTIONS {
-        x = relu(convolve(pass, &convolution_name(number), x, Window { stride: 1, padding: 1 }));
+        x = relu(convolve(ctx, &convolution_name(number), x, Window { stride: 1, padding: 1 }));
     }
     x.inner().try_into_vec_as::<f32>().expect("readable").into_iter().map(f64::from).collect()
 }
@@ -56,8 +57,8 @@ fn a_region_has_the_map_of_its_class() {
             Tensor::from_inner(Tensor::from_data(TensorData::from(values.as_slice()), &device)).require_grad()
         })
         .collect();
-    let (none, index) = (Index::default(), Index::new(&HEAD.layouts()));
-    let pass = Pass::on_tape(Material {
+    let (none, index) = (Index::default(), Index::new(&HEAD.param_specs()));
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &index,
         parameters: &leaves,
         statistics: &none,
@@ -68,7 +69,7 @@ fn a_region_has_the_map_of_its_class() {
     let level = |side: usize| {
         let values: Vec<f32> =
             (0..3 * side * side).map(|n| f32::from(u8::try_from(n * 37 % 101).expect("small")) / 50.0).collect();
-        pass.constant(Tensor::<4>::from_data(TensorData::new(values, [1, 3, side, side]), &device))
+        ctx.constant(Tensor::<4>::from_data(TensorData::new(values, [1, 3, side, side]), &device))
     };
     let levels = [16, 8, 4, 2].map(level);
     let rois = [[0.0, 0.0, 40.0, 50.0], [10.0, 20.0, 60.0, 33.0], [0.0; 4]].map(|edges| Roi {
@@ -76,8 +77,8 @@ fn a_region_has_the_map_of_its_class() {
         level: 0,
         bounds: Xyxy::new(edges),
     });
-    let found: Vec<f32> = HEAD.maps(&pass, &levels, &rois, &[2, 1, -1]).inner().try_into_vec_as().expect("readable");
-    let regions = region(&pass, &levels, &rois);
+    let found: Vec<f32> = HEAD.maps(&ctx, &levels, &rois, &[2, 1, -1]).inner().try_into_vec_as().expect("readable");
+    let regions = region(&ctx, &levels, &rois);
     for (n, class) in [2, 1].into_iter().enumerate() {
         let expected = expected(&regions[n * 3 * SIDE * SIDE..][..3 * SIDE * SIDE], class);
         assert!(expected.iter().any(|logit| (logit - expected[0]).abs() > 0.01), "a map that is not even");
@@ -90,7 +91,7 @@ fn a_region_has_the_map_of_its_class() {
 #[test]
 fn only_regions_with_a_target_count() {
     let none = Index::default();
-    let pass = Pass::on_tape(Material {
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -98,8 +99,8 @@ fn only_regions_with_a_target_count() {
         precision: Precision::Fp32,
         device: Device::flex(),
     });
-    let maps = pass.constant(Tensor::<2>::ones([3, MAP * MAP], &Device::flex()));
-    let of = |targets| loss(&pass, maps.clone(), targets).inner().try_into_scalar::<f32>().expect("readable");
+    let maps = ctx.constant(Tensor::<2>::ones([3, MAP * MAP], &Device::flex()));
+    let of = |targets| loss(&ctx, maps.clone(), targets).inner().try_into_scalar::<f32>().expect("readable");
     let target = |value: f32| Some(vec![value; MAP * MAP]);
     // ln(1 + e) − t.
     let entropy = 1.0_f32.exp().ln_1p();

@@ -1,6 +1,6 @@
 use super::*;
+use crate::forward_context::ModelState;
 use crate::parameters::Index;
-use crate::pass::Material;
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
@@ -16,7 +16,7 @@ fn plain(logits: &[f32]) -> Vec<f32> {
 
 #[test]
 fn the_best_of_each_level_are_clipped_and_told_apart() {
-    let numbers = Numbers { before: 4, after: 10 };
+    let numbers = ProposalCounts { before: 4, after: 10 };
     // The first level has 12 anchors, of which 4, 3, 8 and 0 are the best; the second has 3, which are all taken.
     let mut logits = [-9.0; 15];
     logits[4] = 3.0;
@@ -29,7 +29,7 @@ fn the_best_of_each_level_are_clipped_and_told_apart() {
     // None of those that are left overlap by 0.7: the four of the first level and the three of the second.
     assert_eq!(found[..4], [4, 13, 3, 8].map(clipped));
     assert_eq!(found.len(), 7, "{found:?}");
-    assert_eq!(propose(&plain(&logits), &anchors(), 32, Numbers { before: 4, after: 2 }), [4, 13].map(clipped));
+    assert_eq!(propose(&plain(&logits), &anchors(), 32, ProposalCounts { before: 4, after: 2 }), [4, 13].map(clipped));
     // The same place once more with a smaller logit: its anchor becomes the box of the other.
     let mut answers = plain(&logits);
     let deltas = PROPOSAL.encode(anchors().boxes[3], anchors().boxes[4]);
@@ -45,9 +45,9 @@ fn what_is_outside_or_no_number_is_no_proposal() {
     answers[1] = -10.0;
     answers[ANSWER + 1] = f32::NAN;
     (2..12).for_each(|place| answers[place * ANSWER + 3] = -20.0);
-    let found = propose(&answers, &anchors(), 32, Numbers { before: 100, after: 100 });
+    let found = propose(&answers, &anchors(), 32, ProposalCounts { before: 100, after: 100 });
     assert!(found.iter().all(|bounds| bounds.width() > 10.0) && !found.is_empty(), "{found:?}");
-    assert!(propose(&[f32::NAN; 75], &anchors(), 32, Numbers { before: 100, after: 100 }).is_empty());
+    assert!(propose(&[f32::NAN; 75], &anchors(), 32, ProposalCounts { before: 100, after: 100 }).is_empty());
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn losses_are_those_of_plain_loops() {
     let objects = vec![vec![Xyxy::new([3.0, 5.0, 21.0, 19.0]), Xyxy::new([30.0, 20.0, 62.0, 50.0])], vec![]];
     let share = Share { all: 32, objects: 0.5 };
     let none = Index::default();
-    let pass = Pass::on_tape(Material {
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -69,7 +69,7 @@ fn losses_are_those_of_plain_loops() {
         (0..2 * many * ANSWER).map(|n| f32::from(u16::try_from(n * 37 % 1013).expect("small")) / 500.0 - 1.0).collect();
     let answers = Tensor::<3>::from_data(TensorData::new(values.clone(), [2, many, ANSWER]), &Device::flex());
     let answers = Tensor::from_inner(answers).require_grad();
-    let losses = Lesson::new(&anchors, &objects, share, Some(7)).losses(&pass, answers.clone());
+    let losses = Lesson::new(&anchors, &objects, share, Some(7)).losses(&ctx, answers.clone());
     let [objectness, deltas] = losses.clone().map(|loss| loss.inner().try_into_scalar::<f32>().expect("readable"));
     let (mut entropy, mut distance, mut counted) = (0.0, 0.0, 0.0);
     let mut touched = vec![false; 2 * many * ANSWER];
@@ -109,7 +109,7 @@ fn losses_are_those_of_plain_loops() {
 #[test]
 fn nothing_to_learn_is_no_loss() {
     let none = Index::default();
-    let pass = Pass::on_tape(Material {
+    let ctx = ForwardContext::inference_on_tape(ModelState {
         index: &none,
         parameters: &[],
         statistics: &none,
@@ -120,7 +120,7 @@ fn nothing_to_learn_is_no_loss() {
     let answers = Tensor::from_inner(Tensor::<3>::ones([1, 15, ANSWER], &Device::flex()));
     let lesson = Lesson::new(&anchors(), &[vec![]], Share { all: 4, objects: 0.5 }, None);
     let [objectness, deltas] =
-        lesson.losses(&pass, answers).map(|loss| loss.inner().try_into_scalar::<f32>().expect("readable"));
+        lesson.losses(&ctx, answers).map(|loss| loss.inner().try_into_scalar::<f32>().expect("readable"));
     // Four anchors of the background with logit 1.
     assert!((objectness - 1.0_f32.exp().ln_1p()).abs() < 1e-6);
     assert_eq!(deltas, 0.0);

@@ -3,9 +3,9 @@
 use super::super::{Detector, HostTime, YoloV3};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
+use crate::forward_context::{ForwardContext, ModelState};
 use crate::models::learning::{Learned, learned};
 use crate::parameters::Index;
-use crate::pass::{Material, Pass};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -42,11 +42,11 @@ fn drawn(objects: &[Vec<Object>]) -> Tensor<4> {
 fn trained(model: &YoloV3, steps: i32) -> Learned {
     let objects = objects();
     let images = drawn(&objects);
-    let mut loss = |pass: &mut Pass<'_>| {
-        let images = pass.constant(images.clone());
-        model.loss(pass, images, &objects, &mut HostTime::default()).expect("nothing is read")
+    let mut loss = |ctx: &mut ForwardContext<'_>| {
+        let images = ctx.constant(images.clone());
+        model.loss(ctx, images, &objects, &mut HostTime::default()).expect("nothing is read")
     };
-    learned([&model.layouts(), &model.statistics()], &mut loss, steps, 1e-2)
+    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, 1e-2)
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn drawn_rectangles_are_found_again() {
     // 126 of 252 places, and 2 objects each: −ln 0.01 for each of these, and the rest for boxes and classes.
     assert!((15.0..40.0).contains(&losses[0]), "{losses:?}");
     assert!(losses.last().is_some_and(|loss| *loss < losses[0] / 3.0), "{losses:?}");
-    let material = Material {
-        index: &Index::new(&model.layouts()),
+    let state = ModelState {
+        index: &Index::new(&model.param_specs()),
         parameters: &parameters,
         statistics: &Index::new(&model.statistics()),
         running: &mut running,
@@ -65,7 +65,7 @@ fn drawn_rectangles_are_found_again() {
         device: Device::flex(),
     };
     let (objects, mut host) = (objects(), HostTime::default());
-    let found = model.detect(&mut Pass::to_answer(material), drawn(&objects), &mut host).expect("readable");
+    let found = model.detect(&mut ForwardContext::inference(state), drawn(&objects), &mut host).expect("readable");
     assert!(host.0 > std::time::Duration::ZERO);
     assert_eq!(found.len(), objects.len());
     for (found, objects) in found.iter().zip(&objects) {

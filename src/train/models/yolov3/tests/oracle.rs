@@ -4,11 +4,11 @@ use super::super::boxes::joined;
 use super::super::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
-use crate::models::detector::{Found, HostTime};
+use crate::forward_context::{ForwardContext, ModelState};
+use crate::models::detector::{HostTime, Prediction};
 use crate::models::parity::value;
 use crate::number::{real_len, single};
 use crate::parameters::Index;
-use crate::pass::{Material, Pass};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
@@ -22,8 +22,8 @@ fn anchors() -> [[f32; 2]; 9] {
     ANCHORS.map(|anchor| anchor.map(|pixels| pixels / 12.0))
 }
 
-fn pass<'a>(none: &'a Index, taped: bool, device: &Device) -> Pass<'a> {
-    let material = Material {
+fn ctx<'a>(none: &'a Index, taped: bool, device: &Device) -> ForwardContext<'a> {
+    let state = ModelState {
         index: none,
         parameters: &[],
         statistics: none,
@@ -31,7 +31,7 @@ fn pass<'a>(none: &'a Index, taped: bool, device: &Device) -> Pass<'a> {
         precision: Precision::Fp32,
         device: device.clone(),
     };
-    if taped { Pass::on_tape(material) } else { Pass::to_answer(material) }
+    if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) }
 }
 
 /// Answers of the three levels to two pictures, [2, boxes·entries, cells, cells].
@@ -182,9 +182,9 @@ fn loss_and_gradient_are_those_of_the_definition() {
     let targets = Targets::new(&places, &objects);
     assert_eq!(targets.most, 16, "more than are compared at once");
     let plain = joined(levels(&answers, false, &device));
-    let plain = loss::loss(&pass(&none, false, &device), plain, targets.clone(), &places, CLASSES);
+    let plain = loss::loss(&ctx(&none, false, &device), plain, targets.clone(), &places, CLASSES);
     let leaves = levels(&answers, true, &device);
-    let taped = loss::loss(&pass(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+    let taped = loss::loss(&ctx(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
     for found in [plain, taped.clone().inner()] {
         let found = f64::from(found.try_into_scalar::<f32>().expect("readable"));
         assert!((found - expected).abs() < 1e-6 * expected, "{found}, not {expected}");
@@ -214,7 +214,7 @@ fn large_answers_give_finite_losses() {
     let targets = Targets::new(&places, &objects(&doubled(&answers())));
     let answers = answers().map(|level| level.into_iter().map(|value| value * 200.0).collect());
     let leaves = levels(&answers, true, &device);
-    let loss = loss::loss(&pass(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+    let loss = loss::loss(&ctx(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
     let mut tape = loss.backward();
     assert!(loss.inner().try_into_scalar::<f32>().expect("readable").is_finite());
     for leaf in leaves {
@@ -224,12 +224,12 @@ fn large_answers_give_finite_losses() {
 }
 
 /// What is found for levels of answers in pictures of this side.
-fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Found>> {
+fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Prediction>> {
     let none = Index::default();
     let answers = joined(levels);
     let device = answers.device();
     let places = Places::new(side, anchors);
-    detections::detect(&pass(&none, false, &device), &answers, &places, CLASSES, &mut HostTime::default())
+    detections::detect(&ctx(&none, false, &device), &answers, &places, CLASSES, &mut HostTime::default())
         .expect("readable")
 }
 
@@ -266,7 +266,7 @@ fn of_very_many_candidates_the_best_hundred_are_told() {
     let best = (1.0_f32 / (1.0 + (-0.5_f32).exp())).powi(2);
     assert!((found[0][0].score - best).abs() < 1e-6);
     assert!(found[0].windows(2).all(|pair| pair[0].score >= pair[1].score));
-    let overlap = |a: &Found, b: &Found| a.class == b.class && a.bounds.iou(b.bounds) > 0.7;
+    let overlap = |a: &Prediction, b: &Prediction| a.class == b.class && a.bounds.iou(b.bounds) > 0.7;
     let pairs = (0..100).flat_map(|a| (0..a).map(move |b| (a, b)));
     assert_eq!(pairs.filter(|(a, b)| overlap(&found[0][*a], &found[0][*b])).count(), 0);
 }
@@ -281,7 +281,7 @@ fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
         let none = Index::default();
         let leaves = levels(&answers, true, device);
         let places = Places::new(SIDE, anchors());
-        let loss = loss::loss(&pass(&none, true, device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+        let loss = loss::loss(&ctx(&none, true, device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
         let mut tape = loss.backward();
         let read = |leaf: Tensor<4>| -> Vec<f32> {
             leaf.grad_remove(&mut tape).expect("used").try_into_vec_as().expect("readable")

@@ -41,13 +41,13 @@ fn computed(model: &YoloV3, case: Case, precision: Precision) -> BTreeMap<String
     let objects = truths(case, model.classes);
     let Input::Images(images) = images([case.rows, 3, case.side]) else { panic!("images") };
     traced(
-        [&model.layouts(), &model.statistics()],
-        |pass| {
-            let images = pass.constant(images);
-            let (answers, places) = model.answers(pass, images);
+        [&model.param_specs(), &model.statistics()],
+        |ctx| {
+            let images = ctx.constant(images);
+            let (answers, places) = model.answers(ctx, images);
             let targets = Targets::new(&places, &objects);
             let len = answers.dims().iter().product::<usize>();
-            [loss::loss(pass, answers.clone(), targets, &places, model.classes), answers.reshape([len])]
+            [loss::loss(ctx, answers.clone(), targets, &places, model.classes), answers.reshape([len])]
         },
         case.trains,
         precision,

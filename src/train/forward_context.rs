@@ -1,19 +1,19 @@
-//! One pass of a model over a batch: its parameters by name, the number format, and whether it trains.
+//! The context of a model's forward pass over a batch: parameters by name, number format, and training or inference.
 //!
 //! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
 
-use super::draw::{Draw, Stream};
-use super::early::{self, Groups, Marks};
+use super::gradient_readiness::{self, ParameterGroups, ReadyMarks};
 use super::number::wide;
 use super::parameters::Index;
 use super::precision::Precision;
+use super::rng::{Rng, Stream};
 use super::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// The parameters of a model and all that a pass over them depends on.
-pub struct Pass<'a> {
+/// The parameters of a model and everything else that its forward pass depends on.
+pub struct ForwardContext<'a> {
     index: &'a Index,
     parameters: &'a [Tensor<1>],
     statistics: &'a Index,
@@ -25,21 +25,21 @@ pub struct Pass<'a> {
     taped: bool,
     /// The parameters that were handed out in a shape of their own, from which only Burn's tape leads back.
     reshaped: RefCell<BTreeSet<usize>>,
-    /// The positions whose answers are wanted; none for all.
-    asked: Option<Tensor<1, Int>>,
+    /// The positions whose answers are computed; `None` for all.
+    selected: Option<Tensor<1, Int>>,
     device: Device,
 }
 
-/// What a training step is drawn from.
+/// The source of a training step's random keys.
 #[derive(Clone, Copy)]
 struct Training {
     seed: u64,
     step: u64,
-    drawn: u64,
+    keys_used: u64,
 }
 
-/// What a pass works on.
-pub struct Material<'a> {
+/// A model's parameters and running statistics, their number format and their device.
+pub struct ModelState<'a> {
     /// Where parameters are.
     pub index: &'a Index,
     /// Their values, flat, float32; on a tape for a training step.
@@ -54,25 +54,25 @@ pub struct Material<'a> {
     pub device: Device,
 }
 
-impl<'a> Pass<'a> {
-    /// A pass that answers: nothing is dropped, running statistics are used and stay as they are.
-    pub fn to_answer(material: Material<'a>) -> Self {
-        Self::new(material, None, false)
+impl<'a> ForwardContext<'a> {
+    /// A forward pass in inference: no dropout, and running statistics are used but not updated.
+    pub fn inference(state: ModelState<'a>) -> Self {
+        Self::new(state, None, false)
     }
 
-    /// A pass of a training step, its parameters on a tape.
-    pub fn to_train(material: Material<'a>, seed: u64, step: u64) -> Self {
-        Self::new(material, Some(Training { seed, step, drawn: 0 }), true)
+    /// The forward pass of a training step, with its parameters on a tape.
+    pub fn training(state: ModelState<'a>, seed: u64, step: u64) -> Self {
+        Self::new(state, Some(Training { seed, step, keys_used: 0 }), true)
     }
 
-    /// A pass that answers, its parameters on a tape.
+    /// A forward pass in inference, with its parameters on a tape.
     #[cfg(test)]
-    pub fn on_tape(material: Material<'a>) -> Self {
-        Self::new(material, None, true)
+    pub fn inference_on_tape(state: ModelState<'a>) -> Self {
+        Self::new(state, None, true)
     }
 
-    fn new(material: Material<'a>, training: Option<Training>, taped: bool) -> Self {
-        let Material { index, parameters, statistics, running, precision, device } = material;
+    fn new(state: ModelState<'a>, training: Option<Training>, taped: bool) -> Self {
+        let ModelState { index, parameters, statistics, running, precision, device } = state;
         Self {
             index,
             parameters,
@@ -82,24 +82,24 @@ impl<'a> Pass<'a> {
             training,
             taped,
             reshaped: RefCell::default(),
-            asked: None,
+            selected: None,
             device,
         }
     }
 
-    /// Asks for the answers at these positions, in this order, and no others: only of a model that [can
-    /// tell](super::models::Model::answers_asked).
-    pub fn ask(&mut self, positions: Tensor<1, Int>) {
-        self.asked = Some(positions);
+    /// Limits the answers to these positions, in this order. The model must [support
+    /// it](super::models::Model::selects_positions).
+    pub fn select_positions(&mut self, positions: Tensor<1, Int>) {
+        self.selected = Some(positions);
     }
 
-    /// The positions whose answers are wanted, off the tape; none for all.
-    pub fn asked(&self) -> Option<Tensor<1, Int>> {
-        self.asked.clone()
+    /// The positions whose answers are computed, off the tape; `None` for all.
+    pub fn selected_positions(&self) -> Option<Tensor<1, Int>> {
+        self.selected.clone()
     }
 
     /// Whether this is a training step.
-    pub fn trains(&self) -> bool {
+    pub fn is_training(&self) -> bool {
         self.training.is_some()
     }
 
@@ -114,25 +114,25 @@ impl<'a> Pass<'a> {
     }
 
     /// A parameter in float32, in its shape.
-    pub fn exact<const D: usize>(&self, name: &str) -> Tensor<D> {
-        let (values, shape) = self.flat(name);
+    pub fn parameter<const D: usize>(&self, name: &str) -> Tensor<D> {
+        let (values, shape) = self.flat_parameter(name);
         match (D, shape) {
             // It has its shape, and a tape would note every reshape.
             (1, [_]) => Tensor::from_dispatch(values.into_dispatch()),
             _ => {
-                self.is_shared(name);
+                self.mark_untracked(name);
                 values.reshape(Shape::from(shape.to_vec()))
             }
         }
     }
 
-    /// An operation of Burn's own takes a parameter that others may take too: where its gradient is whole is not known.
-    pub fn is_shared(&self, name: &str) {
+    /// Excludes a parameter from gradient readiness: an operation of Burn uses it, which does not report its gradient.
+    pub fn mark_untracked(&self, name: &str) {
         self.reshaped.borrow_mut().extend(self.index.find(name).map(|(place, _)| place));
     }
 
     /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.
-    pub fn flat(&self, name: &str) -> (Tensor<1>, &'a [usize]) {
+    pub fn flat_parameter(&self, name: &str) -> (Tensor<1>, &'a [usize]) {
         let Some((place, shape)) = self.index.find(name) else { panic!("the model has no parameter `{name}`") };
         (self.parameters[place].clone(), shape)
     }
@@ -200,14 +200,18 @@ impl<'a> Pass<'a> {
     }
 
     /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it. With the marks of groups that are to be watched.
-    pub fn backward_by(self, loss: &Tensor<1>, groups: Option<&Groups>) -> (Vec<Option<Tensor<1>>>, Marks) {
+    pub fn backward_by(
+        self,
+        loss: &Tensor<1>,
+        groups: Option<&ParameterGroups>,
+    ) -> (Vec<Option<Tensor<1>>>, ReadyMarks) {
         let number = |(place, parameter): (usize, &Tensor<1>)| {
             tape::numbered(parameter).filter(|_| !self.reshaped.borrow().contains(&place))
         };
         let numbers = || self.parameters.iter().enumerate().map(number).collect();
         let (mut tape, marks) = match groups {
-            Some(groups) => early::watched(groups, numbers(), &self.device, || loss.backward()),
-            None => (loss.backward(), Marks::default()),
+            Some(groups) => gradient_readiness::watch_backward(groups, numbers(), &self.device, || loss.backward()),
+            None => (loss.backward(), ReadyMarks::default()),
         };
         let gradient = |parameter: &Tensor<1>| parameter.grad_remove(&mut tape).map(tape::clean);
         (self.parameters.iter().map(gradient).collect(), marks)
@@ -218,8 +222,8 @@ impl<'a> Pass<'a> {
         self.constant(self.running[self.statistic(name)].clone())
     }
 
-    /// Moves a running statistic by this share towards a value.
-    pub fn run_on(&mut self, name: &str, value: Tensor<1>, share: f64) {
+    /// Updates a running statistic: `(1 - share)·old + share·value`.
+    pub fn update_running(&mut self, name: &str, value: Tensor<1>, share: f64) {
         let value = self.off_tape(value);
         let place = self.statistic(name);
         let old = self.running[place].clone();
@@ -237,21 +241,21 @@ impl<'a> Pass<'a> {
         place
     }
 
-    /// A part of the model begins its work on a micro-batch: what it draws does not depend on which parts were gone through before.
+    /// Begins a unit of the model on a micro-batch. Its dropout keys do not depend on which units ran before.
     pub fn begin(&mut self, part: usize, micro_batch: usize) {
         if let Some(training) = &mut self.training {
             // No part draws 64 things, no model has 256 parts, and no step 64 micro-batches.
-            training.drawn = (wide(micro_batch) << 14) + (wide(part) << 6);
+            training.keys_used = (wide(micro_batch) << 14) + (wide(part) << 6);
         }
     }
 
-    /// 32 random bits for the next thing that this step draws on the device; none where nothing is drawn.
-    pub fn key(&mut self) -> Option<u32> {
+    /// 32 random bits, the key of the step's next dropout mask on the device; `None` in inference.
+    pub fn dropout_key(&mut self) -> Option<u32> {
         let training = self.training.as_mut()?;
-        training.drawn += 1;
+        training.keys_used += 1;
         // No step draws as many things as that.
-        let index = training.step.wrapping_mul(1 << 20).wrapping_add(training.drawn);
-        let bits = Draw::new(training.seed, Stream::Dropout, index).bits();
+        let index = training.step.wrapping_mul(1 << 20).wrapping_add(training.keys_used);
+        let bits = Rng::new(training.seed, Stream::Dropout, index).bits();
         u32::try_from(bits >> 32).ok()
     }
 
@@ -261,15 +265,15 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Running values as they start: the statistics of nothing.
-pub fn fresh(layouts: &[super::parameters::Layout], device: &Device) -> Vec<Tensor<1>> {
-    super::parameters::initial(layouts, 0)
+/// The initial running statistics.
+pub fn initial_statistics(param_specs: &[super::parameters::ParamSpec], device: &Device) -> Vec<Tensor<1>> {
+    super::parameters::initial(param_specs, 0)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), device))
         .collect()
 }
 
-/// Whole numbers as a tensor.
-pub fn whole<const D: usize>(values: &[i32], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
+/// An integer tensor of these values.
+pub fn int_tensor<const D: usize>(values: &[i32], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }

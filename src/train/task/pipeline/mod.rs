@@ -6,7 +6,7 @@
 //!
 //! A parameter that units of two stages use is on both: each adds the other's gradient to its own, so that both stay the same.
 
-mod carry;
+mod boundary;
 mod costs;
 mod micro;
 mod stages;
@@ -14,52 +14,52 @@ mod stages;
 pub use costs::costs;
 pub use stages::{Stages, cut};
 
-use super::learner::{questioned, scored, stated};
+use super::classification::{on_device, scored, static_metrics};
 use super::network::{Network, leaves, taped};
 use super::{Gradients, Score, Step, Task, Whole};
 use crate::TrainError;
 use crate::dataset::{Dataset, Samples};
 use crate::device::Place;
-use crate::early::{Mark, Marks, begin, end};
 use crate::evaluate::turn;
 use crate::fit::{WARM_UP, joined};
+use crate::forward_context::ForwardContext;
+use crate::gradient_readiness::{Mark, ReadyMarks, begin, timed_mark};
 use crate::heartbeat::Heartbeat;
-use crate::layers::{cross_entropy, judge};
-use crate::models::units::Carried;
+use crate::layers::{cross_entropy, loss_and_correct};
+use crate::models::units::Activation;
 use crate::models::{Input, Model};
-use crate::parallel::{End, Occasion, ParallelError, Parcel};
-use crate::parameters::{self, Layout};
-use crate::pass::Pass;
+use crate::parallel::{Endpoint, FlatTensor, ParallelError, SyncPoint};
+use crate::parameters::{self, ParamSpec};
 use crate::precision::Precision;
 use crate::task::ahead::Ahead;
+use boundary::Boundary;
 use burn::tensor::{Tensor, TensorData};
-use carry::Boundary;
 use ledger_record::{Digest, Value};
 use micro::Micro;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Batches that a stage may answer before the next one has taken what came of them.
+/// Inference batches that may be pending between two stages.
 const AHEAD: usize = 2;
 
 /// A stage of a model in training.
-pub struct Staged {
+pub struct PipelineStage {
     network: Network,
     stages: Arc<Stages>,
     number: usize,
-    /// Where the other stages are; none where there is one.
-    end: Option<End>,
+    /// The endpoint for messages to the other stages; `None` for a single stage.
+    endpoint: Option<Endpoint>,
     data: Arc<dyn Dataset>,
     seed: u64,
     /// Rows of a batch of evaluation.
     batch: usize,
     micro_batches: usize,
     ahead: Ahead<Samples>,
-    /// What is answered next: the input on the first stage, and nothing on the others.
-    asked: Option<Option<Input>>,
-    /// How often anything was asked: it numbers what travels for answers.
-    questions: u64,
+    /// The next inference batch: the input on the first stage, and nothing on the others.
+    inference_batch: Option<Option<Input>>,
+    /// The number of inference exchanges between stages, which numbers their messages.
+    exchanges: u64,
     /// Before and behind each pass of this step.
     borders: RefCell<Vec<Mark>>,
 }
@@ -80,30 +80,43 @@ pub struct Parts {
     pub micro_batches: usize,
 }
 
-/// What is kept of a micro-batch from its forward pass to its backward pass.
-struct Held {
+/// Saved tensors of a micro-batch, from its forward pass to its backward pass.
+struct SavedMicroBatch {
     leaves: Vec<Tensor<1>>,
-    /// What came from the stage before, as leaves.
-    taken: Option<Boundary>,
-    given: Box<Given>,
+    /// The activation from the previous stage, as leaves.
+    received: Option<Boundary>,
+    output: Box<StageOutput>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "lies in a box")]
-enum Given {
+enum StageOutput {
     Loss(Tensor<1>),
     Boundary(Boundary),
 }
 
-impl Staged {
+impl PipelineStage {
     /// A stage that has learned nothing.
-    pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, end: Option<End>, place: &Place) -> Self {
+    pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, endpoint: Option<Endpoint>, place: &Place) -> Self {
         let Parts { model, precision, data, seed, batch, micro_batches } = parts;
         let statistics = stages.own_statistics(number, &*model);
         let network = Network::part(model, [stages.own(number), statistics], precision, place);
         let batch = batch.min(data.eval_len()).max(1);
-        let (ahead, questions) = (Ahead::new(), 0);
+        let (ahead, exchanges) = (Ahead::new(), 0);
         let borders = RefCell::default();
-        Self { network, stages, number, end, data, seed, batch, micro_batches, ahead, asked: None, questions, borders }
+        Self {
+            network,
+            stages,
+            number,
+            endpoint,
+            data,
+            seed,
+            batch,
+            micro_batches,
+            ahead,
+            inference_batch: None,
+            exchanges,
+            borders,
+        }
     }
 
     fn first(&self) -> bool {
@@ -121,59 +134,63 @@ impl Staged {
         number: usize,
         (parameters, counted): (&[Tensor<1>], usize),
         micro: Micro,
-    ) -> Result<Held, TrainError> {
-        let taken = match micro.input {
+    ) -> Result<SavedMicroBatch, TrainError> {
+        let received = match micro.input {
             Some(_) => None,
-            None => Some(self.take(step, "forward", self.number.wrapping_sub(1))?.leaves()),
+            None => Some(self.receive(step, "forward", self.number.wrapping_sub(1))?.leaves()),
         };
         self.border(step);
         let leaves = leaves(parameters);
         let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
-        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
-        let carried = match (micro.input, taken.clone()) {
-            (Some(input), _) => Carried::Input(taped(&pass, input)),
-            (None, Some(taken)) => taken.carried(),
+        let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
+        let activation = match (micro.input, received.clone()) {
+            (Some(input), _) => Activation::Input(taped(&ctx, input)),
+            (None, Some(received)) => received.activation(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
-        let targets = micro.asked.map(|asked| asked.ask(&mut pass));
-        let given = run(model, &mut pass, units, carried, number);
-        let given = match targets {
-            Some(targets) => Given::Loss(cross_entropy(&pass, given.rows(), targets, [classes, counted])),
+        let targets = micro.targets.map(|targets| targets.select(&mut ctx));
+        let output = run(model, &mut ctx, units, activation, number);
+        let output = match targets {
+            Some(targets) => StageOutput::Loss(cross_entropy(&ctx, output.rows(), targets, [classes, counted])),
             None => {
-                let boundary = Boundary::of(given);
+                let boundary = Boundary::of(output);
                 self.send(step, "forward", self.number + 1, boundary.clone().off_tape())?;
-                Given::Boundary(boundary)
+                StageOutput::Boundary(boundary)
             }
         };
-        Ok(Held { leaves, taken, given: Box::new(given) })
+        Ok(SavedMicroBatch { leaves, received, output: Box::new(output) })
     }
 
     /// The backward pass of a micro-batch through this stage: gradients of the parameters, and the loss on the last stage.
-    fn backward(&self, step: &Step<'_>, held: Held) -> Result<(Vec<Tensor<1>>, Option<Tensor<1>>), TrainError> {
-        let Held { leaves, taken, given } = held;
-        let (root, loss) = match *given {
-            Given::Loss(loss) if step.scale == 1.0 => (loss.clone(), Some(loss.inner())),
-            Given::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
-            Given::Boundary(boundary) => (boundary.root(self.take(step, "backward", self.number + 1)?), None),
+    fn backward(
+        &self,
+        step: &Step<'_>,
+        saved: SavedMicroBatch,
+    ) -> Result<(Vec<Tensor<1>>, Option<Tensor<1>>), TrainError> {
+        let SavedMicroBatch { leaves, received, output } = saved;
+        let (root, loss) = match *output {
+            StageOutput::Loss(loss) if step.scale == 1.0 => (loss.clone(), Some(loss.inner())),
+            StageOutput::Loss(loss) => (loss.clone() * step.scale, Some(loss.inner())),
+            StageOutput::Boundary(boundary) => (boundary.root(self.receive(step, "backward", self.number + 1)?), None),
         };
         self.border(step);
         let mut tape = root.backward();
-        if let Some(taken) = taken {
-            self.send(step, "backward", self.number - 1, taken.gradients(&mut tape))?;
+        if let Some(received) = received {
+            self.send(step, "backward", self.number - 1, received.gradients(&mut tape))?;
         }
-        let of = |(leaf, layout): (&Tensor<1>, &Layout)| match leaf.grad_remove(&mut tape) {
+        let of = |(leaf, param_spec): (&Tensor<1>, &ParamSpec)| match leaf.grad_remove(&mut tape) {
             Some(gradient) => Ok(crate::tape::clean(gradient)),
-            None => Err(layout.name.clone()),
+            None => Err(param_spec.name.clone()),
         };
-        let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.layouts).map(of).collect();
+        let found: Result<Vec<Tensor<1>>, String> = leaves.iter().zip(&self.network.param_specs).map(of).collect();
         let expected = leaves.len();
         found.map(|found| (found, loss)).map_err(|_| TrainError::Gradients { found: expected - 1, expected })
     }
 
     /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
     fn border(&self, step: &Step<'_>) {
-        if self.end.is_some() && !step.inner.waits && step.number > WARM_UP {
-            self.borders.borrow_mut().push(end(&self.network.place.device()));
+        if self.endpoint.is_some() && !step.inner.waits && step.number > WARM_UP {
+            self.borders.borrow_mut().push(timed_mark(&self.network.place.device()));
         }
     }
 
@@ -189,14 +206,14 @@ impl Staged {
             let Some(mine) = gradients.get(place).cloned() else { continue };
             let send = |mine: Tensor<1>| {
                 let shape = vec![mine.dims()[0]];
-                self.pass_on(step, "tied", other, vec![Parcel { values: mine, shape }])
+                self.send_tensors(step, "tied", other, vec![FlatTensor { values: mine, shape }])
             };
             // Two that both send first would wait for each other.
             let sends_first = self.number < other;
             if sends_first {
                 send(mine.clone())?;
             }
-            let Some(theirs) = self.taken(step, "tied", other)?.pop() else { continue };
+            let Some(theirs) = self.received(step, "tied", other)?.pop() else { continue };
             if !sends_first {
                 send(mine.clone())?;
             }
@@ -207,32 +224,38 @@ impl Staged {
         Ok(())
     }
 
-    fn take(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Boundary, TrainError> {
-        Ok(Boundary::unpacked(self.taken(step, phase, from)?))
+    fn receive(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Boundary, TrainError> {
+        Ok(Boundary::from_flat_tensors(self.received(step, phase, from)?))
     }
 
-    fn taken(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<Parcel>, TrainError> {
-        let Some(end) = &self.end else { panic!("one stage waits for no other") };
+    fn received(&self, step: &Step<'_>, phase: &'static str, from: usize) -> Result<Vec<FlatTensor>, TrainError> {
+        let Some(endpoint) = &self.endpoint else { panic!("one stage waits for no other") };
         let inner = step.inner;
-        let at = Occasion { what: phase, index: step.number, limit: inner.patience };
+        let at = SyncPoint { what: phase, index: step.number, limit: inner.wait_limit };
         if inner.waits {
             // What this stage computes is not waiting.
             inner.place.sync()?;
         }
-        let taken = inner.phase("wait", || Ok(end.take(from, at)?))?;
+        let received = inner.phase("wait", || Ok(endpoint.receive(from, at)?))?;
         inner.sink.doing(phase, step.number, inner.limit);
-        Ok(taken)
+        Ok(received)
     }
 
     fn send(&self, step: &Step<'_>, phase: &'static str, to: usize, boundary: Boundary) -> Result<(), TrainError> {
-        self.pass_on(step, phase, to, boundary.parcels())
+        self.send_tensors(step, phase, to, boundary.into_flat_tensors())
     }
 
-    fn pass_on(&self, step: &Step<'_>, phase: &'static str, to: usize, parcels: Vec<Parcel>) -> Result<(), TrainError> {
-        let Some(end) = &self.end else { panic!("one stage has no other to send to") };
+    fn send_tensors(
+        &self,
+        step: &Step<'_>,
+        phase: &'static str,
+        to: usize,
+        tensors: Vec<FlatTensor>,
+    ) -> Result<(), TrainError> {
+        let Some(endpoint) = &self.endpoint else { panic!("one stage has no other to send to") };
         let inner = step.inner;
-        let at = Occasion { what: phase, index: step.number, limit: inner.patience };
-        Ok(end.send(to, at, parcels)?)
+        let at = SyncPoint { what: phase, index: step.number, limit: inner.wait_limit };
+        Ok(endpoint.send(to, at, tensors)?)
     }
 
     /// This stage's part in answering: what it gave on the last stage, none on the others.
@@ -240,41 +263,43 @@ impl Staged {
         &mut self,
         (parameters, limit): (&[Tensor<1>], Option<Duration>),
         input: Option<Input>,
-        more: impl FnOnce(&Pass<'_>, Tensor<2>) -> T,
+        more: impl FnOnce(&ForwardContext<'_>, Tensor<2>) -> T,
     ) -> Result<Option<T>, TrainError> {
-        self.questions += 1;
-        let at = Occasion { what: "answers", index: self.questions, limit };
+        self.exchanges += 1;
+        let at = SyncPoint { what: "answers", index: self.exchanges, limit };
         let (number, last, units) = (self.number, self.last(), self.stages.units(self.number));
-        let carried = match (input, &self.end) {
-            (Some(input), _) => Carried::Input(input),
-            (None, Some(end)) => Boundary::unpacked(end.take(number - 1, at)?).carried(),
+        let activation = match (input, &self.endpoint) {
+            (Some(input), _) => Activation::Input(input),
+            (None, Some(endpoint)) => Boundary::from_flat_tensors(endpoint.receive(number - 1, at)?).activation(),
             (None, None) => panic!("one stage has the input"),
         };
-        let (model, mut pass) = self.network.answering(parameters);
-        let given = run(model, &mut pass, units, carried, 0);
+        let (model, mut ctx) = self.network.inference(parameters);
+        let output = run(model, &mut ctx, units, activation, 0);
         if last {
-            return Ok(Some(more(&pass, given.rows())));
+            return Ok(Some(more(&ctx, output.rows())));
         }
-        if let Some(end) = &self.end {
+        if let Some(endpoint) = &self.endpoint {
             // Not further ahead than that: what was sent takes memory until it is taken.
-            end.settle(number + 1, AHEAD, at)?;
-            end.release(AHEAD, at)?;
-            end.send(number + 1, at, Boundary::of(given).parcels())?;
+            endpoint.wait_pending(number + 1, AHEAD, at)?;
+            endpoint.release(AHEAD, at)?;
+            endpoint.send(number + 1, at, Boundary::of(output).into_flat_tensors())?;
         }
         Ok(None)
     }
 
     /// What the last stage found, on the first one; none on the others.
     fn led(&self, found: Option<Tensor<1>>, limit: Option<Duration>) -> Result<Option<Tensor<1>>, TrainError> {
-        let Some(end) = &self.end else { return Ok(found) };
-        let at = Occasion { what: "answered", index: self.questions, limit };
+        let Some(endpoint) = &self.endpoint else { return Ok(found) };
+        let at = SyncPoint { what: "answered", index: self.exchanges, limit };
         match found {
             Some(values) => {
                 let shape = values.dims().to_vec();
-                end.send(0, at, vec![Parcel { values, shape }])?;
+                endpoint.send(0, at, vec![FlatTensor { values, shape }])?;
                 Ok(None)
             }
-            None if self.first() => Ok(end.take(self.stages.count() - 1, at)?.pop().map(|parcel| parcel.values)),
+            None if self.first() => {
+                Ok(endpoint.receive(self.stages.count() - 1, at)?.pop().map(|tensor| tensor.values))
+            }
             None => Ok(None),
         }
     }
@@ -283,15 +308,15 @@ impl Staged {
 /// Units of a model, one after the other.
 fn run(
     model: &dyn Model,
-    pass: &mut Pass<'_>,
+    ctx: &mut ForwardContext<'_>,
     units: std::ops::Range<usize>,
-    carried: Carried,
+    activation: Activation,
     micro: usize,
-) -> Carried {
+) -> Activation {
     let Some(parts) = model.units() else { panic!("the model is not made of units") };
-    units.fold(carried, |carried, unit| {
-        pass.begin(unit, micro);
-        parts.unit(pass, unit, carried)
+    units.fold(activation, |activation, unit| {
+        ctx.begin(unit, micro);
+        parts.unit(ctx, unit, activation)
     })
 }
 
@@ -309,9 +334,9 @@ fn put(values: &mut [Vec<f32>], places: &[usize], theirs: Vec<Vec<f32>>) -> bool
     alike
 }
 
-impl Task for Staged {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+impl Task for PipelineStage {
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
@@ -329,19 +354,19 @@ impl Task for Staged {
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
         let inner = step.inner;
         let (micros, counted) = inner.phase("data", || self.micros(step))?;
-        let mut held = inner.phase("forward", || {
+        let mut saved = inner.phase("forward", || {
             let each = micros.into_iter().enumerate();
-            let pass = |(number, micro)| {
-                let held = self.forward(step, number, (parameters, counted), micro);
+            let forward = |(number, micro)| {
+                let saved = self.forward(step, number, (parameters, counted), micro);
                 self.ended(step);
-                held
+                saved
             };
-            each.map(pass).collect::<Result<Vec<Held>, _>>()
+            each.map(forward).collect::<Result<Vec<SavedMicroBatch>, _>>()
         })?;
         inner.phase("backward", || {
             let (mut gradients, mut loss): (Vec<Tensor<1>>, Option<Tensor<1>>) = (Vec::new(), None);
-            while let Some(held) = held.pop() {
-                let (found, part) = self.backward(step, held)?;
+            while let Some(saved) = saved.pop() {
+                let (found, part) = self.backward(step, saved)?;
                 gradients = if gradients.is_empty() {
                     found
                 } else {
@@ -354,15 +379,15 @@ impl Task for Staged {
                 self.ended(step);
             }
             self.tie(step, &mut gradients)?;
-            if let Some(end) = &self.end {
-                end.release(0, Occasion { what: "backward", index: step.number, limit: inner.patience })?;
+            if let Some(endpoint) = &self.endpoint {
+                endpoint.release(0, SyncPoint { what: "backward", index: step.number, limit: inner.wait_limit })?;
             }
             let loss = loss.unwrap_or_else(|| Tensor::zeros([1], &self.network.place.device()));
             Ok(Gradients {
                 loss,
                 gradients,
                 mean_of: Some(counted),
-                marks: Marks { passes: self.borders.take(), ..Marks::default() },
+                marks: ReadyMarks { passes: self.borders.take(), ..ReadyMarks::default() },
             })
         })
     }
@@ -378,43 +403,43 @@ impl Task for Staged {
             heartbeat.beat(indices.len());
             // Stages in the middle need nothing of it.
             let asked = if self.first() || self.last() { Some(self.data.eval(indices)?) } else { None };
-            let (input, targets, counted) = match asked.map(|samples| questioned(samples, &self.network.place.device()))
+            let (input, targets, counted) = match asked.map(|samples| on_device(samples, &self.network.place.device()))
             {
                 Some((input, targets, counted)) => (self.first().then_some(input), Some(targets), counted),
                 None => (None, None, 0),
             };
-            let judged = self.answered((parameters, heartbeat.patience()), input, |pass, answers| {
-                targets.map(|targets| judge(pass, answers, targets, classes))
+            let judged = self.answered((parameters, heartbeat.wait_limit()), input, |ctx, answers| {
+                targets.map(|targets| loss_and_correct(ctx, answers, targets, classes))
             })?;
             found.extend(judged.flatten());
             all += counted;
         }
         let found = (!found.is_empty()).then(|| joined(found));
-        let Some(found) = self.led(found, heartbeat.patience())? else { return Ok(None) };
+        let Some(found) = self.led(found, heartbeat.wait_limit())? else { return Ok(None) };
         let found: Vec<f32> = found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))?;
         let [loss, right] =
             [0, 1].map(|place| found.iter().skip(place).step_by(2).copied().map(f64::from).sum::<f64>());
         Ok(Some(scored(&*self.network.model, [loss, right], all)))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.batch)
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         let input = if self.first() {
             let samples = self.data.eval(&turn(n, rows, self.data.eval_len()))?;
-            Some(questioned(samples, &self.network.place.device()).0)
+            Some(on_device(samples, &self.network.place.device()).0)
         } else {
             None
         };
-        self.asked = Some(input);
+        self.inference_batch = Some(input);
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let Some(input) = self.asked.take() else { return Ok(()) };
-        let limit = heartbeat.patience();
+    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
+        let Some(input) = self.inference_batch.take() else { return Ok(()) };
+        let limit = heartbeat.wait_limit();
         let answers = self.answered((parameters, limit), input, |_, answers| answers)?;
         // The first stage waits for the last one, which says when it is done by its answer's first value.
         let word = answers.map(|answers| answers.slice([0..1, 0..1]).flatten::<1>(0, 1));
@@ -422,39 +447,39 @@ impl Task for Staged {
         Ok(self.network.place.sync()?)
     }
 
-    fn weights(&self) -> u64 {
-        parameters::count(self.stages.layouts())
+    fn parameter_count(&self) -> u64 {
+        parameters::count(self.stages.param_specs())
     }
 
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
-        let Some(end) = &self.end else { return Ok(Some((self.stages.layouts().to_vec(), mine))) };
-        let limit = Some(end.limits.step.saturating_add(end.limits.last));
-        let at = Occasion { what: "weights", index: 1, limit };
+        let Some(endpoint) = &self.endpoint else { return Ok(Some((self.stages.param_specs().to_vec(), mine))) };
+        let limit = Some(endpoint.limits.step.saturating_add(endpoint.limits.last));
+        let at = SyncPoint { what: "weights", index: 1, limit };
         let place = &self.network.place;
         if !self.first() {
             let device = place.device();
-            let parcel = |values: &Vec<f32>| Parcel {
+            let tensor = |values: &Vec<f32>| FlatTensor {
                 values: Tensor::from_data(TensorData::from(values.as_slice()), &device),
                 shape: vec![values.len()],
             };
-            end.send(0, at, mine.iter().map(parcel).collect())?;
-            end.release(0, at)?;
+            endpoint.send(0, at, mine.iter().map(tensor).collect())?;
+            endpoint.release(0, at)?;
             place.sync()?;
             place.check()?;
             return Ok(None);
         }
-        let mut values = vec![Vec::new(); self.stages.layouts().len()];
+        let mut values = vec![Vec::new(); self.stages.param_specs().len()];
         put(&mut values, self.stages.places(0), mine);
         for stage in 1..self.stages.count() {
-            let read = |parcel: Parcel| {
-                parcel.values.try_into_vec_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
+            let read = |tensor: FlatTensor| {
+                tensor.values.try_into_vec_as::<f32>().map_err(|source| TrainError::read("the parameters", source))
             };
-            let theirs: Vec<Vec<f32>> = end.take(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
+            let theirs: Vec<Vec<f32>> = endpoint.receive(stage, at)?.into_iter().map(read).collect::<Result<_, _>>()?;
             if !put(&mut values, self.stages.places(stage), theirs) {
                 return Err(ParallelError::Apart { ranks: vec![stage] }.into());
             }
         }
-        Ok(Some((self.stages.layouts().to_vec(), values)))
+        Ok(Some((self.stages.param_specs().to_vec(), values)))
     }
 
     fn digest(&self) -> Digest {
@@ -464,15 +489,15 @@ impl Task for Staged {
     fn facts(&self) -> Vec<(&'static str, Value)> {
         let mut facts = self.data.facts();
         facts.push(("micro_batches", self.micro_batches.into()));
-        if self.end.is_some() {
+        if self.endpoint.is_some() {
             facts.push(("stages", self.stages.to_string().into()));
             facts.push(("bubble_of_gpipe", self.stages.bubble(self.micro_batches).into()));
         }
         facts
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        stated(&*self.network.model, &*self.data)
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
+        static_metrics(&*self.network.model, &*self.data)
     }
 }
 

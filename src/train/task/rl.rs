@@ -5,11 +5,11 @@ use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::dqn::{Agent, Config, Q, mean, play, targets};
 use crate::environment::{Environment, Item};
+use crate::forward_context::int_tensor;
 use crate::heartbeat::Heartbeat;
 use crate::models::Input;
 use crate::number::{real, real_len, wide};
-use crate::parameters::Layout;
-use crate::pass::whole;
+use crate::parameters::ParamSpec;
 use crate::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
@@ -18,7 +18,7 @@ use ledger_record::{Digest, Value};
 const EPISODES: usize = 100;
 
 /// A network and its environment.
-pub struct Player<E: Environment> {
+pub struct RlTask<E: Environment> {
     network: Network,
     environment: E,
     agent: Agent<E>,
@@ -26,8 +26,8 @@ pub struct Player<E: Environment> {
     seed: u64,
     /// The parameters that targets are computed with.
     target: Vec<Tensor<1>>,
-    /// Rows that are answered next.
-    asked: usize,
+    /// Rows of the next inference batch.
+    inference_rows: usize,
 }
 
 /// How it learns.
@@ -41,11 +41,11 @@ pub struct Rules {
     pub target_share: f64,
 }
 
-impl<E: Environment> Player<E> {
+impl<E: Environment> RlTask<E> {
     /// One that has not acted yet.
     pub fn new(network: Network, environment: E, rules: Rules, seed: u64) -> Self {
         let agent = Agent::new(rules.config, seed, environment.clone());
-        Self { network, environment, agent, rules, seed, target: Vec::new(), asked: 0 }
+        Self { network, environment, agent, rules, seed, target: Vec::new(), inference_rows: 0 }
     }
 
     /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little at every update: Lillicrap et al.,
@@ -117,9 +117,9 @@ impl Shown for u8 {
     }
 }
 
-impl<E: Environment<Item: Shown>> Task for Player<E> {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+impl<E: Environment<Item: Shown>> Task for RlTask<E> {
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn samples(&self) -> usize {
@@ -141,13 +141,13 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         })?;
         let leaves = leaves(parameters);
         let seen = E::Item::input(&batch.observations, batch.rows, &self.network.place.device());
-        let (model, mut pass) = self.network.training(&leaves, [self.seed, step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
         let loss = inner.phase("forward", || {
-            let values = answer_taped(model, &mut pass, seen);
-            let actions = pass.indices(chosen(&batch, pass.device()));
-            Ok(huber(values, actions, pass.values(goals, [batch.rows, 1])))
+            let values = answer_taped(model, &mut ctx, seen);
+            let actions = ctx.indices(chosen(&batch, ctx.device()));
+            Ok(huber(values, actions, ctx.values(goals, [batch.rows, 1])))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step, batch.rows)))
+        inner.phase("backward", || Ok(backward(ctx, loss, step, batch.rows)))
     }
 
     fn evaluate(
@@ -161,20 +161,20 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         Ok(Some(vec![("eval_mean_return", mean(&scores))]))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.rules.config.batch)
     }
 
     // One state is as good as another.
-    fn ask(&mut self, _n: u64, rows: usize) -> Result<(), TrainError> {
-        self.asked = rows;
+    fn prepare_inference(&mut self, _n: u64, rows: usize) -> Result<(), TrainError> {
+        self.inference_rows = rows;
         Ok(())
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let observations = vec![E::Item::default(); self.asked * self.environment.observation_len()];
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        let observations = vec![E::Item::default(); self.inference_rows * self.environment.observation_len()];
         let mut acting = Acting { network: &mut self.network, parameters };
-        acting.values(&observations, self.asked).map(drop)
+        acting.values(&observations, self.inference_rows).map(drop)
     }
 
     fn digest(&self) -> Digest {
@@ -189,7 +189,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
         vec![("eval_episodes", EPISODES.into()), ("best_possible_return", self.environment.best_return().into())]
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         let forward = real(self.network.model.forward_flops(1));
         vec![
             // The pass by the target's parameters has no way back.
@@ -199,7 +199,7 @@ impl<E: Environment<Item: Shown>> Task for Player<E> {
 }
 
 fn chosen<T>(batch: &Batch<T>, device: &Device) -> Tensor<2, Int> {
-    whole(&batch.actions, [batch.rows, 1], device)
+    int_tensor(&batch.actions, [batch.rows, 1], device)
 }
 
 /// Mean over the rows of half the squared error up to 1 and linear beyond, so that the slope of an error is the error clipped to ±1 (Mnih et al. 2015, Methods), shape [1].
@@ -232,7 +232,7 @@ mod tests {
         let values = [[0.5_f32, 9.0, 9.0], [9.0, -2.0, 9.0], [9.0, 9.0, 4.0]];
         let goals = [0.25_f32, 1.5, 0.0];
         let leaf = Tensor::<2>::from_inner(Tensor::from_data(values, &device)).require_grad();
-        let actions = whole(&[0, 1, 2], [3, 1], &device);
+        let actions = int_tensor(&[0, 1, 2], [3, 1], &device);
         let goals_there = Tensor::from_inner(Tensor::from_data(TensorData::new(goals.to_vec(), [3, 1]), &device));
         let loss = huber(leaf.clone(), actions, goals_there);
         let mut tape = loss.backward();

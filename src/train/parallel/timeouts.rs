@@ -1,8 +1,8 @@
-//! How long ranks wait for each other.
+//! Timeouts: how long ranks wait for each other.
 
 use std::time::Duration;
 
-/// How long ranks wait for each other.
+/// The initial limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// In a step like those before it.
@@ -20,7 +20,7 @@ pub const LIMITS: Limits =
 /// A step may take so many times as long as the longest one before it.
 const LONGER: u32 = 4;
 
-/// How long a rank may keep the others waiting.
+/// Which timeout applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// As long as a step takes, and some more.
@@ -29,34 +29,34 @@ pub enum Pace {
     First,
     /// As long as a step takes, and this.
     Within(Duration),
-    /// As long as it needs: only the first rank works, and others look after it.
+    /// No limit: only the first rank works, and the supervisor watches it.
     Alone,
 }
 
-/// What is known of how long steps take.
+/// Timeouts from the limits and the longest step so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     limits: Limits,
     longest: Duration,
 }
 
-impl Patience {
-    /// That of who has seen no step yet.
+impl Timeouts {
+    /// Timeouts before the first step.
     pub fn new(limits: Limits) -> Self {
         Self { limits, longest: Duration::ZERO }
     }
 
-    /// What it began with.
+    /// The initial limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Learns how long a step took.
-    pub fn took(&mut self, step: Duration) {
+    /// Takes in the duration of a step.
+    pub fn record_step(&mut self, step: Duration) {
         self.longest = self.longest.max(step);
     }
 
-    /// How long so many steps may take at this pace.
+    /// The timeout of so many steps at this pace; `None` for no limit.
     pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         let steady = || self.limits.step.max(self.longest.saturating_mul(LONGER).saturating_mul(steps));
@@ -75,13 +75,13 @@ mod tests {
 
     #[test]
     fn slow_steps_get_more_time() {
-        let mut patience = Patience::new(LIMITS);
-        assert_eq!(patience.limit(Pace::Steady, 1), Some(LIMITS.step));
-        patience.took(Duration::from_secs(3));
-        patience.took(Duration::from_secs(1));
-        assert_eq!(patience.limit(Pace::Steady, 1), Some(Duration::from_secs(12)));
-        assert_eq!(patience.limit(Pace::Steady, 50), Some(Duration::from_secs(600)));
-        assert_eq!(patience.limit(Pace::Within(Duration::from_secs(5)), 1), Some(Duration::from_secs(17)));
-        assert_eq!((patience.limit(Pace::First, 1), patience.limit(Pace::Alone, 1)), (Some(LIMITS.first), None));
+        let mut timeouts = Timeouts::new(LIMITS);
+        assert_eq!(timeouts.limit(Pace::Steady, 1), Some(LIMITS.step));
+        timeouts.record_step(Duration::from_secs(3));
+        timeouts.record_step(Duration::from_secs(1));
+        assert_eq!(timeouts.limit(Pace::Steady, 1), Some(Duration::from_secs(12)));
+        assert_eq!(timeouts.limit(Pace::Steady, 50), Some(Duration::from_secs(600)));
+        assert_eq!(timeouts.limit(Pace::Within(Duration::from_secs(5)), 1), Some(Duration::from_secs(17)));
+        assert_eq!((timeouts.limit(Pace::First, 1), timeouts.limit(Pace::Alone, 1)), (Some(LIMITS.first), None));
     }
 }

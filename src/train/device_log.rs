@@ -1,7 +1,7 @@
 //! Faults of the device's own threads, which Burn reports as log lines and nowhere else.
 //!
-//! A kernel that cannot be compiled or launched fails on a thread of the device; whoever waits for its result may then wait
-//! for ever or read rubbish. So the lines are watched.
+//! A kernel that cannot be compiled or launched fails on a thread of the device; a thread that waits for its result may then wait
+//! for ever or read rubbish. So the log is watched.
 
 use super::device::shortened;
 use log::{Level, LevelFilter, Log, Metadata, Record};

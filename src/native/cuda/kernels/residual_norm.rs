@@ -1,4 +1,4 @@
-//! What stands between the layers of a transformer, in one pass over the values: a residual, what is added to it, and the layer normalisation.
+//! Residual layer norm: adds the output of a transformer's layer to the residual, after dropout, and normalises the sum, in one kernel.
 
 use super::super::operation::{Cube, exactly, register};
 use super::super::product::begins;
@@ -18,31 +18,31 @@ const FEATURES: usize = 1024;
 /// What addresses are multiples of.
 const PACK: u32 = 16;
 
-/// How a residual goes on.
+/// The configuration of a residual layer norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Join {
-    /// What goes on is what was normalised; otherwise the sum.
+pub struct ResidualNorm {
+    /// Post-norm: the new residual is the normalised sum; otherwise (pre-norm) the sum.
     pub post: bool,
-    /// What is added to a variance.
+    /// Added to the variance.
     pub epsilon: f64,
-    /// Of the dropout.
+    /// The key of the dropout.
     pub key: u32,
-    /// What is dropped of what is added; none at 0.
+    /// The dropout rate of the added values; 0 for none.
     pub share: f64,
 }
 
-/// What comes of a residual.
-pub struct Joined {
+/// The output of a residual layer norm.
+pub struct ResidualNormOutput {
     /// The normalised sum, in the format of what was added.
     pub normed: Tensor<2>,
-    /// What goes on, in float32.
+    /// The new residual, in float32.
     pub stream: Tensor<2>,
-    /// What the backward needs.
-    pub kept: Kept,
+    /// Saved tensors for the backward pass.
+    pub kept: SavedTensors,
 }
 
-/// What the backward of [`join`] needs.
-pub struct Kept {
+/// What the backward of [`residual_norm`] needs.
+pub struct SavedTensors {
     sum: Tensor<2>,
     gain: Tensor<1>,
     mean: Tensor<1>,
@@ -50,8 +50,8 @@ pub struct Kept {
     sizes: Sizes,
 }
 
-/// Gradients of a residual, of what was added to it, in its format, and of gain and bias.
-pub struct Slopes {
+/// Gradients of the residual, of the added values (in their format), and of gain and bias.
+pub struct ResidualNormGradients {
     /// Of the residual, float32.
     pub x: Tensor<2>,
     /// Of what was added.
@@ -65,13 +65,13 @@ pub struct Slopes {
 /// The sum of a residual x [rows, features] in float32 and of what is added to it, of which a share is dropped as [`drop`](super::drop) does; and its layer normalisation. All arithmetic is in
 /// float32, and each answer is rounded once.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn join(
+pub fn residual_norm(
     x: Tensor<2>,
     added: Tensor<2>,
     gain: &Tensor<1>,
     bias: &Tensor<1>,
-    how: Join,
-) -> Result<Joined, (Tensor<2>, Tensor<2>)> {
+    how: ResidualNorm,
+) -> Result<ResidualNormOutput, (Tensor<2>, Tensor<2>)> {
     let vectors = [gain, bias].into_iter().all(|vector| vector.dims()[0] == x.dims()[1]);
     let alike = [gain, bias].into_iter().all(|vector| vector.dtype() == DType::F32 && same_device(vector, &x));
     let Some(sizes) = Sizes::of(&x, &added, how).filter(|_| vectors && alike) else { return Err((x, added)) };
@@ -84,19 +84,23 @@ pub fn join(
     if sizes.writes_exact() {
         promised.push((matrix, DType::F32));
     }
-    let mut made = register("join", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
+    let mut made = register("residual_norm", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
     let exact = if sizes.writes_exact() { made.next_back().map(tensor) } else { None };
     let [normed, sum, mean, inverse] = exactly(made.collect());
     let (normed, sum) = (tensor(normed), tensor(sum));
     let stream = exact.unwrap_or_else(|| Tensor::clone(if how.post { &normed } else { &sum }));
-    let kept = Kept { sum, gain: gain.clone(), mean: tensor(mean), inverse: tensor(inverse), sizes };
-    Ok(Joined { normed, stream, kept })
+    let kept = SavedTensors { sum, gain: gain.clone(), mean: tensor(mean), inverse: tensor(inverse), sizes };
+    Ok(ResidualNormOutput { normed, stream, kept })
 }
 
 /// The gradients from those of what was normalised, in its format, and of what goes on, in float32, where there is one.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn join_back(of_normed: Tensor<2>, of_stream: Option<Tensor<2>>, kept: Kept) -> Result<Slopes, Tensor<2>> {
-    let Kept { sum, gain, mean, inverse, sizes } = kept;
+pub fn residual_norm_back(
+    of_normed: Tensor<2>,
+    of_stream: Option<Tensor<2>>,
+    kept: SavedTensors,
+) -> Result<ResidualNormGradients, Tensor<2>> {
+    let SavedTensors { sum, gain, mean, inverse, sizes } = kept;
     let Sizes { rows, features, dtype, .. } = sizes;
     let fits = |tensor: &Tensor<2>, format| {
         tensor.dims() == [rows, features] && tensor.dtype() == format && same_device(tensor, &sum)
@@ -111,8 +115,9 @@ pub fn join_back(of_normed: Tensor<2>, of_stream: Option<Tensor<2>>, kept: Kept)
     drop((sum, of_normed, of_stream));
     let (matrix, vector) = (Shape::from([rows, features]), (Shape::from([features]), DType::F32));
     let promised = vec![(matrix.clone(), DType::F32), (matrix, dtype), vector.clone(), vector];
-    let [x, added, gain, bias] = exactly(register("join_back", given, promised, move |inputs| sizes.backward(inputs)));
-    Ok(Slopes { x: tensor(x), added: tensor(added), gain: tensor(gain), bias: tensor(bias) })
+    let [x, added, gain, bias] =
+        exactly(register("residual_norm_back", given, promised, move |inputs| sizes.backward(inputs)));
+    Ok(ResidualNormGradients { x: tensor(x), added: tensor(added), gain: tensor(gain), bias: tensor(bias) })
 }
 
 /// The shape of a residual, and what happens to it.
@@ -124,14 +129,14 @@ struct Sizes {
     wide: u32,
     /// Of what is added and of what was normalised.
     dtype: DType,
-    how: Join,
+    how: ResidualNorm,
     /// Forward and backward.
     names: [&'static CStr; 2],
 }
 
 impl Sizes {
     /// None where the kernels cannot be run.
-    fn of(x: &Tensor<2>, added: &Tensor<2>, how: Join) -> Option<Self> {
+    fn of(x: &Tensor<2>, added: &Tensor<2>, how: ResidualNorm) -> Option<Self> {
         let ([rows, features], dtype) = (x.dims(), added.dtype());
         let (high, wide) = (count(rows)?, count(features)?);
         let names = [
@@ -152,7 +157,7 @@ impl Sizes {
     }
 
     fn drop(&self) -> [u64; 2] {
-        let Join { key, share, .. } = self.how;
+        let ResidualNorm { key, share, .. } = self.how;
         let (threshold, factor) = (single(share * 16_777_216.0), single(1.0 / (1.0 - share)));
         [pair((share > 0.0).into(), key), pair(threshold.to_bits(), factor.to_bits())]
     }

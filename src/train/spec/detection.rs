@@ -1,33 +1,33 @@
-//! What is learned where objects are found in pictures: the model and its data.
+//! The specification of object detection: the model and its data.
 
 use super::task::Size;
 use super::{Fields, SpecError};
 use crate::data::scenes::{self, class};
 use std::path::PathBuf;
 
-/// A model that finds objects, and what it learns.
+/// A detector and its data.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DetectSpec {
+pub struct DetectionSpec {
     /// The model.
-    pub model: Detecting,
+    pub model: DetectionModel,
     /// How large it is.
     pub size: Size,
     /// How many classes of objects it tells, without the background.
     pub classes: usize,
     /// What it learns.
-    pub data: Seen,
+    pub data: DetectionData,
 }
 
-/// A model that finds objects.
+/// The detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detecting {
+pub enum DetectionModel {
     /// YOLOv3.
     YoloV3,
     /// Mask R-CNN.
     MaskRcnn,
 }
 
-impl Detecting {
+impl DetectionModel {
     /// Its name in cells.
     #[cfg(test)]
     pub fn name(self) -> &'static str {
@@ -38,9 +38,9 @@ impl Detecting {
     }
 }
 
-/// Pictures with objects in them.
+/// The data of object detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum DetectionData {
     /// Generated scenes.
     Scenes {
         /// Seeds the scenes.
@@ -61,7 +61,7 @@ pub enum Seen {
     },
 }
 
-impl Seen {
+impl DetectionData {
     /// Height and width of a picture.
     #[cfg(test)]
     pub fn side(&self) -> usize {
@@ -75,23 +75,23 @@ impl Seen {
 const STRIDE: usize = 32;
 
 impl Fields<'_> {
-    pub(super) fn detect(&self, model: Detecting) -> Result<DetectSpec, SpecError> {
+    pub(super) fn detect(&self, model: DetectionModel) -> Result<DetectionSpec, SpecError> {
         let (data, most, expected) = match self.data_name()?.as_str() {
             "scenes" => {
                 self.generator_version(scenes::GENERATOR_VERSION)?;
                 let side = self.strides("a multiple of 32, 64 to 1024", *scenes::SIDES.start())?;
                 let (seed, train, eval) = (self.data_seed()?, self.train_count()?, self.eval_count()?);
                 let expected = "a whole number, 2 to 80: `scenes` have no more";
-                (Seen::Scenes { seed, side, train, eval }, *class::CLASSES.end(), expected)
+                (DetectionData::Scenes { seed, side, train, eval }, *class::CLASSES.end(), expected)
             }
             "coco" => {
                 let side = self.strides("a multiple of 32, 32 to 1024", STRIDE)?;
-                (Seen::Coco { path: self.path()?, side }, 65_535, "a whole number, 2 to 65535")
+                (DetectionData::Coco { path: self.path()?, side }, 65_535, "a whole number, 2 to 65535")
             }
             other => return Err(self.mismatch(other, "`scenes` or `coco`")),
         };
         let classes = self.count("model.classes", expected, 2, most)?;
-        Ok(DetectSpec { model, size: self.size()?, classes, data })
+        Ok(DetectionSpec { model, size: self.size()?, classes, data })
     }
 
     /// `data.side`, a multiple of the coarsest stride.

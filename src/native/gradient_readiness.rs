@@ -1,4 +1,4 @@
-//! Gradients that are whole before the backward pass is over, so that what is done with them need not wait for its end.
+//! Gradient readiness: which gradients are complete before the backward pass is over, so that communication can overlap with it.
 //!
 //! Operations of ours (`tape`) tell of each gradient of a parameter that they have found. Parameters are watched in groups; a group is whole when the last of its gradients has been
 //! found, and a mark is put behind the work that computes it. A parameter whose gradient comes from an operation of Burn's own is never told of, so that its group has no mark:
@@ -15,20 +15,20 @@ use std::collections::{HashMap, HashSet};
 #[derive(Clone, Debug)]
 pub struct Mark;
 
-/// Parameters whose gradients are wanted together.
+/// Groups of parameters whose gradients are used together, as a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Groups {
+pub struct ParameterGroups {
     /// Of each parameter, the number of its group.
     of: Vec<usize>,
     count: usize,
 }
 
-/// Where gradients were whole; nothing where nobody watched.
+/// Marks behind which gradients are complete; empty if the pass was not watched.
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
-    /// Of each group that was whole before the end of the pass.
+pub struct ReadyMarks {
+    /// The mark of each group that was complete before the end of the pass.
     pub groups: Vec<Option<Mark>>,
-    /// Behind the whole pass, with its time, where somebody wants to know how long the device waits from there on.
+    /// A timed mark behind the whole pass, if waits are measured from there on.
     pub end: Option<Mark>,
     /// Before and behind each pass of a micro-batch through a stage, one behind the other, with their times; none where the step waits between its phases.
     pub passes: Vec<Mark>,
@@ -36,14 +36,14 @@ pub struct Marks {
 
 /// When a stage worked in a step.
 #[derive(Debug)]
-pub struct Passes {
+pub struct StagePasses {
     /// Before and behind each pass.
     pub borders: Vec<Mark>,
     /// Before and behind the update of the parameters.
     pub update: [Mark; 2],
 }
 
-impl Passes {
+impl StagePasses {
     /// The share of a step, of so many seconds and the update of the parameters left out, in which the stage was in no pass; none where its device has no clock.
     pub fn idle(&self, step_s: f64) -> Option<f64> {
         let [before, behind] = &self.update;
@@ -64,7 +64,7 @@ fn between(_: &Mark, _: &Mark) -> Option<f64> {
     None
 }
 
-impl Groups {
+impl ParameterGroups {
     /// Of parameters whose groups have these numbers.
     pub fn new(of: Vec<usize>) -> Self {
         let count = of.iter().max().map_or(0, |last| last + 1);
@@ -72,7 +72,7 @@ impl Groups {
     }
 }
 
-struct Watch {
+struct Watcher {
     /// By the tape's number of a parameter: its group.
     groups: HashMap<u64, usize>,
     found: HashSet<u64>,
@@ -84,50 +84,50 @@ struct Watch {
 
 thread_local! {
     /// A backward pass is gone through on the thread that asks for it.
-    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+    static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// Goes through a backward pass, and says where which groups were whole. `leaves` are the tape's numbers of the parameters in their order; none for those whose gradients nobody can
-/// tell of.
-pub fn watched<T>(
-    groups: &Groups,
+/// Runs a backward pass and returns where each group was complete. `leaves` are the tape's numbers of the parameters in their order; `None` for those whose gradients are not
+/// reported.
+pub fn watch_backward<T>(
+    groups: &ParameterGroups,
     leaves: Vec<Option<u64>>,
     device: &Device,
     backward: impl FnOnce() -> T,
-) -> (T, Marks) {
+) -> (T, ReadyMarks) {
     let mut missing = vec![0; groups.count];
     for group in &groups.of {
         missing[*group] += 1;
     }
     let marks = vec![None; groups.count];
     let groups = leaves.into_iter().zip(&groups.of).filter_map(|(leaf, group)| Some((leaf?, *group))).collect();
-    WATCH.set(Some(Watch { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
+    WATCHER.set(Some(Watcher { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
     let done = backward();
-    let groups = WATCH.take().map(|watch| watch.marks).unwrap_or_default();
-    (done, Marks { groups, end: None, passes: Vec::new() })
+    let groups = WATCHER.take().map(|watcher| watcher.marks).unwrap_or_default();
+    (done, ReadyMarks { groups, end: None, passes: Vec::new() })
 }
 
-/// A gradient of a node of the tape has been found and added to those that were found before.
-pub fn found(node: u64) {
-    WATCH.with_borrow_mut(|watch| {
-        let Some(watch) = watch else { return };
-        let Some(group) = watch.groups.get(&node).copied() else { return };
-        if watch.found.insert(node) {
-            watch.missing[group] -= 1;
+/// Reports that a gradient of a node of the tape was computed and accumulated.
+pub fn gradient_found(node: u64) {
+    WATCHER.with_borrow_mut(|watcher| {
+        let Some(watcher) = watcher else { return };
+        let Some(group) = watcher.groups.get(&node).copied() else { return };
+        if watcher.found.insert(node) {
+            watcher.missing[group] -= 1;
         }
         // What is found once more is whole later.
-        if watch.missing[group] == 0 {
-            watch.marks[group] = Some(mark(&watch.device, false));
+        if watcher.missing[group] == 0 {
+            watcher.marks[group] = Some(mark(&watcher.device, false));
         }
     });
 }
 
-/// A mark behind all that was asked of a device, with its time.
-pub fn end(device: &Device) -> Mark {
+/// A timed mark behind all work queued on a device.
+pub fn timed_mark(device: &Device) -> Mark {
     mark(device, true)
 }
 
-/// Has a device begin with all that was asked of it.
+/// Submits all queued work to a device.
 pub fn begin(device: &Device) {
     #[cfg(feature = "cuda")]
     if let Some(card) = super::cuda::card_of(device) {
@@ -171,9 +171,10 @@ mod tests {
         // The second is used twice, and the third by an operation of Burn's own.
         let y = product(&product(&w[0], &w[1]), &w[1]) + w[2].clone();
         let loss = product(&y, &w[3]);
-        let marked = |marks: &Marks| marks.groups.iter().map(Option::is_some).collect::<Vec<_>>();
-        let groups = Groups::new(vec![2, 2, 1, 0]);
-        let (mut tape, marks) = watched(&groups, w.iter().map(numbered).collect(), &Device::flex(), || loss.backward());
+        let marked = |marks: &ReadyMarks| marks.groups.iter().map(Option::is_some).collect::<Vec<_>>();
+        let groups = ParameterGroups::new(vec![2, 2, 1, 0]);
+        let (mut tape, marks) =
+            watch_backward(&groups, w.iter().map(numbered).collect(), &Device::flex(), || loss.backward());
         assert_eq!(marked(&marks), [true, false, true]);
         let gradients: Vec<f32> = w
             .iter()
@@ -183,8 +184,8 @@ mod tests {
         // The first is one that nobody can tell of.
         let leaves = [None, numbered(&w[1]), numbered(&w[2]), numbered(&w[3])];
         let loss = product(&(product(&w[0], &w[1]) + w[2].clone()), &w[3]);
-        let (_, marks) = watched(&groups, leaves.into(), &Device::flex(), || loss.backward());
+        let (_, marks) = watch_backward(&groups, leaves.into(), &Device::flex(), || loss.backward());
         assert_eq!(marked(&marks), [true, false, false]);
-        found(0);
+        gradient_found(0);
     }
 }

@@ -1,4 +1,4 @@
-//! How long each of several queued steps took, by the clock of the device: the host knows only when all of them were over.
+//! Durations of queued steps by the clock of the device. The host only learns when all of them are over.
 
 use super::device::Place;
 #[cfg(feature = "cuda")]
@@ -6,15 +6,15 @@ use super::native::{begin, card_of, event::Mark};
 #[cfg(feature = "cuda")]
 use std::time::Duration;
 
-/// The borders of steps that follow each other.
+/// Measures queued steps by events at their borders.
 #[derive(Debug, Default)]
-pub struct Laps {
+pub struct StepTimer {
     #[cfg(feature = "cuda")]
     borders: Vec<Mark>,
 }
 
-impl Laps {
-    /// The first of them begins now.
+impl StepTimer {
+    /// Puts the first border into the device's queue: the first step begins here.
     pub fn begin(&mut self, place: &Place) {
         #[cfg(feature = "cuda")]
         {
@@ -30,8 +30,8 @@ impl Laps {
         let _ = place;
     }
 
-    /// One more has been asked for.
-    pub fn lap(&mut self, place: &Place) {
+    /// Puts a border behind the work of a step.
+    pub fn mark_step(&mut self, place: &Place) {
         #[cfg(feature = "cuda")]
         if let (Place::Device(device), false) = (place, self.borders.is_empty()) {
             self.borders.push(Mark::of(device, true));
@@ -39,7 +39,7 @@ impl Laps {
         let _ = place;
     }
 
-    /// How long each took, in nanoseconds. To be asked when they are over; nothing where the device has no clock of its own.
+    /// The duration of each step in nanoseconds, once all are over; `None` where the device has no clock.
     #[cfg(feature = "cuda")]
     pub fn durations_ns(&mut self) -> Option<Vec<u64>> {
         let borders = std::mem::take(&mut self.borders);
@@ -47,7 +47,7 @@ impl Laps {
         borders.windows(2).map(|pair| pair[1].since(&pair[0]).and_then(nanoseconds)).collect()
     }
 
-    /// As above: there is none.
+    /// `None`: without CUDA no device has a clock.
     #[cfg(not(feature = "cuda"))]
     pub fn durations_ns(&mut self) -> Option<Vec<u64>> {
         None
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn the_host_has_no_clock_of_a_device() {
-        let mut laps = Laps::default();
-        laps.begin(&Place::Host);
-        laps.lap(&Place::Host);
-        assert!(laps.durations_ns().is_none_or(|laps| laps.is_empty()));
+        let mut step_timer = StepTimer::default();
+        step_timer.begin(&Place::Host);
+        step_timer.mark_step(&Place::Host);
+        assert!(step_timer.durations_ns().is_none_or(|durations| durations.is_empty()));
     }
 
     #[cfg(feature = "cuda")]
@@ -79,22 +79,22 @@ mod tests {
             let product = (0..times).fold(factor.clone(), |product, _| product * 0.5 + 1.0);
             drop(product);
         };
-        let mut laps = Laps::default();
+        let mut step_timer = StepTimer::default();
         // The first time compiles and takes memory.
         work(40);
         place.sync().expect("works");
         let begin = Instant::now();
-        laps.begin(&place);
+        step_timer.begin(&place);
         for times in [10, 10, 40, 10] {
             work(times);
-            laps.lap(&place);
+            step_timer.mark_step(&place);
         }
         place.sync().expect("works");
         let all = u64::try_from(begin.elapsed().as_nanos()).expect("small");
-        let laps = laps.durations_ns().expect("a card has a clock");
-        println!("{laps:?} of {all} ns");
-        assert_eq!(laps.len(), 4);
-        assert!(laps.iter().sum::<u64>() <= all);
-        assert!(laps[2] > 2 * laps[1] && laps[2] > 2 * laps[3], "{laps:?}");
+        let durations = step_timer.durations_ns().expect("a card has a clock");
+        println!("{durations:?} of {all} ns");
+        assert_eq!(durations.len(), 4);
+        assert!(durations.iter().sum::<u64>() <= all);
+        assert!(durations[2] > 2 * durations[1] && durations[2] > 2 * durations[3], "{durations:?}");
     }
 }

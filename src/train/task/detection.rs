@@ -1,4 +1,4 @@
-//! A model that finds objects in pictures.
+//! Object detection: a detector and its data.
 
 use super::ahead::Ahead;
 use super::network::{Network, backward, leaves};
@@ -8,13 +8,13 @@ use crate::detection::boxes::Xywh;
 use crate::detection::mask::Mask;
 use crate::detection::mean_average_precision::{EvaluationError, Matches, MeanAveragePrecision, match_picture};
 use crate::detection::{Detection, Truth};
-use crate::draw::of_rank;
 use crate::evaluate::turn;
 use crate::fit::WARM_UP;
 use crate::heartbeat::Heartbeat;
-use crate::models::detector::{Detector, Found, HostTime};
+use crate::models::detector::{Detector, HostTime, Prediction};
 use crate::number::real;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
+use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A model and its data.
-pub struct Finder {
+pub struct DetectionTask {
     network: Network<dyn Detector>,
     data: Arc<ObjectPictures>,
     seed: u64,
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<ObjectBatch>,
-    /// What is answered next.
-    asked: Option<Tensor<4>>,
+    /// The next inference batch.
+    inference_batch: Option<Tensor<4>>,
     share: Share,
 }
 
@@ -63,11 +63,11 @@ impl Share {
     }
 }
 
-impl Finder {
+impl DetectionTask {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network<dyn Detector>, data: Arc<ObjectPictures>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: Ahead::new(), asked: None, share: Share::default() }
+        Self { network, data, seed, batch, ahead: Ahead::new(), inference_batch: None, share: Share::default() }
     }
 
     fn images(&self, bytes: Vec<u8>, rows: usize) -> Tensor<4> {
@@ -83,20 +83,20 @@ impl Finder {
     }
 
     /// What is found in a batch of pictures.
-    fn found(&mut self, parameters: &[Tensor<1>], images: Tensor<4>) -> Result<Vec<Vec<Found>>, TrainError> {
-        let (model, mut pass) = self.network.answering(parameters);
-        Ok(model.detect(&mut pass, images, &mut HostTime::default())?)
+    fn found(&mut self, parameters: &[Tensor<1>], images: Tensor<4>) -> Result<Vec<Vec<Prediction>>, TrainError> {
+        let (model, mut ctx) = self.network.inference(parameters);
+        Ok(model.detect(&mut ctx, images, &mut HostTime::default())?)
     }
 }
 
-/// What an evaluation gathers of boxes and of masks.
-struct Judge {
+/// Accumulates an evaluation's matches of boxes and masks.
+struct Evaluator {
     boxes: MeanAveragePrecision,
     masks: Option<MeanAveragePrecision>,
     classes: usize,
 }
 
-impl Judge {
+impl Evaluator {
     fn new(classes: usize, masks: bool) -> Self {
         Self {
             boxes: MeanAveragePrecision::new(classes),
@@ -105,8 +105,8 @@ impl Judge {
         }
     }
 
-    /// Takes in what was found in pictures, and what is in them.
-    fn add(&mut self, found: &[Vec<Found>], objects: &[Vec<Object>]) -> Result<(), EvaluationError> {
+    /// Adds the predictions and the objects of pictures.
+    fn add(&mut self, found: &[Vec<Prediction>], objects: &[Vec<Object>]) -> Result<(), EvaluationError> {
         let (classes, masks) = (self.classes, self.masks.is_some());
         let matched = found.par_iter().zip(objects).map(|(found, objects)| {
             let boxes = match_picture(classes, &boxes_found(found), &boxes_there(objects))?;
@@ -124,7 +124,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Mean average precision, where there is anything to be found.
+    /// Mean average precision, if there are objects.
     fn score(self) -> Score {
         let boxes = self.boxes.finish().summary;
         let masks = self.masks.map(|masks| masks.finish().summary);
@@ -140,7 +140,7 @@ impl Judge {
     }
 }
 
-fn boxes_found(found: &[Found]) -> Vec<Detection<Xywh>> {
+fn boxes_found(found: &[Prediction]) -> Vec<Detection<Xywh>> {
     found
         .iter()
         .map(|found| Detection { class: found.class, score: found.score, region: found.bounds.into() })
@@ -151,8 +151,9 @@ fn boxes_there(objects: &[Object]) -> Vec<Truth<Xywh>> {
     objects.iter().map(|object| truth(object, object.bounds.into())).collect()
 }
 
-fn masks_found(found: &[Found]) -> Vec<Detection<Mask>> {
-    let of = |found: &Found| Some(Detection { class: found.class, score: found.score, region: found.mask.clone()? });
+fn masks_found(found: &[Prediction]) -> Vec<Detection<Mask>> {
+    let of =
+        |found: &Prediction| Some(Detection { class: found.class, score: found.score, region: found.mask.clone()? });
     found.iter().filter_map(of).collect()
 }
 
@@ -164,9 +165,9 @@ fn truth<R>(object: &Object, region: R) -> Truth<R> {
     Truth { class: object.class, area: object.area, crowd: object.crowd, region }
 }
 
-impl Task for Finder {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+impl Task for DetectionTask {
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn samples(&self) -> usize {
@@ -183,18 +184,18 @@ impl Task for Finder {
         if step.number == 1 {
             // What is frozen from now on has to be the same on every rank.
             let lead = if step.rank == 0 { images.clone() } else { self.led(step)? };
-            let (model, mut pass) = self.network.answering(parameters);
-            model.calibrate(&mut pass, lead);
+            let (model, mut ctx) = self.network.inference(parameters);
+            model.calibrate(&mut ctx, lead);
         }
         let leaves = leaves(parameters);
         let mut host = HostTime::default();
-        let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
         let loss = step.inner.phase("forward", || {
-            let images = pass.constant(images);
-            Ok(model.loss(&mut pass, images, &objects, &mut host)?)
+            let images = ctx.constant(images);
+            Ok(model.loss(&mut ctx, images, &objects, &mut host)?)
         })?;
         self.share.end(host.0);
-        step.inner.phase("backward", || Ok(backward(pass, loss, step, objects.len())))
+        step.inner.phase("backward", || Ok(backward(ctx, loss, step, objects.len())))
     }
 
     fn evaluate(
@@ -202,7 +203,7 @@ impl Task for Finder {
         parameters: &[Tensor<1>],
         heartbeat: &mut Heartbeat<'_>,
     ) -> Result<Option<Score>, TrainError> {
-        let mut judge = Judge::new(self.network.model.classes(), self.network.model.masks());
+        let mut evaluator = Evaluator::new(self.network.model.classes(), self.network.model.masks());
         let indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in indices.chunks(self.batch) {
             heartbeat.beat(indices.len());
@@ -210,23 +211,23 @@ impl Task for Finder {
             let images = self.images(batch.pixels, batch.rows);
             let found = self.found(parameters, images)?;
             heartbeat.host();
-            judge.add(&found, &batch.objects)?;
+            evaluator.add(&found, &batch.objects)?;
         }
-        Ok(Some(judge.score()))
+        Ok(Some(evaluator.score()))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.batch)
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         let batch = self.data.eval_batch(&turn(n, rows, self.data.eval_len())).map_err(DataError::from)?;
-        self.asked = Some(self.images(batch.pixels, batch.rows));
+        self.inference_batch = Some(self.images(batch.pixels, batch.rows));
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        if let Some(images) = self.asked.take() {
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        if let Some(images) = self.inference_batch.take() {
             self.found(parameters, images)?;
             self.network.place.sync()?;
         }
@@ -241,7 +242,7 @@ impl Task for Finder {
         self.data.facts()
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         vec![("flops_per_sample", 3.0 * real(self.network.model.learning_flops(self.data.side())), "FLOP")]
     }
 
@@ -269,25 +270,25 @@ mod tests {
         Object { class, bounds: bounds(left), area: 400.0, crowd: false, mask: Some(mask(left)) }
     }
 
-    fn found(class: usize, left: f32, score: f32) -> Found {
-        Found { class, score, bounds: bounds(left), mask: Some(mask(left)) }
+    fn found(class: usize, left: f32, score: f32) -> Prediction {
+        Prediction { class, score, bounds: bounds(left), mask: Some(mask(left)) }
     }
 
-    fn judged(found: &[Vec<Found>], objects: &[Vec<Object>], masks: bool) -> Score {
-        let mut judge = Judge::new(3, masks);
-        judge.add(found, objects).expect("known classes");
-        judge.score()
+    fn evaluated(found: &[Vec<Prediction>], objects: &[Vec<Object>], masks: bool) -> Score {
+        let mut evaluator = Evaluator::new(3, masks);
+        evaluator.add(found, objects).expect("known classes");
+        evaluator.score()
     }
 
     #[test]
     fn all_found_is_one_and_half_of_the_classes_is_a_half() {
         let objects = [vec![object(0, 5.0), object(2, 30.0)], vec![object(0, 20.0)]];
         let all = [vec![found(0, 5.0, 0.9), found(2, 30.0, 0.8)], vec![found(0, 20.0, 0.7)]];
-        for (_, value) in judged(&all, &objects, true) {
+        for (_, value) in evaluated(&all, &objects, true) {
             assert!((value - 1.0).abs() < 1e-9, "{value}");
         }
         let some = [vec![found(0, 5.0, 0.9), found(1, 30.0, 0.8)], vec![found(0, 20.0, 0.7)]];
-        let score = judged(&some, &objects, false);
+        let score = evaluated(&some, &objects, false);
         assert_eq!(score.len(), 3);
         assert!((score[0].1 - 0.5).abs() < 1e-9, "{score:?}");
     }
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn what_is_a_little_off_counts_for_small_overlaps_only() {
         // 20 wide and 4 off: 16 of 24.
-        let score = judged(&[vec![found(0, 9.0, 0.9)]], &[vec![object(0, 5.0)]], false);
+        let score = evaluated(&[vec![found(0, 9.0, 0.9)]], &[vec![object(0, 5.0)]], false);
         let expected = [("eval_accuracy", 0.4), ("eval_box_ap_50", 1.0), ("eval_box_ap_75", 0.0)];
         for ((name, value), (expected_name, expected)) in score.into_iter().zip(expected) {
             assert_eq!(name, expected_name);
@@ -305,14 +306,14 @@ mod tests {
 
     #[test]
     fn where_there_is_nothing_to_find_nothing_is_told() {
-        assert_eq!(judged(&[vec![found(0, 5.0, 0.9)]], &[vec![]], true), []);
+        assert_eq!(evaluated(&[vec![found(0, 5.0, 0.9)]], &[vec![]], true), []);
     }
 
     #[test]
     fn the_share_leaves_the_first_steps_and_evaluations_out() {
         use crate::device::Place;
-        use crate::sample::Notebook;
-        let (place, sink) = (Place::Host, Notebook::default());
+        use crate::sample::EventLog;
+        let (place, sink) = (Place::Host, EventLog::default());
         let inner = crate::task::Inner {
             place: &place,
             sink: &sink,
@@ -320,7 +321,7 @@ mod tests {
             waits: false,
             tells: false,
             limit: None,
-            patience: None,
+            wait_limit: None,
         };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {

@@ -1,51 +1,51 @@
-//! A rank among its fellows, as the loop sees it: its shard of each batch, its share of each mean, and what all agree on. A rank alone is asked the same and does nothing
-//! for it.
+//! The process group as the loop of a rank sees it: the rank's shard of each batch, its share of each mean, and collective operations. In a group of one rank they do
+//! nothing.
 
 use super::bucket::{self, Bucket, MOST, buckets};
-use super::meeting::Occasion;
-use super::patience::{LIMITS, Limits, Pace, Patience};
+use super::rendezvous::SyncPoint;
+use super::timeouts::{LIMITS, Limits, Pace, Timeouts};
 use super::{ParallelError, Reducer, Sums};
-use crate::early::{Groups, Marks};
+use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
 use burn::tensor::Tensor;
 use ledger_record::Digest;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A rank among its fellows.
-pub struct Team {
+/// A rank's view of its process group.
+pub struct ProcessGroup {
     rank: usize,
-    /// None where there are no others.
+    /// `None` in a group of one rank.
     reducer: Option<Box<dyn Reducer>>,
-    patience: Patience,
+    timeouts: Timeouts,
     buckets: Vec<Bucket>,
     /// The parameters of each bucket, where sums begin before the backward pass is over.
-    groups: Option<Arc<Groups>>,
+    groups: Option<Arc<ParameterGroups>>,
     /// Each rank has a stage of the model, and all work on the same batch.
     pipelined: bool,
 }
 
-impl Team {
-    /// A rank without others.
-    pub fn alone() -> Self {
+impl ProcessGroup {
+    /// The group of a single rank.
+    pub fn single() -> Self {
         Self {
             rank: 0,
             reducer: None,
-            patience: Patience::new(LIMITS),
+            timeouts: Timeouts::new(LIMITS),
             buckets: Vec::new(),
             groups: None,
             pipelined: false,
         }
     }
 
-    /// A rank that shares tensors of these lengths with others.
+    /// A data-parallel group whose gradients have these lengths.
     pub fn new(rank: usize, reducer: Box<dyn Reducer>, limits: Limits, lengths: &[usize]) -> Self {
         let buckets = buckets(lengths, MOST);
-        let worth = reducer.early().is_some_and(|most| lengths.iter().sum::<usize>() >= most);
-        let groups = worth.then(|| Arc::new(Groups::new(bucket::numbers(&buckets))));
-        Self { rank, reducer: Some(reducer), patience: Patience::new(limits), buckets, groups, pipelined: false }
+        let worth = reducer.overlap_min_values().is_some_and(|most| lengths.iter().sum::<usize>() >= most);
+        let groups = worth.then(|| Arc::new(ParameterGroups::new(bucket::numbers(&buckets))));
+        Self { rank, reducer: Some(reducer), timeouts: Timeouts::new(limits), buckets, groups, pipelined: false }
     }
 
-    /// A rank that has a stage of the model: it shares no parameters with the others.
+    /// A group of pipeline stages: each rank has a stage of the model and parameters of its own.
     pub fn stage(rank: usize, reducer: Box<dyn Reducer>, limits: Limits) -> Self {
         Self { pipelined: true, ..Self::new(rank, reducer, limits, &[]) }
     }
@@ -55,17 +55,17 @@ impl Team {
         self.pipelined
     }
 
-    /// Into how many parts a batch is cut, of which each rank takes one.
+    /// The number of shards of a batch, one for each rank.
     pub fn shards(&self) -> usize {
         if self.pipelined { 1 } else { self.ranks() }
     }
 
-    /// The parameters of each bucket, where it helps to know when their gradients are whole.
-    pub fn groups(&self) -> Option<Arc<Groups>> {
+    /// The parameters of each bucket, if sums overlap with the backward pass.
+    pub fn groups(&self) -> Option<Arc<ParameterGroups>> {
         self.groups.clone()
     }
 
-    /// The mean time in seconds that a device had nothing to do in a step but to wait for sums of gradients, where it knows that.
+    /// The mean time in seconds that a device waits for gradient sums in a step (exposed communication), if measured.
     pub fn exposed_s(&self) -> Option<f64> {
         self.reducer.as_ref().and_then(|reducer| reducer.exposed_s())
     }
@@ -75,80 +75,86 @@ impl Team {
         self.reducer.as_ref().map(|reducer| reducer.waits_s()).unwrap_or_default()
     }
 
-    /// Its number, from 0.
+    /// This rank's number, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Whether it is the one that evaluates and tells.
-    pub fn leads(&self) -> bool {
+    /// Whether this is rank 0, which evaluates and emits the run's events.
+    pub fn is_leader(&self) -> bool {
         self.rank == 0
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> usize {
         self.reducer.as_ref().map_or(1, |reducer| reducer.ranks())
     }
 
-    /// MiB of gradients that are summed in a step, where there are others that have the same parameters.
-    pub fn mebibytes(&self) -> Option<f64> {
+    /// MiB of gradients that are summed in a step; `None` without data parallelism.
+    pub fn gradient_mebibytes(&self) -> Option<f64> {
         self.reducer.as_ref().filter(|_| !self.pipelined).map(|_| bucket::mebibytes(&self.buckets))
     }
 
-    /// Learns how long a step took.
-    pub fn took(&mut self, step: Duration) {
-        self.patience.took(step);
+    /// Takes in the duration of a step, for the timeouts.
+    pub fn record_step(&mut self, step: Duration) {
+        self.timeouts.record_step(step);
     }
 
-    /// What it knows of how long steps take.
-    pub fn patience(&self) -> Patience {
-        self.patience
+    /// The timeouts of this group.
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
-    /// How long so many steps may take at this pace.
+    /// The timeout of so many steps at this pace.
     pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
-        self.patience.limit(pace, steps)
+        self.timeouts.limit(pace, steps)
     }
 
-    fn occasion(&self, what: &'static str, index: u64, pace: Pace) -> Occasion {
-        Occasion { what, index, limit: self.limit(pace, 1) }
+    fn point(&self, what: &'static str, index: u64, pace: Pace) -> SyncPoint {
+        SyncPoint { what, index, limit: self.limit(pace, 1) }
     }
 
-    /// Waits for the others.
-    pub fn wait(&self, what: &'static str, index: u64, pace: Pace) -> Result<(), ParallelError> {
+    /// Waits for all ranks.
+    pub fn barrier(&self, what: &'static str, index: u64, pace: Pace) -> Result<(), ParallelError> {
         match &self.reducer {
             None => Ok(()),
-            Some(reducer) => reducer.barrier(self.occasion(what, index, pace)),
+            Some(reducer) => reducer.barrier(self.point(what, index, pace)),
         }
     }
 
-    /// Whether all say yes.
-    pub fn all(&self, what: &'static str, index: u64, pace: Pace, yes: bool) -> Result<bool, ParallelError> {
+    /// Whether `yes` holds on all ranks.
+    pub fn all_agree(&self, what: &'static str, index: u64, pace: Pace, yes: bool) -> Result<bool, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(yes) };
-        let said = reducer.all_agree(self.occasion(what, index, pace), vec![u64::from(yes)])?;
-        Ok(said.iter().all(|words| words == &[1]))
+        let gathered = reducer.all_gather(self.point(what, index, pace), vec![u64::from(yes)])?;
+        Ok(gathered.iter().all(|words| words == &[1]))
     }
 
     /// The sum of a number over all ranks.
-    pub fn total(&self, what: &'static str, index: u64, pace: Pace, mine: f64) -> Result<f64, ParallelError> {
+    pub fn sum(&self, what: &'static str, index: u64, pace: Pace, mine: f64) -> Result<f64, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(mine) };
-        let said = reducer.all_agree(self.occasion(what, index, pace), vec![mine.to_bits()])?;
-        Ok(said.iter().flatten().map(|bits| f64::from_bits(*bits)).sum())
+        let gathered = reducer.all_gather(self.point(what, index, pace), vec![mine.to_bits()])?;
+        Ok(gathered.iter().flatten().map(|bits| f64::from_bits(*bits)).sum())
     }
 
-    /// What the first rank says.
-    pub fn led(&self, what: &'static str, index: u64, pace: Pace, mine: Vec<f64>) -> Result<Vec<f64>, ParallelError> {
+    /// The numbers of rank 0, on all ranks.
+    pub fn broadcast_numbers(
+        &self,
+        what: &'static str,
+        index: u64,
+        pace: Pace,
+        mine: Vec<f64>,
+    ) -> Result<Vec<f64>, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(mine) };
-        let words = if self.leads() { mine.iter().map(|number| number.to_bits()).collect() } else { Vec::new() };
-        let said = reducer.all_agree(self.occasion(what, index, pace), words)?;
-        Ok(said.first().into_iter().flatten().map(|bits| f64::from_bits(*bits)).collect())
+        let words = if self.is_leader() { mine.iter().map(|number| number.to_bits()).collect() } else { Vec::new() };
+        let gathered = reducer.all_gather(self.point(what, index, pace), words)?;
+        Ok(gathered.first().into_iter().flatten().map(|bits| f64::from_bits(*bits)).collect())
     }
 
-    /// The first rank's values.
-    pub fn start(&self, values: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
+    /// The parameters of rank 0, on all ranks.
+    pub fn broadcast_parameters(&self, values: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(values) };
         let gathered = bucket::gather(&self.buckets, values, 1.0);
-        let sent = reducer.broadcast(self.occasion("start", 1, Pace::First), gathered)?;
+        let sent = reducer.broadcast(self.point("start", 1, Pace::First), gathered)?;
         Ok(bucket::scatter(&self.buckets, sent))
     }
 
@@ -166,15 +172,15 @@ impl Team {
         let Some(reducer) = &self.reducer else { return Ok(Some(1.0)) };
         let mine = mean_of.map_or(0, crate::number::wide);
         let what = if self.pipelined { "together" } else { "all_reduce" };
-        let said = reducer.all_agree(self.occasion(what, step, pace), vec![mine, u64::from(stop)])?;
-        if said.first().is_some_and(|words| words.last() == Some(&1)) {
+        let gathered = reducer.all_gather(self.point(what, step, pace), vec![mine, u64::from(stop)])?;
+        if gathered.first().is_some_and(|words| words.last() == Some(&1)) {
             return Ok(None);
         }
         if self.pipelined {
             // The last stage has the loss.
             return Ok(Some(if self.rank + 1 == self.ranks() { 1.0 } else { 0.0 }));
         }
-        let all: u64 = said.iter().filter_map(|words| words.first()).sum();
+        let all: u64 = gathered.iter().filter_map(|words| words.first()).sum();
         Ok(Some(match mean_of {
             None => 1.0,
             Some(_) => crate::number::real(mine) / crate::number::real(all.max(1)),
@@ -182,18 +188,18 @@ impl Team {
     }
 
     /// The sums of all ranks' gradients, each times its rank's share. Marks say where the gradients of each bucket are whole, if that is known.
-    pub fn sum(
+    pub fn sum_gradients(
         &self,
         step: u64,
         pace: Pace,
-        (gradients, marks): (Vec<Tensor<1>>, Marks),
+        (gradients, marks): (Vec<Tensor<1>>, ReadyMarks),
         share: f64,
     ) -> Result<Sums, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(Sums::of(gradients)) };
-        reducer.sum(self.occasion("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
+        reducer.sum(self.point("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
     }
 
-    /// Has the device begin with all that was asked of it, where others may wait for it.
+    /// Submits the queued work to the device, for which other ranks may wait.
     pub fn begin(&self) {
         if let Some(reducer) = &self.reducer {
             reducer.begin();
@@ -201,29 +207,29 @@ impl Team {
     }
 
     /// The sums of all ranks' losses, of which each comes with its share, in the order of ranks. What has no share is in no sum, whatever it is.
-    pub fn losses(&self, step: u64, pace: Pace, losses: Vec<(f32, f64)>) -> Result<Vec<f64>, ParallelError> {
+    pub fn sum_losses(&self, step: u64, pace: Pace, losses: Vec<(f32, f64)>) -> Result<Vec<f64>, ParallelError> {
         let shares = losses.into_iter().map(|(loss, share)| if share == 0.0 { 0.0 } else { f64::from(loss) * share });
         let mine: Vec<f64> = shares.collect();
         let Some(reducer) = &self.reducer else { return Ok(mine) };
         let words = mine.iter().map(|loss| loss.to_bits()).collect();
-        let said = reducer.all_agree(self.occasion("losses", step, pace), words)?;
+        let gathered = reducer.all_gather(self.point("losses", step, pace), words)?;
         let of =
-            |place: usize| said.iter().filter_map(|words| words.get(place)).map(|bits| f64::from_bits(*bits)).sum();
+            |place: usize| gathered.iter().filter_map(|words| words.get(place)).map(|bits| f64::from_bits(*bits)).sum();
         Ok((0..mine.len()).map(of).collect())
     }
 
-    /// Whether all ranks have the same digest.
+    /// Checks that all ranks have the same digest.
     ///
     /// # Errors
     /// With the ranks that differ from the first one.
-    pub fn alike(&self, what: &'static str, digest: Digest) -> Result<(), ParallelError> {
+    pub fn check_equal(&self, what: &'static str, digest: Digest) -> Result<(), ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(()) };
         let words =
             digest.0.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
-        let said =
-            reducer.all_agree(self.occasion(what, 1, Pace::Within(self.patience.limits().last)), words.collect())?;
-        let other = |(rank, words): (usize, &Vec<u64>)| (Some(words) != said.first()).then_some(rank);
-        let ranks: Vec<usize> = said.iter().enumerate().filter_map(other).collect();
+        let gathered =
+            reducer.all_gather(self.point(what, 1, Pace::Within(self.timeouts.limits().last)), words.collect())?;
+        let other = |(rank, words): (usize, &Vec<u64>)| (Some(words) != gathered.first()).then_some(rank);
+        let ranks: Vec<usize> = gathered.iter().enumerate().filter_map(other).collect();
         if ranks.is_empty() { Ok(()) } else { Err(ParallelError::Apart { ranks }) }
     }
 
@@ -233,7 +239,7 @@ impl Team {
     }
 
     /// The first rank's part of a batch.
-    pub fn lead<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
+    pub fn leader_shard<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
         shard(batch, 0, self.shards())
     }
 }
@@ -247,7 +253,7 @@ pub fn shard<T>(batch: &[T], rank: usize, ranks: usize) -> &[T] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Meeting;
+    use super::super::Rendezvous;
     use super::super::host::HostReducer;
     use super::*;
 
@@ -266,23 +272,25 @@ mod tests {
 
     #[test]
     fn a_rank_alone_changes_nothing() {
-        let team = Team::alone();
-        assert_eq!((team.rank(), team.ranks(), team.leads(), team.mebibytes()), (0, 1, true, None));
-        assert_eq!(team.shard(&[1, 2, 3]), [1, 2, 3]);
-        assert_eq!(team.share(1, Pace::Steady, Some(3), true).expect("nobody else"), Some(1.0));
-        assert_eq!(team.losses(1, Pace::Steady, vec![(0.1, 1.0)]).expect("nobody else"), [f64::from(0.1_f32)]);
-        assert!(!team.all("scale", 1, Pace::Steady, false).expect("nobody else"));
+        let group = ProcessGroup::single();
+        assert_eq!((group.rank(), group.ranks(), group.is_leader(), group.gradient_mebibytes()), (0, 1, true, None));
+        assert_eq!(group.shard(&[1, 2, 3]), [1, 2, 3]);
+        assert_eq!(group.share(1, Pace::Steady, Some(3), true).expect("nobody else"), Some(1.0));
+        assert_eq!(group.sum_losses(1, Pace::Steady, vec![(0.1, 1.0)]).expect("nobody else"), [f64::from(0.1_f32)]);
+        assert!(!group.all_agree("scale", 1, Pace::Steady, false).expect("nobody else"));
     }
 
-    /// What each rank of so many gets.
-    fn teams<T: Send>(count: usize, work: impl Fn(&Team) -> T + Sync) -> Vec<T> {
-        let meeting = Arc::new(Meeting::of(count));
+    /// The result of each of so many ranks.
+    fn each_rank<T: Send>(count: usize, work: impl Fn(&ProcessGroup) -> T + Sync) -> Vec<T> {
+        let rendezvous = Arc::new(Rendezvous::of(count));
         std::thread::scope(|scope| {
             let start = |rank| {
-                let (meeting, work) = (Arc::clone(&meeting), &work);
+                let (rendezvous, work) = (Arc::clone(&rendezvous), &work);
                 let limits =
                     Limits { step: Duration::from_secs(20), first: Duration::from_secs(20), last: Duration::ZERO };
-                scope.spawn(move || work(&Team::new(rank, Box::new(HostReducer::new(rank, meeting)), limits, &[])))
+                scope.spawn(move || {
+                    work(&ProcessGroup::new(rank, Box::new(HostReducer::new(rank, rendezvous)), limits, &[]))
+                })
             };
             let threads: Vec<_> = (0..count).map(start).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
@@ -292,7 +300,7 @@ mod tests {
     #[test]
     fn shares_are_by_what_the_means_are_of() {
         let shares = |of: [Option<usize>; 4]| {
-            teams(4, |team| team.share(1, Pace::Steady, of[team.rank()], false).expect("all come"))
+            each_rank(4, |group| group.share(1, Pace::Steady, of[group.rank()], false).expect("all come"))
         };
         assert_eq!(shares([Some(8); 4]), [Some(0.25); 4], "exactly");
         assert_eq!(shares([Some(2), Some(1), Some(1), Some(0)]), [Some(0.5), Some(0.25), Some(0.25), Some(0.0)]);
@@ -303,7 +311,7 @@ mod tests {
     #[test]
     fn the_first_rank_alone_decides_to_stop() {
         let stopped = |who: usize| {
-            teams(2, move |team| team.share(1, Pace::Steady, Some(1), team.rank() == who).expect("all come"))
+            each_rank(2, move |group| group.share(1, Pace::Steady, Some(1), group.rank() == who).expect("all come"))
         };
         assert_eq!(stopped(0), [None, None]);
         assert_eq!(stopped(1), [Some(0.5), Some(0.5)]);
@@ -311,27 +319,28 @@ mod tests {
 
     #[test]
     fn losses_are_weighted_and_what_has_no_share_does_not_count() {
-        let found = teams(4, |team| {
-            let mine = [(3.0, 0.5), (1.0, 0.25), (2.0, 0.25), (f32::NAN, 0.0)][team.rank()];
-            team.losses(1, Pace::Steady, vec![mine, (1.0, 0.25)]).expect("all come")
+        let found = each_rank(4, |group| {
+            let mine = [(3.0, 0.5), (1.0, 0.25), (2.0, 0.25), (f32::NAN, 0.0)][group.rank()];
+            group.sum_losses(1, Pace::Steady, vec![mine, (1.0, 0.25)]).expect("all come")
         });
         assert!(found.iter().all(|losses| losses == &[2.25, 1.0]), "{found:?}");
-        let wild = teams(2, |team| {
-            team.losses(1, Pace::Steady, vec![([f32::INFINITY, 1.0][team.rank()], 0.5)]).expect("all come")
+        let wild = each_rank(2, |group| {
+            group.sum_losses(1, Pace::Steady, vec![([f32::INFINITY, 1.0][group.rank()], 0.5)]).expect("all come")
         });
         assert!(wild.iter().all(|losses| losses == &[f64::INFINITY]));
     }
 
     #[test]
     fn one_no_is_a_no_and_another_digest_is_named() {
-        let all =
-            |no: usize| teams(4, move |team| team.all("scale", 1, Pace::Steady, team.rank() != no).expect("all come"));
+        let all = |no: usize| {
+            each_rank(4, move |group| group.all_agree("scale", 1, Pace::Steady, group.rank() != no).expect("all come"))
+        };
         assert_eq!(all(2), [false; 4]);
         assert_eq!(all(9), [true; 4]);
         let alike = |odd: usize| {
-            teams(4, move |team| {
-                let digest = Digest::of(if team.rank() == odd { b"other" } else { b"equal" });
-                team.alike("weights", digest).map_err(|error| error.to_string())
+            each_rank(4, move |group| {
+                let digest = Digest::of(if group.rank() == odd { b"other" } else { b"equal" });
+                group.check_equal("weights", digest).map_err(|error| error.to_string())
             })
         };
         assert_eq!(alike(9), [const { Ok(()) }; 4]);

@@ -1,4 +1,4 @@
-//! What goes with the products of affine maps and is no product: how weights are laid out for them, and sums over rows.
+//! Packs weights for the products of affine maps, and sums over rows.
 //!
 //! Works on tensors of the runtime, within an operation that has its place already.
 
@@ -19,7 +19,7 @@ pub const PARTS: usize = 3;
 
 /// Matrices of one shape [rows, columns] in float32, contiguous, side by side in a matrix of this shape and format; zeros below them and beside them. None where there are more than
 /// [`PARTS`], or where the shapes are too large for the kernel.
-pub fn lay(sources: &[Cube], [rows, each]: [usize; 2], shape: [usize; 2], dtype: DType) -> Option<Cube> {
+pub fn pack(sources: &[Cube], [rows, each]: [usize; 2], shape: [usize; 2], dtype: DType) -> Option<Cube> {
     let like = sources.first().filter(|_| sources.len() <= PARTS)?;
     let name = of_format(dtype, [c"lay_f32", c"lay_f16", c"lay_bf16"])?;
     let [rows, each, high, wide, parts] = counted([rows, each, shape[0], shape[1], sources.len()])?;

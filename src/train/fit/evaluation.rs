@@ -1,37 +1,37 @@
-//! What the parameters are worth: evaluations after epochs, answers that are timed, and the summary at the end. The first rank does all of it but the last digest.
+//! Evaluation after epochs, timed inference, and the summary at the end. The first rank does all of it but the last digest.
 
-use super::Trainee;
+use super::Trainer;
 use crate::TrainError;
 use crate::device::caught;
 use crate::evaluate::enough;
 use crate::number::{real, real_len, wide};
 use crate::parallel::Pace;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use crate::peak::matmul_tflops;
 use ledger_record::{Digest, EventKind, PhaseEdge};
 
-impl Trainee<'_> {
+impl Trainer<'_> {
     /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.
     pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
-        if self.task.whole() {
+        if self.task.is_full_batch() {
             return Ok(());
         }
-        if self.team.leads() || self.team.pipelined() {
+        if self.group.is_leader() || self.group.pipelined() {
             self.evaluated(epoch)?;
         }
         self.sink.doing("eval", epoch, None);
         // Who comes last waits for nobody long.
-        let pace = if self.team.leads() { Pace::Steady } else { Pace::Alone };
-        Ok(self.team.wait("eval", epoch, pace)?)
+        let pace = if self.group.is_leader() { Pace::Steady } else { Pace::Alone };
+        Ok(self.group.barrier("eval", epoch, pace)?)
     }
 
     fn evaluated(&mut self, epoch: u64) -> Result<(), TrainError> {
-        self.heartbeat.begin("eval", epoch, self.team.patience());
-        self.told("eval", epoch, PhaseEdge::Start);
+        self.heartbeat.begin("eval", epoch, self.group.timeouts());
+        self.emit_phase("eval", epoch, PhaseEdge::Start);
         let score = self.task.evaluate(&self.parameters, &mut self.heartbeat)?;
         self.heartbeat.answered();
         self.place.check()?;
-        self.told("eval", epoch, PhaseEdge::Stop);
+        self.emit_phase("eval", epoch, PhaseEdge::Stop);
         if let Some(score) = score.clone() {
             let values = score.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
             self.sink.emit(EventKind::Step { step: self.plan.last_of(epoch), duration_ns: None, values });
@@ -47,41 +47,41 @@ impl Trainee<'_> {
     }
 
     /// A phase that the first rank tells for all. Heartbeats say who does it.
-    fn told(&self, name: &'static str, index: u64, edge: PhaseEdge) {
-        if self.team.leads() {
+    fn emit_phase(&self, name: &'static str, index: u64, edge: PhaseEdge) {
+        if self.group.is_leader() {
             self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
         }
     }
 
     /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
     fn inference(&mut self) -> Result<(), TrainError> {
-        let Some(usual) = self.task.answered_rows() else { return Ok(()) };
+        let Some(usual) = self.task.inference_rows() else { return Ok(()) };
         let sizes = self.spec.inference.clone();
         self.metric("inference_batch_size", real_len(*sizes.first().unwrap_or(&usual)), "");
         if sizes.is_empty() {
             return self.answers(usual);
         }
         for rows in sizes {
-            self.told("inference_batch", wide(rows), PhaseEdge::Start);
+            self.emit_phase("inference_batch", wide(rows), PhaseEdge::Start);
             self.answers(rows)?;
-            self.told("inference_batch", wide(rows), PhaseEdge::Stop);
+            self.emit_phase("inference_batch", wide(rows), PhaseEdge::Stop);
         }
         Ok(())
     }
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up.
     fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
-        self.heartbeat.begin("inference", 1, self.team.patience());
+        self.heartbeat.begin("inference", 1, self.group.timeouts());
         self.heartbeat.beat(rows);
-        self.task.ask(0, rows)?;
-        self.task.answer(&self.parameters, &self.heartbeat)?;
+        self.task.prepare_inference(0, rows)?;
+        self.task.infer(&self.parameters, &self.heartbeat)?;
         let (start_ns, mut answered_ns) = (self.sink.now_ns(), 0_u64);
         for done in 0.. {
             let all_ns = self.sink.now_ns().saturating_sub(start_ns);
             let mine = [f64::from(u8::from(enough(done, answered_ns, all_ns)))];
-            let first = if self.team.pipelined() {
-                let patience = self.heartbeat.patience().unwrap_or_default();
-                let said = self.team.led("inference", done + 1, Pace::Within(patience), mine.to_vec())?;
+            let first = if self.group.pipelined() {
+                let limit = self.heartbeat.wait_limit().unwrap_or_default();
+                let said = self.group.broadcast_numbers("inference", done + 1, Pace::Within(limit), mine.to_vec())?;
                 self.heartbeat.answered();
                 said
             } else {
@@ -91,13 +91,13 @@ impl Trainee<'_> {
                 break;
             }
             self.heartbeat.host();
-            self.task.ask(done, rows)?;
+            self.task.prepare_inference(done, rows)?;
             let asked_ns = self.sink.now_ns();
-            self.told("inference", done + 1, PhaseEdge::Start);
-            self.heartbeat.begin("inference", done + 1, self.team.patience());
+            self.emit_phase("inference", done + 1, PhaseEdge::Start);
+            self.heartbeat.begin("inference", done + 1, self.group.timeouts());
             self.heartbeat.beat(rows);
-            self.task.answer(&self.parameters, &self.heartbeat)?;
-            self.told("inference", done + 1, PhaseEdge::Stop);
+            self.task.infer(&self.parameters, &self.heartbeat)?;
+            self.emit_phase("inference", done + 1, PhaseEdge::Stop);
             answered_ns = answered_ns.saturating_add(self.sink.now_ns().saturating_sub(asked_ns));
         }
         Ok(())
@@ -122,16 +122,16 @@ impl Trainee<'_> {
             self.metric(name, value, "");
         }
         // Twice as long as ranks wait for each other: those that wait name the one that does not come.
-        let last = self.team.patience().limits().last;
+        let last = self.group.timeouts().limits().last;
         self.summing(2, Pace::Within(last.saturating_mul(2)));
-        let Some((layouts, values)) = self.task.whole_model(values)? else { return Ok(()) };
-        let weights = weights_digest(&layouts, &values);
-        self.team.alike("weights", weights)?;
-        if self.team.shards() > 1 {
-            let name = format!("shard.{}", self.team.rank());
+        let Some((param_specs, values)) = self.task.whole_model(values)? else { return Ok(()) };
+        let weights = weights_digest(&param_specs, &values);
+        self.group.check_equal("weights", weights)?;
+        if self.group.shards() > 1 {
+            let name = format!("shard.{}", self.group.rank());
             self.sink.emit(EventKind::Digest { name, digest: self.seen });
         }
-        if self.team.leads() {
+        if self.group.is_leader() {
             self.sink.emit(EventKind::Digest { name: "weights".to_owned(), digest: weights });
             self.sink.emit(EventKind::Digest { name: "data".to_owned(), digest: self.task.digest() });
         }
@@ -140,18 +140,18 @@ impl Trainee<'_> {
 
     /// Says that it still goes on, and how long it may be until that is said again: 1 while it reads its weights, 2 when it may wait for those of others.
     fn summing(&self, index: u64, pace: Pace) {
-        self.sink.doing("summary", index, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+        self.sink.doing("summary", index, self.group.limit(pace, 1).filter(|_| self.group.ranks() > 1));
     }
 
     /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
     pub(super) fn peak(&self) {
-        self.told("peak", 1, PhaseEdge::Start);
+        self.emit_phase("peak", 1, PhaseEdge::Start);
         let found = caught(|| {
             let pace = if self.drained { Pace::Steady } else { Pace::First };
-            self.sink.doing("peak", 1, self.team.limit(pace, 1).filter(|_| self.team.ranks() > 1));
+            self.sink.doing("peak", 1, self.group.limit(pace, 1).filter(|_| self.group.ranks() > 1));
             matmul_tflops(self.place, self.spec.precision, self.sink)
         });
-        self.told("peak", 1, PhaseEdge::Stop);
+        self.emit_phase("peak", 1, PhaseEdge::Stop);
         match found.and_then(|found| found.map_err(|error| error.to_string())) {
             Ok(peak) => self.metric("matmul_tflops", peak, "TFLOP/s"),
             Err(problem) => self.status(format!("`mfu` is not told, since large products failed: {problem}")),
@@ -160,14 +160,14 @@ impl Trainee<'_> {
 }
 
 /// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.
-fn weights_digest(layouts: &[Layout], values: &[Vec<f32>]) -> Digest {
-    let pieces: Vec<Vec<u8>> = layouts
+fn weights_digest(param_specs: &[ParamSpec], values: &[Vec<f32>]) -> Digest {
+    let pieces: Vec<Vec<u8>> = param_specs
         .iter()
         .zip(values)
-        .flat_map(|(layout, values)| {
-            let shape = layout.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
+        .flat_map(|(param_spec, values)| {
+            let shape = param_spec.shape.iter().flat_map(|size| wide(*size).to_le_bytes()).collect();
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            [layout.name.as_bytes().to_vec(), shape, bytes]
+            [param_spec.name.as_bytes().to_vec(), shape, bytes]
         })
         .collect();
     Digest::of_pieces("ledger weights v1", &pieces.iter().map(Vec::as_slice).collect::<Vec<_>>())

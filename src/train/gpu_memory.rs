@@ -1,13 +1,13 @@
-//! The memory of the GPU that a run of one rank works on, for what is said when it runs out.
+//! GPU memory of a run of one rank, for the message when it runs out.
 
 use super::device::Place;
 use super::number::wide;
 use std::sync::OnceLock;
 
-/// What was in use before the first step: the card, bytes, and the samples of a step.
+/// Memory in use before the first step: the card, bytes, and the samples of a step.
 static BEFORE: OnceLock<(usize, u64, u64)> = OnceLock::new();
 
-/// Remembers what is in use before the first step of so many samples.
+/// Records the memory in use before the first step of so many samples.
 pub(super) fn begin(place: &Place, batch: usize) {
     if let Some((card, (free, total))) = card(place).and_then(|card| Some((card, left(card)?))) {
         let _ = BEFORE.set((card, total.saturating_sub(free), wide(batch)));

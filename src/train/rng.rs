@@ -1,4 +1,4 @@
-//! Random draws on the host: a counter-based generator whose n-th number depends only on its key and on n.
+//! Random numbers on the host: a counter-based generator whose n-th number depends only on its key and on n.
 //!
 //! Knows nothing of tensors or devices. Every draw of a run (initial values, order, dropout, data) comes from here, never from
 //! Burn's generator, which is global to the process and shared by its threads.
@@ -12,12 +12,12 @@ use super::number::{fraction, wide};
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The seed of what each rank draws for itself, as dropout: the run's own for the first rank, and for each other one that has nothing to do with it.
-pub fn of_rank(seed: u64, rank: usize) -> u64 {
-    if rank == 0 { seed } else { Draw::new(seed, Stream::Rank, wide(rank)).bits() }
+/// The seed of a rank: the run's own for the first rank, an independent one for each other rank. Dropout uses it.
+pub fn rank_seed(seed: u64, rank: usize) -> u64 {
+    if rank == 0 { seed } else { Rng::new(seed, Stream::Rank, wide(rank)).bits() }
 }
 
-/// What is drawn. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes: frozen.
+/// The purpose of random numbers. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes: frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Initial values of a parameter; the index is its place in the model.
@@ -95,13 +95,13 @@ impl Stream {
     }
 }
 
-/// A sequence of random numbers.
+/// A generator of random numbers (SplitMix64).
 #[derive(Clone, Debug)]
-pub struct Draw {
+pub struct Rng {
     state: u64,
 }
 
-impl Draw {
+impl Rng {
     /// The sequence of a seed, a stream and an index within it.
     pub fn new(seed: u64, stream: Stream, index: u64) -> Self {
         let stream = stream.number().wrapping_mul(GOLDEN);
@@ -160,28 +160,28 @@ fn mix(mut z: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Rng, Stream};
     use proptest::prelude::*;
 
     #[test]
     fn the_sequence_is_that_of_splitmix64() {
-        let mut draw = Draw { state: 1_234_567 };
-        let first: Vec<u64> = (0..3).map(|_| draw.bits()).collect();
+        let mut rng = Rng { state: 1_234_567 };
+        let first: Vec<u64> = (0..3).map(|_| rng.bits()).collect();
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
     fn the_numbers_of_a_key_are_frozen() {
-        let mut draw = Draw::new(0, Stream::Initial, 0);
-        assert_eq!([draw.bits(), draw.bits()], FIRST_OF_SEED_0);
+        let mut rng = Rng::new(0, Stream::Initial, 0);
+        assert_eq!([rng.bits(), rng.bits()], FIRST_OF_SEED_0);
     }
 
     const FIRST_OF_SEED_0: [u64; 2] = [6_235_967_106_033_911_276, 4_964_577_235_801_436_555];
 
     #[test]
     fn units_have_the_right_mean_and_never_reach_one() {
-        let mut draw = Draw::new(7, Stream::Order, 1);
-        let drawn: Vec<f64> = (0..100_000).map(|_| f64::from(draw.unit())).collect();
+        let mut rng = Rng::new(7, Stream::Order, 1);
+        let drawn: Vec<f64> = (0..100_000).map(|_| f64::from(rng.unit())).collect();
         assert!(drawn.iter().all(|value| (0.0..1.0).contains(value)));
         // The mean of n uniform numbers has standard deviation 1/sqrt(12 n) = 0.0009; 5 of them are allowed.
         assert!((drawn.iter().sum::<f64>() / 100_000.0 - 0.5).abs() < 0.0046);
@@ -190,14 +190,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_permutation_holds_every_number_once(seed: u64, index: u64, len in 0..300_usize) {
-            let mut order = Draw::new(seed, Stream::Order, index).permutation(len);
+            let mut order = Rng::new(seed, Stream::Order, index).permutation(len);
             order.sort_unstable();
             prop_assert_eq!(order, (0..len).collect::<Vec<_>>());
         }
 
         #[test]
         fn streams_and_indices_differ(seed: u64, index in 0..u64::MAX) {
-            let first = |stream, index| Draw::new(seed, stream, index).bits();
+            let first = |stream, index| Rng::new(seed, stream, index).bits();
             prop_assert_ne!(first(Stream::TrainImage, index), first(Stream::EvalImage, index));
             prop_assert_ne!(first(Stream::Order, index), first(Stream::Order, index + 1));
         }

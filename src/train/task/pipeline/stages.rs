@@ -3,7 +3,7 @@
 use crate::models::Model;
 use crate::models::units::Unit;
 use crate::number::real_len;
-use crate::parameters::Layout;
+use crate::parameters::ParamSpec;
 use std::fmt;
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct Stages {
     ranges: Vec<Range<usize>>,
-    layouts: Vec<Layout>,
+    param_specs: Vec<ParamSpec>,
     /// Of each stage, the places of its parameters among all.
     places: Vec<Vec<usize>>,
     /// The units of each stage.
@@ -22,13 +22,13 @@ impl Stages {
     /// With these units each. Panics on a model that is not made of units, a fault of the caller.
     pub fn new(model: &dyn Model, ranges: Vec<Range<usize>>) -> Self {
         let Some(parts) = model.units() else { panic!("the model is not made of units") };
-        let (units, layouts) = (parts.units(1), model.layouts());
+        let (units, param_specs) = (parts.units(1), model.param_specs());
         let of_stages: Vec<Vec<Unit>> = ranges.iter().map(|range| units[range.clone()].to_vec()).collect();
         let of = |units: &Vec<Unit>| {
-            let own = |layout: &Layout| units.iter().any(|unit| unit.has(&layout.name));
-            layouts.iter().enumerate().filter(|(_, layout)| own(layout)).map(|(place, _)| place).collect()
+            let own = |param_spec: &ParamSpec| units.iter().any(|unit| unit.has(&param_spec.name));
+            param_specs.iter().enumerate().filter(|(_, param_spec)| own(param_spec)).map(|(place, _)| place).collect()
         };
-        Self { places: of_stages.iter().map(of).collect(), ranges, layouts, units: of_stages }
+        Self { places: of_stages.iter().map(of).collect(), ranges, param_specs, units: of_stages }
     }
 
     /// A single one that has all units.
@@ -48,8 +48,8 @@ impl Stages {
     }
 
     /// All parameters of the model.
-    pub fn layouts(&self) -> &[Layout] {
-        &self.layouts
+    pub fn param_specs(&self) -> &[ParamSpec] {
+        &self.param_specs
     }
 
     /// Where a stage's parameters are among all.
@@ -58,18 +58,18 @@ impl Stages {
     }
 
     /// A stage's parameters.
-    pub fn own(&self, stage: usize) -> Vec<Layout> {
-        self.places[stage].iter().map(|place| self.layouts[*place].clone()).collect()
+    pub fn own(&self, stage: usize) -> Vec<ParamSpec> {
+        self.places[stage].iter().map(|place| self.param_specs[*place].clone()).collect()
     }
 
     /// A stage's parameters with their places among all.
-    pub fn numbered(&self, stage: usize) -> Vec<(usize, Layout)> {
-        self.places[stage].iter().map(|place| (*place, self.layouts[*place].clone())).collect()
+    pub fn numbered(&self, stage: usize) -> Vec<(usize, ParamSpec)> {
+        self.places[stage].iter().map(|place| (*place, self.param_specs[*place].clone())).collect()
     }
 
     /// A stage's running statistics.
-    pub fn own_statistics(&self, stage: usize, model: &dyn Model) -> Vec<Layout> {
-        let own = |layout: &Layout| self.units[stage].iter().any(|unit| unit.has(&layout.name));
+    pub fn own_statistics(&self, stage: usize, model: &dyn Model) -> Vec<ParamSpec> {
+        let own = |param_spec: &ParamSpec| self.units[stage].iter().any(|unit| unit.has(&param_spec.name));
         model.statistics().into_iter().filter(own).collect()
     }
 
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn the_most_costly_stage_costs_as_little_as_possible() {
-        let mut draw = crate::draw::Draw::new(3, crate::draw::Stream::Initial, 0);
+        let mut rng = crate::rng::Rng::new(3, crate::rng::Stream::Initial, 0);
         for units in 4..12_usize {
             let costs: Vec<f64> =
-                (0..units).map(|_| f64::from(u32::try_from(draw.bits() % 100).expect("small"))).collect();
+                (0..units).map(|_| f64::from(u32::try_from(rng.bits() % 100).expect("small"))).collect();
             for stages in 1..=4 {
                 let found = cut(&costs, stages).expect("enough units");
                 assert_eq!(found.len(), stages);
@@ -172,7 +172,7 @@ mod tests {
         let gpt2 = Gpt2::tiny(50, 16);
         let stages = Stages::new(&gpt2, vec![0..1, 1..2, 2..3, 3..4]);
         let owned: usize = (0..4).map(|stage| stages.owned(stage).into_iter().filter(|own| *own).count()).sum();
-        assert_eq!(owned, stages.layouts().len());
+        assert_eq!(owned, stages.param_specs().len());
         assert_eq!(stages.tied(0), [(0, 3)]);
         assert_eq!(stages.tied(3), [(0, 0)]);
         assert_eq!((stages.tied(1), stages.tied(2)), (Vec::new(), Vec::new()));
@@ -180,8 +180,9 @@ mod tests {
         assert!((stages.bubble(5) - 0.375).abs() < 1e-12);
         let together = Stages::one(&gpt2);
         assert_eq!(together.tied(0), []);
-        let names =
-            |stage: usize, stages: &Stages| stages.own(stage).into_iter().map(|layout| layout.name).collect::<Vec<_>>();
+        let names = |stage: usize, stages: &Stages| {
+            stages.own(stage).into_iter().map(|param_spec| param_spec.name).collect::<Vec<_>>()
+        };
         let vgg = Vgg::tiny(10);
         let two = Stages::new(&vgg, vec![0..6, 6..9]);
         assert_eq!(

@@ -1,38 +1,38 @@
-//! Positions of a batch whose answers count, for models that can leave out the others: the masked tokens of BERT.
+//! Positions of a batch that have targets, for models that can leave out the others: the masked tokens of BERT.
 
 use crate::dataset::Dataset;
+use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::Model;
-use crate::pass::{Pass, whole};
 use burn::tensor::{Device, Int, Tensor};
 
-/// What a training step asks for, on a device.
-pub struct Asked {
+/// The positions of a training step that have targets, on a device.
+pub struct TargetPositions {
     /// The positions, where they are not all.
     positions: Option<Tensor<1, Int>>,
     /// The right class of each; negative where none counts.
     targets: Tensor<1, Int>,
 }
 
-impl Asked {
+impl TargetPositions {
     /// Of the targets of whole rows. A model that can leave out positions is asked for as many of each row as a row of this data has
     /// targets at most, so that the shape is always the same.
     pub fn of(targets: &[i32], model: &dyn Model, data: &dyn Dataset, device: &Device) -> Self {
-        let (width, most) = (data.width(), data.asked());
-        if !model.answers_asked() || most >= width {
-            return Self { positions: None, targets: whole(targets, [targets.len()], device) };
+        let (width, most) = (data.width(), data.max_targets());
+        if !model.selects_positions() || most >= width {
+            return Self { positions: None, targets: int_tensor(targets, [targets.len()], device) };
         }
         let (positions, targets) = chosen(targets, width, most);
         let shape = [targets.len()];
-        Self { positions: Some(whole(&positions, shape, device)), targets: whole(&targets, shape, device) }
+        Self { positions: Some(int_tensor(&positions, shape, device)), targets: int_tensor(&targets, shape, device) }
     }
 
-    /// Has a pass ask for the positions, and gives their targets, ready to meet its answers.
-    pub fn ask(self, pass: &mut Pass<'_>) -> Tensor<1, Int> {
+    /// Limits a forward pass to the positions, and returns their targets on its tape.
+    pub fn select(self, ctx: &mut ForwardContext<'_>) -> Tensor<1, Int> {
         let Self { positions, targets } = self;
         if let Some(positions) = positions {
-            pass.ask(positions);
+            ctx.select_positions(positions);
         }
-        pass.indices(targets)
+        ctx.indices(targets)
     }
 }
 

@@ -10,8 +10,8 @@ fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
 fn the_host_gets_its_tensors_back() {
     let host = Device::flex();
     let [gain, bias] = [(); 2].map(|()| random([8], &host));
-    let how = Join { post: true, epsilon: 1e-5, key: 0, share: 0.0 };
-    let Err((x, added)) = join(random([3, 8], &host), random([3, 8], &host), &gain, &bias, how) else {
+    let how = ResidualNorm { post: true, epsilon: 1e-5, key: 0, share: 0.0 };
+    let Err((x, added)) = residual_norm(random([3, 8], &host), random([3, 8], &host), &gain, &bias, how) else {
         panic!("no card is asked for")
     };
     assert_eq!((x.dims(), added.dims()), ([3, 8], [3, 8]));
@@ -37,17 +37,17 @@ fn times_of_a_residual_on_gpu() {
             let (of_x, ..) = layer_norm_back(sum.clone(), gradient, &gain, &mean, &inverse).ok().unwrap();
             (dropped(of_x.clone().cast(format), key, share).ok().unwrap(), of_x)
         };
-        let how = Join { post: true, epsilon, key, share };
-        let now = || join(x.clone(), added.clone(), &gain, &bias, how).ok().unwrap();
+        let how = ResidualNorm { post: true, epsilon, key, share };
+        let now = || residual_norm(x.clone(), added.clone(), &gain, &bias, how).ok().unwrap();
         let kept = now().kept;
-        let kept = || Kept {
+        let kept = || SavedTensors {
             sum: kept.sum.clone(),
             gain: kept.gain.clone(),
             mean: kept.mean.clone(),
             inverse: kept.inverse.clone(),
             sizes: kept.sizes,
         };
-        let now_back = || join_back(of_normed.clone(), Some(of_stream.clone()), kept()).ok().unwrap();
+        let now_back = || residual_norm_back(of_normed.clone(), Some(of_stream.clone()), kept()).ok().unwrap();
         let before = [timed(before), timed(before_back)];
         let now = [timed(now), timed(now_back)];
         println!("residual {shape:?} in {format:?}, forward and backward: {before:.0?} µs before, {now:.0?} µs now");

@@ -1,15 +1,15 @@
 //! What each unit of a model costs on a device: the time of its forward and backward pass over a micro-batch.
 
 use super::Parts;
-use super::carry::Boundary;
+use super::boundary::Boundary;
 use super::micro::part;
 use crate::TrainError;
 use crate::device::Place;
-use crate::models::units::Carried;
+use crate::models::units::Activation;
 use crate::number::real;
 use crate::parallel::shard;
 use crate::parameters;
-use crate::task::learner::standard_input;
+use crate::task::classification::standard_input;
 use crate::task::network::{Network, leaves, taped};
 use burn::tensor::{Tensor, TensorData};
 use std::time::Instant;
@@ -38,30 +38,30 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
     let rows = shard(&indices, 0, micro_batches);
     let samples = data.train(seed, 1, &indices)?;
     let input = standard_input(part(&samples, rows).inputs, &place.device());
-    let (layouts, statistics) = (model.layouts(), model.statistics());
-    let (mut costs, mut carried) = (Vec::new(), None::<Boundary>);
+    let (param_specs, statistics) = (model.param_specs(), model.statistics());
+    let (mut costs, mut activation) = (Vec::new(), None::<Boundary>);
     let mut network = Network::part(model, [Vec::new(), Vec::new()], precision, place);
     for (number, unit) in units.iter().enumerate() {
-        let own = layouts.iter().enumerate().filter(|(_, layout)| unit.has(&layout.name));
-        let own: Vec<_> = own.map(|(place, layout)| (place, layout.clone())).collect();
-        let running = statistics.iter().filter(|layout| unit.has(&layout.name)).cloned().collect();
-        let of_unit = own.iter().map(|(_, layout)| layout.clone()).collect();
+        let own = param_specs.iter().enumerate().filter(|(_, param_spec)| unit.has(&param_spec.name));
+        let own: Vec<_> = own.map(|(place, param_spec)| (place, param_spec.clone())).collect();
+        let running = statistics.iter().filter(|param_spec| unit.has(&param_spec.name)).cloned().collect();
+        let of_unit = own.iter().map(|(_, param_spec)| param_spec.clone()).collect();
         network = Network::part(network.model, [of_unit, running], precision, place);
         let upload = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
         let values: Vec<Tensor<1>> = parameters::initial_of(&own, seed).into_iter().map(upload).collect();
         let mut once = || {
             beat();
             let leaves = leaves(&values);
-            let (model, mut pass) = network.training(&leaves, [seed, 1]);
-            let given = carried.clone().map(Boundary::leaves);
-            let taken = match given.clone() {
-                Some(given) => given.carried(),
-                None => Carried::Input(taped(&pass, input.clone())),
+            let (model, mut ctx) = network.training(&leaves, [seed, 1]);
+            let input_leaves = activation.clone().map(Boundary::leaves);
+            let taken = match input_leaves.clone() {
+                Some(input_leaves) => input_leaves.activation(),
+                None => Activation::Input(taped(&ctx, input.clone())),
             };
-            let made = Boundary::of(super::run(model, &mut pass, number..number + 1, taken, 0));
+            let made = Boundary::of(super::run(model, &mut ctx, number..number + 1, taken, 0));
             let values = made.clone().off_tape();
             let mut tape = made.root(values.ones()).backward();
-            let gradients = given.map(|given| given.gradients(&mut tape));
+            let gradients = input_leaves.map(|input_leaves| input_leaves.gradients(&mut tape));
             (values, gradients)
         };
         for _ in 0..WARM_UP {
@@ -78,7 +78,7 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
             least = least.min(start.elapsed().as_secs_f64() / f64::from(TIMES));
         }
         costs.push(least);
-        carried = last;
+        activation = last;
     }
     Ok(costs)
 }

@@ -1,13 +1,13 @@
 //! A step's samples, cut into micro-batches.
 
-use super::Staged;
+use super::PipelineStage;
 use crate::TrainError;
 use crate::dataset::{Inputs, Samples};
 use crate::models::Input;
 use crate::parallel::shard;
 use crate::task::Step;
-use crate::task::asked::Asked;
-use crate::task::learner::{counted, standard_input};
+use crate::task::classification::{counted, standard_input};
+use crate::task::target_positions::TargetPositions;
 use std::sync::Arc;
 
 /// A micro-batch on a stage.
@@ -15,17 +15,17 @@ pub(super) struct Micro {
     /// On the first stage.
     pub(super) input: Option<Input>,
     /// On the last one.
-    pub(super) asked: Option<Asked>,
+    pub(super) targets: Option<TargetPositions>,
 }
 
-impl Staged {
+impl PipelineStage {
     /// The micro-batches of a step, and how many targets count in all of them.
     pub(super) fn micros(&mut self, step: &Step<'_>) -> Result<(Vec<Micro>, usize), TrainError> {
         let rows: Vec<usize> = (0..step.indices.len()).collect();
         let count = self.micro_batches;
         let parts = (0..count).map(|micro| shard(&rows, micro, count)).filter(|rows| !rows.is_empty());
         if !self.first() && !self.last() {
-            return Ok((parts.map(|_| Micro { input: None, asked: None }).collect(), 0));
+            return Ok((parts.map(|_| Micro { input: None, targets: None }).collect(), 0));
         }
         let (data, seed) = (Arc::clone(&self.data), self.seed);
         let samples = self.ahead.take(step, move |epoch, indices| data.train(seed, epoch, indices))?;
@@ -35,7 +35,7 @@ impl Staged {
             let Samples { inputs, targets } = part(&samples, rows);
             Micro {
                 input: self.first().then(|| standard_input(inputs, &device)),
-                asked: self.last().then(|| Asked::of(&targets, &*self.network.model, &*self.data, &device)),
+                targets: self.last().then(|| TargetPositions::of(&targets, &*self.network.model, &*self.data, &device)),
             }
         };
         Ok((parts.map(of).collect(), counted))

@@ -1,7 +1,7 @@
-//! Sums of buckets in a stream beside the runtime's, each as soon as its gradients are whole, while the backward pass goes on.
+//! Overlap of communication with computation: buckets are summed in a stream of their own, each as soon as its gradients are complete, while the backward pass goes on.
 //!
 //! The buckets' memory is kept: memory that the runtime has just given may still be used by work that comes before in its stream. Its stream waits for a bucket where that one's sums are
-//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket goes on beside the sums of the next.
+//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket overlaps with the sums of the next.
 
 use super::super::event::{Event, Mark};
 use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
@@ -9,7 +9,7 @@ use super::super::kernels::{Launcher, Program};
 use super::super::library::{Driver, Opaque, driver};
 use super::super::operation::{Cube, Primitive};
 use super::super::submit::{bound, flush, submit};
-use super::super::{Fault, card_of, told};
+use super::super::{Fault, card_of, check};
 use super::{Communicator, End, nccl};
 use crate::number::{real_len, wide};
 use burn::backend::Cuda;
@@ -21,13 +21,13 @@ use std::ops::Range;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// `CU_STREAM_NON_BLOCKING`, and the highest priority there is: the links shall not wait for products.
+/// `CU_STREAM_NON_BLOCKING`, and the highest priority: links must not wait for products.
 const NON_BLOCKING: u32 = 1;
-const FIRST: i32 = -5;
+const HIGHEST_PRIORITY: i32 = -5;
 
 /// A bucket to be summed: which tensors it has, where in it they lie (start and length), how many values it has in all, and behind what its gradients are whole; behind everything
 /// where that is not known.
-pub struct Piece {
+pub struct BucketPlan {
     /// Which of all tensors.
     pub tensors: Range<usize>,
     /// Where they lie.
@@ -38,7 +38,7 @@ pub struct Piece {
     pub mark: Option<Mark>,
 }
 
-/// A [`Piece`] as kernels count.
+/// A [`BucketPlan`] as kernels count.
 struct Job {
     tensors: Range<usize>,
     entries: Vec<[u32; 3]>,
@@ -49,12 +49,12 @@ struct Job {
 }
 
 thread_local! {
-    /// The runtime talks to a card from one thread. The stream beside its own, as a number.
-    static BESIDE: Cell<Option<usize>> = const { Cell::new(None) };
-    /// From where to where the runtime's stream waited for each bucket of a step, which the card may not have come to yet.
-    static LATER: RefCell<VecDeque<Vec<Wait>>> = const { RefCell::new(VecDeque::new()) };
-    /// The same of the step that is being taken.
-    static NOW: RefCell<Vec<Wait>> = const { RefCell::new(Vec::new()) };
+    /// The communication stream, as a number. The runtime uses a card from one thread.
+    static SIDE_STREAM: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The waits of the runtime's stream for each bucket of past steps, which the card may not have reached yet.
+    static PENDING_WAITS: RefCell<VecDeque<Vec<Wait>>> = const { RefCell::new(VecDeque::new()) };
+    /// The waits of the current step.
+    static STEP_WAITS: RefCell<Vec<Wait>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A wait of the runtime's stream.
@@ -70,25 +70,25 @@ enum From {
     Bucket(Event),
 }
 
-/// The stream of this thread beside the runtime's.
-fn beside() -> Result<Opaque, Fault> {
+/// The communication stream of this thread.
+fn side_stream() -> Result<Opaque, Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
-    if let Some(stream) = BESIDE.get() {
+    if let Some(stream) = SIDE_STREAM.get() {
         return Ok(with_exposed_provenance_mut(stream));
     }
     let mut stream = null_mut();
     // SAFETY: the stream can be written to, and the card's context is current.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
-    let status = unsafe { (driver.urgent)(&raw mut stream, NON_BLOCKING, FIRST) };
-    told("cuStreamCreateWithPriority", status)?;
-    BESIDE.set(Some(stream.expose_provenance()));
+    let status = unsafe { (driver.urgent)(&raw mut stream, NON_BLOCKING, HIGHEST_PRIORITY) };
+    check("cuStreamCreateWithPriority", status)?;
+    SIDE_STREAM.set(Some(stream.expose_provenance()));
     Ok(stream)
 }
 
 /// By card, how long its stream has waited for each bucket of each step, in seconds.
 static WAITED: Mutex<BTreeMap<usize, Vec<Vec<f64>>>> = Mutex::new(BTreeMap::new());
 
-/// The time in which a card had nothing to do in a step but to wait for sums: the median of each card's steps, in the mean over the first so many cards.
+/// The time that a card waits for sums in a step (exposed communication): the median over each card's steps, averaged over the first so many cards.
 pub fn exposed_s(cards: usize) -> Option<f64> {
     let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
     let steps = |steps: &Vec<Vec<f64>>| median(steps.iter().map(|waits| waits.iter().sum()).collect());
@@ -116,29 +116,29 @@ fn median(mut seconds: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(seconds[(seconds.len() - 1) / 2], upper))
 }
 
-/// Notes that a card's stream waited from one event to another, and, where these were a step's last, what is known of steps by now.
-fn waited(driver: &Driver, card: usize, wait: Wait, last: bool) {
-    NOW.with_borrow_mut(|now| {
+/// Records a wait of a card's stream. After a step's last wait, collects the durations of steps that are over.
+fn record_wait(driver: &Driver, card: usize, wait: Wait, last: bool) {
+    STEP_WAITS.with_borrow_mut(|step| {
         if matches!(wait.from, From::Pass(_)) {
             // What is left of a step that failed.
-            now.clear();
+            step.clear();
         }
-        now.push(wait);
+        step.push(wait);
     });
     if !last {
         return;
     }
-    LATER.with_borrow_mut(|later| {
-        later.push_back(NOW.take());
-        while let Some(seconds) = later.front().and_then(|waits| length(driver, waits)) {
-            later.pop_front();
+    PENDING_WAITS.with_borrow_mut(|pending| {
+        pending.push_back(STEP_WAITS.take());
+        while let Some(seconds) = pending.front().and_then(|waits| durations_s(driver, waits)) {
+            pending.pop_front();
             WAITED.lock().unwrap_or_else(PoisonError::into_inner).entry(card).or_default().push(seconds);
         }
     });
 }
 
-/// How long so many waits took; none where the card has not come to the end of one.
-fn length(driver: &Driver, waits: &[Wait]) -> Option<Vec<f64>> {
+/// The durations of waits in seconds; `None` if the card has not reached the end of one.
+fn durations_s(driver: &Driver, waits: &[Wait]) -> Option<Vec<f64>> {
     let each = waits.iter().map(|Wait { from, to }| match from {
         From::Pass(mark) => mark.until(driver, to),
         From::Bucket(event) => to.since(driver, event),
@@ -146,9 +146,9 @@ fn length(driver: &Driver, waits: &[Wait]) -> Option<Vec<f64>> {
     each.collect()
 }
 
-/// The sum of a bucket that is on its way. To be taken: its gradients' memory is others' as soon as it goes.
+/// A pending sum of a bucket. It must be taken: the memory of its gradients is reused when it is dropped.
 #[must_use]
-pub struct OnItsWay {
+pub struct PendingSum {
     communicator: Communicator,
     tensors: Range<usize>,
     entries: Vec<[u32; 3]>,
@@ -164,7 +164,7 @@ pub struct OnItsWay {
     counted: Option<Option<Mark>>,
 }
 
-impl OnItsWay {
+impl PendingSum {
     /// Which of all tensors are in it.
     pub fn tensors(&self) -> Range<usize> {
         self.tensors.clone()
@@ -185,7 +185,7 @@ impl OnItsWay {
             };
             done.get().ok_or(Fault::Absent)?.hold(driver, stream)?;
             if let Some(from) = from {
-                waited(driver, card, Wait { from, to: Event::timed(driver, stream)? }, last);
+                record_wait(driver, card, Wait { from, to: Event::timed(driver, stream)? }, last);
             }
             Ok(())
         });
@@ -205,13 +205,13 @@ fn part(whole: &Cube, start: u64, len: u64) -> Cube {
 }
 
 impl Communicator {
-    /// The values of the memory that [`Self::sum_aside`] needs for buckets of these lengths.
+    /// The values of the memory that [`Self::sum_overlapped`] needs for buckets of these lengths.
     pub fn room(self, lengths: &[usize]) -> usize {
         let copied = |copies: &End| lengths.iter().map(|len| copies.room(*len)).max().unwrap_or(0);
         lengths.iter().sum::<usize>() + self.copies.map_or(0, copied)
     }
 
-    /// Keeps the memory of [`Self::sum_aside`] until all cards have copied what is in it.
+    /// Keeps the memory of [`Self::sum_overlapped`] until all cards have copied what is in it.
     pub fn leave(self, memory: Tensor<1>) {
         let (Some(copies), Ok(memory)) = (self.copies, memory.try_into_primitive::<Cuda>()) else { return };
         submit(&memory.device, vec![bound(&memory.handle)], move |_, stream| {
@@ -227,19 +227,19 @@ impl Communicator {
     ///
     /// Buckets lie in `memory`, which nobody else uses and which has so many values as [`Self::room`] says. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
     /// same order.
-    pub fn sum_aside(
+    pub fn sum_overlapped(
         self,
         gradients: Vec<Tensor<1>>,
-        (pieces, end): (Vec<Piece>, Option<Mark>),
+        (plans, end): (Vec<BucketPlan>, Option<Mark>),
         memory: Tensor<1>,
         factor: f32,
-    ) -> Result<Vec<OnItsWay>, Vec<Tensor<1>>> {
+    ) -> Result<Vec<PendingSum>, Vec<Tensor<1>>> {
         let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
-        let fit = |piece: &Piece| gradients.get(piece.tensors.clone()).is_some_and(|own| fits(own, &piece.places));
-        if nccl().is_none() || gradients.is_empty() || !gradients.iter().all(here) || !pieces.iter().all(fit) {
+        let fit = |plan: &BucketPlan| gradients.get(plan.tensors.clone()).is_some_and(|own| fits(own, &plan.places));
+        if nccl().is_none() || gradients.is_empty() || !gradients.iter().all(here) || !plans.iter().all(fit) {
             return Err(gradients);
         }
-        let Some(mut jobs) = jobs(pieces) else { return Err(gradients) };
+        let Some(mut jobs) = jobs(plans) else { return Err(gradients) };
         let inputs: Result<Vec<Primitive>, _> =
             gradients.iter().map(|gradient| gradient.clone().try_into_primitive::<Cuda>()).collect();
         let (Ok(inputs), Ok(memory)) = (inputs, memory.try_into_primitive::<Cuda>()) else { return Err(gradients) };
@@ -250,9 +250,9 @@ impl Communicator {
         }
         let mut inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
         let buffers = inputs.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
-        let mut sums: Vec<OnItsWay> = Vec::with_capacity(jobs.len());
+        let mut sums: Vec<PendingSum> = Vec::with_capacity(jobs.len());
         for job in &jobs {
-            sums.push(OnItsWay {
+            sums.push(PendingSum {
                 communicator: self,
                 tensors: job.tensors.clone(),
                 entries: job.entries.clone(),
@@ -283,40 +283,40 @@ impl Communicator {
         (factor, done): (f32, &[Arc<OnceLock<Event>>]),
         stream: Opaque,
     ) -> Result<(), Fault> {
-        let (driver, beside) = (driver().ok_or(Fault::Absent)?, beside()?);
-        let [own, other] = [stream, beside].map(|stream| Launcher::of(Program::Bucket, self.card, stream));
+        let (driver, side_stream) = (driver().ok_or(Fault::Absent)?, side_stream()?);
+        let [own, other] = [stream, side_stream].map(|stream| Launcher::of(Program::Bucket, self.card, stream));
         let (own, other) = (own?, other?);
         // Behind all buckets.
         let room = memory + 4 * jobs.iter().map(|job| wide(job.len)).sum::<u64>();
         if let Some(copies) = self.copies {
-            copies.begin(driver, &[stream, beside])?;
+            copies.begin(driver, &[stream, side_stream])?;
         }
         for (job, done) in jobs.iter().zip(done) {
             let bucket = memory + 4 * job.start;
             let gather = |(from, [start, len, room]): (&u64, &[u32; 3])| (*from, at(bucket, *start), *len, *room);
             let entries: Vec<Entry> = from[job.tensors.clone()].iter().zip(&job.entries).map(gather).collect();
             if let Some(mark) = &job.mark {
-                mark.hold(driver, beside)?;
+                mark.hold(driver, side_stream)?;
                 launch(&other, &entries, factor)?;
             } else {
                 // The runtime's stream has nothing to do until sums are there: it gathers a bucket while the one before is summed.
                 launch(&own, &entries, factor)?;
-                Event::behind(driver, stream)?.hold(driver, beside)?;
+                Event::behind(driver, stream)?.hold(driver, side_stream)?;
             }
             match self.copies {
-                Some(copies) => copies.sum((driver, &other), (bucket, room, job.len), beside)?,
-                None => self.sum_in_place(bucket, job.len, beside)?,
+                Some(copies) => copies.sum((driver, &other), (bucket, room, job.len), side_stream)?,
+                None => self.sum_in_place(bucket, job.len, side_stream)?,
             }
-            let _ = done.set(Event::behind(driver, beside)?);
+            let _ = done.set(Event::behind(driver, side_stream)?);
         }
-        self.copies.map_or(Ok(()), |copies| copies.end(driver, beside))
+        self.copies.map_or(Ok(()), |copies| copies.end(driver, side_stream))
     }
 }
 
 /// Buckets one behind the other.
-fn jobs(pieces: Vec<Piece>) -> Option<Vec<Job>> {
+fn jobs(plans: Vec<BucketPlan>) -> Option<Vec<Job>> {
     let mut start = 0;
-    let mut job = |Piece { tensors, places, len, mark }: Piece| {
+    let mut job = |BucketPlan { tensors, places, len, mark }: BucketPlan| {
         // Kernels take four values at a time.
         len.is_multiple_of(4).then_some(())?;
         let entries = entries(&places, len)?;
@@ -324,7 +324,7 @@ fn jobs(pieces: Vec<Piece>) -> Option<Vec<Job>> {
         start += wide(len);
         Some(job)
     };
-    pieces.into_iter().map(&mut job).collect()
+    plans.into_iter().map(&mut job).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What goes from stage to stage, as it lies on tapes and as it travels.
+//! Activations at the boundary of two stages, on tapes and as messages.
 
 use crate::layers::Stream;
-use crate::models::units::Carried;
-use crate::parallel::Parcel;
+use crate::models::units::Activation;
+use crate::parallel::FlatTensor;
 use crate::tape::{Plain, Taped, clean, recorded_all};
 use burn::tensor::{Gradients, Tensor};
 
@@ -19,22 +19,22 @@ pub enum Boundary {
 }
 
 impl Boundary {
-    /// Of what a unit gave.
-    pub fn of(carried: Carried) -> Self {
-        match carried {
-            Carried::Images(images) => Self::Images(images),
-            Carried::Rows(rows) => Self::Rows(rows),
-            Carried::Stream(Stream { residual, normed }, shape) => Self::Stream([residual, normed], shape),
-            Carried::Input(_) => panic!("a model's input is no boundary"),
+    /// The boundary behind a unit.
+    pub fn of(activation: Activation) -> Self {
+        match activation {
+            Activation::Images(images) => Self::Images(images),
+            Activation::Rows(rows) => Self::Rows(rows),
+            Activation::Stream(Stream { residual, normed }, shape) => Self::Stream([residual, normed], shape),
+            Activation::Input(_) => panic!("a model's input is no boundary"),
         }
     }
 
-    /// For the next unit.
-    pub fn carried(self) -> Carried {
+    /// The input of the next unit.
+    pub fn activation(self) -> Activation {
         match self {
-            Self::Images(images) => Carried::Images(images),
-            Self::Rows(rows) => Carried::Rows(rows),
-            Self::Stream([residual, normed], shape) => Carried::Stream(Stream { residual, normed }, shape),
+            Self::Images(images) => Activation::Images(images),
+            Self::Rows(rows) => Activation::Rows(rows),
+            Self::Stream([residual, normed], shape) => Activation::Stream(Stream { residual, normed }, shape),
         }
     }
 
@@ -60,33 +60,33 @@ impl Boundary {
     }
 
     /// Ready to travel; off any tape.
-    pub fn parcels(self) -> Vec<Parcel> {
-        fn parcel<const D: usize>(tensor: Tensor<D>, shape: Vec<usize>) -> Parcel {
-            Parcel { values: tensor.flatten::<1>(0, D - 1), shape }
+    pub fn into_flat_tensors(self) -> Vec<FlatTensor> {
+        fn flat<const D: usize>(tensor: Tensor<D>, shape: Vec<usize>) -> FlatTensor {
+            FlatTensor { values: tensor.flatten::<1>(0, D - 1), shape }
         }
         match self {
             Self::Images(images) => {
                 let shape = images.dims().to_vec();
-                vec![parcel(images, shape)]
+                vec![flat(images, shape)]
             }
             Self::Rows(rows) => {
                 let shape = rows.dims().to_vec();
-                vec![parcel(rows, shape)]
+                vec![flat(rows, shape)]
             }
             Self::Stream(both, [rows, width]) => both
                 .map(|tensor| {
                     let features = tensor.dims()[1];
-                    parcel(tensor, vec![rows, width, features])
+                    flat(tensor, vec![rows, width, features])
                 })
                 .into(),
         }
     }
 
-    /// What has travelled. Panics on anything that [`Self::parcels`] does not make: a fault of the stages' code.
-    pub fn unpacked(parcels: Vec<Parcel>) -> Self {
-        let mut parcels = parcels.into_iter();
-        let Some(Parcel { values, shape }) = parcels.next() else { panic!("nothing came from the stage before") };
-        match (shape.as_slice(), parcels.next()) {
+    /// What has travelled. Panics on anything that [`Self::into_flat_tensors`] does not make: a fault of the stages' code.
+    pub fn from_flat_tensors(tensors: Vec<FlatTensor>) -> Self {
+        let mut tensors = tensors.into_iter();
+        let Some(FlatTensor { values, shape }) = tensors.next() else { panic!("nothing came from the stage before") };
+        match (shape.as_slice(), tensors.next()) {
             (&[a, b, c, d], None) => Self::Images(values.reshape([a, b, c, d])),
             (&[rows, features], None) => Self::Rows(values.reshape([rows, features])),
             (&[rows, width, features], Some(other)) => {
@@ -121,13 +121,13 @@ impl Boundary {
                 (vec![residual.into(), normed.into()], device)
             }
         };
-        let given: Vec<Plain> = match gradients {
+        let plain: Vec<Plain> = match gradients {
             Self::Images(images) => vec![images.into()],
             Self::Rows(rows) => vec![rows.into()],
             Self::Stream(both, _) => both.map(Plain::from).into(),
         };
         let zero = Tensor::<1>::zeros([1], &device.inner());
-        recorded_all(nodes, zero, move |_, _| given.into_iter().map(Some).collect())
+        recorded_all(nodes, zero, move |_, _| plain.into_iter().map(Some).collect())
     }
 
     /// Gradients that are all 1, in the formats of these tensors, off any tape.

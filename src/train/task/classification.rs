@@ -1,50 +1,50 @@
-//! A model that learns the right class of every position: of an image, or of each token of a text.
+//! Classification of positions: of images, or of the tokens of a text.
 
 use super::ahead::Ahead;
-use super::asked::Asked;
 use super::network::{Network, answer_taped, backward, leaves};
+use super::target_positions::TargetPositions;
 use super::{Gradients, Score, Step, Task};
 use crate::data::planes::{DEVIATION, MEAN};
 use crate::dataset::{Dataset, Inputs, Samples};
-use crate::draw::of_rank;
 use crate::evaluate::turn;
+use crate::forward_context::int_tensor;
 use crate::heartbeat::Heartbeat;
-use crate::layers::{cross_entropy, judge};
+use crate::layers::{cross_entropy, loss_and_correct};
 use crate::models::{Input, Model};
 use crate::number::{real, real_len};
-use crate::parameters::Layout;
-use crate::pass::whole;
+use crate::parameters::ParamSpec;
+use crate::rng::rank_seed;
 use crate::{DataError, TrainError};
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
 use std::sync::Arc;
 
 /// A model and its data.
-pub struct Learner {
+pub struct ClassificationTask {
     network: Network,
     data: Arc<dyn Dataset>,
     seed: u64,
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<Samples>,
-    /// What is answered next.
-    asked: Option<Question>,
+    /// The next inference batch.
+    inference_batch: Option<EvalBatch>,
 }
 
 /// A batch of evaluation, on the device.
 #[derive(Clone)]
-struct Question {
+struct EvalBatch {
     input: Input,
     targets: Tensor<1, Int>,
     /// Targets that count.
     counted: usize,
 }
 
-impl Learner {
+impl ClassificationTask {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: Ahead::new(), asked: None }
+        Self { network, data, seed, batch, ahead: Ahead::new(), inference_batch: None }
     }
 
     fn samples(&mut self, step: &Step<'_>) -> Result<Samples, DataError> {
@@ -53,24 +53,25 @@ impl Learner {
     }
 
     /// A batch of evaluation.
-    fn question(&self, indices: &[usize]) -> Result<Question, DataError> {
-        let (input, targets, counted) = questioned(self.data.eval(indices)?, &self.network.place.device());
-        Ok(Question { input, targets, counted })
+    fn eval_batch(&self, indices: &[usize]) -> Result<EvalBatch, DataError> {
+        let (input, targets, counted) = on_device(self.data.eval(indices)?, &self.network.place.device());
+        Ok(EvalBatch { input, targets, counted })
     }
 
     /// The summed loss of the answers to a batch, and how many are right.
-    fn judged(&mut self, parameters: &[Tensor<1>], question: Question) -> Result<Vec<f32>, TrainError> {
-        let Question { input, targets, .. } = question;
+    fn judged(&mut self, parameters: &[Tensor<1>], eval_batch: EvalBatch) -> Result<Vec<f32>, TrainError> {
+        let EvalBatch { input, targets, .. } = eval_batch;
         let classes = self.network.model.classes();
-        let found = self.network.answer(parameters, input, |pass, answers| judge(pass, answers, targets, classes));
+        let found =
+            self.network.answer(parameters, input, |ctx, answers| loss_and_correct(ctx, answers, targets, classes));
         found.try_into_vec_as().map_err(|source| TrainError::read("the answers", source))
     }
 }
 
 /// Samples on a device: what the model sees, the classes that are right, and how many of these count.
-pub(super) fn questioned(samples: Samples, device: &Device) -> (Input, Tensor<1, Int>, usize) {
+pub(super) fn on_device(samples: Samples, device: &Device) -> (Input, Tensor<1, Int>, usize) {
     let Samples { inputs, targets } = samples;
-    (standard_input(inputs, device), whole(&targets, [targets.len()], device), counted(&targets))
+    (standard_input(inputs, device), int_tensor(&targets, [targets.len()], device), counted(&targets))
 }
 
 /// How many targets count.
@@ -82,7 +83,7 @@ pub(super) fn counted(targets: &[i32]) -> usize {
 pub(super) fn standard_input(inputs: Inputs, device: &Device) -> Input {
     match inputs {
         Inputs::Pictures { bytes, shape } => Input::Images(standardised(bytes, shape, device)),
-        Inputs::Tokens { ids, shape } => Input::Tokens(whole(&ids, shape, device)),
+        Inputs::Tokens { ids, shape } => Input::Tokens(int_tensor(&ids, shape, device)),
     }
 }
 
@@ -93,9 +94,9 @@ fn standardised(bytes: Vec<u8>, shape: [usize; 4], device: &Device) -> Tensor<4>
     (bytes.cast(FloatDType::F32) / 255.0 - channels(MEAN)) / channels(DEVIATION)
 }
 
-impl Task for Learner {
-    fn layouts(&self) -> &[Layout] {
-        &self.network.layouts
+impl Task for ClassificationTask {
+    fn param_specs(&self) -> &[ParamSpec] {
+        &self.network.param_specs
     }
 
     fn samples(&self) -> usize {
@@ -104,21 +105,21 @@ impl Task for Learner {
 
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
         let inner = step.inner;
-        let (input, asked, counted) = inner.phase("data", || {
+        let (input, positions, counted) = inner.phase("data", || {
             let (samples, device) = (self.samples(step)?, self.network.place.device());
             let Samples { inputs, targets } = samples;
-            let asked = Asked::of(&targets, &*self.network.model, &*self.data, &device);
-            Ok((standard_input(inputs, &device), asked, counted(&targets)))
+            let positions = TargetPositions::of(&targets, &*self.network.model, &*self.data, &device);
+            Ok((standard_input(inputs, &device), positions, counted(&targets)))
         })?;
         let leaves = leaves(parameters);
         let classes = self.network.model.classes();
-        let (model, mut pass) = self.network.training(&leaves, [of_rank(self.seed, step.rank), step.number]);
+        let (model, mut ctx) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
         let loss = inner.phase("forward", || {
-            let targets = asked.ask(&mut pass);
-            let answers = answer_taped(model, &mut pass, input);
-            Ok(cross_entropy(&pass, answers, targets, [classes, counted]))
+            let targets = positions.select(&mut ctx);
+            let answers = answer_taped(model, &mut ctx, input);
+            Ok(cross_entropy(&ctx, answers, targets, [classes, counted]))
         })?;
-        inner.phase("backward", || Ok(backward(pass, loss, step, counted)))
+        inner.phase("backward", || Ok(backward(ctx, loss, step, counted)))
     }
 
     fn evaluate(
@@ -130,9 +131,9 @@ impl Task for Learner {
         let all_indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in all_indices.chunks(self.batch) {
             heartbeat.beat(indices.len());
-            let question = self.question(indices)?;
-            let counted = question.counted;
-            let found = self.judged(parameters, question)?;
+            let eval_batch = self.eval_batch(indices)?;
+            let counted = eval_batch.counted;
+            let found = self.judged(parameters, eval_batch)?;
             if let [batch_loss, batch_right] = found[..] {
                 loss += f64::from(batch_loss);
                 right += f64::from(batch_right);
@@ -142,17 +143,17 @@ impl Task for Learner {
         Ok(Some(scored(&*self.network.model, [loss, right], all)))
     }
 
-    fn answered_rows(&self) -> Option<usize> {
+    fn inference_rows(&self) -> Option<usize> {
         Some(self.batch)
     }
 
-    fn ask(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
-        self.asked = Some(self.question(&turn(n, rows, self.data.eval_len()))?);
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        self.inference_batch = Some(self.eval_batch(&turn(n, rows, self.data.eval_len()))?);
         Ok(self.network.place.sync()?)
     }
 
-    fn answer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        if let Some(Question { input, .. }) = self.asked.take() {
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+        if let Some(EvalBatch { input, .. }) = self.inference_batch.take() {
             self.network.answer(parameters, input, |_, answers| answers);
             self.network.place.sync()?;
         }
@@ -167,8 +168,8 @@ impl Task for Learner {
         self.data.facts()
     }
 
-    fn stated(&self) -> Vec<(&'static str, f64, &'static str)> {
-        stated(&*self.network.model, &*self.data)
+    fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
+        static_metrics(&*self.network.model, &*self.data)
     }
 }
 
@@ -183,10 +184,11 @@ pub(super) fn scored(model: &dyn Model, [loss, right]: [f64; 2], all: usize) -> 
 }
 
 /// What is known of a model's training on this data before it begins.
-pub(super) fn stated(model: &dyn Model, data: &dyn Dataset) -> Vec<(&'static str, f64, &'static str)> {
+pub(super) fn static_metrics(model: &dyn Model, data: &dyn Dataset) -> Vec<(&'static str, f64, &'static str)> {
     let width = data.width();
     // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
-    let mut stated = vec![("flops_per_sample", 3.0 * real(model.asked_flops(width, data.asked())), "FLOP")];
+    let mut stated =
+        vec![("flops_per_sample", 3.0 * real(model.flops_at_positions(width, data.max_targets())), "FLOP")];
     if model.answers_tokens() {
         stated.push(("tokens_per_sample", real_len(width), ""));
     }

@@ -1,6 +1,6 @@
 //! Stages as threads of the CPU, against one stage with the same micro-batches and against the model as a whole.
 
-use crate::sample::{Told, tell, tiny_cell};
+use crate::sample::{RecordedRun, run_recorded, tiny_cell};
 use ledger_record::{Cell, Value};
 
 const MODELS: [&str; 4] = ["resnet50", "vgg16", "bert", "gpt2"];
@@ -11,7 +11,7 @@ fn with(mut cell: Cell, fields: &[(&str, Value)]) -> Cell {
 }
 
 /// A cell whose steps are cut into micro-batches, for so many stages.
-fn staged(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
+fn pipeline(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
     let cut = with(cell.clone(), &[("training.micro_batches", micro_batches.into())]);
     if stages == 1 {
         return cut;
@@ -20,7 +20,7 @@ fn staged(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
 }
 
 /// How far losses are apart, relative to the first of them, at most.
-fn apart(one: &Told, other: &Told, series: &str) -> f64 {
+fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
     let (one, other) = (&one.series[series], &other.series[series]);
     assert_eq!(one.len(), other.len(), "{series}");
     one.iter().zip(other).map(|(a, b)| (a - b).abs() / one[0].abs()).fold(0.0, f64::max)
@@ -30,22 +30,22 @@ fn apart(one: &Told, other: &Told, series: &str) -> f64 {
 fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_it() {
     for model in MODELS {
         let cell = tiny_cell(model);
-        let alone = tell(&staged(&cell, 1, 4)).expect(model);
+        let alone = run_recorded(&pipeline(&cell, 1, 4)).expect(model);
         assert_eq!(alone.facts["micro_batches"], Value::Int(4));
         assert!(!alone.facts.contains_key("stages"));
         for stages in [2, 4] {
-            let told = tell(&staged(&cell, stages, 4)).expect(model);
+            let recorded = run_recorded(&pipeline(&cell, stages, 4)).expect(model);
             let tied = ["bert", "gpt2"].contains(&model);
             for series in ["loss", "eval_loss", "eval_accuracy"] {
                 // Gradients of a parameter on two stages are added up in another order.
                 let bound = if tied { 2e-6 } else { 0.0 };
-                assert!(apart(&alone, &told, series) <= bound, "{model} on {stages}: {series}");
+                assert!(apart(&alone, &recorded, series) <= bound, "{model} on {stages}: {series}");
             }
-            assert_eq!(told.digests["weights"] == alone.digests["weights"], !tied, "{model} on {stages}");
-            assert_eq!(told.digests["data"], alone.digests["data"]);
-            assert_eq!(told.metrics["inference_batch_size"], 16.0, "{model}");
-            let again = tell(&staged(&cell, stages, 4)).expect(model);
-            assert_eq!(told.digests, again.digests, "{model} on {stages}: the same bits every time");
+            assert_eq!(recorded.digests["weights"] == alone.digests["weights"], !tied, "{model} on {stages}");
+            assert_eq!(recorded.digests["data"], alone.digests["data"]);
+            assert_eq!(recorded.metrics["inference_batch_size"], 16.0, "{model}");
+            let again = run_recorded(&pipeline(&cell, stages, 4)).expect(model);
+            assert_eq!(recorded.digests, again.digests, "{model} on {stages}: the same bits every time");
         }
     }
 }
@@ -54,11 +54,11 @@ fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_
 fn micro_batches_lose_what_the_batch_loses_where_no_value_depends_on_the_others() {
     for model in ["vgg16", "bert", "gpt2"] {
         let cell = with(tiny_cell(model), &[("model.dropout", 0.0.into())]);
-        let whole = tell(&cell).expect(model);
+        let whole = run_recorded(&cell).expect(model);
         for micro_batches in [1, 4, 5] {
-            let told = tell(&staged(&cell, 2, micro_batches)).expect(model);
-            assert!(apart(&whole, &told, "loss") <= 5e-6, "{model}: {}", apart(&whole, &told, "loss"));
-            assert!(apart(&whole, &told, "eval_loss") <= 5e-6, "{model}");
+            let recorded = run_recorded(&pipeline(&cell, 2, micro_batches)).expect(model);
+            assert!(apart(&whole, &recorded, "loss") <= 5e-6, "{model}: {}", apart(&whole, &recorded, "loss"));
+            assert!(apart(&whole, &recorded, "eval_loss") <= 5e-6, "{model}");
         }
     }
 }
@@ -68,22 +68,22 @@ fn norms_are_clipped_and_scales_fall_on_all_stages_alike() {
     for (model, precision) in [("gpt2", "fp32"), ("vgg16", "fp16")] {
         let fields = [("training.clip_norm", Value::from(0.5)), ("training.precision", precision.into())];
         let cell = with(tiny_cell(model), &fields);
-        let alone = tell(&staged(&cell, 1, 2)).expect(model);
-        let told = tell(&staged(&cell, 2, 2)).expect(model);
-        assert!(apart(&alone, &told, "loss") <= 1e-5, "{model}: {}", apart(&alone, &told, "loss"));
-        assert_eq!(alone.metrics.get("skipped_steps"), told.metrics.get("skipped_steps"), "{model}");
+        let alone = run_recorded(&pipeline(&cell, 1, 2)).expect(model);
+        let recorded = run_recorded(&pipeline(&cell, 2, 2)).expect(model);
+        assert!(apart(&alone, &recorded, "loss") <= 1e-5, "{model}: {}", apart(&alone, &recorded, "loss"));
+        assert_eq!(alone.metrics.get("skipped_steps"), recorded.metrics.get("skipped_steps"), "{model}");
     }
 }
 
 #[test]
-fn what_cannot_be_cut_is_refused() {
-    let refused = |cell: &Cell| tell(cell).expect_err("refused").to_string();
-    let found = refused(&staged(&tiny_cell("lstm"), 2, 4));
+fn models_that_cannot_be_cut_are_refused() {
+    let refused = |cell: &Cell| run_recorded(cell).expect_err("refused").to_string();
+    let found = refused(&pipeline(&tiny_cell("lstm"), 2, 4));
     assert_eq!(
         found,
         "`training.micro_batches` is `4` (it must be absent: only `resnet50`, `vgg16`, `bert` and `gpt2` are cut into stages)"
     );
-    let mut cell = staged(&tiny_cell("gpt2"), 2, 4);
+    let mut cell = pipeline(&tiny_cell("gpt2"), 2, 4);
     cell.config.insert("hardware.parallelism".to_owned(), "data".into());
     assert!(
         refused(&cell).starts_with("`hardware.parallelism` is `data` (it must be `pipeline`"),
