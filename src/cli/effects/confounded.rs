@@ -61,8 +61,9 @@ impl<T: Asked> Subject<'_, T> {
             (None, None) => return None,
         };
         let few: Vec<Value> = other.levels.iter().take(2).cloned().collect();
-        let candidates = axis.levels.len() * few.len();
         let newest = trials().max_by_key(|trial| trial.started_unix_ms())?;
+        let base = |name: &str| newest.field(name);
+        let candidates = beside_base(&[(&axis.levels, base(&axis.name)), (&few, base(&other.name))]);
         Some(format!(
             "ledger tune --model {} --metric {}{way} --from {} --axis {} --axis {} --candidates {candidates}",
             word(self.model)?,
@@ -128,6 +129,14 @@ impl<T: Asked> Subject<'_, T> {
     }
 }
 
+/// How many configurations a search spans beside its base: of each axis the values that are tried, and the base's own.
+fn beside_base(axes: &[(&[Value], Option<Value>)]) -> usize {
+    let width = |(tried, base): &(&[Value], Option<Value>)| {
+        tried.len() + usize::from(base.as_ref().is_some_and(|base| !tried.contains(base)))
+    };
+    axes.iter().map(width).product::<usize>().saturating_sub(1)
+}
+
 /// Values as an argument lists them. `None` if one of them cannot be told from several, or from a number.
 fn listed(values: &[Value]) -> Option<String> {
     let one = |value: &Value| match value {
@@ -158,6 +167,14 @@ mod tests {
         assert_eq!(word("a == \"b\"").as_deref(), Some("'a == \"b\"'"));
         assert_eq!([word("it's"), word("a\nb")], [None, None]);
         assert_eq!(word("").as_deref(), Some("''"));
+    }
+
+    #[test]
+    fn a_search_takes_all_combinations_of_the_axes_but_the_base() {
+        let three = [1, 2, 3].map(Value::Int);
+        let beside = |other| beside_base(&[(&three, Some(Value::Int(3))), (&three[..2], Some(Value::Int(other)))]);
+        assert_eq!(beside(3), 8, "the base has a third value of the other axis");
+        assert_eq!(beside(2), 5);
     }
 
     #[test]
