@@ -37,6 +37,7 @@ impl<T: Asked> Subject<'_, T> {
             with: Some(other.name.clone()),
             relation: Some(Relation::Equal),
             separation: (what, command),
+            alone: None,
         }
     }
 
@@ -85,7 +86,13 @@ impl<T: Asked> Subject<'_, T> {
             if related.peek().is_none() {
                 let what = "to separate it, run more combinations of the axes (`ledger run MANIFEST`)";
                 let separation = (what, None);
-                found.push(Confounded { field: axis.name.clone(), with: None, relation: None, separation });
+                found.push(Confounded {
+                    field: axis.name.clone(),
+                    with: None,
+                    relation: None,
+                    separation,
+                    alone: None,
+                });
             }
             for (other, relation) in related {
                 // Of two that have no effect of their own the pair is told once.
@@ -97,7 +104,8 @@ impl<T: Asked> Subject<'_, T> {
                 let command = self.within(inner, outer);
                 let separation = ("its effect at one value of the other axis", command);
                 let (field, with) = (inner.name.clone(), Some(outer.name.clone()));
-                found.push(Confounded { field, with, relation: Some(Relation::Nested), separation });
+                let alone = self.without_nested(outer, factors);
+                found.push(Confounded { field, with, relation: Some(Relation::Nested), separation, alone });
             }
         }
         found
@@ -118,12 +126,23 @@ impl<T: Asked> Subject<'_, T> {
             Value::List(_) | Value::Table(_) => return None,
             value => value.to_string(),
         };
-        let selected = self.selection?.arguments(&format!("{} == {value}", outer.name));
+        self.effects_of(&[&inner.name], Some(&format!("{} == {value}", outer.name)))
+    }
+
+    /// The command that judges the axes without those that are nested in one of them.
+    fn without_nested(&self, outer: &Factor, factors: &[Factor]) -> Option<String> {
+        let kept = factors.iter().filter(|axis| axis.relation(outer) != Some(Relation::Nested));
+        self.effects_of(&kept.map(|axis| axis.name.as_str()).collect::<Vec<_>>(), None)
+    }
+
+    /// The command that judges these axes, of the attempts that meet one more condition.
+    fn effects_of(&self, axes: &[&str], condition: Option<&str>) -> Option<String> {
+        let selected = self.selection?.arguments(condition);
         Some(format!(
             "ledger effects --model {} --metric {} --axes {}{}",
             word(self.model)?,
             word(self.metric)?,
-            word(&inner.name)?,
+            word(&axes.join(","))?,
             selected.iter().map(|one| word(one).map(|one| format!(" {one}"))).collect::<Option<String>>()?
         ))
     }
