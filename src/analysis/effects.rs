@@ -139,6 +139,9 @@ pub struct Effects {
     pub without_pairs: Option<&'static str>,
     /// The share of the variance that the blocks explain beside all terms; `None` without blocks.
     pub blocks: Option<f64>,
+    /// The share of the variance that the axes without a contrast and their pairs explain together, beside what each explains alone; `None`
+    /// if all axes have one.
+    pub shared: Option<f64>,
 }
 
 /// Terms that would take more multiplications than this are not judged: it would take longer than a person waits.
@@ -274,6 +277,14 @@ pub fn effects(
         .zip(&shares[count..])
         .map(|(pair, share)| interaction(&question, y, *pair, *share, &between))
         .collect();
+    let inseparable: Vec<usize> =
+        main.iter().filter(|effect| effect.contrast.is_none()).map(|effect| effect.factor).collect();
+    let shared = (!inseparable.is_empty()).then(|| {
+        let is_of_them = |term: usize| inseparable.iter().any(|axis| contains(term, *axis));
+        let (without, _) = model.residual(|term| !is_of_them(term));
+        let alone: f64 = (0..shares.len()).filter(|term| is_of_them(*term)).map(|term| shares[term].squares).sum();
+        (without - residual - alone).max(0.0) / total
+    });
     let blocks = blocks.map(|_| {
         model.held.truncate(1);
         let (without, _) = model.residual(|_| true);
@@ -292,6 +303,7 @@ pub fn effects(
         interactions,
         without_pairs,
         blocks,
+        shared,
     })
 }
 

@@ -20,8 +20,8 @@ pub struct Outlier {
     pub at: usize,
     /// The value as a multiple of the median; none where that is 0.
     pub ratio: Option<f64>,
-    /// How many standard deviations of the others it is from their mean.
-    pub deviations: f64,
+    /// How many standard deviations of the others it is from their mean; none where the others are all equal.
+    pub deviations: Option<f64>,
 }
 
 /// The values whose externally studentized residual is significant at 1% after Bonferroni's correction (Cook and Weisberg, "Residuals and
@@ -40,7 +40,7 @@ pub fn outliers(values: &[f64]) -> Vec<Outlier> {
         let residual = (value - summary.mean) / (deviation * (1.0 + 1.0 / n).sqrt());
         let p = if deviation > 0.0 { two_sided(residual, n - 1.0)? } else { 0.0 };
         let is_far = (value - median).abs() > NEAR * median.abs() && p * (n + 1.0) < LEVEL;
-        let deviations = if deviation > 0.0 { (value - summary.mean) / deviation } else { f64::INFINITY };
+        let deviations = (deviation > 0.0).then(|| (value - summary.mean) / deviation);
         is_far.then(|| Outlier { at, ratio: (median != 0.0).then(|| value / median), deviations })
     };
     (0..values.len()).filter_map(judge).collect()
@@ -55,11 +55,12 @@ mod tests {
         // statsmodels 0.15.0: OLS(y, ones).fit().outlier_test(): of 13.1 the studentized residual is 21.13 and Bonferroni's p 0.00116.
         let found = outliers(&[10.0, 10.2, 9.9, 10.1, 13.1]);
         assert_eq!(found.iter().map(|one| one.at).collect::<Vec<_>>(), [4]);
-        assert!((found[0].ratio.unwrap() - 13.1 / 10.1).abs() < 1e-12 && found[0].deviations > 20.0);
+        assert!((found[0].ratio.unwrap() - 13.1 / 10.1).abs() < 1e-12 && found[0].deviations.unwrap() > 20.0);
         assert_eq!(outliers(&[10.0, 10.2, 9.9, 10.1, 10.6]), []);
         assert_eq!(outliers(&[10.0, 10.0, 20.0]), [], "of three nobody knows which is the odd one");
         assert_eq!(outliers(&[10.0, 10.0, 10.0, 10.04]), [], "closer than half a percent");
-        assert_eq!(outliers(&[10.0, 10.0, 10.0, 11.0]).len(), 1);
+        let of_equal = outliers(&[10.0, 10.0, 10.0, 11.0]);
+        assert_eq!(of_equal.iter().map(|one| (one.at, one.deviations)).collect::<Vec<_>>(), [(3, None)]);
         assert_eq!(outliers(&[1.0, 1.0, 1.0, f64::NAN]), []);
     }
 }

@@ -8,7 +8,7 @@ use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::run::USUAL;
 use super::selection::{Selection, all_tainted, direction_of, nothing, trials_of};
-use crate::analysis::{Contender, Grade, Measured, Ordering, Place, newest_run, outliers, place, saving};
+use crate::analysis::{Contender, Grade, Measured, Ordering, Outlier, Place, newest_run, outliers, place, saving};
 use crate::record::{
     Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Parts, Run, RunId, Target, Value, known_metric,
 };
@@ -326,16 +326,27 @@ fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
             });
             let mut why: Vec<String> = unusual.collect();
             why.extend(attempt.warnings.first().cloned());
-            let far = found.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}× the median, "));
             let why = if why.is_empty() { "nothing else of it is unusual".to_owned() } else { why.join(", ") };
+            let short = place.contender.measured[found.at].attempt.0.prefix(8);
             say(&format!(
-                "note: outlier of {id}: attempt {} is {far}{:.1} standard deviations from the others; {why} (it counts; `ledger hide` leaves it out)",
-                place.contender.measured[found.at].attempt.0.prefix(8),
-                found.deviations,
+                "note: outlier of {id}: attempt {short} is {}; {why} (it counts; `ledger hide` leaves it out)",
+                how_far(&found)
             ));
         }
     }
     Ok(())
+}
+
+/// How far a value is from the others: `1.100× the median, 21.1 standard deviations from the others`.
+fn how_far(outlier: &Outlier) -> String {
+    let ratio = outlier.ratio.map(|ratio| format!("{ratio:.3}× the median"));
+    match outlier.deviations {
+        Some(far) => {
+            let far = format!("{far:.1} standard deviations from the others");
+            ratio.into_iter().chain([far]).collect::<Vec<_>>().join(", ")
+        }
+        None => format!("{} (the others are all equal)", ratio.unwrap_or_else(|| "not 0".to_owned())),
+    }
 }
 
 /// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.

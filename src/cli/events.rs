@@ -2,6 +2,7 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::living;
 use crate::analysis::{self, By};
 use crate::report;
 use clap::ValueEnum;
@@ -10,7 +11,7 @@ use clap::ValueEnum;
 ///
 /// Phases are joined with what was read of the hardware: for each kind of phase, rank and GPU, its time, mean power, energy
 /// with its 95% interval, and utilization. What was too short for the readings is not shown but explained. Of a run, its newest
-/// finished attempt is shown.
+/// finished attempt is shown; of one that runs, the phases so far.
 ///
 /// With --by, phases are grouped, and means over them are shown of power, temperature and utilization: of the readings that lie between the
 /// start and the stop of each, and of how many phases hold any. That is what is shown of an imported cluster.
@@ -49,7 +50,11 @@ enum How {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let (id, sealed) = context.store().read(|reader| context::resolve_attempt(reader, &args.id))??;
+    let store = context.store();
+    let (id, sealed) = match living::unsealed(context, &args.id)? {
+        Some(running) => running,
+        None => store.read(|reader| context::resolve_attempt(reader, &args.id))??,
+    };
     let is_cluster = sealed.attempt.facts.contains_key("cluster");
     let asked = args.by.is_some() || args.event.is_some() || args.join == How::Nearest;
     if !asked && !is_cluster {

@@ -83,9 +83,12 @@ impl Selection {
     }
 
     /// The arguments that select the same attempts, as far as they meet one more condition.
-    pub(super) fn arguments(&self, more: &str) -> Vec<String> {
-        let condition = self.condition.as_ref().map_or_else(|| more.to_owned(), |text| format!("({text}) and {more}"));
-        let mut arguments = vec!["--where".to_owned(), condition];
+    pub(super) fn arguments(&self, more: Option<&str>) -> Vec<String> {
+        let condition = match (self.condition.as_ref(), more) {
+            (Some(text), Some(more)) => Some(format!("({text}) and {more}")),
+            (text, more) => text.map(ToString::to_string).or(more.map(str::to_owned)),
+        };
+        let mut arguments: Vec<String> = condition.into_iter().flat_map(|text| ["--where".to_owned(), text]).collect();
         arguments.extend(self.gpus.iter().flat_map(|gpus| ["--gpus".to_owned(), gpus.to_string()]));
         if !self.include.is_empty() {
             arguments.extend(["--include".to_owned(), self.include.join(",")]);

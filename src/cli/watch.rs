@@ -188,7 +188,8 @@ impl Watch for Watcher {
             }
             Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),
             Seen::Elsewhere(bound) => {
-                self.say(bound, "another process executes it, or has set its GPU; waiting");
+                let or_gpu = if bound.gpus.is_empty() { "" } else { ", or has set its GPU" };
+                self.say(bound, &format!("another process executes it{or_gpu}; waiting"));
             }
             Seen::Cooling(bound, hottest) => self.say(bound, &format!("waits for a GPU of {hottest} °C to cool")),
             Seen::Unread(bound) => {

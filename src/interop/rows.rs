@@ -210,7 +210,8 @@ impl Read for Hashed {
 
 /// What a file is by its first bytes, where these are no text, and what makes text of it.
 fn packed(first: &[u8]) -> Option<(&'static str, &'static str)> {
-    const KINDS: [(&[u8], &str, &str); 7] = [
+    const UTF_16: &str = "save it as UTF-8, or `iconv -f UTF-16 -t UTF-8`";
+    const KINDS: [(&[u8], &str, &str); 9] = [
         (b"\x1f\x8b", "compressed by gzip", "unpack it with `gunzip --keep` and name what comes out"),
         (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with `unzstd` and name what comes out"),
         (b"\xfd7zXZ\0", "compressed by xz", "unpack it with `unxz --keep` and name what comes out"),
@@ -218,6 +219,8 @@ fn packed(first: &[u8]) -> Option<(&'static str, &'static str)> {
         (b"\x04\x22\x4d\x18", "compressed by lz4", "unpack it with `unlz4` and name what comes out"),
         (b"PK\x03\x04", "a ZIP archive or a spreadsheet", "unpack it, or save the table as CSV"),
         (b"PAR1\x15", "a Parquet file", "save the table as CSV"),
+        (b"\xff\xfe", "text in UTF-16", UTF_16),
+        (b"\xfe\xff", "text in UTF-16", UTF_16),
     ];
     KINDS.into_iter().find(|(magic, ..)| first.starts_with(magic)).map(|(_, kind, fix)| (kind, fix))
 }
@@ -525,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_file_is_named_as_such() {
+    fn a_file_that_is_no_plain_text_is_named_as_such() {
         let said = |bytes: &[u8]| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();
@@ -536,6 +539,8 @@ mod tests {
             (b"\x28\xb5\x2f\xfd\x04", "compressed by zstd"),
             (b"PK\x03\x04\x14\0", "a ZIP archive or a spreadsheet (unpack it, or save the table as CSV)"),
             (b"PAR1\x15\x04", "a Parquet file"),
+            (b"\xff\xfea\0", "it is text in UTF-16 (save it as UTF-8, or `iconv -f UTF-16 -t UTF-8`)"),
+            (b"\xfe\xff\0a", "text in UTF-16"),
         ] {
             assert!(said(bytes).unwrap().contains(kind), "{:?}", said(bytes));
         }

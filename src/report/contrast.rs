@@ -1,6 +1,6 @@
 //! Ratios, differences and probabilities as people read them: the estimate, then its interval in parentheses.
 
-use super::number::{duration, significant};
+use super::number::{duration, percent, significant};
 use crate::record::known_metric;
 
 /// More digits behind the point than these are noise.
@@ -75,6 +75,17 @@ pub(super) fn percent_of(metric: &str, unit: &str) -> Option<f64> {
     }
 }
 
+/// `-1.61%`: by what share a number is above another one; of two shares by how many points, `-0.55 points`. None where that is no number.
+pub(super) fn change(metric: &str, unit: &str, from: Option<f64>, to: Option<f64>) -> Option<String> {
+    let (from, to) = from.zip(to)?;
+    if let Some(factor) = percent_of(metric, unit) {
+        let points = (to - from) * factor;
+        return points.is_finite().then(|| format!("{points:+.2} points"));
+    }
+    let share = (to - from) / from.abs();
+    share.is_finite().then(|| percent(share))
+}
+
 /// `p = 0.47`, `p < 0.001`.
 pub(super) fn p_value(p: f64) -> String {
     match p {
@@ -143,6 +154,14 @@ mod tests {
             [percent_of("top1", "%"), percent_of("loss", ""), percent_of("energy", "J")],
             [Some(1.0), None, None]
         );
+    }
+
+    #[test]
+    fn shares_change_by_points_and_other_metrics_by_percent() {
+        assert_eq!(change("accuracy", "", Some(0.8883), Some(0.8828)).as_deref(), Some("-0.55 points"));
+        assert_eq!(change("gpu_util", "%", Some(80.0), Some(84.5)).as_deref(), Some("+4.50 points"));
+        assert_eq!(change("loss", "", Some(2.0), Some(1.5)).as_deref(), Some("-25.00%"));
+        assert_eq!([change("loss", "", Some(0.0), Some(1.5)), change("accuracy", "", None, Some(1.0))], [None, None]);
     }
 
     #[test]

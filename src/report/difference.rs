@@ -1,6 +1,7 @@
 //! What differs, as text and as a document.
 
 use super::comparison::tainted;
+use super::contrast::{change, percent_of};
 use super::document::table_of;
 use super::number::{duration, percent, quantity, significant};
 use super::ranking::probability;
@@ -162,13 +163,17 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         return String::new();
     }
     let rows = difference.metrics.iter().map(|metric| {
-        let relative = metric.relative().map_or_else(|| "-".to_owned(), percent);
+        let relative = if metric.unit_b.is_none() && percent_of(&metric.name, &metric.unit).is_some() {
+            change(&metric.name, &metric.unit, metric.a, metric.b)
+        } else {
+            metric.relative().map(percent)
+        };
         let mut row = vec![
             format!("  {}", metric.name),
             number(metric.a),
             number(metric.b),
             number(metric.absolute()),
-            relative,
+            relative.unwrap_or_else(|| "-".to_owned()),
             match &metric.unit_b {
                 Some(other) => {
                     let named = |unit: &str| if unit.is_empty() { "-".to_owned() } else { unit.to_owned() };

@@ -47,6 +47,8 @@ pub struct Confounded {
     pub relation: Option<Relation>,
     /// What to do, in words, and the command that does it, where there is one.
     pub separation: (&'static str, Option<String>),
+    /// The command that judges the other one without this one, where there is one.
+    pub alone: Option<String>,
 }
 
 impl Confounded {
@@ -69,6 +71,14 @@ impl Confounded {
 impl Effected {
     fn names(&self) -> Vec<String> {
         short_names(&self.factors.iter().map(|factor| factor.name.clone()).collect::<Vec<_>>())
+    }
+
+    /// The axes that cannot be separated, and the share of the variance that they explain only together.
+    fn shared(&self) -> Option<(Vec<String>, f64)> {
+        let share = self.effects.shared.filter(|share| *share >= 5e-4)?;
+        let names = self.names();
+        let axes = self.effects.main.iter().filter(|effect| effect.contrast.is_none());
+        Some((axes.map(|effect| names[effect.factor].clone()).collect(), share))
     }
 
     fn amount(&self, value: f64) -> String {
@@ -250,7 +260,8 @@ pub fn effects_text(found: &Effected) -> String {
     let main = effects.main.iter().map(|effect| found.main_lines(effect, &names));
     let both = effects.interactions.iter().map(|effect| found.interaction_lines(effect, &names));
     main.chain(both).for_each(|lines| text.push_str(&format!("{}\n", lines.join("\n    "))));
-    let row = |name: String, share: &Share| {
+    // Of an axis without an effect of its own there is no test.
+    let row = |name: String, share: &Share, is_tested: bool| {
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
         vec![
             name,
@@ -258,15 +269,16 @@ pub fn effects_text(found: &Effected) -> String {
             // Nothing of it is left beside the other terms: a share of 0 would say that it does nothing.
             if share.degrees > 0 { format!("{:.1}%", 100.0 * share.eta_squared) } else { "-".to_owned() },
             number(share.partial_eta_squared.filter(|_| share.degrees > 0)),
-            number(share.f),
-            share.corrected.map_or_else(|| "-".to_owned(), probability),
+            number(share.f.filter(|_| is_tested)),
+            share.corrected.filter(|_| is_tested).map_or_else(|| "-".to_owned(), probability),
         ]
     };
-    let main = effects.main.iter().map(|effect| row(names[effect.factor].clone(), &effect.share));
+    let main =
+        effects.main.iter().map(|effect| row(names[effect.factor].clone(), &effect.share, effect.contrast.is_some()));
     let both = effects
         .interactions
         .iter()
-        .map(|effect| row(format!("{} × {}", names[effect.factors.0], names[effect.factors.1]), &effect.share));
+        .map(|effect| row(format!("{} × {}", names[effect.factors.0], names[effect.factors.1]), &effect.share, true));
     let unexplained = format!("{:.1}%", 100.0 * effects.unexplained);
     let residual = ["residual".to_owned(), effects.residual_degrees.to_string(), unexplained];
     let residual = residual.into_iter().chain(["-"; 3].map(str::to_owned)).collect();
@@ -292,6 +304,16 @@ pub fn effects_text(found: &Effected) -> String {
             Some(command) => text.push_str(&format!("    {what}: {command}\n")),
             None => text.push_str(&format!("    {what}\n")),
         }
+        if let Some(alone) = &one.alone {
+            text.push_str(&format!("    the effect of the other axis with all that is nested in it: {alone}\n"));
+        }
+    }
+    if let Some(shared) = found.shared() {
+        text.push_str(&format!(
+            "{:.1}% of the variance is shared by {}: the attempts do not say which of them explains it\n",
+            100.0 * shared.1,
+            shared.0.join(", ")
+        ));
     }
     found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
     text.push_str(&left_out_text(&found.left_out, &found.metric));
@@ -382,6 +404,7 @@ fn confounded_value(one: &Confounded) -> Value {
     table.extend(one.with.iter().map(|with| ("with".to_owned(), with.as_str().into())));
     table.extend(one.relation.map(|relation| ("relation".to_owned(), relation.name().into())));
     table.extend(command.iter().map(|command| ("command".to_owned(), command.as_str().into())));
+    table.extend(one.alone.iter().map(|command| ("outer_command".to_owned(), command.as_str().into())));
     Value::Table(table)
 }
 
@@ -416,6 +439,7 @@ pub fn effects_value(found: &Effected) -> Table {
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
     members.extend(found.effects.blocks.map(|share| ("seed_blocks".to_owned(), share.into())));
+    members.extend(found.shared().map(|(_, share)| ("shared".to_owned(), share.into())));
     members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));
     members
 }

@@ -161,6 +161,14 @@ fn the_command_for_a_nested_axis_judges_it() {
     let within = sandbox.json(&asked("energy", &where_b), 0);
     assert_eq!(within["main"][0]["levels"].as_array().map(Vec::len), Some(3));
     assert!(within["main"][0]["ratio"].is_number(), "{within}");
+    let command = one["outer_command"].as_str().unwrap();
+    assert!(command.ends_with("--metric energy --axes params.y --include tainted"), "{command}");
+    let outer = sandbox.json(&asked("energy", &["--axes", "params.y"]), 0);
+    assert!(outer["main"][0]["ratio"].is_number(), "{outer}");
+    let text = sandbox.run(&asked("energy", &[])).expect(0);
+    assert!(text.contains("% of the variance is shared by ") && text.contains(command), "{text}");
+    let row = text.lines().find(|line| line.starts_with("x  ")).unwrap();
+    assert!(row.trim_end().ends_with("-  -"), "neither F nor P: {text}");
 }
 
 #[test]

@@ -84,6 +84,8 @@ fn begun(said: &str) -> (Sandbox, Child) {
 const STEPS: &str = r#"
 say() { echo "$1" >> "$LEDGER_EVENTS"; }
 say '{"event":"plan","steps":40}'
+say '{"event":"phase_start","name":"load"}'
+say '{"event":"phase_stop","name":"load"}'
 say '{"event":"step","step":1,"values":{"loss":4}}'
 say '{"event":"step","step":8,"values":{"loss":2.5}}'
 echo begun
@@ -107,6 +109,9 @@ fn an_attempt_is_seen_while_it_runs() {
         assert!(fs::read_to_string(sandbox.path(&picture)).unwrap().contains("2.5"));
         let telemetry = sandbox.json(&["telemetry", named, "--series", "loss"], 0);
         assert_eq!(telemetry["run"], running["run"]);
+        let events = sandbox.json(&["events", named], 0);
+        assert!(events["phases"].as_array().unwrap().iter().any(|phase| phase["phase"] == "load"), "{events}");
+        assert!(sandbox.run(&["events", named, "--by", "name"]).expect(0).contains("load"));
     }
     let watched = sandbox.run(&["watch", "--once"]).expect(0);
     assert!(watched.contains("8/40") && watched.contains(id), "{watched}");

@@ -238,9 +238,9 @@ say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":$accuracy}"
         sandbox.run(&[&plain[..], more].concat())
     };
     let said = search(&[]).expect(0);
-    assert!(said.contains("what #1 learned: accuracy 0.5 (0.8 at the base, -37.50%)"), "{said}");
+    assert!(said.contains("what #1 learned: accuracy 0.5 (0.8 at the base, -30.00 points)"), "{said}");
     let said = search(&["--at-least", "accuracy=0.7"]).expect(0);
-    assert!(said.contains("what #1 learned: accuracy 0.8 (0.8 at the base, +0.00%)"), "{said}");
+    assert!(said.contains("what #1 learned: accuracy 0.8 (0.8 at the base, +0.00 points)"), "{said}");
     assert!(said.contains("accuracy 0.5, less than 0.7"), "{said}");
     let said = search(&["--at-least", "accuracy=0.9"]).complaint(1);
     assert!(

@@ -138,6 +138,12 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
     let of = |factor| main_of(&found, factor);
     assert_eq!((of(0).share.degrees, of(0).contrast, &of(0).adjusted, of(0).best), (0, None, &None, None));
     assert_eq!(of(1).contrast, None);
+    // All shares of a balanced design and what cannot be divided are the whole.
+    let told: f64 = found.main.iter().map(|one| one.share.eta_squared).sum();
+    let pairs: f64 = found.interactions.iter().map(|one| one.share.eta_squared).sum();
+    let shared = found.shared.unwrap();
+    assert!(shared > 0.8, "{shared}");
+    near(told + pairs + shared + found.unexplained, 1.0);
     // By hand: balanced, so that the difference is that of the means of either half, which the noise moves by 0.3 / 8.
     near(apart(of(2)).0, 3.0 + (0.4 - 0.1) / 8.0);
 }

@@ -37,6 +37,7 @@ impl<T: Asked> Subject<'_, T> {
             with: Some(other.name.clone()),
             relation: Some(Relation::Equal),
             separation: (what, command),
+            alone: None,
         }
     }
 
@@ -61,8 +62,9 @@ impl<T: Asked> Subject<'_, T> {
             (None, None) => return None,
         };
         let few: Vec<Value> = other.levels.iter().take(2).cloned().collect();
-        let candidates = axis.levels.len() * few.len();
         let newest = trials().max_by_key(|trial| trial.started_unix_ms())?;
+        let base = |name: &str| newest.field(name);
+        let candidates = beside_base(&[(&axis.levels, base(&axis.name)), (&few, base(&other.name))]);
         Some(format!(
             "ledger tune --model {} --metric {}{way} --from {} --axis {} --axis {} --candidates {candidates}",
             word(self.model)?,
@@ -84,7 +86,13 @@ impl<T: Asked> Subject<'_, T> {
             if related.peek().is_none() {
                 let what = "to separate it, run more combinations of the axes (`ledger run MANIFEST`)";
                 let separation = (what, None);
-                found.push(Confounded { field: axis.name.clone(), with: None, relation: None, separation });
+                found.push(Confounded {
+                    field: axis.name.clone(),
+                    with: None,
+                    relation: None,
+                    separation,
+                    alone: None,
+                });
             }
             for (other, relation) in related {
                 // Of two that have no effect of their own the pair is told once.
@@ -96,7 +104,8 @@ impl<T: Asked> Subject<'_, T> {
                 let command = self.within(inner, outer);
                 let separation = ("its effect at one value of the other axis", command);
                 let (field, with) = (inner.name.clone(), Some(outer.name.clone()));
-                found.push(Confounded { field, with, relation: Some(Relation::Nested), separation });
+                let alone = self.without_nested(outer, factors);
+                found.push(Confounded { field, with, relation: Some(Relation::Nested), separation, alone });
             }
         }
         found
@@ -117,15 +126,34 @@ impl<T: Asked> Subject<'_, T> {
             Value::List(_) | Value::Table(_) => return None,
             value => value.to_string(),
         };
-        let selected = self.selection?.arguments(&format!("{} == {value}", outer.name));
+        self.effects_of(&[&inner.name], Some(&format!("{} == {value}", outer.name)))
+    }
+
+    /// The command that judges the axes without those that are nested in one of them.
+    fn without_nested(&self, outer: &Factor, factors: &[Factor]) -> Option<String> {
+        let kept = factors.iter().filter(|axis| axis.relation(outer) != Some(Relation::Nested));
+        self.effects_of(&kept.map(|axis| axis.name.as_str()).collect::<Vec<_>>(), None)
+    }
+
+    /// The command that judges these axes, of the attempts that meet one more condition.
+    fn effects_of(&self, axes: &[&str], condition: Option<&str>) -> Option<String> {
+        let selected = self.selection?.arguments(condition);
         Some(format!(
             "ledger effects --model {} --metric {} --axes {}{}",
             word(self.model)?,
             word(self.metric)?,
-            word(&inner.name)?,
+            word(&axes.join(","))?,
             selected.iter().map(|one| word(one).map(|one| format!(" {one}"))).collect::<Option<String>>()?
         ))
     }
+}
+
+/// How many configurations a search spans beside its base: of each axis the values that are tried, and the base's own.
+fn beside_base(axes: &[(&[Value], Option<Value>)]) -> usize {
+    let width = |(tried, base): &(&[Value], Option<Value>)| {
+        tried.len() + usize::from(base.as_ref().is_some_and(|base| !tried.contains(base)))
+    };
+    axes.iter().map(width).product::<usize>().saturating_sub(1)
 }
 
 /// Values as an argument lists them. `None` if one of them cannot be told from several, or from a number.
@@ -158,6 +186,14 @@ mod tests {
         assert_eq!(word("a == \"b\"").as_deref(), Some("'a == \"b\"'"));
         assert_eq!([word("it's"), word("a\nb")], [None, None]);
         assert_eq!(word("").as_deref(), Some("''"));
+    }
+
+    #[test]
+    fn a_search_takes_all_combinations_of_the_axes_but_the_base() {
+        let three = [1, 2, 3].map(Value::Int);
+        let beside = |other| beside_base(&[(&three, Some(Value::Int(3))), (&three[..2], Some(Value::Int(other)))]);
+        assert_eq!(beside(3), 8, "the base has a third value of the other axis");
+        assert_eq!(beside(2), 5);
     }
 
     #[test]
