@@ -18,15 +18,17 @@ use crate::wire::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Deref};
 
-/// Say which configuration of a model is best by a metric, by how much, and how sure that is
+/// Rank the configurations of a model by a metric, with intervals and tests
 ///
-/// Configurations are ranked by their means over independent units. An outcome (accuracy, loss) has the seed as its unit: attempts of one seed are averaged, and
-/// identical executions count once. A measured metric (time, energy) has the attempt, or the GPU where there are several. `±` is the half-width of the
-/// 95% interval (scatter and sensors); two units have a range instead. VS BEST compares each with the first: ratios, or points for shares, with a 95%
-/// interval. P(BEST) is the probability of being the best of those shown. Failed, interrupted, tainted and hidden attempts, and those
-/// without a finite value, are left out and counted.
+/// Configurations are ranked by their means over independent units. For an outcome (accuracy, loss) the unit is the
+/// seed: attempts of one seed are averaged, and identical executions count once. For a measured metric (time,
+/// energy) the unit is the attempt, or the GPU if there are several. `±` is the half-width of the 95% interval
+/// (scatter and sensors); two units show their range instead. VS BEST compares each configuration with the first:
+/// ratios, or points for shares, with a 95% interval. P(BEST) is the probability of being the best of those shown.
+/// Failed, interrupted, tainted and hidden attempts are left out and counted, as are those without a finite value.
 ///
-/// Without --model every model is ranked. Without --metric the metric is the objective that most of the model's attempts state.
+/// Without --model, every model is ranked. Without --metric, the metric is the objective that most of the model's
+/// attempts state.
 ///
 /// Example: ledger best --model mnist_mlp --metric accuracy --where 'optimizer == adam' --top 3
 #[derive(Debug, clap::Args)]
@@ -46,18 +48,18 @@ pub(super) struct Args {
 /// What is asked besides model and metric.
 #[derive(Debug, clap::Args)]
 struct Rest {
-    /// Show that many
+    /// Show at most N configurations
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
 
-    /// For a metric of your own: which way it is better
+    /// The better direction of a custom metric
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
 
     #[command(flatten)]
     selection: Selection,
 
-    /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
+    /// Average all attempts that agree in these fields [default: attempts that differ only in the seed]
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     group_by: Vec<String>,
 
@@ -68,7 +70,7 @@ struct Rest {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
 
-    /// Compare the best with this run: `fastest`, or a run
+    /// Compare the best with another run: `fastest`, or an ID
     #[arg(long, value_name = "ID")]
     against: Option<String>,
 }

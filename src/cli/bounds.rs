@@ -11,11 +11,11 @@ const AT_MOST: &str = "--at-most";
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub(super) struct Args {
-    /// Leave out configurations that do not reach this much on average: `accuracy=0.9`
+    /// Keep only configurations whose mean is at least this: `accuracy=0.9`
     #[arg(long, value_name = "METRIC=VALUE", value_parser = pair)]
     at_least: Vec<(String, f64)>,
 
-    /// Leave out configurations that have more than this on average, of a metric of which less is better: `loss=0.5`
+    /// Keep only configurations whose mean is at most this, for a metric where less is better: `loss=0.5`
     #[arg(long, value_name = "METRIC=VALUE", value_parser = pair)]
     at_most: Vec<(String, f64)>,
 }

@@ -13,36 +13,36 @@ use crate::record::{Table, Value};
 use crate::report::{columns, sensors_text, sensors_value, table_of, timestamp};
 use std::path::PathBuf;
 
-/// Find out what the power sensors of the GPUs do, and keep it for the energies to come
+/// Measure how the power sensors of the GPUs sample, and store the result
 ///
-/// Puts pulses of load on each visible GPU in turn and reads its power and its counter of energy as fast as they come. From when these answer follow
-/// how often each is renewed, over how long it averages, how late it is and in what steps the counter counts. That is kept beside the ledger for the GPU's
-/// model, firmware and driver, and narrows the intervals of the energies of later runs (docs/energy.md). Sets nothing on the GPU. Nothing
-/// else should compute on it meanwhile.
+/// Applies load pulses to each visible GPU in turn, and reads its power and its energy counter as fast as possible.
+/// The response gives each sensor's update interval, averaging window and delay, and the counter's step. ledger
+/// stores this calibration for the GPU's model, firmware and driver. It narrows the energy intervals of later runs
+/// (docs/energy.md). No GPU setting is changed. Run nothing else on the GPU meanwhile.
 ///
-/// A program of your own can be the load: it reads a line for each pulse, the seconds to be on and then off, and tells of the phase `load`
-/// (docs/protocol.md).
+/// Your own program can be the load. It reads one line per pulse (seconds on, seconds off) and reports the phase
+/// `load` (docs/protocol.md).
 ///
 /// Example: ledger calibrate --gpu 0
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only this one of the visible GPUs, by its number from 0
+    /// Calibrate only this visible GPU, counted from 0
     #[arg(long, value_name = "N", conflicts_with_all = ["list", "show"])]
     gpu: Option<usize>,
 
-    /// How long the load of each GPU lasts
+    /// Duration of the load on each GPU, in seconds
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(15..=600))]
     seconds: u64,
 
-    /// List the calibrations that are kept
+    /// List the stored calibrations
     #[arg(long, conflicts_with = "program")]
     list: bool,
 
-    /// Show a calibration that is kept, by its key or enough of its beginning
+    /// Show a stored calibration, by its key or a prefix of it
     #[arg(long, value_name = "KEY", conflicts_with_all = ["list", "program"])]
     show: Option<String>,
 
-    /// The load in place of the built-in kernel, with its arguments
+    /// The program that makes the load instead of the built-in kernel, with its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }

@@ -15,22 +15,24 @@ use std::path::{Path, PathBuf};
 /// What a person does about a file that says what is set on GPUs, and that nobody can read.
 const REMOVE: &str = "look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work";
 
-/// Say what this machine can do, and the fix for each thing that it cannot
+/// Show the capabilities of this machine, and the fix for each missing one
 ///
-/// Nothing is changed and nothing is started, but with --restore and --seal. With --secrets it looks through the ledger instead, and exits with 1 if it finds some.
+/// Only --restore and --seal change anything. With --secrets, ledger searches the ledger for secrets instead; the
+/// exit code is 1 if it finds any.
 ///
 /// Example: ledger doctor
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// First undo what attempts that were killed have left set on GPUs
+    /// First restore the GPU settings that killed attempts have left
     #[arg(long)]
     restore: bool,
 
-    /// First seal the attempt of a journal of another host, as interrupted: that host's command is gone for good
+    /// First seal the attempt of another host's journal as interrupted; use this only if that host's command is
+    /// gone for good
     #[arg(long, value_name = "JOURNAL")]
     seal: Option<PathBuf>,
 
-    /// Look for passwords, tokens and keys in all records, notes and kept texts; name their places, and never show them
+    /// Search all records, notes and stored texts for passwords, tokens and keys; print only their places
     #[arg(long, conflicts_with_all = ["restore", "seal"])]
     secrets: bool,
 }

@@ -14,14 +14,14 @@ use crate::report::{self, Confounded, Effected};
 use confounded::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Show the effect of each axis of an experiment on a metric, alone and together with another axis
+/// Show the effect of each axis of an experiment on a metric, alone and in pairs
 ///
-/// The axes are the fields of the identity in which the attempts differ, the seed apart. An analysis of variance (type II) reports the effect of each
-/// axis with its 95% interval, the share of the variance that it explains, and its significance. Pairs of axes are judged if repetitions or further
-/// axes leave residual degrees of freedom.
+/// The axes are the identity fields in which the attempts differ, except the seed. An analysis of variance (type
+/// II) reports the effect of each axis with its 95% interval, its share of the variance, and its significance.
+/// Pairs of axes are tested if repetitions or further axes leave residual degrees of freedom.
 ///
-/// Times, energies, power, bytes and rates are analysed by their logarithm: effects are ratios. Other metrics are analysed as they are: effects are
-/// differences, of shares in points.
+/// Times, energies, power, bytes and rates are analysed by their logarithm: effects are ratios. Other metrics are
+/// analysed as they are: effects are differences, in points for shares.
 ///
 /// Example: ledger effects --model resnet50 --metric energy --axes batch_size,precision
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(super) struct Question {
     #[arg(long, value_name = "X")]
     metric: String,
 
-    /// Judge these fields only, without the limits of 8 axes and 24 values
+    /// Analyse only these fields, without the limits of 8 axes and 24 values
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     axes: Vec<String>,
 
@@ -49,7 +49,7 @@ pub(super) struct Question {
     #[arg(long, value_name = "SCALE", value_parser = ["linear", "log"])]
     scale: Option<String>,
 
-    /// For a metric of your own: which way it is better
+    /// The better direction of a custom metric
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
 

@@ -9,12 +9,13 @@ use crate::report::{Count, columns, count, table_of};
 use crate::store::{Merged, Overruled, Store};
 use std::path::{Path, PathBuf};
 
-/// Take in all that other ledgers hold: runs, attempts, series, tags, notes, what is hidden, verdicts
+/// Import everything from other ledgers: runs, attempts, series, tags, notes, hidden marks, verdicts
 ///
-/// Every id and digest is recomputed first; what is not what it says it is stays out and is named (exit code 1). An attempt is named by its content, so that
-/// there is nothing to disagree on: in which order ledgers are merged does not matter, and merging again changes nothing. Of a name that two ledgers give, the newer one stands, as does
-/// the newer word on whether something is hidden; what means something else than before is named. What was
-/// cut off goes on with the same command. The other ledgers are not changed.
+/// Every id and digest is recomputed first. Data that do not match are left out and listed (exit code 1). Attempts
+/// are identified by their content, so they cannot conflict: the order of merges does not matter, and merging again
+/// changes nothing. If two ledgers give the same tag, the newer one counts; so does the newer decision to hide an
+/// attempt. Tags that now mean something else are listed. Repeat the command to continue an interrupted merge. The
+/// other ledgers are not changed.
 ///
 /// Example: ledger merge /scratch/gpu07/ledger
 #[derive(Debug, clap::Args)]

@@ -18,11 +18,12 @@ const TERMINAL: &str = "term";
 /// Arguments that say where a picture goes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Output {
-    /// The file, which must not exist yet: `.svg`, `.png` (300 dots per inch) or `.csv`, the numbers behind it [default: characters on standard output]
+    /// The file, which must not exist yet: `.svg`, `.png` (300 dots per inch) or `.csv` (the data) [default: text
+    /// on standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// `term` draws with characters on standard output, which is also what is done without -o
+    /// `term` draws with characters on standard output, which is also the default without -o
     #[arg(long, value_name = "HOW", value_parser = [TERMINAL], conflicts_with = "output")]
     plot: Option<String>,
 

@@ -23,43 +23,45 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Write a report: pages for a browser, Markdown for a paper's appendix, and the numbers behind each figure
+/// Write a report: web pages, Markdown for a paper's appendix, and the data of each figure
 ///
-/// The folder needs no network and no server, and works without scripts: `index.html` ranks the configurations of each model, shows figures and every
-/// attempt, and each number leads to the page of the run behind it. `report.md` says the same for a paper; `figures` and `data` hold its pictures
-/// (SVG) and their numbers (CSV). It is written beside its place and moved there when it is whole.
+/// The folder works offline, without a server and without scripts. `index.html` ranks the configurations of each
+/// model, and shows figures and every attempt. Each number links to the page of its run. `report.md` has the same
+/// content for a paper. `figures` and `data` hold the plots (SVG) and their data (CSV). The folder is written
+/// beside its place and moved there when it is complete.
 ///
 /// Example: ledger report manifests/quickstart.toml -o quickstart-report
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Manifests: the attempts of their runs, on whatever machine they were executed
+    /// Manifests: report the attempts of their runs, on any machine
     #[arg(value_name = "MANIFEST", conflicts_with_all = ["model", "all"], required_unless_present_any = ["model", "all"])]
     manifests: Vec<PathBuf>,
 
-    /// Every attempt of that model
+    /// Report every attempt of this model
     #[arg(long, value_name = "M", conflicts_with = "all")]
     model: Option<String>,
 
-    /// Every attempt of the ledger
+    /// Report every attempt of the ledger
     #[arg(long)]
     all: bool,
 
-    /// The metrics to rank by, of your own with the way they are better: `score:maximize` [default: the best known of quality, energy and time]
+    /// The metrics to rank by; a custom metric with its direction: `score:maximize` [default: the best known of
+    /// quality, energy and time]
     #[arg(long, value_name = "X,Y,…", value_delimiter = ',')]
     metrics: Vec<String>,
 
     #[command(flatten)]
     selection: Selection,
 
-    /// What stands above it
+    /// The title of the report
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
-    /// The folder, which must not exist yet, or be a report in which nothing was changed
+    /// The folder, which must not exist yet or must be an unchanged report
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 
-    /// Replace a folder that is no report, or holds files that are not of it
+    /// Replace a folder that is not a report, or that has other files
     #[arg(long)]
     force: bool,
 }

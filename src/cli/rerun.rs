@@ -19,15 +19,19 @@ use crate::host::clock;
 use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 
-/// Execute a run again, and say whether it did the same
+/// Execute a run again and compare the results
 ///
-/// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`; `equivalent`, if all
-/// that differs stays within the rounding that the run's class allows, or if --margin states how far metrics may be apart and two one-sided tests over the
-/// repetitions hold them within it; `drifted` (with the first step at which they part, and its phase where steps have durations; exit code 5); or `failed` (exit code 4). It is written into
-/// the log, and `ledger show` tells it.
+/// Compares every recorded curve bit by bit, and the digests of the final weights. The verdict is `identical` if
+/// nothing differs. It is `equivalent` if all differences stay within the rounding that the reproducibility class
+/// allows. With --margin, it is also `equivalent` if two one-sided tests over the repetitions hold every metric
+/// within the margin. `drifted` means not reproduced (exit code 5): it names the first step that differs, and its
+/// phase if steps have durations. `failed` has exit code 4. The verdict is written to the log, and `ledger show`
+/// shows it.
 ///
-/// A run, and `latest`, mean the attempt that reruns are held against: the first finished one of the run that is no rerun itself. If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
-/// unless --on-current accepts it: it is recorded as the run that it then is. What else has changed of the surroundings is named.
+/// Compares with the first finished attempt of the run that is not a rerun, if the ID is a run or `latest`. If this
+/// machine gives a different run id (other devices, versions or program), nothing is executed and the exit code is
+/// 5. With --on-current it runs anyway and is recorded under the new id. Other changes of the environment are
+/// listed.
 ///
 /// Example: ledger rerun latest
 ///
@@ -37,11 +41,12 @@ pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     id: String,
 
-    /// Execute it so many times
+    /// Execute it N times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     times: u16,
 
-    /// How far the means of metrics may be apart and still count as equal: `1%` of the original's mean, or `0.002` in the metric's unit
+    /// Largest difference of metric means that counts as equal: `1%` of the original's mean, or `0.002` in the
+    /// metric's unit
     #[arg(long, value_name = "MARGIN")]
     margin: Option<Margin>,
 
@@ -55,11 +60,12 @@ pub(super) struct Args {
 /// What is executed only if somebody says so.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Consent {
-    /// Execute it on this machine even if that makes it another run
+    /// Execute it even if this machine gives a different run id
     #[arg(long)]
     pub(super) on_current: bool,
 
-    /// Execute what this user did not execute in this ledger: a command, an image, or a run that reads files or sets GPUs as its record says
+    /// Execute a command or image that this user did not execute in this ledger, or a run that reads files or sets
+    /// GPUs as its record says
     #[arg(long)]
     pub(super) trust: bool,
 }

@@ -17,15 +17,15 @@ use std::panic::resume_unwind;
 /// Arguments that select attempts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
-    /// Take only the attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and accuracy >= 0.9`
+    /// Only attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and accuracy >= 0.9`
     #[arg(long = "where", value_name = "EXPR")]
     condition: Option<String>,
 
-    /// Take only the attempts on that many GPUs
+    /// Only attempts on N GPUs
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
 
-    /// Take in what is left out otherwise: failed, interrupted, tainted, hidden
+    /// Include attempts that are left out by default: failed, interrupted, tainted, hidden
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["failed", "interrupted", "tainted", "hidden"])]
     include: Vec<String>,
 }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// The keys of `[slurm]` that flags give.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "What is asked of Slurm")]
+#[command(next_help_heading = "Slurm options")]
 pub(super) struct SlurmArgs {
-    /// The site whose profile counts: `~/.config/ledger/sites/NAME.toml`
+    /// The site profile: `~/.config/ledger/sites/NAME.toml`
     #[arg(long, value_name = "NAME")]
     site: Option<String>,
 
@@ -36,11 +36,11 @@ pub(super) struct SlurmArgs {
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
 
-    /// GPUs of a task [default: as many as its cells ask for]
+    /// GPUs of a task [default: as many as its cells need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     gpus_per_task: Option<u32>,
 
-    /// The kind of GPU, as the site names it
+    /// The GPU type, as the site names it
     #[arg(long, value_name = "KIND")]
     gpu_type: Option<String>,
 
@@ -60,7 +60,7 @@ pub(super) struct SlurmArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     cells_per_task: Option<u32>,
 
-    /// Run the cells in this image, whatever the manifest says; `host` is none
+    /// Run the cells in this image instead of the manifest's; `host` means no image
     #[arg(long, value_name = "IMAGE")]
     container: Option<PathBuf>,
 

@@ -31,11 +31,11 @@ use std::time::Duration;
 /// How long another `submit` may be at it: each of its arrays may take sbatch a minute and a half.
 const TURN: Duration = Duration::from_secs(120);
 
-/// Hand the combinations of a manifest that are missing to Slurm, as job arrays
+/// Submit the missing runs of a manifest to Slurm, as job arrays
 ///
-/// Cells that the ledger holds already, or that an earlier submission is still to execute, are left out. The command ends at
-/// once; `ledger status` says how far the tasks are, and `ledger collect` brings home what is over. Where and how is said by flags, by the
-/// manifest's [slurm] and by the profile of a site, in this order (docs/slurm.md).
+/// Cells that the ledger holds already, or that an earlier submission will still execute, are left out. The command
+/// returns at once. `ledger status` shows the progress, and `ledger collect` imports the results. Settings come
+/// from flags, then from the manifest's [slurm], then from the site profile (docs/slurm.md).
 ///
 /// Example: ledger submit manifests/bert.toml --partition gpu --time 4:00:00 --array-limit 8
 #[derive(Debug, clap::Args)]
@@ -45,23 +45,24 @@ pub(super) struct Args {
     #[arg(value_name = "MANIFEST", required_unless_present = "resume", conflicts_with = "resume")]
     manifest: Option<PathBuf>,
 
-    /// Submit again what did not come to an end of its own: a job's number or a part of a submission's name [default: the newest]
+    /// Submit again the cells that did not end on their own: a job's number or a part of a submission's name
+    /// [default: the newest]
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["repeat", "only", "SlurmArgs"])]
     resume: Option<String>,
 
-    /// Print the scripts and the cells, or with --resume the tasks, and submit nothing
+    /// Print the scripts and the cells (with --resume, the tasks), and submit nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Wait until all is over and in the ledger, also what earlier submissions are to execute
+    /// Wait until all cells are finished and imported, including those of earlier submissions
     #[arg(long)]
     wait: bool,
 
-    /// Execute each run N more times, sealed or not
+    /// Execute each run N more times, finished or not
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
 
-    /// Take only the cells whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
+    /// Only the cells whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
     #[arg(long, value_name = "EXPR")]
     only: Option<String>,
 

@@ -30,13 +30,13 @@ const AGAIN: u8 = exit::BUSY;
 const TRIES: u32 = 5;
 const BETWEEN: Duration = Duration::from_secs(3);
 
-/// What a script starts
+/// Execute the cells of one Slurm task (started by a job script)
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The submission's folder
     folder: PathBuf,
 
-    /// The array that the script is of
+    /// The script's array
     #[arg(long)]
     array: usize,
 }

@@ -12,10 +12,10 @@ use crate::wire::Packed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Take packs into the ledger, after every id and digest in them was recomputed
+/// Import packs into the ledger, after recomputing every id and digest in them
 ///
-/// An attempt that the ledger holds already stays as it is. Nothing of a pack is executed, and no data are read where it says. What this machine would make of its runs is said on stderr; `ledger replay`
-/// says it in full.
+/// Attempts that the ledger already holds stay unchanged. Nothing of a pack is executed, and no data are read from
+/// recorded paths. stderr says whether this machine can repeat the runs; `ledger replay` gives details.
 ///
 /// Example: ledger unpack run.pack --sources .
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,8 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Write manifests, patches and the program's files into this folder too, as `manifest-DIGEST.toml`, `patch-DIGEST.diff` and `file-DIGEST.txt`; none of them may exist yet
+    /// Also write manifests, patches and program files into this folder, as `manifest-DIGEST.toml`,
+    /// `patch-DIGEST.diff` and `file-DIGEST.txt`; none of them may exist yet
     #[arg(long, value_name = "DIR")]
     sources: Option<PathBuf>,
 }

@@ -11,26 +11,28 @@ use std::path::{Path, PathBuf};
 
 /// Recompute every id, digest and index of the ledger, and the chain of its log
 ///
-/// Uses all processors. Commands that write go first: the check continues after them, and includes what they wrote.
+/// Uses all processors. Commands that write have priority: the check continues after them and includes their
+/// changes.
 ///
-/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong, or not as it was attested.
+/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong, or differs from the attested state.
 ///
 /// Example: ledger verify --deep
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Recompute the checksum of every page of the file too: bytes that no record and no index is made of
+    /// Also recompute the checksum of every page of the file, including bytes outside records and indexes
     #[arg(long)]
     deep: bool,
 
-    /// Check only what came after the last verification that found the ledger sound; everything if there was none, or if anything is wrong
+    /// Check only entries since the last verification without faults; check all if there was none, or if anything
+    /// is wrong
     #[arg(long, conflicts_with = "deep")]
     since_last: bool,
 
-    /// What `ledger attest` wrote: also check its signature, and that all it speaks of is there as it was
+    /// A statement of `ledger attest`: also check its signature, and that its content is unchanged
     #[arg(long, value_name = "FILE", requires = "key")]
     attested: Option<PathBuf>,
 
-    /// The public key by which that is to be signed
+    /// The public key that must have signed it
     #[arg(long, value_name = "FILE.pub", requires = "attested")]
     key: Option<PathBuf>,
 }

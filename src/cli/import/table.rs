@@ -11,29 +11,30 @@ use crate::store::Added;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Take a table of results as runs, one for each row
+/// Import a table of results: each row becomes a run
 ///
-/// A map (TOML) says which column is which field and metric, in which unit, what follows from several by a formula, which table belongs to
-/// it, and which rows cannot be right: these are taken in as tainted, and `best` leaves them out. `docs/import.md` has every key. File, digest,
-/// line and cells are recorded with each run. A row that the ledger holds already stays as it is.
+/// A map (TOML) names the field or metric of each column, and its unit. A map can also compute values by formulas,
+/// join another table, and mark rows that cannot be right. Such rows are imported as tainted, and `best` leaves
+/// them out. `docs/import.md` lists every key. File, digest, line and cells are recorded with each run. Rows that
+/// the ledger already holds stay unchanged.
 ///
-/// Of each row of a file the newest import counts: what an earlier import with another map made of the same row is hidden.
+/// The newest import of each row counts: results of an earlier import with another map are hidden.
 ///
 /// Example: ledger import table summary_power_v100.csv --map docs/examples/zeus/energy.toml
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The table: text with a header, separated by commas or what the map says
+    /// The table: text with a header, separated by commas or as the map says
     file: PathBuf,
 
-    /// What its columns are
+    /// The map that describes the columns
     #[arg(long, value_name = "MAP")]
     map: PathBuf,
 
-    /// What the results were measured on, in place of what the map says
+    /// The device that was measured, instead of the one in the map
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     device: Option<String>,
 
-    /// Count what earlier imports made of the same rows beside this one
+    /// Also count the results of earlier imports of the same rows
     #[arg(long)]
     keep_earlier: bool,
 }

@@ -153,15 +153,15 @@ pub(in crate::cli) fn is_executed_by_user(sealed: &Sealed) -> bool {
 /// Where on this machine lies what a record names by a path of the machine that it comes from.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(in crate::cli) struct Elsewhere {
-    /// The program's folder, in place of the one that the record names
+    /// The program's folder, instead of the recorded one
     #[arg(long = "in", value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// The image, in place of the file that the record names
+    /// The image, instead of the recorded file
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
-    /// The data's folder or file, in place of the one that the record names
+    /// The data's folder or file, instead of the recorded one
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
