@@ -99,7 +99,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
     let share = share.filter(|share| share.is_finite() && *share >= 0.0);
-    match share.ok_or_else(|| "a share is wanted, such as 2%".to_owned())? {
+    match share.ok_or_else(|| "it must be a share, such as 2%".to_owned())? {
         // Whoever writes 5 means 5%.
         large if large >= 1.0 && scale == 1.0 => {
             let (number, percent) = (number.trim(), report::significant(100.0 * large));
@@ -170,7 +170,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
         };
         return Err(without.into_iter().next().map_or_else(none, |(_, failure)| failure));
     }
-    without.iter().for_each(|(model, failure)| say(&format!("note: nothing of {model}: {}", failure.source)));
+    without.iter().for_each(|(model, failure)| say(&format!("note: {model} is not ranked: {}", failure.source)));
     let text = || rankings.iter().map(report::best_text).collect::<Vec<_>>().join("\n");
     context.answer(text, || {
         let models = rankings.iter().map(|ranking| Value::Table(report::best_value(ranking))).collect();
@@ -295,7 +295,7 @@ fn tell_drifted(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         let (named, rest) = drifted.split_at(drifted.len().min(5));
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         let named = named.join(", ");
-        say(&format!("note: reruns that drifted are among them: {named}{more} (`ledger hide ID` leaves one out)"));
+        say(&format!("note: the ranking includes drifted reruns: {named}{more} (`ledger hide ID` leaves one out)"));
     }
     Ok(())
 }
@@ -329,7 +329,7 @@ fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
             let mut why: Vec<String> = unusual.collect();
             why.extend(attempt.warnings.first().cloned());
             let far = found.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}× the median, "));
-            let why = if why.is_empty() { "nothing else of it is unusual".to_owned() } else { why.join(", ") };
+            let why = if why.is_empty() { "its other metrics are usual".to_owned() } else { why.join(", ") };
             say(&format!(
                 "note: outlier of {id}: attempt {} is {far}{:.1} standard deviations from the others; {why} (it counts; `ledger hide` leaves it out)",
                 place.contender.measured[found.at].attempt.0.prefix(8),
@@ -369,10 +369,10 @@ fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
         return failure;
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
-        let failure = "no attempt that matches has a finite value of that metric, or none matches";
-        let gpus = "; `--gpus` asks for `hardware.gpus`, which runs on a CPU and those of other tools may not have";
+        let failure = "no attempt matches, or none has a finite value of this metric";
+        let gpus = "; `--gpus` needs `hardware.gpus`, which CPU runs and imported runs may lack";
         let gpus = if args.selection.has_gpus() { gpus } else { "" };
-        let text = format!("{failure} (`--include` takes in failed, tainted and hidden ones{gpus})");
+        let text = format!("{failure} (`--include` adds failed, tainted and hidden attempts{gpus})");
         return Failure::new(exit::NO, text);
     }
     nothing(context, &args.model, &args.metric, &ranking.left_out)
@@ -445,7 +445,7 @@ impl Stated {
         if self.is_asked {
             return Err(Failure::new(exit::NO, format!("--against: run `{}` {why}", self.what)));
         }
-        say(&format!("note: the run with the tag `{DEFAULT}` {why}; the answer is held against the fastest"));
+        say(&format!("note: the run tagged `{DEFAULT}` {why}; the best is compared with the fastest instead"));
         Ok(())
     }
 }
@@ -562,7 +562,7 @@ fn has_none(args: &Asked<'_>) -> String {
 }
 
 fn is_zero(args: &Asked<'_>) -> String {
-    format!("has a `{}` of 0, and no share of that can be told", args.metric)
+    format!("has a `{}` of 0, so no ratio can be computed", args.metric)
 }
 
 /// The fastest configuration that has the metric.

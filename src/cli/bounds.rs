@@ -91,7 +91,7 @@ impl Bound {
 }
 
 fn pair(text: &str) -> Result<(String, f64), String> {
-    let wanted = || "a metric and a number are wanted, such as accuracy=0.9".to_owned();
+    let wanted = || "it must be a metric and a number, such as accuracy=0.9".to_owned();
     let (metric, value) = text.split_once('=').ok_or_else(wanted)?;
     let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(wanted)?;
     Ok((metric.trim().to_owned(), value))

@@ -119,7 +119,7 @@ fn print(
     context.answer(
         || {
             if caches.is_empty() {
-                return "no kernels are kept (a run on a GPU keeps them)\n".to_owned();
+                return "no kernels are stored (a run on a GPU stores them)\n".to_owned();
             }
             let rows = caches.iter().zip(facts).map(|(cache, (size, digest))| {
                 let short: String = digest.chars().take(8).collect();

@@ -63,8 +63,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
     let load = match args.program.as_slice() {
         [] if has_load() => Load::Kernel,
         [] => {
-            let text = "this ledger was built without a load for GPUs (build with default features, or name a program that is one: \
-                        `ledger calibrate -- PROGRAM`)";
+            let text = "this ledger was built without a load for GPUs (build with default features, or name a load program: `ledger calibrate -- PROGRAM`)";
             return Err(Failure::new(exit::USAGE, text));
         }
         program => Load::Program(program.to_vec()),
@@ -79,7 +78,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
         if one.foreign > 0 {
             let processes = if one.foreign == 1 { "another process was" } else { "other processes were" };
             say(&format!(
-                "warning: {processes} on GPU {index}: if it computed meanwhile, what was found is not the sensor's alone"
+                "warning: {processes} on GPU {index}: if it computed meanwhile, the calibration includes its load"
             ));
         }
         all.push(one);
@@ -114,10 +113,10 @@ fn text(one: &Calibrated) -> String {
     let end = match &one.kept {
         Some(kept) => {
             let (key, digest): (_, String) = (&kept.key, kept.text("digest").chars().take(8).collect());
-            let replaced = if one.replaced { ", in the place of an older one" } else { "" };
-            format!("kept as {key}, digest {digest}{replaced}")
+            let replaced = if one.replaced { ", replacing an older one" } else { "" };
+            format!("stored as {key}, digest {digest}{replaced}")
         }
-        None => "nothing was kept: energies go on assuming the usual of sensors".to_owned(),
+        None => "nothing was stored: energies still assume default sensor timing".to_owned(),
     };
     format!("GPU {index}, {name}\n{sensors}{end}\n")
 }
@@ -158,7 +157,13 @@ fn list(context: &Context) -> Result<u8, Failure> {
     };
     let rows = || columns(&["KEY", "DEVICE", "VBIOS", "DRIVER", "MADE", "DIGEST"], found.iter().map(row));
     context.answer(
-        || if found.is_empty() { "no calibration is kept (`ledger calibrate` makes one)\n".to_owned() } else { rows() },
+        || {
+            if found.is_empty() {
+                "no calibration is stored (`ledger calibrate` makes one)\n".to_owned()
+            } else {
+                rows()
+            }
+        },
         || table_of([("calibrations", Value::List(found.iter().map(|kept| described(kept).into()).collect()))]),
     )?;
     Ok(exit::YES)
@@ -177,13 +182,14 @@ fn show(context: &Context, key: &str) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, text));
     }
     let Some(kept) = found.pop() else {
-        let text = format!("no calibration has the key `{key}` (`ledger calibrate --list` shows those that there are)");
+        let text = format!("no calibration has the key `{key}` (`ledger calibrate --list` lists the keys)");
         return Err(Failure::new(exit::NO, text));
     };
     let unknown = kept.table.get("unknown").and_then(Value::as_table);
     let sensor = |name: &'static str| {
         let found = kept.table.get(name).and_then(|sensor| Sensor::of(sensor.as_table()?));
-        let reason = || unknown.and_then(|unknown| unknown.get(name)?.as_str()).unwrap_or("nothing is kept of it");
+        let reason =
+            || unknown.and_then(|unknown| unknown.get(name)?.as_str()).unwrap_or("the calibration does not contain it");
         (name, found.ok_or_else(|| reason().to_owned()))
     };
     let head = || {

@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(
             exit::USAGE,
             format!(
-                "the attempts are of {} that differ in more than their seeds, and a result is of one (check one at a time; `ledger diff` says how they differ)",
+                "the attempts belong to {} that differ in more than the seed (check one at a time; `ledger diff` shows the differences)",
                 count(alike.len(), "configuration")
             ),
         ));

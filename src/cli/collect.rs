@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.answer(
         || {
             if all.is_empty() {
-                return "nothing new came home\n".to_owned();
+                return "nothing new was imported\n".to_owned();
             }
             let rows = all.iter().map(|(submission, brought)| {
                 let ids = [brought.run.0.prefix(8), brought.attempt.0.prefix(8)];
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         },
     )?;
     if waiting > 0 {
-        say(&format!("left until its task is over, and its files rest: {}", count(waiting, "file")));
+        say(&format!("waits until its task has ended and its files are unchanged: {}", count(waiting, "file")));
     }
     Ok(if faults == 0 { exit::YES } else { exit::NO })
 }

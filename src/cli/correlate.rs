@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let counting: Vec<&Trial> =
         selected.trials.iter().filter(|trial| trial.counts(&selected.admitted).is_ok()).collect();
     if counting.is_empty() {
-        return Err(Failure::new(exit::NO, "no finished attempt matches (`ledger ls` lists what there is)"));
+        return Err(Failure::new(exit::NO, "no finished attempt matches (`ledger ls` lists attempts)"));
     }
     let quantities = match args.by.as_str() {
         "phase" => OF_PHASES.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect(),
@@ -140,13 +140,10 @@ impl<'a> Asked<'a> {
     fn of(args: &'a Args, trials: &[&Trial], selected: &Selected, context: &Context) -> Result<Self, Failure> {
         let is_within = args.readings == "in-events";
         if args.by != "gpu" && (is_within || args.event.is_some()) {
-            return Err(Failure::new(exit::USAGE, "--readings and --event are for --by gpu"));
+            return Err(Failure::new(exit::USAGE, "--readings and --event need --by gpu"));
         }
         if args.event.is_some() && !is_within {
-            return Err(Failure::new(
-                exit::USAGE,
-                "--event says which events hold the readings (add --readings in-events)",
-            ));
+            return Err(Failure::new(exit::USAGE, "--event selects events for the samples (add --readings in-events)"));
         }
         let is_field = |name: &str| selected.names.tiers().iter().any(|names| names.contains(name));
         let free: Vec<&str> =

@@ -146,10 +146,10 @@ pub(super) fn judge<T: Asked>(
     let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
         let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
-        return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be judged: {why}{notes}")));
+        return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be analysed: {why}{notes}")));
     };
     axes.confounded.extend(subject.nested(&axes.judged, &effects));
-    axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not judged: {why}")));
+    axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not tested: {why}")));
     if direction.is_none() && axes.judged.iter().any(|axis| axis.is_ordered() && axis.levels.len() > 2) {
         axes.notes.push(format!("no best value is named (`--direction` states which way `{metric}` is better)"));
     }
@@ -257,8 +257,8 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     let mut found = Axes::default();
     for name in names {
         if asked.is_empty() && subject.averages_over(name) {
-            let text = "attempts of one seed that differ in it are averaged (`--axes` judges it)";
-            found.notes.push(format!("`{name}` is not judged: {text}"));
+            let text = "attempts of one seed that differ in it are averaged (`--axes` analyses it)";
+            found.notes.push(format!("`{name}` is not analysed: {text}"));
             continue;
         }
         let Some(factor) = factor(name) else {
@@ -275,17 +275,17 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
             let limit = if levels > MOST_LEVELS {
                 format!("more than {MOST_LEVELS}")
             } else {
-                "too few of each to judge".to_owned()
+                "too few of each to analyse".to_owned()
             };
             found.notes.push(format!(
-                "`{name}` is not judged: {} in {}, {limit} (`--axes` judges it)",
+                "`{name}` is not analysed: {} in {}, {limit} (`--axes` analyses it)",
                 count(levels, "value"),
                 count(n, "observation")
             ));
         } else if asked.is_empty() && found.judged.len() == MOST_AXES {
             found
                 .notes
-                .push(format!("`{name}` is not judged: there are more than {MOST_AXES} axes (`--axes` chooses)"));
+                .push(format!("`{name}` is not analysed: there are more than {MOST_AXES} axes (`--axes` selects)"));
         } else {
             found.judged.push(factor);
         }

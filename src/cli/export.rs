@@ -99,7 +99,7 @@ enum Rows {
 /// What has no scheme would name a file of the object.
 fn url(text: &str) -> Result<String, String> {
     let is_url = text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
-    let help = || format!("it is no URL (`https://spdx.org/licenses/{text}` names a licence that SPDX lists)");
+    let help = || format!("it is not a URL (a licence that SPDX lists has the URL `https://spdx.org/licenses/{text}`)");
     if is_url { Ok(text.to_owned()) } else { Err(help()) }
 }
 
@@ -110,9 +110,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     match (args.to, args.ids.as_slice()) {
         (Some(form), _) => foreign::run(args, form, context),
         (None, [id]) => pack::run(id, args.output.as_deref(), context),
-        (None, _) => Err(Failure::new(
-            exit::USAGE,
-            "a portable file holds one attempt (name one, or export several --to another tool's form)",
-        )),
+        (None, _) => {
+            Err(Failure::new(exit::USAGE, "a portable file holds one attempt (name one, or export several with --to)"))
+        }
     }
 }

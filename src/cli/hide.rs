@@ -84,7 +84,7 @@ fn all(args: &Args, context: &Context) -> Result<u8, Failure> {
         trials = parted(trials, condition, &names)?.0;
     }
     if trials.is_empty() {
-        return Err(Failure::new(exit::NO, "no attempt matches (`ledger ls` lists what there is)"));
+        return Err(Failure::new(exit::NO, "no attempt matches (`ledger ls` lists attempts)"));
     }
     let (by_itself, others): (Vec<&Trial>, Vec<&Trial>) = trials.iter().partition(|trial| hidden.contains(&trial.id.0));
     let with_run = others.iter().filter(|trial| trial.is_hidden).count();

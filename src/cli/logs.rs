@@ -149,7 +149,7 @@ impl Args {
         let id = id.0.prefix(8);
         match OutputFacts::digest_in(&attempt.facts) {
             Some(_) => {
-                format!("this ledger does not hold the output of attempt {id} (`ledger pack` and `merge` carry it)")
+                format!("this ledger does not hold the output of attempt {id} (`ledger pack` and `merge` include it)")
             }
             None => {
                 format!("no output of attempt {id} is recorded: its program wrote none, or an older ledger sealed it")

@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let waiting = journal::list(&other.journals()).map_or(0, |found| found.len());
         if waiting > 0 {
             say(&format!(
-                "note: `{}` has {} that live or wait to be sealed; they stay there",
+                "note: `{}` has {} that run or wait to be sealed; they are not merged",
                 other.dir().display(),
                 count(waiting, "attempt")
             ));
@@ -78,7 +78,7 @@ fn other(path: &Path, own: &Store) -> Result<Store, Failure> {
         } else {
             let (attempts, dir) = (count(left, "attempt"), other.dir().display());
             format!(
-                ", but {attempts} that nobody has sealed (`ledger --ledger {dir} ls` seals them, on the host where they were)"
+                ", but {attempts} that are not sealed (`ledger --ledger {dir} ls` seals them, on the host where they ran)"
             )
         };
         return Err(Failure::new(exit::USAGE, format!("there is no ledger at `{}`{hint}", path.display())));
@@ -115,10 +115,10 @@ fn named(target: Target) -> String {
 fn overruled_text(overruled: &Overruled) -> String {
     match overruled {
         Overruled::Tag { name, from, to: Some(to) } => {
-            format!("tag `{name}`: {} until now, {} from now on", named(*from), named(*to))
+            format!("tag `{name}`: was {}, is now {}", named(*from), named(*to))
         }
-        Overruled::Tag { name, from, to: None } => format!("tag `{name}`: taken back, {} until now", named(*from)),
-        Overruled::Hidden(target) => format!("hidden from now on: {}", named(*target)),
+        Overruled::Tag { name, from, to: None } => format!("tag `{name}`: removed, was {}", named(*from)),
+        Overruled::Hidden(target) => format!("now hidden: {}", named(*target)),
         Overruled::Shown(target) => format!("shown again: {}", named(*target)),
     }
 }

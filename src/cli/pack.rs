@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let pack = encode_packed(&packed).map_err(|error| Failure::new(exit::LEDGER, error))?;
     // What is written can be read back, by this program at least: nothing is missing, nothing too large.
     if let Err(error) = decode_packed(&pack) {
-        return Err(Failure::new(exit::LEDGER, format!("what would be packed is not whole: {error}")));
+        return Err(Failure::new(exit::LEDGER, format!("the pack would be incomplete: {error}")));
     }
     write_new(&args.output, &pack)?;
     let missing = packed.missing_sources();

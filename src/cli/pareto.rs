@@ -121,7 +121,7 @@ fn coordinates(args: &Question) -> Result<Vec<Coordinate>, Failure> {
     if found.len() < 2 {
         return Err(Failure::new(
             exit::USAGE,
-            "--metrics: two metrics at least are wanted (`ledger best` ranks by one)",
+            "--metrics: at least two metrics are needed (`ledger best` ranks by one)",
         ));
     }
     Ok(found)
@@ -136,7 +136,7 @@ fn empty<T: Asked>(context: &Context, args: &Question, front: &Front, selected: 
         true => Some(nothing(context, &args.model, &one.metric, &left_out(one))),
         false => all_tainted(context, &args.model, &one.metric, &left_out(one)),
     });
-    why.unwrap_or_else(|| Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"))
+    why.unwrap_or_else(|| Failure::new(exit::NO, "no matching configuration has a finite value of every metric"))
 }
 
 /// Points that are dominated are listed up to this number, those first that are better in the first metric.

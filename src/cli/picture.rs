@@ -46,7 +46,7 @@ fn width(text: &str) -> Result<Millimetres, String> {
             let number = number.filter(|number| (least..=most).contains(number));
             number
                 .map(Millimetres)
-                .ok_or_else(|| format!("`column`, `page`, or {least} to {most} millimetres are wanted"))
+                .ok_or_else(|| format!("it must be `column`, `page`, or {least} to {most} millimetres"))
         }
     }
 }
@@ -135,7 +135,7 @@ pub(super) fn save(figure: &Figure, path: &Path, width: Millimetres, force: bool
         "csv" => figure.sheet.csv().into_bytes(),
         "svg" | "" => svg()?.into_bytes(),
         other => {
-            let text = format!("`.{other}` is no form of a picture (`.svg`, `.png` and `.csv` are)");
+            let text = format!("`.{other}` is not a plot format (use `.svg`, `.png` or `.csv`)");
             return Err(Failure::new(exit::USAGE, text));
         }
     };

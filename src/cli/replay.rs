@@ -147,15 +147,17 @@ pub(super) fn in_short(sealed: &Sealed, packed: &Packed) -> String {
         Err(failure) => format!("cannot be executed here: {}", plain(&failure.source.to_string())),
         Ok(bound) => match why(&sealed.run, &bound.run).as_slice() {
             [] if Elsewhere::default().unnamed_data(sealed).is_some() => {
-                "is the same run here if its data are, which were not read".to_owned()
+                "gives the same run id here if its data are unchanged (they were not read)".to_owned()
             }
             [] => match unasked(sealed) {
-                Some(commit) => format!("is the same run here if its repository is at {commit}, which was not asked"),
-                None => "is the same run here".to_owned(),
+                Some(commit) => {
+                    format!("gives the same run id here if its repository is at {commit} (git was not asked)")
+                }
+                None => "gives the same run id here".to_owned(),
             },
             parts => {
                 let parts: Vec<String> = parts.iter().map(|part| format!("`{}`", part.part)).collect();
-                format!("would be another run here, by {}", parts.join(", "))
+                format!("gives a different run id here (changed: {})", parts.join(", "))
             }
         },
     }
@@ -187,21 +189,21 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
         print(&document(members))?;
     } else {
         if let Some(path) = &checked.unread {
-            let text = "its data are taken for what the record says, and were not read";
+            let text = "its data were not read and are assumed to be as recorded";
             say(&format!("note: {text} (--trust reads them, --data PATH names others): `{}`", plain(path)));
         }
         let mut text = if same {
             match unasked(sealed) {
                 Some(commit) => {
-                    format!("here it is the same run if its repository is at {commit} (--trust asks git)\n")
+                    format!("this machine gives the same run id if its repository is at {commit} (--trust asks git)\n")
                 }
-                None => "here it is the same run\n".to_owned(),
+                None => "this machine gives the same run id\n".to_owned(),
             }
         } else {
-            format!("here it would be another run:\n{}", why_text(&checked.parts, "packed", "here"))
+            format!("this machine gives a different run id:\n{}", why_text(&checked.parts, "packed", "here"))
         };
         if !checked.changed.is_empty() {
-            text.push_str("changed, without making it another run:\n");
+            text.push_str("changed, with the same run id:\n");
             text.push_str(&fields_text(&checked.changed, "packed", "here"));
         }
         let flags = if same { "--trust" } else { "--trust --on-current" };

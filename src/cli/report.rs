@@ -377,10 +377,10 @@ fn of_cells(cells: &Cells, trials: &[Trial]) -> BTreeSet<CellId> {
 fn none_meant(args: &Args, held: Option<&BTreeSet<CellId>>) -> String {
     match (held, args.selection.words()) {
         (Some(held), _) if held.is_empty() => {
-            "the ledger holds no attempt of a cell of the manifest (`ledger ls` lists what there is)".to_owned()
+            "the ledger holds no attempt of a cell of the manifest (`ledger ls` lists attempts)".to_owned()
         }
-        (_, Some(words)) => format!("no attempt of the ledger is meant: selected were those {words}"),
-        _ => "no attempt of the ledger is meant (`ledger ls` lists what there is)".to_owned(),
+        (_, Some(words)) => format!("no attempt of the ledger is selected: the selection is those {words}"),
+        _ => "no attempt of the ledger is selected (`ledger ls` lists attempts)".to_owned(),
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) fn bind_again(
     let bound = rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine);
     bound.map_err(|error| match error {
         BindError::Refused(Refusal::NoData { .. }) if unnamed.is_some() => {
-            Failure::new(exit::USAGE, format!("{error} (--data PATH says where the data lie here)"))
+            Failure::new(exit::USAGE, format!("{error} (--data PATH names the data here)"))
         }
         error => error.into(),
     })
@@ -107,13 +107,12 @@ fn is_repeatable(sealed: &Sealed, shown: &str) -> Result<(), Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
         let text = format!(
-            "attempt `{shown}` is {outcome}, and only what finished can be compared with (name its run or another \
-             attempt, if one finished): {reason}"
+            "attempt `{shown}` is {outcome}, but a rerun needs a finished attempt (name its run or another attempt, if one finished): {reason}"
         );
         return Err(Failure::new(exit::NO, text));
     }
     if sealed.attempt.facts.contains_key("import") {
-        let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
+        let text = format!("`{shown}` was imported from another tool's files, so there is no program to execute again");
         return Err(Failure::new(exit::NO, text));
     }
     Ok(())
@@ -129,19 +128,20 @@ fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String>
             _ => Vec::new(),
         };
         return Some(format!(
-            "command is of another ledger, user or machine and is not executed (--trust executes it): {words:?}"
+            "command comes from another ledger, user or machine and is not executed (--trust executes it): {words:?}"
         ));
     }
     if let Some(image) = settings.get("container.image").and_then(Value::as_str).filter(|image| *image != "host") {
         return Some(format!(
-            "image is of another ledger, user or machine and is not executed (--trust executes it): `{image}`"
+            "image comes from another ledger, user or machine and is not executed (--trust executes it): `{image}`"
         ));
     }
     if Settings::of(run.config()).is_some() {
-        let text = "power limit and clocks are of another ledger, user or machine and are not set (--trust sets them)";
+        let text =
+            "power limit and clocks come from another ledger, user or machine and are not set (--trust sets them)";
         return Some(text.to_owned());
     }
-    let text = "data lie where another ledger, user or machine says and are not read (--trust reads them, --data PATH names others)";
+    let text = "data path comes from another ledger, user or machine and is not read (--trust reads it, --data PATH names another)";
     Some(format!("{text}: `{}`", data?))
 }
 
@@ -175,9 +175,10 @@ pub(super) fn rerun(
     if !parts.is_empty() && !consent.on_current {
         let mut text = why_text(&parts, "recorded", "here");
         if !changed.is_empty() {
-            text.push_str(&format!("changed too, without making it another run:\n{told}"));
+            text.push_str(&format!("also changed, with the same run id:\n{told}"));
         }
-        let text = format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end());
+        let text =
+            format!("this machine gives a different run id (--on-current executes it anyway)\n{}", text.trim_end());
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
     }
     let pinned = KernelCache::has_pin(context.store().dir(), &bound.run, &original.sealed.attempt.facts);
@@ -185,12 +186,12 @@ pub(super) fn rerun(
         Err(unpinned) if !consent.on_current => {
             return Err(Failure::new(exit::NOT_REPRODUCED, unpinned.to_string()));
         }
-        Err(unpinned) => say(&format!("--on-current executes it all the same: {unpinned}")),
+        Err(unpinned) => say(&format!("--on-current executes it anyway: {unpinned}")),
         Ok(()) => {}
     }
     if !parts.is_empty() {
         let text = why_text(&parts, "recorded", "here");
-        say(&format!("another run than the one that is repeated, which --on-current accepts:\n{}", text.trim_end()));
+        say(&format!("a different run id from the original's, accepted by --on-current:\n{}", text.trim_end()));
     }
     if !changed.is_empty() {
         say(&format!("changed since it was recorded:\n{}", told.trim_end()));
@@ -202,7 +203,7 @@ pub(super) fn rerun(
     let late = seen_late(&original.sealed.attempt, &executed, &changed);
     if !late.is_empty() {
         let told = fields_text(&late, "recorded", "here");
-        say(&format!("changed too, as was seen while it was executed:\n{}", told.trim_end()));
+        say(&format!("also changed, as seen during execution:\n{}", told.trim_end()));
     }
     changed.extend(late);
     let reruns: Vec<&Sealed> = executed.iter().map(|rerun| &rerun.sealed).collect();
@@ -261,7 +262,7 @@ fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Resu
         return Err(Failure::new(exit::INTERRUPTED, "interrupted before it was executed"));
     }
     if report.interrupted {
-        return Err(Failure::new(exit::INTERRUPTED, "interrupted; what the rerun did is recorded, without a verdict"));
+        return Err(Failure::new(exit::INTERRUPTED, "interrupted; the rerun is recorded without a verdict"));
     }
     Ok(report.executed)
 }

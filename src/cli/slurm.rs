@@ -127,7 +127,7 @@ fn anchored(table: &Table, base: &Path) -> Result<Table, Failure> {
             Some(rest) => {
                 let home = environment::var("HOME").filter(|_| rest.is_empty() || rest.starts_with('/'));
                 let home = home.map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
-                    let said = format!("slurm.{key} is `{text}`, and where that is is not known (give the full path)");
+                    let said = format!("slurm.{key} is `{text}`, but its home folder is unknown (give the full path)");
                     Failure::new(exit::USAGE, said)
                 })?;
                 home.join(rest.trim_start_matches('/'))
@@ -147,12 +147,12 @@ pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, 
     let profile = match site {
         None => Table::new(),
         Some(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
-            let said = format!("`{name}` is no name of a site (`~/.config/ledger/sites/NAME.toml` is what it names)");
+            let said = format!("`{name}` is not a site's name (a site is a file `~/.config/ledger/sites/NAME.toml`)");
             return Err(Failure::new(exit::USAGE, said));
         }
         Some(name) => {
             let path = environment::site_profile(name)
-                .ok_or_else(|| Failure::new(exit::USAGE, "there is no HOME to look for the site's profile in"))?;
+                .ok_or_else(|| Failure::new(exit::USAGE, "HOME is not set, so the site's profile cannot be found"))?;
             anchored(&manifest::load_site(&path)?, Path::new("/"))?
         }
     };

@@ -42,7 +42,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         folders.extend(spool.all()?.pop());
     }
     if folders.is_empty() {
-        return Err(Failure::new(exit::NO, "nothing was submitted from this ledger (`ledger submit` does)"));
+        return Err(Failure::new(
+            exit::NO,
+            "nothing was submitted from this ledger (`ledger submit MANIFEST` submits runs)",
+        ));
     }
     let (folders, unreadable) = readable(folders);
     let tasks = ask(&folders)?;

@@ -84,7 +84,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let request = request(&args.slurm, &manifest)?;
     let limits = match Slurm.limits() {
         Err(error) if args.dry_run => {
-            say(&format!("note: {error}; the scripts are for a cluster with the usual limits"));
+            say(&format!("note: {error}; the scripts assume default cluster limits"));
             Limits::usual()
         }
         limits => limits?,
@@ -155,7 +155,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     } else {
         hand_on_calibrations(context, &folder);
         place(&drafted, &read_file(path)?, &folder, Slurm).map_err(|error| match folder.dir().exists() {
-            true => Failure::from(error).with_hint("Slurm may have taken it all the same: `ledger status` says so"),
+            true => Failure::from(error).with_hint("Slurm may have accepted it anyway: `ledger status` shows it"),
             false => error.into(),
         })?
     };
@@ -178,7 +178,7 @@ fn not_refused(refused: Option<ClusterError>, folder: &Folder) -> Result<u8, Fai
 
 /// Waits until no other command hands cells of the ledger over.
 fn take_turn(context: &Context) -> Result<Turn, Failure> {
-    let waits = || say("another `submit` of this ledger is at it; waiting");
+    let waits = || say("another `submit` of this ledger is running; waiting");
     let turn = Turn::take(context.store_as_it_is().dir(), TURN, waits)?;
     if !turn.is_sure() {
         say("note: the ledger's file system has no locks: submit from one place at a time");
@@ -213,7 +213,7 @@ fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<(Folder, Standing)>,
     for folder in &folders {
         let (collected, standing) = bring(context, folder, tasks.of(folder), PATIENCE)?;
         if !collected.brought.is_empty() {
-            say(&format!("{} of {} came home", count(collected.brought.len(), "attempt"), folder.name()));
+            say(&format!("{} of {} imported", count(collected.brought.len(), "attempt"), folder.name()));
         }
         standings.push((folder.clone(), standing));
     }
@@ -336,14 +336,14 @@ fn tell_left_out(sealed: usize, under_way: usize, which: &str) {
         say(&format!("{} sealed before and not submitted", count(sealed, "cell")));
     }
     if under_way > 0 {
-        say(&format!("{} under way in {which} submission", count(under_way, "cell")));
+        say(&format!("{} pending in {which} submission", count(under_way, "cell")));
     }
 }
 
 /// The nodes' tasks have ledgers of their own, and would find no calibration of their GPUs' sensors in them.
 fn hand_on_calibrations(context: &Context, folder: &Folder) {
     if let Err(error) = KeptCalibration::hand_on(context.store_as_it_is().dir(), folder.dir()) {
-        say(&format!("warning: the tasks find no calibration, and tell energies with wider intervals: {error}"));
+        say(&format!("warning: the tasks find no calibration, so energies have wider intervals: {error}"));
     }
 }
 

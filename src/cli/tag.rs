@@ -58,7 +58,7 @@ fn remove(name: &str, context: &Context) -> Result<u8, Failure> {
     }
     let change = Change::Untagged { name: name.to_owned() };
     store.write(|writer| writer.note(&LogEntry { unix_ms: clock::unix_ms(), change }))?;
-    context.answer(|| format!("{name} is taken back\n"), || table_of([("removed", name.into())]))?;
+    context.answer(|| format!("{name} is removed\n"), || table_of([("removed", name.into())]))?;
     Ok(exit::YES)
 }
 

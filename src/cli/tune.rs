@@ -126,12 +126,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let kind = sealed.attempt.metric_kind(&args.metric);
     let base = bind(&Table::new()).map_err(|why| {
         let id = sealed.run.id.0.prefix(8);
-        Failure::new(exit::USAGE, format!("nothing can be searched from run `{id}`: {why} (--from names another one)"))
+        Failure::new(exit::USAGE, format!("no search can start from run `{id}`: {why} (--from names another run)"))
     })?;
     if base.settings_to_make().is_some() && !args.set_hardware {
         let id = sealed.run.id.0.prefix(8);
         let text = format!(
-            "run `{id}`, from which the search begins, sets a power limit or clocks on its GPUs (--set-hardware allows that; an attempt of `ledger run --observe-only` begins one that only watches them; --from names another run)"
+            "the base, run `{id}`, sets a power limit or clocks on its GPUs (--set-hardware allows that; start from an attempt of `ledger run --observe-only` to leave them unchanged; --from names another run)"
         );
         return Err(Failure::new(exit::USAGE, text));
     }
@@ -193,7 +193,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             Ok(exit::YES)
         }
         None => {
-            say("interrupted; the same command goes on where this one stopped");
+            say("interrupted; repeat the command to continue");
             Ok(exit::INTERRUPTED)
         }
     }
@@ -246,7 +246,7 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
     let has_command = sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
     if sealed.attempt.facts.contains_key("import") || is_foreign && has_command {
         let text = format!(
-            "run `{shown}` came from elsewhere, and its command is not executed (`ledger rerun {shown} --trust` makes it one of this ledger)"
+            "run `{shown}` was imported, so its command is not executed (`ledger rerun {shown} --trust` executes it in this ledger)"
         );
         return Err(Failure::new(exit::USAGE, text));
     }
@@ -254,9 +254,7 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
 }
 
 fn none_of(args: &Args) -> Failure {
-    let text = format!(
-        "no finished attempt is of model `{}`, so that there is nothing to begin with (`ledger run MANIFEST` makes one)",
-        args.model
-    );
+    let text =
+        format!("model `{}` has no finished attempt to start from (`ledger run MANIFEST` makes one)", args.model);
     Failure::new(exit::NO, text)
 }

@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, format!("cannot write `{}`: it exists already", path.display())));
     }
     if let Some(dir) = args.sources.as_ref().filter(|dir| !dir.is_dir()) {
-        let text = format!("--sources: `{}` is no folder (make it first)", dir.display());
+        let text = format!("--sources: `{}` is not a folder (create it first)", dir.display());
         return Err(Failure::new(exit::USAGE, text));
     }
     let code = take_in(&packs, context)?;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     for (path, source) in &targets {
         write_new(path, &source.kept)?;
-        let note = if source.is_redacted { " (secrets were taken out)" } else { "" };
+        let note = if source.is_redacted { " (secrets were removed)" } else { "" };
         say(&format!("{}{note}", path.display()));
     }
     Ok(code)
@@ -67,10 +67,7 @@ fn tell_target(packed: &Packed) {
     }
     let rest = runs.count();
     if rest > 0 {
-        say(&format!(
-            "note: {} more (`ledger replay FILE ID` says what this machine would make of one)",
-            count(rest, "run")
-        ));
+        say(&format!("note: {} more (`ledger replay FILE ID` checks one)", count(rest, "run")));
     }
 }
 

@@ -149,7 +149,7 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
         return Ok(if is_here {
             Ok(format!("attempt {} is attested by {by}", id.0.prefix(8)))
         } else {
-            Err(format!("attempt {id}, which it speaks of, is not in the ledger"))
+            Err(format!("attempt {id}, which it names, is not in the ledger"))
         });
     }
     let beside = beside(file);
@@ -165,11 +165,11 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
             Ok(format!("attested by {by}: the first {} of {}", head.entries, count(len, "log entry")))
         }
         Some(_) => Err(format!(
-            "its {} would be the first of this ledger, and are not: it is of another ledger, or what was there was changed",
+            "its {} do not match the first of this ledger: it belongs to another ledger, or entries were changed",
             count(head.entries, "log entry")
         )),
         None => Err(format!(
-            "it speaks of {}, and the ledger has {len}: it is of another ledger, or some were lost",
+            "it states {}, but the ledger has {len}: it belongs to another ledger, or entries were lost",
             count(head.entries, "log entry")
         )),
     })

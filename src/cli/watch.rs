@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Where nothing says how wide a line may be.
 const LONGEST_LINE: usize = 200;
 /// What is said of programs that report nothing.
-const NO_EVENTS: &str = "note: the program wrote no events, so that only its time, its output and the hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
+const NO_EVENTS: &str = "note: the program wrote no events, so only its time, output and hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
 /// So much is shown of a reason, however narrow a terminal is.
 const LEAST_REASON: usize = 30;
 
@@ -188,14 +188,14 @@ impl Watch for Watcher {
             }
             Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),
             Seen::Elsewhere(bound) => {
-                self.say(bound, "another process executes it, or has set its GPU; waiting");
+                self.say(bound, "another process executes it, or has changed its GPU's settings; waiting");
             }
             Seen::Cooling(bound, hottest) => self.say(bound, &format!("waits for a GPU of {hottest} °C to cool")),
             Seen::Unread(bound) => {
                 let whose = if bound.gpus.is_empty() { "the machine" } else { "NVML" };
-                self.say(bound, &format!("still waits for {whose}'s first readings"));
+                self.say(bound, &format!("still waits for the first samples of {whose}"));
             }
-            Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was left behind", id.0.prefix(8))),
+            Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was abandoned", id.0.prefix(8))),
         }
     }
 }

@@ -91,7 +91,7 @@ pub enum HoldError {
     Silent(String),
     /// A file may say what is set on the card, and cannot be read.
     #[error(
-        "nothing is set on GPU {gpu}: {why}, and may name it (look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work)"
+        "nothing is set on GPU {gpu}: {why}, and may name it (check `nvidia-smi -q -d POWER,CLOCK`, reset with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is running)"
     )]
     Unreadable {
         /// The card's number.

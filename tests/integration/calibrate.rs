@@ -96,7 +96,7 @@ fn what_the_sensors_do_is_found_kept_and_used() {
     let kept = machine.kept();
     assert_eq!(kept.len(), 1, "one file and no pipe: {kept:?}");
     let key = kept[0].file_stem().unwrap().to_str().unwrap().to_owned();
-    assert!(text.contains(&format!("\nkept as {key}, digest ")), "{text}");
+    assert!(text.contains(&format!("\nstored as {key}, digest ")), "{text}");
 
     let shown = machine.json(&["calibrate", "--show", &key[..6]]);
     assert_eq!((&shown["device"], &shown["vbios"]), (&"NVIDIA H200".into(), &"96.00.CF".into()));
@@ -199,6 +199,6 @@ fn a_sensor_that_is_not_there_or_tells_nothing_has_its_reason() {
     assert!(text.contains("power_instant: cannot tell because the load explains "), "{text}");
     assert!(text.contains("power_average: cannot tell because `POWER_AVERAGE`: "), "{text}");
     assert!(text.contains("energy: cannot tell because `TOTAL_ENERGY_CONSUMPTION`: "), "{text}");
-    assert!(text.ends_with("nothing was kept: energies go on assuming the usual of sensors\n"), "{text}");
+    assert!(text.ends_with("nothing was stored: energies still assume default sensor timing\n"), "{text}");
     assert_eq!(machine.kept(), [] as [PathBuf; 0]);
 }

@@ -214,7 +214,7 @@ fn an_image_that_lies_elsewhere_is_named_by_its_digest_and_found() {
     let sum = parts["container"]["value"].as_str().unwrap().trim_start_matches("sha256:").to_owned();
     fs::rename(sandbox.path("image.sif"), sandbox.path("moved.sif")).unwrap();
     let said = run(&sandbox, &["rerun", "latest"]).complaint(2);
-    assert!(said.contains("image.sif`, which the record names, is not here (--image FILE"), "{said}");
+    assert!(said.contains("image.sif`, named by the record, does not exist here (--image FILE"), "{said}");
     assert!(said.contains(&format!("SHA-256 {sum}")), "{said}");
     assert_eq!(sandbox.outcomes(), ["finished"], "nothing was executed");
     let again = run(&sandbox, &["rerun", "latest", "--image", "moved.sif"]).expect(0);
@@ -291,11 +291,7 @@ fn tasks_of_a_cluster_run_in_the_image_that_they_were_submitted_with() {
     cluster.sandbox.write("image.sif", other);
     cluster.slurm("scontrol", &["update", "nodename=n1", "state=resume"]);
     cluster.await_states(&["refused"; 2]);
-    assert!(
-        cluster.states()[0].1.contains("its container is another than when it was submitted"),
-        "{:?}",
-        cluster.states()
-    );
+    assert!(cluster.states()[0].1.contains("its container changed after it was submitted"), "{:?}", cluster.states());
 }
 
 #[test]

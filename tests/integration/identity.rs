@@ -215,7 +215,7 @@ fn a_replay_brings_the_program_along_and_says_the_same_with_trust() {
     from.write("model.py", "def accuracy():\n    return 0.25\n");
     let (code, said) = replay(&[]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("here it is the same run"), "{said}");
+    assert!(said.contains("this machine gives the same run id"), "{said}");
     assert!(!to.ledger_dir().exists(), "nothing is written without trust");
     let (code, said) = replay(&["--trust"]);
     assert_eq!(code, Some(0), "{said}");
@@ -233,7 +233,7 @@ fn a_replay_brings_the_program_along_and_says_the_same_with_trust() {
     let (code, said) = replay(&["--in", &other, "--trust"]);
     assert!(code == Some(5) && said.contains("model.py: 1 line\n"), "{said}");
     let unpacked = to.run(&["unpack", "best.pack"]);
-    assert!(unpacked.err.contains("is the same run here"), "{}", unpacked.err);
+    assert!(unpacked.err.contains("gives the same run id here"), "{}", unpacked.err);
 }
 
 #[test]

@@ -181,14 +181,14 @@ fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
     assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
     machine.manifest(WORKER, "gpus = [1, 2, 4]\nparallelism = \"data\"\n");
     let complaint = machine.run(&["run", "m.toml"], &[]).complaint(2);
-    assert!(complaint.contains("; --only 'hardware.gpus <= 2' takes the runs that fit"), "{complaint}");
+    assert!(complaint.contains("; --only 'hardware.gpus <= 2' selects the runs that fit"), "{complaint}");
     let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "hardware.gpus <= 2"], &[]).expect(0);
     assert!(some.contains("2 runs"), "{some}");
     let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 2"], &[]).expect(0);
     assert!(some.contains("1 run"), "{some}");
     let complaint = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 4"], &[]).complaint(2);
     assert!(
-        complaint.contains("`hardware.gpus` is 4") && !complaint.contains("takes the runs that fit"),
+        complaint.contains("`hardware.gpus` is 4") && !complaint.contains("selects the runs that fit"),
         "{complaint}"
     );
 }
@@ -510,7 +510,7 @@ fn doctor_says_what_keeps_the_gpus_from_being_measured_fairly() {
 #[test]
 fn kernels_are_listed_and_moved() {
     let sandbox = Sandbox::new();
-    assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are kept"));
+    assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are stored"));
     assert!(sandbox.run(&["cache", "export"]).complaint(1).contains("no kernels have the key"));
     sandbox.write("bad.kernels", "nothing");
     assert!(sandbox.run(&["cache", "import", "bad.kernels"]).complaint(2).contains("`bad.kernels` is refused"));

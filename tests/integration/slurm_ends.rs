@@ -28,7 +28,7 @@ fn a_forewarning_seals_what_was_done_and_resume_executes_the_rest() {
     cluster.await_states(&["finished", "running"]);
     cluster.slurm("scancel", &["--batch", "--signal=USR1", &format!("{job}_1")]);
     cluster.await_states(&["finished", "interrupted"]);
-    let reason = "it was stopped by Slurm's forewarning: its time was nearly over";
+    let reason = "it was stopped by Slurm's warning: its time limit was near";
     assert_eq!(cluster.states()[1].1, reason);
     let text = cluster.ledger(&["status"]).expect(0);
     assert!(text.contains("asked to stop"), "{text}");

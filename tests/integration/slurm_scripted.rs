@@ -216,7 +216,7 @@ fn an_array_is_found_whose_answer_was_none() {
         slurm.put("unread", answer);
         slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
         let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(7);
-        assert!(complaint.contains("Slurm may have taken it all the same: `ledger status` says so"), "{complaint}");
+        assert!(complaint.contains("Slurm may have accepted it anyway: `ledger status` shows it"), "{complaint}");
         slurm.take("unread");
         let again = slurm.json(&["submit", "m.toml"], 0);
         assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
@@ -250,7 +250,11 @@ fn what_may_be_in_the_queue_is_not_handed_over_again_while_slurm_cannot_be_asked
 
     slurm.put("deaf", "");
     let said = slurm.ledger(&["status"]);
-    assert!(said.err.contains("warning: what lives on the cluster is not known: `squeue` refused: "), "{}", said.err);
+    assert!(
+        said.err.contains("warning: the state of the cluster's tasks is unknown: `squeue` refused: "),
+        "{}",
+        said.err
+    );
     assert_eq!(slurm.states(), ["unknown"; 2]);
     let again = slurm.json(&["submit", "m.toml"], 0);
     assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
@@ -417,7 +421,7 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     assert!(facts["git.commit"].is_string() && facts["git.patch"].is_string(), "{facts}");
     assert!(shown["parts"]["program"]["value"]["git_commit"].is_null(), "commits are recorded and not hashed");
     // What was seen of it on the nodes is recorded.
-    assert_eq!(shown["attempts"][0]["facts"]["slurm.git.commit"], "git does not tell it on the node");
+    assert_eq!(shown["attempts"][0]["facts"]["slurm.git.commit"], "git does not report it on the node");
     let first = slurm.json(&["show", "latest~3"], 0);
     let facts = &first["attempts"][0]["facts"];
     assert_eq!(facts["slurm.git.commit"], facts["git.commit"]);
@@ -430,7 +434,7 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     slurm.await_states(&["refused"; 2]);
     let document = slurm.json(&["status", "--all"], 0);
     let newest = document["submissions"].as_array().unwrap().last().unwrap();
-    let expected = "its program is another than when it was submitted, by `worker.sh` (submit it again)";
+    let expected = "its program changed after it was submitted, by `worker.sh` (submit it again)";
     assert_eq!(newest["cells"][0]["reason"], expected);
 }
 

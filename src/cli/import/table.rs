@@ -125,16 +125,14 @@ impl Taken {
         }
     }
 
-    /// Says that secrets were taken out, and warns of those that became a part of a run's identity.
+    /// Says that secrets were removed, and warns of those that became a part of a run's identity.
     fn tell_secrets(&self) {
         if self.redacted > 0 {
             let rows = count(self.redacted, "row");
-            say(&format!("note: secrets were taken out of the recorded cells of {rows}"));
+            say(&format!("note: secrets were removed from the recorded cells of {rows}"));
         }
         for field in &self.secret_fields {
-            say(&format!(
-                "warning: `{field}` seems to hold a secret and is recorded as it is (leave it out of the map)"
-            ));
+            say(&format!("warning: `{field}` may hold a secret and is recorded unchanged (leave it out of the map)"));
         }
     }
 

@@ -52,7 +52,7 @@ impl Folder {
         let place = in_real_folder(place).map_err(|error| refused(place, &error))?;
         if let Ok(found) = fs::symlink_metadata(&place) {
             if !found.is_dir() {
-                return Err(usage(format!("`{}` is no folder (-o names another one)", place.display())));
+                return Err(usage(format!("`{}` is not a folder (-o names another one)", place.display())));
             }
             replaceable(&place, force, ledger)?;
             // The one that is there came after those that were moved aside.
@@ -131,7 +131,10 @@ fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> 
         return Ok(());
     }
     let Some(known) = listed(place) else {
-        return Err(usage(format!("`{}` is no report, and is left as it is (--force replaces it)", place.display())));
+        return Err(usage(format!(
+            "`{}` is not a report, and is left unchanged (--force replaces it)",
+            place.display()
+        )));
     };
     let mut strangers = Vec::new();
     gather(place, "", &known, &mut strangers).map_err(failed)?;

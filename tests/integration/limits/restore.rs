@@ -71,7 +71,7 @@ fn the_next_command_undoes_what_nobody_was_left_to_undo() {
         assert!(doctor.contains("ledger doctor --restore"), "it says so, and does nothing: {doctor}");
         assert_eq!(lines(&machine), SET);
         let said = machine.run(next, &[]);
-        assert!(said.err.contains("undid what was left set on GPU 0"), "{said:?}");
+        assert!(said.err.contains("restored the settings of GPU 0"), "{said:?}");
         assert_eq!(lines(&machine), set_and_undone(), "{next:?}");
         assert!(pending(&machine).is_empty());
     }
@@ -143,7 +143,7 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     let old = fs::File::options().write(true).open(restore.join("c.json")).unwrap();
     old.set_modified(std::time::UNIX_EPOCH).unwrap();
     let doctor = machine.run(&["doctor"], &[]).expect(0);
-    assert!(doctor.contains("fix: remove it, unless it is another machine's"), "{doctor}");
+    assert!(doctor.contains("fix: remove it, unless it belongs to another machine"), "{doctor}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]);
     assert!(said.code == Some(0) && said.err.contains("older than this machine's start"), "{said:?}");
