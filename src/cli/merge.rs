@@ -78,7 +78,7 @@ fn other(path: &Path, own: &Store) -> Result<Store, Failure> {
         } else {
             let (attempts, dir) = (count(left, "attempt"), other.dir().display());
             format!(
-                ", but {attempts} that are not sealed (`ledger --ledger {dir} ls` seals them, on the host where they ran)"
+                ", but {attempts} not sealed yet (`ledger --ledger {dir} ls` seals them, on the host where they ran)"
             )
         };
         return Err(Failure::new(exit::USAGE, format!("there is no ledger at `{}`{hint}", path.display())));

@@ -159,7 +159,7 @@ fn what_goes_wrong_is_told_and_nothing_is_kept() {
         complaint(&["calibrate"])
             .contains("this ledger was built without a load for GPUs (build with default features, or ")
     );
-    assert!(machine.run(&["calibrate", "--list"]).expect(0).contains("no calibration is kept"));
+    assert!(machine.run(&["calibrate", "--list"]).expect(0).contains("no calibration is stored"));
     machine.run(&["calibrate", "--show", "12"]).complaint(1);
     let nowhere = machine.sandbox.command(&["calibrate", "--", "true"]).env("LEDGER_NVML", "/nonexistent.so").output();
     assert!(

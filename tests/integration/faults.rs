@@ -185,7 +185,7 @@ fn only_a_journal_that_is_there_is_sealed_by_hand() {
     sandbox.sweep_manifest(WORKER, "1", "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let complaint = sandbox.run(&["doctor", "--seal", "ledger/journal/0123456789abcdef-01.journal"]).complaint(1);
-    assert!(complaint.contains("there is no journal `0123456789abcdef-01.journal` in `"), "{complaint}");
+    assert!(complaint.contains("there is no abandoned journal `0123456789abcdef-01.journal` in `"), "{complaint}");
 }
 
 #[test]

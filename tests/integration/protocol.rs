@@ -78,8 +78,8 @@ fn the_canary_is_executed_first_last_and_in_between() {
     // The canary's attempts are attempts of the first cell: with two of them its own second one is not wanted any more.
     assert_eq!(executed(&sandbox), [1, 1, 2, 3, 1, 4, 2, 1, 3, 4, 1]);
     // What is to be best is the program's own, and comes out the same on a machine that drifts.
-    assert!(said.out.contains("canary: train_time went "), "{}", said.out);
-    assert!(said.out.contains("from its first to its last of 4 attempts (p "), "{}", said.out);
+    assert!(said.out.contains("canary: train_time changed by "), "{}", said.out);
+    assert!(said.out.contains("from the first to the last of 4 attempts (p "), "{}", said.out);
     let attempts = sandbox.json(&["show", "latest~10"], 0);
     let canaries = attempts["attempts"].as_array().unwrap().iter();
     let canaries = canaries.filter(|attempt| attempt["settings"]["protocol.canary"] == true).count();

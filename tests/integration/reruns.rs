@@ -99,7 +99,7 @@ fn what_on_current_accepts_is_told_and_kept() {
     let script = fs::read_to_string(sandbox.path("worker.sh")).unwrap();
     sandbox.write("worker.sh", format!("{script}\n# another program that does the same\n"));
     let output = sandbox.command(&["rerun", "latest", "--on-current", "--json"]).output().unwrap();
-    assert!(err(&output).contains("which --on-current accepts:\nprogram differs"), "{}", err(&output));
+    assert!(err(&output).contains("accepted by --on-current:\nprogram differs"), "{}", err(&output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((text(&document, "verdict"), text(&document, "detail")), ("identical", "another run, by `program`"));
     assert_eq!(
@@ -197,7 +197,7 @@ fn a_patch_that_is_too_long_is_told_of() {
     let unpacked = to.command(&["unpack", "one.pack"]).output().unwrap();
     assert!(err(&unpacked).contains("`one.pack` does not hold it"), "{}", err(&unpacked));
     assert!(
-        err(&unpacked).contains("would be another run here, by `program`")
+        err(&unpacked).contains("gives a different run id here (changed: `program`")
             || err(&unpacked).contains("gives the same run id here")
     );
     let verified = sandbox.json(&["verify"], 0);

@@ -239,10 +239,10 @@ fn a_host_of_another_cluster_knows_nothing_of_what_lives() {
     let (here, _) = kind.split_once('/').unwrap();
     fs::write(&path, text.replace(&format!("\"kind\": \"{here}/"), "\"kind\": \"another/")).unwrap();
     let said = cluster.ledger(&["status"]);
-    assert!(said.err.contains(&format!("cluster `another`, and this host is of `{here}`")), "{}", said.err);
+    assert!(said.err.contains(&format!("cluster `another`, but this host belongs to `{here}`")), "{}", said.err);
     assert_eq!(cluster.states()[0].0, "unknown");
     let said = cluster.ledger(&["submit", "--resume", &job]).complaint(7);
-    assert!(said.contains("is not known without Slurm"), "{said}");
+    assert!(said.contains("are unknown without Slurm"), "{said}");
     cluster.sandbox.write("go", "");
     cluster.await_states(&["finished"]);
 }

@@ -338,7 +338,7 @@ fn one_submission_that_cannot_be_read_keeps_back_no_other() {
     for args in [&["status"][..], &["collect"]] {
         let said = slurm.ledger(args);
         assert!(said.err.contains("submission.json` is no record of a submission: "), "{}", said.err);
-        assert!(said.err.contains("`ledger import` takes what lies in its `out`"), "{}", said.err);
+        assert!(said.err.contains("`ledger import` reads the files in its `out`"), "{}", said.err);
         assert!(said.expect(1).contains("finished"), "of the other one all is told");
     }
     assert_eq!(slurm.sandbox.outcomes().len(), 1);
@@ -366,7 +366,7 @@ fn nothing_is_handed_over_beside_a_submission_that_only_cannot_be_read_now() {
     fs::remove_file(&job).unwrap();
     fs::create_dir(&job).unwrap();
     let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(3);
-    assert!(complaint.contains("what that submission executes is not known: try again"), "{complaint}");
+    assert!(complaint.contains("the cells of this submission are unknown: try again"), "{complaint}");
     fs::remove_dir(&job).unwrap();
     fs::write(&job, text).unwrap();
     assert_eq!(slurm.json(&["submit", "m.toml"], 0)["under_way"], 1);
@@ -453,7 +453,7 @@ fn a_dry_run_leaves_out_what_is_under_way_or_has_not_come_home() {
     assert_eq!(waited["under_way"], 3, "a dry run waits for nothing");
     slurm.put("deaf", "");
     let said = slurm.ledger(&["submit", "m.toml", "--dry-run"]);
-    assert!(said.err.contains("what lives on the cluster is not known"), "{}", said.err);
+    assert!(said.err.contains("the state of the cluster's tasks is unknown"), "{}", said.err);
     slurm.take("deaf");
     slurm.take("hold");
     slurm.await_states(&["finished"; 3]);
@@ -468,10 +468,7 @@ fn what_a_killed_task_left_is_named_with_the_way_to_seal_it() {
     fs::create_dir_all(sandbox.path("left/journal")).unwrap();
     sandbox.write("left/journal/0123456789abcdef-00.journal", "");
     let said = sandbox.run(&["merge", "left"]).complaint(2);
-    assert!(
-        said.contains("no ledger at `left`, but 1 attempt that nobody has sealed (`ledger --ledger left ls`"),
-        "{said}"
-    );
+    assert!(said.contains("no ledger at `left`, but 1 attempt not sealed yet (`ledger --ledger left ls`"), "{said}");
 }
 
 #[test]
@@ -480,7 +477,7 @@ fn a_site_is_a_plain_name() {
     sandbox.sweep_manifest(WORKER, "1", "1");
     for name in ["", "../sites/here", "a/b"] {
         let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--site", name]).complaint(2);
-        assert!(said.contains(&format!("`{name}` is no name of a site")), "{said}");
+        assert!(said.contains(&format!("`{name}` is not a site's name")), "{said}");
     }
     let usage = sandbox.run(&["submit"]).complaint(2);
     assert!(

@@ -87,7 +87,7 @@ fn what_cannot_be_undone_stays_and_is_said() {
     assert_eq!(pending(&machine).len(), 1);
     // The supervisor is gone: `show` has tried again already, and in vain.
     let said = machine.run(&["doctor", "--restore"], &[]);
-    assert!(said.err.contains("is still set on GPUs") && said.code == Some(1), "{said:?}");
+    assert!(said.err.contains("are still set on GPUs") && said.code == Some(1), "{said:?}");
     let refused = machine.run(&["run", "m.toml", "--repeat", "1"], &[]).complaint(2);
     assert!(refused.contains("what an earlier attempt has set is still there"), "{refused}");
     assert_eq!(lines(&machine).iter().filter(|line| **line == SET[2]).count(), 1, "nothing was set on top of it");
@@ -100,7 +100,7 @@ fn a_folder_that_cannot_be_used_is_nothing_restored() {
     fs::write(restore.join("a.json"), left("before", "GPU-aa11")).unwrap();
     fs::set_permissions(&restore, fs::Permissions::from_mode(0o777)).unwrap();
     let said = machine.run(&["doctor", "--restore"], &[]);
-    assert!(said.code == Some(1) && said.err.contains("could not be undone"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("could not be restored"), "{said:?}");
     machine.run(&["doctor"], &[]).expect(0);
     fs::set_permissions(&restore, fs::Permissions::from_mode(0o700)).unwrap();
     machine.run(&["doctor", "--restore"], &[]).expect(0);
@@ -122,14 +122,14 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     assert_eq!(machine.fake.log(), "");
     let doctor = machine.run(&["doctor"], &[]).expect(0);
     assert!(doctor.contains("c.json` is damaged or of a newer ledger"), "{doctor}");
-    assert!(doctor.contains("and remove that file, if no newer ledger is at work"), "a way out: {doctor}");
-    assert!(doctor.contains("1 file of GPUs of another machine"), "{doctor}");
+    assert!(doctor.contains("and remove that file, if no newer ledger is running"), "a way out: {doctor}");
+    assert!(doctor.contains("1 file for GPUs of another machine"), "{doctor}");
     assert!(!doctor.contains("attempts that are gone"), "nothing here can be done about it: {doctor}");
     let blind = "/nonexistent/libnvidia-ml.so.1";
     let doctor = machine.run(&["doctor"], &[("LEDGER_NVML", blind)]).expect(0);
-    assert!(doctor.contains("1 file of another machine or of before this one's start"), "{doctor}");
+    assert!(doctor.contains("1 file from another machine or from before this one's start"), "{doctor}");
     let said = machine.run(&["doctor", "--restore"], &[("LEDGER_NVML", blind)]);
-    assert!(said.err.contains("b.json` is of another machine, or of an earlier start"), "{said:?}");
+    assert!(said.err.contains("b.json` belongs to another machine, or to an earlier start"), "{said:?}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
     assert!(said.contains("c.json` is damaged or of a newer ledger, and may name it"), "{said}");
