@@ -97,7 +97,7 @@ fn chosen(number: Option<usize>, library: Option<&std::path::Path>) -> Result<Ve
     let visible = gpu::usable(&gpus, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref());
     let mut visible = visible.map_err(|error| usage(error.into()))?;
     if visible.is_empty() {
-        return Err(usage("no GPU is visible (`ledger doctor` says what is missing)".into()));
+        return Err(usage("no GPU is visible (`ledger doctor` shows what is missing)".into()));
     }
     let Some(number) = number else { return Ok(visible) };
     if number >= visible.len() {

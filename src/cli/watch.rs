@@ -91,7 +91,7 @@ impl Watcher {
             self.remember(run, NO_EVENTS.to_owned());
         }
         if let (Some(count), Some(first)) = (attempt.facts.get(REJECTED), attempt.facts.get(FIRST_REJECTED)) {
-            let lines = if count.as_int() == Some(1) { "line is no event" } else { "lines are no events" };
+            let lines = if count.as_int() == Some(1) { "line is not an event" } else { "lines are not events" };
             self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
         }
         let is_told = |warning: &&String| warning.starts_with(PATTERNS) || is_of_identity(warning);

@@ -135,7 +135,7 @@ impl Fold {
         if let Some((first, count)) = folding.backwards {
             let more = and_more(count - 1);
             warnings.push(format!(
-                "phase {first}{more} was stopped before it was started, by its `t_ns`, and counts as of no length"
+                "phase {first}{more} was stopped before it was started, by its `t_ns`, and counts with length 0"
             ));
         }
         for (name, missing) in folding.unfit {
@@ -147,8 +147,8 @@ impl Fold {
         }
         if rejected_count > 0 {
             let all = match rejected_count {
-                1 => "1 line of the worker's events is no event".to_owned(),
-                many => format!("{many} lines of the worker's events are no events"),
+                1 => "1 line of the worker's events is not an event".to_owned(),
+                many => format!("{many} lines of the worker's events are not events"),
             };
             warnings.push(format!("{all}: {}", rejected.join("; ")));
             facts.insert(REJECTED.to_owned(), rejected_count.into());
@@ -175,9 +175,8 @@ impl Fold {
         };
         for (name, readings) in observed.telemetry {
             if series.insert(name.clone(), readings).is_some() {
-                warnings.push(format!(
-                    "the worker's series `{name}` has the name of a reading of the hardware, and was dropped"
-                ));
+                warnings
+                    .push(format!("the worker's series `{name}` has the name of a hardware series, and was dropped"));
             }
         }
         let mut series: Vec<Series> = series.into_values().collect();

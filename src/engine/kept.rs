@@ -81,11 +81,11 @@ impl Surplus {
             ),
             Self::Steps => {
                 format!(
-                    "the worker tells of more than {MAX_STEPS} training steps; {count} further {ones} {is} in no time (the first: {first})"
+                    "the worker reports more than {MAX_STEPS} training steps; {count} further {ones} {is} in no time (the first: {first})"
                 )
             }
             Self::Phases => format!(
-                "the worker tells of more than {} phases; {count} further {ones} {was} dropped (the first: {first})",
+                "the worker reports more than {} phases; {count} further {ones} {was} dropped (the first: {first})",
                 MAX_PHASES - KEPT_FOR_WINDOWS
             ),
             Self::PhaseNames => format!(

@@ -125,7 +125,7 @@ impl Place {
         let path = self.folder.join(name);
         let Some(file) = files::open_lock(&path, makes.then_some(0o600))? else { return Ok(None) };
         if !is_ours(&file.metadata()?) {
-            return Err(std::io::Error::other(format!("`{}` is somebody else's", path.display())));
+            return Err(std::io::Error::other(format!("`{}` belongs to another user", path.display())));
         }
         Ok(Some(file))
     }

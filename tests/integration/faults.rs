@@ -82,7 +82,7 @@ fn rubbish_among_events_is_counted_and_does_no_harm() {
     let attempt = attempt_of(script, 0);
     assert_eq!(attempt["metrics"]["accuracy"]["value"], "NaN", "Python's spelling is understood");
     let warning = attempt["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("are no events"), "{warning}");
+    assert!(warning.contains("are not events"), "{warning}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn times_that_cannot_be_are_warned_of() {
     "#;
     let warnings = attempt_of(script, 0)["warnings"].to_string();
     for told in [
-        "the steps are stated to have taken 2000000.000 s together, and the attempt took ",
+        "the steps report 2000000.000 s in total, but the attempt took ",
         "phase `back` 1 was stopped before it was started, by its `t_ns`",
         "phase `late` 2 began after the attempt's end",
     ] {
@@ -250,7 +250,7 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_missing_image_is_refused() {
     sandbox.write("m.toml", format!("{text}[container]\nimage = \"x.sif\"\n"));
     let said = sandbox.run(&["run", "m.toml"]).complaint(2);
     assert!(
-        said.contains("m.toml:12:9: `container.image` is `") && said.contains("x.sif`, which is not there"),
+        said.contains("m.toml:12:9: `container.image` is `") && said.contains("x.sif`, which does not exist"),
         "{said}"
     );
 }

@@ -186,7 +186,7 @@ fn what_cannot_be_started_or_parsed_is_said_in_a_line() {
     assert!(warnings.contains("the imports of `model.py` are unknown: line 1"), "{warnings}");
     fs::remove_file(sandbox.path("train.py")).unwrap();
     let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
-    assert!(refused.contains("train.py`, which is no file"), "{refused}");
+    assert!(refused.contains("train.py`, which is not a file"), "{refused}");
     sandbox.write("train.py", TRAIN);
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     sandbox.write("m.toml", text.replace("python3", "python3.99"));

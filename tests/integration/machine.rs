@@ -175,7 +175,7 @@ fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
     assert!(complaint.contains("`hardware.gpus` is 4, but 2 are visible: NVIDIA H200, NVIDIA H200"), "{complaint}");
     let complaint = machine.run(&["run", "m.toml"], &[("CUDA_VISIBLE_DEVICES", "1")]).complaint(2);
     assert!(
-        complaint.contains("but 1 is visible: NVIDIA H200 (CUDA_VISIBLE_DEVICES decides which are)"),
+        complaint.contains("but 1 is visible: NVIDIA H200 (CUDA_VISIBLE_DEVICES selects the visible GPUs)"),
         "{complaint}"
     );
     assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");

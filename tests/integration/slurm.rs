@@ -244,7 +244,7 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     let said = sandbox.run(&["submit", "m.toml", "--site", "nowhere", "--dry-run"]).complaint(2);
     assert!(said.contains("nowhere.toml` cannot be read (docs/slurm.md"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--container", "x.sif", "--dry-run"]).complaint(2);
-    assert!(said.contains("x.sif`, which is not there (build it"), "{said}");
+    assert!(said.contains("x.sif`, which does not exist (build it"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--time", "1"]).expect(0);
     assert!(said.contains("\n#SBATCH --signal=B:USR1@15\n"), "a cell has the most of a short time: {said}");
     sandbox.write(
@@ -263,7 +263,7 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     assert!(said.contains("slurm.spool is `~nobody/x`, but its home folder is unknown (give the full path)"), "{said}");
     sandbox.write("m.toml", format!("{text}[slurm]\ncontainer = \"usual.sif\"\n"));
     let said = sandbox.run(&["submit", "m.toml", "--dry-run"]).complaint(2);
-    assert!(said.contains(&format!("`{}`, which is not there", sandbox.path("usual.sif").display())), "{said}");
+    assert!(said.contains(&format!("`{}`, which does not exist", sandbox.path("usual.sif").display())), "{said}");
     sandbox.run(&["submit", "m.toml", "--dry-run", "--container", "host"]).expect(0);
     let said = sandbox.run(&["submit", "--resume", "--time", "5"]).complaint(2);
     assert!(said.contains("cannot be used with"), "{said}");

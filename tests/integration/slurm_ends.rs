@@ -278,7 +278,7 @@ fn what_slurm_has_forgotten_is_over() {
         fs::write(&path, text.replace(&format!("\"job\": \"{job}\""), "\"job\": \"99999\"")).unwrap();
     }
     let states = cluster.states();
-    let lost = ("lost".to_owned(), "its task is over, and Slurm does not remember how it ended".to_owned());
+    let lost = ("lost".to_owned(), "its task has ended, and Slurm has no record of how".to_owned());
     assert_eq!((states[0].0.as_str(), &states[1]), ("finished", &lost));
     assert_eq!(cluster.collect().iter().filter(|attempt| attempt["outcome"] == "finished").count(), 1);
 }

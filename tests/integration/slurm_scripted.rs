@@ -337,7 +337,7 @@ fn one_submission_that_cannot_be_read_keeps_back_no_other() {
     slurm.sandbox.wait_for("the result", || slurm.ledger(&["status"]).expect(1).contains("1 cell: 1 finished"));
     for args in [&["status"][..], &["collect"]] {
         let said = slurm.ledger(args);
-        assert!(said.err.contains("submission.json` is no record of a submission: "), "{}", said.err);
+        assert!(said.err.contains("submission.json` is not a record of a submission: "), "{}", said.err);
         assert!(said.err.contains("`ledger import` reads the files in its `out`"), "{}", said.err);
         assert!(said.expect(1).contains("finished"), "of the other one all is told");
     }

@@ -200,7 +200,7 @@ fn parts_of_steps_leave_room_for_what_times_are_taken_by() {
     let of = |name: &str| sealed.phases.iter().filter(|phase| phase.name == name && phase.stop_ns.is_some()).count();
     assert_eq!((of("wait"), of("epoch"), of("inference")), (900_000, 1, 1));
     let text =
-        "the worker tells of more than 900000 phases; 100000 further ones were dropped (the first: `wait` 900000)";
+        "the worker reports more than 900000 phases; 100000 further ones were dropped (the first: `wait` 900000)";
     assert_eq!(sealed.attempt.warnings, [text]);
 }
 
@@ -282,11 +282,11 @@ fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_fir
 #[test]
 fn lines_that_are_no_events_are_one_warning_with_their_number() {
     let line = |_| Entry::Rejected { line: "hello".to_owned(), reason: "it is not a JSON object".to_owned() };
-    for warning in ["101180 lines are no events; 1000 were kept".to_owned(), said::no_events(101_180)] {
+    for warning in ["101180 lines are not events; 1000 were kept".to_owned(), said::no_events(101_180)] {
         let sealed = sealed_of((0..1000).map(line).chain([Entry::Warning(warning)]));
         let [told] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
-        assert!(told.starts_with("101180 lines of the worker's events are no events: `hello` (it is not"), "{told}");
+        assert!(told.starts_with("101180 lines of the worker's events are not events: `hello` (it is not"), "{told}");
     }
     let one = sealed_of([line(0)].into_iter()).attempt.warnings.join("\n");
-    assert!(one.starts_with("1 line of the worker's events is no event: `hello`"), "{one}");
+    assert!(one.starts_with("1 line of the worker's events is not an event: `hello`"), "{one}");
 }

@@ -83,13 +83,13 @@ fn what_cannot_be_undone_stays_and_is_said() {
     let machine = machine(&script, QUICK, ALL);
     let attempt = machine.attempt(0, &[]);
     let warned = attempt["warnings"].to_string();
-    assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
+    assert!(warned.contains("could not be restored: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
     assert_eq!(pending(&machine).len(), 1);
     // The supervisor is gone: `show` has tried again already, and in vain.
     let said = machine.run(&["doctor", "--restore"], &[]);
     assert!(said.err.contains("are still set on GPUs") && said.code == Some(1), "{said:?}");
     let refused = machine.run(&["run", "m.toml", "--repeat", "1"], &[]).complaint(2);
-    assert!(refused.contains("what an earlier attempt has set is still there"), "{refused}");
+    assert!(refused.contains("settings of an earlier attempt are still there"), "{refused}");
     assert_eq!(lines(&machine).iter().filter(|line| **line == SET[2]).count(), 1, "nothing was set on top of it");
 }
 
