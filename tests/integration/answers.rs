@@ -234,7 +234,7 @@ fn compare_and_diff_put_runs_side_by_side() {
     assert_eq!(line("identity", "params.x")["values"], serde_json::json!({"0": 1, "1": 2, "2": 3}));
     assert_eq!((line("metrics", "energy")["best"][0].as_i64(), line("identity", "model.name")), (Some(0), Value::Null));
     let all = sandbox.run(&["compare", &id(0), &id(1), "--all"]).expect(0);
-    assert!(all.contains("model.name") && all.contains("* the best of the row"), "{all}");
+    assert!(all.contains("model.name") && all.contains("* the best value of the row"), "{all}");
     sandbox.run(&["compare", &id(0)]).complaint(2);
     sandbox.run(&["compare", &id(0), "ffff"]).complaint(1);
 
@@ -355,7 +355,7 @@ fn a_plan_says_what_is_missing_and_what_it_takes() {
     let fresh = Sandbox::new();
     fresh.sweep_manifest(WORKER, "1", "1");
     let text = fresh.run(&["plan", "m.toml"]).expect(0);
-    assert!(text.contains("of 1 missing attempt nothing is known"), "{text}");
+    assert!(text.contains("no forecast for 1 missing attempt"), "{text}");
     fresh.run(&["plan", "m.toml", "--price-kwh", "dear"]).complaint(2);
     fresh.run(&["plan", "absent.toml"]).complaint(2);
 }

@@ -108,7 +108,7 @@ fn a_picture_of_nothing_says_why() {
             .contains("there are: toy")
     );
     let nine = [&["curves"], ["latest"; 9].as_slice()].concat();
-    assert!(complaint(&nine, 2).contains("error: more than 8 attempts cannot be told apart"));
+    assert!(complaint(&nine, 2).contains("error: a plot shows at most 8 attempts"));
     assert!(complaint(&["curves", "latest", "--series", "lost"], 2).contains("did you mean `loss`"));
     assert!(complaint(&["curves", "latest", "-o", "a.jpg"], 2).contains("`.jpg` is not a plot format"));
     assert!(complaint(&["curves", "latest", "-o", "a.svg", "--width", "3"], 2).contains("millimetres"));

@@ -230,7 +230,7 @@ fn mean_power_of_each_gpu_stands_against_its_mean_render_time() {
             "Render",
         ])
         .expect(0);
-    assert!(text.ends_with("readings within `Render` alone\n"), "{text}");
+    assert!(text.ends_with("samples within `Render` only\n"), "{text}");
     let phases = sandbox.json(&["correlate", "mean", "TotalRender", "--by", "phase"], 0);
     assert_eq!(phases["by"], "phase");
     let gpu = ["correlate", "power_instant", "TotalRender", "--by", "gpu"];

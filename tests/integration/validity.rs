@@ -133,7 +133,7 @@ fn whatever_is_made_of_a_tainted_attempt_says_so() {
     assert!(read("site/data/attempts.csv").contains("throttled: GPU 0"));
     let page = std::fs::read_dir(sandbox.path("site/runs")).unwrap().next().unwrap().unwrap().path();
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Tainted, what was measured of times, power and energy: throttled: GPU 0"), "{page}");
+    assert!(page.contains("Tainted measurements of times, power and energy: throttled: GPU 0"), "{page}");
 }
 
 #[test]
