@@ -52,7 +52,7 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
             1 => "event was never stopped, and is",
             _ => "events were never stopped, and are",
         };
-        text.push_str(&format!("{} {are} in no mean\n", events.unstopped));
+        text.push_str(&format!("{} {are} left out of means\n", events.unstopped));
     }
     text.push_str(&warmup_text(events.warmup_steps));
     for correlation in &events.correlations {
@@ -266,7 +266,7 @@ mod tests {
         TIME, samples and energy are means over events, with the samples between start and stop of each
         ENERGY is power integrated over time, with each sample held until the next
         in 2 of 6 events a sample is held for more than ten times the usual interval, so the energy is less certain
-        2 events were never stopped, and are in no mean
+        2 events were never stopped, and are left out of means
         time and temperature: Pearson -, Spearman +0.500 over 1 GPU
         ");
         let warmed = Events { warmup_steps: Some(3), ..events(By::Name, vec![row("step", 1, 1)]) };
