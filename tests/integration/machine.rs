@@ -385,12 +385,12 @@ fn a_lost_gpu_refuses_only_runs_that_see_it() {
     assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
     let doctor = |list: &str| machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", list)]).expect(0);
     let (hidden, seen) = (doctor("0"), doctor("0,1"));
-    assert!(hidden.contains("0 NVIDIA H200") && hidden.contains("runs do without it"), "{hidden}");
+    assert!(hidden.contains("0 NVIDIA H200") && hidden.contains("runs do not need it"), "{hidden}");
     assert!(seen.contains("NVML cannot tell of GPU 1 ") && seen.contains("as long as it is visible"), "{seen}");
     // A list that is at fault refuses all of them, whichever it was to choose.
     let faulty = doctor("0,0");
     assert!(faulty.contains("CUDA_VISIBLE_DEVICES names GPU 0 twice"), "{faulty}");
-    assert!(faulty.contains("which is at fault itself") && !faulty.contains("runs do without it"), "{faulty}");
+    assert!(faulty.contains("but is invalid itself") && !faulty.contains("runs do not need it"), "{faulty}");
 }
 
 #[test]
