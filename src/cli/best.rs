@@ -264,7 +264,7 @@ fn tell_programs(ranking: &Ranking) {
         let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert(number);
         if let (true, Some(a), Some(b)) = (first != number, ranking.ids.get(first), ranking.ids.get(number)) {
             let (first, number) = (first + 1, number + 1);
-            let why = format!("`ledger why {a} {b}` names what changed");
+            let why = format!("`ledger why {a} {b}` lists the changes");
             return say(&format!("note: #{first} and #{number} differ only in their program ({why})"));
         }
     }

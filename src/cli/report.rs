@@ -411,8 +411,7 @@ fn about(
 ) -> Vec<String> {
     let mut about: Vec<String> = manifests.iter().filter_map(|manifest| manifest.description.clone()).collect();
     about.push(format!(
-        "{} of {}, from {oldest} to {newest} UTC. Configurations stand by the mean over their repetitions, which differ in their seed alone; \
-         ± is half the width of the mean's 95% interval.",
+        "{} of {}, from {oldest} to {newest} UTC. Configurations are ranked by the mean over their repetitions, which differ only in the seed; ± is the half-width of the mean's 95% interval.",
         count(attempts, "attempt"),
         count(runs, "run"),
     ));
@@ -422,7 +421,7 @@ fn about(
         if held < all {
             let lacking = all - held;
             say(&format!("note: the ledger holds no attempt of {lacking} of {cells} of the manifest"));
-            about.push(format!("Of {cells} that were planned, without an attempt: {lacking}."));
+            about.push(format!("Without an attempt: {lacking} of {cells} that were planned."));
         }
         if shown < held {
             let hidden = held - shown;
@@ -430,7 +429,7 @@ fn about(
                 "note: left out: {hidden} of {cells} of the manifest (none of their attempts is selected and not hidden)"
             ));
             about.push(format!(
-                "Of {cells} that were planned, left out for want of an attempt that is selected and not hidden: {hidden}."
+                "Left out: {hidden} of {cells} that were planned (none of their attempts is selected and not hidden)."
             ));
         }
     }

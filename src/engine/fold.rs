@@ -414,7 +414,7 @@ impl Folding {
                     if known.unit.is_empty() { "a pure number".to_owned() } else { format!("in `{}`", known.unit) };
                 // It stands nowhere else.
                 let value = stated.value.unwrap_or(f64::NAN);
-                let reason = format!("the worker states `{name}` as {value:?} `{}`, and it is {own}", stated.unit);
+                let reason = format!("the worker states `{name}` as {value:?} `{}`, but it is {own}", stated.unit);
                 self.metrics.remove(name);
                 self.unfit.insert(name.to_owned(), Metric::missing(known.unit, reason));
             }

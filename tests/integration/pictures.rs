@@ -212,7 +212,7 @@ fn a_report_replaces_reports_alone() {
     assert!(!sandbox.path("site/.git").exists() && !sandbox.path("site/data/notes.txt").exists());
     // Neither the folder that one stands in nor the ledger is replaced, whatever is asked for.
     let refused = |place: &str| sandbox.run(&["report", "--all", "-o", place, "--force"]).complaint(2);
-    assert!(refused(".").contains("is or holds the folder that this was called in"));
+    assert!(refused(".").contains("is or holds the current folder"));
     assert!(refused("ledger").contains("is or holds the ledger"));
     assert!(
         sandbox

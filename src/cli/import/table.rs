@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if *shared > 0 {
         let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
         say(&format!(
-            "note: {} {} runs of {} (if this file is of another device, import it again with --device NAME)",
+            "note: {} {} runs of {} (if this file describes another device, import it again with --device NAME)",
             count(*shared, "new row"),
             if *shared == 1 { "repeats" } else { "repeat" },
             files.join(", ")

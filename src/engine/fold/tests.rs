@@ -107,7 +107,7 @@ fn no_rank_takes_the_name_of_what_another_one_told() {
     let sealed = sealed_of(said.into_iter().chain([metric(0, "x", 1.0), metric(1, "x", 2.0)]));
     let found = ["top", "top.1", "x", "x.1"].map(|name| sealed.attempt.metrics[name].value);
     assert_eq!(found, [0.9, 0.5, 1.0, 3.0].map(Some));
-    let text = "2 of what ranks told have the name of something else that was told, and were dropped (the first: `top` of rank 1, beside what was told as `top.1`)";
+    let text = "2 of the values of ranks have the name of another value, and were dropped (the first: `top` of rank 1, beside the value reported as `top.1`)";
     assert_eq!(sealed.attempt.warnings, [text]);
 }
 
@@ -258,7 +258,7 @@ fn facts_metrics_and_names_of_phases_are_bounded_in_number_and_size() {
     for part in [
         "the worker names more than 1000 series; 9002 points of further ones were dropped (the first: `n1000`)",
         "the worker states more than 10000 metrics; 2 further ones were dropped (the first: `n10000`)",
-        "the worker tells more than 10000 digests; 2 further ones",
+        "the worker reports more than 10000 digests; 2 further ones",
         "the worker's phases have more than 10000 names; 2 of further ones were dropped (the first: `n10000` 0)",
         "the worker's facts are more than 10000 or take more than 16 MiB; 2 were dropped",
     ] {

@@ -118,7 +118,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
         "{}{shown_unit}{}.{}",
         subject.metric,
         subject.better(),
-        if has_interval { " ± is half the width of the mean's 95% interval." } else { "" }
+        if has_interval { " ± is the half-width of the mean's 95% interval." } else { "" }
     )];
     let (drawn, typed) = if best.is_some() {
         ("Darker is more; the best one is framed.", "* is the best one.")
