@@ -13,7 +13,7 @@ use clap::ValueEnum;
 /// instead. For a run, its newest finished attempt is shown.
 ///
 /// With --by, phases are grouped. Each group has the mean power, temperature and utilization of the samples between
-/// start and stop of its phases, and the number of phases that have samples. Imported clusters are shown this way.
+/// start and stop of its phases. It also has the number of phases with samples. Imported clusters are shown this way.
 ///
 /// Example: ledger events latest
 #[derive(Debug, clap::Args)]

@@ -64,8 +64,7 @@ pub(super) struct Consent {
     #[arg(long)]
     pub(super) on_current: bool,
 
-    /// Execute a command or image that this user did not execute in this ledger, or a run that reads files or sets
-    /// GPUs as its record says
+    /// Execute commands and images that this user did not execute in this ledger, read files and set GPUs as recorded
     #[arg(long)]
     pub(super) trust: bool,
 }

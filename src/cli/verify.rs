@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// Whether what is attested is so here: a note that tells of it, or what is wrong.
 fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, String>, Failure> {
     let text = |path: &Path| -> Result<String, Failure> {
-        let refused = |_| Failure::new(exit::USAGE, format!("`{}` is no text", path.display()));
+        let refused = |_| Failure::new(exit::USAGE, format!("`{}` is not text", path.display()));
         String::from_utf8(read_file(path)?).map_err(refused)
     };
     let failed = |path: &Path, error: AttestError| Failure::new(exit::USAGE, format!("`{}`: {error}", path.display()));

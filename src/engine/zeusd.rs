@@ -86,7 +86,7 @@ impl Zeusd {
     fn id_of(&self, gpu: &GpuInfo, of: usize) -> Result<i64, String> {
         let body = self.ask("GET", "/discover").map_err(|unanswered| unanswered.why)?;
         let told = from_json(&body).map_err(|error| format!("its answer to /discover is not understood: {error}"))?;
-        let told = told.as_table().ok_or("its answer to /discover is no table")?;
+        let told = told.as_table().ok_or("its answer to /discover is not a table")?;
         let list = |name: &str| match told.get(name) {
             Some(Value::List(items)) => items.clone(),
             _ => Vec::new(),

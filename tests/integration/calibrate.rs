@@ -198,9 +198,9 @@ fn a_sensor_that_is_not_there_or_tells_nothing_has_its_reason() {
     // A load that says that it is on and is not.
     machine.sandbox.write("idle.sh", LOAD.replace("echo 1", "echo 0"));
     let text = machine.run(&["calibrate", "--seconds", "15", "--", "sh", "idle.sh"]).expect(1);
-    assert!(text.contains("power_instant: cannot tell because the load explains "), "{text}");
-    assert!(text.contains("power_average: cannot tell because `POWER_AVERAGE`: "), "{text}");
-    assert!(text.contains("energy: cannot tell because `TOTAL_ENERGY_CONSUMPTION`: "), "{text}");
+    assert!(text.contains("power_instant: unknown, because the load explains "), "{text}");
+    assert!(text.contains("power_average: unknown, because `POWER_AVERAGE`: "), "{text}");
+    assert!(text.contains("energy: unknown, because `TOTAL_ENERGY_CONSUMPTION`: "), "{text}");
     assert!(text.ends_with("nothing was stored: energies still assume default sensor timing\n"), "{text}");
     assert_eq!(machine.kept(), [] as [PathBuf; 0]);
 }
