@@ -296,7 +296,7 @@ mod tests {
             folder.write(&format!("handover-0-{since}.json"), text.as_bytes()).unwrap();
         };
         hand_over(1);
-        assert!(state().reason.unwrap().starts_with("whether its array was submitted is not known"));
+        assert!(state().reason.unwrap().starts_with("it is unknown whether its array was submitted"));
         assert_eq!(state().state, State::Lost);
         let unasked = stand(&folder, None).unwrap();
         assert_eq!(unasked.cells[0].state, State::Unknown, "only Slurm can say that it has no such job");

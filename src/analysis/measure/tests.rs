@@ -376,9 +376,9 @@ fn a_gpu_that_falls_silent_is_marked_and_nothing_is_said_of_its_use() {
     assert_eq!(completed.reason("tensor_active"), "`gpu.0.tensor_active` was not read");
     for name in ["gpu_util", "gpu_mem_util"] {
         let reason = completed.reason(name);
-        assert!(reason.starts_with("the training has readings of utilization for only 32% of its time"), "{reason}");
+        assert!(reason.starts_with("the training has samples of utilization for only 32% of its time"), "{reason}");
     }
-    assert!(completed.reason("energy").starts_with("the training has readings of power for only 32% of its time"));
+    assert!(completed.reason("energy").starts_with("the training has samples of power for only 32% of its time"));
     assert_eq!(read(30, 401).warnings, ["GPU 0 was not read for 3 s in all (gaps: 1): NVML says: unknown error"]);
     assert_eq!(read(3, 398).warnings, [""; 0], "as late as a reading may be");
 }
