@@ -97,6 +97,8 @@ const DESIGNS: [Design; 19] = [
         rounds: true,
         control: &[0, 3, 5],
         common: true,
+        // A control run shares its round with another attempt of the first configuration, whose interval is then too narrow.
+        least: 0.88,
         ..MEASURED
     },
     Design {

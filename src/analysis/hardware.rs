@@ -30,7 +30,7 @@ impl<'a> Hardware<'a> {
         let silence = match hz {
             _ if read => None,
             Some(0.0) => Some("telemetry is off (`telemetry.hz` = 0)"),
-            _ => Some("nothing was read of the hardware"),
+            _ => Some("no hardware samples"),
         };
         Self { given, names, facts, nominal_ns: hz.and_then(interval_ns), gpus, silence }
     }
@@ -161,7 +161,7 @@ mod tests {
     fn what_was_not_read_has_its_reason() {
         let none = Table::new();
         assert_eq!(reason(&[], &none, 1, Some(0.0)), "telemetry is off (`telemetry.hz` = 0)");
-        assert_eq!(reason(&[], &none, 0, Some(10.0)), "nothing was read of the hardware");
+        assert_eq!(reason(&[], &none, 0, Some(10.0)), "no hardware samples");
         let host = [read("host.utilization_cpu")];
         assert_eq!(reason(&host, &none, 0, None), "no GPU is used and the processor's energy counter cannot be read");
         assert_eq!(reason(&host, &none, 2, None), "the power of GPU 0 was not read");

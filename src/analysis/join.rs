@@ -135,7 +135,7 @@ impl Kind {
     fn alone(&self, windows: &Windows) -> Result<(), String> {
         let told = total(self.intervals.iter().map(|(start, stop)| stop - start));
         if real(told) > 1.01 * real(windows.length()) {
-            return Err("several of them are told of for the same time".to_owned());
+            return Err("several of them overlap in time".to_owned());
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ impl Observed {
                 .and_then(|()| Hardware::energy(all, TRAINING, &training.measured)),
             attempt: match self.ended {
                 true => Hardware::energy(all, "the attempt", &Windows::new([(0, self.wall_ns)])),
-                false => Err("nobody saw the attempt's end".to_owned()),
+                false => Err("the attempt's end was not observed".to_owned()),
             },
             idle: self.told("idle").and_then(|windows| Hardware::energy(all, "phase `idle`", &windows)),
             inference: {
@@ -272,7 +272,7 @@ impl Observed {
     fn told(&self, name: &str) -> Result<Windows, String> {
         let named = self.phases.iter().filter(|phase| phase.name == name && phase.rank == 0);
         let windows = Windows::new(named.filter_map(|phase| Some((phase.start_ns, phase.stop_ns?))));
-        if windows.is_empty() { Err(format!("the worker told of no phase `{name}`")) } else { Ok(windows) }
+        if windows.is_empty() { Err(format!("the worker reported no phase `{name}`")) } else { Ok(windows) }
     }
 
     fn energies(&self, training: &Training, energies: &Energies, put: &mut Put<'_>) {
@@ -297,13 +297,13 @@ impl Observed {
         let each = |many: Result<f64, &str>| -> Result<Figure, String> { Ok(energy.clone()?.each(many?)) };
         let (whole, share) = training.whole_epochs(self.steps_of_a_pass());
         let epochs = match training.epochs() {
-            0 => Err("the worker told of no epoch"),
+            0 => Err("the worker reported no epoch"),
             _ if whole == 0 => Err(CUT_SHORT),
             _ => Ok(number(whole) / share),
         };
         put.within("energy_per_epoch", each(epochs));
         let samples = match self.samples_per_step.filter(|samples| *samples > 0) {
-            None => Err("the worker did not say how many samples a step has"),
+            None => Err("the worker did not report the number of samples per step"),
             Some(_) if training.steps() == 0 => Err(training.stepless()),
             Some(batch) => Ok(trained_on(training.steps(), batch, self.samples_of_a_pass)),
         };
@@ -409,10 +409,10 @@ fn cpu_util(hardware: &Hardware<'_>, facts: &Table, windows: &Windows) -> Result
     let resolved = resolve(windows, pace).map_err(of_training)?;
     let growth = time.growth(&resolved.windows);
     if resolved.kept * share(growth.covered_ns, resolved.windows.length()) < COVERED {
-        return Err(of_training("has too few readings of the worker's processor time".to_owned()));
+        return Err(of_training("has too few samples of the worker's processor time".to_owned()));
     }
     let cores = facts.get("cpu.logical_cores").and_then(Value::as_float).filter(|cores| *cores >= 1.0);
-    let cores = cores.ok_or("nobody knows how many processors there are")?;
+    let cores = cores.ok_or("the number of processors is unknown")?;
     Ok(100.0 * growth.area / seconds(growth.covered_ns) / cores)
 }
 
@@ -464,7 +464,7 @@ fn doubts(energies: &Energies, warnings: &mut Vec<String>) -> BTreeSet<&'static 
                 };
                 let device = device(*source);
                 warnings
-                    .push(format!("the energy counter of {device} {what}; its power readings were integrated instead"));
+                    .push(format!("the energy counter of {device} {what}; its power samples were integrated instead"));
             }
             let apart = energy.disagreement().filter(|apart| apart.abs() > DISAGREEMENT);
             if let Some(apart) = apart.filter(|_| energy.length_s >= DISAGREEMENT_SECONDS) {

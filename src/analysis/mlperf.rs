@@ -184,14 +184,14 @@ fn each_second(attempts: &[Sealed]) -> (Ruling, String) {
     };
     let fault = |sealed: &Sealed| match longest(sealed) {
         u64::MAX => Some("no power was read of its GPUs".to_owned()),
-        gap if gap > SECOND_NS + LATE_NS => Some(format!("{:.2} s of the timed portion have no reading", seconds(gap))),
+        gap if gap > SECOND_NS + LATE_NS => Some(format!("{:.2} s of the timed portion have no sample", seconds(gap))),
         _ => None,
     };
     match first_fault(attempts, fault) {
         Some(fault) => (Ruling::Fail, fault),
         None => {
             let gap = attempts.iter().map(longest).max().unwrap_or(0);
-            (Ruling::Pass, format!("the longest time without a reading was {:.3} s", seconds(gap)))
+            (Ruling::Pass, format!("the longest time without a sample was {:.3} s", seconds(gap)))
         }
     }
 }
@@ -256,7 +256,7 @@ fn score(attempts: &[Sealed]) -> (Ruling, String) {
             let listed: Vec<String> = all.iter().map(|joules| format!("{joules:.1}")).collect();
             (Ruling::Pass, format!("{} J by that sum, of the GPUs' boards alone", listed.join(", ")))
         }
-        None => (Ruling::Fail, "an attempt has no readings of power to sum".to_owned()),
+        None => (Ruling::Fail, "an attempt has no samples of power to sum".to_owned()),
     }
 }
 

@@ -230,7 +230,7 @@ impl Readings {
     pub(super) fn mean(&self, windows: &Windows) -> Result<f64, String> {
         let Integral { area, covered_ns, readings } = self.integral(windows);
         if readings < 2 || covered_ns == 0 {
-            return Err("has fewer than 2 readings in its time".to_owned());
+            return Err("has fewer than 2 samples in its time".to_owned());
         }
         Ok(area / seconds(covered_ns))
     }
@@ -362,7 +362,7 @@ mod tests {
     fn a_mean_is_weighted_by_time_and_needs_two_readings() {
         let some = readings(&[(0, 10.0), (100, 10.0), (200, 50.0), (1000, 50.0)]);
         assert!(close(some.mean(&ms(0, 200)).unwrap(), 20.0));
-        assert_eq!(some.mean(&ms(101, 300)), Err("has fewer than 2 readings in its time".to_owned()));
+        assert_eq!(some.mean(&ms(101, 300)), Err("has fewer than 2 samples in its time".to_owned()));
         let mut one = Series::new("power", "W", Axis::TimeNs);
         one.push(1, 2.0);
         one.push(2, f64::NAN);

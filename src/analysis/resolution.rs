@@ -77,10 +77,10 @@ pub(super) fn mean_used(quantity: Quantity, gauge: &Readings, windows: &Windows)
 /// Says that readings of something are of too little of a time.
 pub(super) fn uncovered(what: &str, covered: f64) -> String {
     if covered <= 0.0 {
-        return format!("has no readings of {what} in its time");
+        return format!("has no samples of {what} in its time");
     }
     let (covered, needed) = ((covered * 100.0).floor(), COVERED * 100.0);
-    format!("has readings of {what} for only {covered:.0}% of its time, and {needed:.0}% are needed")
+    format!("has samples of {what} for only {covered:.0}% of its time, but {needed:.0}% are needed")
 }
 
 #[cfg(test)]
@@ -126,13 +126,10 @@ mod tests {
         let of = |stop: u64| mean_used(Quantity::UtilizationGpu, &gauge, &ms(&[(0, stop)]));
         assert_eq!(of(700), Ok(90.0));
         assert_eq!(of(760), Ok(90.0));
-        assert_eq!(
-            of(3000),
-            Err("has readings of utilization for only 23% of its time, and 90% are needed".to_owned())
-        );
+        assert_eq!(of(3000), Err("has samples of utilization for only 23% of its time, but 90% are needed".to_owned()));
         assert_eq!(
             mean_used(Quantity::UtilizationGpu, &gauge, &ms(&[(800, 3000)])),
-            Err("has no readings of utilization in its time".to_owned())
+            Err("has no samples of utilization in its time".to_owned())
         );
         assert_eq!(
             mean_used(Quantity::TensorActive, &gauge, &ms(&[(0, 150)])),

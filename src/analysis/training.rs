@@ -17,8 +17,7 @@ const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
 const WITHOUT_STEPS: [&str; 2] = ["idle", "inference_batch"];
 
 /// Why there are no times of steps.
-const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so that nobody knows when each step was over \
-                             (flush each line, or state `t_ns`, or `duration_ns` where several end at one moment)";
+const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so the end of each step is unknown (flush each line, or state `t_ns`, or `duration_ns` where several end at one moment)";
 /// Where more than one in so many steps were read at once, the first and the last moment do not tell how long the training took.
 const SHARED: usize = 20;
 /// Lines that come faster than one in this time may have waited to be read: some ten times what it takes to read one.
@@ -201,7 +200,7 @@ impl Training {
 
     /// Why there are no steps in the training.
     pub(super) fn stepless(&self) -> &'static str {
-        if self.laps.is_empty() { "the worker told of no step" } else { "no step lies in an epoch" }
+        if self.laps.is_empty() { "the worker reported no step" } else { "no step lies in an epoch" }
     }
 
     /// How many epochs were seen from their start to their stop.
@@ -305,7 +304,7 @@ impl Training {
     pub(super) fn unseen(&self) -> Option<&'static str> {
         if self.windows.is_empty() {
             return self.read_together().or(Some(
-                "the worker told of no epoch and of no two steps that took any time, so that nobody knows when it trained",
+                "the worker reported no epoch and no two steps with a duration, so the time of its training is unknown",
             ));
         }
         let after = self.read_together().unwrap_or("nothing of the training came after the warm-up");

@@ -62,7 +62,7 @@ impl EachGpu {
         (least < SLOW * most).then(|| {
             let (slow, fast) = (device(slow), device(fast));
             format!(
-                "the clock of {slow} was {least:.0} MHz in the training's mean, that of {fast} {most:.0} MHz: GPUs that share a step wait for the slowest (its `throttle_reasons` in `ledger telemetry` say what held it)"
+                "the clock of {slow} was {least:.0} MHz in the training's mean, that of {fast} {most:.0} MHz: GPUs that share a step wait for the slowest (its `throttle_reasons` in `ledger telemetry` show the reason)"
             )
         })
     }

@@ -141,7 +141,7 @@ impl Evidence<'_> {
             Some(kind) => format!("ran in one ({kind}) of which no image is known (`container.image` names one)"),
             None => "ran in none".to_owned(),
         };
-        Some(format!("container missing: the protocol asks for one, and the attempt {ran_in}"))
+        Some(format!("container missing: the protocol requires one, but the attempt {ran_in}"))
     }
 
     fn fact(&self, rank: u32, name: &str) -> Option<f64> {
@@ -190,8 +190,8 @@ impl Evidence<'_> {
         let asked = self.bounds.power_limit_w?;
         match had {
             Some(had) if (had - asked).abs() < 0.5 => None,
-            Some(had) => Some(format!("power limit: {asked} W were asked for, and GPU {rank} had {had} W")),
-            None => Some(format!("power limit: {asked} W were asked for, and what GPU {rank} had was not read")),
+            Some(had) => Some(format!("power limit: {asked} W were requested, but GPU {rank} had {had} W")),
+            None => Some(format!("power limit: {asked} W were requested, but the limit of GPU {rank} was not read")),
         }
     }
 
@@ -202,7 +202,7 @@ impl Evidence<'_> {
         let seen = THROTTLES.into_iter().map(|(bit, name)| (name, part(bit)));
         let told: Vec<String> = seen
             .filter(|(_, part)| *part > THROTTLED_SHARE)
-            .map(|(name, part)| format!("{name} in {:.0}% of the readings", 100.0 * part))
+            .map(|(name, part)| format!("{name} in {:.0}% of the samples", 100.0 * part))
             .collect();
         (!told.is_empty()).then(|| format!("throttled: GPU {rank}, {}", told.join(", ")))
     }
@@ -226,7 +226,7 @@ impl Evidence<'_> {
             let moved = if self.trained { off > CLOCK_OFF_SHARE } else { is_off(usual) };
             return moved.then(|| {
                 let percent = 100.0 * off;
-                format!("clocks moved: GPU {rank}'s {what} were to run at {asked} MHz, and {percent:.0}% of the readings differ (median {usual} MHz)")
+                format!("clocks moved: GPU {rank}'s {what} were to run at {asked} MHz, but {percent:.0}% of the samples differ (median {usual} MHz)")
             });
         }
         let (first, second) = values.split_at(values.len() / 2);
@@ -261,7 +261,7 @@ impl Evidence<'_> {
     fn left_set(&self) -> Option<String> {
         let file = self.facts.get("hardware.left_set").and_then(Value::as_str)?;
         Some(format!(
-            "settings of others: `{file}` says that another attempt has set a GPU of this one, or cannot be read"
+            "settings of others: `{file}` names a GPU of this attempt that another one has set, or cannot be read"
         ))
     }
 
@@ -288,12 +288,12 @@ impl Evidence<'_> {
         let coldest = told.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, coldest)| *coldest < bound);
         if let Some((rank, coldest)) = coldest {
             return Some(format!(
-                "cold start: GPU {rank} began at {coldest} °C, and the protocol asks for {bound} °C at least"
+                "cold start: GPU {rank} began at {coldest} °C, but the protocol requires at least {bound} °C"
             ));
         }
         let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
         Some(format!(
-            "cold start: how cold GPU {rank} began was not read, and the protocol asks for {bound} °C at least"
+            "cold start: the temperature of GPU {rank} at the start was not read, but the protocol requires at least {bound} °C"
         ))
     }
 
@@ -306,11 +306,13 @@ impl Evidence<'_> {
         let told = told.filter(|_| !waited);
         if let Some((rank, hottest)) = told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, hottest)| *hottest > bound) {
             return Some(format!(
-                "hot start: GPU {rank} began at {hottest} °C, and the protocol asks for {bound} °C at most"
+                "hot start: GPU {rank} began at {hottest} °C, but the protocol allows at most {bound} °C"
             ));
         }
         let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
-        Some(format!("hot start: how hot GPU {rank} began was not read, and the protocol asks for {bound} °C at most"))
+        Some(format!(
+            "hot start: the temperature of GPU {rank} at the start was not read, but the protocol allows at most {bound} °C"
+        ))
     }
 
     fn too_little(&self) -> Option<String> {
@@ -328,7 +330,7 @@ impl Evidence<'_> {
         let wanted = self.bounds.min_readings.unwrap_or(0.0);
         (length < wanted_s || number(readings) < wanted).then(|| {
             let readings = count(readings, "reading");
-            format!("too few samples: {length:.1} s with {readings} were measured, and the protocol asks for {wanted_s} s and {wanted}")
+            format!("too few samples: {length:.1} s with {readings} were measured, but the protocol requires {wanted_s} s and {wanted}")
         })
     }
 

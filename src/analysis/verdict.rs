@@ -114,7 +114,7 @@ pub enum Margin {
 
 /// A text that is no margin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no margin (`1%` is a share of the original's mean, `0.002` is in the metric's unit)")]
+#[error("`{0}` is not a margin (`1%` is a share of the original's mean, `0.002` is in the metric's unit)")]
 pub struct MarginFault(String);
 
 impl FromStr for Margin {

@@ -10,11 +10,12 @@ use std::io::{Error, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Sign the head of the log, or one attempt, with an Ed25519 key of `ssh-keygen`
+/// Sign the log's head, or the provenance of one attempt, with an Ed25519 key of `ssh-keygen`
 ///
-/// Without an ID, a statement of the log's head is written, and beside it the signature with `.sig` behind its name, as `ssh-keygen -Y sign` would. Whoever has both and the public key
-/// knows what the ledger held then: `ledger verify --attested FILE --key KEY.pub` says whether all of it is still there, as it was. With an ID, the attempt's provenance is written as
-/// an in-toto Statement in a DSSE envelope.
+/// Without an ID, ledger writes a statement of the log's head to FILE and its signature to FILE.sig, as `ssh-keygen
+/// -Y sign` does. `ledger verify --attested FILE --key KEY.pub` then checks that the ledger still holds the same
+/// content, unchanged. With an ID, ledger writes the attempt's provenance as an in-toto Statement in a DSSE
+/// envelope.
 ///
 /// Example: ledger attest --key ~/.ssh/id_ed25519 -o 2026-11.head
 ///
@@ -24,11 +25,11 @@ pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     id: Option<String>,
 
-    /// The private key, without a passphrase
+    /// The private key, which must have no passphrase
     #[arg(long, value_name = "FILE", required_unless_present = "statement")]
     key: Option<PathBuf>,
 
-    /// Write the statement alone, to be signed by other means
+    /// Write only the statement, to sign it with another tool
     #[arg(long, conflicts_with = "key")]
     statement: bool,
 

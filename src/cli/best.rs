@@ -18,15 +18,17 @@ use crate::wire::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Deref};
 
-/// Say which configuration of a model is best by a metric, by how much, and how sure that is
+/// Rank the configurations of a model by a metric, with intervals and tests
 ///
-/// Configurations are ranked by their means over independent units. An outcome (accuracy, loss) has the seed as its unit: attempts of one seed are averaged, and
-/// identical executions count once. A measured metric (time, energy) has the attempt, or the GPU where there are several. `±` is the half-width of the
-/// 95% interval (scatter and sensors); two units have a range instead. VS BEST compares each with the first: ratios, or points for shares, with a 95%
-/// interval. P(BEST) is the probability of being the best of those shown. Failed, interrupted, tainted and hidden attempts, and those
-/// without a finite value, are left out and counted.
+/// Configurations are ranked by their means over independent units. For an outcome (accuracy, loss) the unit is the
+/// seed: attempts of one seed are averaged, and identical executions count once. For a measured metric (time,
+/// energy) the unit is the attempt, or the GPU if there are several. `±` is the half-width of the 95% interval
+/// (scatter and sensors); two units show their range instead. VS BEST compares each configuration with the first:
+/// ratios, or points for shares, with a 95% interval. P(BEST) is the probability of being the best of those shown.
+/// Failed, interrupted, tainted and hidden attempts are left out and counted, as are those without a finite value.
 ///
-/// Without --model every model is ranked. Without --metric the metric is the objective that most of the model's attempts state.
+/// Without --model, every model is ranked. Without --metric, the metric is the objective that most of the model's
+/// attempts state.
 ///
 /// Example: ledger best --model mnist_mlp --metric accuracy --where 'optimizer == adam' --top 3
 #[derive(Debug, clap::Args)]
@@ -46,18 +48,18 @@ pub(super) struct Args {
 /// What is asked besides model and metric.
 #[derive(Debug, clap::Args)]
 struct Rest {
-    /// Show that many
+    /// Show at most N configurations
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
 
-    /// For a metric of your own: which way it is better
+    /// The better direction of a custom metric
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
 
     #[command(flatten)]
     selection: Selection,
 
-    /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
+    /// Average all attempts that agree in these fields [default: attempts that differ only in the seed]
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     group_by: Vec<String>,
 
@@ -68,7 +70,7 @@ struct Rest {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
 
-    /// Compare the best with this run: `fastest`, or a run
+    /// Compare the best with another run: `fastest`, or an ID
     #[arg(long, value_name = "ID")]
     against: Option<String>,
 }
@@ -97,7 +99,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
     let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
     let share = share.filter(|share| share.is_finite() && *share >= 0.0);
-    match share.ok_or_else(|| "a share is wanted, such as 2%".to_owned())? {
+    match share.ok_or_else(|| "it must be a share, such as 2%".to_owned())? {
         // Whoever writes 5 means 5%.
         large if large >= 1.0 && scale == 1.0 => {
             let (number, percent) = (number.trim(), report::significant(100.0 * large));
@@ -168,7 +170,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
         };
         return Err(without.into_iter().next().map_or_else(none, |(_, failure)| failure));
     }
-    without.iter().for_each(|(model, failure)| say(&format!("note: nothing of {model}: {}", failure.source)));
+    without.iter().for_each(|(model, failure)| say(&format!("note: {model} is not ranked: {}", failure.source)));
     let text = || rankings.iter().map(report::best_text).collect::<Vec<_>>().join("\n");
     context.answer(text, || {
         let models = rankings.iter().map(|ranking| Value::Table(report::best_value(ranking))).collect();
@@ -262,7 +264,7 @@ fn tell_programs(ranking: &Ranking) {
         let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert(number);
         if let (true, Some(a), Some(b)) = (first != number, ranking.ids.get(first), ranking.ids.get(number)) {
             let (first, number) = (first + 1, number + 1);
-            let why = format!("`ledger why {a} {b}` names what changed");
+            let why = format!("`ledger why {a} {b}` lists the changes");
             return say(&format!("note: #{first} and #{number} differ only in their program ({why})"));
         }
     }
@@ -293,7 +295,7 @@ fn tell_drifted(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         let (named, rest) = drifted.split_at(drifted.len().min(5));
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         let named = named.join(", ");
-        say(&format!("note: reruns that drifted are among them: {named}{more} (`ledger hide ID` leaves one out)"));
+        say(&format!("note: the ranking includes drifted reruns: {named}{more} (`ledger hide ID` leaves one out)"));
     }
     Ok(())
 }
@@ -326,7 +328,7 @@ fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
             });
             let mut why: Vec<String> = unusual.collect();
             why.extend(attempt.warnings.first().cloned());
-            let why = if why.is_empty() { "nothing else of it is unusual".to_owned() } else { why.join(", ") };
+            let why = if why.is_empty() { "its other metrics are usual".to_owned() } else { why.join(", ") };
             let short = place.contender.measured[found.at].attempt.0.prefix(8);
             say(&format!(
                 "note: outlier of {id}: attempt {short} is {}; {why} (it counts; `ledger hide` leaves it out)",
@@ -378,10 +380,10 @@ fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
         return failure;
     }
     if !args.selection.is_everything() && ranking.counted == 0 {
-        let failure = "no attempt that matches has a finite value of that metric, or none matches";
-        let gpus = "; `--gpus` asks for `hardware.gpus`, which runs on a CPU and those of other tools may not have";
+        let failure = "no attempt matches, or none has a finite value of this metric";
+        let gpus = "; `--gpus` needs `hardware.gpus`, which CPU runs and imported runs may lack";
         let gpus = if args.selection.has_gpus() { gpus } else { "" };
-        let text = format!("{failure} (`--include` takes in failed, tainted and hidden ones{gpus})");
+        let text = format!("{failure} (`--include` adds failed, tainted and hidden attempts{gpus})");
         return Failure::new(exit::NO, text);
     }
     nothing(context, &args.model, &args.metric, &ranking.left_out)
@@ -454,7 +456,7 @@ impl Stated {
         if self.is_asked {
             return Err(Failure::new(exit::NO, format!("--against: run `{}` {why}", self.what)));
         }
-        say(&format!("note: the run with the tag `{DEFAULT}` {why}; the answer is held against the fastest"));
+        say(&format!("note: the run tagged `{DEFAULT}` {why}; the best is compared with the fastest instead"));
         Ok(())
     }
 }
@@ -571,7 +573,7 @@ fn has_none(args: &Asked<'_>) -> String {
 }
 
 fn is_zero(args: &Asked<'_>) -> String {
-    format!("has a `{}` of 0, and no share of that can be told", args.metric)
+    format!("has a `{}` of 0, so no ratio can be computed", args.metric)
 }
 
 /// The fastest configuration that has the metric.

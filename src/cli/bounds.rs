@@ -11,11 +11,11 @@ const AT_MOST: &str = "--at-most";
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub(super) struct Args {
-    /// Leave out configurations that do not reach this much on average: `accuracy=0.9`
+    /// Keep only configurations whose mean is at least this: `accuracy=0.9`
     #[arg(long, value_name = "METRIC=VALUE", value_parser = pair)]
     at_least: Vec<(String, f64)>,
 
-    /// Leave out configurations that have more than this on average, of a metric of which less is better: `loss=0.5`
+    /// Keep only configurations whose mean is at most this, for a metric where less is better: `loss=0.5`
     #[arg(long, value_name = "METRIC=VALUE", value_parser = pair)]
     at_most: Vec<(String, f64)>,
 }
@@ -91,7 +91,7 @@ impl Bound {
 }
 
 fn pair(text: &str) -> Result<(String, f64), String> {
-    let wanted = || "a metric and a number are wanted, such as accuracy=0.9".to_owned();
+    let wanted = || "it must be a metric and a number, such as accuracy=0.9".to_owned();
     let (metric, value) = text.split_once('=').ok_or_else(wanted)?;
     let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(wanted)?;
     Ok((metric.trim().to_owned(), value))

@@ -7,11 +7,11 @@ use crate::record::{Table, Value};
 use crate::report::{bytes, columns, table_of};
 use std::path::{Path, PathBuf};
 
-/// Show the compiled and tuned kernels beside the ledger, and move them between machines
+/// List, export, import or remove compiled and tuned kernels
 ///
-/// The first run on a GPU compiles and tunes kernels for minutes. They are kept for each GPU model, driver, CUDA and trainer, and used by
-/// no other. `export` and `import` carry them to another machine that has the same. Kernels are code: import them only from whom you would take
-/// a program.
+/// The first run on a GPU compiles and tunes kernels for minutes. ledger stores them for each GPU model, driver,
+/// CUDA and trainer, and uses them for no other. `export` and `import` move them to another machine with the same
+/// four. Kernels are code: import them only from people whose programs you would run.
 ///
 /// Example: ledger cache export 41c0 -o h200.kernels
 #[derive(Debug, clap::Args)]
@@ -22,30 +22,30 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List the kernels that are kept
+    /// List the stored kernels
     Ls,
     /// Write kernels into one portable file
     Export {
-        /// Their key, or enough of its beginning; not needed where only one is kept
+        /// The key or a prefix of it; optional if only one key is stored
         key: Option<String>,
 
         /// The file, which must not exist yet [default: the key with `.kernels`]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Take kernels from files that `export` wrote
+    /// Import kernels from files that `export` wrote
     Import {
         /// The files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
 
-        /// Put them in the place of those that are kept
+        /// Replace stored kernels that have the same key
         #[arg(long)]
         force: bool,
     },
-    /// Remove kernels; the next run on such a GPU compiles and tunes them anew
+    /// Remove kernels; the next run on such a GPU compiles and tunes them again
     Rm {
-        /// Their key, or enough of its beginning
+        /// The key or a prefix of it
         key: String,
     },
 }
@@ -119,7 +119,7 @@ fn print(
     context.answer(
         || {
             if caches.is_empty() {
-                return "no kernels are kept (a run on a GPU keeps them)\n".to_owned();
+                return "no kernels are stored (a run on a GPU stores them)\n".to_owned();
             }
             let rows = caches.iter().zip(facts).map(|(cache, (size, digest))| {
                 let short: String = digest.chars().take(8).collect();

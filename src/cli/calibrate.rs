@@ -13,36 +13,36 @@ use crate::record::{Table, Value};
 use crate::report::{columns, sensors_text, sensors_value, table_of, timestamp};
 use std::path::PathBuf;
 
-/// Find out what the power sensors of the GPUs do, and keep it for the energies to come
+/// Measure how the power sensors of the GPUs sample, and store the result
 ///
-/// Puts pulses of load on each visible GPU in turn and reads its power and its counter of energy as fast as they come. From when these answer follow
-/// how often each is renewed, over how long it averages, how late it is and in what steps the counter counts. That is kept beside the ledger for the GPU's
-/// model, firmware and driver, and narrows the intervals of the energies of later runs (docs/energy.md). Sets nothing on the GPU. Nothing
-/// else should compute on it meanwhile.
+/// Applies load pulses to each visible GPU in turn, and reads its power and its energy counter as fast as possible.
+/// The response gives each sensor's update interval, averaging window and delay, and the counter's step. ledger
+/// stores this calibration for the GPU's model, firmware and driver. It narrows the energy intervals of later runs
+/// (docs/energy.md). No GPU setting is changed. Run nothing else on the GPU meanwhile.
 ///
-/// A program of your own can be the load: it reads a line for each pulse, the seconds to be on and then off, and tells of the phase `load`
-/// (docs/protocol.md).
+/// Your own program can be the load. It reads one line per pulse (seconds on, seconds off) and reports the phase
+/// `load` (docs/protocol.md).
 ///
 /// Example: ledger calibrate --gpu 0
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only this one of the visible GPUs, by its number from 0
+    /// Calibrate only this visible GPU, counted from 0
     #[arg(long, value_name = "N", conflicts_with_all = ["list", "show"])]
     gpu: Option<usize>,
 
-    /// How long the load of each GPU lasts
+    /// Duration of the load on each GPU, in seconds
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(15..=600))]
     seconds: u64,
 
-    /// List the calibrations that are kept
+    /// List the stored calibrations
     #[arg(long, conflicts_with = "program")]
     list: bool,
 
-    /// Show a calibration that is kept, by its key or enough of its beginning
+    /// Show a stored calibration, by its key or a prefix of it
     #[arg(long, value_name = "KEY", conflicts_with_all = ["list", "program"])]
     show: Option<String>,
 
-    /// The load in place of the built-in kernel, with its arguments
+    /// The program that makes the load instead of the built-in kernel, with its arguments
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }
@@ -63,8 +63,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
     let load = match args.program.as_slice() {
         [] if has_load() => Load::Kernel,
         [] => {
-            let text = "this ledger was built without a load for GPUs (build with default features, or name a program that is one: \
-                        `ledger calibrate -- PROGRAM`)";
+            let text = "this ledger was built without a load for GPUs (build with default features, or name a load program: `ledger calibrate -- PROGRAM`)";
             return Err(Failure::new(exit::USAGE, text));
         }
         program => Load::Program(program.to_vec()),
@@ -79,7 +78,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
         if one.foreign > 0 {
             let processes = if one.foreign == 1 { "another process was" } else { "other processes were" };
             say(&format!(
-                "warning: {processes} on GPU {index}: if it computed meanwhile, what was found is not the sensor's alone"
+                "warning: {processes} on GPU {index}: if it computed meanwhile, the calibration includes its load"
             ));
         }
         all.push(one);
@@ -98,7 +97,7 @@ fn chosen(number: Option<usize>, library: Option<&std::path::Path>) -> Result<Ve
     let visible = gpu::usable(&gpus, environment::text_var("CUDA_VISIBLE_DEVICES").as_deref());
     let mut visible = visible.map_err(|error| usage(error.into()))?;
     if visible.is_empty() {
-        return Err(usage("no GPU is visible (`ledger doctor` says what is missing)".into()));
+        return Err(usage("no GPU is visible (`ledger doctor` shows what is missing)".into()));
     }
     let Some(number) = number else { return Ok(visible) };
     if number >= visible.len() {
@@ -114,10 +113,10 @@ fn text(one: &Calibrated) -> String {
     let end = match &one.kept {
         Some(kept) => {
             let (key, digest): (_, String) = (&kept.key, kept.text("digest").chars().take(8).collect());
-            let replaced = if one.replaced { ", in the place of an older one" } else { "" };
-            format!("kept as {key}, digest {digest}{replaced}")
+            let replaced = if one.replaced { ", replacing an older one" } else { "" };
+            format!("stored as {key}, digest {digest}{replaced}")
         }
-        None => "nothing was kept: energies go on assuming the usual of sensors".to_owned(),
+        None => "nothing was stored: energies still assume default sensor timing".to_owned(),
     };
     format!("GPU {index}, {name}\n{sensors}{end}\n")
 }
@@ -158,7 +157,13 @@ fn list(context: &Context) -> Result<u8, Failure> {
     };
     let rows = || columns(&["KEY", "DEVICE", "VBIOS", "DRIVER", "MADE", "DIGEST"], found.iter().map(row));
     context.answer(
-        || if found.is_empty() { "no calibration is kept (`ledger calibrate` makes one)\n".to_owned() } else { rows() },
+        || {
+            if found.is_empty() {
+                "no calibration is stored (`ledger calibrate` makes one)\n".to_owned()
+            } else {
+                rows()
+            }
+        },
         || table_of([("calibrations", Value::List(found.iter().map(|kept| described(kept).into()).collect()))]),
     )?;
     Ok(exit::YES)
@@ -177,13 +182,14 @@ fn show(context: &Context, key: &str) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, text));
     }
     let Some(kept) = found.pop() else {
-        let text = format!("no calibration has the key `{key}` (`ledger calibrate --list` shows those that there are)");
+        let text = format!("no calibration has the key `{key}` (`ledger calibrate --list` lists the keys)");
         return Err(Failure::new(exit::NO, text));
     };
     let unknown = kept.table.get("unknown").and_then(Value::as_table);
     let sensor = |name: &'static str| {
         let found = kept.table.get(name).and_then(|sensor| Sensor::of(sensor.as_table()?));
-        let reason = || unknown.and_then(|unknown| unknown.get(name)?.as_str()).unwrap_or("nothing is kept of it");
+        let reason =
+            || unknown.and_then(|unknown| unknown.get(name)?.as_str()).unwrap_or("the calibration does not contain it");
         (name, found.ok_or_else(|| reason().to_owned()))
     };
     let head = || {

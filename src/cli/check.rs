@@ -8,10 +8,10 @@ use crate::report::{columns, count, table_of};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
-/// Hold recorded attempts against a published set of rules
+/// Check attempts against a published set of rules
 ///
-/// `mlperf-power`: the power measurement rules of MLPerf Training. Every rule passes, fails, or does not apply; what a record does not
-/// show fails. Exit code 1 if any rule fails.
+/// `mlperf-power`: the power measurement rules of MLPerf Training. Each rule passes, fails or does not apply. A
+/// rule fails if the record does not show that it was met. Exit code 1 if any rule fails.
 ///
 /// Example: ledger check mlperf-power latest
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,8 @@ pub(super) struct Args {
     #[arg(value_parser = ["mlperf-power"])]
     rules: String,
 
-    /// Runs (all their finished attempts) or attempts of one benchmark that differ in their seeds alone: prefixes of ids, tags, `latest`, `latest~1`
+    /// Runs (all their finished attempts) or attempts of one benchmark that differ only in the seed: prefixes of
+    /// ids, tags, `latest`, `latest~1`
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
 }
@@ -65,7 +66,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(
             exit::USAGE,
             format!(
-                "the attempts are of {} that differ in more than their seeds, and a result is of one (check one at a time; `ledger diff` says how they differ)",
+                "the attempts belong to {} that differ in more than the seed (check one at a time; `ledger diff` shows the differences)",
                 count(alike.len(), "configuration")
             ),
         ));

@@ -50,7 +50,7 @@ pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
         match (here, there) {
             (Some(here), Some(there)) if *here != there => {
                 say(&format!(
-                    "warning: {} was submitted to the cluster `{there}`, and this host is of `{here}`: what lives there is not known here",
+                    "warning: {} was submitted to the cluster `{there}`, but this host belongs to `{here}`: the state of its tasks is unknown here",
                     folder.name()
                 ));
                 elsewhere.push(folder.clone());
@@ -70,7 +70,7 @@ pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
 }
 
 fn tell_not_known(error: &ClusterError) {
-    say(&format!("warning: what lives on the cluster is not known: {error}"));
+    say(&format!("warning: the state of the cluster's tasks is unknown: {error}"));
 }
 
 /// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer. False if Slurm
@@ -94,7 +94,7 @@ fn find_unanswered(folders: &[Folder]) -> Result<bool, Failure> {
         };
         for found in find_jobs(folder, &waiting, known)? {
             let name = folder.name();
-            say(&format!("found job {} of {name}, whose number was not written down yet", found.job));
+            say(&format!("found job {} of {name}, whose number was not recorded yet", found.job));
         }
     }
     Ok(true)
@@ -120,7 +120,7 @@ pub(super) fn readable_or_damaged(folders: Vec<Folder>) -> Result<Vec<Folder>, F
             Err(error @ ClusterError::Newer { .. }) => return Err(error.into()),
             Err(error) => {
                 let hint = format!(
-                    "what that submission executes is not known: try again, or cancel its jobs and move `{}` away",
+                    "the cells of this submission are unknown: try again, or cancel its jobs and move `{}` away",
                     folder.dir().display()
                 );
                 return Err(Failure::new(exit::LEDGER, error).with_hint(&hint));
@@ -136,7 +136,7 @@ fn read(folder: &Folder) -> Result<(), ClusterError> {
 
 fn leave_out(folder: &Folder, error: &ClusterError) {
     say(&format!(
-        "warning: {error}; this submission is left out, and what it is to execute counts as missing (cancel its jobs and move `{}` away: `ledger import` takes what lies in its `out`)",
+        "warning: {error}; this submission is left out, and its cells count as missing (cancel its jobs and move `{}` away; `ledger import` reads the files in its `out`)",
         folder.dir().display()
     ));
 }

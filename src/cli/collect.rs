@@ -8,19 +8,19 @@ use crate::record::Value;
 use crate::report::{columns, count, table_of};
 use std::time::Duration;
 
-/// Bring what tasks of Slurm have done into the ledger
+/// Import the results of Slurm tasks into the ledger
 ///
-/// Takes attempts that are over, and journals of those whose task is gone: such an attempt is sealed as interrupted, with
-/// what it holds. May be called at any time and any number of times; what the ledger holds already stays as it is.
+/// Imports attempts that have ended. If a task is gone, its attempt is sealed as interrupted with the data of its
+/// journal. You can call it at any time and repeatedly: attempts that the ledger already holds stay unchanged.
 ///
 /// Example: ledger collect 4711
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A job's number or a part of a submission's name [default: all of which something is to come]
+    /// A job's number or a part of a submission's name [default: all submissions with results to come]
     #[arg(value_name = "JOB")]
     job: Option<String>,
 
-    /// Believe that a task is gone once its journal was left alone for that long; files of a node take a while to be seen from here
+    /// Treat a task as gone if its journal did not change for this long (files from a node can appear late)
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
     patience: u64,
 }
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.answer(
         || {
             if all.is_empty() {
-                return "nothing new came home\n".to_owned();
+                return "nothing new was imported\n".to_owned();
             }
             let rows = all.iter().map(|(submission, brought)| {
                 let ids = [brought.run.0.prefix(8), brought.attempt.0.prefix(8)];
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         },
     )?;
     if waiting > 0 {
-        say(&format!("left until its task is over, and its files rest: {}", count(waiting, "file")));
+        say(&format!("waits until its task has ended and its files are unchanged: {}", count(waiting, "file")));
     }
     Ok(if faults == 0 { exit::YES } else { exit::NO })
 }

@@ -5,10 +5,10 @@ use super::failure::{Failure, exit};
 use crate::analysis::{self, Trial};
 use crate::report;
 
-/// Put attempts side by side: what differs of their identity, and their metrics
+/// Show attempts side by side: differences of identity, and metrics
 ///
-/// Of a run, its newest finished attempt is taken. The best value of each metric is marked where it is known which way that is
-/// better. `ledger diff` compares two in all depth.
+/// For a run, its newest finished attempt is shown. The best value of each metric is marked if the better direction
+/// is known. `ledger diff` compares two attempts in detail.
 ///
 /// Example: ledger compare latest latest~1 latest~2
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub(super) struct Args {
     #[arg(required = true, num_args = 2.., value_name = "ID")]
     ids: Vec<String>,
 
-    /// Show what is equal too, and what is recorded only
+    /// Also show equal fields, and recorded fields outside the identity
     #[arg(long)]
     all: bool,
 }

@@ -52,10 +52,10 @@ impl Context {
             self.store.stop_waiting();
         }
         if is_behind.unwrap_or(false) {
-            say("the ledger's indexes are of an older kind and are made anew, once");
+            say("the ledger's indexes have an older format and are rebuilt once");
             if let Err(error) = self.store.write_many(|_| Ok(())) {
                 say(&format!(
-                    "warning: the indexes could not be made anew, so that nothing is known of what is left out: {error}"
+                    "warning: the indexes could not be rebuilt, so attempts that are left out are unknown: {error}"
                 ));
             }
         }
@@ -63,7 +63,7 @@ impl Context {
             Ok(Some(found)) => found.iter().for_each(|found| self.tell_recovered(found)),
             Ok(None) => self.tell_locked(),
             // A ledger that can only be read still answers.
-            Err(error) => say(&format!("warning: attempts that were left behind could not be sealed: {error}")),
+            Err(error) => say(&format!("warning: abandoned attempts could not be sealed: {error}")),
         }
         &self.store
     }
@@ -76,9 +76,7 @@ impl Context {
     /// Says which attempts are in no answer because their records do not decode.
     pub(super) fn tell_passed_over(&self) {
         for id in self.store.passed_over() {
-            say(&format!(
-                "warning: attempt {id} cannot be read and was passed over (`ledger verify` says what is wrong with it)"
-            ));
+            say(&format!("warning: attempt {id} cannot be read and was skipped (`ledger verify` shows the fault)"));
         }
     }
 
@@ -87,17 +85,17 @@ impl Context {
         let lock = Gate::lock_file(&self.store.journals());
         for holder in holders(&lock).iter().filter(|holder| holder.is_stopped) {
             let lock = lock.display();
-            say(&format!("warning: attempts that were left behind were not sealed: `{lock}` is held by {holder}"));
+            say(&format!("warning: abandoned attempts were not sealed: `{lock}` is held by {holder}"));
         }
     }
 
     fn tell_recovered(&self, found: &Recovered) {
         match found {
-            Recovered::Sealed(id) => say(&format!("sealed {}, which its supervisor left behind", id.0.prefix(8))),
+            Recovered::Sealed(id) => say(&format!("sealed {}, which its supervisor had abandoned", id.0.prefix(8))),
             Recovered::Removed(_) => {}
             Recovered::Elsewhere(path) => {
                 say(&format!(
-                    "note: `{}` is of another host (if that one is dead, `ledger doctor --seal` with that name keeps what it says)",
+                    "note: `{}` belongs to another host (if its command is gone, `ledger doctor --seal` with this name seals its attempt)",
                     path.display()
                 ));
             }
@@ -118,26 +116,24 @@ impl Context {
 /// If nobody knows what is set; that is said too.
 pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
     let found = engine::restore(&Place::usual(), Machine::default().nvml().as_deref()).inspect_err(|error| {
-        say(&format!("warning: what was set on GPUs could not be undone: {error}"));
+        say(&format!("warning: GPU settings could not be restored: {error}"));
     })?;
     for one in &found {
         match one {
-            Restored::Undone(what) => say(&format!("undid what was left set on {what}")),
+            Restored::Undone(what) => say(&format!("restored the settings of {what}")),
             Restored::Forgotten(_) | Restored::Unasked(_) | Restored::Held(_) => {}
             Restored::Elsewhere(path) => {
                 let path = path.display();
-                say(&format!(
-                    "note: `{path}` names GPUs of another machine (a command there undoes what is set on them)"
-                ));
+                say(&format!("note: `{path}` names GPUs of another machine (a command there restores their settings)"));
             }
             Restored::Unreadable { why, is_old: true, .. } => say(&format!(
-                "note: {why}; it is older than this machine's start, so that nothing here is set as it says (remove it, unless it is another machine's)"
+                "note: {why}; it is older than this machine's start, so its settings no longer apply here (remove it, unless it belongs to another machine)"
             )),
             Restored::Unreadable { why, .. } => say(&format!(
-                "warning: {why}, and GPUs may be set as it says (look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove it, if no newer ledger is at work)"
+                "warning: {why}, and GPUs may still have its settings (check `nvidia-smi -q -d POWER,CLOCK`, reset with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove it, if no newer ledger is running)"
             )),
             Restored::Failed(path, why) => say(&format!(
-                "warning: what `{}` names is still set on GPUs: {why} (`ledger doctor --restore` tries again)",
+                "warning: the settings in `{}` are still set on GPUs: {why} (`ledger doctor --restore` tries again)",
                 path.display()
             )),
         }

@@ -9,14 +9,15 @@ use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
 
-/// Say how two quantities go together: over runs, GPUs or phases
+/// Correlate two quantities over runs, GPUs or phases
 ///
-/// By run, X and Y are fields or metrics, the mean over the attempts of each run. By phase there are also time, mean, median, count, share, power,
-/// energy and utilization of each kind of phase of each attempt; by gpu also what was read of each card: power_instant, temperature and so on, the
-/// mean over its attempts. The name of an event or a phase is its mean time, by phase on the same rank, by gpu beside that GPU.
+/// By run, X and Y are fields or metrics, averaged over the attempts of each run. By phase there are also time,
+/// mean, median, count, share, power, energy and utilization of each phase name of each attempt. By gpu there are
+/// also the samples of each GPU (`power_instant`, `temperature` and so on), averaged over its attempts. The name of
+/// an event or a phase means its mean time: by phase on the same rank, by gpu beside that GPU.
 ///
-/// With --split auto the points are parted into two clusters where there is strong reason, so that a correlation that
-/// only the difference of two groups makes is seen for what it is.
+/// With --split auto, the points are divided into two clusters if there is strong evidence for them. This shows
+/// whether a correlation comes only from the difference between two groups.
 ///
 /// Example: ledger correlate power_instant TotalRender --by gpu
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,7 @@ pub(super) struct Args {
     /// A field, a metric, or a quantity of phases or GPUs
     x: String,
 
-    /// Another one
+    /// The other field, metric or quantity
     y: String,
 
     /// Take only the attempts of this model
@@ -34,19 +35,20 @@ pub(super) struct Args {
     #[command(flatten)]
     selection: Selection,
 
-    /// What a point stands for
+    /// What each point is
     #[arg(long, value_name = "WHAT", default_value = "run", value_parser = ["run", "gpu", "phase"])]
     by: String,
 
-    /// Which readings of a GPU count: all of the attempt, or those within events
+    /// GPU samples to use: all of the attempt, or only those within events
     #[arg(long, value_name = "WHICH", default_value = "all", value_parser = ["all", "in-events"])]
     readings: String,
 
-    /// The events of `--readings in-events` [default: X or Y if that is one, else those that take the most time]
+    /// The events of `--readings in-events` [default: X or Y if that is an event, else the events that take the
+    /// most time]
     #[arg(long, value_name = "NAME")]
     event: Option<String>,
 
-    /// Part the points into two clusters where there is strong reason
+    /// Divide the points into two clusters if there is strong evidence for them
     #[arg(long, value_name = "HOW", value_parser = ["auto"])]
     split: Option<String>,
 }
@@ -94,7 +96,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let counting: Vec<&Trial> =
         selected.trials.iter().filter(|trial| trial.counts(&selected.admitted).is_ok()).collect();
     if counting.is_empty() {
-        return Err(Failure::new(exit::NO, "no finished attempt matches (`ledger ls` lists what there is)"));
+        return Err(Failure::new(exit::NO, "no finished attempt matches (`ledger ls` lists attempts)"));
     }
     let quantities = match args.by.as_str() {
         "phase" => OF_PHASES.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect(),
@@ -138,13 +140,10 @@ impl<'a> Asked<'a> {
     fn of(args: &'a Args, trials: &[&Trial], selected: &Selected, context: &Context) -> Result<Self, Failure> {
         let is_within = args.readings == "in-events";
         if args.by != "gpu" && (is_within || args.event.is_some()) {
-            return Err(Failure::new(exit::USAGE, "--readings and --event are for --by gpu"));
+            return Err(Failure::new(exit::USAGE, "--readings and --event need --by gpu"));
         }
         if args.event.is_some() && !is_within {
-            return Err(Failure::new(
-                exit::USAGE,
-                "--event says which events hold the readings (add --readings in-events)",
-            ));
+            return Err(Failure::new(exit::USAGE, "--event selects events for the samples (add --readings in-events)"));
         }
         let is_field = |name: &str| selected.names.tiers().iter().any(|names| names.contains(name));
         let free: Vec<&str> =

@@ -10,10 +10,11 @@ use crate::report;
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
 
-/// Compare two attempts: identity, surroundings, metrics, curves, phases, hardware
+/// Compare two attempts: identity, environment, metrics, curves, phases, hardware
 ///
-/// Of a run, its newest finished attempt is taken. Where both configurations have repetitions, their means are tested as well: P is
-/// the probability that chance alone makes such a difference. Exit code 1 if anything differs.
+/// For a run, its newest finished attempt is compared. If both configurations have repetitions, their means are
+/// tested as well. P is the probability of such a difference if the true means are equal. Exit code 1 if anything
+/// differs.
 ///
 /// Example: ledger diff latest~1 latest
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,7 @@ pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     a: String,
 
-    /// Another one
+    /// The other run or attempt
     b: String,
 }
 

@@ -13,24 +13,26 @@ use crate::report;
 use std::path::{Path, PathBuf};
 
 /// What a person does about a file that says what is set on GPUs, and that nobody can read.
-const REMOVE: &str = "look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work";
+const REMOVE: &str = "check `nvidia-smi -q -d POWER,CLOCK`, reset with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is running";
 
-/// Say what this machine can do, and the fix for each thing that it cannot
+/// Show the capabilities of this machine, and the fix for each missing one
 ///
-/// Nothing is changed and nothing is started, but with --restore and --seal. With --secrets it looks through the ledger instead, and exits with 1 if it finds some.
+/// Only --restore and --seal change anything. With --secrets, ledger searches the ledger for secrets instead; the
+/// exit code is 1 if it finds any.
 ///
 /// Example: ledger doctor
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// First undo what attempts that were killed have left set on GPUs
+    /// First restore the GPU settings that killed attempts have left
     #[arg(long)]
     restore: bool,
 
-    /// First seal the attempt of a journal of another host, as interrupted: that host's command is gone for good
+    /// First seal the attempt of another host's journal as interrupted; use this only if that host's command is
+    /// gone for good
     #[arg(long, value_name = "JOURNAL")]
     seal: Option<PathBuf>,
 
-    /// Look for passwords, tokens and keys in all records, notes and kept texts; name their places, and never show them
+    /// Search all records, notes and stored texts for passwords, tokens and keys; print only their places
     #[arg(long, conflicts_with_all = ["restore", "seal"])]
     secrets: bool,
 }
@@ -62,14 +64,14 @@ fn seal(journal: &Path, context: &Context) -> Result<(), Failure> {
     let name = journal.file_name().unwrap_or_default();
     match engine::recover_left(store, name)? {
         Some(Recovered::Sealed(id)) => say(&format!("sealed {}", id.0.prefix(8))),
-        Some(Recovered::Removed(path)) => say(&format!("removed `{}`: nothing had begun", path.display())),
+        Some(Recovered::Removed(path)) => say(&format!("removed `{}`: its attempt had not started", path.display())),
         Some(Recovered::Unreadable(path, fault)) => {
             return Err(Failure::new(exit::LEDGER, format!("`{}`: {fault}", path.display())));
         }
         Some(Recovered::Elsewhere(_)) | None => {
             let (name, folder) = (name.display(), store.journals());
             let text = format!(
-                "there is no journal `{name}` in `{}` that nobody writes (one of a living command cannot be sealed)",
+                "there is no abandoned journal `{name}` in `{}` (the journal of a running command cannot be sealed)",
                 folder.display()
             );
             return Err(Failure::new(exit::NO, text));
@@ -86,7 +88,7 @@ fn restore() -> bool {
         if let Restored::Unasked(path) = one {
             let path = path.display();
             say(&format!(
-                "note: `{path}` is of another machine, or of an earlier start of this one: nothing here is set as it says (a command where its GPUs are looks after it)"
+                "note: `{path}` belongs to another machine, or to an earlier start of this one: its settings do not apply here (a command on the machine with its GPUs restores them)"
             ));
         }
     }
@@ -113,8 +115,13 @@ fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
     let held = match engine::held(place, nvml) {
         Ok(held) => held,
         Err(error) => {
-            let fix = "make that folder this user's alone, or name another one by LEDGER_RESTORE";
-            return vec![Check::warning(NAME, error.to_string(), "nobody can say whether GPUs are still set", fix)];
+            let fix = "let only this user write to that folder, or name another one by LEDGER_RESTORE";
+            return vec![Check::warning(
+                NAME,
+                error.to_string(),
+                "whether GPUs still have settings of killed attempts is unknown",
+                fix,
+            )];
         }
     };
     let mut checks = Vec::new();
@@ -122,12 +129,17 @@ fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
         // What nobody can read, nobody can undo.
         match &one.state {
             HeldState::Unreadable { why, is_old: false } => {
-                let nothing = "GPUs may be set as it says, and nothing undoes that";
+                let nothing = "GPUs may still have its settings, and nothing restores them";
                 checks.push(Check::warning(NAME, why.as_str(), nothing, REMOVE));
             }
             HeldState::Unreadable { why, is_old: true } => {
-                let nothing = "it is older than this machine's start, so that nothing here is set as it says";
-                checks.push(Check::warning(NAME, why.as_str(), nothing, "remove it, unless it is another machine's"));
+                let nothing = "it is older than this machine's start, so its settings no longer apply here";
+                checks.push(Check::warning(
+                    NAME,
+                    why.as_str(),
+                    nothing,
+                    "remove it, unless it belongs to another machine",
+                ));
             }
             _ => {}
         }
@@ -140,18 +152,15 @@ fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
         checks.push(Check::warning(
             NAME,
             format!("{count} of attempts that are gone: `{}`", first.file.display()),
-            "GPUs may have power limits or clocks that nobody undoes",
+            "GPUs may have power limits or clocks that nothing restores",
             "`ledger doctor --restore`; every command that opens a ledger tries it too",
         ));
     }
     for (state, what) in [
         (HeldState::Lives, "of attempts that run now"),
-        (HeldState::Forgotten, "of before this machine's start, which undid all of it (the next command removes it)"),
-        (HeldState::Elsewhere, "of GPUs of another machine (a command there undoes what it says)"),
-        (
-            HeldState::Unasked,
-            "of another machine or of before this one's start, so that nothing here is set as it says",
-        ),
+        (HeldState::Forgotten, "from before this machine's start, which reset all of it (the next command removes it)"),
+        (HeldState::Elsewhere, "for GPUs of another machine (a command there restores them)"),
+        (HeldState::Unasked, "from another machine or from before this one's start, so its settings do not apply here"),
     ] {
         checks.extend(files(&state).map(|(count, _)| Check::ok(NAME, format!("{count} {what}"))));
     }

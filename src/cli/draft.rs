@@ -122,7 +122,7 @@ impl Draft {
         self.write(path, |place| match files::handed_on().create_new(true).open(place) {
             // Not of the kind that tells of a place that is taken: another place would not help.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(Error::other(format!("two files of it would be called `{}`", path.display())))
+                Err(Error::other(format!("two of its files would be named `{}`", path.display())))
             }
             made => made?.write_all(content),
         })
@@ -261,7 +261,7 @@ mod tests {
         let whole = Draft::folder(&place).unwrap();
         whole.put(Path::new("a/b"), b"c").unwrap();
         let said = whole.put(Path::new("a/b"), b"d").unwrap_err();
-        assert_eq!(said.to_string(), "two files of it would be called `a/b`");
+        assert_eq!(said.to_string(), "two of its files would be named `a/b`");
         for content in [b"e", b"f"] {
             whole.put_shared(Path::new("a/shared"), content).unwrap();
         }

@@ -14,14 +14,14 @@ use crate::report::{self, Confounded, Effected};
 use confounded::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Show the effect of each axis of an experiment on a metric, alone and together with another axis
+/// Show the effect of each axis of an experiment on a metric, alone and in pairs
 ///
-/// The axes are the fields of the identity in which the attempts differ, the seed apart. An analysis of variance (type II) reports the effect of each
-/// axis with its 95% interval, the share of the variance that it explains, and its significance. Pairs of axes are judged if repetitions or further
-/// axes leave residual degrees of freedom.
+/// The axes are the identity fields in which the attempts differ, except the seed. An analysis of variance (type
+/// II) reports the effect of each axis with its 95% interval, its share of the variance, and its significance.
+/// Pairs of axes are tested if repetitions or further axes leave residual degrees of freedom.
 ///
-/// Times, energies, power, bytes and rates are analysed by their logarithm: effects are ratios. Other metrics are analysed as they are: effects are
-/// differences, of shares in points.
+/// Times, energies, power, bytes and rates are analysed by their logarithm: effects are ratios. Other metrics are
+/// analysed as they are: effects are differences, in points for shares.
 ///
 /// Example: ledger effects --model resnet50 --metric energy --axes batch_size,precision
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(super) struct Question {
     #[arg(long, value_name = "X")]
     metric: String,
 
-    /// Judge these fields only, without the limits of 8 axes and 24 values
+    /// Analyse only these fields, without the limits of 8 axes and 24 values
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     axes: Vec<String>,
 
@@ -49,7 +49,7 @@ pub(super) struct Question {
     #[arg(long, value_name = "SCALE", value_parser = ["linear", "log"])]
     scale: Option<String>,
 
-    /// For a metric of your own: which way it is better
+    /// The better direction of a custom metric
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
 
@@ -146,10 +146,10 @@ pub(super) fn judge<T: Asked>(
     let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
         let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
-        return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be judged: {why}{notes}")));
+        return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be analysed: {why}{notes}")));
     };
     axes.confounded.extend(subject.nested(&axes.judged, &effects));
-    axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not judged: {why}")));
+    axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not tested: {why}")));
     if direction.is_none() && axes.judged.iter().any(|axis| axis.is_ordered() && axis.levels.len() > 2) {
         axes.notes.push(format!("no best value is named (`--direction` states which way `{metric}` is better)"));
     }
@@ -257,8 +257,8 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     let mut found = Axes::default();
     for name in names {
         if asked.is_empty() && subject.averages_over(name) {
-            let text = "attempts of one seed that differ in it are averaged (`--axes` judges it)";
-            found.notes.push(format!("`{name}` is not judged: {text}"));
+            let text = "attempts of one seed that differ in it are averaged (`--axes` analyses it)";
+            found.notes.push(format!("`{name}` is not analysed: {text}"));
             continue;
         }
         let Some(factor) = factor(name) else {
@@ -275,17 +275,17 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
             let limit = if levels > MOST_LEVELS {
                 format!("more than {MOST_LEVELS}")
             } else {
-                "too few of each to judge".to_owned()
+                "too few of each to analyse".to_owned()
             };
             found.notes.push(format!(
-                "`{name}` is not judged: {} in {}, {limit} (`--axes` judges it)",
+                "`{name}` is not analysed: {} in {}, {limit} (`--axes` analyses it)",
                 count(levels, "value"),
                 count(n, "observation")
             ));
         } else if asked.is_empty() && found.judged.len() == MOST_AXES {
             found
                 .notes
-                .push(format!("`{name}` is not judged: there are more than {MOST_AXES} axes (`--axes` chooses)"));
+                .push(format!("`{name}` is not analysed: there are more than {MOST_AXES} axes (`--axes` selects)"));
         } else {
             found.judged.push(factor);
         }

@@ -7,14 +7,15 @@ use crate::analysis::{self, By};
 use crate::report;
 use clap::ValueEnum;
 
-/// Show what each kind of phase of an attempt took, in time and in energy
+/// Show the time and the energy of an attempt by phase
 ///
-/// Phases are joined with what was read of the hardware: for each kind of phase, rank and GPU, its time, mean power, energy
-/// with its 95% interval, and utilization. What was too short for the readings is not shown but explained. Of a run, its newest
-/// finished attempt is shown; of one that runs, the phases so far.
+/// Phases are joined with the hardware samples. Each phase name, rank and GPU has its time, mean power, energy with
+/// its 95% interval, and utilization. If a phase is too short for the sampling interval, the reason is shown
+/// instead. For a run, its newest
+/// finished attempt is shown; for a running attempt, its phases so far.
 ///
-/// With --by, phases are grouped, and means over them are shown of power, temperature and utilization: of the readings that lie between the
-/// start and the stop of each, and of how many phases hold any. That is what is shown of an imported cluster.
+/// With --by, phases are grouped. Each group has the mean power, temperature and utilization of the samples between
+/// start and stop of its phases. It also has the number of phases with samples. Imported clusters are shown this way.
 ///
 /// Example: ledger events latest
 #[derive(Debug, clap::Args)]
@@ -26,11 +27,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "KEY")]
     by: Option<Key>,
 
-    /// `nearest` also shows the naive join: of the two readings nearest to start and stop
+    /// `nearest` also shows the naive join with the two samples nearest to start and stop
     #[arg(long, value_name = "HOW", default_value = "interval")]
     join: How,
 
-    /// Only phases of that name [default by name: all; else those that take the most time]
+    /// Only phases with this name [default by name: all; else those that take the most time]
     #[arg(long, value_name = "NAME")]
     event: Option<String>,
 }

@@ -9,19 +9,20 @@ use super::failure::{Failure, exit};
 use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// Write attempts into a portable file, or in the forms that other tools read
+/// Write attempts to a portable file, or in the format of another tool
 ///
-/// Without --to, one attempt with all its series goes into a file that `ledger import` takes into another ledger, after recomputing every id
-/// and digest in it.
+/// Without --to, one attempt with all its series is written to one file. `ledger import` adds it to another ledger,
+/// after recomputing every id and digest.
 ///
-/// With --to, the attempts that are named are written for another tool, a run standing for all its attempts; without names, all that are
-/// not hidden, the oldest first. `csv`, `jsonl` and `parquet` are tables, which --table chooses. `mlflow` is a folder that is MLflow's file store,
-/// `tensorboard` one of event files, `mllog` one of MLPerf's logs, `prometheus` text that Prometheus scrapes. `docs/export.md` says what
-/// stands where.
+/// With --to, the named attempts are written for another tool; a run means all its attempts. Without names, all
+/// attempts are written except hidden ones, oldest first. `csv`, `jsonl` and `parquet` are tables, chosen by
+/// --table. `mlflow` is a folder with MLflow's file store, `tensorboard` a folder of event files, and `mllog` a folder
+/// of MLPerf logs. `prometheus` is text that Prometheus scrapes. `docs/export.md` describes each format.
 ///
 /// Example: ledger export latest -o run.ledger
 ///
-/// With --ro-crate, they become a research object: records, curves, manifests and patches with a description in JSON-LD that archives read.
+/// With --ro-crate, attempts become a research object: records, curves, manifests and patches, with a JSON-LD
+/// description that archives read.
 ///
 /// Example: ledger export --to parquet -o runs.parquet
 ///
@@ -33,7 +34,7 @@ pub(super) struct Args {
     #[arg(required_unless_present_any = ["to", "ro_crate"], value_name = "ID")]
     ids: Vec<String>,
 
-    /// The form
+    /// The format
     #[arg(long, value_name = "FORM")]
     to: Option<Form>,
 
@@ -49,23 +50,24 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", requires = "ro_crate", value_parser = url)]
     license: Option<String>,
 
-    /// Of a table, what a row is: an attempt, a value of one, a point of a series, a phase [default: runs]
+    /// The rows of a table: attempts (`runs`), values of attempts, points of series, or phases [default: runs]
     #[arg(long, value_name = "TABLE", requires = "to")]
     table: Option<Rows>,
 
-    /// Put an apostrophe before text that a spreadsheet would compute: cells that begin with `=`, `+`, `-`, `@`, a tab or a line break
+    /// Put an apostrophe before cells that a spreadsheet would evaluate: those that begin with `=`, `+`, `-`, `@`,
+    /// a tab or a line break
     #[arg(long, requires = "to")]
     csv_safe: bool,
 
-    /// Only attempts of that model
+    /// Only attempts of this model
     #[arg(long, value_name = "M", requires = "selecting")]
     model: Option<String>,
 
-    /// Only attempts whose fields and metrics match, as `best --where` has it: `gpus <= 2 and accuracy >= 0.9`
+    /// Only attempts whose fields and metrics match, as in `best --where`: `gpus <= 2 and accuracy >= 0.9`
     #[arg(long = "where", value_name = "EXPR", requires = "to")]
     condition: Option<String>,
 
-    /// Hidden attempts too
+    /// Include hidden attempts
     #[arg(long, requires = "selecting")]
     hidden: bool,
 
@@ -97,7 +99,7 @@ enum Rows {
 /// What has no scheme would name a file of the object.
 fn url(text: &str) -> Result<String, String> {
     let is_url = text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
-    let help = || format!("it is no URL (`https://spdx.org/licenses/{text}` names a licence that SPDX lists)");
+    let help = || format!("it is not a URL (a licence that SPDX lists has the URL `https://spdx.org/licenses/{text}`)");
     if is_url { Ok(text.to_owned()) } else { Err(help()) }
 }
 
@@ -108,9 +110,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     match (args.to, args.ids.as_slice()) {
         (Some(form), _) => foreign::run(args, form, context),
         (None, [id]) => pack::run(id, args.output.as_deref(), context),
-        (None, _) => Err(Failure::new(
-            exit::USAGE,
-            "a portable file holds one attempt (name one, or export several --to another tool's form)",
-        )),
+        (None, _) => {
+            Err(Failure::new(exit::USAGE, "a portable file holds one attempt (name one, or export several with --to)"))
+        }
     }
 }

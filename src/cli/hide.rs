@@ -13,11 +13,12 @@ use crate::store::Store;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Take a run or an attempt out of listings and answers, or all attempts that match
+/// Hide a run, an attempt, or all matching attempts from listings and answers
 ///
-/// It stays in the ledger, can be shown by its id, and comes back with --undo and that id: `latest` and `latest~1` mean what
-/// is not hidden. --where and --import mean every attempt that matches, and both where both are given; with --undo, every hidden one
-/// except rows that a later import of the same table replaced: these come back by their id, or when the earlier map is imported again.
+/// A hidden attempt stays in the ledger and can be shown by its id; `latest` and `latest~1` skip it. --undo with
+/// its id shows it again. --where and --import select every attempt that matches; with both, an attempt must match
+/// both. With --undo they select every hidden attempt, except rows that a later import of the same table replaced.
+/// Such rows come back by their id, or when the earlier map is imported again.
 ///
 /// Example: ledger hide --where 'model == resnet50 and import.file == "runs.csv"'
 #[derive(Debug, clap::Args)]
@@ -30,11 +31,11 @@ pub(super) struct Args {
     #[arg(long = "where", value_name = "EXPR")]
     condition: Option<String>,
 
-    /// All attempts that were imported from this file: the file itself, its name, or its digest
+    /// All attempts that were imported from this file: its path, its name, or its digest
     #[arg(long, value_name = "FILE")]
     import: Option<String>,
 
-    /// Put it back
+    /// Show it again
     #[arg(long)]
     undo: bool,
 }
@@ -83,7 +84,7 @@ fn all(args: &Args, context: &Context) -> Result<u8, Failure> {
         trials = parted(trials, condition, &names)?.0;
     }
     if trials.is_empty() {
-        return Err(Failure::new(exit::NO, "no attempt matches (`ledger ls` lists what there is)"));
+        return Err(Failure::new(exit::NO, "no attempt matches (`ledger ls` lists attempts)"));
     }
     let (by_itself, others): (Vec<&Trial>, Vec<&Trial>) = trials.iter().partition(|trial| hidden.contains(&trial.id.0));
     let with_run = others.iter().filter(|trial| trial.is_hidden).count();

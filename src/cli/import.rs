@@ -10,9 +10,10 @@ use super::failure::Failure;
 use crate::interop::ImportError;
 use std::path::PathBuf;
 
-/// Take attempts into the ledger: from portable files, or from what other tools wrote
+/// Import attempts from portable files, or results of other tools
 ///
-/// Of portable files every id and digest is recomputed first. An attempt that the ledger holds already stays as it is.
+/// Every id and digest of a portable file is recomputed first. Attempts that the ledger already holds stay
+/// unchanged.
 ///
 /// Example: ledger import run.ledger
 #[derive(Debug, clap::Args)]

@@ -10,15 +10,16 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Show the attempts that are running: step, loss, power, temperature, memory, time left
+/// Show the running attempts: step, loss, power, temperature, memory, time left
 ///
-/// On a terminal the table is refreshed in place until nothing runs any more; elsewhere there is a line for each attempt every ten seconds.
-/// It shows attempts of this ledger on this host, and those of Slurm's tasks some seconds later. It reads journals and disturbs nothing.
+/// On a terminal, the table is refreshed in place until no attempt runs. Elsewhere, each attempt prints a line
+/// every ten seconds. It shows attempts of this ledger on this host at once, and those of Slurm tasks some seconds
+/// later. It only reads journals and does not disturb the attempts.
 ///
 /// Example: ledger watch --once
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print the present state once
+    /// Print the current state once and exit
     #[arg(long)]
     once: bool,
 }

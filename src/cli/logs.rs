@@ -13,10 +13,10 @@ use crate::wire::decode_output;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
-/// Show what the program of an attempt wrote to its standard output and error
+/// Show the standard output and standard error of an attempt
 ///
-/// Also of an attempt that is running; with -f until it ends. Up to 2 MiB are kept of each attempt: the first and the last MiB of both streams together,
-/// without secrets. On a terminal, control characters are written out.
+/// Works for running attempts too; -f follows until the attempt ends. Up to 2 MiB are kept per attempt: the first
+/// and the last MiB of both streams together, without secrets. On a terminal, control characters are escaped.
 ///
 /// Example: ledger logs latest --stderr --tail 20
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// A run (its running or newest attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1` [default: the newest attempt, running or not]
     id: Option<String>,
 
-    /// Go on until the attempt ends
+    /// Follow the output until the attempt ends
     #[arg(short, long)]
     follow: bool,
 
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long)]
     stderr: bool,
 
-    /// Only the last lines, that many
+    /// Only the last N lines
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
 }
@@ -149,7 +149,7 @@ impl Args {
         let id = id.0.prefix(8);
         match OutputFacts::digest_in(&attempt.facts) {
             Some(_) => {
-                format!("this ledger does not hold the output of attempt {id} (`ledger pack` and `merge` carry it)")
+                format!("this ledger does not hold the output of attempt {id} (`ledger pack` and `merge` include it)")
             }
             None => {
                 format!("no output of attempt {id} is recorded: its program wrote none, or an older ledger sealed it")

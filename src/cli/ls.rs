@@ -8,22 +8,22 @@ use crate::report::{self, Line};
 use crate::store::StoreError;
 use std::collections::BTreeMap;
 
-/// List attempts, newest first, with those that are running
+/// List attempts, newest first, including running ones
 ///
-/// What came from another ledger is marked as imported, a rerun by what it repeats and its verdict, what is hidden as such.
+/// Imported and hidden attempts are marked. A rerun shows the attempt that it repeats, and its verdict.
 ///
 /// Example: ledger ls -n 5
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Show at most that many
+    /// Show at most N attempts
     #[arg(short, value_name = "N", default_value_t = 50)]
     n: usize,
 
-    /// Show all of them
+    /// Show all attempts
     #[arg(long)]
     all: bool,
 
-    /// Show hidden ones too
+    /// Include hidden attempts
     #[arg(long)]
     hidden: bool,
 }

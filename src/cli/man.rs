@@ -4,7 +4,7 @@ use super::context::{Context, print};
 use super::failure::{Failure, exit};
 use clap_mangen::Man;
 
-/// Print the manual page, of all or of one command
+/// Print the manual page of ledger, or of one command
 ///
 /// Example: ledger man run | man -l -
 #[derive(Debug, clap::Args)]

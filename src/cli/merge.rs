@@ -9,12 +9,13 @@ use crate::report::{Count, columns, count, table_of};
 use crate::store::{Merged, Overruled, Store};
 use std::path::{Path, PathBuf};
 
-/// Take in all that other ledgers hold: runs, attempts, series, tags, notes, what is hidden, verdicts
+/// Import everything from other ledgers: runs, attempts, series, tags, notes, hidden marks, verdicts
 ///
-/// Every id and digest is recomputed first; what is not what it says it is stays out and is named (exit code 1). An attempt is named by its content, so that
-/// there is nothing to disagree on: in which order ledgers are merged does not matter, and merging again changes nothing. Of a name that two ledgers give, the newer one stands, as does
-/// the newer word on whether something is hidden; what means something else than before is named. What was
-/// cut off goes on with the same command. The other ledgers are not changed.
+/// Every id and digest is recomputed first. Data that do not match are left out and listed (exit code 1). Attempts
+/// are identified by their content, so they cannot conflict: the order of merges does not matter, and merging again
+/// changes nothing. If two ledgers give the same tag, the newer one counts; so does the newer decision to hide an
+/// attempt. Tags that now mean something else are listed. Repeat the command to continue an interrupted merge. The
+/// other ledgers are not changed.
 ///
 /// Example: ledger merge /scratch/gpu07/ledger
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let waiting = journal::list(&other.journals()).map_or(0, |found| found.len());
         if waiting > 0 {
             say(&format!(
-                "note: `{}` has {} that live or wait to be sealed; they stay there",
+                "note: `{}` has {} that run or wait to be sealed; they are not merged",
                 other.dir().display(),
                 count(waiting, "attempt")
             ));
@@ -77,7 +78,7 @@ fn other(path: &Path, own: &Store) -> Result<Store, Failure> {
         } else {
             let (attempts, dir) = (count(left, "attempt"), other.dir().display());
             format!(
-                ", but {attempts} that nobody has sealed (`ledger --ledger {dir} ls` seals them, on the host where they were)"
+                ", but {attempts} not sealed yet (`ledger --ledger {dir} ls` seals them, on the host where they ran)"
             )
         };
         return Err(Failure::new(exit::USAGE, format!("there is no ledger at `{}`{hint}", path.display())));
@@ -114,10 +115,10 @@ fn named(target: Target) -> String {
 fn overruled_text(overruled: &Overruled) -> String {
     match overruled {
         Overruled::Tag { name, from, to: Some(to) } => {
-            format!("tag `{name}`: {} until now, {} from now on", named(*from), named(*to))
+            format!("tag `{name}`: was {}, is now {}", named(*from), named(*to))
         }
-        Overruled::Tag { name, from, to: None } => format!("tag `{name}`: taken back, {} until now", named(*from)),
-        Overruled::Hidden(target) => format!("hidden from now on: {}", named(*target)),
+        Overruled::Tag { name, from, to: None } => format!("tag `{name}`: removed, was {}", named(*from)),
+        Overruled::Hidden(target) => format!("now hidden: {}", named(*target)),
         Overruled::Shown(target) => format!("shown again: {}", named(*target)),
     }
 }

@@ -69,15 +69,15 @@ use failure::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs deep-learning experiments, keeps what they did, and answers which configuration is best.
+/// Runs deep-learning experiments, records them, and finds the best configuration.
 ///
-/// A manifest (TOML) names a model, its data, how it is trained and on what; any value may be a list, and `run` trains
-/// every combination. Each run has an id that is the hash of its configuration, program, container, CUDA and driver versions,
-/// devices and seed; what it did is sealed in the ledger and never changes.
+/// A manifest (TOML) names a model, its data, its training and its hardware. Any value may be a list; `run` trains
+/// every combination. Each run has an id: the hash of its configuration, program, container, CUDA and driver
+/// versions, devices and seed. Its results are sealed in the ledger and never change.
 #[derive(Debug, Parser)]
 #[command(name = "ledger", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
-    /// Where the ledger is [default: $LEDGER_DIR, else `ledger/` here or in a folder above, else the XDG data
+    /// The ledger's folder [default: $LEDGER_DIR, else `ledger/` here or in a folder above, else the XDG data
     /// directory]
     #[arg(long, global = true, value_name = "PATH")]
     ledger: Option<PathBuf>,

@@ -6,9 +6,9 @@ use crate::host::clock;
 use crate::record::{Change, LogEntry};
 use crate::report::table_of;
 
-/// Write a note on a run or an attempt
+/// Add a note to a run or an attempt
 ///
-/// Notes are entries of the log: they are added to, never changed.
+/// Notes are entries of the log: they can be added, but not changed.
 ///
 /// Example: ledger note latest 'fan was noisy'
 #[derive(Debug, clap::Args)]

@@ -9,10 +9,12 @@ use crate::wire::{Packed, decode_packed, encode_packed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Write runs and all that belongs to them into one file: records, series, output, manifests, patches, environment
+/// Write runs and everything that belongs to them into one file: records, series, output, manifests, patches,
+/// environment
 ///
-/// A run stands for all its attempts. `ledger unpack` takes the file into another ledger, `ledger replay` says what a machine would make of it.
-/// Secrets were taken out of manifests, patches and what workers said when these were kept, as far as they are known by form or name: look at a pack before you give it away.
+/// A run means all its attempts. `ledger unpack` imports the file into another ledger; `ledger replay` checks
+/// whether a machine can repeat the run. Secrets with a known form or name were removed when manifests, patches and
+/// worker messages were recorded. Inspect a pack before you publish it.
 ///
 /// Example: ledger pack latest -o run.pack
 #[derive(Debug, clap::Args)]
@@ -31,7 +33,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let pack = encode_packed(&packed).map_err(|error| Failure::new(exit::LEDGER, error))?;
     // What is written can be read back, by this program at least: nothing is missing, nothing too large.
     if let Err(error) = decode_packed(&pack) {
-        return Err(Failure::new(exit::LEDGER, format!("what would be packed is not whole: {error}")));
+        return Err(Failure::new(exit::LEDGER, format!("the pack would be incomplete: {error}")));
     }
     write_new(&args.output, &pack)?;
     let missing = packed.missing_sources();

@@ -12,10 +12,11 @@ use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Show the configurations that no other one beats in all of several metrics
+/// Show the Pareto front: the configurations that no other one beats in every metric
 ///
-/// A configuration is on the front if none is at least as good in every metric and better in one, by the means over repetitions
-/// (attempts that differ in their seed alone). What is left out of `ledger best` is left out here as well.
+/// A configuration is on the Pareto front if no other is at least as good in every metric and better in one. It
+/// uses means over repetitions (attempts that differ only in the seed). It leaves out the same attempts as `ledger
+/// best`.
 ///
 /// Example: ledger pareto --model resnet50 --metrics energy,epoch_time,accuracy --plot front.svg
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub(super) struct Args {
     #[command(flatten)]
     question: Question,
 
-    /// Show what is dominated too, and by which
+    /// Also show dominated configurations, and which ones dominate them
     #[arg(long)]
     dominated: bool,
 
@@ -43,14 +44,14 @@ pub(super) struct Question {
     #[arg(long, value_name = "M")]
     model: String,
 
-    /// The metrics, two or more; of your own with the way they are better: `score:maximize`
+    /// Two or more metrics; a custom metric with its direction: `score:maximize`
     #[arg(long, value_name = "X,Y,…", value_delimiter = ',', required = true)]
     metrics: Vec<String>,
 
     #[command(flatten)]
     selection: Selection,
 
-    /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
+    /// Average all attempts that agree in these fields [default: attempts that differ only in the seed]
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     group_by: Vec<String>,
 }
@@ -120,7 +121,7 @@ fn coordinates(args: &Question) -> Result<Vec<Coordinate>, Failure> {
     if found.len() < 2 {
         return Err(Failure::new(
             exit::USAGE,
-            "--metrics: two metrics at least are wanted (`ledger best` ranks by one)",
+            "--metrics: at least two metrics are needed (`ledger best` ranks by one)",
         ));
     }
     Ok(found)
@@ -135,7 +136,7 @@ fn empty<T: Asked>(context: &Context, args: &Question, front: &Front, selected: 
         true => Some(nothing(context, &args.model, &one.metric, &left_out(one))),
         false => all_tainted(context, &args.model, &one.metric, &left_out(one)),
     });
-    why.unwrap_or_else(|| Failure::new(exit::NO, "no configuration that matches has a finite value of every metric"))
+    why.unwrap_or_else(|| Failure::new(exit::NO, "no matching configuration has a finite value of every metric"))
 }
 
 /// Points that are dominated are listed up to this number, those first that are better in the first metric.

@@ -18,11 +18,12 @@ const TERMINAL: &str = "term";
 /// Arguments that say where a picture goes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Output {
-    /// The file, which must not exist yet: `.svg`, `.png` (300 dots per inch) or `.csv`, the numbers behind it [default: characters on standard output]
+    /// The file, which must not exist yet: `.svg`, `.png` (300 dots per inch) or `.csv` (the data) [default: text
+    /// on standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// `term` draws with characters on standard output, which is also what is done without -o
+    /// `term` draws with characters on standard output, which is also the default without -o
     #[arg(long, value_name = "HOW", value_parser = [TERMINAL], conflicts_with = "output")]
     plot: Option<String>,
 
@@ -45,7 +46,7 @@ fn width(text: &str) -> Result<Millimetres, String> {
             let number = number.filter(|number| (least..=most).contains(number));
             number
                 .map(Millimetres)
-                .ok_or_else(|| format!("`column`, `page`, or {least} to {most} millimetres are wanted"))
+                .ok_or_else(|| format!("it must be `column`, `page`, or {least} to {most} millimetres"))
         }
     }
 }
@@ -134,7 +135,7 @@ pub(super) fn save(figure: &Figure, path: &Path, width: Millimetres, force: bool
         "csv" => figure.sheet.csv().into_bytes(),
         "svg" | "" => svg()?.into_bytes(),
         other => {
-            let text = format!("`.{other}` is no form of a picture (`.svg`, `.png` and `.csv` are)");
+            let text = format!("`.{other}` is not a plot format (use `.svg`, `.png` or `.csv`)");
             return Err(Failure::new(exit::USAGE, text));
         }
     };

@@ -11,10 +11,11 @@ use crate::report::{self, Plan, PlannedRun};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Say what a manifest lacks, and what it will take: time, energy and cost
+/// Show the missing runs of a manifest, with the expected time, energy and cost
 ///
-/// For each run the ledger's history is asked: attempts of the same configuration, else of the same config with other software, else those of the
-/// model on the same devices that differ in the fewest fields. Intervals are of 95% and hold what single attempts scatter by. Nothing is executed.
+/// Each run is predicted from attempts in the ledger. The first choice is the same configuration; then the same
+/// config with other software; then the same model on the same devices, with the fewest different fields. Intervals
+/// are 95% and include the scatter of single attempts. Nothing is executed.
 ///
 /// Example: ledger plan manifests/resnet50.toml --price-kwh 0.30 --price-gpu-hour 2.50
 #[derive(Debug, clap::Args)]
@@ -23,19 +24,19 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "MANIFEST")]
     manifests: Vec<PathBuf>,
 
-    /// Execute each run N more times, sealed or not
+    /// Execute each run N more times, finished or not
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
 
-    /// Take only the runs whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
+    /// Only the runs whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
     #[arg(long, value_name = "EXPR")]
     only: Option<String>,
 
-    /// What a kilowatt hour costs
+    /// The price of a kilowatt hour
     #[arg(long, value_name = "PRICE", value_parser = price)]
     price_kwh: Option<f64>,
 
-    /// What a GPU costs for an hour; a run without GPUs counts as one
+    /// The price of a GPU hour; a run without GPUs counts as one GPU
     #[arg(long, value_name = "PRICE", value_parser = price)]
     price_gpu_hour: Option<f64>,
 }

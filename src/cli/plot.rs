@@ -13,10 +13,10 @@ use crate::report::{self, Curved, EnergyOf, Figure, Heat, Over, Subject};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
-/// Draw a picture: SVG, PNG, characters on the terminal, or the numbers behind it as CSV
+/// Draw a plot as SVG, PNG or text, or write its data as CSV
 ///
-/// Without -o it is drawn with characters. Pictures are as wide as a page's text or a column of it, with text in the size of a paper's; colours can be told
-/// apart by colour-blind people, and go with dashes, markers and hatches.
+/// Without -o, the plot is drawn as text on the terminal. Plots have the width of a page or a column, and text in a
+/// paper's size. Colours are safe for colour-blind readers and come with dashes, markers and hatches.
 ///
 /// Example: ledger plot scaling --model resnet50 --metric throughput -o scaling.png --width column
 #[derive(Debug, clap::Args)]
@@ -34,13 +34,13 @@ enum Kind {
     Energy(Energy),
     Distribution(Distribution),
     Heat(Grid),
-    /// Print the licence of the font that is in this program, and in its pictures
+    /// Print the licence of the font in this program and in its plots
     ///
     /// Example: ledger plot license
     License,
 }
 
-/// Curves of one attempt with its phases shaded, or of up to eight
+/// Curves of up to eight attempts; of one attempt, with its phases shaded
 ///
 /// Example: ledger plot curves latest latest~1 --series loss -o loss.svg
 #[derive(Debug, clap::Args)]
@@ -49,11 +49,12 @@ struct Curves {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
 
-    /// Only these: names, beginnings or patterns (`gpu.*.power*`) [default: all that the worker told of steps]
+    /// Only these series: names, prefixes or patterns (`gpu.*.power*`) [default: all series over steps that the
+    /// worker reported]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     series: Vec<String>,
 
-    /// What is on the x axis of curves over steps
+    /// The x axis of series over steps
     #[arg(long, value_name = "AXIS", default_value = "step", value_parser = ["step", "time"])]
     over: String,
 
@@ -61,9 +62,10 @@ struct Curves {
     output: Output,
 }
 
-/// A metric over the number of GPUs, or over another field with numbers
+/// A metric over the number of GPUs, or over another numeric field
 ///
-/// A line for each configuration of the other fields; of throughput and times, also what would be ideal.
+/// Draws one line for each configuration of the other fields. For throughput and times, it also draws ideal
+/// scaling.
 ///
 /// Example: ledger plot scaling --model resnet50 --metric throughput
 #[derive(Debug, clap::Args)]
@@ -79,7 +81,7 @@ struct Scaling {
     output: Output,
 }
 
-/// What each axis of an experiment does to a metric
+/// The effect of each axis of an experiment on a metric
 ///
 /// Example: ledger plot effects --model resnet50 --metric energy -o effects.svg
 #[derive(Debug, clap::Args)]
@@ -91,7 +93,7 @@ struct Effects {
     output: Output,
 }
 
-/// What nothing beats in several metrics at once
+/// The Pareto front of several metrics
 ///
 /// Example: ledger plot pareto --model resnet50 --metrics energy,epoch_time -o front.svg
 #[derive(Debug, clap::Args)]
@@ -124,7 +126,7 @@ struct Distribution {
     #[command(flatten)]
     question: Question,
 
-    /// Put together all attempts that agree on these fields, instead of those that differ in their seed alone
+    /// Combine all attempts that agree in these fields [default: attempts that differ only in the seed]
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     by: Vec<String>,
 
@@ -148,7 +150,7 @@ struct Grid {
     #[arg(long, value_name = "FIELD")]
     y: String,
 
-    /// Where several configurations fall into one field, show the best of them, not the mean
+    /// If several configurations fall into one grid cell, show the best instead of the mean
     #[arg(long)]
     best: bool,
 
@@ -167,7 +169,7 @@ struct Question {
     #[arg(long, value_name = "X")]
     metric: String,
 
-    /// For a metric of your own: which way it is better
+    /// The better direction of a custom metric
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
 

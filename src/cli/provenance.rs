@@ -74,8 +74,8 @@ impl Provenance {
     }
 
     fn lacks_patch(&mut self, directory: &Path, why: &git::PatchError) {
-        let text = "the patch of what the repository has changed is not kept";
-        say(&format!("warning: `{}`: {text}: {why} (commit what belongs to the run)", directory.display()));
+        let text = "the patch of uncommitted changes is not kept";
+        say(&format!("warning: `{}`: {text}: {why} (commit the files that belong to the run)", directory.display()));
         self.facts.insert(PATCH_KEPT.to_owned(), format!("no: {why}").into());
     }
 
@@ -137,7 +137,6 @@ pub(super) fn refuse_secrets(path: &Path, manifest: &Manifest) -> Result<(), Fai
 }
 
 fn secret(path: &Path, field: &str) -> Failure {
-    let text = "holds a token, a private key or a password, which each record would hold for ever \
-                (take it out; a program can read it from an environment variable)";
+    let text = "holds a token, a private key or a password, which each record would keep for ever (remove it; a program can read it from an environment variable)";
     Failure::new(exit::USAGE, format!("`{}`: {field} {text}", path.display()))
 }

@@ -14,12 +14,14 @@ use crate::report::{document, environment_value, fields_text, plain, plain_lines
 use crate::wire::Packed;
 use std::path::{Path, PathBuf};
 
-/// Say what this machine would make of a packed run, and execute it with --trust
+/// Check whether this machine can repeat a packed run, and execute it with --trust
 ///
-/// The program's files come from the pack, in a private folder that is removed afterwards, unless they lie unchanged where the record says or --in names a folder. Without
-/// --trust nothing is executed, the ledger stays as it is, and no data are read where the record says: what would be another run here, and what else differs of the surroundings, is named (exit code
-/// 1 if it would be another run or there is no finished attempt to repeat, 2 if it cannot be executed here). With --trust the pack is taken into the ledger and the run executed again, with a
-/// verdict as of `rerun`.
+/// The program's files come from the pack, in a private folder that is removed afterwards. Files at the recorded
+/// path are used instead if they are unchanged, and --in names another folder. Without --trust, nothing is
+/// executed, the ledger is not changed, and no data are read from recorded paths. Differences that give a different
+/// run id are listed, and other differences of the environment. The exit code is 1 if the run id would differ, or
+/// if there is no finished attempt to repeat. It is 2 if the run cannot be executed here. With --trust, the pack is
+/// imported and the run is executed again, with a verdict as of `rerun`.
 ///
 /// Example: ledger replay run.pack
 #[derive(Debug, clap::Args)]
@@ -28,7 +30,7 @@ pub(super) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Which of several attempts: the beginning of its id or of its run's
+    /// Which of several attempts: a prefix of its id or of its run's id
     id: Option<String>,
 
     #[command(flatten)]
@@ -37,7 +39,7 @@ pub(super) struct Args {
     #[command(flatten)]
     elsewhere: Elsewhere,
 
-    /// Write the packed files of the program into this new folder and keep them there
+    /// Write the packed program files into this new folder and keep them
     #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     sources: Option<PathBuf>,
 }
@@ -145,15 +147,17 @@ pub(super) fn in_short(sealed: &Sealed, packed: &Packed) -> String {
         Err(failure) => format!("cannot be executed here: {}", plain(&failure.source.to_string())),
         Ok(bound) => match why(&sealed.run, &bound.run).as_slice() {
             [] if Elsewhere::default().unnamed_data(sealed).is_some() => {
-                "is the same run here if its data are, which were not read".to_owned()
+                "gives the same run id here if its data are unchanged (they were not read)".to_owned()
             }
             [] => match unasked(sealed) {
-                Some(commit) => format!("is the same run here if its repository is at {commit}, which was not asked"),
-                None => "is the same run here".to_owned(),
+                Some(commit) => {
+                    format!("gives the same run id here if its repository is at {commit} (git was not asked)")
+                }
+                None => "gives the same run id here".to_owned(),
             },
             parts => {
                 let parts: Vec<String> = parts.iter().map(|part| format!("`{}`", part.part)).collect();
-                format!("would be another run here, by {}", parts.join(", "))
+                format!("gives a different run id here (changed: {})", parts.join(", "))
             }
         },
     }
@@ -185,21 +189,21 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
         print(&document(members))?;
     } else {
         if let Some(path) = &checked.unread {
-            let text = "its data are taken for what the record says, and were not read";
+            let text = "its data were not read and are assumed to be as recorded";
             say(&format!("note: {text} (--trust reads them, --data PATH names others): `{}`", plain(path)));
         }
         let mut text = if same {
             match unasked(sealed) {
                 Some(commit) => {
-                    format!("here it is the same run if its repository is at {commit} (--trust asks git)\n")
+                    format!("this machine gives the same run id if its repository is at {commit} (--trust asks git)\n")
                 }
-                None => "here it is the same run\n".to_owned(),
+                None => "this machine gives the same run id\n".to_owned(),
             }
         } else {
-            format!("here it would be another run:\n{}", why_text(&checked.parts, "packed", "here"))
+            format!("this machine gives a different run id:\n{}", why_text(&checked.parts, "packed", "here"))
         };
         if !checked.changed.is_empty() {
-            text.push_str("changed, without making it another run:\n");
+            text.push_str("changed, with the same run id:\n");
             text.push_str(&fields_text(&checked.changed, "packed", "here"));
         }
         let flags = if same { "--trust" } else { "--trust --on-current" };

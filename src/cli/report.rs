@@ -23,43 +23,45 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Write a report: pages for a browser, Markdown for a paper's appendix, and the numbers behind each figure
+/// Write a report: web pages, Markdown for a paper's appendix, and the data of each figure
 ///
-/// The folder needs no network and no server, and works without scripts: `index.html` ranks the configurations of each model, shows figures and every
-/// attempt, and each number leads to the page of the run behind it. `report.md` says the same for a paper; `figures` and `data` hold its pictures
-/// (SVG) and their numbers (CSV). It is written beside its place and moved there when it is whole.
+/// The folder works offline, without a server and without scripts. `index.html` ranks the configurations of each
+/// model, and shows figures and every attempt. Each number links to the page of its run. `report.md` has the same
+/// content for a paper. `figures` and `data` hold the plots (SVG) and their data (CSV). The folder is written
+/// beside its place and moved there when it is complete.
 ///
 /// Example: ledger report manifests/quickstart.toml -o quickstart-report
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Manifests: the attempts of their runs, on whatever machine they were executed
+    /// Manifests: report the attempts of their runs, on any machine
     #[arg(value_name = "MANIFEST", conflicts_with_all = ["model", "all"], required_unless_present_any = ["model", "all"])]
     manifests: Vec<PathBuf>,
 
-    /// Every attempt of that model
+    /// Report every attempt of this model
     #[arg(long, value_name = "M", conflicts_with = "all")]
     model: Option<String>,
 
-    /// Every attempt of the ledger
+    /// Report every attempt of the ledger
     #[arg(long)]
     all: bool,
 
-    /// The metrics to rank by, of your own with the way they are better: `score:maximize` [default: the best known of quality, energy and time]
+    /// The metrics to rank by; a custom metric with its direction: `score:maximize` [default: the best known of
+    /// quality, energy and time]
     #[arg(long, value_name = "X,Y,…", value_delimiter = ',')]
     metrics: Vec<String>,
 
     #[command(flatten)]
     selection: Selection,
 
-    /// What stands above it
+    /// The title of the report
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
-    /// The folder, which must not exist yet, or be a report in which nothing was changed
+    /// The folder, which must not exist yet or must be an unchanged report
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 
-    /// Replace a folder that is no report, or holds files that are not of it
+    /// Replace a folder that is not a report, or that has other files
     #[arg(long)]
     force: bool,
 }
@@ -375,10 +377,10 @@ fn of_cells(cells: &Cells, trials: &[Trial]) -> BTreeSet<CellId> {
 fn none_meant(args: &Args, held: Option<&BTreeSet<CellId>>) -> String {
     match (held, args.selection.words()) {
         (Some(held), _) if held.is_empty() => {
-            "the ledger holds no attempt of a cell of the manifest (`ledger ls` lists what there is)".to_owned()
+            "the ledger holds no attempt of a cell of the manifest (`ledger ls` lists attempts)".to_owned()
         }
-        (_, Some(words)) => format!("no attempt of the ledger is meant: selected were those {words}"),
-        _ => "no attempt of the ledger is meant (`ledger ls` lists what there is)".to_owned(),
+        (_, Some(words)) => format!("no attempt of the ledger is selected: the selection is those {words}"),
+        _ => "no attempt of the ledger is selected (`ledger ls` lists attempts)".to_owned(),
     }
 }
 
@@ -409,8 +411,7 @@ fn about(
 ) -> Vec<String> {
     let mut about: Vec<String> = manifests.iter().filter_map(|manifest| manifest.description.clone()).collect();
     about.push(format!(
-        "{} of {}, from {oldest} to {newest} UTC. Configurations stand by the mean over their repetitions, which differ in their seed alone; \
-         ± is half the width of the mean's 95% interval.",
+        "{} of {}, from {oldest} to {newest} UTC. Configurations are ranked by the mean over their repetitions, which differ only in the seed; ± is the half-width of the mean's 95% interval.",
         count(attempts, "attempt"),
         count(runs, "run"),
     ));
@@ -420,7 +421,7 @@ fn about(
         if held < all {
             let lacking = all - held;
             say(&format!("note: the ledger holds no attempt of {lacking} of {cells} of the manifest"));
-            about.push(format!("Of {cells} that were planned, without an attempt: {lacking}."));
+            about.push(format!("Without an attempt: {lacking} of {cells} that were planned."));
         }
         if shown < held {
             let hidden = held - shown;
@@ -428,7 +429,7 @@ fn about(
                 "note: left out: {hidden} of {cells} of the manifest (none of their attempts is selected and not hidden)"
             ));
             about.push(format!(
-                "Of {cells} that were planned, left out for want of an attempt that is selected and not hidden: {hidden}."
+                "Left out: {hidden} of {cells} that were planned (none of their attempts is selected and not hidden)."
             ));
         }
     }

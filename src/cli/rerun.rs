@@ -19,15 +19,19 @@ use crate::host::clock;
 use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 
-/// Execute a run again, and say whether it did the same
+/// Execute a run again and compare the results
 ///
-/// Compares every recorded curve bit by bit and the digests of the final weights. The verdict is `identical`; `equivalent`, if all
-/// that differs stays within the rounding that the run's class allows, or if --margin states how far metrics may be apart and two one-sided tests over the
-/// repetitions hold them within it; `drifted` (with the first step at which they part, and its phase where steps have durations; exit code 5); or `failed` (exit code 4). It is written into
-/// the log, and `ledger show` tells it.
+/// Compares every recorded curve bit by bit, and the digests of the final weights. The verdict is `identical` if
+/// nothing differs. It is `equivalent` if all differences stay within the rounding that the reproducibility class
+/// allows. With --margin, it is also `equivalent` if two one-sided tests over the repetitions hold every metric
+/// within the margin. `drifted` means not reproduced (exit code 5): it names the first step that differs, and its
+/// phase if steps have durations. `failed` has exit code 4. The verdict is written to the log, and `ledger show`
+/// shows it.
 ///
-/// A run, and `latest`, mean the attempt that reruns are held against: the first finished one of the run that is no rerun itself. If this machine would make it another run (other devices, versions, program), that is said and nothing is executed (exit code 5),
-/// unless --on-current accepts it: it is recorded as the run that it then is. What else has changed of the surroundings is named.
+/// Compares with the first finished attempt of the run that is not a rerun, if the ID is a run or `latest`. If this
+/// machine gives a different run id (other devices, versions or program), nothing is executed and the exit code is
+/// 5. With --on-current it runs anyway and is recorded under the new id. Other changes of the environment are
+/// listed.
 ///
 /// Example: ledger rerun latest
 ///
@@ -37,11 +41,12 @@ pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     id: String,
 
-    /// Execute it so many times
+    /// Execute it N times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     times: u16,
 
-    /// How far the means of metrics may be apart and still count as equal: `1%` of the original's mean, or `0.002` in the metric's unit
+    /// Largest difference of metric means that counts as equal: `1%` of the original's mean, or `0.002` in the
+    /// metric's unit
     #[arg(long, value_name = "MARGIN")]
     margin: Option<Margin>,
 
@@ -55,11 +60,11 @@ pub(super) struct Args {
 /// What is executed only if somebody says so.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Consent {
-    /// Execute it on this machine even if that makes it another run
+    /// Execute it even if this machine gives a different run id
     #[arg(long)]
     pub(super) on_current: bool,
 
-    /// Execute what this user did not execute in this ledger: a command, an image, or a run that reads files or sets GPUs as its record says
+    /// Execute commands and images that this user did not execute in this ledger, read files and set GPUs as recorded
     #[arg(long)]
     pub(super) trust: bool,
 }
@@ -90,7 +95,7 @@ pub(super) fn bind_again(
     let bound = rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine);
     bound.map_err(|error| match error {
         BindError::Refused(Refusal::NoData { .. }) if unnamed.is_some() => {
-            Failure::new(exit::USAGE, format!("{error} (--data PATH says where the data lie here)"))
+            Failure::new(exit::USAGE, format!("{error} (--data PATH names the data here)"))
         }
         error => error.into(),
     })
@@ -101,13 +106,12 @@ fn is_repeatable(sealed: &Sealed, shown: &str) -> Result<(), Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
         let text = format!(
-            "attempt `{shown}` is {outcome}, and only what finished can be compared with (name its run or another \
-             attempt, if one finished): {reason}"
+            "attempt `{shown}` is {outcome}, but a rerun needs a finished attempt (name its run or another attempt, if one finished): {reason}"
         );
         return Err(Failure::new(exit::NO, text));
     }
     if sealed.attempt.facts.contains_key("import") {
-        let text = format!("`{shown}` came from another tool's files: there is no program to execute again");
+        let text = format!("`{shown}` was imported from another tool's files, so there is no program to execute again");
         return Err(Failure::new(exit::NO, text));
     }
     Ok(())
@@ -123,19 +127,20 @@ fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String>
             _ => Vec::new(),
         };
         return Some(format!(
-            "command is of another ledger, user or machine and is not executed (--trust executes it): {words:?}"
+            "command comes from another ledger, user or machine and is not executed (--trust executes it): {words:?}"
         ));
     }
     if let Some(image) = settings.get("container.image").and_then(Value::as_str).filter(|image| *image != "host") {
         return Some(format!(
-            "image is of another ledger, user or machine and is not executed (--trust executes it): `{image}`"
+            "image comes from another ledger, user or machine and is not executed (--trust executes it): `{image}`"
         ));
     }
     if Settings::of(run.config()).is_some() {
-        let text = "power limit and clocks are of another ledger, user or machine and are not set (--trust sets them)";
+        let text =
+            "power limit and clocks come from another ledger, user or machine and are not set (--trust sets them)";
         return Some(text.to_owned());
     }
-    let text = "data lie where another ledger, user or machine says and are not read (--trust reads them, --data PATH names others)";
+    let text = "data path comes from another ledger, user or machine and is not read (--trust reads it, --data PATH names another)";
     Some(format!("{text}: `{}`", data?))
 }
 
@@ -169,9 +174,10 @@ pub(super) fn rerun(
     if !parts.is_empty() && !consent.on_current {
         let mut text = why_text(&parts, "recorded", "here");
         if !changed.is_empty() {
-            text.push_str(&format!("changed too, without making it another run:\n{told}"));
+            text.push_str(&format!("also changed, with the same run id:\n{told}"));
         }
-        let text = format!("here it would be another run (--on-current executes it all the same)\n{}", text.trim_end());
+        let text =
+            format!("this machine gives a different run id (--on-current executes it anyway)\n{}", text.trim_end());
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
     }
     let pinned = KernelCache::has_pin(context.store().dir(), &bound.run, &original.sealed.attempt.facts);
@@ -179,12 +185,12 @@ pub(super) fn rerun(
         Err(unpinned) if !consent.on_current => {
             return Err(Failure::new(exit::NOT_REPRODUCED, unpinned.to_string()));
         }
-        Err(unpinned) => say(&format!("--on-current executes it all the same: {unpinned}")),
+        Err(unpinned) => say(&format!("--on-current executes it anyway: {unpinned}")),
         Ok(()) => {}
     }
     if !parts.is_empty() {
         let text = why_text(&parts, "recorded", "here");
-        say(&format!("another run than the one that is repeated, which --on-current accepts:\n{}", text.trim_end()));
+        say(&format!("a different run id from the original's, accepted by --on-current:\n{}", text.trim_end()));
     }
     if !changed.is_empty() {
         say(&format!("changed since it was recorded:\n{}", told.trim_end()));
@@ -196,7 +202,7 @@ pub(super) fn rerun(
     let late = seen_late(&original.sealed.attempt, &executed, &changed);
     if !late.is_empty() {
         let told = fields_text(&late, "recorded", "here");
-        say(&format!("changed too, as was seen while it was executed:\n{}", told.trim_end()));
+        say(&format!("also changed, as seen during execution:\n{}", told.trim_end()));
     }
     changed.extend(late);
     let reruns = context.store().read(|reader| {
@@ -259,7 +265,7 @@ fn execute(bound: Bound, times: usize, facts: &Table, context: &Context) -> Resu
         return Err(Failure::new(exit::INTERRUPTED, "interrupted before it was executed"));
     }
     if report.interrupted {
-        return Err(Failure::new(exit::INTERRUPTED, "interrupted; what the rerun did is recorded, without a verdict"));
+        return Err(Failure::new(exit::INTERRUPTED, "interrupted; the rerun is recorded without a verdict"));
     }
     Ok(report.executed)
 }

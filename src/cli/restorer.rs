@@ -5,13 +5,13 @@ use crate::engine;
 use crate::host::{process, signals};
 use std::path::PathBuf;
 
-/// What a supervisor starts before it sets anything on a GPU
+/// Restore GPU settings when the supervisor is gone (started by a supervisor)
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The file of what has to be undone
+    /// The file with the settings to restore
     file: PathBuf,
 
-    /// The driver's management library, where it is not the usual one
+    /// The driver's management library, if it is not the default one
     #[arg(long)]
     nvml: Option<PathBuf>,
 }

@@ -27,11 +27,11 @@ use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Train every combination that a manifest asks for and that the ledger does not hold yet
+/// Execute the runs of manifests that the ledger does not hold yet
 ///
-/// A run that was sealed before is not executed again; one that failed or was interrupted is, unless it ran out of GPU memory. Two `ledger run` may
-/// work on one ledger at once: they share the runs. The first Ctrl-C stops at the next step, the second at once; either way everything
-/// so far is kept.
+/// Finished runs are not executed again. Failed and interrupted runs are, except those that ran out of GPU memory.
+/// Two `ledger run` commands can work on one ledger at once: they share the runs. The first Ctrl-C stops at the
+/// next step, the second at once. All data recorded so far are kept.
 ///
 /// Example: ledger run manifests/quickstart.toml --only 'optimizer == adam'
 #[derive(Debug, clap::Args)]
@@ -44,23 +44,24 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Execute each run N more times, sealed or not, and no canary
+    /// Execute each run N more times, finished or not, without control runs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
 
-    /// Take only the runs whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
+    /// Only the runs whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
     #[arg(long, value_name = "EXPR")]
     only: Option<String>,
 
-    /// Execute that many runs at once (they then disturb each other's times)
+    /// Execute N runs at once (they then disturb each other's times)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
 
-    /// Execute runs again that ran out of GPU memory
+    /// Also execute runs again that ran out of GPU memory
     #[arg(long)]
     retry_oom: bool,
 
-    /// Set no power limit and no clocks, whatever the manifest says; attempts at other settings are tainted
+    /// Do not set power limits and clocks, even if the manifest asks for them; attempts at other settings are
+    /// tainted
     #[arg(long)]
     observe_only: bool,
 }

@@ -10,7 +10,7 @@ use crate::wire::{event_schema, to_json_text};
 /// Example: ledger schema > manifest.schema.json
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print that of a line of `$LEDGER_EVENTS` instead
+    /// Print the schema of a line of `$LEDGER_EVENTS` instead
     #[arg(long)]
     events: bool,
 }

@@ -17,15 +17,15 @@ use std::panic::resume_unwind;
 /// Arguments that select attempts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
-    /// Take only the attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and accuracy >= 0.9`
+    /// Only attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and accuracy >= 0.9`
     #[arg(long = "where", value_name = "EXPR")]
     condition: Option<String>,
 
-    /// Take only the attempts on that many GPUs
+    /// Only attempts on N GPUs
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
 
-    /// Take in what is left out otherwise: failed, interrupted, tainted, hidden
+    /// Include attempts that are left out by default: failed, interrupted, tainted, hidden
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["failed", "interrupted", "tainted", "hidden"])]
     include: Vec<String>,
 }
@@ -306,8 +306,10 @@ pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Directi
         (None, Some(known)) => Ok(known.direction),
         (None, None) => {
             let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-            let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? of a program's own, "));
-            let text = format!("`{metric}` is no metric of ours ({meant}add --direction minimize or maximize)");
+            let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+            let text = format!(
+                "`{metric}` is not a known metric ({meant}for a custom metric add --direction minimize or maximize)"
+            );
             Err(Failure::new(exit::USAGE, text))
         }
     }
@@ -325,8 +327,8 @@ pub(super) fn metric_of(text: &str, argument: &str) -> Result<(String, Direction
     }
     let direction = direction_of(metric, way).map_err(|_| {
         let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? of a program's own, "));
-        fault(format!("`{metric}` is no metric of ours ({meant}write `{metric}:minimize` or `{metric}:maximize`)"))
+        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+        fault(format!("`{metric}` is not a known metric ({meant}for a custom metric write `{metric}:minimize` or `{metric}:maximize`)"))
     })?;
     Ok((metric.to_owned(), direction))
 }
@@ -348,7 +350,7 @@ pub(super) fn all_tainted(
     }
     let all = usize::try_from(tainted().map(|(_, count)| count).sum::<u64>()).unwrap_or(usize::MAX);
     let text = format!(
-        "no `{metric}` counts: {} tainted, such as by {} (--include tainted takes them in)",
+        "no `{metric}` counts: {} tainted, for example: {} (add --include tainted)",
         crate::report::count(all, "attempt"),
         first.reason
     );
@@ -367,7 +369,7 @@ fn all_hidden(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<
         return None;
     }
     let hidden = crate::report::count(usize::try_from(hidden).unwrap_or(usize::MAX), "hidden attempt");
-    let text = format!("no `{metric}` counts: there are {hidden} (--include hidden takes them in)");
+    let text = format!("no `{metric}` counts: there are {hidden} (add --include hidden)");
     Some(Failure::new(exit::NO, text))
 }
 
@@ -391,7 +393,7 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
         None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),
         None if ranked.is_empty() && hidden > 0 => {
             let hidden = crate::report::count(hidden, "hidden attempt");
-            format!("no finished attempt counts: there are {hidden} (--include hidden takes them in)")
+            format!("no finished attempt counts: there are {hidden} (add --include hidden)")
         }
         None if ranked.is_empty() => {
             "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()

@@ -8,9 +8,10 @@ use crate::report::{self, Described};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
 
-/// Show all that is recorded of a run or of one attempt, also while it is running
+/// Show the full record of a run or of one attempt, also while it runs
 ///
-/// With what the log says of each attempt: whether it came from another ledger, and the verdicts of reruns in which it is the original or the repetition.
+/// Includes log entries of each attempt: whether it was imported, and the verdicts of reruns in which it is the
+/// original or the repetition.
 ///
 /// Example: ledger show latest
 #[derive(Debug, clap::Args)]

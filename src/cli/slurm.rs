@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// The keys of `[slurm]` that flags give.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "What is asked of Slurm")]
+#[command(next_help_heading = "Slurm options")]
 pub(super) struct SlurmArgs {
-    /// The site whose profile counts: `~/.config/ledger/sites/NAME.toml`
+    /// The site profile: `~/.config/ledger/sites/NAME.toml`
     #[arg(long, value_name = "NAME")]
     site: Option<String>,
 
@@ -36,11 +36,11 @@ pub(super) struct SlurmArgs {
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
 
-    /// GPUs of a task [default: as many as its cells ask for]
+    /// GPUs of a task [default: as many as its cells need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     gpus_per_task: Option<u32>,
 
-    /// The kind of GPU, as the site names it
+    /// The GPU type, as the site names it
     #[arg(long, value_name = "KIND")]
     gpu_type: Option<String>,
 
@@ -60,7 +60,7 @@ pub(super) struct SlurmArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     cells_per_task: Option<u32>,
 
-    /// Run the cells in this image, whatever the manifest says; `host` is none
+    /// Run the cells in this image instead of the manifest's; `host` means no image
     #[arg(long, value_name = "IMAGE")]
     container: Option<PathBuf>,
 
@@ -127,7 +127,7 @@ fn anchored(table: &Table, base: &Path) -> Result<Table, Failure> {
             Some(rest) => {
                 let home = environment::var("HOME").filter(|_| rest.is_empty() || rest.starts_with('/'));
                 let home = home.map(PathBuf::from).filter(|home| home.is_absolute()).ok_or_else(|| {
-                    let said = format!("slurm.{key} is `{text}`, and where that is is not known (give the full path)");
+                    let said = format!("slurm.{key} is `{text}`, but its home folder is unknown (give the full path)");
                     Failure::new(exit::USAGE, said)
                 })?;
                 home.join(rest.trim_start_matches('/'))
@@ -147,12 +147,12 @@ pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, 
     let profile = match site {
         None => Table::new(),
         Some(name) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
-            let said = format!("`{name}` is no name of a site (`~/.config/ledger/sites/NAME.toml` is what it names)");
+            let said = format!("`{name}` is not a site's name (a site is a file `~/.config/ledger/sites/NAME.toml`)");
             return Err(Failure::new(exit::USAGE, said));
         }
         Some(name) => {
             let path = environment::site_profile(name)
-                .ok_or_else(|| Failure::new(exit::USAGE, "there is no HOME to look for the site's profile in"))?;
+                .ok_or_else(|| Failure::new(exit::USAGE, "HOME is not set, so the site's profile cannot be found"))?;
             anchored(&manifest::load_site(&path)?, Path::new("/"))?
         }
     };

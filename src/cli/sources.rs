@@ -135,7 +135,7 @@ impl Unpacked {
             let made = write_new(&target, text);
             made.map_err(|error| refused(&target, error))?;
             if Digest::of(text.as_bytes()) != digest {
-                say(&format!("note: secrets were taken out of `{}` before it was packed", plain(name)));
+                say(&format!("note: secrets were removed from `{}` before it was packed", plain(name)));
             }
         }
         Ok(Some(unpacked))

@@ -13,15 +13,16 @@ use std::collections::BTreeMap;
 /// Lines of a failed cell's output that are shown.
 const TAIL_LINES: usize = 10;
 
-/// Say how far the cells are that were handed to Slurm
+/// Show the progress of Slurm submissions
 ///
-/// From Slurm, from what the tasks say of themselves and from what has come back; the ledger is left as it is. Of cells that failed
-/// or were stopped the last lines of their output are shown.
+/// Reads the states of Slurm, of the tasks and of imported attempts; the ledger is not changed. For cells that
+/// failed or were stopped, it shows the last lines of their output.
 ///
 /// Example: ledger status 4711
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A job's number or a part of a submission's name [default: all of which something is to come, else the newest]
+    /// A job's number or a part of a submission's name [default: all submissions with results to come, else the
+    /// newest]
     #[arg(value_name = "JOB")]
     job: Option<String>,
 
@@ -41,7 +42,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         folders.extend(spool.all()?.pop());
     }
     if folders.is_empty() {
-        return Err(Failure::new(exit::NO, "nothing was submitted from this ledger (`ledger submit` does)"));
+        return Err(Failure::new(
+            exit::NO,
+            "nothing was submitted from this ledger (`ledger submit MANIFEST` submits runs)",
+        ));
     }
     let (folders, unreadable) = readable(folders);
     let tasks = ask(&folders)?;

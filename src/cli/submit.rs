@@ -31,11 +31,11 @@ use std::time::Duration;
 /// How long another `submit` may be at it: each of its arrays may take sbatch a minute and a half.
 const TURN: Duration = Duration::from_secs(120);
 
-/// Hand the combinations of a manifest that are missing to Slurm, as job arrays
+/// Submit the missing runs of a manifest to Slurm, as job arrays
 ///
-/// Cells that the ledger holds already, or that an earlier submission is still to execute, are left out. The command ends at
-/// once; `ledger status` says how far the tasks are, and `ledger collect` brings home what is over. Where and how is said by flags, by the
-/// manifest's [slurm] and by the profile of a site, in this order (docs/slurm.md).
+/// Cells that the ledger holds already, or that an earlier submission will still execute, are left out. The command
+/// returns at once. `ledger status` shows the progress, and `ledger collect` imports the results. Settings come
+/// from flags, then from the manifest's [slurm], then from the site profile (docs/slurm.md).
 ///
 /// Example: ledger submit manifests/bert.toml --partition gpu --time 4:00:00 --array-limit 8
 #[derive(Debug, clap::Args)]
@@ -45,23 +45,24 @@ pub(super) struct Args {
     #[arg(value_name = "MANIFEST", required_unless_present = "resume", conflicts_with = "resume")]
     manifest: Option<PathBuf>,
 
-    /// Submit again what did not come to an end of its own: a job's number or a part of a submission's name [default: the newest]
+    /// Submit again the cells that did not end on their own: a job's number or a part of a submission's name
+    /// [default: the newest]
     #[arg(long, value_name = "JOB", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["repeat", "only", "SlurmArgs"])]
     resume: Option<String>,
 
-    /// Print the scripts and the cells, or with --resume the tasks, and submit nothing
+    /// Print the scripts and the cells (with --resume, the tasks), and submit nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Wait until all is over and in the ledger, also what earlier submissions are to execute
+    /// Wait until all cells are finished and imported, including those of earlier submissions
     #[arg(long)]
     wait: bool,
 
-    /// Execute each run N more times, sealed or not
+    /// Execute each run N more times, finished or not
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
 
-    /// Take only the cells whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
+    /// Only the cells whose fields match: `gpus <= 2 and optimizer in [adam, sgd]`
     #[arg(long, value_name = "EXPR")]
     only: Option<String>,
 
@@ -83,7 +84,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let request = request(&args.slurm, &manifest)?;
     let limits = match Slurm.limits() {
         Err(error) if args.dry_run => {
-            say(&format!("note: {error}; the scripts are for a cluster with the usual limits"));
+            say(&format!("note: {error}; the scripts assume default cluster limits"));
             Limits::usual()
         }
         limits => limits?,
@@ -154,7 +155,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     } else {
         hand_on_calibrations(context, &folder);
         place(&drafted, &read_file(path)?, &folder, Slurm).map_err(|error| match folder.dir().exists() {
-            true => Failure::from(error).with_hint("Slurm may have taken it all the same: `ledger status` says so"),
+            true => Failure::from(error).with_hint("Slurm may have accepted it anyway: `ledger status` shows it"),
             false => error.into(),
         })?
     };
@@ -177,7 +178,7 @@ fn not_refused(refused: Option<ClusterError>, folder: &Folder) -> Result<u8, Fai
 
 /// Waits until no other command hands cells of the ledger over.
 fn take_turn(context: &Context) -> Result<Turn, Failure> {
-    let waits = || say("another `submit` of this ledger is at it; waiting");
+    let waits = || say("another `submit` of this ledger is running; waiting");
     let turn = Turn::take(context.store_as_it_is().dir(), TURN, waits)?;
     if !turn.is_sure() {
         say("note: the ledger's file system has no locks: submit from one place at a time");
@@ -212,7 +213,7 @@ fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<(Folder, Standing)>,
     for folder in &folders {
         let (collected, standing) = bring(context, folder, tasks.of(folder), PATIENCE)?;
         if !collected.brought.is_empty() {
-            say(&format!("{} of {} came home", count(collected.brought.len(), "attempt"), folder.name()));
+            say(&format!("{} of {} imported", count(collected.brought.len(), "attempt"), folder.name()));
         }
         standings.push((folder.clone(), standing));
     }
@@ -335,14 +336,14 @@ fn tell_left_out(sealed: usize, under_way: usize, which: &str) {
         say(&format!("{} sealed before and not submitted", count(sealed, "cell")));
     }
     if under_way > 0 {
-        say(&format!("{} under way in {which} submission", count(under_way, "cell")));
+        say(&format!("{} pending in {which} submission", count(under_way, "cell")));
     }
 }
 
 /// The nodes' tasks have ledgers of their own, and would find no calibration of their GPUs' sensors in them.
 fn hand_on_calibrations(context: &Context, folder: &Folder) {
     if let Err(error) = KeptCalibration::hand_on(context.store_as_it_is().dir(), folder.dir()) {
-        say(&format!("warning: the tasks find no calibration, and tell energies with wider intervals: {error}"));
+        say(&format!("warning: the tasks find no calibration, so energies have wider intervals: {error}"));
     }
 }
 

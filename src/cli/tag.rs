@@ -6,9 +6,9 @@ use crate::host::clock;
 use crate::record::{Change, LogEntry, Target, Value, tag_fault};
 use crate::report::{columns, table_of};
 
-/// Give a run or an attempt a name that works wherever an id does; without arguments, list the names
+/// Name a run or an attempt; without arguments, list the names
 ///
-/// A name that is given again moves; the log keeps where it was.
+/// A name works wherever an id does. If you give a name again, it moves; the log keeps its history.
 ///
 /// Example: ledger tag latest baseline
 #[derive(Debug, clap::Args)]
@@ -17,10 +17,10 @@ pub(super) struct Args {
     #[arg(requires = "name")]
     id: Option<String>,
 
-    /// The name: letters, digits, `.`, `_` and `-`, not to be mistaken for an id
+    /// The name: letters, digits, `.`, `_` and `-`; it must not look like an id
     name: Option<String>,
 
-    /// Take this name back
+    /// Remove this name
     #[arg(long, value_name = "NAME", conflicts_with = "id")]
     remove: Option<String>,
 }
@@ -58,7 +58,7 @@ fn remove(name: &str, context: &Context) -> Result<u8, Failure> {
     }
     let change = Change::Untagged { name: name.to_owned() };
     store.write(|writer| writer.note(&LogEntry { unix_ms: clock::unix_ms(), change }))?;
-    context.answer(|| format!("{name} is taken back\n"), || table_of([("removed", name.into())]))?;
+    context.answer(|| format!("{name} is removed\n"), || table_of([("removed", name.into())]))?;
     Ok(exit::YES)
 }
 

@@ -30,20 +30,20 @@ const AGAIN: u8 = exit::BUSY;
 const TRIES: u32 = 5;
 const BETWEEN: Duration = Duration::from_secs(3);
 
-/// What a script starts
+/// Execute the cells of one Slurm task (started by a job script)
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The submission's folder
     folder: PathBuf,
 
-    /// The array that the script is of
+    /// The script's array
     #[arg(long)]
     array: usize,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let place = slurm::place().ok_or_else(|| {
-        Failure::new(exit::USAGE, "this is no job of Slurm (`ledger submit` makes the scripts that call this)")
+        Failure::new(exit::USAGE, "this is not a Slurm job (scripts of `ledger submit` call this command)")
     })?;
     // Before all else: the script sends it on from now on.
     let stop = Arc::new(Stopping::install()?);
@@ -134,7 +134,7 @@ impl Stop for Stopping {
         if self.signals.asked() > 0 {
             "by Slurm: cancelled, preempted, requeued or out of time".to_owned()
         } else {
-            "by Slurm's forewarning: its time was nearly over".to_owned()
+            "by Slurm's warning: its time limit was near".to_owned()
         }
     }
 }
@@ -167,7 +167,7 @@ fn repository_since(member: &Member, submitted: &Table) -> Table {
     if commit == submitted.get("git.commit") && patch == submitted.get("git.patch") {
         return Table::new();
     }
-    let nothing = || Value::from("git does not tell it on the node");
+    let nothing = || Value::from("git does not report it on the node");
     let mut since = Table::from([("slurm.git.commit".to_owned(), commit.cloned().unwrap_or_else(nothing))]);
     since.extend(patch.map(|patch| ("slurm.git.patch".to_owned(), patch.clone())));
     since
@@ -251,7 +251,7 @@ impl Run<'_> {
                 let named: Vec<String> = changed.iter().map(|file| format!("`{file}`")).collect();
                 let is_told = part == "program" && !named.is_empty();
                 let files = if is_told { format!(", by {}", named.join(", ")) } else { String::new() };
-                Err(format!("its {part} is another than when it was submitted{files} (submit it again)"))
+                Err(format!("its {part} changed after it was submitted{files} (submit it again)"))
             }
         }
     }

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 const FACTS: &str = "telemetry.";
 const UNREAD: &str = "telemetry.unread.";
 
-/// Show what was read of the hardware during an attempt: power, energy, clocks, memory, temperatures
+/// Show the hardware samples of an attempt: power, energy, clocks, memory, temperatures
 ///
-/// Each series is one row with a small curve; counters, such as energy, are shown as what they counted each second. Exit code 1 if
-/// nothing was read.
+/// Each series is one row with a small curve. Counters, such as energy, are shown as rates per second. Exit code 1
+/// if there are no samples.
 ///
 /// Example: ledger telemetry latest --series 'gpu.*.power*' --plot power.svg
 #[derive(Debug, clap::Args)]
@@ -26,12 +26,12 @@ pub(super) struct Args {
     /// A run (its newest finished attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     id: String,
 
-    /// Only these: names, beginnings (`gpu.0`) or patterns (`gpu.*.power*`), also of series over steps (`loss`) [default: all that
-    /// was read of the hardware]
+    /// Only these series: names, prefixes (`gpu.0`) or patterns (`gpu.*.power*`), also series over steps (`loss`)
+    /// [default: all hardware samples]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     series: Vec<String>,
 
-    /// Print every reading as CSV: series, unit, axis, position (seconds or steps), value
+    /// Print every sample as CSV: series, unit, axis, position (seconds or steps), value
     #[arg(long, conflicts_with = "plot")]
     csv: bool,
 

@@ -20,15 +20,16 @@ use axes::Impossible;
 use search::{Arm, CONFIRMS, Search, confirmation};
 use std::collections::BTreeSet;
 
-/// Search for the configuration of a model that is best by a metric and hardly slower
+/// Search for the best configuration of a model by a metric, at little cost in time
 ///
-/// Begins with a run that the ledger holds, and tries what else its batch size and precision may be and, with --set-hardware, the power limit
-/// and the clock of its GPUs. Successive halving: every configuration is executed once, the better half twice, the better half of these four
-/// times and so on. Those that are too slow are left out at once. Outcomes (accuracy, loss) are repeated with other seeds, measured metrics (time,
-/// energy) by other attempts. At the end the winner and the base are executed again, and the answer comes from these fresh attempts alone.
+/// Starts from a run in the ledger and varies its batch size and precision. With --set-hardware, it also varies the
+/// power limit and the clock of the GPUs. It uses successive halving: every configuration is executed once, the
+/// better half twice, the better half of these four times and so on. Configurations that are too slow are dropped
+/// at once. Outcomes (accuracy, loss) are repeated with other seeds, measured metrics (time, energy) in other
+/// attempts. At the end the winner and the base are executed again, and the answer uses only these new attempts.
 ///
-/// Every attempt is one of an ordinary run in the ledger: what is there already is not executed again, so that a search that was
-/// interrupted goes on where it stopped.
+/// Every attempt belongs to an ordinary run in the ledger, and existing attempts are not executed again. An
+/// interrupted search therefore continues where it stopped.
 ///
 /// Example: ledger tune --model resnet50 --metric energy --slower-at-most 5% --at-least accuracy=0.9
 ///
@@ -43,38 +44,40 @@ pub(super) struct Args {
     #[arg(long, value_name = "X")]
     metric: String,
 
-    /// Leave out configurations whose time is more than this share above the base's: `5%` or `0.05`
+    /// Leave out configurations whose time exceeds the base's by more than this share: `5%` or `0.05`
     #[arg(long, value_name = "SHARE", value_parser = super::best::share)]
     slower_at_most: Option<f64>,
 
     #[command(flatten)]
     bounds: bounds::Args,
 
-    /// For a metric of your own: which way it is better
+    /// The better direction of a custom metric
     #[arg(long, value_name = "WAY", value_parser = ["minimize", "maximize"])]
     direction: Option<String>,
 
-    /// The run from which it begins [default: the one with the tag `default`, else the model's newest that no search has made]
+    /// The base: the run to start from [default: the run tagged `default`, else the model's newest run that no
+    /// search made]
     #[arg(long, value_name = "ID")]
     from: Option<String>,
 
-    /// Search this field, maybe with these values, instead of the usual ones: `precision`, `batch_size=32,64`
+    /// Search this field instead of the usual ones, with these values if given: `precision`, `batch_size=32,64`
     #[arg(long, value_name = "FIELD[=VALUES]")]
     axis: Vec<String>,
 
-    /// Search the power limit and the clock too: they are set on the GPUs for as long as an attempt lasts, and so is what the base sets
+    /// Also search the power limit and the clock; they are set on the GPUs during each attempt, as are the base's
+    /// settings
     #[arg(long)]
     set_hardware: bool,
 
-    /// Begin with that many configurations at most; of more, as many are drawn
+    /// Start with at most N configurations; if there are more, N are drawn
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     candidates: u16,
 
-    /// For a measured metric: fresh attempts of the winner and of the base
+    /// For a measured metric: new attempts of the winner and of the base
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     attempts: u16,
 
-    /// For an outcome: fresh seeds of the winner and of the base
+    /// For an outcome: new seeds of the winner and of the base
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: u16,
 
@@ -123,12 +126,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let kind = sealed.attempt.metric_kind(&args.metric);
     let base = bind(&Table::new()).map_err(|why| {
         let id = sealed.run.id.0.prefix(8);
-        Failure::new(exit::USAGE, format!("nothing can be searched from run `{id}`: {why} (--from names another one)"))
+        Failure::new(exit::USAGE, format!("no search can start from run `{id}`: {why} (--from names another run)"))
     })?;
     if base.settings_to_make().is_some() && !args.set_hardware {
         let id = sealed.run.id.0.prefix(8);
         let text = format!(
-            "run `{id}`, from which the search begins, sets a power limit or clocks on its GPUs (--set-hardware allows that; an attempt of `ledger run --observe-only` begins one that only watches them; --from names another run)"
+            "the base, run `{id}`, sets a power limit or clocks on its GPUs (--set-hardware allows that; start from an attempt of `ledger run --observe-only` to leave them unchanged; --from names another run)"
         );
         return Err(Failure::new(exit::USAGE, text));
     }
@@ -190,7 +193,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             Ok(exit::YES)
         }
         None => {
-            say("interrupted; the same command goes on where this one stopped");
+            say("interrupted; repeat the command to continue");
             Ok(exit::INTERRUPTED)
         }
     }
@@ -243,7 +246,7 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
     let has_command = sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
     if sealed.attempt.facts.contains_key("import") || is_foreign && has_command {
         let text = format!(
-            "run `{shown}` came from elsewhere, and its command is not executed (`ledger rerun {shown} --trust` makes it one of this ledger)"
+            "run `{shown}` was imported, so its command is not executed (`ledger rerun {shown} --trust` executes it in this ledger)"
         );
         return Err(Failure::new(exit::USAGE, text));
     }
@@ -251,9 +254,7 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
 }
 
 fn none_of(args: &Args) -> Failure {
-    let text = format!(
-        "no finished attempt is of model `{}`, so that there is nothing to begin with (`ledger run MANIFEST` makes one)",
-        args.model
-    );
+    let text =
+        format!("model `{}` has no finished attempt to start from (`ledger run MANIFEST` makes one)", args.model);
     Failure::new(exit::NO, text)
 }

@@ -19,7 +19,7 @@ pub(super) fn failure(unbound: Vec<Unbound<'_>>, any_fits: bool) -> Option<Failu
     if lines.is_empty() {
         return unbound.into_iter().next().map(|(.., error)| match error {
             BindError::Refused(Refusal::TooFewGpus { there, .. }) if any_fits => {
-                let text = format!("{error}; --only 'hardware.gpus <= {there}' takes the runs that fit");
+                let text = format!("{error}; --only 'hardware.gpus <= {there}' selects the runs that fit");
                 Failure::new(exit::USAGE, text)
             }
             error => error.into(),

@@ -12,10 +12,10 @@ use crate::wire::Packed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Take packs into the ledger, after every id and digest in them was recomputed
+/// Import packs into the ledger, after recomputing every id and digest in them
 ///
-/// An attempt that the ledger holds already stays as it is. Nothing of a pack is executed, and no data are read where it says. What this machine would make of its runs is said on stderr; `ledger replay`
-/// says it in full.
+/// Attempts that the ledger already holds stay unchanged. Nothing of a pack is executed, and no data are read from
+/// recorded paths. stderr says whether this machine can repeat the runs; `ledger replay` gives details.
 ///
 /// Example: ledger unpack run.pack --sources .
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,8 @@ pub(super) struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Write manifests, patches and the program's files into this folder too, as `manifest-DIGEST.toml`, `patch-DIGEST.diff` and `file-DIGEST.txt`; none of them may exist yet
+    /// Also write manifests, patches and program files into this folder, as `manifest-DIGEST.toml`,
+    /// `patch-DIGEST.diff` and `file-DIGEST.txt`; none of them may exist yet
     #[arg(long, value_name = "DIR")]
     sources: Option<PathBuf>,
 }
@@ -37,7 +38,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, format!("cannot write `{}`: it exists already", path.display())));
     }
     if let Some(dir) = args.sources.as_ref().filter(|dir| !dir.is_dir()) {
-        let text = format!("--sources: `{}` is no folder (make it first)", dir.display());
+        let text = format!("--sources: `{}` is not a folder (create it first)", dir.display());
         return Err(Failure::new(exit::USAGE, text));
     }
     let code = take_in(&packs, context)?;
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     for (path, source) in &targets {
         write_new(path, &source.kept)?;
-        let note = if source.is_redacted { " (secrets were taken out)" } else { "" };
+        let note = if source.is_redacted { " (secrets were removed)" } else { "" };
         say(&format!("{}{note}", path.display()));
     }
     Ok(code)
@@ -66,10 +67,7 @@ fn tell_target(packed: &Packed) {
     }
     let rest = runs.count();
     if rest > 0 {
-        say(&format!(
-            "note: {} more (`ledger replay FILE ID` says what this machine would make of one)",
-            count(rest, "run")
-        ));
+        say(&format!("note: {} more (`ledger replay FILE ID` checks one)", count(rest, "run")));
     }
 }
 

@@ -11,26 +11,28 @@ use std::path::{Path, PathBuf};
 
 /// Recompute every id, digest and index of the ledger, and the chain of its log
 ///
-/// Uses all processors. Commands that write go first: the check continues after them, and includes what they wrote.
+/// Uses all processors. Commands that write have priority: the check continues after them and includes their
+/// changes.
 ///
-/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong, or not as it was attested.
+/// Names the owner of the first wrong byte. Exit code 1 if anything is wrong, or differs from the attested state.
 ///
 /// Example: ledger verify --deep
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Recompute the checksum of every page of the file too: bytes that no record and no index is made of
+    /// Also recompute the checksum of every page of the file, including bytes outside records and indexes
     #[arg(long)]
     deep: bool,
 
-    /// Check only what came after the last verification that found the ledger sound; everything if there was none, or if anything is wrong
+    /// Check only entries since the last verification without faults; check all if there was none, or if anything
+    /// is wrong
     #[arg(long, conflicts_with = "deep")]
     since_last: bool,
 
-    /// What `ledger attest` wrote: also check its signature, and that all it speaks of is there as it was
+    /// A statement of `ledger attest`: also check its signature, and that its content is unchanged
     #[arg(long, value_name = "FILE", requires = "key")]
     attested: Option<PathBuf>,
 
-    /// The public key by which that is to be signed
+    /// The public key that must have signed it
     #[arg(long, value_name = "FILE.pub", requires = "attested")]
     key: Option<PathBuf>,
 }
@@ -129,7 +131,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// Whether what is attested is so here: a note that tells of it, or what is wrong.
 fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, String>, Failure> {
     let text = |path: &Path| -> Result<String, Failure> {
-        let refused = |_| Failure::new(exit::USAGE, format!("`{}` is no text", path.display()));
+        let refused = |_| Failure::new(exit::USAGE, format!("`{}` is not text", path.display()));
         String::from_utf8(read_file(path)?).map_err(refused)
     };
     let failed = |path: &Path, error: AttestError| Failure::new(exit::USAGE, format!("`{}`: {error}", path.display()));
@@ -147,7 +149,7 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
         return Ok(if is_here {
             Ok(format!("attempt {} is attested by {by}", id.0.prefix(8)))
         } else {
-            Err(format!("attempt {id}, which it speaks of, is not in the ledger"))
+            Err(format!("attempt {id}, which it names, is not in the ledger"))
         });
     }
     let beside = beside(file);
@@ -163,11 +165,11 @@ fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, Str
             Ok(format!("attested by {by}: the first {} of {}", head.entries, count(len, "log entry")))
         }
         Some(_) => Err(format!(
-            "its {} would be the first of this ledger, and are not: it is of another ledger, or what was there was changed",
+            "its {} do not match the first of this ledger: it belongs to another ledger, or entries were changed",
             count(head.entries, "log entry")
         )),
         None => Err(format!(
-            "it speaks of {}, and the ledger has {len}: it is of another ledger, or some were lost",
+            "it states {}, but the ledger has {len}: it belongs to another ledger, or entries were lost",
             count(head.entries, "log entry")
         )),
     })

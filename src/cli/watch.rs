@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Where nothing says how wide a line may be.
 const LONGEST_LINE: usize = 200;
 /// What is said of programs that report nothing.
-const NO_EVENTS: &str = "note: the program wrote no events, so that only its time, its output and the hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
+const NO_EVENTS: &str = "note: the program wrote no events, so only its time, output and hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
 /// So much is shown of a reason, however narrow a terminal is.
 const LEAST_REASON: usize = 30;
 
@@ -91,7 +91,7 @@ impl Watcher {
             self.remember(run, NO_EVENTS.to_owned());
         }
         if let (Some(count), Some(first)) = (attempt.facts.get(REJECTED), attempt.facts.get(FIRST_REJECTED)) {
-            let lines = if count.as_int() == Some(1) { "line is no event" } else { "lines are no events" };
+            let lines = if count.as_int() == Some(1) { "line is not an event" } else { "lines are not events" };
             self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
         }
         let is_told = |warning: &&String| warning.starts_with(PATTERNS) || is_of_identity(warning);
@@ -188,15 +188,15 @@ impl Watch for Watcher {
             }
             Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),
             Seen::Elsewhere(bound) => {
-                let or_gpu = if bound.gpus.is_empty() { "" } else { ", or has set its GPU" };
+                let or_gpu = if bound.gpus.is_empty() { "" } else { ", or has changed its GPU's settings" };
                 self.say(bound, &format!("another process executes it{or_gpu}; waiting"));
             }
             Seen::Cooling(bound, hottest) => self.say(bound, &format!("waits for a GPU of {hottest} °C to cool")),
             Seen::Unread(bound) => {
                 let whose = if bound.gpus.is_empty() { "the machine" } else { "NVML" };
-                self.say(bound, &format!("still waits for {whose}'s first readings"));
+                self.say(bound, &format!("still waits for the first samples of {whose}"));
             }
-            Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was left behind", id.0.prefix(8))),
+            Seen::Recovered(id) => self.progress.say(&format!("sealed {}, which was abandoned", id.0.prefix(8))),
         }
     }
 }

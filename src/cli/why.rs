@@ -8,9 +8,9 @@ use crate::record::{Part, Run, SourceText};
 use crate::report;
 use crate::store::{Reader, StoreError};
 
-/// Say why two runs have different ids
+/// Show why two runs have different ids
 ///
-/// Only the identity is compared: part by part, then field by field. Exit code 1 if they are different runs.
+/// Compares only the identity: part by part, then field by field. Exit code 1 if the runs differ.
 ///
 /// Example: ledger why latest~1 latest
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub(super) struct Args {
     /// A run or an attempt: an id's prefix, a tag, `latest`, `latest~1`
     a: String,
 
-    /// Another one
+    /// The other run or attempt
     b: String,
 }
 

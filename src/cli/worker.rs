@@ -7,14 +7,14 @@ use super::failure::{Failure, exit};
 use crate::host::{environment, process};
 use std::ffi::OsString;
 
-/// What a supervisor starts
+/// Execute a worker (started by a supervisor)
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Stay beside the program, and end all that it started when the supervisor is gone
+    /// Stay beside the program, and end all its processes when the supervisor is gone
     #[arg(long, requires = "program")]
     guard: bool,
 
-    /// Put a load on the GPU instead: standard input has a line for each pulse, the seconds that it is on and then off
+    /// Put a load on the GPU instead: each line of standard input is one pulse, in seconds on and seconds off
     #[arg(long, conflicts_with = "program")]
     load: bool,
 

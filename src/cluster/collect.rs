@@ -179,7 +179,7 @@ fn gone(path: &Path, tasks: &Answer, jobs: &[Submitted], notes: &BTreeMap<(usize
             Some(format!("its task was ended (Slurm says {}{on})", seen.state))
         }
         Some(_) => None,
-        None => Some("its task was gone, and Slurm does not remember it".to_owned()),
+        None => Some("its task was gone, and Slurm has no record of it".to_owned()),
     }
 }
 

@@ -21,7 +21,7 @@ impl Fields {
         let damaged = |fault: String| ClusterError::Damaged { path: path.to_owned(), fault };
         let text = String::from_utf8(bytes).map_err(|fault| damaged(fault.to_string()))?;
         let Value::Table(table) = from_json(&text).map_err(|fault| damaged(fault.to_string()))? else {
-            return Err(damaged("it is no object".to_owned()));
+            return Err(damaged("it is not an object".to_owned()));
         };
         let fields = Self { path: path.to_owned(), table };
         match fields.int("format")? {
@@ -32,7 +32,7 @@ impl Fields {
 
     /// An object within this one.
     pub(super) fn within(&self, value: &Value) -> Result<Self, ClusterError> {
-        let table = value.as_table().ok_or_else(|| self.fault("a member is no object"))?;
+        let table = value.as_table().ok_or_else(|| self.fault("a member is not an object"))?;
         Ok(Self { path: self.path.clone(), table: table.clone() })
     }
 

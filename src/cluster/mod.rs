@@ -59,7 +59,7 @@ pub enum ClusterError {
         said: String,
     },
     /// `sbatch` gave no answer from which it follows whether there is a job.
-    #[error("whether `sbatch` submitted the array is not known: {said}")]
+    #[error("it is unknown whether `sbatch` submitted the array: {said}")]
     Unanswered {
         /// What it said.
         said: String,
@@ -71,7 +71,7 @@ pub enum ClusterError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// A file of a submission is not what it should be.
-    #[error("`{}` is no record of a submission: {fault}", path.display())]
+    #[error("`{}` is not a record of a submission: {fault}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -105,7 +105,7 @@ pub enum ClusterError {
         hint: String,
     },
     /// Another command hands cells of the ledger to Slurm.
-    #[error("another `submit` of this ledger is at it (try again when it is done)")]
+    #[error("another `submit` of this ledger is running (try again when it has ended)")]
     Busy,
     /// The ledger cannot be written.
     #[error(transparent)]

@@ -12,7 +12,7 @@ const GRACE_SHARE: u64 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// A value would be read as something else than it is.
-    #[error("slurm.{key} is `{value}`, which sbatch would not read as it stands ({remedy})")]
+    #[error("slurm.{key} is `{value}`, which sbatch would misread ({remedy})")]
     Unreadable {
         /// The key.
         key: String,
@@ -45,7 +45,7 @@ pub enum RequestError {
         grace_s: u32,
     },
     /// A path of the submission would be read as a pattern.
-    #[error("the folder `{}` cannot be named to sbatch (slurm.spool names another, of letters, digits and /._-+@,:=~)", .0.display())]
+    #[error("sbatch cannot take the folder `{}` (set slurm.spool to a path of letters, digits and /._-+@,:=~)", .0.display())]
     Folder(PathBuf),
 }
 
@@ -155,7 +155,7 @@ impl Request {
         for key in ["partition", "account", "qos", "constraint", "time", "gpu_type", "memory"] {
             let Some(value) = self.table.get(key).and_then(Value::as_str) else { continue };
             if value.contains(|c: char| c.is_whitespace() || c.is_control() || "\"'\\#`$".contains(c)) {
-                return refuse(key, value, "it has no blanks, quotes, `#`, `$` and backslashes");
+                return refuse(key, value, "write it without blanks, quotes, `#`, `$` and backslashes");
             }
         }
         for module in &self.modules {
@@ -256,14 +256,14 @@ fn seconds(time: &str) -> Option<u64> {
 
 /// Options of sbatch that would change what is counted on, short and long, and what a person can do instead.
 const COUNTED_ON: [(&str, &str, &str); 8] = [
-    ("-M", "--clusters", "submit on the cluster itself: no other is asked what becomes of its jobs"),
+    ("-M", "--clusters", "submit on the cluster itself: ledger cannot query the jobs of another one"),
     (
         "-a",
         "--array",
         "which tasks there are follows from the cells; --array-limit and --cells-per-task change how many",
     ),
-    ("-o", "--output", "what a task prints goes to its log, where `ledger status` finds it"),
-    ("-e", "--error", "what a task prints goes to its log, where `ledger status` finds it"),
+    ("-o", "--output", "a task's output goes to its log, where `ledger status` finds it"),
+    ("-e", "--error", "a task's output goes to its log, where `ledger status` finds it"),
     ("", "--open-mode", "each start of a task adds to its log"),
     ("", "--signal", "slurm.grace_s says how long before its end a task is told to stop"),
     ("-W", "--wait", "`ledger submit --wait` waits"),

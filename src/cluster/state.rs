@@ -150,11 +150,11 @@ pub fn stand(folder: &Folder, tasks: Option<&Answer>) -> Result<Standing, Cluste
 /// Of a cell whose array was handed over, and whose job nobody knows; it may come to light as long as Slurm was not asked.
 fn unanswered(stand: Stand, may_come: bool) -> Stand {
     if may_come {
-        let reason = "its array is being handed to Slurm, or its `submit` was ended meanwhile";
+        let reason = "its array is being submitted to Slurm, or its `submit` was ended meanwhile";
         return Stand { state: State::Unknown, reason: Some(reason.to_owned()), ..stand };
     }
     let reason =
-        "whether its array was submitted is not known: its `submit` was ended meanwhile, and Slurm knows no such job";
+        "it is unknown whether its array was submitted: its `submit` was ended meanwhile, and Slurm has no such job";
     let own = stand.reason.clone().filter(|_| stand.job.is_some());
     Stand { reason: own.or(Some(reason.to_owned())), ..stand }
 }
@@ -213,12 +213,12 @@ fn over(
     let ended = match seen {
         Some(seen) if seen.node.is_empty() => format!("Slurm says {} of its task", seen.state),
         Some(seen) => format!("Slurm says {} of its task on {}", seen.state, seen.node),
-        None => "its task is over, and Slurm does not remember how it ended".to_owned(),
+        None => "its task has ended, and Slurm has no record of how".to_owned(),
     };
     match (told, seen.map(|seen| seen.state.as_str())) {
         (CellState::Refused, _) => (State::Refused, reason),
         (CellState::Done, _) if tally.damaged > 0 => {
-            (State::Lost, Some("what came back of it is damaged (out/*.damaged in the submission's folder)".to_owned()))
+            (State::Lost, Some("its results are damaged (out/*.damaged in the submission's folder)".to_owned()))
         }
         _ if tally.failed > 0 => (State::Failed, None),
         (CellState::Interrupted, _) => (State::Interrupted, reason.or(Some(ended))),
@@ -275,7 +275,7 @@ mod tests {
         let done = note(CellState::Done, None);
         let damaged = Tally { damaged: 1, ..tally(1, 0, 0, 0) };
         let (state, reason) = of(damaged, Some(&done), None);
-        assert!(state == State::Lost && reason.starts_with("what came back of it is damaged"), "{reason}");
+        assert!(state == State::Lost && reason.starts_with("its results are damaged"), "{reason}");
         assert_eq!(of(tally(1, 0, 0, 0), Some(&done), None).0, State::Finished, "fewer were left than was thought");
     }
 
@@ -296,7 +296,7 @@ mod tests {
             folder.write(&format!("handover-0-{since}.json"), text.as_bytes()).unwrap();
         };
         hand_over(1);
-        assert!(state().reason.unwrap().starts_with("whether its array was submitted is not known"));
+        assert!(state().reason.unwrap().starts_with("it is unknown whether its array was submitted"));
         assert_eq!(state().state, State::Lost);
         let unasked = stand(&folder, None).unwrap();
         assert_eq!(unasked.cells[0].state, State::Unknown, "only Slurm can say that it has no such job");
@@ -347,7 +347,7 @@ mod tests {
         let running = note(CellState::Running, None);
         let lost = (State::Lost, "Slurm says NODE_FAIL of its task on n2".to_owned());
         assert_eq!(of(none, Some(&running), Some(&dead)), lost);
-        assert_eq!(of(none, None, None).1, "its task is over, and Slurm does not remember how it ended");
+        assert_eq!(of(none, None, None).1, "its task has ended, and Slurm has no record of how");
         let cancelled = seen(Fate::Over, "CANCELLED", "");
         assert_eq!(of(none, None, Some(&cancelled)).0, State::Cancelled);
         let stopped = note(CellState::Interrupted, Some("it was stopped"));

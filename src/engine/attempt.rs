@@ -477,7 +477,7 @@ impl Supervision {
             Exit::Signal(signal) => {
                 let name = process::signal_name(signal);
                 let hint = if signal == process::Signal::Kill.number() {
-                    " (somebody killed it; the kernel does so when memory runs out: see `dmesg`)"
+                    " (it was killed; the kernel does so when memory runs out: see `dmesg`)"
                 } else {
                     ""
                 };
@@ -529,7 +529,7 @@ fn clock_jump(by_host_ms: i64, by_monotonic_ns: u64) -> Option<String> {
     let passed_ms = i64::try_from(by_monotonic_ns / 1_000_000).unwrap_or(i64::MAX);
     let jump_ms = by_host_ms.saturating_sub(passed_ms);
     (jump_ms.unsigned_abs() > JUMP_MS).then(|| {
-        format!("the host's clock jumped by {jump_ms} ms meanwhile (durations are of the monotonic clock, and right)")
+        format!("the host's clock jumped by {jump_ms} ms meanwhile (durations use the monotonic clock and are correct)")
     })
 }
 

@@ -60,7 +60,7 @@ impl BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A GPU is asked for and there is none.
-    #[error("{asked}, but {why} (`ledger doctor` says what is missing; device = \"cpu\" trains without)")]
+    #[error("{asked}, but {why} (`ledger doctor` shows what is missing; device = \"cpu\" trains without)")]
     NoCuda {
         /// What in the cell asks for it.
         asked: String,
@@ -68,7 +68,7 @@ pub enum Refusal {
         why: String,
     },
     /// More GPUs are asked for than there are.
-    #[error("`hardware.gpus` is {asked}, but {} visible: {} (CUDA_VISIBLE_DEVICES decides which are)", are(*there), names.join(", "))]
+    #[error("`hardware.gpus` is {asked}, but {} visible: {} (CUDA_VISIBLE_DEVICES selects the visible GPUs)", are(*there), names.join(", "))]
     TooFewGpus {
         /// How many are asked for.
         asked: i64,
@@ -78,7 +78,7 @@ pub enum Refusal {
         names: Vec<String>,
     },
     /// Several GPUs are asked for, and nothing connects them.
-    #[error("`hardware.gpus` is {asked}, but {why} (gpus = 1 trains without; `ledger doctor` says what is missing)")]
+    #[error("`hardware.gpus` is {asked}, but {why} (gpus = 1 trains without; `ledger doctor` shows what is missing)")]
     NoNccl {
         /// How many are asked for.
         asked: usize,
@@ -90,7 +90,7 @@ pub enum Refusal {
     NotAllowed(String),
     /// A power limit or a clock is asked for, and there is no GPU to set it on.
     #[error(
-        "the cell sets a power limit or clocks, but uses no GPU (give device = \"cuda\", or remove the keys; `ledger doctor` says what is missing)"
+        "the cell sets a power limit or clocks, but uses no GPU (give device = \"cuda\", or remove the keys; `ledger doctor` shows what is missing)"
     )]
     NothingToSet,
     /// This binary has no trainer.

@@ -55,13 +55,13 @@ pub enum CalibrateError {
     #[error("the load could not be started")]
     Start(#[source] io::Error),
     /// The load failed.
-    #[error("the load failed, and nothing was kept: {0}")]
+    #[error("the load failed, so nothing was stored: {0}")]
     Load(String),
     /// The card failed.
-    #[error("GPU {0} was lost meanwhile, and nothing was kept (see `dmesg` and `nvidia-smi`)")]
+    #[error("GPU {0} was lost meanwhile, so nothing was stored (see `dmesg` and `nvidia-smi`)")]
     Lost(u32),
     /// It was asked to stop.
-    #[error("it was stopped, and nothing was kept")]
+    #[error("it was stopped, so nothing was stored")]
     Stopped,
 }
 
@@ -204,7 +204,7 @@ impl Reading<'_> {
             let late = Instant::now() > deadline;
             let read = if late {
                 Err(CalibrateError::Load(
-                    "it did not end when its pulses were over (docs/protocol.md says what a load reads)".to_owned(),
+                    "it did not end after its last pulse (docs/protocol.md describes its input)".to_owned(),
                 ))
             } else {
                 self.read(stop)
@@ -271,11 +271,11 @@ impl Heard {
         }
         let ended = match exit {
             Exit::Code(0) if pulses.is_empty() => {
-                Some(format!("it told of no phase `{PHASE}` (docs/protocol.md says how a load tells)"))
+                Some(format!("it reported no phase `{PHASE}` (docs/protocol.md describes the events)"))
             }
             Exit::Code(0) if pulses.len() < expected => {
                 let told = count(pulses.len(), "phase");
-                Some(format!("it told of {told} `{PHASE}`, and {expected} were asked for"))
+                Some(format!("it reported {told} `{PHASE}`, but {expected} were expected"))
             }
             Exit::Code(0) => None,
             Exit::Code(code) => Some(format!("it exited with code {code}")),
@@ -316,13 +316,13 @@ mod tests {
         let two = || vec![phase(1, Start), phase(5, Stop), phase(9, Start), phase(12, Stop)];
         assert_eq!(heard(two(), Exit::Code(0)), Ok(vec![(1, 5), (9, 12)]));
         let fails = |entries: Vec<Entry>, exit: Exit, why: &str| {
-            assert_eq!(heard(entries, exit), Err(format!("the load failed, and nothing was kept: {why}")));
+            assert_eq!(heard(entries, exit), Err(format!("the load failed, so nothing was stored: {why}")));
         };
         let stderr = |text: &str| Entry::Stderr(text.to_owned());
         fails([two(), vec![stderr("a\nno device\n\n")]].concat(), Exit::Code(3), "it exited with code 3: no device");
         fails(two(), Exit::Signal(9), "it was ended by SIGKILL");
-        fails(vec![], Exit::Code(0), "it told of no phase `load` (docs/protocol.md says how a load tells)");
-        fails(two()[..3].to_vec(), Exit::Code(0), "it told of 1 phase `load`, and 2 were asked for");
+        fails(vec![], Exit::Code(0), "it reported no phase `load` (docs/protocol.md describes the events)");
+        fails(two()[..3].to_vec(), Exit::Code(0), "it reported 1 phase `load`, but 2 were expected");
         fails([two(), vec![phase(11, Start), phase(13, Stop)]].concat(), Exit::Code(0), "its phases are not in order");
     }
 }

@@ -173,16 +173,16 @@ impl KeptCalibration {
         };
         let damaged = |why: String| CalibrationError::Damaged { path: path.to_owned(), why };
         let Ok(Value::Table(mut table)) = from_json(&text) else {
-            return Err(damaged("it is no JSON object".to_owned()));
+            return Err(damaged("it is not a JSON object".to_owned()));
         };
         let format = table.get("format").and_then(Value::as_int);
         if let Some(newer) = format.filter(|format| *format > FORMAT) {
-            return Err(damaged(format!("it has format {newer}, and this ledger reads up to {FORMAT}")));
+            return Err(damaged(format!("it has format {newer}, but this ledger reads up to {FORMAT}")));
         }
         let stated = table.remove("digest").and_then(|digest| digest.as_str()?.parse::<Digest>().ok());
         let digest = Value::Table(table.clone()).digest();
         if stated != Some(digest) {
-            return Err(damaged("its digest is not that of what it holds".to_owned()));
+            return Err(damaged("its digest does not match its content".to_owned()));
         }
         table.insert("digest".to_owned(), digest.to_string().into());
         let key = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
@@ -193,7 +193,7 @@ impl KeptCalibration {
 /// What `doctor` says of the calibrations of these GPUs.
 pub fn calibration_check(ledger: &Path, gpus: &Gpus, used: &[GpuInfo]) -> Check {
     const NAME: &str = "calibration";
-    const CONSEQUENCE: &str = "energies assume the usual delay of a power sensor, with wider intervals";
+    const CONSEQUENCE: &str = "energies assume a default sensor delay, with wider intervals";
     const FIX: &str = "`ledger calibrate`, while nothing else uses the GPUs";
     let driver = match gpus.driver_version() {
         Ok(driver) => driver,
@@ -274,11 +274,11 @@ mod tests {
         let newer = text.replace("\"format\": 1", "\"format\": 2");
         let other = kept(ledger.path(), "580.2");
         let cases = [
-            (text.replace("0.001", "0.002"), "its digest is not that of what it holds"),
-            (newer, "it has format 2, and this ledger reads up to 1"),
-            (text[..text.len() / 2].to_owned(), "it is no JSON object"),
-            ("[]".to_owned(), "it is no JSON object"),
-            (String::new(), "it is no JSON object"),
+            (text.replace("0.001", "0.002"), "its digest does not match its content"),
+            (newer, "it has format 2, but this ledger reads up to 1"),
+            (text[..text.len() / 2].to_owned(), "it is not a JSON object"),
+            ("[]".to_owned(), "it is not a JSON object"),
+            (String::new(), "it is not a JSON object"),
             (to_json_text(&other.table.clone().into()), "it is of NVIDIA H200 with driver 580.2"),
         ];
         for (text, why) in cases {

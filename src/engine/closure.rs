@@ -48,7 +48,7 @@ pub(super) struct Closure {
 pub enum ClosureError {
     /// There is no such interpreter.
     #[error(
-        "the command needs `{0}`, which is not an executable here (install it or fix program.command; `[program] identity = \"files\"` does without it)"
+        "the command needs `{0}`, which is not an executable here (install it or fix program.command; `[program] identity = \"files\"` does not need it)"
     )]
     NoInterpreter(String),
     /// The environment that `uv run` would make is not there yet.
@@ -68,10 +68,10 @@ pub enum ClosureError {
     #[error("its interpreter `{0}` is not started without trust (--trust starts it)")]
     Untrusted(String),
     /// The script is not there.
-    #[error("the command starts `{}`, which is no file (fix program.command, or name the file that there is)", .0.display())]
+    #[error("the command starts `{}`, which is not a file (fix program.command)", .0.display())]
     NoScript(PathBuf),
     /// The interpreter did not answer.
-    #[error("{0} (`[program] identity = \"files\"` does without it)")]
+    #[error("{0} (`[program] identity = \"files\"` does not need it)")]
     Python(#[from] python::PythonError),
 }
 

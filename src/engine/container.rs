@@ -68,11 +68,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub enum ContainerError {
     /// The image would have to be fetched.
     #[error(
-        "`container.image` is `{0}`, which is no file (fetch it once, `apptainer pull image.sif {0}`, and name the file)"
+        "`container.image` is `{0}`, which is not a file (fetch it once, `apptainer pull image.sif {0}`, and name the file)"
     )]
     Remote(String),
     /// There is no such file.
-    #[error("`container.image` is `{}`, which is not there (build it: `apptainer build IMAGE containers/cpu.def`)", .0.display())]
+    #[error("`container.image` is `{}`, which does not exist (build it: `apptainer build IMAGE containers/cpu.def`)", .0.display())]
     Missing(PathBuf),
     /// It is no image.
     #[error("`container.image` is `{}`, but {why} (`apptainer build` makes images)", path.display())]
@@ -89,7 +89,7 @@ pub enum ContainerError {
     #[error("`container.image` asks for a container, but {0} (install Apptainer, or load its module)")]
     NoTool(String),
     /// It is not the one any more that a run was bound to.
-    #[error("the image `{}` was changed since its digest was taken: {why} (the same command binds to what is there now)", path.display())]
+    #[error("the image `{}` changed after its digest was taken: {why} (repeat the command to use the new image)", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
@@ -97,13 +97,13 @@ pub enum ContainerError {
         why: String,
     },
     /// This program, which the trainer in the image is, is found by its path.
-    #[error("this program's file is not at `{}` any more, and a container takes the trainer from there (the same command goes on with the program that is there now)", .0.display())]
+    #[error("this program's file is no longer at `{}`, from where a container takes the trainer (repeat the command to use the new program)", .0.display())]
     Replaced(PathBuf),
     /// Nothing can be kept for a while.
-    #[error("`{}`, which LEDGER_SCRATCH or TMPDIR names, is not the full path of a folder that is there (a container needs one: make it, or set LEDGER_SCRATCH)", .0.display())]
+    #[error("`{}`, from LEDGER_SCRATCH or TMPDIR, is not the full path of an existing folder (create it for the container, or set LEDGER_SCRATCH)", .0.display())]
     NoScratch(PathBuf),
     /// A folder that has to be visible inside would hide what the image holds.
-    #[error("`{}` has to be visible in the container, but would hide the image's own files there (use another folder)", .0.display())]
+    #[error("`{}` must be visible in the container, but would hide the image's own files there (use another folder)", .0.display())]
     Hides(PathBuf),
 }
 
@@ -188,7 +188,7 @@ pub(super) fn read(path: &Path) -> Result<(String, Stamp, Sif), ContainerError> 
 pub(super) fn tool() -> Result<Tool, ContainerError> {
     if let Some(named) = environment::text_var(COMMAND).filter(|named| !named.is_empty()) {
         let why = |why| ContainerError::NoTool(format!("{COMMAND} is `{named}`, and {why}"));
-        let path = environment::which(&named).ok_or_else(|| why("that is no program here".to_owned()))?;
+        let path = environment::which(&named).ok_or_else(|| why("that is not a program here".to_owned()))?;
         return tool_at(path, &named).map_err(why);
     }
     let mut why = "there is no `apptainer` and no `singularity` on PATH".to_owned();
@@ -210,7 +210,7 @@ fn tool_at(path: PathBuf, name: &str) -> Result<Tool, String> {
     }
     let version: String = said.out.trim().chars().take(200).collect();
     if let Some(least) = too_old(&version) {
-        return Err(format!("`{name}` is {version}, and {least} is the first that can"));
+        return Err(format!("`{name}` is {version}, but it must be at least {least}"));
     }
     // Where both are installed, one may be a link to the other.
     let prefix = TOOLS.iter().find(|(tool, _)| version.contains(tool)).unwrap_or(&TOOLS[1]).1;

@@ -69,7 +69,7 @@ impl DataFiles {
     /// # Errors
     /// If they cannot be looked at, or `is_over` says that there is no more time.
     pub(super) fn changed(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
-        let text = |found| format!("the data changed since the run was named by them: {found}");
+        let text = |found| format!("the data changed after the run id was computed: {found}");
         Ok(self.difference(is_over)?.map(text))
     }
 
@@ -77,7 +77,7 @@ impl DataFiles {
         let files = list(&self.kind, &self.path, is_over)?;
         if files.len() != self.contents.len() {
             let (path, now, before) = (self.path.display(), files.len(), self.contents.len());
-            return Ok(Some(format!("`{path}` has another number of files of data: {now}, and before {before}")));
+            return Ok(Some(format!("`{path}` has another number of data files: {now}, before {before}")));
         }
         if digest_of_names(&files) != self.names {
             return Ok(Some(format!("files of `{}` have other names", self.path.display())));
@@ -264,7 +264,7 @@ mod tests {
             let said = files.changed(&|| false).map_err(|error| error.to_string());
             said.map(|said| said.map(|said| said.replace(&root.path().display().to_string(), "ROOT")))
         };
-        let text = |found: &str| Ok(Some(format!("the data changed since the run was named by them: {found}")));
+        let text = |found: &str| Ok(Some(format!("the data changed after the run id was computed: {found}")));
         assert_eq!(said(&files), Ok(None));
         let time = fs::metadata(path("a.txt")).unwrap().modified().unwrap();
         let with_time = |content: &str| {
@@ -292,7 +292,7 @@ mod tests {
         fs::rename(path("b.txt"), path("c.txt")).unwrap();
         assert_eq!(said(&files), text("files of `ROOT` have other names"));
         fs::remove_file(path("c.txt")).unwrap();
-        assert_eq!(said(&files), text("`ROOT` has another number of files of data: 1, and before 2"));
+        assert_eq!(said(&files), text("`ROOT` has another number of data files: 1, before 2"));
         fs::remove_file(path("a.txt")).unwrap();
         assert!(said(&files).is_err_and(|said| said.contains("cannot read `")), "{:?}", said(&files));
     }

@@ -150,7 +150,7 @@ impl Fold {
         if let Some((first, count)) = folding.backwards {
             let more = and_more(count - 1);
             warnings.push(format!(
-                "phase {first}{more} was stopped before it was started, by its `t_ns`, and counts as of no length"
+                "phase {first}{more} was stopped before it was started, by its `t_ns`, and counts with length 0"
             ));
         }
         for (name, missing) in folding.unfit {
@@ -162,8 +162,8 @@ impl Fold {
         }
         if rejected_count > 0 {
             let all = match rejected_count {
-                1 => "1 line of the worker's events is no event".to_owned(),
-                many => format!("{many} lines of the worker's events are no events"),
+                1 => "1 line of the worker's events is not an event".to_owned(),
+                many => format!("{many} lines of the worker's events are not events"),
             };
             warnings.push(format!("{all}: {}", rejected.join("; ")));
             facts.insert(REJECTED.to_owned(), rejected_count.into());
@@ -191,9 +191,8 @@ impl Fold {
         drop(observed.steps);
         for (name, readings) in folding.telemetry {
             if series.insert(name.clone(), readings).is_some() {
-                warnings.push(format!(
-                    "the worker's series `{name}` has the name of a reading of the hardware, and was dropped"
-                ));
+                warnings
+                    .push(format!("the worker's series `{name}` has the name of a hardware series, and was dropped"));
             }
         }
         let (mut summaries, mut chunks) = (Vec::new(), BTreeMap::new());
@@ -420,7 +419,7 @@ impl Folding {
                     if known.unit.is_empty() { "a pure number".to_owned() } else { format!("in `{}`", known.unit) };
                 // It stands nowhere else.
                 let value = stated.value.unwrap_or(f64::NAN);
-                let reason = format!("the worker states `{name}` as {value:?} `{}`, and it is {own}", stated.unit);
+                let reason = format!("the worker states `{name}` as {value:?} `{}`, but it is {own}", stated.unit);
                 self.metrics.remove(name);
                 self.unfit.insert(name.to_owned(), Metric::missing(known.unit, reason));
             }

@@ -44,7 +44,7 @@ pub enum HoldError {
         why: String,
     },
     /// The card or its driver refused.
-    #[error("{change} on GPU {gpu} failed: {why} (`nvidia-smi -q -i {gpu}` shows what the card supports)")]
+    #[error("{change} on GPU {gpu} failed: {why} (`nvidia-smi -q -i {gpu}` shows what the GPU supports)")]
     Refused {
         /// What was tried.
         change: String,
@@ -65,11 +65,11 @@ pub enum HoldError {
     },
     /// The watcher could not be started: without it nothing is set.
     #[error(
-        "nothing is set on the GPUs: the process that would undo it could not be started: {0} (start this program from its own file)"
+        "nothing is set on the GPUs: the process that restores settings could not be started: {0} (start this program from its own file)"
     )]
     NoWatcher(std::io::Error),
     /// The folder of what has to be undone cannot be used.
-    #[error("what is set on GPUs is written down in `{}`, which cannot be used: {why} (LEDGER_RESTORE names another folder)", folder.display())]
+    #[error("GPU settings are recorded in `{}`, which cannot be used: {why} (LEDGER_RESTORE names another folder)", folder.display())]
     NoPlace {
         /// The folder.
         folder: PathBuf,
@@ -77,9 +77,7 @@ pub enum HoldError {
         why: String,
     },
     /// Whether others compute on a card is not known.
-    #[error(
-        "nothing is set on GPU {gpu}: whether others compute on it cannot be asked: {why} (`ledger doctor` says more)"
-    )]
+    #[error("nothing is set on GPU {gpu}: its other processes cannot be listed: {why} (`ledger doctor` shows details)")]
     Unseen {
         /// The card's number.
         gpu: u32,
@@ -87,11 +85,11 @@ pub enum HoldError {
         why: String,
     },
     /// The driver's library does not answer.
-    #[error("nothing is set on the GPUs: {0} (`ledger doctor` says more)")]
+    #[error("nothing is set on the GPUs: {0} (`ledger doctor` shows details)")]
     Silent(String),
     /// A file may say what is set on the card, and cannot be read.
     #[error(
-        "nothing is set on GPU {gpu}: {why}, and may name it (look at `nvidia-smi -q -d POWER,CLOCK`, reset what is set with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is at work)"
+        "nothing is set on GPU {gpu}: {why}, and may name it (check `nvidia-smi -q -d POWER,CLOCK`, reset with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is running)"
     )]
     Unreadable {
         /// The card's number.
@@ -101,7 +99,7 @@ pub enum HoldError {
     },
     /// An earlier attempt's settings are still there.
     #[error(
-        "nothing is set on GPU {gpu}: what an earlier attempt has set is still there: {why} (`ledger doctor --restore` tries again)"
+        "nothing is set on GPU {gpu}: settings of an earlier attempt are still there: {why} (`ledger doctor --restore` tries again)"
     )]
     Unrestored {
         /// The card's number.
@@ -249,9 +247,7 @@ impl Hold {
         drop(self.watcher.stdin.take());
         let _ = self.watcher.wait();
         if let Some(why) = wrong.filter(|_| self.file.exists()) {
-            told.push(format!(
-                "what was set on the GPUs could not be undone: {why} (`ledger doctor --restore` tries again)"
-            ));
+            told.push(format!("GPU settings could not be restored: {why} (`ledger doctor --restore` tries again)"));
         }
         told
     }

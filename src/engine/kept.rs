@@ -62,7 +62,7 @@ impl Surplus {
             Self::Stops if count == 1 => format!("phase {first} was stopped but never started"),
             Self::Stops => format!("{count} phases were stopped but never started (the first: {first})"),
             Self::LongNames => format!(
-                "{count} of the worker's names and units {is} longer than {MAX_NAME_BYTES} bytes, and what has such was dropped (the first begins {first})"
+                "{count} of the worker's names and units {is} longer than {MAX_NAME_BYTES} bytes, and their values were dropped (the first begins {first})"
             ),
             Self::Series => format!(
                 "the worker names more than {MAX_SERIES} series; {} of further ones {was} dropped (the first: {first})",
@@ -74,18 +74,18 @@ impl Surplus {
                 )
             }
             Self::SameName => format!(
-                "{count} of what ranks told {has} the name of something else that was told, and {was} dropped (the first: {first})"
+                "{count} of the values of ranks {has} the name of another value, and {was} dropped (the first: {first})"
             ),
             Self::Points => format!(
                 "the worker's series have more than {MAX_POINTS} points; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::Steps => {
                 format!(
-                    "the worker tells of more than {MAX_STEPS} training steps; {count} further {ones} {is} in no time (the first: {first})"
+                    "the worker reports more than {MAX_STEPS} training steps; {count} further {ones} {is} in no time (the first: {first})"
                 )
             }
             Self::Phases => format!(
-                "the worker tells of more than {} phases; {count} further {ones} {was} dropped (the first: {first})",
+                "the worker reports more than {} phases; {count} further {ones} {was} dropped (the first: {first})",
                 MAX_PHASES - KEPT_FOR_WINDOWS
             ),
             Self::PhaseNames => format!(
@@ -100,7 +100,7 @@ impl Surplus {
                 "the worker states more than {MAX_NAMES} metrics; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::Digests => format!(
-                "the worker tells more than {MAX_NAMES} digests; {count} further {ones} {was} dropped (the first: {first})"
+                "the worker reports more than {MAX_NAMES} digests; {count} further {ones} {was} dropped (the first: {first})"
             ),
             Self::Facts => format!(
                 "the worker's facts are more than {MAX_NAMES} or take more than {} MiB; {count} {was} dropped (the first: {first})",

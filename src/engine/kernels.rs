@@ -49,13 +49,13 @@ pub enum KernelCacheError {
     #[error("`{path}` is in use by a run (wait until it has ended)", path = .0.display())]
     Busy(PathBuf),
     /// There are none of that key.
-    #[error("no kernels have the key `{0}` (`ledger cache ls` shows those that there are)")]
+    #[error("no kernels have the key `{0}` (`ledger cache ls` lists the keys)")]
     Unknown(String),
     /// Several keys begin so.
     #[error("`{0}` fits several keys: {list} (give more digits)", list = .1.join(", "))]
     Ambiguous(String, Vec<String>),
     /// There are some of that key already.
-    #[error("kernels of the key {0} are there already (--force puts these in their place)")]
+    #[error("kernels of the key {0} exist already (--force replaces them)")]
     There(String),
     /// The file is no export.
     #[error(transparent)]
@@ -110,8 +110,7 @@ impl InUse {
     /// What to warn of, given what is recorded of the kernels after the run: some are compiled only when a later step needs them first.
     pub(super) fn warning(&self, after: &Table) -> Option<String> {
         let grew = self.before.get("kernel_cache.bytes_before") != after.get("kernel_cache.bytes_after");
-        let text = "kernels were compiled or tuned during this attempt, and not in its warm-up alone: its times and energies may contain \
-                    some of that (one more attempt, `--repeat 1`, does not)";
+        let text = "kernels were compiled or tuned after the warm-up of this attempt: its times and energies may include that (`--repeat 1` makes another attempt without it)";
         (!self.tuned || grew).then(|| text.to_owned())
     }
 

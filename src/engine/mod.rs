@@ -100,11 +100,11 @@ pub enum EngineError {
     Container(#[from] ContainerError),
     /// Its data are other ones than it is named by.
     #[error(
-        "{0}; what was left of the runs that read them was not begun (the same command, or `submit`, names the runs anew)"
+        "{0}; the remaining runs with these data were not started (repeat the command, or `submit`, to compute their ids again)"
     )]
     Data(String),
     /// Nobody can say whether its data are those that it is named by.
-    #[error("the run was not begun, since its data cannot be looked at (the same command, or `submit`, begins it)")]
+    #[error("the run was not started, since its data cannot be checked (repeat the command, or `submit`)")]
     Unseen(#[source] BindError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
@@ -118,7 +118,7 @@ pub enum EngineError {
         source: Box<StoreError>,
     },
     /// A journal that this process cannot judge claims the run.
-    #[error("the run is claimed by `{}`, of another host or a newer ledger (let that one end it; if it is dead, `ledger doctor --seal` with that name keeps what it says)", journal.display())]
+    #[error("the run is locked by `{}`, of another host or a newer ledger (wait for it; if its command is gone, `ledger doctor --seal` with that name seals its attempt)", journal.display())]
     Blocked {
         /// The journal.
         journal: PathBuf,

@@ -112,7 +112,7 @@ impl Pending {
                             if card.power_limit_mw != Some(now) {
                                 let watts = f64::from(now) / 1e3;
                                 let text = format!(
-                                    "GPU {} keeps its power limit of {watts} W, which somebody else has set meanwhile",
+                                    "GPU {} keeps its power limit of {watts} W, which another process has set meanwhile",
                                     card.gpu.index
                                 );
                                 told.push(text);

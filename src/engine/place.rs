@@ -77,7 +77,7 @@ impl Place {
             Err(error) => return Err(self.fault(&error.to_string())),
         };
         if !found.is_dir() {
-            return Err(self.fault("it is no folder"));
+            return Err(self.fault("it is not a folder"));
         }
         if !is_ours(&found) || found.mode() & 0o022 != 0 {
             return Err(self.fault("others may write there"));
@@ -125,7 +125,7 @@ impl Place {
         let path = self.folder.join(name);
         let Some(file) = files::open_lock(&path, makes.then_some(0o600))? else { return Ok(None) };
         if !is_ours(&file.metadata()?) {
-            return Err(std::io::Error::other(format!("`{}` is somebody else's", path.display())));
+            return Err(std::io::Error::other(format!("`{}` belongs to another user", path.display())));
         }
         Ok(Some(file))
     }
@@ -194,7 +194,7 @@ mod tests {
         assert!(place.files().unwrap_err().to_string().contains("others may write there"));
         let link = dir.path().join("link");
         symlink(&folder, &link).unwrap();
-        assert!(Place::at(link).make().unwrap_err().to_string().contains("it is no folder"));
+        assert!(Place::at(link).make().unwrap_err().to_string().contains("it is not a folder"));
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
         symlink(&aim, folder.join("GPU-a.lock")).unwrap();
         assert!(place.is_busy(["GPU-a"]).is_err() && !aim.exists());
         files::fifo(&folder.join("GPU-b.lock")).unwrap();
-        assert!(place.is_busy(["GPU-b"]).unwrap_err().to_string().contains("GPU-b.lock` is no file"));
+        assert!(place.is_busy(["GPU-b"]).unwrap_err().to_string().contains("GPU-b.lock` is not a file"));
         assert!(!place.is_busy(["GPU-c"]).unwrap() && !folder.join("GPU-c.lock").exists());
         std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         assert!(place.is_busy(["GPU-d"]).unwrap_err().to_string().contains("others may write there"));

@@ -34,7 +34,7 @@ pub(super) fn no_events_count(warning: &str) -> Option<usize> {
 }
 
 /// Older journals say after it how many were kept.
-const NO_EVENTS: &str = " lines are no events";
+const NO_EVENTS: &str = " lines are not events";
 
 /// The end of an output. Secrets are taken out when it is asked for.
 #[derive(Default)]

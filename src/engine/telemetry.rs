@@ -36,7 +36,7 @@ pub(super) struct Watched {
     pub(super) library: Option<PathBuf>,
     /// The ledger, beside which calibrations of the GPUs' sensors may lie.
     pub(super) ledger: Option<PathBuf>,
-    /// Whether the worker is a single process on each of them: every other one is somebody else's.
+    /// Whether the worker is a single process on each of them: every other one belongs to another user.
     pub(super) is_single: bool,
 }
 
@@ -107,7 +107,7 @@ impl Sampler {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     rest.push(Entry::Warning(
-                        "the GPU's library did not answer any more; its last readings are missing".to_owned(),
+                        "the GPU's library stopped responding; its last samples are missing".to_owned(),
                     ));
                     // The thread is left to its call; nothing waits for it.
                     return rest;
@@ -115,9 +115,7 @@ impl Sampler {
             }
         }
         if self.thread.join().is_err() {
-            rest.push(Entry::Warning(
-                "the thread that reads the hardware broke down; its readings end early".to_owned(),
-            ));
+            rest.push(Entry::Warning("the thread that samples the hardware failed; its samples end early".to_owned()));
         }
         rest
     }
@@ -366,7 +364,7 @@ impl<'a> Looking<'a> {
                 } else if whose == Whose::Foreign && self.foreign.insert(known) {
                     let memory = process.memory_bytes.map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
                     entries.push(Entry::Warning(format!(
-                        "process {}{memory} uses {gpu} too: its power and its share of the time are in the readings",
+                        "process {}{memory} uses {gpu} too: the samples include its power and its utilization",
                         process.pid
                     )));
                 }
@@ -481,7 +479,7 @@ fn calibrations(ledger: &Path, driver: &str, facts: &Table, ranks: u32) -> Vec<E
     let text = |rank: u32, name: &str| facts.get(&format!("gpu.{rank}.{name}")).and_then(Value::as_str);
     let of_rank = |rank: u32| match KeptCalibration::find(ledger, text(rank, "name")?, text(rank, "vbios"), driver) {
         Ok(kept) => Some(fact(&format!("gpu.{rank}.calibration"), kept?.table.into())),
-        Err(error) => Some(Entry::Warning(format!("{error}; energies assume the usual of the sensors of GPU {rank}"))),
+        Err(error) => Some(Entry::Warning(format!("{error}; energies assume default sensor timing for GPU {rank}"))),
     };
     (0..ranks).filter_map(of_rank).collect()
 }

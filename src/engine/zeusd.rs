@@ -86,7 +86,7 @@ impl Zeusd {
     fn id_of(&self, gpu: &GpuInfo, of: usize) -> Result<i64, String> {
         let body = self.ask("GET", "/discover").map_err(|unanswered| unanswered.why)?;
         let told = from_json(&body).map_err(|error| format!("its answer to /discover is not understood: {error}"))?;
-        let told = told.as_table().ok_or("its answer to /discover is no table")?;
+        let told = told.as_table().ok_or("its answer to /discover is not a table")?;
         let list = |name: &str| match told.get(name) {
             Some(Value::List(items)) => items.clone(),
             _ => Vec::new(),
@@ -118,12 +118,12 @@ impl Zeusd {
             UnixStream::connect(&self.socket).map_err(|error| Unanswered { why: silent(error), for_certain: true })?;
         let (head, body) = exchange(stream, &request).map_err(|error| unclear(silent(error)))?;
         let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
-        let status = status.ok_or_else(|| unclear("its answer is no HTTP".to_owned()))?;
+        let status = status.ok_or_else(|| unclear("its answer is not HTTP".to_owned()))?;
         if status == 200 {
             return Ok(body);
         }
         let why = match status {
-            401 => "it wants a token (set ZEUSD_TOKEN)",
+            401 => "it needs a token (set ZEUSD_TOKEN)",
             403 => "it may not do that itself, or its token does not allow it",
             404 => "it has no such call (its group gpu-control is off, or it is older than 0.3)",
             _ => "it refused",

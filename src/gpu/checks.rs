@@ -71,8 +71,8 @@ fn devices(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Vec<Check> {
     checks.extend(silent.iter().map(|(index, error)| {
         let consequence = match is_chosen(index) {
             Some(true) => "as long as it is visible runs use the CPU, and those that ask for a GPU are refused",
-            Some(false) => "runs do without it",
-            None => "whether runs need it is for CUDA_VISIBLE_DEVICES to say, which is at fault itself",
+            Some(false) => "runs do not need it",
+            None => "CUDA_VISIBLE_DEVICES decides whether runs need it, but is invalid itself",
         };
         unanswered(error, consequence)
     }));
@@ -87,7 +87,12 @@ fn unanswered(error: &GpuError, consequence: &str) -> Check {
 fn seen(devices: &[GpuInfo], cuda_visible_devices: Option<&str>) -> Check {
     const NAME: &str = "GPUs";
     if devices.is_empty() {
-        return Check::missing(NAME, "the driver runs none", CPU, "hand the GPUs to this machine, container or job");
+        return Check::missing(
+            NAME,
+            "the driver runs none",
+            CPU,
+            "give this machine, container or job access to the GPUs",
+        );
     }
     let chosen = match visible(devices, cuda_visible_devices) {
         Ok(chosen) => chosen,
@@ -122,7 +127,7 @@ fn libraries(survey: &LibrarySurvey) -> Vec<Check> {
     let nvrtc = survey.nvrtc_version.map(|(major, minor)| format!(" {major}.{minor}")).unwrap_or_default();
     let dots = |version: Option<(u32, u32, u32)>| version.map(|(a, b, c)| format!(" {a}.{b}.{c}")).unwrap_or_default();
     let slower =
-        "models train with Burn's own kernels: several times slower, after minutes of tuning; the CPU does without";
+        "models train with Burn's own kernels: several times slower, after minutes of tuning; the CPU does not need it";
     let single = "runs use one GPU at most; on a machine without GPUs, the CPU";
     vec![
         item("libcuda", &survey.libcuda, "", CPU),

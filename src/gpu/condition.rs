@@ -43,7 +43,7 @@ fn persistence(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
     Check::warning(
         NAME,
         off,
-        "the driver lets go of a GPU that nobody uses: runs begin with seconds of initialisation, on a card that forgot what was set",
+        "the driver unloads an idle GPU: runs begin with seconds of initialisation, and the GPU loses its settings",
         "`nvidia-smi -pm 1` as root, or the service nvidia-persistenced",
     )
 }
@@ -72,7 +72,7 @@ fn throttling(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
         "throttling",
         throttled,
         "clocks are low: attempts are tainted while this lasts",
-        "let the card cool, look after its fans and its power supply (`nvidia-smi -q -d PERFORMANCE`)",
+        "let the GPU cool, check its fans and its power supply (`nvidia-smi -q -d PERFORMANCE`)",
     )
 }
 
@@ -86,13 +86,13 @@ fn processes(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
         let Some(silent) = silent(chosen, |gpu| gpus.compute_processes(&gpu.uuid).is_ok()) else {
             return Check::ok(NAME, "none computes on the GPUs");
         };
-        let consequence = "others that disturb an attempt are not seen, and nothing is set on such a card";
-        return Check::warning(NAME, silent, consequence, "look at `nvidia-smi`, on the machine itself");
+        let consequence = "other processes that disturb an attempt are not detected, and nothing is set on such a GPU";
+        return Check::warning(NAME, silent, consequence, "run `nvidia-smi` on the machine itself");
     }
     Check::warning(
         NAME,
         busy,
-        "they share time and power of the card: attempts are tainted, and nothing is set on it",
+        "they share time and power of the GPU: attempts are tainted, and nothing is set on it",
         "wait for them, end them, or choose others with CUDA_VISIBLE_DEVICES",
     )
 }
@@ -109,7 +109,7 @@ fn limits(gpus: &Gpus, chosen: &[GpuInfo]) -> Check {
         let consequence = "manifests that set a power limit are refused";
         return Check::missing(
             NAME,
-            "the cards have none that can be set",
+            "the GPUs have none that can be set",
             consequence,
             "remove the key, or use another GPU",
         );

@@ -54,7 +54,7 @@ pub enum GpuError {
         source: NvmlError,
     },
     /// A call failed.
-    #[error("NVML cannot tell {what} (`nvidia-smi` shows whether the GPU is well)")]
+    #[error("NVML cannot report {what} (`nvidia-smi` shows whether the GPU is well)")]
     Call {
         /// What was asked for.
         what: &'static str,

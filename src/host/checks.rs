@@ -44,7 +44,7 @@ fn memory(total: Option<u64>, available: Option<u64>) -> Check {
     };
     let found = format!("{} of {} available", bytes(available), bytes(total));
     if available < GIB {
-        let consequence = "a run may be killed for want of memory";
+        let consequence = "a run may be killed when memory runs out";
         return Check::warning("memory", found, consequence, "end other programs, or use a smaller batch");
     }
     Check::ok("memory", found)
@@ -85,8 +85,8 @@ fn disk(free: Option<u64>) -> Check {
         }
         Some(free) => Check::ok("disk", format!("{} free", bytes(free))),
         None => {
-            let consequence = "nobody can say whether records will fit";
-            Check::missing("disk", "the file system does not tell its free space", consequence, "move the ledger")
+            let consequence = "it is unknown whether records will fit";
+            Check::missing("disk", "the file system does not report its free space", consequence, "move the ledger")
         }
     }
 }
@@ -98,7 +98,7 @@ fn file_system(kind: Option<&FileSystemKind>) -> Check {
             NAME,
             format!("{}, over a network or a user-space program", kind.name),
             "locks and syncs may not hold there: two hosts writing at once can damage the ledger",
-            "keep the ledger on a local disk (--ledger or LEDGER_DIR) and bring ledgers together with `ledger merge`",
+            "keep the ledger on a local disk (--ledger or LEDGER_DIR) and combine ledgers with `ledger merge`",
         ),
         Some(kind) if kind.volatile => Check::warning(
             NAME,
@@ -107,7 +107,7 @@ fn file_system(kind: Option<&FileSystemKind>) -> Check {
             "keep the ledger on a disk (--ledger or LEDGER_DIR)",
         ),
         Some(kind) => Check::ok(NAME, kind.name.clone()),
-        None => Check::missing(NAME, "unknown", "nobody can say whether locks hold there", "move the ledger"),
+        None => Check::missing(NAME, "unknown", "it is unknown whether locks hold there", "move the ledger"),
     }
 }
 
@@ -115,7 +115,7 @@ fn git_check(version: Option<String>) -> Check {
     match version {
         Some(version) => Check::ok("git", version),
         None => {
-            let consequence = "records do not say from which commit a run was made";
+            let consequence = "records do not name the commit of a run";
             Check::missing("git", "not on PATH", consequence, "install git")
         }
     }
@@ -150,11 +150,11 @@ fn clock(source: Option<&str>) -> Check {
         Some(source) => Check::warning(
             "clock",
             source,
-            "each reading of the time costs microseconds, which shows in very short phases",
+            "each reading of the clock costs microseconds, which affects very short phases",
             "boot with clocksource=tsc where the machine's TSC is stable",
         ),
         None => {
-            let consequence = "nobody can say how fine the measured times are";
+            let consequence = "the resolution of measured times is unknown";
             Check::missing("clock", "the kernel does not name its source", consequence, "mount /sys")
         }
     }

@@ -27,7 +27,7 @@ pub enum CommandError {
         seconds: u64,
     },
     /// It could not be started.
-    #[error("`{program}` cannot be asked: {source}")]
+    #[error("`{program}` cannot be run: {source}")]
     Io {
         /// Its name.
         program: String,
@@ -35,7 +35,7 @@ pub enum CommandError {
         source: io::Error,
     },
     /// It was started, and could not be listened to.
-    #[error("what `{program}` answered cannot be read: {source}")]
+    #[error("the output of `{program}` cannot be read: {source}")]
     Unheard {
         /// Its name.
         program: String,

@@ -49,7 +49,7 @@ pub fn digest_content_until(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) ->
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() {
         let kind = if kind.is_dir() { ErrorKind::IsADirectory } else { ErrorKind::Unsupported };
-        return Err(failed(std::io::Error::new(kind, "it is no regular file")));
+        return Err(failed(std::io::Error::new(kind, "it is not a regular file")));
     }
     let file = File::open(path).map_err(failed)?;
     let mut magic = Vec::with_capacity(2);
@@ -327,7 +327,7 @@ pub fn open_lock(path: &Path, make: Option<u32>) -> std::io::Result<Option<File>
         (there, _) => there?,
     };
     if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other(format!("`{}` is no file", path.display())));
+        return Err(std::io::Error::other(format!("`{}` is not a file", path.display())));
     }
     Ok(Some(file))
 }

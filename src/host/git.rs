@@ -60,7 +60,7 @@ pub enum PatchError {
     #[error("the repository was changed meanwhile")]
     Changed,
     /// Git gives none.
-    #[error("git did not tell it")]
+    #[error("git did not report it")]
     Silent,
 }
 
@@ -245,7 +245,7 @@ fn parse_status(output: &[u8]) -> Listed {
 
 fn refusal(errors: &[u8]) -> String {
     let text = String::from_utf8_lossy(errors);
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("git refused without a word");
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("git failed without a message");
     let line = line.strip_prefix("fatal: ").unwrap_or(line);
     if line.starts_with("not a git repository") { "not in a git repository".to_owned() } else { line.to_owned() }
 }

@@ -191,7 +191,7 @@ fn lies_in(root: &Path, path: &Path) -> bool {
 fn open(path: &Path) -> io::Result<(File, u64)> {
     let check = |metadata: &Metadata| match metadata.is_file() {
         true => Ok(metadata.ino()),
-        false => Err(io::Error::other("it is no regular file")),
+        false => Err(io::Error::other("it is not a regular file")),
     };
     check(&fs::metadata(path)?)?;
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -269,7 +269,7 @@ mod tests {
             .collect();
         let replaced = REPLACED.to_owned();
         assert_eq!(told[..4], ["9".to_owned(), replaced.clone(), "9".to_owned(), replaced]);
-        assert_eq!(told[4], "it could not be opened: it is no regular file");
+        assert_eq!(told[4], "it could not be opened: it is not a regular file");
     }
 
     #[test]

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(said(b"#!/bin/sh\nexit\n"), Err(other.clone()));
         assert_eq!(said(b""), Err(other));
         assert!(read(dir.path()).unwrap_err().to_string().contains("a folder"));
-        assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("no regular file"));
+        assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
         // Whatever bytes stand there, it ends.
         for at in 0..whole.len() {
             let mut bytes = whole.clone();

@@ -124,7 +124,7 @@ impl Sums {
         };
         // A pipe is not waited for.
         if !fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(failed(io::Error::other("it is no regular file")));
+            return Err(failed(io::Error::other("it is not a regular file")));
         }
         let file = File::open(path).map_err(failed)?;
         self.of_open(&file, is_over).map_err(failed)

@@ -24,10 +24,10 @@ const BUILD_TYPE: &str = "urn:ledger:run:v1";
 #[derive(Debug, thiserror::Error)]
 pub enum AttestError {
     /// It is no key as OpenSSH writes them.
-    #[error("it is no OpenSSH key: {0}")]
+    #[error("it is not an OpenSSH key: {0}")]
     NoKey(ssh_key::Error),
     /// It is of another kind.
-    #[error("it is a key of the kind {0}, and only Ed25519 is accepted (`ssh-keygen -t ed25519` makes one)")]
+    #[error("it is a key of type {0}, but only Ed25519 is accepted (`ssh-keygen -t ed25519` makes one)")]
     Kind(String),
     /// A passphrase protects it.
     #[error(
@@ -38,10 +38,10 @@ pub enum AttestError {
     #[error("it cannot sign: {0}")]
     Sign(ssh_key::Error),
     /// A file is not of the form that it should have.
-    #[error("it is not of the form that it should have: {0}")]
+    #[error("it has a wrong format: {0}")]
     Form(String),
     /// The signature is not by that key, or of another text.
-    #[error("the signature is not by this key, or of another text")]
+    #[error("the signature is from another key, or for another text")]
     Wrong,
 }
 
@@ -141,13 +141,13 @@ impl Verifier {
     pub fn open(&self, envelope: &str) -> Result<String, AttestError> {
         let form = |what: &str| AttestError::Form(what.to_owned());
         let envelope = from_json(envelope).map_err(|error| AttestError::Form(error.to_string()))?;
-        let envelope = envelope.as_table().ok_or_else(|| form("it is no JSON object"))?;
+        let envelope = envelope.as_table().ok_or_else(|| form("it is not a JSON object"))?;
         let text = |name: &str| envelope.get(name).and_then(Value::as_str);
         if text("payloadType") != Some(PAYLOAD_TYPE) {
             return Err(form("its `payloadType` is not that of in-toto"));
         }
         let payload = text("payload").ok_or_else(|| form("it has no `payload`"))?;
-        let payload = Base64::decode_vec(payload).map_err(|_| form("its `payload` is no Base64"))?;
+        let payload = Base64::decode_vec(payload).map_err(|_| form("its `payload` is not Base64"))?;
         let signed = pre_authentication_encoding(PAYLOAD_TYPE, &payload);
         let Some(Value::List(signatures)) = envelope.get("signatures") else {
             return Err(form("it has no `signatures`"));
@@ -162,7 +162,7 @@ impl Verifier {
         if !signatures.iter().any(is_mine) {
             return Err(AttestError::Wrong);
         }
-        String::from_utf8(payload).map_err(|_| form("its `payload` is no text"))
+        String::from_utf8(payload).map_err(|_| form("its `payload` is not text"))
     }
 }
 
@@ -192,7 +192,7 @@ impl Head {
     /// # Errors
     /// If it is none.
     pub fn read(statement: &str) -> Result<Self, AttestError> {
-        let form = || AttestError::Form("it is no statement of a log's head".to_owned());
+        let form = || AttestError::Form("it is not a statement of a log's head".to_owned());
         let mut lines = statement.lines();
         if lines.next() != Some("ledger log head v1") {
             return Err(form());
@@ -295,7 +295,7 @@ fn outcome(attempt: &Attempt) -> Value {
 /// # Errors
 /// If it is no statement of ours.
 pub fn subject(statement: &str) -> Result<Digest, AttestError> {
-    let form = || AttestError::Form("it is no in-toto Statement about an attempt".to_owned());
+    let form = || AttestError::Form("it is not an in-toto Statement about an attempt".to_owned());
     let value = from_json(statement).map_err(|error| AttestError::Form(error.to_string()))?;
     let table = value.as_table().ok_or_else(form)?;
     if table.get("_type").and_then(Value::as_str) != Some(STATEMENT_TYPE) {

@@ -362,7 +362,7 @@ impl Rows {
         self.whole(record)?;
         unix_ns(&record[field]).ok_or_else(|| {
             let (head, found) = (&self.heads[field], shown(&record[field]));
-            self.fault(record, format!("{head} `{found}` is no moment (write it as 2018-11-08T08:18:55.510Z)"))
+            self.fault(record, format!("{head} `{found}` is not a time (write it as 2018-11-08T08:18:55.510Z)"))
         })
     }
 
@@ -374,7 +374,7 @@ impl Rows {
     }
 }
 
-const UNCLOSED: &str = "a quote is not closed, and takes in all that follows (a quote within quotes is written twice)";
+const UNCLOSED: &str = "a quote is not closed, and includes all that follows (write a quote within quotes twice)";
 
 /// How many lines end within a row's fields but in its last one.
 fn lines_before_last(record: &ByteRecord) -> u64 {

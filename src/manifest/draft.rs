@@ -183,7 +183,7 @@ impl Reader<'_> {
         {
             let parameter = shown(parameter);
             self.faults
-                .add(at, format!("the parameter `{parameter}` cannot be named so (use letters, digits, `_` and `-`)"));
+                .add(at, format!("the parameter name `{parameter}` is not allowed (use letters, digits, `_` and `-`)"));
             return None;
         }
         if in_entry && !field.axis {
@@ -337,7 +337,7 @@ impl Reader<'_> {
         for (key, node) in entries {
             let name = format!("program.metrics.{}", shown(&key.text));
             if key.text.is_empty() || key.text.len() > MOST_NAME_BYTES {
-                let message = format!("{name} is no metric's name (it must have 1 to {MOST_NAME_BYTES} bytes)");
+                let message = format!("{name} is not a metric's name (it must have 1 to {MOST_NAME_BYTES} bytes)");
                 self.faults.add(key.span.start, message);
                 continue;
             }
@@ -470,7 +470,7 @@ impl Reader<'_> {
             return Err(match field(name).filter(|field| field.is_writable()) {
                 None => unknown_key(name).0,
                 Some(field) if !field.axis => {
-                    format!("grid.zip names {}, which takes no list (remove it)", shown(name))
+                    format!("grid.zip names {}, which cannot be a list (remove it)", shown(name))
                 }
                 Some(_) => {
                     format!(

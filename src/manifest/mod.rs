@@ -278,7 +278,7 @@ fn objective(draft: &Draft, faults: &mut Faults) -> Option<Objective> {
                 let meant = nearest(&metric, KNOWN_METRICS.iter().map(|known| known.name));
                 let meant = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
                 let message = format!(
-                    "objective.direction is missing: `{name}` has none that is known (give minimize or maximize{meant})"
+                    "objective.direction is missing: the better direction of `{name}` is unknown (give minimize or maximize{meant})"
                 );
                 faults.add(at, message);
                 return None;

@@ -47,7 +47,7 @@ impl MetricPattern {
         let (pattern, more) = match value {
             Value::Str(pattern) => (Some(pattern.as_str()), &empty),
             Value::Table(table) => (table.get("pattern").and_then(Value::as_str), table),
-            _ => return Err((None, "is no pattern (give a text, or a table with `pattern`)".to_owned())),
+            _ => return Err((None, "is not a pattern (give a text, or a table with `pattern`)".to_owned())),
         };
         if let Some(other) = more.keys().find(|key| !MEMBERS.contains(&key.as_str())) {
             return Err((None, format!("has a member `{other}` (pattern, series, unit and kind are known)")));
@@ -58,7 +58,7 @@ impl MetricPattern {
         let regex = RegexBuilder::new(pattern).size_limit(MOST_BYTES).build().map_err(|error| {
             let text = error.to_string();
             let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            (Some("pattern"), format!("has the pattern `{pattern}`, which is no regular expression: {last}"))
+            (Some("pattern"), format!("has the pattern `{pattern}`, which is not a regular expression: {last}"))
         })?;
         if regex.captures_len() < 2 {
             let fault = format!("has the pattern `{pattern}` without a group (put parentheses around the number)");
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let fault = |value: &Value| MetricPattern::read("a", value).unwrap_err().1;
-        assert!(fault(&"acc (".into()).contains("`acc (`, which is no regular expression: unclosed group"));
+        assert!(fault(&"acc (".into()).contains("`acc (`, which is not a regular expression: unclosed group"));
         assert!(fault(&"acc .*".into()).ends_with("(put parentheses around the number)"));
-        assert!(fault(&1_i64.into()).starts_with("is no pattern"));
+        assert!(fault(&1_i64.into()).starts_with("is not a pattern"));
         assert!(fault(&table(&[("series", true.into())])).starts_with("has no `pattern`"));
         let with = |key: &str, value: Value| fault(&table(&[("pattern", "(a)".into()), (key, value)]));
         assert_eq!(with("kind", "speed".into()), "has kind = speed (give \"outcome\" or \"measured\")");

@@ -148,7 +148,7 @@ impl<'a> Resolver<'a> {
             let learnable = LEARNABLE.iter().find(|(models, _)| models.contains(&model.as_str()));
             if let Some((_, fit)) = learnable.filter(|(_, fit)| !fit.contains(&data.as_str())) {
                 let fit = choices(fit, "or");
-                out.fault(at("data.name"), format!("`{data}` cannot be learned by `{model}` (use {fit})"));
+                out.fault(at("data.name"), format!("`{data}` does not fit `{model}` (use {fit})"));
             }
         }
         self.fit_batch(point, &model, out);

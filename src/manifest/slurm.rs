@@ -111,7 +111,7 @@ pub fn load_site(path: &Path) -> Result<Table, ManifestError> {
                 match check.scalar(&key.text, known.kind, node) {
                     Ok(value) if value.as_str().is_some_and(|path| !is_rooted(&key.text, path)) => {
                         let message =
-                            format!("{} is `{value}`, which starts nowhere (begin it with `/` or `~/`)", key.text);
+                            format!("{} is `{value}`, which is not a full path (begin it with `/` or `~/`)", key.text);
                         faults.add(node.span.start, message);
                     }
                     Ok(value) => drop(table.insert(key.text.clone(), value)),
@@ -187,8 +187,11 @@ mod tests {
         assert!(said.contains("unknown key `xyzzy` (known keys: partition, account, "), "{said}");
         site("spool = '~/spool'\nledger = 'ledger'\ncontainer_command = '/opt/bin/apptainer'\n").unwrap();
         let said = site("spool = 'sp'\nledger = 'bin/ledger'\n").unwrap_err().to_string();
-        assert!(said.contains("s.toml:1:9: spool is `sp`, which starts nowhere (begin it with `/` or `~/`)"), "{said}");
-        assert!(said.contains("s.toml:2:10: ledger is `bin/ledger`, which starts nowhere"), "{said}");
+        assert!(
+            said.contains("s.toml:1:9: spool is `sp`, which is not a full path (begin it with `/` or `~/`)"),
+            "{said}"
+        );
+        assert!(said.contains("s.toml:2:10: ledger is `bin/ledger`, which is not a full path"), "{said}");
         assert!(site("= 1").unwrap_err().to_string().contains("this is not TOML"));
         let missing = load_site(Path::new("/no/such/site.toml")).unwrap_err();
         assert!(missing.to_string().contains("docs/slurm.md"), "{missing}");

@@ -63,7 +63,7 @@ fn written(run: &Run, config: &Table, settings: &Table, without: &str) -> Result
             (Some(field), _) if !field.is_writable() => continue,
             (Some(field), _) => text.push_str(&format!("{} = ", field.key)),
             (None, Some(name)) => text.push_str(&format!("params.{} = ", quoted(name))),
-            (None, None) => return Err(format!("`{name}` is no field of this version")),
+            (None, None) => return Err(format!("`{name}` is not a field of this version")),
         }
         text.push_str(&toml(value)?);
         text.push('\n');
@@ -100,7 +100,7 @@ fn toml(value: &Value) -> Result<String, String> {
         Value::Float(value) => format!("{value:?}"),
         Value::Str(text) => quoted(text),
         Value::List(items) => format!("[{}]", items.iter().map(toml).collect::<Result<Vec<_>, _>>()?.join(", ")),
-        Value::Table(_) => return Err("a table is no value of a field".to_owned()),
+        Value::Table(_) => return Err("a table is not a value of a field".to_owned()),
     })
 }
 

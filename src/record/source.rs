@@ -7,7 +7,7 @@ use super::{Digest, OutputFacts, Table, Value};
 pub struct SourceText {
     /// The digest of the text as it was, by which records name it.
     pub original: Digest,
-    /// Whether secrets were taken out of it before it was kept.
+    /// Whether secrets were removed from it before it was kept.
     pub is_redacted: bool,
     /// What is kept.
     pub kept: Vec<u8>,
@@ -32,7 +32,7 @@ impl SourceText {
         if original == kept { original } else { Digest::of(&[original.0, kept.0].concat()) }
     }
 
-    /// What attempts that are made from these have to record of them; none if no secrets were taken out.
+    /// What attempts that are made from these have to record of them; none if no secrets were removed.
     pub fn redacted(sources: &[Self]) -> Option<(String, Value)> {
         let of = |source: &Self| (source.original.to_string(), Digest::of(&source.kept).to_string().into());
         let table: Table = sources.iter().filter(|source| source.is_redacted).map(of).collect();

@@ -16,7 +16,7 @@ pub fn sensors_text(sensors: &[(&str, Result<Sensor, String>)]) -> String {
     }
     for (name, sensor) in sensors {
         if let Err(reason) = sensor {
-            text.push_str(&format!("{name}: cannot tell because {reason}\n"));
+            text.push_str(&format!("{name}: unknown, because {reason}\n"));
         }
     }
     text
@@ -90,7 +90,7 @@ mod tests {
         SENSOR                    EVERY                  SEES            LAG  A READING IS OLD  EXPLAINED  UPDATES  COUNTS IN
         power_instant  100.00 ± 0.04 ms         25.2 ± 3.1 ms  11.9 ± 2.4 ms     74.5 ± 1.3 ms      98.7%      318          -
         energy         100.00 ± 0.04 ms  430 ± 12 ms (filter)  11.9 ± 2.4 ms     74.5 ± 1.3 ms      98.7%      318       1 mJ
-        power_average: cannot tell because it changed 2 times in 33 s, and 20 are needed
+        power_average: unknown, because it changed 2 times in 33 s, and 20 are needed
         ");
         let value = sensors_value(&sensors);
         assert_eq!(value["unknown"].to_string(), "{power_average = it changed 2 times in 33 s, and 20 are needed}");

@@ -37,7 +37,7 @@ fn count_gpus(gpus: u32) -> String {
 
 /// What was submitted; without a job, what would be: cells and scripts.
 pub fn submit_text(submission: Option<&str>, arrays: &[SubmittedArray]) -> String {
-    let Some(name) = submission else { return "nothing is to be submitted\n".to_owned() };
+    let Some(name) = submission else { return "nothing to submit\n".to_owned() };
     let mut text = String::new();
     let is_submitted = arrays.iter().any(|array| array.job.is_some());
     for array in arrays {
@@ -54,7 +54,7 @@ pub fn submit_text(submission: Option<&str>, arrays: &[SubmittedArray]) -> Strin
     }
     if is_submitted {
         text.push_str(&format!(
-            "submission {name} (`ledger status` says how far it is, `ledger collect` brings it home)\n"
+            "submission {name} (`ledger status` shows its progress, `ledger collect` imports its results)\n"
         ));
     }
     text
@@ -86,7 +86,7 @@ pub fn submit_value(arrays: &[SubmittedArray]) -> Table {
 /// What was submitted again: jobs and how many tasks each has.
 pub fn resume_text(submission: &str, jobs: &[(String, usize)]) -> String {
     if jobs.is_empty() {
-        return format!("nothing is to be resumed of {submission}\n");
+        return format!("nothing to resume in {submission}\n");
     }
     jobs.iter().map(|(job, tasks)| format!("job {job}: {} of {submission} again\n", count(*tasks, "task"))).collect()
 }
@@ -306,6 +306,6 @@ abababab failed: the worker exited with code 1
         let text = submit_text(Some("toy"), &[array]);
         assert!(text.starts_with("CELL      TASK  WITH\n01010101     0  lr 1\n"), "{text}");
         assert!(text.ends_with("2 cells in 1 task with 2 GPUs, by this script:\n\n#!/bin/bash\n\n"), "{text}");
-        assert_eq!(submit_text(None, &[]), "nothing is to be submitted\n");
+        assert_eq!(submit_text(None, &[]), "nothing to submit\n");
     }
 }

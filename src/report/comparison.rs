@@ -52,9 +52,9 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
         text.push_str(&columns(&heads, rows));
     }
     if text.is_empty() {
-        text.push_str("they do not differ in any part of the identity nor in any metric\n");
+        text.push_str("no part of the identity and no metric differs\n");
     } else if sides.metrics.iter().any(|line| !line.best.is_empty() && (all || line.differs())) {
-        text.push_str("* the best of the row, of what counts\n");
+        text.push_str("* the best value of the row that counts\n");
     }
     for (name, taints) in names.iter().zip(&sides.taints).filter(|(_, taints)| !taints.is_empty()) {
         text.push_str(&tainted(name, taints));

@@ -62,9 +62,9 @@ impl Correlated {
         let Some(split) = &self.split else { return String::new() };
         let Some((split, clusters)) = self.clusters() else {
             return match split {
-                None => "the points are too few to be parted into clusters\n".to_owned(),
+                None => "too few points for two clusters\n".to_owned(),
                 Some(split) => format!(
-                    "no reason to part the points: two clusters describe them {} than one by {} (BIC; strong beyond {STRONG})\n",
+                    "no strong evidence for two clusters: they describe the points {} than one by {} (BIC; strong beyond {STRONG})\n",
                     if split.gain > 0.0 { "better" } else { "worse" },
                     significant(split.gain.abs())
                 ),
@@ -82,12 +82,12 @@ impl Correlated {
             // There is nothing that the clusters could make.
         } else if within.iter().flatten().all(|found| !told(found)) {
             text.push_str(&format!(
-                "within neither cluster the relation of {y} and {x} can be told from chance: the difference between the clusters makes the correlation over all points\n"
+                "no significant correlation of {y} with {x} within either cluster: the correlation over all points comes from the difference between the clusters\n"
             ));
         } else if within.iter().all(|found| found.as_ref().is_some_and(turns)) {
             let (inside, over_all) = if over_all.pearson > 0.0 { ("falls", "rises") } else { ("rises", "falls") };
             text.push_str(&format!(
-                "within both clusters {y} {inside} with {x}, though it {over_all} over all points: the difference between the clusters makes the whole correlation (Simpson's paradox)\n"
+                "within both clusters {y} {inside} with {x}, though it {over_all} over all points: the overall correlation comes from the difference between the clusters (Simpson's paradox)\n"
             ));
         }
         text
@@ -172,7 +172,7 @@ pub fn correlate_text(found: &Correlated) -> String {
     text.push_str(&found.split_text());
     text.push_str(&still);
     if let Some(event) = &found.within {
-        text.push_str(&format!("readings within `{event}` alone\n"));
+        text.push_str(&format!("samples within `{event}` only\n"));
     }
     if found.incomplete > 0 {
         text.push_str(&format!(
@@ -282,7 +282,7 @@ mod tests {
         let points: Vec<_> = cloud(0.0, 0.0, -0.05).chain(cloud(50.0, 50.0, -0.05)).collect();
         let text = correlate_text(&correlated(&points, ("", "s")));
         assert!(!text.contains("Simpson"), "{text}");
-        let told = "within neither cluster the relation of time and loss can be told from chance: the difference between the clusters makes the correlation over all points\n";
+        let told = "no significant correlation of time with loss within either cluster: the correlation over all points comes from the difference between the clusters\n";
         assert!(text.contains(told), "{text}");
         assert!(text.contains("over 40 runs; the slope is in s\n"), "{text}");
     }
@@ -295,7 +295,7 @@ mod tests {
         assert!(text.contains("over 40 runs\n"), "{text}");
         let one: Vec<_> = cloud(0.0, 0.0, -2.0).chain(cloud(50.0, 50.0, 0.0)).collect();
         let text = correlate_text(&correlated(&one, ("", "")));
-        assert!(!text.contains("within neither") && !text.contains("Simpson"), "{text}");
+        assert!(!text.contains("within either cluster") && !text.contains("Simpson"), "{text}");
     }
 
     #[test]

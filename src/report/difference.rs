@@ -33,7 +33,7 @@ pub fn fields_text(fields: &[FieldDifference], a: &str, b: &str) -> String {
 /// Why two runs have different ids.
 pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     if parts.is_empty() {
-        return format!("{a} and {b} are one run: all seven parts of the identity are equal\n");
+        return format!("{a} and {b} are the same run: all seven parts of the identity are equal\n");
     }
     let mut text = String::new();
     for part in parts {
@@ -118,11 +118,11 @@ pub fn why_value(parts: &[PartDifference]) -> Table {
 /// All that differs between two attempts.
 pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {
     if difference.is_empty() {
-        return format!("{a} and {b} do not differ in anything that is recorded\n");
+        return format!("{a} and {b} have no recorded differences\n");
     }
     let mut text = String::new();
     if difference.parts.is_empty() {
-        text.push_str("identity: one run\n");
+        text.push_str("identity: the same run\n");
     } else {
         text.push_str(&why_text(&difference.parts, a, b));
     }
@@ -208,7 +208,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             "with so few independent repetitions no p below 0.05 is possible (3 or more each are needed)",
         ),
         (Untested::Confounded, "either side has a GPU or a seed of its own: the difference contains theirs"),
-        (Untested::Sensors, "different sensors measured the two: a t-test of that needs 3 or more repetitions each"),
+        (Untested::Sensors, "different sensors measured the two, so a t-test needs 3 or more repetitions each"),
     ] {
         let names: Vec<&str> = difference
             .metrics

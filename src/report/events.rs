@@ -29,7 +29,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         text.push_str(&format!("marks    {}\n", plain(&marks.join(" "))));
     }
     if rows.is_empty() {
-        text.push_str("it told of no phase\n");
+        text.push_str("it reported no phase\n");
         return text;
     }
     // GPUs before Hopper have no such counters, and get no columns of them.
@@ -274,7 +274,7 @@ mod tests {
         let hostile = events_text(id, &attempt(&["a\u{1b}[2J"]), &[row("x\nstep\u{9b}1A", None, Err("short"))]);
         assert!(hostile.contains(r"a\u{1b}[2J") && hostile.contains(r"no energy of `x\u{a}step\u{9b}1A`"), "{hostile}");
         let none = events_text(id, &attempt(&[]), &[]);
-        assert_eq!(none.lines().skip(1).collect::<Vec<_>>(), ["it told of no phase"]);
+        assert_eq!(none.lines().skip(1).collect::<Vec<_>>(), ["it reported no phase"]);
     }
 
     #[test]

@@ -114,15 +114,15 @@ pub fn forecast_text(plan: &Plan) -> String {
     text.push('\n');
     let without = without_energy(plan);
     if plan.energy.is_some() && without > unknown {
-        text.push_str(&format!("the energy of {} is not known, and is in no sum\n", count(without, "missing attempt")));
+        text.push_str(&format!("the energy of {} is unknown and not in the sums\n", count(without, "missing attempt")));
     }
     if plan.unpriced > unknown {
         let without = count(plan.unpriced, "missing attempt");
-        text.push_str(&format!("the cost of {without} is not known, and is in no sum\n"));
+        text.push_str(&format!("the cost of {without} is unknown and not in the sums\n"));
     }
     if unknown > 0 {
         text.push_str(&format!(
-            "of {} nothing is known: no attempt of the model on these devices has finished\n",
+            "no forecast for {}: no attempt of the model on these devices has finished\n",
             count(unknown, "missing attempt")
         ));
     }
@@ -210,7 +210,7 @@ mod tests {
         a         2        2       60.0 s        6.00 kJ  2 of the same, energy 2 with 1 field different
         b         2        8       60.0 s              -  2 of the same
         2 runs, 10 attempts missing: 10 min 00 s one after the other, 12.0 kJ
-        the energy of 8 missing attempts is not known, and is in no sum
+        the energy of 8 missing attempts is unknown and not in the sums
         ");
         let members = forecast_value(&plan);
         let Some(Value::List(runs)) = members.get("runs") else { panic!("{members:?}") };

@@ -27,9 +27,9 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         return text;
     }
     text.push_str(&columns(&heads(events.by, nearest), events.rows.iter().map(|row| cells(row, nearest))));
-    text.push_str("TIME, readings and energy are means over events, readings of those from start to stop of each");
-    text.push_str(if nearest { "; NEAREST of the two readings nearest to start and stop\n" } else { "\n" });
-    text.push_str("ENERGY is that of the power over the time, each reading held until the next\n");
+    text.push_str("TIME, samples and energy are means over events, with the samples between start and stop of each");
+    text.push_str(if nearest { "; NEAREST uses the two samples nearest to start and stop\n" } else { "\n" });
+    text.push_str("ENERGY is power integrated over time, with each sample held until the next\n");
     let (held_long, of) = events
         .rows
         .iter()
@@ -37,22 +37,22 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         .fold((0, 0), |(held, of), row| (held + row.held_long, of + row.energy_j.n));
     if held_long > 0 {
         text.push_str(&format!(
-            "in {held_long} of {} a reading is held for more than ten times the usual interval, and the energy is no better than that\n",
+            "in {held_long} of {} a sample is held for more than ten times the usual interval, so the energy is less certain\n",
             count(of, "event")
         ));
     }
     if gpus > hosts && events.by != By::Gpu {
-        text.push_str("readings are of a GPU, energy is of all GPUs beside an event together\n");
+        text.push_str("samples are per GPU; energy is the sum over all GPUs beside an event\n");
     }
     if events.rows.iter().any(|row| row.sampled < row.events) {
-        text.push_str("energy is not told where events have no reading in them (SAMPLED is less than EVENTS)\n");
+        text.push_str("energy is missing where events contain no sample (SAMPLED is less than EVENTS)\n");
     }
     if events.unstopped > 0 {
         let are = match events.unstopped {
             1 => "event was never stopped, and is",
             _ => "events were never stopped, and are",
         };
-        text.push_str(&format!("{} {are} in no mean\n", events.unstopped));
+        text.push_str(&format!("{} {are} left out of means\n", events.unstopped));
     }
     text.push_str(&warmup_text(events.warmup_steps));
     for correlation in &events.correlations {
@@ -72,11 +72,11 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
 fn nothing(events: &Events) -> &'static str {
     let (_, gpus, names) = events.counts;
     if names == 0 {
-        "it told of no phase\n"
+        "it reported no phase\n"
     } else if gpus == 0 && events.by == By::Gpu {
-        "no GPU was read, so that no event stands beside one (--by name shows them)\n"
+        "no GPU has samples, so no event is beside one (--by name shows the events)\n"
     } else {
-        "there are no events that were stopped\n"
+        "no event was stopped\n"
     }
 }
 
@@ -240,9 +240,9 @@ mod tests {
         EVENT          EVENTS  SAMPLED    TIME ms  POWER W  NEAREST  TEMP °C  NEAREST  BUSY %  NEAREST  MEM %  NEAREST  ENERGY J  OFF BY ms
         TotalRender       831      831  56695.221   99.657   36.557   39.800   37.100  70.900    0.050      -    0.030  5597.700   1355.180
         Saving Config     831        0  56695.221        -   36.557   39.800   37.100  70.900    0.050      -    0.030         -   1355.180
-        TIME, readings and energy are means over events, readings of those from start to stop of each; NEAREST of the two readings nearest to start and stop
-        ENERGY is that of the power over the time, each reading held until the next
-        energy is not told where events have no reading in them (SAMPLED is less than EVENTS)
+        TIME, samples and energy are means over events, with the samples between start and stop of each; NEAREST uses the two samples nearest to start and stop
+        ENERGY is power integrated over time, with each sample held until the next
+        energy is missing where events contain no sample (SAMPLED is less than EVENTS)
         ");
         let mut gpus = events(
             By::Gpu,
@@ -263,10 +263,10 @@ mod tests {
         events   TotalRender, which take the most time (--event names others)
         GPU   HOST    EVENTS  SAMPLED    TIME ms  POWER W  TEMP °C  BUSY %  MEM %  ENERGY J
         0323  host-1       6        6  56695.221   99.657   39.800  70.900      -  5597.700
-        TIME, readings and energy are means over events, readings of those from start to stop of each
-        ENERGY is that of the power over the time, each reading held until the next
-        in 2 of 6 events a reading is held for more than ten times the usual interval, and the energy is no better than that
-        2 events were never stopped, and are in no mean
+        TIME, samples and energy are means over events, with the samples between start and stop of each
+        ENERGY is power integrated over time, with each sample held until the next
+        in 2 of 6 events a sample is held for more than ten times the usual interval, so the energy is less certain
+        2 events were never stopped, and are left out of means
         time and temperature: Pearson -, Spearman +0.500 over 1 GPU
         ");
         let warmed = Events { warmup_steps: Some(3), ..events(By::Name, vec![row("step", 1, 1)]) };
@@ -275,16 +275,16 @@ mod tests {
         assert!(grouped_text(ID, &warmed, false, false).ends_with(told));
         assert_eq!(grouped_value(ID, &warmed)["warmup_steps_included"], 3i64.into());
         let several = Events { counts: (1, 2, 1), ..events(By::Name, vec![row("step", 1, 1)]) };
-        let told = "\nreadings are of a GPU, energy is of all GPUs beside an event together\n";
+        let told = "\nsamples are per GPU; energy is the sum over all GPUs beside an event\n";
         assert!(grouped_text(ID, &several, false, false).contains(told));
         let ends = |by, counts, told: &str| {
             let text = grouped_text(ID, &Events { counts, ..events(by, vec![]) }, false, false);
             assert!(text.ends_with(told), "{text}");
         };
-        ends(By::Level, (1, 1, 2), "no events that were stopped\n");
-        ends(By::Gpu, (1, 0, 4), "no GPU was read, so that no event stands beside one (--by name shows them)\n");
-        ends(By::Gpu, (1, 1, 4), "no events that were stopped\n");
-        ends(By::Gpu, (1, 0, 0), "it told of no phase\n");
+        ends(By::Level, (1, 1, 2), "no event was stopped\n");
+        ends(By::Gpu, (1, 0, 4), "no GPU has samples, so no event is beside one (--by name shows the events)\n");
+        ends(By::Gpu, (1, 1, 4), "no event was stopped\n");
+        ends(By::Gpu, (1, 0, 0), "it reported no phase\n");
     }
 
     #[test]

@@ -226,7 +226,7 @@ fn sureness(ranking: &Ranking) -> String {
     }
     if !sensors.is_empty() {
         text.push_str(&format!(
-            "not tested: {}; different sensors measured these and #1, and a t-test of that needs 3 or more {units} each ({})\n",
+            "not tested: {}; different sensors measured these and #1, so a t-test needs 3 or more {units} each ({})\n",
             sensors.join(" "),
             more_of(&first.estimate),
         ));
@@ -340,7 +340,7 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
         of_kind.retain(|(reason, _)| shapes.insert(reason.replace(|c: char| c.is_ascii_digit() || c == '.', "")));
         let said = match why {
             Why::Missing => format!("{total} whose {metric} has no value to compare"),
-            Why::NotFinite => format!("{total} whose {metric} is no finite number, and their configurations"),
+            Why::NotFinite => format!("{total} without a finite {metric}, and their configurations"),
             Why::Absent => format!("{total} without {metric}"),
             kind => format!("{total} {}", kind.name()),
         };

@@ -127,7 +127,7 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
     if !readings.is_empty() {
         let count = readings.len();
         text.push_str(&format!(
-            "  and {count} series of what the hardware did (`ledger telemetry {short}`, `ledger events {short}`)\n"
+            "  and {count} series of hardware samples (`ledger telemetry {short}`, `ledger events {short}`)\n"
         ));
     }
     // What was read and how the energy was reckoned has commands of its own, and would fill the screen here.

@@ -68,7 +68,7 @@ pub fn telemetry_text(telemetry: &Telemetry) -> String {
     let took = took(telemetry.wall_ns);
     let mut text = format!("attempt {} of run {} ({model}), {took}\n", attempt.0.prefix(8), run.0.prefix(8));
     if series.is_empty() {
-        text.push_str("nothing was read of the hardware (`--series` shows series over steps by their names)\n");
+        text.push_str("no hardware samples (`--series` shows series over steps by their names)\n");
     }
     for axis in [Axis::TimeNs, Axis::Step] {
         let (from, to) = telemetry.extent(axis);
@@ -84,7 +84,7 @@ pub fn telemetry_text(telemetry: &Telemetry) -> String {
             text.push_str(&columns(&heads, rows));
         }
         if axis == Axis::TimeNs && series.iter().any(|series| Kind::of(&series.name) == Kind::Counter) {
-            text.push_str("rate: what a counter counted each second, over at least one second\n");
+            text.push_str("rate: increase of a counter per second, over at least one second\n");
         }
     }
     let throttled: Vec<_> =
@@ -99,7 +99,7 @@ pub fn telemetry_text(telemetry: &Telemetry) -> String {
         text.push_str(&columns(&["  SERIES", "BECAUSE"], rows));
     }
     if !facts.is_empty() {
-        text.push_str("\nrecorded of the reading\n");
+        text.push_str("\nrecorded about the sampling\n");
         let rows = facts.iter().map(|(name, value)| vec![format!("  {name}"), value.to_string()]);
         text.push_str(&columns(&["  FACT", "VALUE"], rows));
     }

@@ -76,7 +76,7 @@ pub fn tuning_text(tuning: &Tuning) -> String {
     text.push('\n');
     text.push_str(&best_text(&tuning.ranking));
     if !tuning.missed.is_empty() {
-        text.push_str(&format!("not confirmed: the fresh attempts of #1 have {}\n", tuning.missed.join("; ")));
+        text.push_str(&format!("not confirmed by the new attempts: #1 has {}\n", tuning.missed.join("; ")));
     } else if let Some((time, share)) = &tuning.slower_at_most {
         text.push_str(&format!("within {}% of the base's {time}\n", significant(100.0 * share)));
     }
@@ -190,5 +190,5 @@ pub fn searched_text(field: &str, values: &[Value], base: Option<&Value>) -> Str
 
 /// How many configurations were not drawn.
 pub fn drawn_text(left: usize) -> String {
-    format!("{} more (--candidates takes more)", count(left, "configuration"))
+    format!("{} more (--candidates allows more)", count(left, "configuration"))
 }

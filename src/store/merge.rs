@@ -86,7 +86,7 @@ impl Store {
                 progress(done, total);
             }
             reader.join().unwrap_or_else(|_| {
-                Err(StoreError::Damaged { path: other.file(), fault: "its pages make no sense".to_owned() })
+                Err(StoreError::Damaged { path: other.file(), fault: "its pages are inconsistent".to_owned() })
             })
         })?;
         self.take_sources(other, &mut merged.faults)?;
@@ -181,7 +181,7 @@ fn source_batch(reader: &Reader<'_>, after: Option<Id>, held: &HashSet<Id>) -> R
             }
             _ => batch.faults.push(Fault {
                 owner: format!("source {}", Digest(id)),
-                fault: "it is not what its digest says".to_owned(),
+                fault: "it does not match its digest".to_owned(),
             }),
         }
         bytes += content.len();
@@ -261,7 +261,7 @@ fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked<'static>
     // An attempt on which a decoder fails is a fault of that one: none is left out without a word.
     let check_one = |raw: Raw| {
         let owner = format!("attempt {}", Digest(raw.id));
-        let fault = |_| Err(Fault { owner, fault: "its content makes no sense".to_owned() });
+        let fault = |_| Err(Fault { owner, fault: "its content is inconsistent".to_owned() });
         catch_unwind(AssertUnwindSafe(|| check_one(raw))).unwrap_or_else(fault)
     };
     let mut found = Batch { checked: Vec::new(), faults: Vec::new() };
@@ -411,7 +411,7 @@ mod tests {
         let owners: Vec<String> = found.faults.iter().map(|fault| fault.owner.clone()).collect();
         let expected: Vec<String> = (0..9).map(|number| format!("attempt {}", Digest([number; 32]))).collect();
         assert_eq!((owners, found.checked.len()), (expected, 0));
-        assert_eq!(found.faults[4].fault, "its content makes no sense");
+        assert_eq!(found.faults[4].fault, "its content is inconsistent");
         assert_eq!(found.faults[5].fault, "it is missing");
     }
 }

@@ -53,7 +53,7 @@ pub enum StoreError {
     #[error("there is no ledger at `{}` (`ledger run` makes one; --ledger names another place)", .0.display())]
     Missing(PathBuf),
     /// Its file holds nothing, and nobody is making it.
-    #[error("`{}` is empty: what it held is gone, and no new ledger is begun in its place (restore a copy of it; remove it if it never held anything)", .0.display())]
+    #[error("`{}` is empty: its content is lost, and ledger does not replace it (restore a copy of it; remove it if it never held anything)", .0.display())]
     Empty(PathBuf),
     /// Another process kept it open for too long.
     #[error("`{}` is busy: waited {seconds} s while other processes had it open (try again)", path.display())]
@@ -76,7 +76,7 @@ pub enum StoreError {
         known: u32,
     },
     /// Its content is damaged.
-    #[error("`{}` is damaged: {fault} (`ledger verify` says what is; keep the file, and restore a copy)", path.display())]
+    #[error("`{}` is damaged: {fault} (`ledger verify` lists the damage; keep the file, and restore a copy)", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -291,7 +291,7 @@ impl Store {
                         found.fault("pages", "a page does not match its checksum, or is not the one that is used")
                     }
                     Ok(Err(error)) => found.fault("pages", error.to_string()),
-                    Err(_) => found.fault("pages", "they make no sense"),
+                    Err(_) => found.fault("pages", "they are inconsistent"),
                 }
             }
             Ok(Some(found))
@@ -364,7 +364,7 @@ impl Store {
             Ok(Err(StoreError::Database(redb::Error::Corrupted(fault)))) => Err(damaged(fault)),
             Ok(Err(StoreError::Database(error))) if is_of_content(&error) => Err(damaged(error.to_string())),
             Ok(Err(StoreError::Database(error))) if leads_outside(&error) => {
-                Err(damaged("a page is said to lie behind its end".to_owned()))
+                Err(damaged("a page lies beyond its end".to_owned()))
             }
             Ok(Err(StoreError::Database(redb::Error::Io(source)))) => {
                 Err(StoreError::Io { action: "read or write", path: self.file(), source })
@@ -375,7 +375,7 @@ impl Store {
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
                 // What the database says of itself there is of use to those alone who know it.
                 let why = text.and_then(|text| Some(format!(" ({})", text.lines().next()?))).unwrap_or_default();
-                Err(damaged(format!("its pages make no sense{why}")))
+                Err(damaged(format!("its pages are inconsistent{why}")))
             }
         }
     }
@@ -422,7 +422,7 @@ impl Store {
                     let path = self.file();
                     return Err(match source.kind() {
                         io::ErrorKind::InvalidData => {
-                            StoreError::Damaged { path, fault: "it is no ledger file".to_owned() }
+                            StoreError::Damaged { path, fault: "it is not a ledger file".to_owned() }
                         }
                         io::ErrorKind::UnexpectedEof => {
                             StoreError::Damaged { path, fault: "it is cut short".to_owned() }

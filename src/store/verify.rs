@@ -455,7 +455,7 @@ impl Check {
     }
 }
 
-const OLDER: &str = "the indexes of what is measured are of an older kind, and were not compared (any command that may write makes them anew)";
+const OLDER: &str = "the indexes of measured metrics have an older format and were not compared (any command that writes rebuilds them)";
 
 /// Finds the chunks that no attempt lists, if there are more than the attempts list.
 fn check_listed(reader: &Reader<'_>, listed: u64, found: &mut Verification) -> Result<(), StoreError> {
@@ -509,7 +509,7 @@ fn note_missing(
         named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
     let Some((kind, digest)) = missing.last() else { return };
     found.notes.push(format!(
-        "not kept of what attempts name: {} of their manifests, patches and outputs, such as {kind} {} (more than 4 MiB are not kept, and some attempts came without)",
+        "not stored: {} of the attempts' manifests, patches and outputs, such as {kind} {} (more than 4 MiB are not stored, and some attempts came without)",
         missing.len(),
         digest.prefix(8)
     ));

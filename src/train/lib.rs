@@ -135,7 +135,7 @@ pub enum TrainError {
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
     /// A GPU cannot be kept busy.
-    #[error("the load cannot run on the GPU: {reason} (`ledger doctor` says what is missing)")]
+    #[error("the load cannot run on the GPU: {reason} (`ledger doctor` shows what is missing)")]
     Load {
         /// Why.
         reason: String,

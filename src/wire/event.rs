@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 /// A longer line is refused unread.
 pub const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// Why a line is no event.
+/// Why a line is not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventFault {
     /// It is no JSON object.

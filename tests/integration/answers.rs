@@ -85,7 +85,12 @@ fn a_metric_that_none_has_is_not_looked_for_among_the_tainted() {
     let said = ask("perplexity");
     assert!(said.contains("has a finite `perplexity` (there are: accuracy, "), "{said}");
     let said = sandbox.run(&["report", "--all", "--metrics", "own", "-o", "r"]).complaint(2);
-    assert!(said.contains("--metrics: `own` is no metric of ours (write `own:minimize` or `own:maximize`)"), "{said}");
+    assert!(
+        said.contains(
+            "--metrics: `own` is not a known metric (for a custom metric write `own:minimize` or `own:maximize`)"
+        ),
+        "{said}"
+    );
     let said = sandbox.run(&["pareto", "--model", "toy", "--metrics", ","]).complaint(2);
     assert!(said.contains("--metrics: a metric's name is missing"), "{said}");
 }
@@ -160,8 +165,8 @@ fn conditions_groups_and_limits() {
         |more: &[&str]| sandbox.run(&[["best", "--model", "toy", "--metric", "energy"].as_slice(), more].concat());
     assert!(ask(&["--where", "x >= 2 and acuracy > 1"]).complaint(2).contains("did you mean `accuracy`"));
     assert!(ask(&["--where", "x == big"]).complaint(2).ends_with("\n  x == big\n  ^^^^^^^^\n"));
-    assert!(ask(&["--where", "x > 9"]).complaint(1).contains("none matches"));
-    assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` asks for `hardware.gpus`"));
+    assert!(ask(&["--where", "x > 9"]).complaint(1).contains("no attempt matches"));
+    assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` needs `hardware.gpus`"));
     let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
     assert!(slip.complaint(2).contains("did you mean `accuracy`?"));
     assert!(ask(&["--at-least", "accuracy=0.99"]).complaint(1).contains("accuracy of at least 0.99"));
@@ -202,7 +207,7 @@ fn a_saving_is_told_against_the_default() {
     for more in [[].as_slice(), &["--where", "x <= 3"]] {
         let said = sandbox.run(&[["best", "--model", "toy", "--metric", "energy"].as_slice(), more].concat());
         let note =
-            "note: the run with the tag `default` has no `energy` that counts; the answer is held against the fastest";
+            "note: the run tagged `default` has no `energy` that counts; the best is compared with the fastest instead";
         assert_eq!((said.code, said.err.trim_end()), (Some(0), note));
     }
     repetitions.iter().for_each(|run| drop(sandbox.run(&["hide", "--undo", run]).expect(0)));
@@ -229,7 +234,7 @@ fn compare_and_diff_put_runs_side_by_side() {
     assert_eq!(line("identity", "params.x")["values"], serde_json::json!({"0": 1, "1": 2, "2": 3}));
     assert_eq!((line("metrics", "energy")["best"][0].as_i64(), line("identity", "model.name")), (Some(0), Value::Null));
     let all = sandbox.run(&["compare", &id(0), &id(1), "--all"]).expect(0);
-    assert!(all.contains("model.name") && all.contains("* the best of the row"), "{all}");
+    assert!(all.contains("model.name") && all.contains("* the best value of the row"), "{all}");
     sandbox.run(&["compare", &id(0)]).complaint(2);
     sandbox.run(&["compare", &id(0), "ffff"]).complaint(1);
 
@@ -350,7 +355,7 @@ fn a_plan_says_what_is_missing_and_what_it_takes() {
     let fresh = Sandbox::new();
     fresh.sweep_manifest(WORKER, "1", "1");
     let text = fresh.run(&["plan", "m.toml"]).expect(0);
-    assert!(text.contains("of 1 missing attempt nothing is known"), "{text}");
+    assert!(text.contains("no forecast for 1 missing attempt"), "{text}");
     fresh.run(&["plan", "m.toml", "--price-kwh", "dear"]).complaint(2);
     fresh.run(&["plan", "absent.toml"]).complaint(2);
 }

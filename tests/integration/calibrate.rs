@@ -96,7 +96,7 @@ fn what_the_sensors_do_is_found_kept_and_used() {
     let kept = machine.kept();
     assert_eq!(kept.len(), 1, "one file and no pipe: {kept:?}");
     let key = kept[0].file_stem().unwrap().to_str().unwrap().to_owned();
-    assert!(text.contains(&format!("\nkept as {key}, digest ")), "{text}");
+    assert!(text.contains(&format!("\nstored as {key}, digest ")), "{text}");
 
     let shown = machine.json(&["calibrate", "--show", &key[..6]]);
     assert_eq!((&shown["device"], &shown["vbios"]), (&"NVIDIA H200".into(), &"96.00.CF".into()));
@@ -120,17 +120,15 @@ fn what_the_sensors_do_is_found_kept_and_used() {
     // What was changed is not used, and whoever asks is told.
     let text = fs::read_to_string(&kept[0]).unwrap();
     fs::write(&kept[0], text.replace("\"load_ms\": 15000", "\"load_ms\": 15001")).unwrap();
-    assert!(machine.doctor()["found"].as_str().unwrap().contains("its digest is not that of what it holds"));
+    assert!(machine.doctor()["found"].as_str().unwrap().contains("its digest does not match its content"));
     let warned = machine.run(&["calibrate", "--list"]);
     assert!(
-        warned
-            .err
-            .contains(" is not used: its digest is not that of what it holds (`ledger calibrate` makes a new one)")
+        warned.err.contains(" is not used: its digest does not match its content (`ledger calibrate` makes a new one)")
     );
     machine.run(&["run", "m.toml", "--repeat", "1"]).expect(0);
     let attempt = machine.sandbox.json(&["show", "latest"], 0)["attempts"][0].clone();
     assert!(attempt["facts"].get("gpu.0.calibration").is_none());
-    assert!(attempt["warnings"].to_string().contains("energies assume the usual of the sensors of GPU 0"));
+    assert!(attempt["warnings"].to_string().contains("energies assume default sensor timing for GPU 0"));
 }
 
 #[test]
@@ -142,15 +140,19 @@ fn what_goes_wrong_is_told_and_nothing_is_kept() {
         assert!(complaint.contains(expected), "{complaint}");
         assert_eq!(machine.kept(), [] as [PathBuf; 0]);
     };
-    fails("cat > /dev/null; echo no device >&2; exit 3", 4, "nothing was kept: it exited with code 3: no device\n");
+    fails(
+        "cat > /dev/null; echo no device >&2; exit 3",
+        4,
+        "so nothing was stored: it exited with code 3: no device\n",
+    );
     fails(
         "cat > /dev/null",
         4,
-        "nothing was kept: it told of no phase `load` (docs/protocol.md says how a load tells)\n",
+        "so nothing was stored: it reported no phase `load` (docs/protocol.md describes the events)\n",
     );
     let failure = r#"echo '{"event":"failure","message":"out of memory"}' >> "$LEDGER_EVENTS""#;
-    fails(failure, 4, "nothing was kept: out of memory\n");
-    fails("kill -9 $$", 4, "nothing was kept: it was ended by SIGKILL\n");
+    fails(failure, 4, "so nothing was stored: out of memory\n");
+    fails("kill -9 $$", 4, "so nothing was stored: it was ended by SIGKILL\n");
     let complaint = |args: &[&str]| machine.run(args).complaint(2);
     assert!(complaint(&["calibrate", "--gpu", "3", "--", "true"]).contains("no GPU 3 is visible (0 to 0 are)"));
     assert!(complaint(&["calibrate", "--seconds", "1", "--", "true"]).contains("1 is not in 15..=600"));
@@ -159,7 +161,7 @@ fn what_goes_wrong_is_told_and_nothing_is_kept() {
         complaint(&["calibrate"])
             .contains("this ledger was built without a load for GPUs (build with default features, or ")
     );
-    assert!(machine.run(&["calibrate", "--list"]).expect(0).contains("no calibration is kept"));
+    assert!(machine.run(&["calibrate", "--list"]).expect(0).contains("no calibration is stored"));
     machine.run(&["calibrate", "--show", "12"]).complaint(1);
     let nowhere = machine.sandbox.command(&["calibrate", "--", "true"]).env("LEDGER_NVML", "/nonexistent.so").output();
     assert!(
@@ -167,7 +169,7 @@ fn what_goes_wrong_is_told_and_nothing_is_kept() {
     );
     let hidden = machine.command(&["calibrate", "--", "true"]).env("CUDA_VISIBLE_DEVICES", "").output();
     assert!(
-        Said::new(hidden.unwrap()).complaint(2).contains("no GPU is visible (`ledger doctor` says what is missing)")
+        Said::new(hidden.unwrap()).complaint(2).contains("no GPU is visible (`ledger doctor` shows what is missing)")
     );
 }
 
@@ -182,7 +184,7 @@ fn who_stops_it_finds_nothing_kept_and_no_load_left() {
         .wait_for("the load", || fs::read_to_string(machine.sandbox.path("pid")).is_ok_and(|pid| pid.ends_with('\n')));
     signal(child.id(), "INT");
     let said = Sandbox::finish(child);
-    assert!(said.complaint(130).ends_with("error: it was stopped, and nothing was kept\n"));
+    assert!(said.complaint(130).ends_with("error: it was stopped, so nothing was stored\n"));
     assert_eq!(machine.kept(), [] as [PathBuf; 0]);
     let pid = fs::read_to_string(machine.sandbox.path("pid")).unwrap();
     assert!(!PathBuf::from(format!("/proc/{}", pid.trim())).exists());
@@ -196,9 +198,9 @@ fn a_sensor_that_is_not_there_or_tells_nothing_has_its_reason() {
     // A load that says that it is on and is not.
     machine.sandbox.write("idle.sh", LOAD.replace("echo 1", "echo 0"));
     let text = machine.run(&["calibrate", "--seconds", "15", "--", "sh", "idle.sh"]).expect(1);
-    assert!(text.contains("power_instant: cannot tell because the load explains "), "{text}");
-    assert!(text.contains("power_average: cannot tell because `POWER_AVERAGE`: "), "{text}");
-    assert!(text.contains("energy: cannot tell because `TOTAL_ENERGY_CONSUMPTION`: "), "{text}");
-    assert!(text.ends_with("nothing was kept: energies go on assuming the usual of sensors\n"), "{text}");
+    assert!(text.contains("power_instant: unknown, because the load explains "), "{text}");
+    assert!(text.contains("power_average: unknown, because `POWER_AVERAGE`: "), "{text}");
+    assert!(text.contains("energy: unknown, because `TOTAL_ENERGY_CONSUMPTION`: "), "{text}");
+    assert!(text.ends_with("nothing was stored: energies still assume default sensor timing\n"), "{text}");
     assert_eq!(machine.kept(), [] as [PathBuf; 0]);
 }

@@ -214,7 +214,7 @@ fn an_image_that_lies_elsewhere_is_named_by_its_digest_and_found() {
     let sum = parts["container"]["value"].as_str().unwrap().trim_start_matches("sha256:").to_owned();
     fs::rename(sandbox.path("image.sif"), sandbox.path("moved.sif")).unwrap();
     let said = run(&sandbox, &["rerun", "latest"]).complaint(2);
-    assert!(said.contains("image.sif`, which the record names, is not here (--image FILE"), "{said}");
+    assert!(said.contains("image.sif`, named by the record, does not exist here (--image FILE"), "{said}");
     assert!(said.contains(&format!("SHA-256 {sum}")), "{said}");
     assert_eq!(sandbox.outcomes(), ["finished"], "nothing was executed");
     let again = run(&sandbox, &["rerun", "latest", "--image", "moved.sif"]).expect(0);
@@ -236,7 +236,7 @@ fn another_image_in_its_place_is_noticed() {
     let said = Sandbox::finish(child);
     assert_eq!(said.code, Some(4), "{said:?}");
     let reason = attempt(&sandbox).0["reason"].as_str().unwrap().to_owned();
-    assert!(reason.contains("was changed since its digest was taken: its digest is "), "{reason}");
+    assert!(reason.contains("changed after its digest was taken: its digest is "), "{reason}");
 }
 
 #[test]
@@ -291,11 +291,7 @@ fn tasks_of_a_cluster_run_in_the_image_that_they_were_submitted_with() {
     cluster.sandbox.write("image.sif", other);
     cluster.slurm("scontrol", &["update", "nodename=n1", "state=resume"]);
     cluster.await_states(&["refused"; 2]);
-    assert!(
-        cluster.states()[0].1.contains("its container is another than when it was submitted"),
-        "{:?}",
-        cluster.states()
-    );
+    assert!(cluster.states()[0].1.contains("its container changed after it was submitted"), "{:?}", cluster.states());
 }
 
 #[test]
@@ -304,7 +300,7 @@ fn what_cannot_be_started_is_refused_before_anything_runs() {
     sandbox.write("no.sif", "#!/bin/sh\n");
     fs::create_dir(sandbox.path("folder.sif")).unwrap();
     let cases = [
-        ("missing.sif", "which is not there (build it"),
+        ("missing.sif", "which does not exist (build it"),
         ("no.sif", "no image in the Singularity Image Format"),
         ("folder.sif", "a folder (an unpacked image"),
         ("docker://debian:12", "apptainer pull image.sif docker://debian:12"),
@@ -324,13 +320,13 @@ fn what_cannot_be_started_is_refused_before_anything_runs() {
         let mut command = command(&sandbox, &["run", "m.toml"]);
         command.env("LEDGER_SCRATCH", scratch);
         let said = Said::new(command.output().unwrap()).complaint(2);
-        assert!(said.contains("(a container needs one"), "{said}");
+        assert!(said.contains("(create it for the container"), "{said}");
     }
     let mut without = sandbox.command(&["run", "m.toml"]);
     without.env("PATH", sandbox.path("home"));
     let said = Said::new(without.output().unwrap()).complaint(2);
     assert!(said.contains("there is no `apptainer` and no `singularity` on PATH"), "{said}");
-    for (named, expected) in [("/no/such/program", "that is no program here"), ("false", "`false` does not work")] {
+    for (named, expected) in [("/no/such/program", "that is not a program here"), ("false", "`false` does not work")] {
         let mut command = command(&sandbox, &["run", "m.toml"]);
         let said = Said::new(command.env("LEDGER_CONTAINER_COMMAND", named).output().unwrap()).complaint(2);
         assert!(said.contains(&format!("LEDGER_CONTAINER_COMMAND is `{named}`, and {expected}")), "{said}");

@@ -88,7 +88,7 @@ fn an_attempt_whose_supervisor_was_killed_is_sealed_as_interrupted_with_what_it_
     child.wait().unwrap();
     assert!(!sandbox.journals().is_empty());
     let said = sandbox.run(&["ls"]);
-    assert!(said.err.contains("which its supervisor left behind"), "{}", said.err);
+    assert!(said.err.contains("which its supervisor had abandoned"), "{}", said.err);
     let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
     assert_eq!(attempt["outcome"], "interrupted");
     assert!(attempt["reason"].as_str().unwrap().contains("its supervisor (pid "));

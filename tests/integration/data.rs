@@ -73,7 +73,7 @@ fn with_text() -> Sandbox {
 /// What changed, as it is said.
 fn changed(sandbox: &Sandbox) -> String {
     let path = sandbox.path("texts/a.txt");
-    format!("the data changed since the run was named by them: `{}` was written to", path.display())
+    format!("the data changed after the run id was computed: `{}` was written to", path.display())
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_attempt_whose_data_were_written_to_is_never_a_finished_one() {
     assert_eq!((&written.outcome, written.exit), (&failed, Some(Exit::Code(0))));
 
     let before = tried(&sandbox, &first, "touch started", &NOBODY).unwrap_err().to_string();
-    assert!(before.starts_with(&changed(&sandbox)) && before.ends_with("names the runs anew)"), "{before}");
+    assert!(before.starts_with(&changed(&sandbox)) && before.ends_with("compute their ids again)"), "{before}");
     assert!(!sandbox.path("started").exists(), "nobody learns from what the run is not named by");
     assert_eq!((sandbox.outcomes(), sandbox.journals().len()), (vec!["failed".to_owned(), "finished".to_owned()], 0));
 
@@ -149,8 +149,7 @@ fn data_that_cannot_be_looked_at_keep_a_run_from_being_begun_and_no_other() {
     assert!(report.executed.is_empty() && report.untried.is_empty() && !sandbox.path("started").exists());
     assert_eq!(report.troubled.len(), 3);
     let said = &report.troubled[0].1;
-    let expected =
-        "the run was not begun, since its data cannot be looked at (the same command, or `submit`, begins it)";
+    let expected = "the run was not started, since its data cannot be checked (repeat the command, or `submit`)";
     assert_eq!(said.to_string(), expected);
     let why = said.source().unwrap().to_string();
     assert_eq!(why, format!("cannot read `{}` (check the path)", sandbox.path("texts").display()));

@@ -177,7 +177,7 @@ fn an_axis_that_is_asked_for_is_judged_however_many_values_it_has() {
     let sandbox = grid("[1, 2]", &format!("x = [{}]\ny = [\"a\", \"b\"]", all.join(", ")));
     sandbox.run(&["run", "grid.toml", "--jobs", "4"]).expect(0);
     let text = sandbox.run(&asked("energy", &[])).expect(0);
-    assert!(text.contains("note: `params.x` is not judged: 26 values in 104 observations, more than 24"), "{text}");
+    assert!(text.contains("note: `params.x` is not analysed: 26 values in 104 observations, more than 24"), "{text}");
     let found = sandbox.json(&asked("energy", &["--axes", "x,y"]), 0);
     assert_eq!(found["main"][0]["levels"].as_array().map(Vec::len), Some(26));
     assert_eq!(found["notes"].as_array().map(Vec::len), Some(0), "{found}");

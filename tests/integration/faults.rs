@@ -82,7 +82,7 @@ fn rubbish_among_events_is_counted_and_does_no_harm() {
     let attempt = attempt_of(script, 0);
     assert_eq!(attempt["metrics"]["accuracy"]["value"], "NaN", "Python's spelling is understood");
     let warning = attempt["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("are no events"), "{warning}");
+    assert!(warning.contains("are not events"), "{warning}");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn times_that_cannot_be_are_warned_of_and_do_not_count() {
     assert!(attempt["facts"]["validity.reasons"].to_string().contains("steps longer than the attempt"), "{attempt}");
     let warnings = attempt["warnings"].to_string();
     for told in [
-        "the steps are stated to have taken 2000000.000 s together, and the attempt took ",
+        "the steps report 2000000.000 s in total, but the attempt took ",
         "phase `back` 1 was stopped before it was started, by its `t_ns`",
         "phase `late` 2 began after the attempt's end",
     ] {
@@ -187,7 +187,7 @@ fn only_a_journal_that_is_there_is_sealed_by_hand() {
     sandbox.sweep_manifest(WORKER, "1", "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let complaint = sandbox.run(&["doctor", "--seal", "ledger/journal/0123456789abcdef-01.journal"]).complaint(1);
-    assert!(complaint.contains("there is no journal `0123456789abcdef-01.journal` in `"), "{complaint}");
+    assert!(complaint.contains("there is no abandoned journal `0123456789abcdef-01.journal` in `"), "{complaint}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_missing_image_is_refused() {
     sandbox.write("m.toml", format!("{text}[container]\nimage = \"x.sif\"\n"));
     let said = sandbox.run(&["run", "m.toml"]).complaint(2);
     assert!(
-        said.contains("m.toml:12:9: `container.image` is `") && said.contains("x.sif`, which is not there"),
+        said.contains("m.toml:12:9: `container.image` is `") && said.contains("x.sif`, which does not exist"),
         "{said}"
     );
 }

@@ -434,10 +434,10 @@ fn other_forms_go_to_files_that_do_not_exist_yet() {
         assert_eq!(fs::read_dir(sandbox.path(form)).unwrap().count(), files, "{form}: one experiment, two attempts");
         sandbox.run(&["export", "--to", form, "-o", form]).complaint(2);
     }
-    insta::assert_snapshot!(sandbox.run(&["export", "--to", "parquet"]).complaint(2), @r"error: this form is no text (name a file or folder with -o)");
+    insta::assert_snapshot!(sandbox.run(&["export", "--to", "parquet"]).complaint(2), @r"error: this format is not text (name a file or folder with -o)");
     insta::assert_snapshot!(sandbox.run(&["export", "--to", "mlflow", "--table", "points", "-o", "x"]).complaint(2), @r"error: --table is for csv, jsonl and parquet");
-    insta::assert_snapshot!(sandbox.run(&["export", "--to", "csv", "--model", "c"]).complaint(1), @r"error: the ledger has no such attempt (`ledger ls` lists what it has)");
-    insta::assert_snapshot!(sandbox.run(&["export", "latest", "latest~1"]).complaint(2), @r"error: a portable file holds one attempt (name one, or export several --to another tool's form)");
+    insta::assert_snapshot!(sandbox.run(&["export", "--to", "csv", "--model", "c"]).complaint(1), @r"error: the ledger has no such attempt (`ledger ls` lists attempts)");
+    insta::assert_snapshot!(sandbox.run(&["export", "latest", "latest~1"]).complaint(2), @r"error: a portable file holds one attempt (name one, or export several with --to)");
     sandbox.run(&["export"]).complaint(2);
     sandbox.run(&["export", "--model", "a", "latest"]).complaint(2);
     // An attempt that is hidden is not among all, unless it is asked for.

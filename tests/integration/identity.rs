@@ -186,7 +186,7 @@ fn what_cannot_be_started_or_parsed_is_said_in_a_line() {
     assert!(warnings.contains("the imports of `model.py` are unknown: line 1"), "{warnings}");
     fs::remove_file(sandbox.path("train.py")).unwrap();
     let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
-    assert!(refused.contains("train.py`, which is no file"), "{refused}");
+    assert!(refused.contains("train.py`, which is not a file"), "{refused}");
     sandbox.write("train.py", TRAIN);
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     sandbox.write("m.toml", text.replace("python3", "python3.99"));
@@ -215,7 +215,7 @@ fn a_replay_brings_the_program_along_and_says_the_same_with_trust() {
     from.write("model.py", "def accuracy():\n    return 0.25\n");
     let (code, said) = replay(&[]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("here it is the same run"), "{said}");
+    assert!(said.contains("this machine gives the same run id"), "{said}");
     assert!(!to.ledger_dir().exists(), "nothing is written without trust");
     let (code, said) = replay(&["--trust"]);
     assert_eq!(code, Some(0), "{said}");
@@ -233,7 +233,7 @@ fn a_replay_brings_the_program_along_and_says_the_same_with_trust() {
     let (code, said) = replay(&["--in", &other, "--trust"]);
     assert!(code == Some(5) && said.contains("model.py: 1 line\n"), "{said}");
     let unpacked = to.run(&["unpack", "best.pack"]);
-    assert!(unpacked.err.contains("is the same run here"), "{}", unpacked.err);
+    assert!(unpacked.err.contains("gives the same run id here"), "{}", unpacked.err);
 }
 
 #[test]

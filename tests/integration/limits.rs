@@ -197,7 +197,7 @@ fn a_card_whose_worker_cannot_be_started_is_given_back_and_what_went_wrong_is_ke
     let attempt = &executed.attempt;
     assert!(attempt.outcome.reason().unwrap().contains("the worker could not be started"), "{attempt:?}");
     let warned = attempt.warnings.concat();
-    assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
+    assert!(warned.contains("could not be restored: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
 }
 
 /// Sets another limit while the worker works, as an administrator would.
@@ -343,7 +343,7 @@ fn a_sweep_goes_on_to_its_end_when_a_card_cannot_be_given_back() {
     let script = format!("{CARD}fail nvmlDeviceResetGpuLockedClocks 999\n");
     let machine = machine(&script, QUICK, "sm_clock_mhz = [990, 1500]\n");
     let said = machine.run(&["run", "m.toml"], &[]);
-    assert!(said.err.contains("what an earlier attempt has set is still there"), "{said:?}");
+    assert!(said.err.contains("settings of an earlier attempt are still there"), "{said:?}");
     assert_eq!(machine.sandbox.outcomes().len(), 1, "the second one is refused");
     assert!(!lines(&machine).iter().any(|line| line.contains("1500")), "{:?}", lines(&machine));
 }
@@ -371,7 +371,7 @@ fn nothing_is_set_on_a_card_that_does_not_tell_who_computes_on_it() {
     let fails: String = calls.map(|call| format!("fail {call} 999\n")).concat();
     let machine = machine(&format!("{CARD}{fails}"), QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
-    assert!(said.contains("whether others compute on it cannot be asked"), "{said}");
+    assert!(said.contains("its other processes cannot be listed"), "{said}");
     assert_eq!(machine.fake.log(), "");
 }
 

@@ -175,20 +175,20 @@ fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
     assert!(complaint.contains("`hardware.gpus` is 4, but 2 are visible: NVIDIA H200, NVIDIA H200"), "{complaint}");
     let complaint = machine.run(&["run", "m.toml"], &[("CUDA_VISIBLE_DEVICES", "1")]).complaint(2);
     assert!(
-        complaint.contains("but 1 is visible: NVIDIA H200 (CUDA_VISIBLE_DEVICES decides which are)"),
+        complaint.contains("but 1 is visible: NVIDIA H200 (CUDA_VISIBLE_DEVICES selects the visible GPUs)"),
         "{complaint}"
     );
     assert!(!machine.sandbox.ledger_dir().join("ledger.redb").exists(), "nothing was started");
     machine.manifest(WORKER, "gpus = [1, 2, 4]\nparallelism = \"data\"\n");
     let complaint = machine.run(&["run", "m.toml"], &[]).complaint(2);
-    assert!(complaint.contains("; --only 'hardware.gpus <= 2' takes the runs that fit"), "{complaint}");
+    assert!(complaint.contains("; --only 'hardware.gpus <= 2' selects the runs that fit"), "{complaint}");
     let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "hardware.gpus <= 2"], &[]).expect(0);
     assert!(some.contains("2 runs"), "{some}");
     let some = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 2"], &[]).expect(0);
     assert!(some.contains("1 run"), "{some}");
     let complaint = machine.run(&["run", "m.toml", "--dry-run", "--only", "gpus == 4"], &[]).complaint(2);
     assert!(
-        complaint.contains("`hardware.gpus` is 4") && !complaint.contains("takes the runs that fit"),
+        complaint.contains("`hardware.gpus` is 4") && !complaint.contains("selects the runs that fit"),
         "{complaint}"
     );
 }
@@ -385,12 +385,12 @@ fn a_lost_gpu_refuses_only_runs_that_see_it() {
     assert_eq!(attempt["facts"]["gpu.0.uuid"], "GPU-aa11");
     let doctor = |list: &str| machine.run(&["doctor"], &[("CUDA_VISIBLE_DEVICES", list)]).expect(0);
     let (hidden, seen) = (doctor("0"), doctor("0,1"));
-    assert!(hidden.contains("0 NVIDIA H200") && hidden.contains("runs do without it"), "{hidden}");
+    assert!(hidden.contains("0 NVIDIA H200") && hidden.contains("runs do not need it"), "{hidden}");
     assert!(seen.contains("NVML cannot tell of GPU 1 ") && seen.contains("as long as it is visible"), "{seen}");
     // A list that is at fault refuses all of them, whichever it was to choose.
     let faulty = doctor("0,0");
     assert!(faulty.contains("CUDA_VISIBLE_DEVICES names GPU 0 twice"), "{faulty}");
-    assert!(faulty.contains("which is at fault itself") && !faulty.contains("runs do without it"), "{faulty}");
+    assert!(faulty.contains("but is invalid itself") && !faulty.contains("runs do not need it"), "{faulty}");
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn doctor_says_what_keeps_the_gpus_from_being_measured_fairly() {
 #[test]
 fn kernels_are_listed_and_moved() {
     let sandbox = Sandbox::new();
-    assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are kept"));
+    assert!(sandbox.run(&["cache", "ls"]).expect(0).contains("no kernels are stored"));
     assert!(sandbox.run(&["cache", "export"]).complaint(1).contains("no kernels have the key"));
     sandbox.write("bad.kernels", "nothing");
     assert!(sandbox.run(&["cache", "import", "bad.kernels"]).complaint(2).contains("`bad.kernels` is refused"));

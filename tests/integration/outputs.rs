@@ -200,9 +200,9 @@ fn lines_that_are_no_events_are_reported_once_at_the_end() {
     let sandbox = sandbox(script, "");
     let said = sandbox.run(&["run", "m.toml", "--repeat", "3"]);
     assert_eq!(said.code, Some(0));
-    let lines: Vec<&str> = said.err.lines().filter(|line| line.contains("no events")).collect();
+    let lines: Vec<&str> = said.err.lines().filter(|line| line.contains("not events")).collect();
     let [line] = lines[..] else { panic!("{}", said.err) };
-    assert!(line.contains(" and 2 more: warning: 23 lines are no events; the first: `loss 0.1` (it is not"), "{line}");
+    assert!(line.contains(" and 2 more: warning: 23 lines are not events; the first: `loss 0.1` (it is not"), "{line}");
     assert_eq!(attempt(&sandbox)["facts"]["events.rejected"], 23);
 }
 

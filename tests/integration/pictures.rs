@@ -109,9 +109,9 @@ fn a_picture_of_nothing_says_why() {
             .contains("there are: toy")
     );
     let nine = [&["curves"], ["latest"; 9].as_slice()].concat();
-    assert!(complaint(&nine, 2).contains("error: more than 8 attempts cannot be told apart"));
+    assert!(complaint(&nine, 2).contains("error: a plot shows at most 8 attempts"));
     assert!(complaint(&["curves", "latest", "--series", "lost"], 2).contains("did you mean `loss`"));
-    assert!(complaint(&["curves", "latest", "-o", "a.jpg"], 2).contains("`.jpg` is no form of a picture"));
+    assert!(complaint(&["curves", "latest", "-o", "a.jpg"], 2).contains("`.jpg` is not a plot format"));
     assert!(complaint(&["curves", "latest", "-o", "a.svg", "--width", "3"], 2).contains("millimetres"));
     assert!(!sandbox.path("a.svg").exists() && !sandbox.path("a.jpg").exists());
 }
@@ -193,10 +193,10 @@ fn a_report_replaces_reports_alone() {
     fs::create_dir(sandbox.path("mine")).unwrap();
     sandbox.write("mine/thesis.tex", "years of work");
     let complaint = sandbox.run(&["report", "--all", "-o", "mine"]).complaint(2);
-    assert!(complaint.contains("is no report, and is left as it is (--force replaces it)"), "{complaint}");
+    assert!(complaint.contains("is not a report, and is left unchanged (--force replaces it)"), "{complaint}");
     assert_eq!(files(&sandbox.path("mine")).len(), 1);
     sandbox.write("plain", "a file");
-    assert!(sandbox.run(&["report", "--all", "-o", "plain", "--force"]).complaint(2).contains("is no folder"));
+    assert!(sandbox.run(&["report", "--all", "-o", "plain", "--force"]).complaint(2).contains("is not a folder"));
     sandbox.run(&["report", "--model", "toy", "-o", "site"]).expect(0);
     // What the marker names goes, with the page of a run that is not in the new one.
     assert_eq!(fs::read_dir(sandbox.path("site/runs")).unwrap().count(), 6);
@@ -213,7 +213,7 @@ fn a_report_replaces_reports_alone() {
     assert!(!sandbox.path("site/.git").exists() && !sandbox.path("site/data/notes.txt").exists());
     // Neither the folder that one stands in nor the ledger is replaced, whatever is asked for.
     let refused = |place: &str| sandbox.run(&["report", "--all", "-o", place, "--force"]).complaint(2);
-    assert!(refused(".").contains("is or holds the folder that this was called in"));
+    assert!(refused(".").contains("is or holds the current folder"));
     assert!(refused("ledger").contains("is or holds the ledger"));
     assert!(
         sandbox

@@ -78,8 +78,8 @@ fn the_canary_is_executed_first_last_and_in_between() {
     // The canary's attempts are attempts of the first cell: with two of them its own second one is not wanted any more.
     assert_eq!(executed(&sandbox), [1, 1, 2, 3, 1, 4, 2, 1, 3, 4, 1]);
     // What is to be best is the program's own, and comes out the same on a machine that drifts.
-    assert!(said.out.contains("canary: train_time went "), "{}", said.out);
-    assert!(said.out.contains("from its first to its last of 4 attempts (p "), "{}", said.out);
+    assert!(said.out.contains("canary: train_time changed by "), "{}", said.out);
+    assert!(said.out.contains("from the first to the last of 4 attempts (p "), "{}", said.out);
     let attempts = sandbox.json(&["show", "latest~10"], 0);
     let canaries = attempts["attempts"].as_array().unwrap().iter();
     let canaries = canaries.filter(|attempt| attempt["settings"]["protocol.canary"] == true).count();
@@ -104,10 +104,7 @@ fn more_jobs_than_runs_keep_the_control_runs_between_and_after_them() {
 fn a_canary_that_does_not_count_says_why() {
     let sandbox = sandbox("0", "repeats = 2\n[protocol]\norder = 'written'\n", "[1, 2, 3]");
     let said = sandbox.run(&["run", "m.toml"]).expect(0);
-    assert!(
-        said.contains("canary: none of its 3 attempts counts, so that nothing is known of drift (tainted: warm-up"),
-        "{said}"
-    );
+    assert!(said.contains("canary: none of its 3 attempts counts, so drift is unknown (tainted: warm-up"), "{said}");
     assert_eq!(sandbox.json(&["run", "m.toml"], 0)["drift"]["counted"], 0);
 }
 
@@ -221,12 +218,12 @@ fn attempts_that_their_worker_taints_do_not_end_the_repetitions() {
     let told = "not within 2%, ended by repeats.max = 4; 4 without a value that counts (tainted: the fan failed)";
     assert!(said.contains(told), "{said}");
     assert!(said.contains("finished, tainted"), "{said}");
-    let best = "best toy: none, since no `cost` counts: 4 attempts tainted, such as by the fan failed";
+    let best = "best toy: none, since no `cost` counts: 4 attempts tainted, for example: the fan failed";
     assert!(said.contains(best), "{said}");
     let document = sandbox.json(&["run", "m.toml"], 0);
     assert_eq!(document["runs"][0]["tainted"][0], "the fan failed");
     assert_eq!(document["best"].as_array().unwrap().len(), 0);
-    assert_eq!(document["without_best"][0]["why"], "4 attempts tainted, such as by the fan failed");
+    assert_eq!(document["without_best"][0]["why"], "4 attempts tainted, for example: the fan failed");
 }
 
 const HOT: &str = "gpu NVIDIA H200\nuuid GPU-aa11\npower 0 400\ntemperature 60\n";

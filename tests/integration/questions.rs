@@ -88,12 +88,12 @@ fn what_is_hidden_is_told_wherever_it_is_missed() {
     assert!(!sandbox.run(&["ls", "--hidden"]).expect(0).contains(" of 6"));
     ids[1..].iter().for_each(|id| drop(sandbox.run(&["hide", id]).expect(0)));
     assert_snapshot!(sandbox.run(&["ls"]).expect(0), @"0 of 6 attempts (6 are hidden, --hidden shows them)");
-    assert_snapshot!(sandbox.run(&["best", "--model", "toy", "--metric", "loss"]).complaint(1), @"error: no `loss` counts: there are 6 hidden attempts (--include hidden takes them in)");
-    assert_snapshot!(sandbox.run(&["best", "--model", "toy", "--metric", "lost", "--direction", "minimize"]).complaint(1), @"error: no finished attempt counts: there are 6 hidden attempts (--include hidden takes them in)");
+    assert_snapshot!(sandbox.run(&["best", "--model", "toy", "--metric", "loss"]).complaint(1), @"error: no `loss` counts: there are 6 hidden attempts (add --include hidden)");
+    assert_snapshot!(sandbox.run(&["best", "--model", "toy", "--metric", "lost", "--direction", "minimize"]).complaint(1), @"error: no finished attempt counts: there are 6 hidden attempts (add --include hidden)");
     sandbox.run(&["best", "--model", "toy", "--metric", "loss", "--include", "hidden"]).expect(0);
     assert_snapshot!(sandbox.run(&["show", "latest"]).complaint(1), @"error: no run, attempt or tag matches `latest` (there are 0 attempts, and 6 hidden: `ledger ls --hidden`)");
     assert_snapshot!(sandbox.run(&["show", "nosuch"]).complaint(1), @"error: no run, attempt or tag matches `nosuch` (all attempts are hidden: `ledger ls --hidden`)");
-    assert_snapshot!(sandbox.run(&["export", "--to", "csv"]).complaint(1), @"error: every such attempt is hidden (--hidden takes them in)");
+    assert_snapshot!(sandbox.run(&["export", "--to", "csv"]).complaint(1), @"error: all matching attempts are hidden (add --hidden)");
     sandbox.run(&["export", "--to", "csv", "--hidden"]).expect(0);
 }
 

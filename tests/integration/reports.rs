@@ -50,10 +50,10 @@ fn what_was_selected_and_why_nothing_counts_stand_in_a_report() {
         assert!(
             text.contains("Selected: attempts where x &lt; 3.")
                 && text.contains(
-                    "Of 6 cells that were planned, left out for want of an attempt that is selected and not hidden: 2."
+                    "Left out: 2 of 6 cells that were planned (none of their attempts is selected and not hidden)."
                 )
         );
-        assert!(!text.contains("without an attempt"));
+        assert!(!text.contains("Without an attempt"));
     }
     let failing = Sandbox::new();
     failing.sweep_manifest(&format!("{WORKER}echo 'one\ttwo' >&2; exit 3\n"), "1", "1");

@@ -59,7 +59,7 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     assert_eq!((verdicts.len(), &shown["origins"][0]["imported"]), (3, &false.into()));
     assert!(sandbox.run(&["show", &original]).expect(0).contains("rerun    drifted, by "));
     let best = sandbox.command(&["best", "--model", "toy", "--metric", "accuracy"]).output().unwrap();
-    assert!(err(&best).contains("note: reruns that drifted are among them: "), "{}", err(&best));
+    assert!(err(&best).contains("note: the ranking includes drifted reruns: "), "{}", err(&best));
     sandbox.json(&["verify"], 0);
 }
 
@@ -90,7 +90,7 @@ fn a_packed_rerun_says_so_wherever_it_comes() {
     let marked = format!("(rerun of {}: no verdict, imported, hidden)", &original[..8]);
     assert!(listed.contains(&marked), "{listed}");
     let said = to.run(&["unpack", "rerun.pack", "--sources", "nowhere"]).complaint(2);
-    assert!(said.contains("--sources: `nowhere` is no folder (make it first)"), "{said}");
+    assert!(said.contains("--sources: `nowhere` is not a folder (create it first)"), "{said}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn what_on_current_accepts_is_told_and_kept() {
     let script = fs::read_to_string(sandbox.path("worker.sh")).unwrap();
     sandbox.write("worker.sh", format!("{script}\n# another program that does the same\n"));
     let output = sandbox.command(&["rerun", "latest", "--on-current", "--json"]).output().unwrap();
-    assert!(err(&output).contains("which --on-current accepts:\nprogram differs"), "{}", err(&output));
+    assert!(err(&output).contains("accepted by --on-current:\nprogram differs"), "{}", err(&output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((text(&document, "verdict"), text(&document, "detail")), ("identical", "another run, by `program`"));
     assert_eq!(
@@ -129,7 +129,7 @@ fn libraries_that_were_replaced_are_named() {
     sandbox.write("libgomp.so.1", &content);
     let output = sandbox.command(&["rerun", "latest", "--json"]).output().unwrap();
     let said = err(&output);
-    assert!(said.contains("changed too, as was seen while it was executed:"), "{said}");
+    assert!(said.contains("also changed, as seen during execution:"), "{said}");
     assert!(said.contains("libgomp.so.1") && said.contains("sha256"), "{said}");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(text(&document, "verdict"), "identical");
@@ -197,8 +197,8 @@ fn a_patch_that_is_too_long_is_told_of() {
     let unpacked = to.command(&["unpack", "one.pack"]).output().unwrap();
     assert!(err(&unpacked).contains("`one.pack` does not hold it"), "{}", err(&unpacked));
     assert!(
-        err(&unpacked).contains("would be another run here, by `program`")
-            || err(&unpacked).contains("is the same run here")
+        err(&unpacked).contains("gives a different run id here (changed: `program`")
+            || err(&unpacked).contains("gives the same run id here")
     );
     let verified = sandbox.json(&["verify"], 0);
     assert!(
@@ -265,14 +265,17 @@ fn a_program_that_lies_elsewhere_is_named_and_found() {
     // The pack holds the program itself.
     assert_eq!(to.json(&["replay", "one.pack"], 0)["same_run"], true);
     assert!(!to.ledger_dir().exists(), "nothing is taken in either");
-    assert!(to.run(&["replay", "one.pack", "--in", "nowhere"]).complaint(2).contains("--in: `nowhere` is no folder"));
+    assert!(
+        to.run(&["replay", "one.pack", "--in", "nowhere"]).complaint(2).contains("--in: `nowhere` is not a folder")
+    );
     assert!(
         to.run(&["replay", "one.pack", "--image", "x.sif", "--in", "here"]).complaint(2).contains("--image: the run")
     );
     assert_eq!(to.json(&["replay", "one.pack", "--in", "here"], 0)["same_run"], true);
     assert_eq!(to.json(&["replay", "one.pack", "--in", "here", "--trust"], 0)["verdict"], "identical");
     let said = to.run(&["rerun", "latest", "--trust"]).complaint(2);
-    let expected = format!("the program's folder `{}`, which the record names, is not here (--in DIR", gone.display());
+    let expected =
+        format!("the program's folder `{}`, named by the record, does not exist here (--in DIR", gone.display());
     assert!(said.contains(&expected), "{said}");
     // The rerun's own record names where it was executed.
     assert_eq!(to.json(&["rerun", "latest", "--in", "here", "--trust"], 0)["verdict"], "identical");

@@ -113,7 +113,7 @@ fn what_was_submitted_is_executed_whatever_becomes_of_the_manifest() {
     cluster.slurm("scontrol", &["release", &job]);
     cluster.await_states(&["refused"]);
     let (_, reason) = cluster.states().remove(0);
-    assert_eq!(reason, "its program is another than when it was submitted, by `worker.sh` (submit it again)");
+    assert_eq!(reason, "its program changed after it was submitted, by `worker.sh` (submit it again)");
     assert!(cluster.collect().is_empty());
 }
 
@@ -244,7 +244,7 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     let said = sandbox.run(&["submit", "m.toml", "--site", "nowhere", "--dry-run"]).complaint(2);
     assert!(said.contains("nowhere.toml` cannot be read (docs/slurm.md"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--container", "x.sif", "--dry-run"]).complaint(2);
-    assert!(said.contains("x.sif`, which is not there (build it"), "{said}");
+    assert!(said.contains("x.sif`, which does not exist (build it"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--time", "1"]).expect(0);
     assert!(said.contains("\n#SBATCH --signal=B:USR1@15\n"), "a cell has the most of a short time: {said}");
     sandbox.write(
@@ -260,15 +260,15 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     assert!(said.contains(&spool) && said.contains(&task), "{said}");
     sandbox.write("m.toml", format!("{text}[slurm]\nspool = \"~nobody/x\"\n"));
     let said = sandbox.run(&["submit", "m.toml", "--dry-run"]).complaint(2);
-    assert!(said.contains("slurm.spool is `~nobody/x`, and where that is is not known (give the full path)"), "{said}");
+    assert!(said.contains("slurm.spool is `~nobody/x`, but its home folder is unknown (give the full path)"), "{said}");
     sandbox.write("m.toml", format!("{text}[slurm]\ncontainer = \"usual.sif\"\n"));
     let said = sandbox.run(&["submit", "m.toml", "--dry-run"]).complaint(2);
-    assert!(said.contains(&format!("`{}`, which is not there", sandbox.path("usual.sif").display())), "{said}");
+    assert!(said.contains(&format!("`{}`, which does not exist", sandbox.path("usual.sif").display())), "{said}");
     sandbox.run(&["submit", "m.toml", "--dry-run", "--container", "host"]).expect(0);
     let said = sandbox.run(&["submit", "--resume", "--time", "5"]).complaint(2);
     assert!(said.contains("cannot be used with"), "{said}");
     let said = sandbox.run(&["task", ".", "--array", "0"]).complaint(2);
-    assert!(said.contains("this is no job of Slurm"), "{said}");
+    assert!(said.contains("this is not a Slurm job"), "{said}");
 }
 
 #[test]

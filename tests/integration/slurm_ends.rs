@@ -28,7 +28,7 @@ fn a_forewarning_seals_what_was_done_and_resume_executes_the_rest() {
     cluster.await_states(&["finished", "running"]);
     cluster.slurm("scancel", &["--batch", "--signal=USR1", &format!("{job}_1")]);
     cluster.await_states(&["finished", "interrupted"]);
-    let reason = "it was stopped by Slurm's forewarning: its time was nearly over";
+    let reason = "it was stopped by Slurm's warning: its time limit was near";
     assert_eq!(cluster.states()[1].1, reason);
     let text = cluster.ledger(&["status"]).expect(0);
     assert!(text.contains("asked to stop"), "{text}");
@@ -239,10 +239,10 @@ fn a_host_of_another_cluster_knows_nothing_of_what_lives() {
     let (here, _) = kind.split_once('/').unwrap();
     fs::write(&path, text.replace(&format!("\"kind\": \"{here}/"), "\"kind\": \"another/")).unwrap();
     let said = cluster.ledger(&["status"]);
-    assert!(said.err.contains(&format!("cluster `another`, and this host is of `{here}`")), "{}", said.err);
+    assert!(said.err.contains(&format!("cluster `another`, but this host belongs to `{here}`")), "{}", said.err);
     assert_eq!(cluster.states()[0].0, "unknown");
     let said = cluster.ledger(&["submit", "--resume", &job]).complaint(7);
-    assert!(said.contains("is not known without Slurm"), "{said}");
+    assert!(said.contains("are unknown without Slurm"), "{said}");
     cluster.sandbox.write("go", "");
     cluster.await_states(&["finished"]);
 }
@@ -278,7 +278,7 @@ fn what_slurm_has_forgotten_is_over() {
         fs::write(&path, text.replace(&format!("\"job\": \"{job}\""), "\"job\": \"99999\"")).unwrap();
     }
     let states = cluster.states();
-    let lost = ("lost".to_owned(), "its task is over, and Slurm does not remember how it ended".to_owned());
+    let lost = ("lost".to_owned(), "its task has ended, and Slurm has no record of how".to_owned());
     assert_eq!((states[0].0.as_str(), &states[1]), ("finished", &lost));
     assert_eq!(cluster.collect().iter().filter(|attempt| attempt["outcome"] == "finished").count(), 1);
 }

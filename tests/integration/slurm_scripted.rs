@@ -216,7 +216,7 @@ fn an_array_is_found_whose_answer_was_none() {
         slurm.put("unread", answer);
         slurm.sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
         let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(7);
-        assert!(complaint.contains("Slurm may have taken it all the same: `ledger status` says so"), "{complaint}");
+        assert!(complaint.contains("Slurm may have accepted it anyway: `ledger status` shows it"), "{complaint}");
         slurm.take("unread");
         let again = slurm.json(&["submit", "m.toml"], 0);
         assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
@@ -250,7 +250,11 @@ fn what_may_be_in_the_queue_is_not_handed_over_again_while_slurm_cannot_be_asked
 
     slurm.put("deaf", "");
     let said = slurm.ledger(&["status"]);
-    assert!(said.err.contains("warning: what lives on the cluster is not known: `squeue` refused: "), "{}", said.err);
+    assert!(
+        said.err.contains("warning: the state of the cluster's tasks is unknown: `squeue` refused: "),
+        "{}",
+        said.err
+    );
     assert_eq!(slurm.states(), ["unknown"; 2]);
     let again = slurm.json(&["submit", "m.toml"], 0);
     assert_eq!((&again["arrays"], &again["under_way"]), (&json!([]), &2.into()));
@@ -333,8 +337,8 @@ fn one_submission_that_cannot_be_read_keeps_back_no_other() {
     slurm.sandbox.wait_for("the result", || slurm.ledger(&["status"]).expect(1).contains("1 cell: 1 finished"));
     for args in [&["status"][..], &["collect"]] {
         let said = slurm.ledger(args);
-        assert!(said.err.contains("submission.json` is no record of a submission: "), "{}", said.err);
-        assert!(said.err.contains("`ledger import` takes what lies in its `out`"), "{}", said.err);
+        assert!(said.err.contains("submission.json` is not a record of a submission: "), "{}", said.err);
+        assert!(said.err.contains("`ledger import` reads the files in its `out`"), "{}", said.err);
         assert!(said.expect(1).contains("finished"), "of the other one all is told");
     }
     assert_eq!(slurm.sandbox.outcomes().len(), 1);
@@ -362,7 +366,7 @@ fn nothing_is_handed_over_beside_a_submission_that_only_cannot_be_read_now() {
     fs::remove_file(&job).unwrap();
     fs::create_dir(&job).unwrap();
     let complaint = slurm.ledger(&["submit", "m.toml"]).complaint(3);
-    assert!(complaint.contains("what that submission executes is not known: try again"), "{complaint}");
+    assert!(complaint.contains("the cells of this submission are unknown: try again"), "{complaint}");
     fs::remove_dir(&job).unwrap();
     fs::write(&job, text).unwrap();
     assert_eq!(slurm.json(&["submit", "m.toml"], 0)["under_way"], 1);
@@ -417,7 +421,7 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     assert!(facts["git.commit"].is_string() && facts["git.patch"].is_string(), "{facts}");
     assert!(shown["parts"]["program"]["value"]["git_commit"].is_null(), "commits are recorded and not hashed");
     // What was seen of it on the nodes is recorded.
-    assert_eq!(shown["attempts"][0]["facts"]["slurm.git.commit"], "git does not tell it on the node");
+    assert_eq!(shown["attempts"][0]["facts"]["slurm.git.commit"], "git does not report it on the node");
     let first = slurm.json(&["show", "latest~3"], 0);
     let facts = &first["attempts"][0]["facts"];
     assert_eq!(facts["slurm.git.commit"], facts["git.commit"]);
@@ -430,7 +434,7 @@ fn what_becomes_of_the_repository_refuses_no_task_and_a_changed_file_does() {
     slurm.await_states(&["refused"; 2]);
     let document = slurm.json(&["status", "--all"], 0);
     let newest = document["submissions"].as_array().unwrap().last().unwrap();
-    let expected = "its program is another than when it was submitted, by `worker.sh` (submit it again)";
+    let expected = "its program changed after it was submitted, by `worker.sh` (submit it again)";
     assert_eq!(newest["cells"][0]["reason"], expected);
 }
 
@@ -449,7 +453,7 @@ fn a_dry_run_leaves_out_what_is_under_way_or_has_not_come_home() {
     assert_eq!(waited["under_way"], 3, "a dry run waits for nothing");
     slurm.put("deaf", "");
     let said = slurm.ledger(&["submit", "m.toml", "--dry-run"]);
-    assert!(said.err.contains("what lives on the cluster is not known"), "{}", said.err);
+    assert!(said.err.contains("the state of the cluster's tasks is unknown"), "{}", said.err);
     slurm.take("deaf");
     slurm.take("hold");
     slurm.await_states(&["finished"; 3]);
@@ -464,10 +468,7 @@ fn what_a_killed_task_left_is_named_with_the_way_to_seal_it() {
     fs::create_dir_all(sandbox.path("left/journal")).unwrap();
     sandbox.write("left/journal/0123456789abcdef-00.journal", "");
     let said = sandbox.run(&["merge", "left"]).complaint(2);
-    assert!(
-        said.contains("no ledger at `left`, but 1 attempt that nobody has sealed (`ledger --ledger left ls`"),
-        "{said}"
-    );
+    assert!(said.contains("no ledger at `left`, but 1 attempt not sealed yet (`ledger --ledger left ls`"), "{said}");
 }
 
 #[test]
@@ -476,7 +477,7 @@ fn a_site_is_a_plain_name() {
     sandbox.sweep_manifest(WORKER, "1", "1");
     for name in ["", "../sites/here", "a/b"] {
         let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--site", name]).complaint(2);
-        assert!(said.contains(&format!("`{name}` is no name of a site")), "{said}");
+        assert!(said.contains(&format!("`{name}` is not a site's name")), "{said}");
     }
     let usage = sandbox.run(&["submit"]).complaint(2);
     assert!(

@@ -51,7 +51,10 @@ fn what_ran_out_of_gpu_memory_is_not_tried_again_unless_asked() {
     let said = sandbox.json(&["run", "m.toml"], 4);
     assert_eq!(said["executed"], 2, "the sweep goes on");
     let note = sandbox.run(&["run", "m.toml"]).complaint(4);
-    assert!(note.contains("not executed again: 1 run without enough GPU memory (--retry-oom executes them)"), "{note}");
+    assert!(
+        note.contains("not executed again: 1 run that ran out of GPU memory (--retry-oom executes them)"),
+        "{note}"
+    );
     assert_eq!(sandbox.outcomes().len(), 2);
     let known = sandbox.run(&["export", "--to", "csv", "--where", "failure == \"oom\""]).expect(0);
     assert_eq!(known.lines().count(), 2, "{known}");
@@ -154,7 +157,7 @@ fn interrupted(signals: &[&str], script: &str) -> (Sandbox, Said) {
 #[test]
 fn the_first_ctrl_c_stops_in_order_and_is_sealed() {
     let (sandbox, said) = interrupted(&["INT"], SLOW);
-    assert!(said.err.contains("the same command executes what is missing"), "{}", said.err);
+    assert!(said.err.contains("repeat the command to continue"), "{}", said.err);
     said.expect(130);
     assert_eq!(sandbox.outcomes(), ["interrupted"], "the second run was not begun");
     let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];

@@ -164,7 +164,7 @@ fn rows_of_another_device_are_told_from_those_of_the_map_by_an_argument() {
     sandbox.write("a100.csv", TABLE.replace(",5,", ",3,"));
     let import = ["import", "table", "a100.csv", "--map", "m1.toml"];
     let said = sandbox.run(&import);
-    let told = "note: 1 new row repeats runs of `t.csv` (if this file is of another device, import it again with --device NAME)";
+    let told = "note: 1 new row repeats runs of `t.csv` (if this file describes another device, import it again with --device NAME)";
     assert!(said.err.contains(told), "{}", said.err);
     assert_eq!(best(&sandbox)[1].1, 3, "one run with the rows of the V100");
     let named = sandbox.run(&[&import[..], &["--device", "A100"]].concat());
@@ -255,7 +255,7 @@ fn mean_power_of_each_gpu_stands_against_its_mean_render_time() {
             "Render",
         ])
         .expect(0);
-    assert!(text.ends_with("readings within `Render` alone\n"), "{text}");
+    assert!(text.ends_with("samples within `Render` only\n"), "{text}");
     let phases = sandbox.json(&["correlate", "mean", "TotalRender", "--by", "phase"], 0);
     assert_eq!(phases["by"], "phase");
     let gpu = ["correlate", "power_instant", "TotalRender", "--by", "gpu"];

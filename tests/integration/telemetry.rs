@@ -79,7 +79,7 @@ fn the_readings_of_an_attempt_are_a_table() {
     gpu.0.power_instant     level  W           40  190  199.8  209.5  209.5  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇█████
     gpu.0.read_time         level  ms          40  3.3    3.3    3.3    3.3  ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
     gpu.0.throttle_reasons  flags  -           40    -      -      -      -  ██████████▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
-    rate: what a counter counted each second, over at least one second
+    rate: increase of a counter per second, over at least one second
 
     why clocks were low, by share of the time
       SERIES                  REASONS
@@ -89,7 +89,7 @@ fn the_readings_of_an_attempt_are_a_table() {
       SERIES         BECAUSE
       gpu.0.pcie_tx  the driver does not support it
 
-    recorded of the reading
+    recorded about the sampling
       FACT          VALUE
       telemetry.hz  10
     ");
@@ -102,7 +102,7 @@ fn the_readings_of_an_attempt_are_a_table() {
     SERIES  AS     UNIT  READINGS   MIN   MEAN  MAX  LAST  STEP 1 TO 3
     loss    level  -            3  1.25  1.875  2.5   NaN  ███▇▇▆▆▆▅▅▄▄▃▃▃▂▂▁▁▁
 
-    recorded of the reading
+    recorded about the sampling
       FACT          VALUE
       telemetry.hz  10
     ");
@@ -202,6 +202,6 @@ fn records_of_before_are_read_as_well() {
     let sandbox = Sandbox::new();
     let reference = repository("ledger/reference/mnist_mlp-0738541f.ledger");
     sandbox.run(&["import", reference.to_str().unwrap()]).expect(0);
-    assert!(sandbox.run(&["telemetry", "latest"]).expect(1).contains("nothing was read of the hardware"));
+    assert!(sandbox.run(&["telemetry", "latest"]).expect(1).contains("no hardware samples"));
     sandbox.run(&["telemetry", "latest", "--series", "loss"]).expect(0);
 }

@@ -227,7 +227,7 @@ fn data_that_change_during_a_sweep_are_sealed_under_no_name() {
     Sandbox::finish(child).expect(4);
     let attempt = &sandbox.json(&["show", "latest"], 0)["attempts"][0];
     let reason = format!(
-        "the data changed since the run was named by them: `{}` was written to (start it again)",
+        "the data changed after the run id was computed: `{}` was written to (start it again)",
         path.canonicalize().unwrap().display()
     );
     assert_eq!((&attempt["outcome"], &attempt["reason"]), (&"failed".into(), &reason.into()));

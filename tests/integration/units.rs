@@ -38,7 +38,7 @@ fn a_known_metric_is_sealed_in_its_unit() {
     let shown = |attempt: &Value| sandbox.run(&["show", attempt["attempt"].as_str().unwrap()]).expect(0);
     let shown: Vec<String> = listed["attempts"].as_array().unwrap().iter().map(shown).collect();
     let told =
-        "the worker states `energy` as 7.0 `furlong`, and it is in `J` (state it so, or under a name of its own)";
+        "the worker states `energy` as 7.0 `furlong`, but it is in `J` (state it so, or under a name of its own)";
     assert_eq!(shown.iter().filter(|text| text.contains(told)).count(), 1, "{shown:?}");
 }
 

@@ -50,7 +50,7 @@ fn an_attempt_that_nothing_disturbed_is_valid() {
 fn each_disturbance_has_its_reason() {
     assert_eq!(
         of_card(&format!("{CARD}throttle 96\n")),
-        ["throttled: GPU 0, sw_thermal in 100% of the readings, hw_thermal in 100% of the readings"]
+        ["throttled: GPU 0, sw_thermal in 100% of the samples, hw_thermal in 100% of the samples"]
     );
     assert_eq!(of_card(&format!("{CARD}ecc_errors 7 0 1\n")), ["ECC event: 1 corrected error in GPU 0's memory"]);
     assert_eq!(of_card(&format!("{CARD}ecc_errors 7 0 3\n")), ["ECC event: 3 corrected errors in GPU 0's memory"]);
@@ -133,7 +133,7 @@ fn whatever_is_made_of_a_tainted_attempt_says_so() {
     assert!(read("site/data/attempts.csv").contains("throttled: GPU 0"));
     let page = std::fs::read_dir(sandbox.path("site/runs")).unwrap().next().unwrap().unwrap().path();
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Tainted, what was measured of times, power and energy: throttled: GPU 0"), "{page}");
+    assert!(page.contains("Tainted measurements of times, power and energy: throttled: GPU 0"), "{page}");
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn settings_that_were_only_observed_are_held_against_the_cell() {
     assert_eq!(
         observed(&format!("{card}limits 200 700 650\n")),
         [
-            "power limit: 300 W were asked for, and GPU 0 had 650 W",
-            "clocks moved: GPU 0's multiprocessors were to run at 990 MHz, and 100% of the readings differ (median 1980 MHz)"
+            "power limit: 300 W were requested, but GPU 0 had 650 W",
+            "clocks moved: GPU 0's multiprocessors were to run at 990 MHz, but 100% of the samples differ (median 1980 MHz)"
         ]
     );
     let set_by_others = card.replace("sm_clock 1980", "sm_clock 990");
@@ -181,7 +181,7 @@ fn a_result_is_of_all_attempts_of_one_configuration() {
     machine.run(&["run", "m.toml"], &[]).expect(0);
     let second = (0..4).map(run).find(|id| *id != first).unwrap();
     let said = machine.run(&["check", "mlperf-power", &first, &second], &[]).complaint(2);
-    assert!(said.contains("2 configurations that differ in more than their seeds"), "{said}");
+    assert!(said.contains("2 configurations that differ in more than the seed"), "{said}");
 }
 
 #[test]

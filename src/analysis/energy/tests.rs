@@ -218,8 +218,8 @@ fn what_is_too_short_is_refused_with_the_reason() {
         refused(&steps),
         "comes in 190 intervals of 30 ms, but power is read every 100 ms, and twice that is needed"
     );
-    assert_eq!(refused(&[(28_000, 40_000)]), "has readings of power for only 16% of its time, and 90% are needed");
-    assert_eq!(refused(&[(50_000, 60_000)]), "has no readings of power in its time");
+    assert_eq!(refused(&[(28_000, 40_000)]), "has samples of power for only 16% of its time, but 90% are needed");
+    assert_eq!(refused(&[(50_000, 60_000)]), "has no samples of power in its time");
     let seldom = Truth { watts: &constant }.meter(0, 100, 1000, 30);
     let expected = "lasts 1.5 s, but the counter ticks every 1 s, and twice that is needed";
     assert_eq!(seldom.energy(&ms(&[(1000, 2500)])).unwrap_err(), expected);

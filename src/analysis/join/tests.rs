@@ -107,10 +107,10 @@ fn a_rank_stands_beside_its_gpu_and_the_first_beside_those_that_nobody_speaks_fo
 fn phases_at_one_time_and_phases_without_telemetry_are_refused() {
     let phases = vec![phase("step", 0, 0, 5_000), phase("step", 0, 100, 5_100)];
     let rows = join(&sealed(1, phases, telemetry(1)));
-    assert_eq!(rows[0].energy, Err("several of them are told of for the same time".to_owned()));
+    assert_eq!(rows[0].energy, Err("several of them overlap in time".to_owned()));
     let rows = join(&sealed(1, vec![phase("epoch", 0, 0, 5_000)], vec![]));
-    assert_eq!(rows[0].energy, Err("nothing was read of the hardware".to_owned()));
-    assert_eq!(rows[0].utilization, Err("nothing was read of the hardware".to_owned()));
+    assert_eq!(rows[0].energy, Err("no hardware samples".to_owned()));
+    assert_eq!(rows[0].utilization, Err("no hardware samples".to_owned()));
     assert!(join(&sealed(1, vec![], telemetry(1))).is_empty());
 }
 
@@ -168,5 +168,5 @@ fn times_beyond_all_measure_stop_at_the_largest() {
     let endless = Phase { stop_ns: Some(1 << 63), ..phase("epoch", 0, 0, 0) };
     let rows = join(&sealed(1, vec![endless.clone(), endless], telemetry(1)));
     assert_eq!((rows[0].count, rows[0].total_s), (2, seconds(u64::MAX)));
-    assert_eq!(rows[0].energy, Err("several of them are told of for the same time".to_owned()));
+    assert_eq!(rows[0].energy, Err("several of them overlap in time".to_owned()));
 }

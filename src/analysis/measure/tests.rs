@@ -123,7 +123,7 @@ fn ranks_that_wait_for_slower_ones_draw_at_least_what_they_draw_at_rest() {
     completed.assert_near("wait_energy", 240.0, 1e-6);
     assert!(completed.metrics["wait_energy"].uncertainty.is_some_and(|half_width| half_width >= 0.05 * 240.0));
     two.phases.retain(|phase| phase.name != "idle");
-    assert_eq!(Completed::of(&two, &[], Table::new()).reason("wait_energy"), "the worker told of no phase `idle`");
+    assert_eq!(Completed::of(&two, &[], Table::new()).reason("wait_energy"), "the worker reported no phase `idle`");
     assert!(!Completed::of(&attempt(2), &[], Table::new()).metrics.contains_key("wait_energy"));
     let alone = Completed::of(&attempt(1), &[], Table::new());
     assert!(!alone.metrics.contains_key("all_reduce_time"));
@@ -267,7 +267,7 @@ fn what_cannot_be_said_has_its_reason() {
     let completed = Completed::of(&blind, &[], Table::new());
     for name in ["energy", "energy_total", "power_mean", "edp", "gpu_util", "gpu_mem_peak", "cpu_util", "host_mem_peak"]
     {
-        assert_eq!(completed.reason(name), "nothing was read of the hardware");
+        assert_eq!(completed.reason(name), "no hardware samples");
     }
     assert!(!completed.facts.contains_key("telemetry.marks") && !completed.facts.contains_key("energy"));
     blind.telemetry_hz = Some(0.0);
@@ -279,17 +279,17 @@ fn what_cannot_be_said_has_its_reason() {
     bare.phases.clear();
     bare.samples_per_step = None;
     let completed = Completed::of(&bare, &[], eight_cores());
-    assert_eq!(completed.reason("energy_net"), "the worker told of no phase `idle`");
-    assert_eq!(completed.reason("power_idle"), "the worker told of no phase `idle`");
-    assert_eq!(completed.reason("energy_per_epoch"), "the worker told of no epoch");
-    assert_eq!(completed.reason("energy_per_sample"), "the worker did not say how many samples a step has");
+    assert_eq!(completed.reason("energy_net"), "the worker reported no phase `idle`");
+    assert_eq!(completed.reason("power_idle"), "the worker reported no phase `idle`");
+    assert_eq!(completed.reason("energy_per_epoch"), "the worker reported no epoch");
+    assert_eq!(completed.reason("energy_per_sample"), "the worker did not report the number of samples per step");
     assert!(completed.value("energy") > 0.0 && completed.value("edp") > 0.0);
     bare.steps = Steps::default();
     bare.ended = false;
     let completed = Completed::of(&bare, &[], Table::new());
-    assert!(completed.reason("energy").ends_with("nobody knows when it trained"));
+    assert!(completed.reason("energy").ends_with("the time of its training is unknown"));
     assert_eq!(completed.reason("cpu_util"), completed.reason("gpu_util"));
-    assert_eq!(completed.reason("energy_total"), "nobody saw the attempt's end");
+    assert_eq!(completed.reason("energy_total"), "the attempt's end was not observed");
     assert_eq!(completed.reason("edp"), completed.reason("energy"));
     assert!(!completed.metrics.contains_key("wall_time"));
     let stated = Completed::of(&bare, &[("energy", 5_000.0, "J")], Table::new());
@@ -345,7 +345,7 @@ fn what_is_wrong_with_the_telemetry_is_marked_and_warned_of() {
         completed.warnings,
         [
             "GPU 0 was not read for 2.1 s in all (gaps: 1)",
-            "the energy counter of GPU 0 stood still while power was drawn; its power readings were integrated instead",
+            "the energy counter of GPU 0 stood still while power was drawn; its power samples were integrated instead",
         ]
     );
     assert_eq!(completed.fact("energy.training.gpu.0.method"), "integrated power_instant".into());
@@ -377,9 +377,9 @@ fn a_gpu_that_falls_silent_is_marked_and_nothing_is_said_of_its_use() {
     assert_eq!(completed.reason("tensor_active"), "`gpu.0.tensor_active` was not read");
     for name in ["gpu_util", "gpu_mem_util"] {
         let reason = completed.reason(name);
-        assert!(reason.starts_with("the training has readings of utilization for only 32% of its time"), "{reason}");
+        assert!(reason.starts_with("the training has samples of utilization for only 32% of its time"), "{reason}");
     }
-    assert!(completed.reason("energy").starts_with("the training has readings of power for only 32% of its time"));
+    assert!(completed.reason("energy").starts_with("the training has samples of power for only 32% of its time"));
     assert_eq!(read(30, 401).warnings, ["GPU 0 was not read for 3 s in all (gaps: 1): NVML says: unknown error"]);
     assert_eq!(read(3, 398).warnings, [""; 0], "as late as a reading may be");
 }
@@ -593,7 +593,7 @@ fn processor_time_is_known_of_nine_tenths_of_the_training() {
         cpu_util(&hardware, &facts, &windows)
     };
     assert_eq!(util(9_200), Ok(12.5));
-    assert_eq!(util(8_400), Err("the training has too few readings of the worker's processor time".to_owned()));
+    assert_eq!(util(8_400), Err("the training has too few samples of the worker's processor time".to_owned()));
 }
 
 mod stated;

@@ -50,10 +50,7 @@ fn throttles_count_while_it_was_measured_and_by_their_share() {
     let told = |value: fn(u32) -> f64| reasons(&[], &[], vec![series(GPU, Quantity::ThrottleReasons, value)]);
     assert_eq!(told(|tick| if tick < 20 { 64.0 } else { 4.0 }), [""; 0], "before the measured window");
     assert_eq!(told(|tick| if tick == 50 { 64.0 } else { 0.0 }).len(), 1, "one in 80");
-    assert_eq!(
-        told(|tick| if tick < 60 { 8.0 } else { 0.0 }),
-        ["throttled: GPU 0, hw_slowdown in 50% of the readings"]
-    );
+    assert_eq!(told(|tick| if tick < 60 { 8.0 } else { 0.0 }), ["throttled: GPU 0, hw_slowdown in 50% of the samples"]);
     assert_eq!(told(|_| 7.0), [""; 0], "idle, set clocks and the power limit are how the card was set");
 }
 
@@ -104,7 +101,7 @@ fn what_another_attempt_has_set_is_a_reason() {
     let told = reasons(&[], &[("hardware.left_set", "/r/a.json".into())], vec![]);
     assert_eq!(
         told,
-        ["settings of others: `/r/a.json` says that another attempt has set a GPU of this one, or cannot be read"]
+        ["settings of others: `/r/a.json` names a GPU of this attempt that another one has set, or cannot be read"]
     );
 }
 
@@ -128,11 +125,11 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
     assert_eq!(reasons(cool, &[], vec![temperature(45.0)]), [""; 0]);
     assert_eq!(
         reasons(cool, &[], vec![]),
-        ["hot start: how hot GPU 0 began was not read, and the protocol asks for 45 °C at most"]
+        ["hot start: the temperature of GPU 0 at the start was not read, but the protocol allows at most 45 °C"]
     );
     assert_eq!(
         reasons(cool, &[], vec![temperature(46.0)]),
-        ["hot start: GPU 0 began at 46 °C, and the protocol asks for 45 °C at most"]
+        ["hot start: GPU 0 began at 46 °C, but the protocol allows at most 45 °C"]
     );
     let waited = |start_c: f64| reasons(cool, &[("protocol.start_c", start_c.into())], vec![temperature(46.0)]).len();
     assert_eq!((waited(45.0), waited(46.0)), (0, 1), "it waited until it was cool; it waited in vain");
@@ -141,7 +138,7 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
     assert_eq!(reasons(band, &[], vec![temperature(40.0)]), [""; 0]);
     assert_eq!(
         reasons(band, &[], vec![temperature(39.0)]),
-        ["cold start: GPU 0 began at 39 °C, and the protocol asks for 40 °C at least"]
+        ["cold start: GPU 0 began at 39 °C, but the protocol requires at least 40 °C"]
     );
     assert_eq!(reasons(band, &[], vec![]).len(), 2, "nobody knows how hot it was, nor how cold");
     let protocol = |seconds: f64, readings: i64| {
@@ -149,7 +146,7 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
         reasons(&bounds, &[], vec![power()])
     };
     assert_eq!(protocol(8.0, 80), [""; 0], "8 s with 80 readings");
-    let text = "too few samples: 8.0 s with 80 readings were measured, and the protocol asks for";
+    let text = "too few samples: 8.0 s with 80 readings were measured, but the protocol requires";
     assert_eq!(protocol(10.0, 60), [format!("{text} 10 s and 60")]);
     assert_eq!(protocol(5.0, 81), [format!("{text} 5 s and 81")]);
     assert_eq!(reasons(&[("protocol.container", "required".into())], &[], vec![]).len(), 1);
@@ -161,7 +158,7 @@ fn a_protocol_asks_for_readings_and_for_a_cool_start() {
     assert_eq!(
         inside(std::slice::from_ref(&kind)),
         [
-            "container missing: the protocol asks for one, and the attempt ran in one (docker) of which no image is known (`container.image` names one)"
+            "container missing: the protocol requires one, but the attempt ran in one (docker) of which no image is known (`container.image` names one)"
         ]
     );
     assert_eq!(inside(&[kind, ("container.image", "d.io/debian:12".into())]), [""; 0]);

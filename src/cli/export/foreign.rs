@@ -32,17 +32,17 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
     }
     let is_text = matches!(form, Form::Csv | Form::Jsonl | Form::Prometheus);
     if args.output.is_none() && !is_text {
-        return Err(Failure::new(exit::USAGE, "this form is no text (name a file or folder with -o)"));
+        return Err(Failure::new(exit::USAGE, "this format is not text (name a file or folder with -o)"));
     }
     if args.output.is_none() && context.json {
-        return Err(Failure::new(exit::USAGE, "--json tells of files (name one with -o)"));
+        return Err(Failure::new(exit::USAGE, "--json describes the written file (name one with -o)"));
     }
     let store = context.store();
     let mut ids = store.read(|reader| chosen(reader, args))??;
     if let Some(condition) = &args.condition {
         ids = matching(store, ids, condition)?;
         if ids.is_empty() {
-            return Err(Failure::new(exit::NO, "no attempt that is meant matches --where"));
+            return Err(Failure::new(exit::NO, "no selected attempt matches --where"));
         }
     }
     if ids.is_empty() {
@@ -81,8 +81,8 @@ pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
     let are_hidden = !args.ids.is_empty()
         || store.read(|reader| Ok(reader.recent(usize::MAX, true)?.iter().any(of_model)))? && !args.hidden;
     let text = match are_hidden {
-        true => "every such attempt is hidden (--hidden takes them in)",
-        false => "the ledger has no such attempt (`ledger ls` lists what it has)",
+        true => "all matching attempts are hidden (add --hidden)",
+        false => "the ledger has no such attempt (`ledger ls` lists attempts)",
     };
     Ok(Failure::new(exit::NO, text))
 }
@@ -258,7 +258,7 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
     if let Some(first) = long.first() {
         let start: String = first.chars().take(60).collect();
         let names = count(long.len(), "name");
-        say(&format!("warning: a hash replaces the end of {names} that no file can have (the first: `{start}…`)"));
+        say(&format!("warning: a hash replaces the end of {names} too long for a file (the first: `{start}…`)"));
     }
     Ok(())
 }

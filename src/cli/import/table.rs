@@ -11,29 +11,30 @@ use crate::store::Added;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Take a table of results as runs, one for each row
+/// Import a table of results: each row becomes a run
 ///
-/// A map (TOML) says which column is which field and metric, in which unit, what follows from several by a formula, which table belongs to
-/// it, and which rows cannot be right: these are taken in as tainted, and `best` leaves them out. `docs/import.md` has every key. File, digest,
-/// line and cells are recorded with each run. A row that the ledger holds already stays as it is.
+/// A map (TOML) names the field or metric of each column, and its unit. A map can also compute values by formulas,
+/// join another table, and mark rows that cannot be right. Such rows are imported as tainted, and `best` leaves
+/// them out. `docs/import.md` lists every key. File, digest, line and cells are recorded with each run. Rows that
+/// the ledger already holds stay unchanged.
 ///
-/// Of each row of a file the newest import counts: what an earlier import with another map made of the same row is hidden.
+/// The newest import of each row counts: results of an earlier import with another map are hidden.
 ///
 /// Example: ledger import table summary_power_v100.csv --map docs/examples/zeus/energy.toml
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The table: text with a header, separated by commas or what the map says
+    /// The table: text with a header, separated by commas or as the map says
     file: PathBuf,
 
-    /// What its columns are
+    /// The map that describes the columns
     #[arg(long, value_name = "MAP")]
     map: PathBuf,
 
-    /// What the results were measured on, in place of what the map says
+    /// The device that was measured, instead of the one in the map
     #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     device: Option<String>,
 
-    /// Count what earlier imports made of the same rows beside this one
+    /// Also count the results of earlier imports of the same rows
     #[arg(long)]
     keep_earlier: bool,
 
@@ -88,7 +89,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if *shared > 0 {
         let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
         say(&format!(
-            "note: {} {} runs of {} (if this file is of another device, import it again with --device NAME)",
+            "note: {} {} runs of {} (if this file describes another device, import it again with --device NAME)",
             count(*shared, "new row"),
             if *shared == 1 { "repeats" } else { "repeat" },
             files.join(", ")
@@ -154,16 +155,14 @@ impl Taken {
         });
     }
 
-    /// Says that secrets were taken out, and warns of those that became a part of a run's identity.
+    /// Says that secrets were removed, and warns of those that became a part of a run's identity.
     fn tell_secrets(&self) {
         if self.redacted > 0 {
             let rows = count(self.redacted, "row");
-            say(&format!("note: secrets were taken out of the recorded cells of {rows}"));
+            say(&format!("note: secrets were removed from the recorded cells of {rows}"));
         }
         for field in &self.secret_fields {
-            say(&format!(
-                "warning: `{field}` seems to hold a secret and is recorded as it is (leave it out of the map)"
-            ));
+            say(&format!("warning: `{field}` may hold a secret and is recorded unchanged (leave it out of the map)"));
         }
     }
 

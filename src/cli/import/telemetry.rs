@@ -9,12 +9,12 @@ use crate::record::{Digest, Table, Value};
 use crate::report::{count, table_of};
 use std::path::{Path, PathBuf};
 
-/// Take the event log and the sampled GPU metrics of a whole cluster as one attempt
+/// Import the event log and the GPU samples of a whole cluster as one attempt
 ///
-/// Both are CSV with a header. Event log: timestamp, hostname, eventName, eventType (START or STOP), taskId, and jobId if there is one.
-/// Samples: timestamp, hostname, gpuSerial, gpuUUID, powerDrawWatt, gpuTempC, gpuUtilPerc, gpuMemUtilPerc. Tasks: taskId, jobId, level.
-/// Timestamps are ISO-8601. Rows that stand in a file twice count once. `ledger events ID --by name|level|host|gpu` asks afterwards; the ID is
-/// printed.
+/// Both files are CSV with a header. Event log: timestamp, hostname, eventName, eventType (START or STOP), taskId,
+/// and jobId if there is one. Samples: timestamp, hostname, gpuSerial, gpuUUID, powerDrawWatt, gpuTempC,
+/// gpuUtilPerc, gpuMemUtilPerc. Tasks: taskId, jobId, level. Timestamps are ISO-8601. Duplicate rows count once.
+/// The command prints the ID; analyse it with `ledger events ID --by name|level|host|gpu`.
 ///
 /// Example: ledger import telemetry --checkpoints application-checkpoints.csv --gpu gpu.csv --tasks task-x-y.csv
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     checkpoints: PathBuf,
 
-    /// What was sampled of the GPUs
+    /// The GPU samples
     #[arg(long, value_name = "FILE")]
     gpu: PathBuf,
 
@@ -31,11 +31,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     tasks: Option<PathBuf>,
 
-    /// What it is called in listings [default: the event log's folder]
+    /// The name in listings [default: the event log's folder]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Leave out rows that cannot be read, and say how many, instead of refusing the files
+    /// Skip unreadable rows and report their number, instead of refusing the files
     #[arg(long)]
     skip_faulty: bool,
 }

@@ -52,7 +52,7 @@ impl Folder {
         let place = in_real_folder(place).map_err(|error| refused(place, &error))?;
         if let Ok(found) = fs::symlink_metadata(&place) {
             if !found.is_dir() {
-                return Err(usage(format!("`{}` is no folder (-o names another one)", place.display())));
+                return Err(usage(format!("`{}` is not a folder (-o names another one)", place.display())));
             }
             replaceable(&place, force, ledger)?;
             // The one that is there came after those that were moved aside.
@@ -115,9 +115,10 @@ fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> 
     let failed = |error: Error| refused(place, &error);
     let full = fs::canonicalize(place).map_err(failed)?;
     let here = std::env::current_dir().map_err(failed)?;
-    for (path, what) in [(here.as_path(), "the folder that this was called in"), (ledger, "the ledger")] {
+    for (path, what) in [(here.as_path(), "the current folder"), (ledger, "the ledger")] {
         if fs::canonicalize(path).is_ok_and(|path| path.starts_with(&full)) {
-            let text = format!("`{}` is or holds {what}, and is left as it is (-o names another one)", place.display());
+            let text =
+                format!("`{}` is or holds {what}, and is left unchanged (-o names another one)", place.display());
             return Err(usage(text));
         }
     }
@@ -125,13 +126,16 @@ fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> 
         return Ok(());
     }
     if fs::canonicalize(ledger).is_ok_and(|ledger| full.starts_with(ledger)) {
-        return Err(usage(format!("`{}` is a part of the ledger, and is left as it is", place.display())));
+        return Err(usage(format!("`{}` is a part of the ledger, and is left unchanged", place.display())));
     }
     if force {
         return Ok(());
     }
     let Some(known) = listed(place) else {
-        return Err(usage(format!("`{}` is no report, and is left as it is (--force replaces it)", place.display())));
+        return Err(usage(format!(
+            "`{}` is not a report, and is left unchanged (--force replaces it)",
+            place.display()
+        )));
     };
     let mut strangers = Vec::new();
     gather(place, "", &known, &mut strangers).map_err(failed)?;
@@ -143,7 +147,7 @@ fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> 
     let more = strangers.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Err(usage(format!(
-        "`{}` is left as it is: not of the report, or changed since, are {}{more} (--force removes them too)",
+        "`{}` is left unchanged: files that are not of the report, or changed since: {}{more} (--force removes them too)",
         place.display(),
         named.join(", ")
     )))

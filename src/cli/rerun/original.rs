@@ -36,7 +36,7 @@ impl Original {
 pub(in crate::cli) fn tell_packed_rerun(attempt: &Attempt) {
     if let Some(of) = attempt.rerun_of() {
         let (own, of) = (attempt.id().0.prefix(8), of.0.prefix(8));
-        say(&format!("note: {own} is itself a rerun of {of}; whether it did the same, a pack does not say"));
+        say(&format!("note: {own} is itself a rerun of {of}; a pack does not contain the verdict"));
     }
 }
 
@@ -153,15 +153,15 @@ pub(in crate::cli) fn is_executed_by_user(sealed: &Sealed) -> bool {
 /// Where on this machine lies what a record names by a path of the machine that it comes from.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(in crate::cli) struct Elsewhere {
-    /// The program's folder, in place of the one that the record names
+    /// The program's folder, instead of the recorded one
     #[arg(long = "in", value_name = "DIR")]
     directory: Option<PathBuf>,
 
-    /// The image, in place of the file that the record names
+    /// The image, instead of the recorded file
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
-    /// The data's folder or file, in place of the one that the record names
+    /// The data's folder or file, instead of the recorded one
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
@@ -199,7 +199,7 @@ impl Elsewhere {
         let recorded = text(&settings, IMAGE).filter(|image| image != "host");
         if let Some(directory) = &self.directory {
             if !is_program {
-                return refused("--in: the built-in trainer has no folder of a program (remove --in)".to_owned());
+                return refused("--in: the built-in trainer has no program folder (remove --in)".to_owned());
             }
             settings.insert(DIRECTORY.to_owned(), absolute(directory).display().to_string().into());
         }
@@ -211,29 +211,29 @@ impl Elsewhere {
         }
         if let Some(data) = &self.data {
             if !settings.contains_key(DATA) {
-                return refused("--data: the run reads no data of files (remove --data)".to_owned());
+                return refused("--data: the run reads no data files (remove --data)".to_owned());
             }
             settings.insert(DATA.to_owned(), absolute(data).display().to_string().into());
         }
-        let (named, flag) = ("which the record names, is not here", "where it lies here");
+        let (named, flag) = ("named by the record, does not exist here", "where it lies here");
         if let Some(directory) = text(&settings, DIRECTORY).filter(|path| is_program && !Path::new(path).is_dir()) {
             return refused(match &self.directory {
-                Some(given) => format!("--in: `{}` is no folder", given.display()),
+                Some(given) => format!("--in: `{}` is not a folder", given.display()),
                 None => format!("the program's folder `{}`, {named} (--in DIR says {flag})", plain(&directory)),
             });
         }
         if let Some(data) = text(&settings, DATA).filter(|path| !is_program && !Path::new(path).exists()) {
             return refused(match &self.data {
                 Some(given) => format!("--data: `{}` is not there", given.display()),
-                None => format!("the place of its data `{}`, {named} (--data PATH says {flag})", plain(&data)),
+                None => format!("the path of its data `{}`, {named} (--data PATH says {flag})", plain(&data)),
             });
         }
         let image = text(&settings, IMAGE).filter(|_| recorded.is_some());
         if let Some(image) = image.filter(|path| !path.contains("://") && !Path::new(path).exists()) {
             let wanted = sealed.run.parts.container.as_str().unwrap_or_default().trim_start_matches("sha256:");
-            let only = format!("SHA-256 {wanted}; one that is built anew has another");
+            let only = format!("SHA-256 {wanted}; a rebuilt image has another");
             return refused(match &self.image {
-                Some(given) => format!("--image: `{}` is not there (what is wanted: {only})", given.display()),
+                Some(given) => format!("--image: `{}` is not there (expected: {only})", given.display()),
                 None => format!("the image `{}`, {named} (--image FILE says {flag}: {only})", plain(&image)),
             });
         }
@@ -289,7 +289,7 @@ mod tests {
         let nowhere = Elsewhere::default();
         let said = refused(&nowhere, &one);
         assert!(
-            said.contains(&format!("`{}`, which the record names, is not here (--data PATH", gone.display())),
+            said.contains(&format!("`{}`, named by the record, does not exist here (--data PATH", gone.display())),
             "{said}"
         );
         assert_eq!(nowhere.unnamed_data(&one), gone.to_str());
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(here.unnamed_data(&one), None);
         let wrong = Elsewhere { data: Some(gone.clone()), ..Elsewhere::default() };
         assert!(refused(&wrong, &one).contains("is not there"));
-        assert!(refused(&here, &sealed("trainer".into(), None)).contains("reads no data of files"));
+        assert!(refused(&here, &sealed("trainer".into(), None)).contains("reads no data files"));
         // Another program finds its data as it likes.
         let program: Table = [("command".to_owned(), vec!["sh"].into())].into();
         let mut other = sealed(program.into(), Some(&gone));

@@ -29,9 +29,7 @@ pub(super) fn answer(
     report: &SweepReport,
 ) -> Result<(), Failure> {
     if report.troubled.iter().any(|(_, error)| is_of_ledger(error)) {
-        say(
-            "not all was executed or kept (once the ledger can be read and written, the same command executes what is missing)",
-        );
+        say("some runs were not executed or not recorded (repeat the command once the ledger can be read and written)");
     }
     let ids = short_ids(store, planned)?;
     let held = store.read(|reader| held(reader, planned, &ids))?;
@@ -80,14 +78,14 @@ pub(super) fn answer(
     let out_of_memory = planned.iter().filter(|planned| planned.out_of_memory.is_some()).count();
     if out_of_memory > 0 {
         let runs = report::count(out_of_memory, "run");
-        say(&format!("not executed again: {runs} without enough GPU memory (--retry-oom executes them)"));
+        say(&format!("not executed again: {runs} that ran out of GPU memory (--retry-oom executes them)"));
     }
     let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count() - out_of_memory;
     if sealed_before > 0 {
         say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
     }
     if report.interrupted {
-        say("interrupted; the same command executes what is missing (a run that was under way begins anew)");
+        say("interrupted; repeat the command to continue (the interrupted run starts from its beginning)");
     }
     Ok(())
 }
@@ -181,11 +179,10 @@ fn newest(trials: &BTreeMap<String, Vec<Trial>>) -> BTreeMap<RunId, &Trial> {
 fn canary_text(canary: &Canary) -> String {
     match canary {
         Canary::Told(Drift { metric, attempts, share, p }) => {
-            let p =
-                p.map_or_else(|| "too few to tell from chance".to_owned(), |p| format!("p {}", report::significant(p)));
+            let p = p.map_or_else(|| "too few for a test".to_owned(), |p| format!("p {}", report::significant(p)));
             let share = report::percent(*share);
             format!(
-                "canary: {metric} went {share} from its first to its last of {} ({p})\n",
+                "canary: {metric} changed by {share} from the first to the last of {} ({p})\n",
                 report::count(*attempts, "attempt")
             )
         }
@@ -193,7 +190,7 @@ fn canary_text(canary: &Canary) -> String {
             let counted = if *counted == 0 { "none".to_owned() } else { counted.to_string() };
             let why = why.as_ref().map_or_else(String::new, |why| format!(" ({})", words(why)));
             format!(
-                "canary: {counted} of its {} counts, so that nothing is known of drift{why}\n",
+                "canary: {counted} of its {} counts, so drift is unknown{why}\n",
                 report::count(*attempts, "attempt")
             )
         }

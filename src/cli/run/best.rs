@@ -134,9 +134,9 @@ fn why_none(trials: &[Trial], metric: &str, is_asked: bool) -> Option<String> {
         let attempts = report::count(usize::try_from(number).unwrap_or(usize::MAX), "attempt");
         Some(match why {
             Why::Absent => format!("{attempts} without it"),
-            Why::Missing => format!("{attempts} without a value of it, such as by {reason}"),
-            Why::NotFinite => format!("{attempts} where it is no finite number"),
-            Why::Tainted => format!("{attempts} tainted, such as by {reason}"),
+            Why::Missing => format!("{attempts} without a value, for example: {reason}"),
+            Why::NotFinite => format!("{attempts} without a finite value"),
+            Why::Tainted => format!("{attempts} tainted, for example: {reason}"),
             Why::Failed | Why::Interrupted | Why::Hidden => format!("{attempts} {}", why.name()),
         })
     };

@@ -19,7 +19,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
     };
     let asked = ask(std::slice::from_ref(&folder))?;
     let Some(tasks) = asked.of(&folder) else {
-        return Err(Failure::new(exit::SCHEDULER, "what is to be resumed is not known without Slurm"));
+        return Err(Failure::new(exit::SCHEDULER, "the cells to resume are unknown without Slurm"));
     };
     let store = context.store_as_it_is();
     let (standing, busy) = if args.dry_run {

@@ -102,7 +102,7 @@ fn wait(context: &Context, awaited: &[Awaited]) -> Result<Waited, Failure> {
         let until = clock::monotonic_ns() + u64::try_from(pause.as_nanos()).unwrap_or(0);
         while clock::monotonic_ns() < until {
             if interruption.asked() > 0 {
-                say("no longer waited for; the tasks go on, and `ledger collect` brings them home");
+                say("stopped waiting; the tasks continue, and `ledger collect` imports their results");
                 return Ok(Waited { code: exit::INTERRUPTED, views: views(context, awaited, &standings) });
             }
             std::thread::sleep(Duration::from_millis(100));

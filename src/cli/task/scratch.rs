@@ -42,17 +42,17 @@ impl Scratch {
         })?;
         let living = lock(&dir).ok();
         for left in remove_dead(&root, &dir) {
-            say(&format!("removed `{}`, which a task had left that was killed", left.display()));
+            say(&format!("removed `{}`, which a killed task had left", left.display()));
         }
         if let Err(error) = KeptCalibration::hand_on(folder.dir(), &dir) {
-            say(&format!("warning: energies have wider intervals, for no calibration is found: {error}"));
+            say(&format!("warning: energies have wider intervals, since no calibration is found: {error}"));
         }
         Ok(Self { store: Store::at(&dir), dir, _living: living })
     }
 
     /// Leaves it to a person, and no later task removes it.
     pub(super) fn keep(self) {
-        say(&format!("`{}` is kept for what could not be brought home", self.dir.display()));
+        say(&format!("`{}` is kept, since its results could not be imported", self.dir.display()));
         if let Err(error) = fs::remove_file(self.dir.join(LIVING))
             && error.kind() != io::ErrorKind::NotFound
         {

@@ -41,7 +41,7 @@ pub(super) fn find(
         let field = full_name(name.trim(), base)?;
         if is_of_hardware(&field) && !set_hardware {
             if usual {
-                without.push(format!("{field} (--set-hardware sets it for as long as an attempt lasts)"));
+                without.push(format!("{field} (--set-hardware sets it during each attempt)"));
                 continue;
             }
             let text = format!("--axis: `{field}` is set on the GPUs (--set-hardware allows that)");
@@ -62,7 +62,7 @@ pub(super) fn find(
                 let mut seen = BTreeSet::new();
                 values.retain(|value| Some(value) != own && seen.insert(value.digest()));
                 if values.is_empty() {
-                    without.push(format!("{field}: there is nothing to try beside what the base has"));
+                    without.push(format!("{field}: there is no value to try except the base's"));
                 } else {
                     axes.push(Axis { field, values });
                 }
@@ -81,7 +81,7 @@ pub(super) fn is_of_hardware(field: &str) -> bool {
 fn full_name(name: &str, base: &Bound) -> Result<String, Failure> {
     if name == "seed" {
         // By its last word it would be a field of the data.
-        let text = "--axis: `seed` is the run's own, and its values are repetitions (`seed = [1, 2]` in a manifest; `data.seed` names that of generated data)";
+        let text = "--axis: `seed` is not an axis: its values are repetitions (`seed = [1, 2]` in a manifest; `data.seed` names that of generated data)";
         return Err(Failure::new(exit::USAGE, text));
     }
     let known: BTreeSet<String> = base.cell.config.keys().cloned().collect();
@@ -117,7 +117,7 @@ fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Valu
             let Some((first, others)) = clocks.split_first() else { return Ok(Vec::new()) };
             let shared: Vec<u32> =
                 first.iter().copied().filter(|clock| others.iter().all(|other| other.contains(clock))).collect();
-            let Some(most) = shared.iter().copied().max() else { return Err("the cards have no such clocks".into()) };
+            let Some(most) = shared.iter().copied().max() else { return Err("the GPUs have no such clocks".into()) };
             let nearest = |wanted: u32| shared.iter().copied().min_by_key(|clock| clock.abs_diff(wanted));
             Ok(PERCENT.iter().filter_map(|part| nearest(most * part / 100)).map(Value::from).collect())
         }
@@ -126,7 +126,7 @@ fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Valu
             if base.cell.int(EPOCHS).is_none() {
                 // A number of steps is other work with another batch, and neither times nor energies can be compared.
                 return Err(
-                    "the base does not train for a number of epochs, so that another batch is other work".into()
+                    "the base does not train for a number of epochs, so another batch size changes the work".into()
                 );
             }
             Ok([batch / 2, batch.saturating_mul(2), batch.saturating_mul(4)].map(Value::Int).to_vec())

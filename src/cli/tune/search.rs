@@ -113,7 +113,7 @@ impl Seen {
         let Some(newest) = newest else { return ("it was not executed".to_owned(), true) };
         let why = |name: &str| Some((name.to_owned(), newest.measured(name, &BTreeSet::new()).err()?));
         let Some((name, left)) = why(metric).or_else(|| why(time?)) else {
-            return ("no value of all its attempts counts".to_owned(), true);
+            return ("none of its attempts has a value that counts".to_owned(), true);
         };
         let reason = if left.reason.is_empty() { left.why.name() } else { &left.reason };
         let why = format!("no `{name}` that counts: {}", reason.lines().next().unwrap_or_default());
@@ -368,8 +368,9 @@ impl Search<'_> {
 
     /// The base's own settings cannot be made.
     fn unset_base(&self, base: RunId, why: &str) -> Failure {
-        let only_watched = if self.is_watched { "; without --set-hardware its GPUs are only watched" } else { "" };
-        let text = format!("nothing can be searched from run `{}`: {why}{only_watched}", base.0.prefix(8));
+        let only_watched =
+            if self.is_watched { "; without --set-hardware its GPU settings stay unchanged" } else { "" };
+        let text = format!("no search can start from run `{}`: {why}{only_watched}", base.0.prefix(8));
         Failure::new(exit::USAGE, text)
     }
 
@@ -399,9 +400,9 @@ impl Search<'_> {
             let fix = if may_change {
                 format!("`ledger rerun {id}` makes another attempt of it")
             } else {
-                "another attempt here has none either: --metric names another metric".to_owned()
+                "another attempt here has no value either: choose another --metric".to_owned()
             };
-            let text = format!("nothing can be held against the base, run `{id}`: {why} ({fix})");
+            let text = format!("nothing can be compared with the base, run `{id}`: {why} ({fix})");
             return Err(Failure::new(exit::NO, text));
         }
         if self.args.slower_at_most.is_some() && standing.time.is_none() {

@@ -66,10 +66,10 @@ fn what_is_missing_is_named_with_a_way_out() {
     let missing = said("python99 train.py");
     assert!(missing.contains("`python99`") && missing.contains("identity = \"files\""), "{missing}");
     let script = said("python3 absent.py");
-    assert!(script.contains("absent.py`, which is no file"), "{script}");
+    assert!(script.contains("absent.py`, which is not a file"), "{script}");
     assert!(said("env A=1 PYTHONPATH=src python3 train.py").contains("set PYTHONPATH for `ledger run`"));
     let program = said("./absent --x 1");
-    assert!(program.contains("absent`, which is no file"), "{program}");
+    assert!(program.contains("absent`, which is not a file"), "{program}");
     let untrusting = Machine::default().untrusting();
     let refused = closure(&words("./env/bin/python train.py"), dir.path(), false, &untrusting).unwrap_err().to_string();
     assert!(refused.contains("not an executable"), "{refused}");

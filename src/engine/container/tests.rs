@@ -112,7 +112,7 @@ fn a_folder_of_the_system_is_not_laid_over_the_images() {
         let settings: Table =
             [(IMAGE.to_owned(), "/a.sif".into()), ("program.directory".to_owned(), folder.into())].into();
         let error = super::image(&Cell { settings, ..Cell::default() }, &Machine::default()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("`{folder}` has to be visible in the container")), "{error}");
+        assert!(error.starts_with(&format!("`{folder}` must be visible in the container")), "{error}");
     }
 }
 
@@ -231,10 +231,7 @@ fn an_image_that_was_only_touched_is_the_same_one() {
     assert!(image.check(&|| false).is_ok());
     std::fs::write(&path, "two").unwrap();
     let said = image.check(&|| false).unwrap_err().to_string();
-    assert!(
-        said.contains("was changed since its digest was taken: its digest is ") && said.ends_with(" now)"),
-        "{said}"
-    );
+    assert!(said.contains("changed after its digest was taken: its digest is ") && said.ends_with(" now)"), "{said}");
     std::fs::remove_file(&path).unwrap();
     assert!(image.check(&|| false).is_err());
 }

@@ -89,7 +89,7 @@ fn named<T>(told: Told<T>, is_told: impl Fn(&str) -> bool, dropped: &mut Dropped
             let full = format!("{name}.{rank}");
             if names.contains(&full) || is_told(&full) {
                 dropped.count(Surplus::SameName, || {
-                    format!("{} of rank {rank}, beside what was told as {}", quoted(&name), quoted(&full))
+                    format!("{} of rank {rank}, beside the value reported as {}", quoted(&name), quoted(&full))
                 });
             } else {
                 all.push(Named { name: full, value });

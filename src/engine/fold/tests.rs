@@ -109,7 +109,7 @@ fn no_rank_takes_the_name_of_what_another_one_told() {
     let sealed = sealed_of(said.into_iter().chain([metric(0, "x", 1.0), metric(1, "x", 2.0)]));
     let found = ["top", "top.1", "x", "x.1"].map(|name| sealed.attempt.metrics[name].value);
     assert_eq!(found, [0.9, 0.5, 1.0, 3.0].map(Some));
-    let text = "2 of what ranks told have the name of something else that was told, and were dropped (the first: `top` of rank 1, beside what was told as `top.1`)";
+    let text = "2 of the values of ranks have the name of another value, and were dropped (the first: `top` of rank 1, beside the value reported as `top.1`)";
     assert_eq!(sealed.attempt.warnings, [text]);
 }
 
@@ -202,7 +202,7 @@ fn parts_of_steps_leave_room_for_what_times_are_taken_by() {
     let of = |name: &str| sealed.phases.iter().filter(|phase| phase.name == name && phase.stop_ns.is_some()).count();
     assert_eq!((of("wait"), of("epoch"), of("inference")), (900_000, 1, 1));
     let text =
-        "the worker tells of more than 900000 phases; 100000 further ones were dropped (the first: `wait` 900000)";
+        "the worker reports more than 900000 phases; 100000 further ones were dropped (the first: `wait` 900000)";
     assert_eq!(sealed.attempt.warnings, [text]);
 }
 
@@ -260,7 +260,7 @@ fn facts_metrics_and_names_of_phases_are_bounded_in_number_and_size() {
     for part in [
         "the worker names more than 1000 series; 9002 points of further ones were dropped (the first: `n1000`)",
         "the worker states more than 10000 metrics; 2 further ones were dropped (the first: `n10000`)",
-        "the worker tells more than 10000 digests; 2 further ones",
+        "the worker reports more than 10000 digests; 2 further ones",
         "the worker's phases have more than 10000 names; 2 of further ones were dropped (the first: `n10000` 0)",
         "the worker's facts are more than 10000 or take more than 16 MiB; 2 were dropped",
     ] {
@@ -284,13 +284,13 @@ fn series_of_ranks_that_come_to_one_name_are_the_lowest_ranks_whoever_speaks_fir
 #[test]
 fn lines_that_are_no_events_are_one_warning_with_their_number() {
     let line = |_| Entry::Rejected { line: "hello".to_owned(), reason: "it is not a JSON object".to_owned() };
-    for warning in ["101180 lines are no events; 1000 were kept".to_owned(), said::no_events(101_180)] {
+    for warning in ["101180 lines are not events; 1000 were kept".to_owned(), said::no_events(101_180)] {
         let sealed = sealed_of((0..1000).map(line).chain([Entry::Warning(warning)]));
         let [told] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
-        assert!(told.starts_with("101180 lines of the worker's events are no events: `hello` (it is not"), "{told}");
+        assert!(told.starts_with("101180 lines of the worker's events are not events: `hello` (it is not"), "{told}");
     }
     let one = sealed_of([line(0)].into_iter()).attempt.warnings.join("\n");
-    assert!(one.starts_with("1 line of the worker's events is no event: `hello`"), "{one}");
+    assert!(one.starts_with("1 line of the worker's events is not an event: `hello`"), "{one}");
 }
 
 #[test]

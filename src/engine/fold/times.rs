@@ -13,7 +13,7 @@ pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<String> {
     let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
     (stated > observed.wall_ns.saturating_add(observed.wall_ns / 100)).then(|| {
         format!(
-            "the steps are stated to have taken {:.3} s together, and the attempt took {:.3} s: times and energies that follow from them are wrong (`duration_ns` is of one step, in nanoseconds)",
+            "the steps report {:.3} s in total, but the attempt took {:.3} s: times and energies from them are wrong (`duration_ns` is the time of one step, in nanoseconds)",
             seconds(stated),
             seconds(observed.wall_ns)
         )

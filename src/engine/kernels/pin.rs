@@ -102,9 +102,8 @@ fn choice(line: &str) -> String {
 
 /// The choices that a deterministic run was recorded with are not those that it would be executed with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its kernels were chosen by pin {recorded}, and here {} (`ledger cache import FILE` brings the kernels of the ledger that recorded it, \
-         after `ledger cache export` there; --on-current executes it with the choices of this machine)",
-        .here.as_ref().map_or("none are chosen for it".to_owned(), |here| format!("they are chosen by pin {here}")))]
+#[error("its kernels were selected by pin {recorded}, and here {} (`ledger cache export` there and `ledger cache import FILE` here copy the kernels; --on-current executes it with this machine's selection)",
+        .here.as_ref().map_or("none are selected for it".to_owned(), |here| format!("they are selected by pin {here}")))]
 pub struct UnpinnedError {
     /// The pin of the recorded attempt.
     pub recorded: String,

@@ -127,7 +127,7 @@ fn faults_have_places_and_can_be_left_out() {
         format!("{CHECKPOINTS}noon,a,Render,START,job,t0\n2018-11-08T08:00:12.000Z,a,Render,PAUSE,job,t0\nx\n");
     let files = Files::new(&checkpoints, GPU, TASKS);
     insta::assert_snapshot!(files.read(false).unwrap_err(), @r"
-    c.csv:9: timestamp `noon` is no moment (write it as 2018-11-08T08:18:55.510Z)
+    c.csv:9: timestamp `noon` is not a time (write it as 2018-11-08T08:18:55.510Z)
     c.csv:10: eventType `PAUSE` is unknown (START and STOP are known)
     c.csv:11: it has 1 fields, but the header has 6
     ");
@@ -136,7 +136,7 @@ fn faults_have_places_and_can_be_left_out() {
     assert!(cluster.sealed.attempt.warnings.iter().any(|warning| warning.starts_with("3 rows cannot be read")));
     let files = Files::new(&format!("{CHECKPOINTS}\"x\n"), GPU, TASKS);
     let error = files.read(true).unwrap_err();
-    assert!(error.starts_with("c.csv:9: a quote is not closed, and takes in all that follows"), "{error}");
+    assert!(error.starts_with("c.csv:9: a quote is not closed, and includes all that follows"), "{error}");
     let files = Files::new(CHECKPOINTS, &GPU.replace("gpuTempC", "t").replace(",50,40,", ",50,warm,"), TASKS);
     assert!(files.read(false).is_ok(), "columns that are not known may hold anything");
     let files = Files::new(CHECKPOINTS, &GPU.replace(",50,40,", ",50,warm,"), TASKS);

@@ -182,7 +182,7 @@ impl ResearchObject {
                 _ => ("txt", "text/plain"),
             };
             let path = format!("sources/{kind}-{}.{ending}", source.key().prefix(16));
-            let redacted = if source.is_redacted { " (secrets were taken out)" } else { "" };
+            let redacted = if source.is_redacted { " (secrets were removed)" } else { "" };
             all.push(self.file(&path, format!("{kind}{redacted}"), format, source.kept.clone()));
         }
         let run = &sourced.entry.sealed.run;

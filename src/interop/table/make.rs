@@ -76,7 +76,7 @@ impl<'a> Maker<'a> {
         let Named { config, seed } = named;
         if config.get("model.name").and_then(Value::as_str).is_none_or(str::is_empty) {
             return Err(
-                of.refused("model.name is empty or no text (type = \"text\" makes text of a number)".to_owned())
+                of.refused("model.name is empty or not text (type = \"text\" makes text of a number)".to_owned())
             );
         }
         let mut taints = Vec::new();
@@ -245,7 +245,7 @@ impl<'a> Maker<'a> {
         unix_ms(&text).ok_or_else(|| {
             let text = shown(text.as_bytes());
             of.refused(format!(
-                "`{text}` is no moment (write it as 2018-11-08T08:18:55.510Z, or as seconds or milliseconds since 1970)"
+                "`{text}` is not a time (write it as 2018-11-08T08:18:55.510Z, or as seconds or milliseconds since 1970)"
             ))
         })
     }

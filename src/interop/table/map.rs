@@ -305,10 +305,7 @@ impl Reader<'_> {
         };
         let ns = day_unix_ns(text.as_bytes()).or_else(|| unix_ns(text.as_bytes()));
         if ns.is_none() {
-            self.fault(
-                node.span.start,
-                "date is no day and no moment (write it as 2024-05-31 or 2024-05-31T12:00:00Z)",
-            );
+            self.fault(node.span.start, "date is not a day or a time (write it as 2024-05-31 or 2024-05-31T12:00:00Z)");
         }
         Some(ns?.div_euclid(1_000_000))
     }

@@ -284,7 +284,7 @@ fn faults_of_a_map_have_places() {
     insta::assert_snapshot!(fault("date = \"soon\"\n[fields]\n[metrics]\n"), @r#"
     m.toml:1:1: [metrics] is missing (name at least one metric)
     m.toml:1:1: fields.model.name is missing (give it a name, or a column as "{column}")
-    m.toml:1:8: date is no day and no moment (write it as 2024-05-31 or 2024-05-31T12:00:00Z)
+    m.toml:1:8: date is not a day or a time (write it as 2024-05-31 or 2024-05-31T12:00:00Z)
     "#);
     let named = MAP.replace("date = 2024-05-31", "started = \"note\"\nseed = \"batch\"");
     insta::assert_snapshot!(fault(&named), @r#"
@@ -380,8 +380,8 @@ fn standard_fields_have_the_type_that_manifests_give_them() {
         "m.toml:9:19: `training.epochs` is 2.5 (it must be a whole number from 1): t.csv:2 and 1 more row"
     );
     let notes = |field: &str| Files::new(TABLE, &MAP.replace("training.learning_rate", field)).read().unwrap().notes;
-    assert_eq!(notes("model.depth"), ["`model.depth` is no standard field (it is kept as a field of your own)"]);
-    assert_eq!(notes("batch_size"), ["`batch_size` is no standard field (did you mean `training.batch_size`?)"]);
+    assert_eq!(notes("model.depth"), ["`model.depth` is not a standard field (it is stored as a field of your own)"]);
+    assert_eq!(notes("batch_size"), ["`batch_size` is not a standard field (did you mean `training.batch_size`?)"]);
     assert_eq!((notes("extra.depth"), notes("params.lr")), (vec![], vec![]));
 }
 
@@ -435,7 +435,7 @@ fn moments_may_be_seconds_or_milliseconds() {
     assert_eq!(
         started("20240531").unwrap_err().lines().next(),
         Some(
-            "t.csv:2: `20240531` is no moment (write it as 2018-11-08T08:18:55.510Z, or as seconds or milliseconds since 1970)"
+            "t.csv:2: `20240531` is not a time (write it as 2018-11-08T08:18:55.510Z, or as seconds or milliseconds since 1970)"
         )
     );
 }

@@ -133,7 +133,7 @@ impl Resolver<'_> {
             out.fault(self.place(point, key), rule);
         } else if model == "linear" && all != LINE_SAMPLES {
             let use_this = if key == ALL { LINE_SAMPLES } else { LINE_SAMPLES / count };
-            let rule = format!("{key} is {found}, but `linear` learns its 4 samples together (use {use_this})");
+            let rule = format!("{key} is {found}, but `linear` trains on its 4 samples together (use {use_this})");
             out.fault(self.place(point, key), rule);
         } else if let Some(samples) = out.cell.int("data.train_count").filter(|samples| all > *samples) {
             let what = if count == 1 { "a batch" } else { "the batch of all" };

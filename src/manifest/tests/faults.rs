@@ -95,10 +95,10 @@ fn missing_keys_are_named_with_what_they_take() {
 #[test]
 fn combinations_that_cannot_be_are_refused() {
     let small = |more: &str| faults(&format!("{SMALL}{more}"));
-    insta::assert_snapshot!(small("data.name = 'line'"), @"m:3:13: `line` cannot be learned by `softmax` (use digits or idx)");
+    insta::assert_snapshot!(small("data.name = 'line'"), @"m:3:13: `line` does not fit `softmax` (use digits or idx)");
     insta::assert_snapshot!(faults("model.name = 'linear'\n[data]\nname = 'digits'\n[training]\nbatch_size = 5\nlearning_rate = 1\nsteps = 1\nepochs = 1"), @r"
-    m:3:8: `digits` cannot be learned by `linear` (use line)
-    m:5:14: training.batch_size is 5, but `linear` learns its 4 samples together (use 4)
+    m:3:8: `digits` does not fit `linear` (use line)
+    m:5:14: training.batch_size is 5, but `linear` trains on its 4 samples together (use 4)
     m:8:10: training has both epochs and steps (give one of them)
     ");
     insta::assert_snapshot!(faults("model.name = 'softmax'\n[data]\ntrain_count = 10\n[training]\nprecision = ['fp32', 'bf16']\nlearning_rate = 1"), @r"
@@ -163,7 +163,7 @@ fn sides_and_classes_of_pictures_with_objects_are_checked() {
     insta::assert_snapshot!(with("vgg16", "side = 544"), @"m:5:8: data.side is 544, but `vgg16` takes at most 512 (use fewer)");
     insta::assert_snapshot!(with("resnet50", "name = 'scenes'\nside = 96"), @r"
     m:3:11: model.classes is 81, but `scenes` have at most 80 (use fewer)
-    m:5:8: `scenes` cannot be learned by `resnet50` (use shapes, cifar10 or folder)
+    m:5:8: `scenes` does not fit `resnet50` (use shapes, cifar10 or folder)
     ");
 }
 
@@ -189,7 +189,7 @@ fn faults_of_the_grid() {
     m:8:45: grid.zip names seed twice (an axis belongs to one group)
     m:8:55: grid.zip names training.epochs, which has one value (give it a list of values)
     m:8:74: unknown key `training.lr` (did you mean `learning_rate`?)
-    m:8:89: grid.zip names repeats, which takes no list (remove it)
+    m:8:89: grid.zip names repeats, which cannot be a list (remove it)
     m:8:100: grid.zip names 1 (it must be a key, as text)
     m:8:103: grid.zip names model.hidden, which this manifest does not give (give it a list of values)
     ");
@@ -264,7 +264,7 @@ fn faults_of_programs() {
     insta::assert_snapshot!(faults("[program]\ncommand = ['x',\n '{']"), @"m:3:2: a `{` in the command has no `}` after it (write {{ and }} for braces)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{training.momentum}']\n[training]\noptimizer = ['sgd', 'momentum']\nmomentum = 0.5"), @"m:2:17: `{training.momentum}` has no value in 1 of 2 cells (give it one in each)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x']\n[params]\n'a b' = 1\nc = { d = 1 }\ne = [[1]]\nf = inf\ng = 1979-05-27"), @r"
-    m:4:1: the parameter `a b` cannot be named so (use letters, digits, `_` and `-`)
+    m:4:1: the parameter name `a b` is not allowed (use letters, digits, `_` and `-`)
     m:5:5: params.c is a table (it must be true, false, a finite number or text)
     m:6:6: params.e is a list (it must be true, false, a finite number or text)
     m:7:5: params.f is inf (it must be true, false, a finite number or text)
@@ -278,12 +278,12 @@ fn faults_of_programs() {
 fn faults_of_patterns_have_a_place() {
     let head = "program.command = ['x']\n[program.metrics]\n";
     insta::assert_snapshot!(faults(&format!("{head}a = 'acc (\\d'\nb = 'acc'\nc = 1\nd = {{ pattern = '(x)', kind = 'speed' }}\ne = {{ pattern = '(x)', unt = 's' }}\n'' = '(x)'")), @r#"
-    m:3:5: program.metrics.a has the pattern `acc (\d`, which is no regular expression: unclosed group
+    m:3:5: program.metrics.a has the pattern `acc (\d`, which is not a regular expression: unclosed group
     m:4:5: program.metrics.b has the pattern `acc` without a group (put parentheses around the number)
-    m:5:5: program.metrics.c is no pattern (give a text, or a table with `pattern`)
+    m:5:5: program.metrics.c is not a pattern (give a text, or a table with `pattern`)
     m:6:31: program.metrics.d has kind = speed (give "outcome" or "measured")
     m:7:5: program.metrics.e has a member `unt` (pattern, series, unit and kind are known)
-    m:8:1: program.metrics. is no metric's name (it must have 1 to 256 bytes)
+    m:8:1: program.metrics. is not a metric's name (it must have 1 to 256 bytes)
     "#);
     insta::assert_snapshot!(faults("program.command = ['x']\nprogram.metrics = ['(x)']"), @"m:2:19: program.metrics is a list (it must be a table of patterns by the metrics' names)");
 }
@@ -301,7 +301,7 @@ fn faults_of_settings() {
     m:3:8: name is empty (it must be one line of text, 1 to 200 characters)
     m:4:15: description holds a control character (it must be text of at most 10000 characters)
     m:6:13: limits.timeout_s is 0 (it must be a number above 0 and at most 31536000)
-    m:8:10: objective.direction is missing: `f1` has none that is known (give minimize or maximize)
+    m:8:10: objective.direction is missing: the better direction of `f1` is unknown (give minimize or maximize)
     ");
     insta::assert_snapshot!(faults(&format!("{SMALL}objective.direction = 'up'\nseed = [-1, 1.5, '1x', 18446744073709551616]")), @r"
     m:3:1: objective.metric is missing (name the metric that decides)

@@ -28,7 +28,7 @@ pub enum FigureError {
     #[error("{0}")]
     Asked(String),
     /// The drawing itself went wrong.
-    #[error("the picture cannot be drawn: {0}")]
+    #[error("the plot cannot be drawn: {0}")]
     Drawing(String),
 }
 

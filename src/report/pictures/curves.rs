@@ -54,7 +54,7 @@ pub struct Curved {
 /// If no curve has a finite value, or there are too many attempts.
 pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
     if attempts.len() > MOST {
-        return Err(FigureError::Asked(format!("more than {MOST} attempts cannot be told apart in one picture")));
+        return Err(FigureError::Asked(format!("a plot shows at most {MOST} attempts")));
     }
     let runs: Vec<&Run> = attempts.iter().map(|one| &one.run).collect();
     let told = labels(&runs, &[]);
@@ -80,7 +80,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
         for (at, one) in series {
             let one = if is_timed { over_time(one, &attempts[*at].phases) } else { Some((*one).clone()) };
             let Some(one) = one else {
-                missed(*at, name, "when its steps were is not recorded");
+                missed(*at, name, "the times of its steps are not recorded");
                 continue;
             };
             lines.push((*at, Curve::of(&one), one));
@@ -127,7 +127,7 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
         panels.push(one);
     }
     if panels.is_empty() {
-        return Err(FigureError::Empty("no curve that was chosen has a finite value".to_owned()));
+        return Err(FigureError::Empty("no selected curve has a finite value".to_owned()));
     }
     notes.extend(thinned_notes(attempts));
     let mut key = Vec::new();

@@ -15,7 +15,7 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
     let last = front.coordinates.len();
     let pairs: Vec<(usize, usize)> = (0..last).flat_map(|a| (a + 1..last).map(move |b| (a, b))).collect();
     if pairs.is_empty() || front.points.is_empty() {
-        return Err(FigureError::Empty("two metrics and a configuration that has both are wanted".to_owned()));
+        return Err(FigureError::Empty("two metrics and a configuration with both are needed".to_owned()));
     }
     let scales: Vec<(String, f64)> = (0..last)
         .map(|at| scaled(&front.coordinates[at].unit, largest(front.points.iter().map(|point| point.means[at].0))))

@@ -37,7 +37,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     let found = parts(subject, asked);
     if asked.best && subject.direction.is_none() {
         let text =
-            format!("which `{}` is the best one is not known (add --direction minimize or maximize)", subject.metric);
+            format!("the better direction of `{}` is unknown (add --direction minimize or maximize)", subject.metric);
         return Err(FigureError::Asked(text));
     }
     let mut fields: Vec<Field<'_, T>> = Vec::new();
@@ -118,7 +118,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
         "{}{shown_unit}{}.{}",
         subject.metric,
         subject.better(),
-        if has_interval { " ± is half the width of the mean's 95% interval." } else { "" }
+        if has_interval { " ± is the half-width of the mean's 95% interval." } else { "" }
     )];
     let (drawn, typed) = if best.is_some() {
         ("Darker is more; the best one is framed.", "* is the best one.")
@@ -127,9 +127,9 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     };
     if several > 0 {
         notes.push(if asked.best {
-            format!("Fields that hold several configurations, and show the best of them: {several}.")
+            format!("Grid fields with several configurations show the best of them: {several}.")
         } else {
-            format!("Fields that hold several configurations, and show the mean over all their attempts (--best shows the best): {several}.")
+            format!("Grid fields with several configurations show the mean over all their attempts (--best shows the best): {several}.")
         });
     }
     let missing = across.len() * down.len() - shown.len();

@@ -247,13 +247,11 @@ fn counts(numbers: impl IntoIterator<Item = usize>) -> String {
 fn scatter(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
     let halves: Vec<Option<f64>> = halves.into_iter().collect();
     match halves.iter().flatten().count() {
-        0 => "no interval is known: each mean is of one attempt alone",
+        0 => "no interval is known: each mean has one attempt",
         known if known == halves.len() => {
-            "bars are 95% intervals of the means by the scatter alone, what sensors may be off by is not in them"
+            "bars are 95% intervals of the means from scatter alone, without sensor uncertainty"
         }
-        _ => {
-            "bars are 95% intervals of the means of at least two, by the scatter alone, what sensors may be off by is not in them"
-        }
+        _ => "bars are 95% intervals of the means of at least two, from scatter alone, without sensor uncertainty",
     }
 }
 
@@ -265,7 +263,7 @@ fn intervals(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
         known += usize::from(half.is_some());
     }
     match (known, all) {
-        (0, _) => "no interval is known: each is one attempt alone, and its sensors state none",
+        (0, _) => "no interval is known: each mean has one attempt, and its sensors state none",
         (known, all) if known == all => "bars are 95% intervals of the means (scatter and sensors)",
         _ => "bars are 95% intervals of the means (scatter and sensors), where they are known",
     }

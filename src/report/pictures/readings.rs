@@ -19,7 +19,7 @@ const NARROWEST: u64 = 400;
 pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
     let found = panels(telemetry, COLUMNS);
     if found.is_empty() {
-        return Err(FigureError::Empty("no series that was chosen has a finite value".to_owned()));
+        return Err(FigureError::Empty("no selected series has a finite value".to_owned()));
     }
     let end = telemetry.extent(Axis::TimeNs).1.max(1);
     let phases = bands(telemetry, end, end / NARROWEST);
@@ -78,7 +78,7 @@ pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
     let ids = format!("run {}, attempt {}", telemetry.run.0.prefix(8), telemetry.attempt.0.prefix(8));
     Ok(Figure {
         title: format!("{}: {ids}", super::super::figure::plain(&telemetry.model, 60)),
-        summary: format!("What was read of the hardware: {}.", titles.join("; ")),
+        summary: format!("Hardware samples: {}.", titles.join("; ")),
         notes: Vec::new(),
         key: Vec::new(),
         across: 1,

@@ -102,13 +102,13 @@ pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure
     }
     if !confounded.is_empty() {
         notes.push(format!(
-            "Along the axis these change as well, so that what it does cannot be told from what they do: {}.",
+            "These fields change along the axis as well, so their effects cannot be separated: {}.",
             confounded.join("; ")
         ));
     }
     if is_without {
         notes.push(
-            "No ideal where the work is not the same: a fixed number of steps, with a batch for each GPU, is more work on more of them."
+            "No ideal line where the work differs: a fixed number of steps with one batch per GPU is more work on more GPUs."
                 .to_owned(),
         );
     }
@@ -116,7 +116,7 @@ pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure
     Ok(Figure {
         title: format!("{}: {} by {}", subject.model, subject.metric, short(field)),
         summary: format!(
-            "{} over {} ({}), {}. Values and runs are in the table behind the picture.",
+            "{} over {} ({}), {}. The plot's table has values and runs.",
             subject.metric,
             short(field),
             levels.iter().map(f64::to_string).collect::<Vec<_>>().join(", "),
@@ -283,7 +283,7 @@ mod tests {
         };
         let weak = [of(1, 32), of(2, 32), of(4, 32)];
         let strong = [of(1, 32), of(2, 16), of(4, 8)];
-        assert!(!drawn("train_time", &weak).0 && drawn("train_time", &weak).1.contains("No ideal where the work"));
+        assert!(!drawn("train_time", &weak).0 && drawn("train_time", &weak).1.contains("No ideal line where the work"));
         assert!(drawn("train_time", &strong).0 && !drawn("train_time", &strong).1.contains("No ideal"));
         for metric in ["throughput", "epoch_time"] {
             assert!(drawn(metric, &weak).0 && drawn(metric, &strong).0, "{metric}");
@@ -300,6 +300,9 @@ mod tests {
         let (is_ideal, notes) = drawn("throughput", &[of(1, "fp32"), of(4, "bf16")]);
         assert!(!is_ideal && notes.contains("training.precision (1: fp32, 4: bf16)"), "{notes}");
         let both = [of(1, "fp32"), of(4, "fp32"), of(1, "bf16"), of(4, "bf16")];
-        assert!(drawn("throughput", &both).0 && !drawn("throughput", &both).1.contains("Along the axis"));
+        assert!(
+            drawn("throughput", &both).0
+                && !drawn("throughput", &both).1.contains("These fields change along the axis")
+        );
     }
 }

@@ -97,10 +97,10 @@ fn attempt(of: &AttemptOf) -> Result<String, FigureError> {
     let taints = (!taints.is_empty()).then(|| format!("Tainted: {}", taints.join("; ")));
     let disturbed = attempt.disturbances();
     let disturbed = (!disturbed.is_empty())
-        .then(|| format!("Tainted, what was measured of times, power and energy: {}", disturbed.join("; ")));
+        .then(|| format!("Tainted measurements of times, power and energy: {}", disturbed.join("; ")));
     let disagree = attempt
         .estimators_disagree()
-        .then(|| "Tainted, what was measured of power and energy: its two estimators disagree".to_owned());
+        .then(|| "Tainted measurements of power and energy: the two estimators disagree".to_owned());
     let warnings = attempt.warnings.iter().map(|warning| format!("Warning: {warning}"));
     for line in faults.chain(taints).chain(disturbed).chain(disagree).chain(warnings) {
         html.push_str(&format!("<p class=\"warn\">{}</p>\n", escaped(&line)));

@@ -114,7 +114,7 @@ fn the_table_shows_curves_gaps_and_rates() {
     host.utilization_cpu    level  %           170       8   16.7     28       8  ▁▁▁▁▃▆█▄▅█▄▄█▅▄█▆▂▁▁▃█▇▂      ▅█▄▄█▅▁▁▁▁
     host.worker_cpu_time    rate   cores       150     1.5    1.5    1.5     1.5      ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
     host.worker_memory      level  GiB         150   1.192  1.506  1.859   1.859      ▁▁▁▁▁▂▂▂▂▃▃▃▃▃▄▄▄▄▅▅      ▆▇▇▇▇█████
-    rate: what a counter counted each second, over at least one second
+    rate: increase of a counter per second, over at least one second
 
     why clocks were low, by share of the time
       SERIES                  REASONS
@@ -124,7 +124,7 @@ fn the_table_shows_curves_gaps_and_rates() {
       SERIES         BECAUSE
       gpu.0.pcie_tx  the driver does not support it
 
-    recorded of the reading
+    recorded about the sampling
       FACT            VALUE
       telemetry.cost  0.0031
       telemetry.hz    10
@@ -142,7 +142,7 @@ fn series_over_steps_have_a_table_of_their_own_and_nothing_is_said_where_nothing
     SERIES                  AS     UNIT  READINGS  MIN  MEAN  MAX  LAST  0 s TO 2.0 s
     gpu.0.energy            rate   W            3  100   200  300   300  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁████████████████████
     gpu.0.throttle_reasons  flags  -            3    -     -    -     -  ██████████████████████████████▁▁▁▁▁▁▁▁▁▁
-    rate: what a counter counted each second, over at least one second
+    rate: increase of a counter per second, over at least one second
 
     SERIES       AS     UNIT  READINGS       MIN  MEAN  MAX  LAST  STEP 1 TO 5
     loss         level  -            5  1.000e-7  0.15  0.3    -∞  ██▇▆▅▄▃▂▁▁
@@ -155,7 +155,7 @@ fn series_over_steps_have_a_table_of_their_own_and_nothing_is_said_where_nothing
     telemetry.series.clear();
     assert_snapshot!(telemetry_text(&telemetry), @r#"
     attempt ebe1b628 of run a7fceeda (mnist_mlp), took 2.0 s
-    nothing was read of the hardware (`--series` shows series over steps by their names)
+    no hardware samples (`--series` shows series over steps by their names)
     "#);
 }
 

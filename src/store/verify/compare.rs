@@ -16,12 +16,10 @@ use std::sync::{Mutex, PoisonError};
 pub(super) fn guarded<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
     Ok(Err(match catch_unwind(AssertUnwindSafe(look)) {
         Ok(Ok(value)) => return Ok(Ok(value)),
-        Ok(Err(StoreError::Database(error))) if leads_outside(&error) => {
-            "a page is said to lie behind the file's end".to_owned()
-        }
+        Ok(Err(StoreError::Database(error))) if leads_outside(&error) => "a page lies beyond the file's end".to_owned(),
         Ok(Err(StoreError::Database(error))) if !matches!(error, redb::Error::Io(_)) => error.to_string(),
         Ok(Err(error)) => return Err(error),
-        Err(_) => "its pages make no sense".to_owned(),
+        Err(_) => "its pages are inconsistent".to_owned(),
     }))
 }
 

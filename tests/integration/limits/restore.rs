@@ -71,7 +71,7 @@ fn the_next_command_undoes_what_nobody_was_left_to_undo() {
         assert!(doctor.contains("ledger doctor --restore"), "it says so, and does nothing: {doctor}");
         assert_eq!(lines(&machine), SET);
         let said = machine.run(next, &[]);
-        assert!(said.err.contains("undid what was left set on GPU 0"), "{said:?}");
+        assert!(said.err.contains("restored the settings of GPU 0"), "{said:?}");
         assert_eq!(lines(&machine), set_and_undone(), "{next:?}");
         assert!(pending(&machine).is_empty());
     }
@@ -83,13 +83,13 @@ fn what_cannot_be_undone_stays_and_is_said() {
     let machine = machine(&script, QUICK, ALL);
     let attempt = machine.attempt(0, &[]);
     let warned = attempt["warnings"].to_string();
-    assert!(warned.contains("could not be undone: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
+    assert!(warned.contains("could not be restored: unlocking the multiprocessors' clock on GPU 0 failed"), "{warned}");
     assert_eq!(pending(&machine).len(), 1);
     // The supervisor is gone: `show` has tried again already, and in vain.
     let said = machine.run(&["doctor", "--restore"], &[]);
-    assert!(said.err.contains("is still set on GPUs") && said.code == Some(1), "{said:?}");
+    assert!(said.err.contains("are still set on GPUs") && said.code == Some(1), "{said:?}");
     let refused = machine.run(&["run", "m.toml", "--repeat", "1"], &[]).complaint(2);
-    assert!(refused.contains("what an earlier attempt has set is still there"), "{refused}");
+    assert!(refused.contains("settings of an earlier attempt are still there"), "{refused}");
     assert_eq!(lines(&machine).iter().filter(|line| **line == SET[2]).count(), 1, "nothing was set on top of it");
 }
 
@@ -100,7 +100,7 @@ fn a_folder_that_cannot_be_used_is_nothing_restored() {
     fs::write(restore.join("a.json"), left("before", "GPU-aa11")).unwrap();
     fs::set_permissions(&restore, fs::Permissions::from_mode(0o777)).unwrap();
     let said = machine.run(&["doctor", "--restore"], &[]);
-    assert!(said.code == Some(1) && said.err.contains("could not be undone"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("could not be restored"), "{said:?}");
     machine.run(&["doctor"], &[]).expect(0);
     fs::set_permissions(&restore, fs::Permissions::from_mode(0o700)).unwrap();
     machine.run(&["doctor", "--restore"], &[]).expect(0);
@@ -122,14 +122,14 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     assert_eq!(machine.fake.log(), "");
     let doctor = machine.run(&["doctor"], &[]).expect(0);
     assert!(doctor.contains("c.json` is damaged or of a newer ledger"), "{doctor}");
-    assert!(doctor.contains("and remove that file, if no newer ledger is at work"), "a way out: {doctor}");
-    assert!(doctor.contains("1 file of GPUs of another machine"), "{doctor}");
+    assert!(doctor.contains("and remove that file, if no newer ledger is running"), "a way out: {doctor}");
+    assert!(doctor.contains("1 file for GPUs of another machine"), "{doctor}");
     assert!(!doctor.contains("attempts that are gone"), "nothing here can be done about it: {doctor}");
     let blind = "/nonexistent/libnvidia-ml.so.1";
     let doctor = machine.run(&["doctor"], &[("LEDGER_NVML", blind)]).expect(0);
-    assert!(doctor.contains("1 file of another machine or of before this one's start"), "{doctor}");
+    assert!(doctor.contains("1 file from another machine or from before this one's start"), "{doctor}");
     let said = machine.run(&["doctor", "--restore"], &[("LEDGER_NVML", blind)]);
-    assert!(said.err.contains("b.json` is of another machine, or of an earlier start"), "{said:?}");
+    assert!(said.err.contains("b.json` belongs to another machine, or to an earlier start"), "{said:?}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]).complaint(2);
     assert!(said.contains("c.json` is damaged or of a newer ledger, and may name it"), "{said}");
@@ -143,7 +143,7 @@ fn files_of_an_earlier_boot_and_of_other_machines_change_nothing_here() {
     let old = fs::File::options().write(true).open(restore.join("c.json")).unwrap();
     old.set_modified(std::time::UNIX_EPOCH).unwrap();
     let doctor = machine.run(&["doctor"], &[]).expect(0);
-    assert!(doctor.contains("fix: remove it, unless it is another machine's"), "{doctor}");
+    assert!(doctor.contains("fix: remove it, unless it belongs to another machine"), "{doctor}");
     machine.manifest(QUICK, ALL);
     let said = machine.run(&["run", "m.toml"], &[]);
     assert!(said.code == Some(0) && said.err.contains("older than this machine's start"), "{said:?}");

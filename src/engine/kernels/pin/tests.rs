@@ -109,5 +109,5 @@ fn a_record_of_other_choices_is_told_from_these() {
     assert_eq!(KernelCache::has_pin(there.path(), &bert, &facts), Ok(()));
     let other = [(FACT.to_owned(), "0123".into())].into();
     let told = KernelCache::has_pin(there.path(), &bert, &other).unwrap_err().to_string();
-    assert!(told.contains("by pin 0123") && told.contains("chosen by pin"), "{told}");
+    assert!(told.contains("by pin 0123") && told.contains("selected by pin"), "{told}");
 }

@@ -12,7 +12,7 @@ impl Reader<'_> {
     pub(super) fn field(&mut self, (name, key): (String, &Key), node: &Node) -> Option<FieldRule> {
         if name == "seed" {
             let message =
-                "a seed is no field (write `seed = …` above [fields], so that runs which differ in it are repetitions)";
+                "a seed is not a field (write `seed = …` above [fields]; runs that differ in it are repetitions)";
             self.fault(key.span.start, message);
             return None;
         }
@@ -27,8 +27,8 @@ impl Reader<'_> {
             }
             Standard::Own { among_standard } => {
                 let meant = without_table(&name).map(|meant| format!("did you mean `{meant}`?"));
-                let meant = meant.or_else(|| among_standard.then(|| "it is kept as a field of your own".to_owned()));
-                self.notes.extend(meant.map(|meant| format!("`{name}` is no standard field ({meant})")));
+                let meant = meant.or_else(|| among_standard.then(|| "it is stored as a field of your own".to_owned()));
+                self.notes.extend(meant.map(|meant| format!("`{name}` is not a standard field ({meant})")));
                 None
             }
         };
