@@ -142,8 +142,10 @@ impl Fold {
         given.check()?;
         invalidate(&stated, &metrics, &mut facts, &mut warnings);
         warnings.extend(folding.units_in_doubt.into_values());
-        if let Some(text) = longer_than_the_attempt(&observed) {
-            disturb(&mut facts, "steps longer than the attempt");
+        if let Some((text, is_certain)) = longer_than_the_attempt(&observed) {
+            if is_certain {
+                disturb(&mut facts, "steps longer than the attempt");
+            }
             warnings.push(text);
         }
         warnings.extend(after_the_end(&observed));

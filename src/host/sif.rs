@@ -53,7 +53,7 @@ pub fn read(path: &Path) -> Result<Sif, SifError> {
         return Err(SifError::Other("a folder (an unpacked image is not kept from changing; build a .sif of it)"));
     }
     if !metadata.is_file() {
-        return Err(SifError::Other("no regular file"));
+        return Err(SifError::Other("not a regular file"));
     }
     let file = File::open(path)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);

@@ -7,16 +7,21 @@ use std::time::Duration;
 /// By no more than this an event comes after the worker's end.
 const STAMPED_LATER_NS: u64 = 1_000_000_000;
 
-/// What to warn of where steps are stated to have taken longer than there was time for: most likely in another unit.
-pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<String> {
+/// Steps that are stated to have taken so much longer than the attempt are in another unit; less may be rounding.
+const CERTAIN_NS: u64 = 1_000_000_000;
+
+/// What to warn of where steps are stated to have taken longer than there was time for, and whether that is beyond doubt: most likely they are
+/// in another unit.
+pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<(String, bool)> {
     let stated = observed.steps.iter().filter_map(|step| step.duration_ns).fold(0, u64::saturating_add);
     let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
     (stated > observed.wall_ns.saturating_add(observed.wall_ns / 100)).then(|| {
-        format!(
+        let text = format!(
             "the steps report {:.3} s in total, but the attempt took {:.3} s: times and energies from them are wrong (`duration_ns` is the time of one step, in nanoseconds)",
             seconds(stated),
             seconds(observed.wall_ns)
-        )
+        );
+        (text, stated > observed.wall_ns.saturating_add(CERTAIN_NS))
     })
 }
 
