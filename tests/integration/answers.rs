@@ -349,7 +349,7 @@ fn a_plan_says_what_is_missing_and_what_it_takes() {
     let ask = ["plan", "m.toml", "--repeat", "2", "--price-kwh", "1", "--price-gpu-hour", "1"];
     let half = fresh.json(&ask, 0);
     assert_eq!((half["missing"].as_i64(), half["unpriced"].as_i64(), half.get("cost")), (Some(4), Some(4), None));
-    assert!(fresh.run(&ask).expect(0).contains("the cost of 4 missing attempts is not known"));
+    assert!(fresh.run(&ask).expect(0).contains("the cost of 4 missing attempts is unknown"));
     let text = sandbox.run(&["plan", "m.toml"]).expect(0);
     assert!(text.contains("12 runs, 6 attempts missing: ") && text.contains("7 with 1 field different"), "{text}");
     let fresh = Sandbox::new();

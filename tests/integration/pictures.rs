@@ -207,7 +207,10 @@ fn a_report_replaces_reports_alone() {
     sandbox.write("site/data/notes.txt", "mine");
     sandbox.write("site/report.md", "corrected by hand");
     let complaint = sandbox.run(&["report", "--model", "toy", "-o", "site"]).complaint(2);
-    assert!(complaint.contains("are `.git/`, `data/notes.txt`, `report.md` (--force removes them too)"), "{complaint}");
+    assert!(
+        complaint.contains("since: `.git/`, `data/notes.txt`, `report.md` (--force removes them too)"),
+        "{complaint}"
+    );
     assert_eq!(fs::read_to_string(sandbox.path("site/data/notes.txt")).unwrap(), "mine");
     sandbox.run(&["report", "--model", "toy", "-o", "site", "--force"]).expect(0);
     assert!(!sandbox.path("site/.git").exists() && !sandbox.path("site/data/notes.txt").exists());
