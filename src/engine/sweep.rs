@@ -242,7 +242,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// The next task, whose run has no attempt in flight; none if there is none now. Each has to be [ended](Self::end).
+    /// The next task, whose run has no attempt in flight; none if there is none now.
     fn take(&mut self) -> Option<Task> {
         if self.now.is_empty() && !self.next.is_empty() {
             self.order.arrange(self.number, &mut self.next);
@@ -285,15 +285,23 @@ impl Rounds {
         self.now.is_empty() && self.next.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Ends a task of a run, which may have been put back before.
-    fn end(&mut self, run: RunId) {
-        self.in_flight.retain(|other| *other != run);
-    }
-
     /// A task whose attempt will name its round.
     fn named(&self, mut task: Task, round: u64) -> Task {
         task.bound.facts.insert(Attempt::ROUND.to_owned(), format!("{}:{round}", self.sweep).into());
         task
+    }
+}
+
+/// A task that a thread executes. Dropping it ends the task, also in a panic: other threads wait for it.
+struct InFlight<'a> {
+    rounds: &'a Mutex<Rounds>,
+    run: RunId,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.in_flight.retain(|other| *other != self.run);
     }
 }
 
@@ -356,16 +364,8 @@ impl Sweep<'_> {
         let mut waited: HashSet<RunId> = HashSet::new();
         // The kinds of changes that nobody here may make: one may be allowed where another is not.
         let mut forbidden: Vec<(Discriminant<Change>, String)> = Vec::new();
-        let mut last: Option<RunId> = None;
         loop {
-            let next = {
-                let mut rounds = rounds();
-                if let Some(run) = last {
-                    rounds.end(run);
-                }
-                rounds.take()
-            };
-            last = next.as_ref().map(|task| task.bound.run.id);
+            let next = rounds().take();
             let Some(mut task) = next else {
                 if self.stop.asked() > 0 || rounds().is_over() {
                     return;
@@ -374,6 +374,7 @@ impl Sweep<'_> {
                 std::thread::sleep(LOOK_EVERY);
                 continue;
             };
+            let _in_flight = InFlight { rounds: queue, run: task.bound.run.id };
             if self.stop.asked() > 0 {
                 locked().interrupted = true;
                 return;
