@@ -48,6 +48,8 @@ pub(super) struct Replaced {
     pub(super) shared: (usize, BTreeSet<String>),
     /// Attempts of earlier versions of the file that rows of this one stand for too.
     versions: BTreeSet<AttemptId>,
+    /// How many of these are taken out.
+    pub(super) version_rows: usize,
     /// The attempts of this import.
     own: BTreeSet<AttemptId>,
 }
@@ -99,6 +101,7 @@ impl Earlier {
             rows: replaced.len(),
             shared: if results.has_devices { Default::default() } else { self.shared(results, added, &digest) },
             versions: self.versions(results, &digest),
+            version_rows: 0,
             own: ids,
             hidden,
         }
@@ -152,7 +155,7 @@ impl Replaced {
     /// Takes these out of answers too.
     pub(super) fn replace_versions(&mut self) {
         let versions: Vec<AttemptId> = std::mem::take(&mut self.versions).difference(&self.own).copied().collect();
-        self.rows += versions.len();
+        self.version_rows = versions.len();
         self.hidden.extend(versions);
     }
 

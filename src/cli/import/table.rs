@@ -206,6 +206,13 @@ fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replac
             count(replaced.rows, "row")
         ));
     }
+    if replaced.version_rows > 0 {
+        text.push_str(&format!(
+            "replaces {} of an earlier version of {} (hidden; `ledger hide --undo ID` counts one again)\n",
+            count(replaced.version_rows, "row"),
+            args.file.display()
+        ));
+    }
     if replaced.hidden_before > 0 {
         text.push_str(&format!(
             "{} hidden before, and not counted now (`ledger ls --hidden` lists them, `ledger hide --undo ID` counts one again)\n",
