@@ -217,7 +217,7 @@ fn keep(dir: &str, runs: u64, model: Option<&str>) {
     println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());
 }
 
-/// Leaves a journal of an attempt that read eight GPUs ten times a second for so many hours, as a supervisor that was killed.
+/// Writes the journal of a killed attempt: eight GPUs, ten samples a second, for this number of hours.
 fn journal(dir: &str, hours: u64) {
     const BETWEEN_NS: u64 = 100_000_000;
     let store = Store::at(dir);

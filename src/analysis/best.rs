@@ -174,7 +174,8 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
 /// Of no more configurations all pairs are tested: of more, pairs without the first one are only counted.
 const MOST_PAIRED: usize = 40;
 
-/// Each other configuration compared with the first, and the probability of chance by Holm's correction over all pairs: which one is the first
+/// Each other configuration compared with the first, and the probability of chance by Holm's correction over all pairs: which one is the
+/// first
 /// was seen in the same data. Pairs of which no corrected probability below 0.05 is possible are not tested, and not counted.
 fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option<f64>)> {
     let Some((first, others)) = places.split_first() else { return Vec::new() };

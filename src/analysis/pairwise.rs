@@ -284,7 +284,8 @@ pub(super) fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     (!found.contains(&0)).then_some(found)
 }
 
-/// Whether the units of one side are attempts on one machine, or executions of one seed, which the other side does not have alone. Machines of
+/// Whether the units of one side are attempts on one machine, or executions of one seed, which the other side does not have alone. Machines
+/// of
 /// different devices are what is compared.
 fn is_confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) -> bool {
     let seeds =
@@ -386,7 +387,8 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
     })
 }
 
-/// The exact two-sided permutation test of the difference of means, and the smallest probability that it can give. None where even the most extreme outcome has a probability of 5% or more, or where there
+/// The exact two-sided permutation test of the difference of means, and the smallest probability that it can give. None where even the most
+/// extreme outcome has a probability of 5% or more, or where there
 /// are too many exchanges to count.
 fn exchanged(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };

@@ -11,8 +11,7 @@ use clap::ValueEnum;
 ///
 /// Phases are joined with the hardware samples. Each phase name, rank and GPU has its time, mean power, energy with
 /// its 95% interval, and utilization. If a phase is too short for the sampling interval, the reason is shown
-/// instead. For a run, its newest
-/// finished attempt is shown; for a running attempt, its phases so far.
+/// instead. For a run, its newest finished attempt is shown; for a running attempt, its phases so far.
 ///
 /// With --by, phases are grouped. Each group has the mean power, temperature and utilization of the samples between
 /// start and stop of its phases. It also has the number of phases with samples. Imported clusters are shown this way.

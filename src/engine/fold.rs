@@ -111,7 +111,8 @@ impl Fold {
         text.lines().rev().find(says).map(|line| line.trim().chars().take(300).collect())
     }
 
-    /// What is sealed. `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed its last good entry.
+    /// What is sealed. `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed
+    /// its last good entry.
     ///
     /// # Errors
     /// If points cannot be read from the file beside the journal.

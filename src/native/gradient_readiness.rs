@@ -87,7 +87,8 @@ thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// Runs a backward pass and returns where each group was complete. `leaves` are the tape's numbers of the parameters in their order; `None` for those whose gradients are not
+/// Runs a backward pass and returns where each group was complete. `leaves` are the tape's numbers of the parameters in their order; `None`
+/// for those whose gradients are not
 /// reported.
 pub fn watch_backward<T>(
     groups: &ParameterGroups,

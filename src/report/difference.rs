@@ -207,7 +207,10 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             Untested::TooFew,
             "with so few independent repetitions no p below 0.05 is possible (3 or more each are needed)",
         ),
-        (Untested::Confounded, "either side has a GPU or a seed of its own: the difference contains theirs"),
+        (
+            Untested::Confounded,
+            "the two ran on different GPUs of one device, or have one seed each: the difference contains that of the GPUs or seeds",
+        ),
         (Untested::Sensors, "different sensors measured the two, so a t-test needs 3 or more repetitions each"),
     ] {
         let names: Vec<&str> = difference

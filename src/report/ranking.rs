@@ -220,7 +220,7 @@ fn sureness(ranking: &Ranking) -> String {
             MetricKind::Measured => ("GPUs", "run all configurations on the same GPUs"),
         };
         text.push_str(&format!(
-            "not tested: {}; these have other {own} than #1, so the difference contains that of the {own} ({fix})\n",
+            "not tested: {}; these have other {own} than #1, and the {own} may explain the difference ({fix})\n",
             confounded.join(" ")
         ));
     }

@@ -139,7 +139,8 @@ impl<'txn> Writer<'txn> {
         self.add(sealed, unix_ms, change)
     }
 
-    /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by the empty one.
+    /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by
+    /// the empty one.
     pub fn seal_encoded(
         &mut self,
         (run, attempt): (&Run, &Attempt),

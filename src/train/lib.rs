@@ -1,7 +1,8 @@
 //! What a worker runs: models, data, optimisers, and the loop that trains.
 //!
 //! Takes a cell and tells what happens as events; knows nothing of manifests, journals or ledgers.
-//! Without the feature `train` the crate is empty. Every random number is made on the host from the cell's seed (`rng`); on the CPU the same
+//! Without the feature `train` the crate is empty. Every random number is made on the host from the cell's seed (`rng`); on the CPU the
+//! same
 //! cell gives the same bits in every loss and every weight, whatever the number of threads.
 #![cfg(feature = "train")]
 

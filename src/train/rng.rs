@@ -17,7 +17,8 @@ pub fn rank_seed(seed: u64, rank: usize) -> u64 {
     if rank == 0 { seed } else { Rng::new(seed, Stream::Rank, wide(rank)).bits() }
 }
 
-/// The purpose of random numbers. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes: frozen.
+/// The purpose of random numbers. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes:
+/// frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Initial values of a parameter; the index is its place in the model.

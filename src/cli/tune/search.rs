@@ -190,7 +190,8 @@ impl Search<'_> {
         }
     }
 
-    /// What a configuration needs to have so many independent repetitions. Attempts that confirmed an earlier search of this kind take part in
+    /// What a configuration needs to have so many independent repetitions. Attempts that confirmed an earlier search of this kind take part
+    /// in
     /// no choice.
     fn repeated(
         &self,

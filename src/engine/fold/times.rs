@@ -10,7 +10,8 @@ const STAMPED_LATER_NS: u64 = 1_000_000_000;
 /// Steps that are stated to have taken so much longer than the attempt are in another unit; less may be rounding.
 const CERTAIN_NS: u64 = 1_000_000_000;
 
-/// What to warn of where steps are stated to have taken longer than there was time for, and whether that is beyond doubt: most likely they are
+/// What to warn of where steps are stated to have taken longer than there was time for, and whether that is beyond doubt: most likely they
+/// are
 /// in another unit.
 pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<(String, bool)> {
     let stated = observed.steps.iter().filter_map(|step| step.duration_ns).fold(0, u64::saturating_add);

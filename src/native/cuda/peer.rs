@@ -4,7 +4,8 @@
 //! No card ever waits for work that has not been queued yet: the taker's stream waits for an event that the giver's stream has in it already. So whatever the driver waits for
 //! meanwhile (memory, modules, pinned pages) comes to its end, which a card that spins in a collective operation does not.
 //!
-//! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else ([`HeldTensors::release`]).
+//! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else
+//! ([`HeldTensors::release`]).
 
 use super::event::Event;
 use super::library::{Driver, Opaque, driver};

@@ -30,9 +30,11 @@ pub struct Attention {
     pub dropout: f64,
 }
 
-/// x [rows·width, hidden] to the same shape in the number format of the context. Every token of a row sees all of that row, but what comes after it where attention is causal.
+/// x [rows·width, hidden] to the same shape in the number format of the context. Every token of a row sees all of that row, but what comes
+/// after it where attention is causal.
 ///
-/// Scores are products in the number format of the context; queries are scaled before, so that they stay within binary16. The softmax is in float32.
+/// Scores are products in the number format of the context; queries are scaled before, so that they stay within binary16. The softmax is in
+/// float32.
 pub fn attend(ctx: &mut ForwardContext<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
     let (heads, hidden) = (layer.heads, x.dims()[1]);
     let qkv = linear_joined(ctx, &layer.qkv, x);

@@ -114,7 +114,8 @@ fn by_kernel(
     ))
 }
 
-/// Images in the number format of the context and stored NHWC: convolutions with a bias, rectifiers and maxima of windows that do not overlap
+/// Images in the number format of the context and stored NHWC: convolutions with a bias, rectifiers and maxima of windows that do not
+/// overlap
 /// keep this storage. On a device without cuDNN the images as they are.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     #[cfg(feature = "cuda")]

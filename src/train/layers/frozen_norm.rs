@@ -31,7 +31,8 @@ pub fn calibrate_norm(ctx: &mut ForwardContext<'_>, name: &str, x: &Tensor<4>) {
     }
 }
 
-/// (x − mean)·weight/√(variance + 10⁻⁵) + bias of [rows, channels, height, width], with what follows it; torchvision's `FrozenBatchNorm2d`. All four are statistics of the context, and none
+/// (x − mean)·weight/√(variance + 10⁻⁵) + bias of [rows, channels, height, width], with what follows it; torchvision's `FrozenBatchNorm2d`.
+/// All four are statistics of the context, and none
 /// of them changes. Computed in float32 and rounded once, to the number format of the input.
 pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let After { residual, residual_last, activation } = after;

@@ -10,7 +10,8 @@ use crate::tape::computed;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// x·W + b: [rows, in] to [rows, out] in the number format of the context, with `name.weight` [in, out] and, where there is one, `name.bias` [out].
+/// x·W + b: [rows, in] to [rows, out] in the number format of the context, with `name.weight` [in, out] and, where there is one,
+/// `name.bias` [out].
 pub fn linear(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
     linear_joined(ctx, &[name.to_owned()], x)
 }
@@ -50,7 +51,8 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// [rows, in] to [rows, columns] in the number format of the context. The gradient of x comes back in its own format, those of the parameters are not rounded.
+    /// [rows, in] to [rows, columns] in the number format of the context. The gradient of x comes back in its own format, those of the
+    /// parameters are not rounded.
     pub fn apply(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         match (self.weights.len(), self.biases.len()) {
             (1, 0) => self.recorded::<2>(ctx, x),

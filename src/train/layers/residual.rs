@@ -39,7 +39,8 @@ impl Stream {
 }
 
 impl Residual<'_> {
-    /// Adds to x, float32, what a half of a layer gave, in the number format of the context, and normalises the sum. All arithmetic is in float32.
+    /// Adds to x, float32, what a half of a layer gave, in the number format of the context, and normalises the sum. All arithmetic is in
+    /// float32.
     ///
     /// A loss has to depend on what was normalised.
     pub fn add(&self, ctx: &mut ForwardContext<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {

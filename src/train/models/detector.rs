@@ -32,7 +32,8 @@ pub trait Detector: Send + Sync {
     /// Called once, before the first step, with its pictures and an inference context: sets what is frozen from then on.
     fn calibrate(&self, _pass: &mut ForwardContext<'_>, _images: Tensor<4>) {}
 
-    /// Loss of a training step, shape [1], float32, on the tape if the context is. `images` [rows, 3, side, side], float32 from 0 to 1, are ready to meet the
+    /// Loss of a training step, shape [1], float32, on the tape if the context is. `images` [rows, 3, side, side], float32 from 0 to 1, are
+    /// ready to meet the
     /// parameters ([`ForwardContext::constant`] was applied); each row's objects are given.
     fn loss(
         &self,

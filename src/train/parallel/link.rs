@@ -21,7 +21,8 @@ use std::cell::RefCell;
 use std::iter::repeat;
 use std::sync::Arc;
 
-/// From so many values on (256 MiB), sums by NCCL overlap with the backward pass: they take multiprocessors and memory from it, and below that more than they would take after it
+/// From so many values on (256 MiB), sums by NCCL overlap with the backward pass: they take multiprocessors and memory from it, and below
+/// that more than they would take after it
 /// (`docs/measurements/2026-11-22-h200-overlap.md`).
 #[cfg(feature = "cuda")]
 const OVERLAP_MIN_VALUES: usize = 64 << 20;

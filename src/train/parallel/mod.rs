@@ -1,6 +1,8 @@
-//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and sum their gradients.
+//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and sum their
+//! gradients.
 //!
-//! Knows threads, flat tensors and communication between ranks; nothing of models, data or optimisers. A rank that fails or hangs ends the run for all.
+//! Knows threads, flat tensors and communication between ranks; nothing of models, data or optimisers. A rank that fails or hangs ends the
+//! run for all.
 //!
 //! What a step does with several ranks, each with its shard of the global batch:
 //! 1. every rank computes the gradients of its shard;

@@ -1,7 +1,8 @@
 //! Point-to-point communication: messages of tensors between two ranks, received in the order in which they were sent.
 //!
 //! Sending does not block. Receiving ends in an error after a timeout, which names the rank at the end of the chain of waits.
-//! Between GPUs the receiver copies, so that no device waits for a rank that has not come so far. The sender keeps the tensors until then ([`Endpoint::release`]).
+//! Between GPUs the receiver copies, so that no device waits for a rank that has not come so far. The sender keeps the tensors until then
+//! ([`Endpoint::release`]).
 
 use super::{Limits, Link, ParallelError, SyncPoint};
 #[cfg(feature = "cuda")]
@@ -228,7 +229,8 @@ impl Endpoint {
         }
     }
 
-    /// Releases sent tensors, all but those of the last so many messages, after their copies are done. To be called before the host waits for a later step of the others.
+    /// Releases sent tensors, all but those of the last so many messages, after their copies are done. To be called before the host waits
+    /// for a later step of the others.
     ///
     /// # Errors
     /// If a rank does not take it within the point's timeout, or has ended.

@@ -1,4 +1,5 @@
-//! The process group as the loop of a rank sees it: the rank's shard of each batch, its share of each mean, and collective operations. In a group of one rank they do
+//! The process group as the loop of a rank sees it: the rank's shard of each batch, its share of each mean, and collective operations. In a
+//! group of one rank they do
 //! nothing.
 
 use super::bucket::{self, Bucket, MOST, buckets};

@@ -28,7 +28,8 @@ pub const PHASES: [&str; 18] = [
     "end",
 ];
 
-/// The last phases of the first ranks, readable without a lock (from a signal handler): the phase's place in [`PHASES`] plus one, and its index. A process has one set of ranks.
+/// The last phases of the first ranks, readable without a lock (from a signal handler): the phase's place in [`PHASES`] plus one, and its
+/// index. A process has one set of ranks.
 struct Slot {
     what: AtomicUsize,
     index: AtomicU64,
@@ -41,7 +42,8 @@ thread_local! {
     static RANK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Writes the last phase of the rank whose thread received a fatal signal, or of all ranks if the thread belongs to none. Allocates nothing and takes no lock.
+/// Writes the last phase of the rank whose thread received a fatal signal, or of all ranks if the thread belongs to none. Allocates nothing
+/// and takes no lock.
 ///
 /// # Errors
 /// If there are no ranks.

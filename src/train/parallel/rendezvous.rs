@@ -1,6 +1,7 @@
 //! Rendezvous of ranks in the host's memory: an all-gather of one contribution from each rank, in the order of ranks.
 //!
-//! Knows threads and time, and nothing of tensors or devices. A rank that comes too late, comes to another point, or ends, ends the rendezvous for all, so that no rank
+//! Knows threads and time, and nothing of tensors or devices. A rank that comes too late, comes to another point, or ends, ends the
+//! rendezvous for all, so that no rank
 //! waits for ever.
 
 use super::ParallelError;

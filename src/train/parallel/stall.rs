@@ -1,6 +1,7 @@
 //! Detects a process that stalls.
 //!
-//! The duration of a first step on the CPU is unknown, but ranks that work use processor time, or would if they got a processor. If no thread of the process uses any for a
+//! The duration of a first step on the CPU is unknown, but ranks that work use processor time, or would if they got a processor. If no
+//! thread of the process uses any for a
 //! while, a rank hangs, whatever its step's timeout.
 
 use std::path::{Path, PathBuf};
@@ -103,7 +104,8 @@ impl ThreadStat {
         })
     }
 
-    /// Whether it waits for something other than another thread. Some file systems let their callers sleep, and the kernel may not report what a thread
+    /// Whether it waits for something other than another thread. Some file systems let their callers sleep, and the kernel may not report
+    /// what a thread
     /// sleeps for.
     fn is_blocked(&self, path: &Path) -> bool {
         let waits_for = || std::fs::read_to_string(path.join("wchan")).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The supervisor of ranks: starts a thread for each, forwards their events, and ends the run when one of them fails.
 //!
-//! A rank that returns an error, panics or exceeds its time limit ends the run at once. The supervisor waits neither for it nor for ranks that wait for it on a device: the
+//! A rank that returns an error, panics or exceeds its time limit ends the run at once. The supervisor waits neither for it nor for ranks
+//! that wait for it on a device: the
 //! process is about to end, and their threads with it.
 
 use super::link::Link;

@@ -61,7 +61,8 @@ pub trait Task {
     /// One step. It tells the phases `data`, `forward` and `backward`.
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
 
-    /// Evaluates the parameters: names and values of metrics, `eval_loss` first. `None` without evaluation data. It beats before each batch.
+    /// Evaluates the parameters: names and values of metrics, `eval_loss` first. `None` without evaluation data. It beats before each
+    /// batch.
     fn evaluate(
         &mut self,
         parameters: &[Tensor<1>],
@@ -71,7 +72,8 @@ pub trait Task {
     /// The default batch size of timed inference; `None` without evaluation data.
     fn inference_rows(&self) -> Option<usize>;
 
-    /// Prepares the n-th inference batch of so many rows of evaluation data. Batches follow each other; after the last sample comes the first.
+    /// Prepares the n-th inference batch of so many rows of evaluation data. Batches follow each other; after the last sample comes the
+    /// first.
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
     /// Runs inference on the batch that was prepared last, and waits for its end.

@@ -24,7 +24,8 @@ pub struct AttentionConfig {
     pub share: f64,
 }
 
-/// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as [`drop`](fn@super::drop) does; and for the
+/// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as
+/// [`drop`](fn@super::drop) does; and for the
 /// backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn attention_softmax(
@@ -62,7 +63,8 @@ pub fn attention_softmax(
     Ok((tensor(y), tensor(rest)))
 }
 
-/// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the shares; `config` is the same as
+/// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the
+/// shares; `config` is the same as
 /// there.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn attention_softmax_back(

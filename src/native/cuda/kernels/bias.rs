@@ -15,7 +15,8 @@ use burn_cubecl::kernel::into_contiguous;
 const THREADS: u32 = 256;
 const CHANNELS: u32 = THREADS / 32;
 
-/// x + bias for images `[rows, channels, height, width]` and a float32 bias `[channels]`, and with `rectified` the larger of that and zero. Computed in float32 and rounded once to the
+/// x + bias for images `[rows, channels, height, width]` and a float32 bias `[channels]`, and with `rectified` the larger of that and zero.
+/// Computed in float32 and rounded once to the
 /// format of the images, whose memory it may take. Gives x back where the kernels cannot be run.
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn add_bias(x: Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Result<Tensor<4>, Tensor<4>> {

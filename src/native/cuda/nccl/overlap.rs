@@ -1,7 +1,9 @@
-//! Overlap of communication with computation: buckets are summed in a stream of their own, each as soon as its gradients are complete, while the backward pass goes on.
+//! Overlap of communication with computation: buckets are summed in a stream of their own, each as soon as its gradients are complete,
+//! while the backward pass goes on.
 //!
 //! The buckets' memory is kept: memory that the runtime has just given may still be used by work that comes before in its stream. Its stream waits for a bucket where that one's sums are
-//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket overlaps with the sums of the next.
+//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket overlaps
+//! with the sums of the next.
 
 use super::super::event::{Event, Mark};
 use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
@@ -88,7 +90,8 @@ fn side_stream() -> Result<Opaque, Fault> {
 /// By card, how long its stream has waited for each bucket of each step, in seconds.
 static WAITED: Mutex<BTreeMap<usize, Vec<Vec<f64>>>> = Mutex::new(BTreeMap::new());
 
-/// The time that a card waits for sums in a step (exposed communication): the median over each card's steps, averaged over the first so many cards.
+/// The time that a card waits for sums in a step (exposed communication): the median over each card's steps, averaged over the first so
+/// many cards.
 pub fn exposed_s(cards: usize) -> Option<f64> {
     let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
     let steps = |steps: &Vec<Vec<f64>>| median(steps.iter().map(|waits| waits.iter().sum()).collect());

@@ -102,7 +102,8 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
     });
 }
 
-/// Gradients that are views of one tensor, as those of a projection's three biases are: their memory may not go to others before the communication stream has read it.
+/// Gradients that are views of one tensor, as those of a projection's three biases are: their memory may not go to others before the
+/// communication stream has read it.
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_of_views_keep_what_they_are_made_of_on_gpu() {

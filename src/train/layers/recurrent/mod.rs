@@ -65,8 +65,10 @@ pub fn recurrent_flops(width: u64, cell: Cell, [inputs, hidden]: [u64; 2]) -> u6
 /// So many layers on top of each other: x [width·rows, inputs], all rows of the first time first, to the states of the highest layer [width·rows, hidden] in the same order. Every row starts
 /// from states of zeros, and nothing is dropped between the layers.
 ///
-/// The answer is in float32 or in the number format of the context. By cuDNN products, states and answers of all layers are in the number format of the context, as in PyTorch, and sums in
-/// float32; the gradient of the parameters comes in that format too before it is float32. Otherwise products are in the number format of the context, gates and states in float32.
+/// The answer is in float32 or in the number format of the context. By cuDNN products, states and answers of all layers are in the number
+/// format of the context, as in PyTorch, and sums in
+/// float32; the gradient of the parameters comes in that format too before it is float32. Otherwise products are in the number format of
+/// the context, gates and states in float32.
 pub fn recurrent_stack(
     ctx: &ForwardContext<'_>,
     name: &str,

@@ -233,7 +233,8 @@ fn a_step_that_compiles_gives_a_hanging_rank_no_more_time() {
     assert!(error.ends_with("rank 1 did not come to `all_reduce` 11 within 2 s"), "{error}");
 }
 
-/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: no rank is at a rendezvous.
+/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: no rank is at a
+/// rendezvous.
 #[test]
 fn ranks_that_hang_within_a_step_of_a_device_are_found() {
     let place = Place::Device(Device::flex());
