@@ -460,3 +460,22 @@ impl Sweep<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Digest;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_task_whose_thread_panics_keeps_no_other_thread_waiting() {
+        let rounds = Mutex::new(Rounds::new(Vec::new(), false));
+        let run = RunId(Digest([1; 32]));
+        rounds.lock().unwrap().in_flight.push(run);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let _in_flight = InFlight { rounds: &rounds, run };
+            panic!("a fault");
+        }));
+        assert!(ended.is_err() && rounds.lock().unwrap().is_over());
+    }
+}
