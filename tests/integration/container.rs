@@ -71,7 +71,7 @@ fn image() -> Option<&'static Path> {
     match built {
         Err(reason) => {
             // Seen of tests that pass, too. Nobody is left to tell if standard error is closed.
-            let _ = writeln!(io::stderr(), "skipped: {reason} (`apptainer-local install` installs it)");
+            let _ = writeln!(io::stderr(), "skipped: {reason} (`tests/tools/apptainer-local install` installs it)");
             None
         }
         Ok(image) => Some(image),
