@@ -37,6 +37,8 @@ mod picture;
 mod plan;
 mod plot;
 mod provenance;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod report;
 mod rerun;
