@@ -308,6 +308,9 @@ impl Observed {
             Some(batch) => Ok(trained_on(training.steps(), batch, self.samples_of_a_pass)),
         };
         put.within("energy_per_sample", each(samples));
+        let delay_s = put.known("train_time").zip(samples.ok()).map(|(train_s, samples)| train_s / samples);
+        let edp = put.recorded("energy_per_sample").and_then(|energy| Ok(energy.times(delay_s.ok_or_else(no_time)?)));
+        put.within("edp_per_sample", edp);
         // A model whose samples have no tokens has no energy of one.
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
             put.within("energy_per_token", put.recorded("energy_per_sample").map(|energy| energy.each(tokens)));

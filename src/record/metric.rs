@@ -149,6 +149,7 @@ pub const KNOWN_METRICS: &[MetricInfo] = &[
         "share of the memory's bandwidth that was used, while training, mean over the GPUs (GPM)",
     ),
     info("edp", "J·s", Minimize, "energy x train_time"),
+    info("edp_per_sample", "J·s", Minimize, "energy_per_sample x train_time / samples trained on"),
     info("energy", "J", Minimize, "energy of the training, evaluation left out, warm-up counted as measured steps"),
     info("energy_net", "J", Minimize, "energy - power_idle x train_time"),
     info("energy_per_epoch", "J", Minimize, "energy / epochs"),

@@ -187,6 +187,7 @@ fn energies_leave_warm_up_and_evaluation_out() {
     completed.assert_near("energy_per_sample", 6_000.0 / 640.0, 1e-6);
     completed.assert_near("energy_per_token", 6_000.0 / 640.0 / 16.0, 1e-6);
     completed.assert_near("edp", 60_000.0, 1e-6);
+    completed.assert_near("edp_per_sample", 60_000.0 / 640.0 / 640.0, 1e-9);
     for name in ["energy", "energy_net", "energy_total", "energy_per_token", "edp", "power_mean", "power_idle"] {
         let metric = &completed.metrics[name];
         let relative = metric.uncertainty.unwrap() / metric.value.unwrap();
