@@ -5,6 +5,7 @@
 #   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
 #   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`
 #   REPEAT in the environment: how many more attempts each run gets, sealed or not; without it the manifest decides
+#   JOBS in the environment: attempts at once, each on a GPU of its own (1)
 #   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
 # Works in $WORK, /tmp/ledger-campaign by default, and removes it. Imported kernels need the same place on each machine: compiled kernels contain its path.
 set -uo pipefail
@@ -12,6 +13,7 @@ binary=$1 out=$2 seconds=$3
 shift 3
 manifests=() earlier=() repeat=()
 [ -z "${REPEAT:-}" ] || repeat=(--repeat "$REPEAT")
+jobs=${JOBS:-1}
 while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
 [ $# -gt 0 ] && shift && earlier=("$@")
 mkdir -p "$out"
@@ -50,7 +52,11 @@ try 60 20 "$work/ledger" doctor
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
 if [ -n "$driver" ] && ! "$work/ledger" calibrate --list 2>/dev/null | grep -qF "$driver"; then
     say "calibrate"
-    try 60 8 "$work/ledger" calibrate --gpu 0 --seconds 20
+    for gpu in $(seq 0 $((jobs - 1))); do
+        timeout 60 "$work/ledger" calibrate --gpu "$gpu" --seconds 20 >"$work/calibrate.$gpu" 2>&1 || echo "exit code $?" >>"$work/calibrate.$gpu" &
+    done
+    wait
+    cat "$work"/calibrate.* | tee -a "$out/log.txt" | cut -c1-200
 fi
 for entry in "${manifests[@]}"; do
     manifest=${entry%%@*}
@@ -62,7 +68,7 @@ for entry in "${manifests[@]}"; do
     [ "$left" -gt 20 ] || { say "no time is left"; break; }
     say "run $entry, at most $left s"
     # The first interrupt lets the attempt end at its next step; everything so far is kept.
-    try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
+    try "$left" 40 "$work/ledger" run "$manifest" --jobs "$jobs" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
 done
 say "pack"
 timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
