@@ -2,11 +2,10 @@
 //!
 //! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
 
-#[cfg(feature = "cuda")]
 use super::native;
 use super::precision::Precision;
 use super::spec::DeviceSpec;
-use burn::tensor::Device;
+use burn::tensor::{Device, DeviceType};
 use ledger_record::{Table, Value, count};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,9 +22,6 @@ pub const BURN: &str = "0.22.0-pre.3";
 /// The device that a run asks for cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The program was built for the CPU alone.
-    #[error("this program was built without CUDA (build it with `--features cuda`, or set `hardware.device` to `cpu`)")]
-    NotBuilt,
     /// There is no usable CUDA device.
     #[error(
         "no CUDA device was found (install the NVIDIA driver, check `nvidia-smi`, or set `hardware.device` to `cpu`)"
@@ -118,7 +114,6 @@ impl Place {
 
     /// Whether what was read from it is what should have been computed. To be asked after values were read: work that was only queued may still fail.
     pub fn check(&self) -> Result<(), DeviceError> {
-        #[cfg(feature = "cuda")]
         if let Self::Device(device) = self
             && let Some(native::Failure { card, problem }) = native::card_of(device).and_then(native::fault_on)
         {
@@ -175,7 +170,10 @@ pub fn shortened(text: &str) -> String {
 pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(Place::Host),
-        DeviceSpec::Cuda => cuda(rank),
+        DeviceSpec::Cuda => {
+            suffice(spec, rank + 1)?;
+            Ok(Place::Device(Device::cuda(rank)))
+        }
     }
 }
 
@@ -183,7 +181,6 @@ pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
 ///
 /// Answers how many bytes it took.
 pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
-    #[cfg(feature = "cuda")]
     if let Place::Device(device) = place
         && let Some(card) = native::card_of(device)
     {
@@ -199,7 +196,6 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
             Err(fault) => Err(lost(fault)),
         };
     }
-    let _ = (place, limit_gib);
     Ok(0)
 }
 
@@ -207,34 +203,12 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
 pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(()),
-        DeviceSpec::Cuda => enough(ranks),
+        DeviceSpec::Cuda => match Device::enumerate(DeviceType::Cuda).into_iter().count() {
+            0 => Err(DeviceError::Absent),
+            there if there < ranks => Err(DeviceError::TooFew { ranks, there }),
+            _ => Ok(()),
+        },
     }
-}
-
-#[cfg(feature = "cuda")]
-fn enough(ranks: usize) -> Result<(), DeviceError> {
-    use burn::tensor::DeviceType;
-    match Device::enumerate(DeviceType::Cuda).into_iter().count() {
-        0 => Err(DeviceError::Absent),
-        there if there < ranks => Err(DeviceError::TooFew { ranks, there }),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(feature = "cuda")]
-fn cuda(rank: usize) -> Result<Place, DeviceError> {
-    enough(rank + 1)?;
-    Ok(Place::Device(Device::cuda(rank)))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn enough(_: usize) -> Result<(), DeviceError> {
-    Err(DeviceError::NotBuilt)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda(_: usize) -> Result<Place, DeviceError> {
-    Err(DeviceError::NotBuilt)
 }
 
 /// What executes a run on `cpu` or `cuda`, as it enters the run's identity.
@@ -253,13 +227,8 @@ pub fn program(device: &str) -> Value {
 
 /// How operations become code on `cpu` or `cuda`.
 fn kernels(device: &str) -> Vec<&'static str> {
-    if device != "cuda" {
-        return vec!["flex"];
-    }
-    let cuda = cfg!(feature = "cuda");
     // `native`: NVIDIA's libraries, whose versions are in the part `cuda`, and kernels of ours.
-    let built = [("autotune", cuda), ("native", cuda)];
-    built.into_iter().filter_map(|(name, built)| built.then_some(name)).collect()
+    if device == "cuda" { vec!["autotune", "native"] } else { vec!["flex"] }
 }
 
 #[cfg(test)]

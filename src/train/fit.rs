@@ -331,7 +331,7 @@ impl<'a> Trainer<'a> {
             Sums::of(gradients)
         } else {
             if self.group.shards() > 1 && !waits && number > WARM_UP {
-                marks.end = Some(gradient_readiness::timed_mark(&self.place.device()));
+                marks.end = Some(Mark::of(&self.place.device(), true));
             }
             // Work that a device refused leaves the others waiting for it: better told before they do.
             self.place.check()?;
@@ -403,11 +403,11 @@ impl<'a> Trainer<'a> {
             });
         }
         // Behind what stages wait for each other.
-        let before = timed.then(|| gradient_readiness::timed_mark(&self.place.device()));
+        let before = timed.then(|| Mark::of(&self.place.device(), true));
         self.optimizer
             .step(&mut self.parameters, sums.parts(), rate)
             .map_err(|source| TrainError::read("the parameters", source))?;
-        Ok(before.map(|before| [before, gradient_readiness::timed_mark(&self.place.device())]))
+        Ok(before.map(|before| [before, Mark::of(&self.place.device(), true)]))
     }
 
     /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the

@@ -173,7 +173,6 @@ impl<'a> ForwardContext<'a> {
     }
 
     /// Two answers that were computed off the tape together; on it, if there is one ([`tape::recorded_twice`]).
-    #[cfg(feature = "cuda")]
     pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
         &self,
         inputs: impl FnOnce() -> [Taped; N],

@@ -3,15 +3,12 @@
 //! Everything stays on the device; only whether all values are finite is read, where half precision needs it.
 
 use super::fit::joined;
-#[cfg(feature = "cuda")]
 use super::native::kernels::{self, Factor};
-#[cfg(feature = "cuda")]
 use super::number::single;
 use burn::tensor::{Tensor, TensorReadError};
 
 /// The sum of the squares of all values, shape [1]. Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
 fn square_sum(gradients: &[Tensor<1>]) -> Tensor<1> {
-    #[cfg(feature = "cuda")]
     if let Some(sum) = kernels::square_sum(gradients) {
         return sum;
     }
@@ -47,7 +44,6 @@ pub fn shortening(squares: f64, norm: f64) -> f64 {
 
 /// All of them times a factor.
 pub fn scaled(gradients: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
-    #[cfg(feature = "cuda")]
     let gradients = match kernels::multiplied(gradients, Factor::Given(single(factor))) {
         Ok(scaled) => return scaled,
         Err(gradients) => gradients,
@@ -58,7 +54,6 @@ pub fn scaled(gradients: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
 /// Shortened so that the norm of all together is at most `norm` (Pascanu et al. 2013; PyTorch's `clip_grad_norm_`, with its 1e-6).
 pub fn clipped(gradients: Vec<Tensor<1>>, norm: f64) -> Vec<Tensor<1>> {
     let sum = square_sum(&gradients);
-    #[cfg(feature = "cuda")]
     let gradients = match kernels::multiplied(gradients, Factor::Norm(&sum, single(norm))) {
         Ok(clipped) => return clipped,
         Err(gradients) => gradients,

@@ -42,7 +42,6 @@ mod step_timer;
 mod task;
 
 #[cfg(test)]
-#[cfg(feature = "cuda")]
 mod on_gpu;
 #[cfg(test)]
 mod sample;
@@ -52,12 +51,11 @@ pub use device::{BURN, DeviceError, REVISION, program};
 pub use device_log::{Logged, WatchError, watch_device_log};
 pub use gpu_memory::{memory, memory_before_steps};
 pub use idx::IdxError;
-pub use load::{Kernel, has_load, load};
+pub use load::load;
 pub use parallel::{Fault, FaultError, write_last_phases};
 pub use spec::SpecError;
 
 use detection::mean_average_precision::EvaluationError;
-#[cfg(feature = "cuda")]
 use ledger_native::cuda as native;
 use ledger_native::{gradient_readiness, number, tape};
 use ledger_record::{Cell, Digest, EventKind};

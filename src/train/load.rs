@@ -2,6 +2,8 @@
 //!
 //! Knows when to be on and off. How a card is kept busy is the kernel's affair, and who reads its sensors meanwhile is nobody's here.
 
+use super::native::Fault;
+use super::native::load::Load;
 use super::{Finish, Sink, TrainError};
 use ledger_record::{EventKind, PhaseEdge};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use std::time::Duration;
 const SLICE_NS: u64 = 5_000_000;
 
 /// What keeps a card busy.
-pub trait Kernel {
+trait Kernel {
     /// Keeps the whole card busy for so many nanoseconds, and waits until it is idle again. Gives when it began to be busy and when it
     /// was idle, by the sink's clock: as near to the card's own times as can be told.
     ///
@@ -20,45 +22,16 @@ pub trait Kernel {
     fn run(&mut self, on_ns: u64, sink: &dyn Sink) -> Result<(u64, u64), TrainError>;
 }
 
-/// Opens the kernel on the first GPU that is visible, with all that takes time: nothing is drawn by it yet.
-type Open = fn() -> Result<Box<dyn Kernel>, TrainError>;
-
-/// The kernel; none in a build that has none.
-#[cfg(not(feature = "cuda"))]
-const KERNEL: Option<Open> = None;
-#[cfg(feature = "cuda")]
-const KERNEL: Option<Open> = Some(card::open);
-
-#[cfg(feature = "cuda")]
-mod card {
-    use super::Kernel;
-    use crate::native::load::Load;
-    use crate::{Sink, TrainError};
-    use std::time::Duration;
-
-    fn failed(fault: crate::native::Fault) -> TrainError {
-        TrainError::Load { reason: fault.to_string() }
-    }
-
-    /// The first card that is visible, ready to work: a first moment of it loads what there is to load.
-    pub(super) fn open() -> Result<Box<dyn Kernel>, TrainError> {
-        let load = Load::on(0).map_err(failed)?;
-        load.work(Duration::from_micros(1)).map_err(failed)?;
-        Ok(Box::new(load))
-    }
-
-    impl Kernel for Load {
-        fn run(&mut self, on_ns: u64, sink: &dyn Sink) -> Result<(u64, u64), TrainError> {
-            let start_ns = sink.now_ns();
-            self.work(Duration::from_nanos(on_ns)).map_err(failed)?;
-            Ok((start_ns, sink.now_ns()))
-        }
-    }
+fn failed(fault: Fault) -> TrainError {
+    TrainError::Load { reason: fault.to_string() }
 }
 
-/// Whether this build can put a load on a GPU.
-pub fn has_load() -> bool {
-    KERNEL.is_some()
+impl Kernel for Load {
+    fn run(&mut self, on_ns: u64, sink: &dyn Sink) -> Result<(u64, u64), TrainError> {
+        let start_ns = sink.now_ns();
+        self.work(Duration::from_nanos(on_ns)).map_err(failed)?;
+        Ok((start_ns, sink.now_ns()))
+    }
 }
 
 /// Puts a load on the first GPU that is visible: on and off for so many nanoseconds, one pair after the other. Tells of the phase `load` by
@@ -67,8 +40,10 @@ pub fn has_load() -> bool {
 /// # Errors
 /// If the card cannot be used or fails.
 pub fn load(pulses: &[(u64, u64)], sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
-    let Some(open) = KERNEL else { return Ok(Finish::Stopped) };
-    follow(open()?.as_mut(), pulses, sink, stop)
+    let mut load = Load::on(0).map_err(failed)?;
+    // A first moment of it loads what there is to load.
+    load.work(Duration::from_micros(1)).map_err(failed)?;
+    follow(&mut load, pulses, sink, stop)
 }
 
 fn follow(

@@ -9,7 +9,6 @@
 //! - `adam`: m ← m + (1−β₁)(g−m), v ← β₂·v + (1−β₂)g², p ← p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
 //!   (`torch.optim.Adam`; Kingma and Ba, arXiv:1412.6980, with ε outside of the root)
 
-#[cfg(feature = "cuda")]
 use super::native::kernels;
 use super::number::{real, single};
 use super::parameters::ParamSpec;
@@ -123,7 +122,6 @@ impl Optimizer {
             }
             Memory::Device(memory) => {
                 let old: Vec<_> = old.zip(memory.drain(which.clone())).collect();
-                #[cfg(feature = "cuda")]
                 let old = match update.by_kernel(old, learning_rate) {
                     Ok((new, after)) => {
                         *parameters = new;
@@ -172,7 +170,6 @@ impl Rule {
 }
 
 /// A parameter and its gradient, its decay, and what is remembered of it.
-#[cfg(feature = "cuda")]
 type Old<'a> = (((Tensor<1>, Tensor<1>), &'a Decay), [Tensor<1>; 2]);
 
 /// One step's constants, computed in double precision.
@@ -231,7 +228,6 @@ impl Update {
     }
 
     /// All parameters at once by a kernel of ours.
-    #[cfg(feature = "cuda")]
     fn by_kernel<'a>(&self, old: Vec<Old<'a>>, learning_rate: f64) -> Result<kernels::Updated, Vec<Old<'a>>> {
         let step = match *self {
             Self::Sgd { rate } => kernels::Step::Sgd { rate },

@@ -2,6 +2,8 @@
 
 use super::device::{self, DeviceError, Place};
 use super::fit::{fit, rehearse};
+use super::native::memory::neighbours_reach_each_other;
+use super::native::nccl;
 use super::parallel::{Fault, LIMITS, Limits, Link, Pace, ParallelError, ProcessGroup, RankContext, run_ranks};
 use super::parameters::ParamSpec;
 use super::spec::{DeviceSpec, Spec};
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 /// How long kernels that an earlier run has tuned take to be loaded.
 const LOADING: Duration = Duration::from_secs(120);
+/// How long GPUs may take to be connected: it takes a few seconds.
+const CONNECTING: Duration = Duration::from_secs(120);
 
 /// Trains a cell whose work several ranks share.
 ///
@@ -41,16 +45,12 @@ fn link(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     }
 }
 
-#[cfg(feature = "cuda")]
 fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
-    use super::native::nccl;
-    /// It takes a few seconds.
-    const LIMIT: Duration = Duration::from_secs(120);
-    let all = nccl::communicators(spec.ranks, LIMIT).map_err(ParallelError::from)?;
+    let all = nccl::communicators(spec.ranks, CONNECTING).map_err(ParallelError::from)?;
     if let Some(version) = nccl::version() {
         sink.emit(EventKind::Fact { name: "nccl".to_owned(), value: version.into() });
     }
-    if let Ok(reach) = super::native::memory::neighbours_reach_each_other(spec.ranks) {
+    if let Ok(reach) = neighbours_reach_each_other(spec.ranks) {
         sink.emit(EventKind::Fact { name: "peer_access".to_owned(), value: reach.into() });
     }
     // Stages sum nothing.
@@ -59,11 +59,6 @@ fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
         sink.emit(EventKind::Fact { name: "all_reduce".to_owned(), value: by.into() });
     }
     Ok(Link::Cards(all))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cards(_: &Spec, _: &dyn Sink) -> Result<Link, TrainError> {
-    Err(DeviceError::NotBuilt.into())
 }
 
 /// All that each rank of a run begins with.

@@ -1,56 +1,40 @@
 //! Durations of queued steps by the clock of the device. The host only learns when all of them are over.
 
 use super::device::Place;
-#[cfg(feature = "cuda")]
 use super::native::{begin, card_of, event::Mark};
-#[cfg(feature = "cuda")]
 use std::time::Duration;
 
 /// Measures queued steps by events at their borders.
 #[derive(Debug, Default)]
 pub struct StepTimer {
-    #[cfg(feature = "cuda")]
     borders: Vec<Mark>,
 }
 
 impl StepTimer {
     /// Puts the first border into the device's queue: the first step begins here.
     pub fn begin(&mut self, place: &Place) {
-        #[cfg(feature = "cuda")]
+        self.borders.clear();
+        if let Place::Device(device) = place
+            && let Some(card) = card_of(device)
         {
-            self.borders.clear();
-            if let Place::Device(device) = place
-                && let Some(card) = card_of(device)
-            {
-                self.borders.push(Mark::of(device, true));
-                // Not only when the first step's work is sent.
-                begin(card);
-            }
+            self.borders.push(Mark::of(device, true));
+            // Not only when the first step's work is sent.
+            begin(card);
         }
-        let _ = place;
     }
 
     /// Puts a border behind the work of a step.
     pub fn mark_step(&mut self, place: &Place) {
-        #[cfg(feature = "cuda")]
         if let (Place::Device(device), false) = (place, self.borders.is_empty()) {
             self.borders.push(Mark::of(device, true));
         }
-        let _ = place;
     }
 
     /// The duration of each step in nanoseconds, once all are over; `None` where the device has no clock.
-    #[cfg(feature = "cuda")]
     pub fn durations_ns(&mut self) -> Option<Vec<u64>> {
         let borders = std::mem::take(&mut self.borders);
         let nanoseconds = |seconds| u64::try_from(Duration::try_from_secs_f64(seconds).ok()?.as_nanos()).ok();
         borders.windows(2).map(|pair| pair[1].since(&pair[0]).and_then(nanoseconds)).collect()
-    }
-
-    /// `None`: without CUDA no device has a clock.
-    #[cfg(not(feature = "cuda"))]
-    pub fn durations_ns(&mut self) -> Option<Vec<u64>> {
-        None
     }
 }
 
@@ -66,7 +50,6 @@ mod tests {
         assert!(step_timer.durations_ns().is_none_or(|durations| durations.is_empty()));
     }
 
-    #[cfg(feature = "cuda")]
     #[test]
     #[ignore = "needs a GPU"]
     fn steps_are_timed_by_the_card_on_gpu() {

@@ -1,12 +1,9 @@
 //! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::{self, Curve};
 use crate::precision::exact;
-#[cfg(feature = "cuda")]
 use crate::tape::computed;
-#[cfg(feature = "cuda")]
 use burn::tensor::DType;
 use burn::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
@@ -18,7 +15,6 @@ const CUBIC: f64 = 0.044_715;
 ///
 /// Burn's own has on CUDA the slope of the tanh form (0.22.0-pre.3).
 pub fn gelu(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
     let x = match by_kernel(ctx, x, Curve::Gelu) {
         Ok(y) => return y,
         Err(x) => x,
@@ -32,7 +28,6 @@ pub fn gelu(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
 
 /// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the context.
 pub fn gelu_tanh(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
     let x = match by_kernel(ctx, x, Curve::GeluTanh) {
         Ok(y) => return y,
         Err(x) => x,
@@ -47,7 +42,6 @@ pub fn gelu_tanh(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
 }
 
 /// By a kernel of ours, one forward and one backward; or x, where there is none or where the answer has another format than x.
-#[cfg(feature = "cuda")]
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 fn by_kernel(ctx: &ForwardContext<'_>, x: Tensor<2>, of: Curve) -> Result<Tensor<2>, Tensor<2>> {
     if x.dtype() != DType::from(ctx.precision.format()) {
@@ -138,7 +132,6 @@ mod tests {
     }
 
     /// Values and slopes in a number format, of numbers that every format holds.
-    #[cfg(feature = "cuda")]
     fn on(device: &Device, precision: Precision, shape: [usize; 2], function: Function) -> [Vec<f32>; 2] {
         let none = Index::default();
         let state = ModelState {
@@ -163,7 +156,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "cuda")]
     #[ignore = "needs a GPU"]
     fn values_and_slopes_on_gpu() {
         for (precision, tolerance) in [(Precision::Fp32, 2e-6), (Precision::Fp16, 1e-3), (Precision::Bf16, 8e-3)] {

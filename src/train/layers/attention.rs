@@ -4,11 +4,9 @@ use super::dropout::dropped;
 use super::linear::{linear, linear_joined};
 use super::product::{Product, product};
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::{AttentionConfig, attention_softmax, attention_softmax_back};
 use crate::number::real_len;
 use crate::precision::{Precision, exact};
-#[cfg(feature = "cuda")]
 use crate::tape::computed;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor};
@@ -75,7 +73,6 @@ enum Softmax {
     /// The softmax before any of it was dropped, in float32.
     Shares(Box<Tensor<4>>),
     /// What it was made of, and what a kernel of ours wants to have again.
-    #[cfg(feature = "cuda")]
     Scores(Box<(Tensor<4>, Tensor<2>)>),
 }
 
@@ -121,7 +118,6 @@ impl Core {
 
     /// From scores [rows, heads, width, width] to what is seen of each token, some of it dropped, in the number format of the products.
     fn shares(&self, scores: Tensor<4>) -> (Tensor<4>, Softmax) {
-        #[cfg(feature = "cuda")]
         if let Ok((shares, rest)) = attention_softmax(scores.clone(), self.config(), self.precision.format()) {
             return (shares, Softmax::Scores(Box::new((scores, rest))));
         }
@@ -140,7 +136,6 @@ impl Core {
                 let along = (slope.clone() * all.clone()).sum_dim(3);
                 self.precision.round(all * (slope - along))
             }
-            #[cfg(feature = "cuda")]
             Softmax::Scores(given) => {
                 let (scores, rest) = *given;
                 computed(attention_softmax_back(scores, gradient, &rest, self.config()))
@@ -155,7 +150,6 @@ impl Core {
         }
     }
 
-    #[cfg(feature = "cuda")]
     fn config(&self) -> AttentionConfig {
         let share = if self.key.is_some() { self.share } else { 0.0 };
         AttentionConfig { causal: self.causal, scale: 1.0, key: self.key.unwrap_or(0), share }

@@ -1,15 +1,11 @@
 //! Convolutions of images.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::dnn;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
 use crate::number::{real_len, wide};
 use crate::parameters::{Init, ParamSpec};
-#[cfg(feature = "cuda")]
 use crate::precision::Precision;
-#[cfg(feature = "cuda")]
 use crate::tape::computed;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -59,11 +55,9 @@ fn followed(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window, 
     let weight = format!("{name}.weight");
     let named = format!("{name}.bias");
     let bias = ctx.has(&named).then(|| ctx.parameter::<1>(&named));
-    #[cfg(feature = "cuda")]
     if let Some(y) = bias.as_ref().and_then(|bias| in_nhwc(ctx, &x, &weight, bias, window, rectified)) {
         return y;
     }
-    #[cfg(feature = "cuda")]
     if let Some(y) = by_cudnn(ctx, &x, &weight, window) {
         return match bias {
             Some(bias) => biased(ctx, y, (&named, &bias), rectified),
@@ -79,7 +73,6 @@ fn followed(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window, 
 }
 
 /// y + bias, with the rectifier if there is one, in the format of y.
-#[cfg(feature = "cuda")]
 fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, (name, bias): (&str, &Tensor<1>), rectified: bool) -> Tensor<4> {
     by_kernel(ctx, y, bias, rectified).unwrap_or_else(|y| {
         ctx.mark_untracked(name);
@@ -88,7 +81,6 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, (name, bias): (&str, &Tensor<1
     })
 }
 
-#[cfg(feature = "cuda")]
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 fn by_kernel(
     ctx: &ForwardContext<'_>,
@@ -118,7 +110,6 @@ fn by_kernel(
 /// overlap
 /// keep this storage. On a device without cuDNN the images as they are.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
     {
         let (given, format) = (ctx.round(ctx.off_tape(x.clone())), x.dtype());
         if given.dtype() == format && dnn::Storage::of(&given) == dnn::Storage::Nhwc {
@@ -132,7 +123,6 @@ pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     x
 }
 
-#[cfg(feature = "cuda")]
 fn asked(ctx: &ForwardContext<'_>, window: Window, storage: dnn::Storage) -> dnn::Convolution {
     let Window { stride, padding } = window;
     dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32: ctx.precision == Precision::Fp32, storage }
@@ -140,7 +130,6 @@ fn asked(ctx: &ForwardContext<'_>, window: Window, storage: dnn::Storage) -> dnn
 
 /// A convolution with its bias and rectifier in one pass over images that lie NHWC, where its result lies too. None where images lie
 /// otherwise or cuDNN cannot do it.
-#[cfg(feature = "cuda")]
 fn in_nhwc(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,
@@ -174,7 +163,6 @@ fn in_nhwc(
 }
 
 /// None where cuDNN cannot do it.
-#[cfg(feature = "cuda")]
 fn by_cudnn(ctx: &ForwardContext<'_>, x: &Tensor<4>, weight: &str, window: Window) -> Option<Tensor<4>> {
     let how = asked(ctx, window, dnn::Storage::Nchw);
     let (weight, shape) = ctx.flat_parameter(weight);

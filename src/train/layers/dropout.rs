@@ -3,7 +3,6 @@
 //! A generator of the device would be shared by its threads, and masks drawn on the host are too many: attention alone drops a billion values a step.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native;
 use burn::tensor::{DType, Device, Int, Tensor};
 
@@ -26,7 +25,6 @@ pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, k
 
 /// Dropout with a key that was drawn before, off the tape.
 pub fn dropped<const D: usize>(x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
-    #[cfg(feature = "cuda")]
     let x = match native::kernels::drop(x, key, share) {
         Ok(dropped) => return dropped,
         Err(x) => x,

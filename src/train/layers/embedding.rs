@@ -2,7 +2,6 @@
 
 use super::linear::Maps;
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native;
 use crate::precision::exact;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, module};
@@ -33,7 +32,6 @@ fn table(ctx: &ForwardContext<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
 
 /// The sum of the rows [rows·width, features] of each word: [words, features].
 fn gathered(tokens: Tensor<2, Int>, gradient: Tensor<2>, words: usize) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
     let (tokens, gradient) = match native::kernels::embedding_back(tokens, gradient, words) {
         Ok(gathered) => return gathered,
         Err(given) => given,

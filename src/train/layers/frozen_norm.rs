@@ -2,7 +2,6 @@
 
 use super::norm::{After, BATCH_EPSILON, running_names};
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::{self, BatchNorm, FrozenNorm};
 use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
@@ -69,7 +68,6 @@ pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: Af
 
 /// Off the tape.
 fn answer(channels: &[Tensor<1>; 4], x: Tensor<4>, after: After) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
     {
         let (residual, residual_last, leak) = (after.residual.as_ref(), after.residual_last, after.activation.leak());
         let channels = channels.each_ref();
@@ -105,7 +103,6 @@ impl SavedTensors {
     /// The gradients of what was normalised and of the residual, where there was one.
     fn backward(self, gradient: Tensor<4>, residual: bool) -> (Tensor<4>, Option<Tensor<4>>) {
         let Self { activation, gain, variance } = self;
-        #[cfg(feature = "cuda")]
         let gradient = {
             let activation = activation.as_ref().map(|(y, leak)| (y, *leak));
             let norm = FrozenNorm { channels: [&gain, &variance], epsilon: BATCH_EPSILON, activation, residual };

@@ -2,10 +2,8 @@
 
 use super::product::{Product, product, widen};
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::affine;
 use crate::precision::{Precision, exact};
-#[cfg(feature = "cuda")]
 use crate::tape::computed;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
@@ -92,7 +90,6 @@ impl Maps {
     /// The answer to x in the number format of the products.
     fn forward(self, precision: Precision, x: Tensor<2>) -> (Tensor<2>, SavedTensors) {
         let Self { shape, weights, biases, table, columns } = self;
-        #[cfg(feature = "cuda")]
         let x = {
             let how = affine::Affine { shape, table, columns, tf32: precision == Precision::Fp32 };
             match affine::affine(x, &weights, &biases, how) {
@@ -127,7 +124,6 @@ struct SavedTensors {
 /// Who went forward, and goes backward too.
 enum By {
     Operations(Box<Operations>),
-    #[cfg(feature = "cuda")]
     Kernels(Box<affine::SavedTensors>),
 }
 
@@ -155,7 +151,6 @@ impl SavedTensors {
         let gradient = self.precision.round(gradient);
         match self.by {
             By::Operations(kept) => kept.backward(self.precision, gradient, x, parameters),
-            #[cfg(feature = "cuda")]
             By::Kernels(kept) => {
                 let affine::AffineGradients { x, weights, biases } =
                     computed(affine::affine_back(gradient, *kept, x, parameters));

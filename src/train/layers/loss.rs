@@ -1,13 +1,10 @@
 //! The loss of a classifier.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native;
 use crate::number::real_len;
-#[cfg(feature = "cuda")]
 use crate::number::single;
 use crate::precision::exact;
-#[cfg(feature = "cuda")]
 use crate::tape::computed;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
@@ -24,7 +21,6 @@ pub fn cross_entropy(
     [classes, counted]: [usize; 2],
 ) -> Tensor<1> {
     let share = 1.0 / real_len(counted.max(1));
-    #[cfg(feature = "cuda")]
     let (answers, targets) = match by_kernel(ctx, answers, targets, classes, share) {
         Ok(loss) => return loss,
         Err(given) => given,
@@ -33,7 +29,6 @@ pub fn cross_entropy(
 }
 
 /// By kernels of ours, which go through the answers once for the loss and once for the gradient.
-#[cfg(feature = "cuda")]
 #[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 fn by_kernel(
     ctx: &ForwardContext<'_>,
@@ -164,7 +159,6 @@ mod tests {
         none_is_right(&Device::flex());
     }
 
-    #[cfg(feature = "cuda")]
     #[test]
     #[ignore = "needs a GPU"]
     fn a_card_judges_as_the_processor_on_gpu() {

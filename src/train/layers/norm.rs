@@ -1,14 +1,11 @@
 //! Normalisation, in float32 whatever the number format of the context.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
 use crate::number::real_len;
 use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
-#[cfg(feature = "cuda")]
 use crate::tape::{Plain, computed};
-#[cfg(feature = "cuda")]
 use burn::tensor::FloatDType;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
@@ -106,7 +103,6 @@ impl After {
 /// computed in float32 and rounded once, to the number format of the input.
 pub fn batch_norm(ctx: &mut ForwardContext<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
-    #[cfg(feature = "cuda")]
     if let Some(y) = batch_by_kernel(ctx, name, &x, &after) {
         return y;
     }
@@ -149,7 +145,6 @@ pub(super) fn running_names(name: &str) -> [String; 2] {
 pub fn layer_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, epsilon: f64) -> Tensor<2> {
     let [gain, bias] = ["weight", "bias"].map(|part| ctx.parameter::<1>(&format!("{name}.{part}")));
     let x = exact(x);
-    #[cfg(feature = "cuda")]
     if let Some(y) = layer_by_kernel(ctx, &x, [&gain, &bias], epsilon) {
         return y;
     }
@@ -160,7 +155,6 @@ pub fn layer_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, epsilon: f
 }
 
 /// By kernels of ours, in one pass over the values.
-#[cfg(feature = "cuda")]
 fn layer_by_kernel(
     ctx: &ForwardContext<'_>,
     x: &Tensor<2>,
@@ -180,7 +174,6 @@ fn layer_by_kernel(
 }
 
 /// By kernels of ours; none where they cannot be run.
-#[cfg(feature = "cuda")]
 fn batch_by_kernel(ctx: &mut ForwardContext<'_>, name: &str, x: &Tensor<4>, after: &After) -> Option<Tensor<4>> {
     // They have no gradients with running statistics.
     if ctx.taped() && !ctx.is_training() {

@@ -3,7 +3,6 @@
 use crate::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
-#[cfg(feature = "cuda")]
 use crate::native;
 
 /// What a product is besides its factors.
@@ -43,7 +42,6 @@ impl Product {
 pub fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>, how: Product) -> Tensor<D> {
     let Product { precision, transposed: [transpose_lhs, transpose_rhs], exact: exactly } = how;
     let (a, b) = (precision.round(a), precision.round(b));
-    #[cfg(feature = "cuda")]
     let (a, b) = {
         let options =
             native::Options { transpose_lhs, transpose_rhs, tf32: precision == Precision::Fp32, exact: exactly };

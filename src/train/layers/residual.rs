@@ -3,10 +3,8 @@
 use super::dropout::dropped_on_tape;
 use super::norm::layer_norm;
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels::residual_norm;
 use crate::precision::exact;
-#[cfg(feature = "cuda")]
 use crate::tape::computed;
 use burn::tensor::Tensor;
 
@@ -46,7 +44,6 @@ impl Residual<'_> {
     pub fn add(&self, ctx: &mut ForwardContext<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {
         let key = if self.dropout > 0.0 { ctx.dropout_key() } else { None };
         let ctx = &*ctx;
-        #[cfg(feature = "cuda")]
         if let Some(stream) = self.by_kernel(ctx, &x, &added, key) {
             return stream;
         }
@@ -61,7 +58,6 @@ impl Residual<'_> {
     }
 
     /// In one pass over the values forward and one backward.
-    #[cfg(feature = "cuda")]
     fn by_kernel(
         &self,
         ctx: &ForwardContext<'_>,

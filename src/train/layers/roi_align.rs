@@ -2,7 +2,6 @@
 //!
 //! As torchvision has it with `aligned=False` and four samples in each cell. The arithmetic here is on the host, simple and in a fixed order.
 
-#[cfg(feature = "cuda")]
 mod device;
 
 use crate::detection::boxes::Xyxy;
@@ -37,7 +36,6 @@ pub fn roi_align(
     scales: &[f32],
     side: usize,
 ) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
     if let Some(y) = device::by_kernels(ctx, features, rois, scales, side) {
         return y;
     }

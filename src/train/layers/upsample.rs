@@ -1,7 +1,6 @@
 //! Images twice as high and wide.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
 use crate::native::kernels;
 use crate::precision::exact;
 use crate::tape::Plain;
@@ -32,7 +31,6 @@ pub fn upsample_add(ctx: &ForwardContext<'_>, x: Tensor<4>, lateral: Tensor<4>) 
 
 /// Off the tape.
 fn doubled(x: Tensor<4>, lateral: Option<Tensor<4>>) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
     if let Some(y) = kernels::upsample(&x, lateral.as_ref()) {
         return y;
     }
@@ -50,7 +48,6 @@ fn doubled(x: Tensor<4>, lateral: Option<Tensor<4>>) -> Tensor<4> {
 
 /// Sums of two by two values, off the tape.
 fn halved(gradient: Tensor<4>) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
     let gradient = match kernels::upsample_back(gradient) {
         Ok(sums) => return sums,
         Err(gradient) => gradient,

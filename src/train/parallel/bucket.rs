@@ -2,7 +2,6 @@
 //!
 //! Knows lengths and places. A bucket begins with the tensor that a backward pass makes first: the last parameters come first.
 
-#[cfg(feature = "cuda")]
 use crate::native::kernels;
 use crate::number::real;
 use burn::tensor::Tensor;
@@ -56,7 +55,6 @@ fn room(length: usize) -> usize {
 impl Bucket {
     /// The tensors' values, each times a factor, with zeros between them.
     pub fn gather(&self, tensors: Vec<Tensor<1>>, factor: f64) -> Tensor<1> {
-        #[cfg(feature = "cuda")]
         let tensors = match kernels::gathered(tensors, &self.places, self.len, crate::number::single(factor)) {
             Ok(bucket) => return bucket,
             Err(tensors) => tensors,
@@ -75,7 +73,6 @@ impl Bucket {
 
     /// The tensors whose values a bucket holds.
     pub fn scatter(&self, bucket: Tensor<1>) -> Vec<Tensor<1>> {
-        #[cfg(feature = "cuda")]
         let bucket = match kernels::scattered(bucket, &self.places) {
             Ok(tensors) => return tensors,
             Err(bucket) => bucket,

@@ -24,7 +24,7 @@ mod sums;
 mod supervisor;
 mod timeouts;
 
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(test)]
 pub use bucket::{buckets, numbers};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
@@ -109,11 +109,9 @@ pub enum ParallelError {
         source: std::io::Error,
     },
     /// GPUs cannot be connected.
-    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Nccl(#[from] crate::native::nccl::NcclError),
     /// A device failed while others waited for what it does.
-    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
     /// A device did not give values back.

@@ -5,15 +5,11 @@
 //! ([`Endpoint::release`]).
 
 use super::{Limits, Link, ParallelError, SyncPoint};
-#[cfg(feature = "cuda")]
 use crate::device::Place;
-#[cfg(feature = "cuda")]
 use crate::native::peer::{self, HeldTensors, Offer};
-#[cfg(feature = "cuda")]
 use burn::backend::DType;
 use burn::tensor::{Device, Tensor};
 use std::collections::VecDeque;
-#[cfg(feature = "cuda")]
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -38,7 +34,6 @@ enum Payload {
     /// The values themselves.
     Values(Vec<Tensor<1>>),
     /// An offer to copy them from another GPU, in these formats.
-    #[cfg(feature = "cuda")]
     Offered(Offer, Vec<DType>),
 }
 
@@ -174,7 +169,6 @@ pub struct Endpoint {
     link: Link,
     device: Device,
     /// Sent tensors that other GPUs may not have copied yet.
-    #[cfg(feature = "cuda")]
     held: Mutex<VecDeque<(usize, HeldTensors)>>,
     /// How long others may take where nobody knows it from the steps before.
     pub limits: Limits,
@@ -188,7 +182,6 @@ impl Endpoint {
             channels,
             link,
             device,
-            #[cfg(feature = "cuda")]
             held: Mutex::default(),
             limits,
         }
@@ -213,7 +206,6 @@ impl Endpoint {
             Link::Host => {
                 self.channels.send(self.rank, to, Message { point: at, shapes, payload: Payload::Values(values) })
             }
-            #[cfg(feature = "cuda")]
             Link::Cards(_) => {
                 let formats = values.iter().map(Tensor::dtype).collect();
                 let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
@@ -235,7 +227,6 @@ impl Endpoint {
     /// # Errors
     /// If a rank does not take it within the point's timeout, or has ended.
     pub fn release(&self, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
-        #[cfg(feature = "cuda")]
         while self.unreleased().len() > most {
             let Some((to, held)) = self.unreleased().pop_front() else { break };
             let limit = at.limit.unwrap_or(self.limits.first);
@@ -256,7 +247,6 @@ impl Endpoint {
         Ok(())
     }
 
-    #[cfg(feature = "cuda")]
     fn unreleased(&self) -> MutexGuard<'_, VecDeque<(usize, HeldTensors)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +259,6 @@ impl Endpoint {
         let Message { shapes, payload, .. } = self.channels.receive(from, self.rank, at)?;
         let values = match payload {
             Payload::Values(values) => values,
-            #[cfg(feature = "cuda")]
             Payload::Offered(offer, formats) => {
                 let lengths: Vec<usize> = shapes.iter().map(|shape| shape.iter().product()).collect();
                 offer.take(&self.device, &lengths, &formats)

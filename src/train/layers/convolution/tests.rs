@@ -127,7 +127,6 @@ fn biases_and_rectifiers_follow_a_convolution() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn biases_and_rectifiers_follow_a_convolution_on_gpu() {

@@ -155,7 +155,6 @@ fn what_is_calibrated_is_normalised() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn frozen_norms_on_gpu() {

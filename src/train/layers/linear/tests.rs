@@ -153,7 +153,6 @@ fn maps_have_the_answers_and_gradients_of_burns_operations() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
 #[ignore = "needs a GPU"]
 fn maps_on_gpu_have_them_too() {
     agree(&Device::cuda(0));

@@ -199,7 +199,6 @@ fn half_precision_is_rounded_once() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn the_layer_is_that_of_the_cpu_on_gpu() {

@@ -3,7 +3,6 @@
 //! operation (`native`).
 
 #[cfg(test)]
-#[cfg(feature = "cuda")]
 mod tests;
 
 use super::super::product::{Product, product};
@@ -12,7 +11,6 @@ use crate::forward_context::ForwardContext;
 use crate::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
-#[cfg(feature = "cuda")]
 use crate::native::kernels as native;
 
 /// Layer `number` of a stack: x [width·rows, inputs], all rows of the first time first, to [width·rows, hidden] in the same order, in float32. Every row starts from a state of
@@ -78,7 +76,6 @@ enum SavedStates {
     /// The states before each, and the rest; nothing where there is no backward.
     Steps(Vec<Tensor<2>>, Vec<Step>),
     /// Of a loop that ran as a whole.
-    #[cfg(feature = "cuda")]
     Whole(Box<native::SavedStates>),
 }
 
@@ -86,7 +83,6 @@ impl Weights {
     /// The states after each time, [width·rows, hidden], and what the backward pass needs where there is one.
     fn forward(&self, cell: Cell, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, SavedStates) {
         let inputs = product(inputs, self.input.clone(), Product::of(self.precision));
-        #[cfg(feature = "cuda")]
         let inputs = {
             let how = native::Recurrence { unit: cell.unit(), width, tf32: self.precision == Precision::Fp32, taped };
             match native::recurrent(how, inputs, &self.hidden, &self.biases) {
@@ -109,7 +105,6 @@ impl Weights {
             SavedStates::Steps(before, steps) => {
                 (self.backward_each(gradient, steps), self.precision.round(Tensor::cat(before, 0)))
             }
-            #[cfg(feature = "cuda")]
             SavedStates::Whole(course) => {
                 let before = course.before.clone();
                 let [input, hidden] = native::recurrent_back(&exact(gradient), &self.hidden, *course);

@@ -5,7 +5,6 @@
 mod gru;
 mod layer;
 mod lstm;
-#[cfg(feature = "cuda")]
 mod stack;
 
 use crate::forward_context::ForwardContext;
@@ -13,7 +12,6 @@ use crate::number::{real_len, single, wide};
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-#[cfg(feature = "cuda")]
 use crate::native::kernels::Unit;
 
 /// Which cell a layer is made of.
@@ -34,7 +32,6 @@ impl Cell {
         }
     }
 
-    #[cfg(feature = "cuda")]
     fn unit(self) -> Unit {
         match self {
             Self::Lstm => Unit::Lstm,
@@ -77,7 +74,6 @@ pub fn recurrent_stack(
     x: Tensor<2>,
     width: usize,
 ) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
     if let Some(answer) = stack::stack(ctx, name, layers, cell, &x, width) {
         return answer;
     }

@@ -147,7 +147,6 @@ fn answers_are_those_of_the_definition_and_gradients_their_differences() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
 #[ignore = "needs a GPU"]
 fn residuals_on_gpu() {
     let card = Device::cuda(0);

@@ -23,7 +23,7 @@ use crate::device::Place;
 use crate::evaluate::turn;
 use crate::fit::{WARM_UP, joined};
 use crate::forward_context::ForwardContext;
-use crate::gradient_readiness::{Mark, ReadyMarks, begin, timed_mark};
+use crate::gradient_readiness::{Mark, ReadyMarks, begin};
 use crate::heartbeat::Heartbeat;
 use crate::layers::{cross_entropy, loss_and_correct};
 use crate::models::units::Activation;
@@ -190,7 +190,7 @@ impl PipelineStage {
     /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
     fn border(&self, step: &Step<'_>) {
         if self.endpoint.is_some() && !step.inner.waits && step.number > WARM_UP {
-            self.borders.borrow_mut().push(timed_mark(&self.network.place.device()));
+            self.borders.borrow_mut().push(Mark::of(&self.network.place.device(), true));
         }
     }
 

@@ -272,7 +272,6 @@ fn of_very_many_candidates_the_best_hundred_are_told() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
 #[ignore = "needs a GPU"]
 fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
     let answers = answers();
