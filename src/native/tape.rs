@@ -237,14 +237,6 @@ impl<V, const N: usize> fmt::Debug for Rule<V, N> {
     }
 }
 
-/// What a backward pass computed with what its forward pass was computed with. To go on without it would be to leave out a part of the gradient, and nobody would see it.
-pub fn computed<T, E>(found: Result<T, E>) -> T {
-    match found {
-        Ok(gradient) => gradient,
-        Err(_) => panic!("what was possible in the forward pass is not in the backward pass"),
-    }
-}
-
 /// A tensor that is off the tape, without the trace of it that Burn leaves on gradients: what is made of whole numbers that come from such a tensor would be put on a tape.
 pub fn clean<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let mut tensor = tensor.into_dispatch();

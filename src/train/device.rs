@@ -2,9 +2,17 @@
 //!
 //! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
 
-use super::native;
-use super::precision::Precision;
-use super::spec::DeviceSpec;
+pub mod idle;
+pub mod load;
+pub mod memory;
+pub mod messages;
+pub mod peak;
+pub mod smoke;
+pub mod step_timer;
+
+use crate::native;
+use crate::precision::Precision;
+use crate::spec::DeviceSpec;
 use burn::tensor::{Device, DeviceType};
 use ledger_record::{Table, Value, count};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -185,7 +193,7 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
         && let Some(card) = native::card_of(device)
     {
         use native::memory::{Room, shrink, take_singly};
-        let gib = |bytes: u64| format!("{:.1}", super::number::real(bytes) / f64::from(1 << 30));
+        let gib = |bytes: u64| format!("{:.1}", crate::number::real(bytes) / f64::from(1 << 30));
         let limit_bytes = limit_gib.saturating_mul(1 << 30);
         let lost = |fault: native::Fault| DeviceError::Lost { device: place.name(), problem: fault.to_string() };
         return match shrink(card, limit_bytes) {
@@ -213,7 +221,7 @@ pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
 
 /// What executes a run on `cpu` or `cuda`, as it enters the run's identity.
 ///
-/// The generator's digest is not in it: it belongs to the data, see [`generators`](super::generators).
+/// The generator's digest is not in it: it belongs to the data, see [`generators`](crate::generators).
 pub fn program(device: &str) -> Value {
     let fields: Table = [
         ("trainer".to_owned(), "ledger".into()),

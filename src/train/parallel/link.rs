@@ -95,7 +95,7 @@ impl Reducer for NcclReducer {
     }
 
     fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
-        self.communicator.all_reduce(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+        self.communicator.all_reduce(buckets).ok_or(ParallelError::Unlike { rank: self.rank, at })
     }
 
     fn sum(
@@ -113,17 +113,16 @@ impl Reducer for NcclReducer {
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
         let ReadyMarks { groups, end, .. } = marks;
-        let plans = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
+        let plans: Vec<BucketPlan> = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
+        if !self.communicator.overlaps(&tensors, &plans) {
+            return super::summed(self, at, buckets, tensors, share);
+        }
         let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
         let values = self.communicator.room(&lengths);
         let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
         let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
-        match self.communicator.sum_overlapped(tensors, (plans, end), memory, single(share)) {
-            Ok(pending) => {
-                Ok(Sums::new(pending.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
-            }
-            Err(tensors) => super::summed(self, at, buckets, tensors, share),
-        }
+        let pending = self.communicator.sum_overlapped(tensors, (plans, end), memory, single(share));
+        Ok(Sums::new(pending.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
     }
 
     fn overlap_min_values(&self) -> Option<usize> {
@@ -145,6 +144,6 @@ impl Reducer for NcclReducer {
     fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         // Nobody's device waits for a rank that does not come.
         self.barrier(at)?;
-        self.communicator.broadcast(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+        self.communicator.broadcast(buckets).ok_or(ParallelError::Unlike { rank: self.rank, at })
     }
 }

@@ -36,7 +36,7 @@ pub use sums::{Part, Sums};
 pub use supervisor::{RankContext, run_ranks};
 pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
-use super::gradient_readiness::ReadyMarks;
+use crate::gradient_readiness::ReadyMarks;
 use bucket::Bucket;
 use host::HostReducer;
 

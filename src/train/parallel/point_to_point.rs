@@ -177,14 +177,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// The endpoint of a rank whose tensors live on this device.
     pub fn new(rank: usize, channels: Arc<Channels>, link: Link, (device, limits): (Device, Limits)) -> Self {
-        Self {
-            rank,
-            channels,
-            link,
-            device,
-            held: Mutex::default(),
-            limits,
-        }
+        Self { rank, channels, link, device, held: Mutex::default(), limits }
     }
 
     /// Waits until at most so many messages to a rank are pending.
@@ -208,9 +201,11 @@ impl Endpoint {
             }
             Link::Cards(_) => {
                 let formats = values.iter().map(Tensor::dtype).collect();
-                let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
-                let (offer, held) =
-                    if values.is_empty() { return Ok(()) } else { peer::offer(values, to).map_err(unlike)? };
+                if values.is_empty() {
+                    return Ok(());
+                }
+                let unlike = ParallelError::Unlike { rank: self.rank, at };
+                let (offer, held) = peer::offer(values, to).ok_or(unlike)?;
                 self.unreleased().push_back((to, held));
                 self.channels.send(
                     self.rank,
@@ -243,7 +238,6 @@ impl Endpoint {
                 }
             }
         }
-        let _ = (most, at);
         Ok(())
     }
 
@@ -270,8 +264,8 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LIMITS;
     use super::*;
+    use crate::parallel::LIMITS;
     use std::time::Duration;
 
     fn at(what: &'static str, index: u64, limit_ms: u64) -> SyncPoint {

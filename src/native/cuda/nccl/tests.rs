@@ -96,7 +96,7 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
                 let sent = communicator.broadcast(vec![held.clone()]).expect("on a card").remove(0);
                 assert!(read(sent) == values(0, 1000));
                 assert!(read(held) == values(rank, 1000), "what somebody else holds stays");
-                assert_eq!((super::super::fault_on(rank), communicator.fault()), (None, None));
+                assert_eq!((crate::cuda::fault_on(rank), communicator.fault()), (None, None));
             });
         }
     });
@@ -158,7 +158,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
                 assert!(sums == expected, "bucket {bucket} of round {round} on rank {rank}");
             }
         }
-        assert_eq!((super::super::fault_on(rank), all[rank].fault()), (None, None));
+        assert_eq!((crate::cuda::fault_on(rank), all[rank].fault()), (None, None));
     };
     std::thread::scope(|scope| {
         for rank in 0..ranks {

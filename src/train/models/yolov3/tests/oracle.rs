@@ -1,12 +1,12 @@
 //! The loss and its gradient against loops over every place in double precision, and decoding against numbers by hand.
 
-use super::super::boxes::joined;
-use super::super::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::forward_context::{ForwardContext, ModelState};
 use crate::models::detector::{HostTime, Prediction};
 use crate::models::parity::value;
+use crate::models::yolov3::boxes::joined;
+use crate::models::yolov3::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::number::{real_len, single};
 use crate::parameters::Index;
 use crate::precision::Precision;
