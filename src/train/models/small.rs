@@ -8,7 +8,6 @@ mod convolution;
 use crate::data::Batch;
 use crate::data::images::{CLASSES, PIXELS, SIDE};
 use crate::device::Place;
-use crate::models::small::convolution::{self, FEATURES, Trace};
 use crate::number::{real_len, single};
 use crate::parameters::{Init, ParamSpec};
 use crate::rng::{Rng, Stream};
@@ -16,6 +15,7 @@ use crate::spec::Small;
 use crate::tape::clean;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::{Tensor, TensorData, TensorReadError};
+use convolution::{FEATURES, Trace};
 
 mod device;
 

@@ -12,7 +12,8 @@ use burn::tensor::module::max_pool2d;
 pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
     let (given, Window { stride, padding }) = (ctx.off_tape(x.clone()), window);
     let lie_nhwc = padding == 0 && dnn::Storage::of(&given) == dnn::Storage::Nhwc;
-    if let Some(y) = if lie_nhwc { pool_max_nhwc(&given, side, stride) } else { None } {
+    let by_kernel = if lie_nhwc { pool_max_nhwc(&given, side, stride) } else { None };
+    if let Some(y) = by_kernel {
         let backward = move |gradient, _| [Some(computed(pool_max_nhwc_back(&given, &gradient, side, stride)).into())];
         return ctx.recorded(|| [x.into()], y, backward);
     }

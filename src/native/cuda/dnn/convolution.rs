@@ -13,8 +13,7 @@ use super::storage::Storage;
 use super::{card, countable, fitting, primitive, tensor};
 use crate::cuda::library::Opaque;
 use crate::cuda::plan::Format;
-use crate::cuda::{Cube, Fault, format};
-use burn::backend::DType;
+use crate::cuda::{Fault, format};
 use burn::tensor::Tensor;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
@@ -126,7 +125,8 @@ fn compute(
         Part::OfInput => input,
         Part::OfWeight => weight,
     });
-    let [made] = launch(operands, plan, shape, dtype);
+    let promised = [(shape.into(), dtype)];
+    let [made] = queue(operands, promised, plan.plan.workspace, |_, handle, places| plan.run(handle, places));
     Some(how.storage.named(tensor(made)))
 }
 

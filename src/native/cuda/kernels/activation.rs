@@ -42,7 +42,7 @@ pub fn curve(of: Curve, x: &Tensor<2>) -> Option<Tensor<2>> {
 pub fn curve_back(of: Curve, x: &Tensor<2>, dy: &Tensor<2>) -> Option<impl FnOnce(Tensor<2>) -> Tensor<2> + use<>> {
     let fits = dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(dy, x);
     let (kernel, x) = (Kernel::of(of, x).filter(|_| fits)?, primitive(x)?);
-    Some(move |dy| {
+    Some(move |dy: Tensor<2>| {
         let [x, dy] = [x, owned(dy)].map(into_contiguous);
         let made = room(&dy);
         kernel.run(&x, Some(&dy), made)

@@ -22,7 +22,7 @@ pub fn add_bias(
 ) -> Option<impl FnOnce(Tensor<4>) -> Tensor<4> + use<>> {
     let fits = bias.dims() == [x.dims()[1]] && bias.dtype() == DType::F32 && same_device(bias, x);
     let (task, bias) = (Task::of(x).filter(|_| fits)?, primitive(bias)?);
-    Some(move |x| tensor(task.forward(rectified, owned(x), bias)))
+    Some(move |x: Tensor<4>| tensor(task.forward(rectified, owned(x), bias)))
 }
 
 /// The gradients of x and of the bias from that of the answer, whose memory the first may take. `y` is the answer where it was rectified. None

@@ -25,7 +25,7 @@ pub fn drop<const D: usize>(
     }
     let blocks = count(values.div_ceil(PACK / dtype.size()))?.div_ceil(THREADS);
     let (threshold, scale) = (single(share * 16_777_216.0), single(1.0 / (1.0 - share)));
-    Some(move |x| {
+    Some(move |x: Tensor<D>| {
         let x = into_contiguous(owned(x));
         let y = room(&x);
         queue(Program::Dropout, &x, &[&x.handle, &y.handle], move |places, card| {

@@ -39,7 +39,7 @@ pub fn multiplied(
         Factor::Given(factor) => (None, factor),
         Factor::Norm(total, norm) => (Some(primitive(total)?), norm),
     };
-    let multiply = move |gradients: Vec<Tensor<1>>| {
+    let multiply = move |gradients: Vec<Tensor<1>>| -> Vec<Tensor<1>> {
         times(gradients.into_iter().map(owned).collect(), factor, total).into_iter().map(tensor).collect()
     };
     fits(gradients).then_some(multiply)

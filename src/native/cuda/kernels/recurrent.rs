@@ -74,7 +74,7 @@ pub fn recurrent(
     let layer = Layer::of(how, inputs, weight, biases)?;
     let [of_inputs, of_states] = biases;
     let parameters = [primitive(weight)?, primitive(of_inputs)?, primitive(of_states)?];
-    Some(move |inputs| {
+    Some(move |inputs: Tensor<2>| {
         let (states, kept) = layer.forward(how.taped, owned(inputs), parameters);
         let states: Tensor<2> = tensor(states);
         let kept = kept.map(|[before, gates, beside]| {

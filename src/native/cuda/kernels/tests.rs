@@ -8,7 +8,7 @@ mod roi_align;
 use super::*;
 use crate::cuda::fault;
 use burn::tensor::activation::{log_softmax, softmax};
-use burn::tensor::{Device, Distribution, FloatDType, IntDType, TensorData};
+use burn::tensor::{Device, Distribution, FloatDType, Int, IntDType, TensorData};
 
 const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::F16, FloatDType::BF16];
 

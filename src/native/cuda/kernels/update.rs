@@ -99,7 +99,7 @@ pub fn update(
     state: &State,
 ) -> Option<impl FnOnce(State) -> Updated + use<>> {
     let decays = decays.to_vec();
-    fits(&decays, step.remembers(), state).then_some(move |state| updated(step, &decays, factor, state))
+    fits(&decays, step.remembers(), state).then_some(move |state: State| updated(step, &decays, factor, state))
 }
 
 fn updated(step: Step, decays: &[Decay], factor: f32, state: State) -> Updated {

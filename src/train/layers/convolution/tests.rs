@@ -1,5 +1,6 @@
 use super::*;
 use crate::forward_context::ModelState;
+use crate::ops::stored_nhwc;
 use crate::parameters::{Index, initial};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::forward_context::{ModelState, initial_statistics};
-use crate::layers::norm::Activation;
+use crate::ops::Activation;
 use crate::parameters::{Index, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};

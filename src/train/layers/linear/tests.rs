@@ -1,6 +1,7 @@
 use super::*;
 use crate::forward_context::ModelState;
 use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::precision::exact;
 use burn::tensor::{Device, TensorData};
 
 /// Inputs and outputs of each map.

@@ -1,8 +1,13 @@
 use super::*;
 use crate::forward_context::ModelState;
+use crate::number::real_len;
+use crate::ops::Activation;
 use crate::parameters::{Index, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
+
+/// What batch normalisation adds to a variance.
+const BATCH_EPSILON: f64 = 1e-5;
 
 /// What follows, and whether it is a training step.
 #[derive(Clone, Copy, Debug)]

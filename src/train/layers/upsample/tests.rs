@@ -1,7 +1,7 @@
 use super::*;
 use crate::forward_context::ModelState;
 use crate::parameters::{Index, Init, ParamSpec, initial};
-use crate::precision::Precision;
+use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {

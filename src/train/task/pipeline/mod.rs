@@ -40,7 +40,6 @@ use ledger_record::{Digest, Value};
 use micro::Micro;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A stage of a model in training.
 pub struct PipelineStage {

@@ -4,6 +4,7 @@ use crate::layers::recurrent::recurrent_specs;
 use crate::native::fault;
 use crate::number::{real_len, single};
 use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;
