@@ -19,11 +19,11 @@ pub mod scenes;
 pub mod shapes;
 pub mod text;
 
-use crate::data::digits::{self, Split};
-use crate::data::idx::{self, IdxError, Pair};
-use crate::data::images::{CLASSES, Images, PIXELS};
 use crate::rng::{Rng, Stream};
 use crate::spec::SmallData;
+use digits::Split;
+use idx::{IdxError, Pair};
+use images::{CLASSES, Images, PIXELS};
 use ledger_record::{Digest, count};
 use objects::ObjectError;
 use pictures::PictureError;
