@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let nvml = Machine::default().nvml();
     checks.extend(settings_checks(&Place::usual(), nvml.as_deref()));
     checks.extend(host::checks(context.store_as_it_is().dir()));
-    checks.extend(gpu::checks(cfg!(feature = "cuda"), nvml.as_deref(), &env, visible.as_deref()));
+    checks.extend(gpu::checks(cfg!(feature = "train"), nvml.as_deref(), &env, visible.as_deref()));
     checks.push(privileges(host::machine::has_sys_admin(), engine::zeusd_socket().as_deref()));
     checks.extend(calibrated(context, nvml.as_deref(), visible.as_deref()));
     context.answer(|| report::checks_text(&checks), || report::checks_value(&checks))?;

@@ -7,7 +7,7 @@ use crate::engine::Trainer;
 pub(super) fn trainer() -> Option<Trainer> {
     Some(Trainer {
         cpu: crate::train::program("cpu"),
-        cuda: cfg!(feature = "cuda").then(|| crate::train::program("cuda")),
+        cuda: Some(crate::train::program("cuda")),
         generators: crate::train::generators(),
     })
 }
@@ -20,8 +20,5 @@ pub(super) fn trainer() -> Option<Trainer> {
 
 /// Whether this binary can put a load on a GPU by itself.
 pub(super) fn has_load() -> bool {
-    #[cfg(feature = "train")]
-    return crate::train::has_load();
-    #[cfg(not(feature = "train"))]
-    return false;
+    cfg!(feature = "train")
 }

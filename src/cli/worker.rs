@@ -197,9 +197,6 @@ mod trained {
         let pulses = read_pulses(&input()?).ok_or_else(|| {
             failed("standard input holds no pulses: `SECONDS_ON SECONDS_OFF` on each line".to_owned())
         })?;
-        if !train::has_load() {
-            return Err(failed("this ledger was built without a load for GPUs".to_owned()));
-        }
         let pipe = pipe()?;
         let ended = train::load(&pulses, pipe.as_ref(), &AtomicBool::new(false));
         if let Err(error) = &ended {

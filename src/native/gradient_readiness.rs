@@ -4,16 +4,11 @@
 //! found, and a mark is put behind the work that computes it. A parameter whose gradient comes from an operation of Burn's own is never told of, so that its group has no mark:
 //! whoever wants it waits for the whole pass. So does who wants one that Burn's operations may have used beside ours.
 
-#[cfg(feature = "cuda")]
-pub use super::cuda::event::Mark;
+use crate::cuda;
+pub use crate::cuda::event::Mark;
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-
-/// On other devices a pass has been computed when it returns.
-#[cfg(not(feature = "cuda"))]
-#[derive(Clone, Debug)]
-pub struct Mark;
 
 /// Groups of parameters whose gradients are used together, as a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,21 +42,10 @@ impl StagePasses {
     /// The share of a step, of so many seconds and the update of the parameters left out, in which the stage was in no pass; none where its device has no clock.
     pub fn idle(&self, step_s: f64) -> Option<f64> {
         let [before, behind] = &self.update;
-        let span_s = step_s - between(before, behind)?;
-        let busy_s: Option<f64> = self.borders.chunks_exact(2).map(|pass| between(&pass[0], &pass[1])).sum();
+        let span_s = step_s - behind.since(before)?;
+        let busy_s: Option<f64> = self.borders.chunks_exact(2).map(|pass| pass[1].since(&pass[0])).sum();
         Some(1.0 - busy_s? / span_s).filter(|_| span_s > 0.0)
     }
-}
-
-/// The seconds from a mark with its time to a later one.
-#[cfg(feature = "cuda")]
-fn between(before: &Mark, behind: &Mark) -> Option<f64> {
-    behind.since(before)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn between(_: &Mark, _: &Mark) -> Option<f64> {
-    None
 }
 
 impl ParameterGroups {
@@ -118,33 +102,16 @@ pub fn gradient_found(node: u64) {
         }
         // What is found once more is whole later.
         if watcher.missing[group] == 0 {
-            watcher.marks[group] = Some(mark(&watcher.device, false));
+            watcher.marks[group] = Some(Mark::of(&watcher.device, false));
         }
     });
 }
 
-/// A timed mark behind all work queued on a device.
-pub fn timed_mark(device: &Device) -> Mark {
-    mark(device, true)
-}
-
 /// Submits all queued work to a device.
 pub fn begin(device: &Device) {
-    #[cfg(feature = "cuda")]
-    if let Some(card) = super::cuda::card_of(device) {
-        super::cuda::begin(card);
+    if let Some(card) = cuda::card_of(device) {
+        cuda::begin(card);
     }
-    let _ = device;
-}
-
-#[cfg(feature = "cuda")]
-fn mark(device: &Device, timed: bool) -> Mark {
-    Mark::of(device, timed)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn mark(_: &Device, _: bool) -> Mark {
-    Mark
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Knows how Burn records what was computed, and nothing of what the operations are.
 
 use super::gradient_readiness;
-use burn::backend::{Autodiff, Backend, BackendTypes, DispatchKindConversion, Flex};
+use burn::backend::{Autodiff, Backend, BackendTypes, Cuda, DispatchKindConversion, Flex};
 use burn::tensor::{DispatchTensor, Float, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
@@ -12,9 +12,6 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
-
-#[cfg(feature = "cuda")]
-use burn::backend::Cuda;
 
 /// Values of a backend, off the tape.
 type Values<B> = <B as BackendTypes>::FloatTensorPrimitive;
@@ -27,38 +24,29 @@ pub const MOST: usize = 33;
 /// A tensor of any rank on the tape.
 pub struct Taped(OnTape);
 
-#[cfg_attr(
-    feature = "cuda",
-    expect(
-        clippy::large_enum_variant,
-        reason = "moved once; boxes would be an allocation for each tensor of each operation"
-    )
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once; boxes would be an allocation for each tensor of each operation"
 )]
 enum OnTape {
     Flex(Recorded<Flex>),
-    #[cfg(feature = "cuda")]
     Cuda(Recorded<Cuda>),
 }
 
 /// A tensor of any rank off the tape.
 pub struct Plain(OffTape);
 
-#[cfg_attr(
-    feature = "cuda",
-    expect(
-        clippy::large_enum_variant,
-        reason = "moved once; boxes would be an allocation for each tensor of each operation"
-    )
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once; boxes would be an allocation for each tensor of each operation"
 )]
 enum OffTape {
     Flex(Values<Flex>),
-    #[cfg(feature = "cuda")]
     Cuda(Values<Cuda>),
 }
 
 impl<const D: usize> From<Tensor<D>> for Taped {
     fn from(tensor: Tensor<D>) -> Self {
-        #[cfg(feature = "cuda")]
         if let Ok(tensor) = tensor.clone().try_into_primitive::<Autodiff<Cuda>>() {
             return Self(OnTape::Cuda(tensor));
         }
@@ -71,7 +59,6 @@ impl<const D: usize> From<Tensor<D>> for Taped {
 
 impl<const D: usize> From<Tensor<D>> for Plain {
     fn from(tensor: Tensor<D>) -> Self {
-        #[cfg(feature = "cuda")]
         if let Ok(tensor) = tensor.clone().try_into_primitive::<Cuda>() {
             return Self(OffTape::Cuda(tensor));
         }
@@ -84,7 +71,6 @@ impl<const D: usize> From<Tensor<D>> for Plain {
 
 /// The tape's number of a tensor that is on one.
 pub fn numbered(tensor: &Tensor<1>) -> Option<u64> {
-    #[cfg(feature = "cuda")]
     if let Ok(tensor) = tensor.clone().try_into_primitive::<Autodiff<Cuda>>() {
         return Some(tensor.node.id.value);
     }
@@ -99,36 +85,24 @@ pub fn recorded<const N: usize, const D: usize>(
     answer: Tensor<D>,
     backward: impl FnOnce(Tensor<D>, [bool; N]) -> [Option<Plain>; N] + Send + 'static,
 ) -> Tensor<D> {
-    let flex = |input: &Taped| match input.0 {
-        OnTape::Flex(_) => true,
-        #[cfg(feature = "cuda")]
-        OnTape::Cuda(_) => false,
-    };
-    if inputs.iter().all(flex) {
+    if inputs.iter().all(|input| matches!(input.0, OnTape::Flex(_))) {
         let inputs = inputs.map(|input| match input.0 {
             OnTape::Flex(input) => input,
-            #[cfg(feature = "cuda")]
             OnTape::Cuda(_) => unreachable!("looked at above"),
         });
         return record::<Flex, N, D>(inputs, answer, backward, |plain| match plain.0 {
             OffTape::Flex(values) => values,
-            #[cfg(feature = "cuda")]
             OffTape::Cuda(_) => panic!("a gradient is on another device than its tensor"),
         });
     }
-    #[cfg(feature = "cuda")]
-    {
-        let inputs = inputs.map(|input| match input.0 {
-            OnTape::Cuda(input) => input,
-            OnTape::Flex(_) => panic!("the inputs of an operation are on several devices"),
-        });
-        record::<Cuda, N, D>(inputs, answer, backward, |plain| match plain.0 {
-            OffTape::Cuda(values) => values,
-            OffTape::Flex(_) => panic!("a gradient is on another device than its tensor"),
-        })
-    }
-    #[cfg(not(feature = "cuda"))]
-    unreachable!("no other device is built in")
+    let inputs = inputs.map(|input| match input.0 {
+        OnTape::Cuda(input) => input,
+        OnTape::Flex(_) => panic!("the inputs of an operation are on several devices"),
+    });
+    record::<Cuda, N, D>(inputs, answer, backward, |plain| match plain.0 {
+        OffTape::Cuda(values) => values,
+        OffTape::Flex(_) => panic!("a gradient is on another device than its tensor"),
+    })
 }
 
 /// [`recorded`] for two answers. `backward` gets the gradients of both, of the second none where nothing depends on it. Something has to depend on the first.
@@ -260,15 +234,6 @@ impl<V, const N: usize> Clone for Rule<V, N> {
 impl<V, const N: usize> fmt::Debug for Rule<V, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Rule")
-    }
-}
-
-/// What a backward pass computed with what its forward pass was computed with. To go on without it would be to leave out a part of the gradient, and nobody would see it.
-#[cfg(feature = "cuda")]
-pub fn computed<T, E>(found: Result<T, E>) -> T {
-    match found {
-        Ok(gradient) => gradient,
-        Err(_) => panic!("what was possible in the forward pass is not in the backward pass"),
     }
 }
 

@@ -2,11 +2,18 @@
 //!
 //! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
 
-#[cfg(feature = "cuda")]
-use super::native;
-use super::precision::Precision;
-use super::spec::DeviceSpec;
-use burn::tensor::Device;
+pub mod idle;
+pub mod load;
+pub mod memory;
+pub mod messages;
+pub mod peak;
+pub mod smoke;
+pub mod step_timer;
+
+use crate::native;
+use crate::precision::Precision;
+use crate::spec::DeviceSpec;
+use burn::tensor::{Device, DeviceType};
 use ledger_record::{Table, Value, count};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,9 +30,6 @@ pub const BURN: &str = "0.22.0-pre.3";
 /// The device that a run asks for cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The program was built for the CPU alone.
-    #[error("this program was built without CUDA (build it with `--features cuda`, or set `hardware.device` to `cpu`)")]
-    NotBuilt,
     /// There is no usable CUDA device.
     #[error(
         "no CUDA device was found (install the NVIDIA driver, check `nvidia-smi`, or set `hardware.device` to `cpu`)"
@@ -118,7 +122,6 @@ impl Place {
 
     /// Whether what was read from it is what should have been computed. To be asked after values were read: work that was only queued may still fail.
     pub fn check(&self) -> Result<(), DeviceError> {
-        #[cfg(feature = "cuda")]
         if let Self::Device(device) = self
             && let Some(native::Failure { card, problem }) = native::card_of(device).and_then(native::fault_on)
         {
@@ -175,7 +178,10 @@ pub fn shortened(text: &str) -> String {
 pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(Place::Host),
-        DeviceSpec::Cuda => cuda(rank),
+        DeviceSpec::Cuda => {
+            suffice(spec, rank + 1)?;
+            Ok(Place::Device(Device::cuda(rank)))
+        }
     }
 }
 
@@ -183,12 +189,11 @@ pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
 ///
 /// Answers how many bytes it took.
 pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
-    #[cfg(feature = "cuda")]
     if let Place::Device(device) = place
         && let Some(card) = native::card_of(device)
     {
         use native::memory::{Room, shrink, take_singly};
-        let gib = |bytes: u64| format!("{:.1}", super::number::real(bytes) / f64::from(1 << 30));
+        let gib = |bytes: u64| format!("{:.1}", crate::number::real(bytes) / f64::from(1 << 30));
         let limit_bytes = limit_gib.saturating_mul(1 << 30);
         let lost = |fault: native::Fault| DeviceError::Lost { device: place.name(), problem: fault.to_string() };
         return match shrink(card, limit_bytes) {
@@ -199,7 +204,6 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
             Err(fault) => Err(lost(fault)),
         };
     }
-    let _ = (place, limit_gib);
     Ok(0)
 }
 
@@ -207,39 +211,17 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
 pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(()),
-        DeviceSpec::Cuda => enough(ranks),
+        DeviceSpec::Cuda => match Device::enumerate(DeviceType::Cuda).into_iter().count() {
+            0 => Err(DeviceError::Absent),
+            there if there < ranks => Err(DeviceError::TooFew { ranks, there }),
+            _ => Ok(()),
+        },
     }
-}
-
-#[cfg(feature = "cuda")]
-fn enough(ranks: usize) -> Result<(), DeviceError> {
-    use burn::tensor::DeviceType;
-    match Device::enumerate(DeviceType::Cuda).into_iter().count() {
-        0 => Err(DeviceError::Absent),
-        there if there < ranks => Err(DeviceError::TooFew { ranks, there }),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(feature = "cuda")]
-fn cuda(rank: usize) -> Result<Place, DeviceError> {
-    enough(rank + 1)?;
-    Ok(Place::Device(Device::cuda(rank)))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn enough(_: usize) -> Result<(), DeviceError> {
-    Err(DeviceError::NotBuilt)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda(_: usize) -> Result<Place, DeviceError> {
-    Err(DeviceError::NotBuilt)
 }
 
 /// What executes a run on `cpu` or `cuda`, as it enters the run's identity.
 ///
-/// The generator's digest is not in it: it belongs to the data, see [`generators`](super::generators).
+/// The generator's digest is not in it: it belongs to the data, see [`generators`](crate::generators).
 pub fn program(device: &str) -> Value {
     let fields: Table = [
         ("trainer".to_owned(), "ledger".into()),
@@ -253,13 +235,8 @@ pub fn program(device: &str) -> Value {
 
 /// How operations become code on `cpu` or `cuda`.
 fn kernels(device: &str) -> Vec<&'static str> {
-    if device != "cuda" {
-        return vec!["flex"];
-    }
-    let cuda = cfg!(feature = "cuda");
     // `native`: NVIDIA's libraries, whose versions are in the part `cuda`, and kernels of ours.
-    let built = [("autotune", cuda), ("native", cuda)];
-    built.into_iter().filter_map(|(name, built)| built.then_some(name)).collect()
+    if device == "cuda" { vec!["autotune", "native"] } else { vec!["flex"] }
 }
 
 #[cfg(test)]

@@ -12,29 +12,32 @@
 //! Each rank of several runs the loop on its shard of every batch, in step with the others (`parallel`). The first one tells of the run and evaluates; the others
 //! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
 
-use super::device::Place;
-use super::gradient::{clipped, finite, scaled, shortening, squares};
-use super::gradient_readiness::{self, Mark, ReadyMarks, StagePasses};
-use super::heartbeat::{Heartbeat, Watch};
-use super::images::order;
-use super::number::{real, real_len, wide};
-use super::optimizer::Optimizer;
-use super::parallel::{Pace, ProcessGroup, Sums};
-use super::parameters::ParamSpec;
-use super::precision::Scaler;
-use super::spec::Spec;
-use super::step_timer::StepTimer;
-use super::task::{Gradients, Inner, Step, Task};
-use super::{Finish, Sink, TrainError, gpu_memory, idle};
+pub mod heartbeat;
+
+use crate::data::images::order;
+use crate::device::Place;
+use crate::device::step_timer::StepTimer;
+use crate::device::{idle, memory};
+use crate::fit::heartbeat::{Heartbeat, Watch};
+use crate::gradient_readiness::StagePasses;
+use crate::number::{real, real_len, wide};
+use crate::ops::joined;
+use crate::optimizer::Optimizer;
+use crate::parallel::{Pace, ProcessGroup};
+use crate::precision::Scaler;
+use crate::spec::Spec;
+use crate::task::Task;
+use crate::{Finish, Sink, TrainError};
 use burn::tensor::{Tensor, TensorData};
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
-use plan::{Plan, warming};
+use plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 mod evaluation;
 mod plan;
 mod rehearsal;
+mod step;
 
 pub use rehearsal::rehearse;
 
@@ -172,7 +175,7 @@ impl<'a> Trainer<'a> {
                 return Ok(Finish::Stopped);
             }
             if self.group.ranks() == 1 {
-                gpu_memory::begin(self.place, self.spec.batch);
+                memory::begin(self.place, self.spec.batch);
             }
             let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
             self.status(if tuned { "loading kernels" } else { cold }.to_owned());
@@ -297,119 +300,6 @@ impl<'a> Trainer<'a> {
         if known { Pace::Steady } else { Pace::First }
     }
 
-    /// One step; none if it was not done because the run is to stop.
-    fn step(
-        &mut self,
-        [number, pass]: [u64; 2],
-        (indices, next): (&[usize], Option<&[usize]>),
-        measured: bool,
-        (pace, stop): (Pace, &AtomicBool),
-    ) -> Result<Option<Unread>, TrainError> {
-        let waits = measured || number == WARM_UP;
-        // Twice as long as the ranks wait for each other: those that wait name the one that does not come.
-        let watched = !self.drained && self.group.ranks() > 1;
-        let limit = self.group.limit(pace, 1).filter(|_| watched).map(|limit| limit.saturating_mul(2));
-        let wait_limit = self.group.limit(pace, 1);
-        let inner =
-            Inner { place: self.place, sink: self.sink, step: number, waits, tells: measured, limit, wait_limit };
-        let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
-        let next = next.map(|next| self.group.shard(next)).filter(|next| !next.is_empty());
-        let (indices, lead, rank) = (self.group.shard(indices), self.group.leader_shard(indices), self.group.rank());
-        // A step that is looked into waits between its phases, and the first ones compile.
-        let groups = self.group.groups().filter(|_| !waits && number > WARM_UP);
-        let groups = groups.as_deref();
-        let step = Step { number, epoch: pass, rank, indices, lead, next, groups, scale, inner };
-        self.see(indices);
-        let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };
-        let Gradients { loss, gradients, mean_of, mut marks } = found;
-        let passes = std::mem::take(&mut marks.passes);
-        if gradients.len() != self.parameters.len() {
-            return Err(TrainError::Gradients { found: gradients.len(), expected: self.parameters.len() });
-        }
-        let mut share = Some(1.0);
-        let sums = if self.group.ranks() == 1 {
-            Sums::of(gradients)
-        } else {
-            if self.group.shards() > 1 && !waits && number > WARM_UP {
-                marks.end = Some(gradient_readiness::timed_mark(&self.place.device()));
-            }
-            // Work that a device refused leaves the others waiting for it: better told before they do.
-            self.place.check()?;
-            let what = if self.group.pipelined() { "together" } else { "all_reduce" };
-            inner.phase(what, || {
-                share = self.group.share(number, pace, mean_of, stop.load(Ordering::Relaxed))?;
-                let sums = match share {
-                    Some(share) => self.group.sum_gradients(number, pace, (gradients, marks), share)?,
-                    None => Sums::of(gradients),
-                };
-                // A step that is looked into has all of them in the phase that makes them.
-                Ok(if waits { Sums::of(sums.all()) } else { sums })
-            })?
-        };
-        let Some(share) = share else { return Ok(None) };
-        let rate = self.spec.learning_rate * self.spec.schedule.factor(number, pass, self.plan.steps);
-        let rate = rate * warming(number, self.spec.warmup);
-        let timed = !passes.is_empty();
-        let update = inner.phase("optimizer", || self.update((number, pace, timed), sums, rate, scale))?;
-        let passes = update.map(|update| StagePasses { borders: passes, update });
-        self.group.begin();
-        Ok(Some(Unread { step: number, loss, share, pace, passes }))
-    }
-
-    /// Keeps what several ranks were given, so that a record shows that each of them had its own.
-    fn see(&mut self, indices: &[usize]) {
-        if self.group.shards() > 1 {
-            let bytes: Vec<u8> = indices.iter().flat_map(|index| wide(*index).to_le_bytes()).collect();
-            self.seen = Digest::of_pieces("ledger shard v1", &[&self.seen.0, &bytes]);
-        }
-    }
-
-    /// What a rank adds to a step in which no sample is left for it.
-    fn nothing(&self) -> Gradients {
-        let device = self.place.device();
-        let zeros = |param_spec: &ParamSpec| Tensor::zeros([param_spec.len()], &device);
-        let gradients = self.task.param_specs().iter().map(zeros).collect();
-        Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: ReadyMarks::default() }
-    }
-
-    /// Between which marks the parameters were updated, if that is timed and they were.
-    fn update(
-        &mut self,
-        (step, pace, timed): (u64, Pace, bool),
-        sums: Sums,
-        rate: f64,
-        scale: f64,
-    ) -> Result<Option<[Mark; 2]>, TrainError> {
-        let unread = |source| TrainError::read("the gradients", source);
-        let mut sums = sums;
-        if let Some(scaler) = &mut self.scaler {
-            let gradients = sums.all();
-            let finite = finite(&gradients).map_err(unread)?;
-            // All have the same gradients, and decide the same even if a device erred.
-            if !scaler.take(self.group.all_agree("scale", step, pace, finite)?) {
-                return Ok(None);
-            }
-            sums = Sums::of(scaled(gradients, 1.0 / scale));
-        }
-        if let Some(norm) = self.spec.clip_norm {
-            let gradients = sums.all();
-            sums = Sums::of(if self.group.pipelined() {
-                let owned = gradients.iter().zip(self.task.owned()).filter(|(_, owned)| *owned);
-                let mine = squares(&owned.map(|(gradient, _)| gradient.clone()).collect::<Vec<_>>()).map_err(unread)?;
-                let all = self.group.sum("norm", step, pace, mine)?;
-                scaled(gradients, shortening(all, norm))
-            } else {
-                clipped(gradients, norm)
-            });
-        }
-        // Behind what stages wait for each other.
-        let before = timed.then(|| gradient_readiness::timed_mark(&self.place.device()));
-        self.optimizer
-            .step(&mut self.parameters, sums.parts(), rate)
-            .map_err(|source| TrainError::read("the parameters", source))?;
-        Ok(before.map(|before| [before, gradient_readiness::timed_mark(&self.place.device())]))
-    }
-
     /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the
     /// device has none, and where a single one was waited for, whose parts are of the host too.
     fn read_losses(&mut self) -> Result<(), TrainError> {
@@ -491,11 +381,6 @@ fn initial(group: &ProcessGroup, task: &dyn Task, seed: u64, place: &Place) -> V
     }
     let values = task.initial(seed).into_iter();
     values.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &device)).collect()
-}
-
-/// One tensor after the other.
-pub fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
-    if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 //!
 //! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
 
-use super::gradient_readiness::{self, ParameterGroups, ReadyMarks};
-use super::number::wide;
-use super::parameters::Index;
-use super::precision::Precision;
-use super::rng::{Rng, Stream};
-use super::tape::{self, Plain, Taped};
+use crate::gradient_readiness::{self, ParameterGroups, ReadyMarks};
+use crate::number::wide;
+use crate::parameters::Index;
+use crate::precision::Precision;
+use crate::rng::{Rng, Stream};
+use crate::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,8 +23,8 @@ pub struct ForwardContext<'a> {
     training: Option<Training>,
     /// The loss is on a tape.
     taped: bool,
-    /// The parameters that were handed out in a shape of their own, from which only Burn's tape leads back.
-    reshaped: RefCell<BTreeSet<usize>>,
+    /// The tape's numbers of the parameters whose gradients an operation of Burn computes, which does not report them.
+    untracked: RefCell<BTreeSet<u64>>,
     /// The positions whose answers are computed; `None` for all.
     selected: Option<Tensor<1, Int>>,
     device: Device,
@@ -81,14 +81,14 @@ impl<'a> ForwardContext<'a> {
             precision,
             training,
             taped,
-            reshaped: RefCell::default(),
+            untracked: RefCell::default(),
             selected: None,
             device,
         }
     }
 
     /// Limits the answers to these positions, in this order. The model must [support
-    /// it](super::models::Model::selects_positions).
+    /// it](crate::models::Model::selects_positions).
     pub fn select_positions(&mut self, positions: Tensor<1, Int>) {
         self.selected = Some(positions);
     }
@@ -120,15 +120,15 @@ impl<'a> ForwardContext<'a> {
             // It has its shape, and a tape would note every reshape.
             (1, [_]) => Tensor::from_dispatch(values.into_dispatch()),
             _ => {
-                self.mark_untracked(name);
+                self.mark_untracked(&values);
                 values.reshape(Shape::from(shape.to_vec()))
             }
         }
     }
 
     /// Excludes a parameter from gradient readiness: an operation of Burn uses it, which does not report its gradient.
-    pub fn mark_untracked(&self, name: &str) {
-        self.reshaped.borrow_mut().extend(self.index.find(name).map(|(place, _)| place));
+    pub fn mark_untracked(&self, parameter: &Tensor<1>) {
+        self.untracked.borrow_mut().extend(tape::numbered(parameter));
     }
 
     /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.
@@ -173,7 +173,6 @@ impl<'a> ForwardContext<'a> {
     }
 
     /// Two answers that were computed off the tape together; on it, if there is one ([`tape::recorded_twice`]).
-    #[cfg(feature = "cuda")]
     pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
         &self,
         inputs: impl FnOnce() -> [Taped; N],
@@ -205,10 +204,10 @@ impl<'a> ForwardContext<'a> {
         loss: &Tensor<1>,
         groups: Option<&ParameterGroups>,
     ) -> (Vec<Option<Tensor<1>>>, ReadyMarks) {
-        let number = |(place, parameter): (usize, &Tensor<1>)| {
-            tape::numbered(parameter).filter(|_| !self.reshaped.borrow().contains(&place))
+        let tracked = |parameter: &Tensor<1>| {
+            tape::numbered(parameter).filter(|number| !self.untracked.borrow().contains(number))
         };
-        let numbers = || self.parameters.iter().enumerate().map(number).collect();
+        let numbers = || self.parameters.iter().map(tracked).collect();
         let (mut tape, marks) = match groups {
             Some(groups) => gradient_readiness::watch_backward(groups, numbers(), &self.device, || loss.backward()),
             None => (loss.backward(), ReadyMarks::default()),
@@ -266,8 +265,8 @@ impl<'a> ForwardContext<'a> {
 }
 
 /// The initial running statistics.
-pub fn initial_statistics(param_specs: &[super::parameters::ParamSpec], device: &Device) -> Vec<Tensor<1>> {
-    super::parameters::initial(param_specs, 0)
+pub fn initial_statistics(param_specs: &[crate::parameters::ParamSpec], device: &Device) -> Vec<Tensor<1>> {
+    crate::parameters::initial(param_specs, 0)
         .into_iter()
         .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), device))
         .collect()

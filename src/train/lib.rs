@@ -6,58 +6,39 @@
 //! cell gives the same bits in every loss and every weight, whatever the number of threads.
 #![cfg(feature = "train")]
 
-mod convolution;
 mod data;
-mod dataset;
 mod detection;
 mod device;
-mod device_log;
-mod digits;
-mod dqn;
-mod environment;
-mod evaluate;
 mod fit;
 mod forward_context;
-mod gpu_memory;
-mod gradient;
-mod heartbeat;
-mod idle;
-mod idx;
-mod images;
 mod layers;
-mod load;
 mod models;
+mod ops;
 mod optimizer;
 mod parallel;
 mod parameters;
-mod peak;
 mod precision;
 mod ranks;
-mod replay;
+mod rl;
 mod rng;
-mod schedule;
-mod smoke;
 mod spec;
-mod step_timer;
 mod task;
 
 #[cfg(test)]
-#[cfg(feature = "cuda")]
 mod on_gpu;
 #[cfg(test)]
 mod sample;
 
 pub use data::DataError;
+pub use data::idx::IdxError;
+pub use device::load::load;
+pub use device::memory::{memory, memory_before_steps};
+pub use device::messages::{Logged, WatchError, watch_device_log};
 pub use device::{BURN, DeviceError, REVISION, program};
-pub use device_log::{Logged, WatchError, watch_device_log};
-pub use gpu_memory::{memory, memory_before_steps};
-pub use idx::IdxError;
-pub use load::{Kernel, has_load, load};
 pub use parallel::{Fault, FaultError, write_last_phases};
 pub use spec::SpecError;
 
 use detection::mean_average_precision::EvaluationError;
-#[cfg(feature = "cuda")]
 use ledger_native::cuda as native;
 use ledger_native::{gradient_readiness, number, tape};
 use ledger_record::{Cell, Digest, EventKind};
@@ -208,15 +189,7 @@ pub fn run(
     if let Some(fault) = fault {
         return Err(ParallelError::NoFault { fault }.into());
     }
-    let place = device::open(spec.device, 0)?;
-    if let Some(limit_gib) = spec.memory_limit_gib {
-        let taken = device::shrink(&place, limit_gib)?;
-        sink.emit(EventKind::Fact { name: "memory_taken_bytes".to_owned(), value: taken.to_string().into() });
-    }
-    for (name, value) in place.facts(spec.precision) {
-        sink.emit(EventKind::Fact { name: name.to_owned(), value });
-    }
-    smoke::smoke(&place, sink)?;
+    let place = ranks::opened(&spec, device::open, sink)?;
     let task = task::Loaded::load(&spec)?.task(&spec, &place, 0);
     let train = || fit::fit(parallel::ProcessGroup::single(), &spec, task, &place, sink, stop, tuned);
     if matches!(place, device::Place::Host) {
@@ -228,7 +201,7 @@ pub fn run(
 /// What each generator of data draws, as a digest, by the data's name: it changes with every change of what is drawn.
 pub fn generators() -> Vec<(&'static str, Digest)> {
     vec![
-        ("digits", digits::reference_digest()),
+        ("digits", data::digits::reference_digest()),
         ("shapes", data::shapes::reference_digest()),
         ("scenes", data::scenes::reference_digest()),
         ("grammar", data::grammar::reference_digest()),

@@ -1,12 +1,12 @@
 //! What a GPU computes, against the host: `cargo test --release --lib -- --ignored on_gpu` on a machine that has one.
 
-use super::data::image_batch;
-use super::device::Place;
-use super::digits;
-use super::fit::joined;
-use super::optimizer::{Decay, Optimizer, Rule};
-use super::parameters::initial;
-use super::spec::Small;
+use crate::data::digits;
+use crate::data::image_batch;
+use crate::device::Place;
+use crate::ops::joined;
+use crate::optimizer::{Decay, Optimizer, Rule};
+use crate::parameters::initial;
+use crate::spec::Small;
 use burn::tensor::{Device, Tensor, TensorData};
 
 fn values(tensor: Tensor<1>) -> Vec<f32> {

@@ -9,10 +9,12 @@
 //! - `adam`: m ← m + (1−β₁)(g−m), v ← β₂·v + (1−β₂)g², p ← p − lr/(1−β₁ᵗ) · m / (√v/√(1−β₂ᵗ) + ε).
 //!   (`torch.optim.Adam`; Kingma and Ba, arXiv:1412.6980, with ε outside of the root)
 
-#[cfg(feature = "cuda")]
-use super::native::kernels;
-use super::number::{real, single};
-use super::parameters::ParamSpec;
+pub mod gradient;
+pub mod schedule;
+
+use crate::number::{real, single};
+use crate::ops::{self, State, Step};
+use crate::parameters::ParamSpec;
 use burn::tensor::{Device, Tensor, TensorReadError};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -91,12 +93,12 @@ impl Optimizer {
         learning_rate: f64,
     ) -> Result<(), TensorReadError> {
         self.step += 1;
-        let update = Update::new(self.rule, self.step, learning_rate);
+        let update = update_of(self.rule, self.step, learning_rate);
         for (which, gradients) in parts {
             // Nobody else may hold a tensor that is to be changed where it is.
             let mut some = parameters.drain(which.clone()).collect();
             assert_eq!(gradients.len(), which.len(), "a gradient for each parameter of a part");
-            self.part(&update, (&mut some, gradients), which.clone(), learning_rate)?;
+            self.part(update, (&mut some, gradients), which.clone(), learning_rate)?;
             parameters.splice(which.start..which.start, some);
         }
         Ok(())
@@ -104,7 +106,7 @@ impl Optimizer {
 
     fn part(
         &mut self,
-        update: &Update,
+        update: Step,
         (parameters, gradients): (&mut Vec<Tensor<1>>, Vec<Tensor<1>>),
         which: Range<usize>,
         learning_rate: f64,
@@ -114,31 +116,20 @@ impl Optimizer {
             Memory::Host(memory) => {
                 for (((parameter, gradient), decay), memory) in old.zip(&mut memory[which]) {
                     let device = parameter.device();
-                    let (parameter, gradient) = decay.before(parameter, gradient, learning_rate);
+                    let (parameter, gradient) = ops::decayed(decay.at(learning_rate), parameter, gradient);
                     let mut data = parameter.try_into_data()?;
                     let gradient = gradient.try_into_data()?;
-                    update.host(data.as_mut_slice()?, gradient.as_slice()?, memory);
+                    host(update, data.as_mut_slice()?, gradient.as_slice()?, memory);
                     parameters.push(Tensor::from_data(data, &device));
                 }
             }
             Memory::Device(memory) => {
-                let old: Vec<_> = old.zip(memory.drain(which.clone())).collect();
-                #[cfg(feature = "cuda")]
-                let old = match update.by_kernel(old, learning_rate) {
-                    Ok((new, after)) => {
-                        *parameters = new;
-                        memory.splice(which.start..which.start, after);
-                        return Ok(());
-                    }
-                    Err(old) => old,
-                };
-                let mut all = Vec::with_capacity(old.len());
-                for (((parameter, gradient), decay), before) in old {
-                    let (parameter, gradient) = decay.before(parameter, gradient, learning_rate);
-                    let (parameter, after) = update.device(parameter, gradient, before);
-                    parameters.push(parameter);
-                    all.push(after);
-                }
+                let (given, decays): (Vec<_>, Vec<ops::Decay>) =
+                    old.map(|(given, decay)| (given, decay.at(learning_rate))).unzip();
+                let (old, gradients) = given.into_iter().unzip();
+                let state = State { parameters: old, gradients, memory: memory.drain(which.clone()).collect() };
+                let (new, all) = ops::update(update, &decays, state);
+                *parameters = new;
                 memory.splice(which.start..which.start, all);
             }
         }
@@ -151,12 +142,12 @@ fn decays(decay: Decay, param_specs: &[ParamSpec]) -> Vec<Decay> {
 }
 
 impl Decay {
-    /// Shrinks the parameter, or gives the gradient that will.
-    fn before(self, parameter: Tensor<1>, gradient: Tensor<1>, rate: f64) -> (Tensor<1>, Tensor<1>) {
+    /// What happens to a parameter and its gradient before the update.
+    fn at(self, rate: f64) -> ops::Decay {
         match self {
-            Self::None => (parameter, gradient),
-            Self::Coupled(decay) => (parameter.clone(), gradient + parameter * decay),
-            Self::Decoupled(decay) => (parameter * (1.0 - rate * decay), gradient),
+            Self::None => ops::Decay::None,
+            Self::Coupled(decay) => ops::Decay::Add(decay),
+            Self::Decoupled(decay) => ops::Decay::Shrink(1.0 - rate * decay),
         }
     }
 }
@@ -171,104 +162,49 @@ impl Rule {
     }
 }
 
-/// A parameter and its gradient, its decay, and what is remembered of it.
-#[cfg(feature = "cuda")]
-type Old<'a> = (((Tensor<1>, Tensor<1>), &'a Decay), [Tensor<1>; 2]);
-
-/// One step's constants, computed in double precision.
-enum Update {
-    Sgd { rate: f64 },
-    Momentum { rate: f64, momentum: f64 },
-    Adam { rate: f64, keep1: f64, beta2: f64, keep2: f64, root: f64, epsilon: f64 },
+/// One step's rule with its constants, computed in double precision.
+fn update_of(rule: Rule, step: u64, rate: f64) -> Step {
+    match rule {
+        Rule::Sgd => Step::Sgd { rate },
+        Rule::Momentum { momentum } => Step::Momentum { rate, momentum },
+        Rule::Adam { beta1, beta2, epsilon } => Step::Adam {
+            rate: rate / (1.0 - beta1.powf(real(step))),
+            keep1: 1.0 - beta1,
+            beta2,
+            keep2: 1.0 - beta2,
+            root: (1.0 - beta2.powf(real(step))).sqrt(),
+            epsilon,
+        },
+    }
 }
 
-impl Update {
-    fn new(rule: Rule, step: u64, rate: f64) -> Self {
-        match rule {
-            Rule::Sgd => Self::Sgd { rate },
-            Rule::Momentum { momentum } => Self::Momentum { rate, momentum },
-            Rule::Adam { beta1, beta2, epsilon } => Self::Adam {
-                rate: rate / (1.0 - beta1.powf(real(step))),
-                keep1: 1.0 - beta1,
-                beta2,
-                keep2: 1.0 - beta2,
-                root: (1.0 - beta2.powf(real(step))).sqrt(),
-                epsilon,
-            },
+/// Updates a parameter in the host's memory.
+fn host(step: Step, p: &mut [f32], g: &[f32], [first, second]: &mut [Vec<f32>; 2]) {
+    match step {
+        Step::Sgd { rate } => {
+            let rate = single(rate);
+            chunks(p).zip(g.par_chunks(CHUNK)).for_each(|(p, g)| {
+                p.iter_mut().zip(g).for_each(|(p, g)| *p -= rate * g);
+            });
         }
-    }
-
-    fn host(&self, p: &mut [f32], g: &[f32], [first, second]: &mut [Vec<f32>; 2]) {
-        match *self {
-            Self::Sgd { rate } => {
-                let rate = single(rate);
-                chunks(p).zip(g.par_chunks(CHUNK)).for_each(|(p, g)| {
-                    p.iter_mut().zip(g).for_each(|(p, g)| *p -= rate * g);
-                });
-            }
-            Self::Momentum { rate, momentum } => {
-                let (rate, momentum) = (single(rate), single(momentum));
-                chunks(p).zip(g.par_chunks(CHUNK)).zip(chunks(first)).for_each(|((p, g), b)| {
-                    for ((p, g), b) in p.iter_mut().zip(g).zip(b) {
-                        *b = momentum * *b + g;
-                        *p -= rate * *b;
-                    }
-                });
-            }
-            Self::Adam { rate, keep1, beta2, keep2, root, epsilon } => {
-                let [rate, keep1, beta2, keep2, root, epsilon] = [rate, keep1, beta2, keep2, root, epsilon].map(single);
-                chunks(p).zip(g.par_chunks(CHUNK)).zip(chunks(first)).zip(chunks(second)).for_each(
-                    |(((p, g), m), v)| {
-                        for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-                            *m += keep1 * (g - *m);
-                            *v = beta2 * *v + keep2 * g * g;
-                            *p -= rate * (*m / (v.sqrt() / root + epsilon));
-                        }
-                    },
-                );
-            }
+        Step::Momentum { rate, momentum } => {
+            let (rate, momentum) = (single(rate), single(momentum));
+            chunks(p).zip(g.par_chunks(CHUNK)).zip(chunks(first)).for_each(|((p, g), b)| {
+                for ((p, g), b) in p.iter_mut().zip(g).zip(b) {
+                    *b = momentum * *b + g;
+                    *p -= rate * *b;
+                }
+            });
         }
-    }
-
-    /// All parameters at once by a kernel of ours.
-    #[cfg(feature = "cuda")]
-    fn by_kernel<'a>(&self, old: Vec<Old<'a>>, learning_rate: f64) -> Result<kernels::Updated, Vec<Old<'a>>> {
-        let step = match *self {
-            Self::Sgd { rate } => kernels::Step::Sgd { rate },
-            Self::Momentum { rate, momentum } => kernels::Step::Momentum { rate, momentum },
-            Self::Adam { rate, keep1, beta2, keep2, root, epsilon } => {
-                kernels::Step::Adam { rate, keep1, beta2, keep2, root, epsilon }
-            }
-        };
-        let kept: Vec<&'a Decay> = old.iter().map(|((_, decay), _)| *decay).collect();
-        let decays: Vec<kernels::Decay> = kept
-            .iter()
-            .map(|decay| match decay {
-                Decay::None => kernels::Decay::None,
-                Decay::Coupled(decay) => kernels::Decay::Add(*decay),
-                Decay::Decoupled(decay) => kernels::Decay::Shrink(1.0 - learning_rate * decay),
-            })
-            .collect();
-        let (both, memory): (Vec<_>, Vec<_>) = old.into_iter().map(|((both, _), memory)| (both, memory)).unzip();
-        let (parameters, gradients) = both.into_iter().unzip();
-        kernels::update(step, &decays, 1.0, kernels::State { parameters, gradients, memory }).map_err(|state| {
-            let both = state.parameters.into_iter().zip(state.gradients);
-            both.zip(kept).zip(state.memory).collect()
-        })
-    }
-
-    fn device(&self, p: Tensor<1>, g: Tensor<1>, [m, v]: [Tensor<1>; 2]) -> (Tensor<1>, [Tensor<1>; 2]) {
-        match *self {
-            Self::Sgd { rate } => (p - g * rate, [m, v]),
-            Self::Momentum { rate, momentum } => {
-                let b = m * momentum + g;
-                (p - b.clone() * rate, [b, v])
-            }
-            Self::Adam { rate, keep1, beta2, keep2, root, epsilon } => {
-                let m = m.clone() + (g.clone() - m) * keep1;
-                let v = v * beta2 + g.clone() * g * keep2;
-                (p - m.clone() / (v.clone().sqrt() / root + epsilon) * rate, [m, v])
-            }
+        Step::Adam { rate, keep1, beta2, keep2, root, epsilon } => {
+            let [rate, keep1, beta2, keep2, root, epsilon] = [rate, keep1, beta2, keep2, root, epsilon].map(single);
+            chunks(p).zip(g.par_chunks(CHUNK)).zip(chunks(first)).zip(chunks(second)).for_each(|(((p, g), m), v)| {
+                for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+                    *m += keep1 * (g - *m);
+                    *v = beta2 * *v + keep2 * g * g;
+                    *p -= rate * (*m / (v.sqrt() / root + epsilon));
+                }
+            });
         }
     }
 }

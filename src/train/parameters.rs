@@ -2,8 +2,8 @@
 //!
 //! Knows nothing of models. The order of a model's parameters is part of what a run computes: frozen.
 
-use super::number::{real_len, single, wide};
-use super::rng::{Rng, Stream};
+use crate::number::{real_len, single, wide};
+use crate::rng::{Rng, Stream};
 use rayon::prelude::*;
 use std::collections::HashMap;
 

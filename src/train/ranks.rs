@@ -1,23 +1,28 @@
 //! A run of several ranks: what is done before they start, and what each of them does.
 
-use super::device::{self, DeviceError, Place};
-use super::fit::{fit, rehearse};
-use super::parallel::{Fault, LIMITS, Limits, Link, Pace, ParallelError, ProcessGroup, RankContext, run_ranks};
-use super::parameters::ParamSpec;
-use super::spec::{DeviceSpec, Spec};
-use super::task::Loaded;
-use super::{Finish, Sink, TrainError, smoke};
+use crate::device::smoke;
+use crate::device::{self, DeviceError, Place};
+use crate::fit::{fit, rehearse};
+use crate::native::memory::neighbours_reach_each_other;
+use crate::native::nccl;
+use crate::parallel::{Fault, LIMITS, Limits, Link, Pace, ParallelError, ProcessGroup, RankContext, run_ranks};
+use crate::parameters::ParamSpec;
+use crate::spec::{DeviceSpec, Spec};
+use crate::task::Loaded;
+use crate::{Finish, Sink, TrainError};
 use ledger_record::EventKind;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long kernels that an earlier run has tuned take to be loaded.
 const LOADING: Duration = Duration::from_secs(120);
+/// How long GPUs may take to be connected: it takes a few seconds.
+const CONNECTING: Duration = Duration::from_secs(120);
 
 /// Trains a cell whose work several ranks share.
 ///
 /// # Errors
-/// As [`run`](super::run) has it, and if the devices cannot be connected. A rank that fails is named.
+/// As [`run`](crate::run) has it, and if the devices cannot be connected. A rank that fails is named.
 pub fn train(
     spec: &Spec,
     tuned: bool,
@@ -41,16 +46,12 @@ fn link(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     }
 }
 
-#[cfg(feature = "cuda")]
 fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
-    use super::native::nccl;
-    /// It takes a few seconds.
-    const LIMIT: Duration = Duration::from_secs(120);
-    let all = nccl::communicators(spec.ranks, LIMIT).map_err(ParallelError::from)?;
+    let all = nccl::communicators(spec.ranks, CONNECTING).map_err(ParallelError::from)?;
     if let Some(version) = nccl::version() {
         sink.emit(EventKind::Fact { name: "nccl".to_owned(), value: version.into() });
     }
-    if let Ok(reach) = super::native::memory::neighbours_reach_each_other(spec.ranks) {
+    if let Ok(reach) = neighbours_reach_each_other(spec.ranks) {
         sink.emit(EventKind::Fact { name: "peer_access".to_owned(), value: reach.into() });
     }
     // Stages sum nothing.
@@ -61,10 +62,8 @@ fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     Ok(Link::Cards(all))
 }
 
-#[cfg(not(feature = "cuda"))]
-fn cards(_: &Spec, _: &dyn Sink) -> Result<Link, TrainError> {
-    Err(DeviceError::NotBuilt.into())
-}
+/// Opens the device of a rank.
+type Open = fn(DeviceSpec, usize) -> Result<Place, DeviceError>;
 
 /// All that each rank of a run begins with.
 struct Run {
@@ -74,7 +73,7 @@ struct Run {
     /// An earlier run has tuned the devices' kernels.
     tuned: bool,
     /// Opens a rank's device.
-    open: fn(DeviceSpec, usize) -> Result<Place, DeviceError>,
+    open: Open,
 }
 
 impl Run {
@@ -105,7 +104,7 @@ impl Run {
             place
         } else {
             all.barrier("warm_up", 1, Pace::Alone)?;
-            let place = self.open(context.rank, &context.sink)?;
+            let place = open(&self.spec, self.open, context.rank, &context.sink)?;
             smoke::smoke(&place, &self.quiet(context))?;
             place
         };
@@ -120,7 +119,7 @@ impl Run {
         let group = context.pipeline_group(self.limits);
         context.sink.doing("warm_up", 1, self.warming(&group));
         let (place, costs) = if group.is_leader() {
-            let place = self.opened(context)?;
+            let place = opened(&self.spec, self.open, &context.sink)?;
             if matches!(place, Place::Device(_)) {
                 let message = "measuring what each part of the model costs, on one GPU for all".to_owned();
                 context.sink.emit(EventKind::Status { message });
@@ -131,7 +130,7 @@ impl Run {
             (place, group.broadcast_numbers("warm_up", 1, Pace::Steady, costs)?)
         } else {
             let costs = group.broadcast_numbers("warm_up", 1, Pace::Alone, Vec::new())?;
-            let place = self.open(context.rank, &context.sink)?;
+            let place = open(&self.spec, self.open, context.rank, &context.sink)?;
             smoke::smoke(&place, &self.quiet(context))?;
             (place, costs)
         };
@@ -151,32 +150,9 @@ impl Run {
         Quiet { sink: &context.sink, limit: Some(self.limits.first).filter(|_| context.rank == 0) }
     }
 
-    /// Opens a rank's device.
-    fn open(&self, rank: usize, sink: &dyn Sink) -> Result<Place, DeviceError> {
-        let place = (self.open)(self.spec.device, rank)?;
-        if let Some(limit_gib) = self.spec.memory_limit_gib {
-            let taken = device::shrink(&place, limit_gib)?;
-            if rank == 0 {
-                let value = taken.to_string().into();
-                sink.emit(EventKind::Fact { name: "memory_taken_bytes".to_owned(), value });
-            }
-        }
-        Ok(place)
-    }
-
-    /// Opens the first rank's device and tells of it.
-    fn opened(&self, context: &RankContext) -> Result<Place, TrainError> {
-        let place = self.open(context.rank, &context.sink)?;
-        for (name, value) in place.facts(self.spec.precision) {
-            context.sink.emit(EventKind::Fact { name: name.to_owned(), value });
-        }
-        smoke::smoke(&place, &context.sink)?;
-        Ok(place)
-    }
-
     /// Opens the first rank's device, tells of it, and does a few steps that are thrown away.
     fn led(&self, context: &RankContext) -> Result<Place, TrainError> {
-        let place = self.opened(context)?;
+        let place = opened(&self.spec, self.open, &context.sink)?;
         if matches!(place, Place::Device(_)) {
             let doing =
                 if self.tuned { "loading kernels" } else { "compiling and tuning kernels, which takes minutes once," };
@@ -186,6 +162,28 @@ impl Run {
         }
         Ok(place)
     }
+}
+
+/// Opens a rank's device, with as much memory as the cell allows.
+fn open(spec: &Spec, open: Open, rank: usize, sink: &dyn Sink) -> Result<Place, DeviceError> {
+    let place = open(spec.device, rank)?;
+    if let Some(limit_gib) = spec.memory_limit_gib {
+        let taken = device::shrink(&place, limit_gib)?;
+        if rank == 0 {
+            sink.emit(EventKind::Fact { name: "memory_taken_bytes".to_owned(), value: taken.to_string().into() });
+        }
+    }
+    Ok(place)
+}
+
+/// Opens the first rank's device, tells of it and tries it.
+pub fn opened(spec: &Spec, open_device: Open, sink: &dyn Sink) -> Result<Place, TrainError> {
+    let place = open(spec, open_device, 0, sink)?;
+    for (name, value) in place.facts(spec.precision) {
+        sink.emit(EventKind::Fact { name: name.to_owned(), value });
+    }
+    smoke::smoke(&place, sink)?;
+    Ok(place)
 }
 
 /// Hears nothing but that the rank still warms up, and has a clock.

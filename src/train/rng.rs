@@ -8,7 +8,7 @@
 //! keys give shifted views of one sequence of 2^64 numbers; that any two of a run's streams of up to 2^32 numbers meet has a
 //! chance below 2^-30 each.
 
-use super::number::{fraction, wide};
+use crate::number::{fraction, wide};
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 

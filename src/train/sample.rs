@@ -1,11 +1,11 @@
 //! Cells for the tests of this room, and a sink that keeps what it hears.
 
-use super::device::Place;
-use super::fit::fit;
-use super::parallel::ProcessGroup;
-use super::spec::Spec;
-use super::task::open;
-use super::{Finish, Sink, TrainError, run};
+use crate::device::Place;
+use crate::fit::fit;
+use crate::parallel::ProcessGroup;
+use crate::spec::Spec;
+use crate::task::open;
+use crate::{Finish, Sink, TrainError, run};
 use ledger_record::{Cell, Digest, EventKind, Value};
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -2,10 +2,10 @@
 //!
 //! The only place that knows the names of fields. A missing or wrong field is an error that names it.
 
-use super::number::real_len;
-use super::optimizer::{Decay, Rule};
-use super::precision::Precision;
-use super::schedule::Schedule;
+use crate::number::real_len;
+use crate::optimizer::schedule::Schedule;
+use crate::optimizer::{Decay, Rule};
+use crate::precision::Precision;
 use ledger_record::{Cell, Value};
 use std::time::Duration;
 

@@ -156,7 +156,7 @@ fn what_goes_wrong_is_told_and_nothing_is_kept() {
     let complaint = |args: &[&str]| machine.run(args).complaint(2);
     assert!(complaint(&["calibrate", "--gpu", "3", "--", "true"]).contains("no GPU 3 is visible (0 to 0 are)"));
     assert!(complaint(&["calibrate", "--seconds", "1", "--", "true"]).contains("1 is not in 15..=600"));
-    #[cfg(not(feature = "cuda"))]
+    #[cfg(not(feature = "train"))]
     assert!(
         complaint(&["calibrate"])
             .contains("this ledger was built without a load for GPUs (build with default features, or ")

@@ -195,7 +195,7 @@ fn more_gpus_than_are_visible_are_refused_with_a_list_of_those_that_are() {
 
 /// The trainer sums gradients by NCCL, and knows before it trains that it cannot.
 #[test]
-#[cfg(feature = "cuda")]
+#[cfg(feature = "train")]
 fn several_gpus_without_nccl_are_refused_before_the_training() {
     let machine = Machine::new(Fake::new(TWO));
     if !machine.run(&["doctor"], &[]).expect(0).contains("not found: libnccl.so.2 in ") {
@@ -418,7 +418,7 @@ fn a_run_that_falls_back_to_the_cpu_says_why() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
+#[cfg(feature = "train")]
 fn a_training_without_cudas_headers_says_that_it_uses_the_cpu() {
     let machine = Machine::new(Fake::new(TWO));
     let text = "[model]\nname = \"softmax\"\n[training]\nlearning_rate = 0.1\nsteps = 1\n";

@@ -2,7 +2,7 @@
 
 use super::check;
 use libloading::Library;
-use std::ffi::{c_int, c_uchar, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// Anything of a library that is only held and handed back.
@@ -90,12 +90,22 @@ functions! {
         init = c"cuInit" (c_uint);
         /// `cuDeviceGet(device, ordinal)`.
         device = c"cuDeviceGet" (*mut c_int, c_int);
+        /// `cuDeviceGetAttribute(value, attribute, device)`.
+        attribute = c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
         /// `cuDevicePrimaryCtxRetain(context, device)`.
         primary = c"cuDevicePrimaryCtxRetain" (*mut Opaque, c_int);
         /// `cuCtxSetCurrent(context)`.
         set_current = c"cuCtxSetCurrent" (Opaque);
         /// `cuCtxGetCurrent(context)`.
         current = c"cuCtxGetCurrent" (*mut Opaque);
+        /// `cuModuleLoadData(module, image)`.
+        load = c"cuModuleLoadData" (*mut Opaque, *const u8);
+        /// `cuModuleGetFunction(function, module, name)`.
+        function = c"cuModuleGetFunction" (*mut Opaque, Opaque, *const c_char);
+        /// `cuLaunchKernel(function, grid, block, bytes of shared memory, stream, parameters, extra)`.
+        launch = c"cuLaunchKernel" (
+            Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Opaque, *mut Opaque, *mut Opaque
+        );
         /// `cuMemGetInfo(free, total)`.
         memory = c"cuMemGetInfo_v2" (*mut usize, *mut usize);
         /// `cuMemAlloc(address, bytes)`.

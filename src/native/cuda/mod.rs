@@ -1,8 +1,10 @@
 //! Work on the very buffers of Burn's tensors on a CUDA device: products of matrices by cuBLASLt (on an H200 three to seven times as fast as Burn's kernels), convolutions by
 //! cuDNN (`dnn`), and kernels of ours (`kernels`).
 //!
-//! Knows how Burn keeps tensors on a CUDA device, and nothing of models. All of it takes its place among Burn's operations (`operation`): nobody waits for the
-//! card, and nothing is copied. Where a library is not there, and on other devices, the operands are given back. What fails only once it is queued is told by [`fault_on`].
+//! Knows how Burn keeps tensors on a CUDA device, and nothing of models. All of it takes its place among Burn's operations (`submit`): nobody
+//! waits for the card, and nothing is copied. A function answers `None` where a library is not there, on other devices, on a tape, and for what
+//! its kernels do not take: that is decided from shapes and formats, before anything is queued. What fails only once it is queued is told by
+//! [`fault_on`].
 
 pub mod dnn;
 pub mod event;
@@ -12,7 +14,6 @@ mod library;
 pub mod load;
 pub mod memory;
 pub mod nccl;
-mod operation;
 mod order;
 pub mod peer;
 mod plan;
@@ -22,10 +23,14 @@ mod submit;
 pub use submit::{Failure, begin, fault, fault_on};
 
 use burn::backend::{Cuda, DispatchDevice};
-use burn::tensor::{DType, Device, FloatDType, Tensor};
-use operation::{exactly, register};
+use burn::tensor::{DType, Device, Int, Tensor};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::cuda::CudaRuntime;
 use plan::Format;
 use std::ffi::c_int;
+
+/// What Burn's CUDA backend has for a tensor, of whole numbers as well as of real ones: its buffer and how it lies there.
+pub(crate) type Cube = CubeTensor<CudaRuntime>;
 
 /// What a product is besides its operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,41 +67,21 @@ pub enum Fault {
     Gone,
 }
 
-/// The product of the last two axes, for each index of the axes before them, which both factors have in common; or the factors, where cuBLASLt is not
+/// The product of the last two axes, for each index of the axes before them, which both factors have in common. None where cuBLASLt is not
 /// there or this is not its matter: another device, a tape, formats that differ.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn matmul<const D: usize>(
-    lhs: Tensor<D>,
-    rhs: Tensor<D>,
-    options: Options,
-) -> Result<Tensor<D>, (Tensor<D>, Tensor<D>)> {
-    let Some(shape) = product_shape(lhs.dims(), rhs.dims(), options) else { return Err((lhs, rhs)) };
-    if !on_cuda(&lhs) || !on_cuda(&rhs) || lhs.dtype() != rhs.dtype() || format(lhs.dtype()).is_none() || !available() {
-        return Err((lhs, rhs));
+pub fn matmul<const D: usize>(lhs: &Tensor<D>, rhs: &Tensor<D>, options: Options) -> Option<Tensor<D>> {
+    product_shape(lhs.dims(), rhs.dims(), options)?;
+    let alike = lhs.dtype() == rhs.dtype() && format(lhs.dtype()).is_some();
+    if !alike || card_of(&lhs.device()).is_none() || card_of(&rhs.device()).is_none() || !available() {
+        return None;
     }
-    let dtype = if options.exact { DType::from(FloatDType::F32) } else { lhs.dtype() };
-    // Only a quantised tensor is not such a primitive, and its format was refused above.
-    match (lhs.clone().try_into_primitive::<Cuda>(), rhs.clone().try_into_primitive::<Cuda>()) {
-        (Ok(first), Ok(second)) => {
-            // The copies must not be there when it is decided who may be overwritten.
-            drop((lhs, rhs));
-            let [product] =
-                exactly(register("matmul_lt", vec![first, second], vec![(shape.into(), dtype)], move |factors| {
-                    product::matmul(factors, dtype, options)
-                }));
-            Ok(Tensor::from_primitive::<Cuda>(product))
-        }
-        _ => Err((lhs, rhs)),
-    }
+    let dtype = if options.exact { DType::F32 } else { lhs.dtype() };
+    Some(tensor(product::matmul(primitive(lhs)?, primitive(rhs)?, dtype, options)))
 }
 
 /// Whether cuBLASLt and the driver can be loaded.
 pub fn available() -> bool {
     library::lt().is_some() && library::driver().is_some()
-}
-
-fn on_cuda<const D: usize>(tensor: &Tensor<D>) -> bool {
-    card_of(&tensor.device()).is_some()
 }
 
 /// The ordinal of a card; none for other devices.
@@ -105,6 +90,33 @@ pub fn card_of(device: &Device) -> Option<usize> {
         DispatchDevice::Cuda(device) => Some(device.index),
         _ => None,
     }
+}
+
+/// A second holder of a tensor of the CUDA backend.
+fn primitive<const D: usize>(tensor: &Tensor<D>) -> Option<Cube> {
+    tensor.clone().try_into_primitive::<Cuda>().ok()
+}
+
+/// [`primitive`] of a tensor that need not be there.
+fn beside<const D: usize>(tensor: Option<&Tensor<D>>) -> Option<Option<Cube>> {
+    tensor.map_or(Some(None), |tensor| primitive(tensor).map(Some))
+}
+
+/// The same tensor, of which it is known that it is one of the CUDA backend.
+fn owned<const D: usize>(tensor: Tensor<D>) -> Cube {
+    match tensor.try_into_primitive::<Cuda>() {
+        Ok(tensor) => tensor,
+        Err(error) => panic!("a tensor is not where it was when its kernel was chosen: {error:?}"),
+    }
+}
+
+/// A second holder of a tensor of whole numbers of the CUDA backend.
+fn whole<const D: usize>(tensor: &Tensor<D, Int>) -> Option<Cube> {
+    tensor.clone().try_into_primitive::<Cuda>().ok()
+}
+
+fn tensor<const D: usize>(primitive: Cube) -> Tensor<D> {
+    Tensor::from_primitive::<Cuda>(primitive)
 }
 
 /// The shape of a product; none where the factors do not fit or there is nothing in them.
@@ -155,10 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn the_host_gets_its_factors_back() {
+    fn the_host_has_no_products_here() {
         let device = Device::flex();
         let (lhs, rhs) = (Tensor::<2>::ones([2, 3], &device), Tensor::<2>::ones([3, 4], &device));
-        let Err((lhs, rhs)) = matmul(lhs, rhs, Options::default()) else { panic!("no CUDA device is asked for") };
-        assert_eq!((lhs.dims(), rhs.dims()), ([2, 3], [3, 4]));
+        assert!(matmul(&lhs, &rhs, Options::default()).is_none(), "no CUDA device is asked for");
     }
 }

@@ -5,10 +5,8 @@
 
 use super::kernels::room;
 use super::library::{Opaque, functions, open};
-use super::operation::{Cube, Primitive, Promise, register};
 use super::submit::{pointer, submit};
-use super::{Fault, card_of, check, submit::bound};
-use burn::backend::{Cuda, TensorMetadata};
+use super::{Cube, Fault, card_of, check, primitive, submit::bound, tensor};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use libloading::Library;
@@ -157,13 +155,13 @@ fn connect(nccl: &Nccl, ranks: usize) -> Result<Vec<Communicator>, c_int> {
 }
 
 impl Communicator {
-    /// The sums over all cards, value by value, of tensors in float32 on this card; or the tensors, where they are elsewhere.
-    pub fn all_reduce(self, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+    /// The sums over all cards, value by value, of tensors in float32 on this card. None where they are elsewhere.
+    pub fn all_reduce(self, tensors: Vec<Tensor<1>>) -> Option<Vec<Tensor<1>>> {
         self.queue(Collective::AllReduce, tensors)
     }
 
-    /// The first card's values in place of this card's; or the tensors, where they are elsewhere.
-    pub fn broadcast(self, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+    /// The first card's values in place of this card's. None where they are elsewhere.
+    pub fn broadcast(self, tensors: Vec<Tensor<1>>) -> Option<Vec<Tensor<1>>> {
         self.queue(Collective::Broadcast, tensors)
     }
 
@@ -201,20 +199,15 @@ impl Communicator {
     }
 
     /// All of them as one operation, so that nothing can come between them or change their order.
-    fn queue(self, what: Collective, tensors: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
+    fn queue(self, what: Collective, tensors: Vec<Tensor<1>>) -> Option<Vec<Tensor<1>>> {
         let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card) && tensor.dtype() == DType::F32;
         if tensors.is_empty() || !tensors.iter().all(here) || nccl().is_none() {
-            return Err(tensors);
+            return None;
         }
-        let inputs: Result<Vec<Primitive>, _> =
-            tensors.iter().map(|tensor| tensor.clone().try_into_primitive::<Cuda>()).collect();
-        let Ok(inputs) = inputs else { return Err(tensors) };
         // Nobody else may have what is to be overwritten.
-        drop(tensors);
-        let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
-        let name = if what == Collective::AllReduce { "all_reduce" } else { "broadcast" };
-        let made = register(name, inputs, promised, move |inputs| self.collect(what, inputs));
-        Ok(made.into_iter().map(Tensor::from_primitive::<Cuda>).collect())
+        let inputs = tensors.into_iter().map(|each| primitive(&each));
+        let made = self.collect(what, inputs.collect::<Option<_>>()?);
+        Some(made.into_iter().map(tensor).collect())
     }
 
     fn collect(self, what: Collective, inputs: Vec<Cube>) -> Vec<Cube> {

@@ -1,8 +1,14 @@
 //! The order of our work and that of Burn's runtime on a card. The runtime's streams do not wait for each other, nor for a default stream.
 //!
-//! Our work goes into the runtime's own stream, so that nothing has to wait. The runtime shows the stream only in its debugging output, which is read once. Where it is not
-//! found, our work goes into a stream of ours, which waits for all work of the card's context and for which all later work waits: that needs CUDA 12.5, and makes
-//! the card idle for a moment each time.
+//! Our work goes into the runtime's own stream, so that nothing has to wait. cubecl 0.11.0-pre.3 has no accessor for the stream: of what its
+//! server answers (the trait `ComputeServer`; `CudaServer` has no public function of its own) nothing holds one. `get_resource` gives an address
+//! (`GpuResource`), `stream_ids` gives numbers. The stream is `Stream::sys` in cubecl-cuda's module `compute::stream`, which is private, as are
+//! `CudaServer`'s fields and constructor; a stream cannot be handed in either, for the server makes its own. So it is read, once for each stream,
+//! from the server's `Debug` output, and the driver confirms that it is a stream of the card's context (`cuStreamGetCtx`). cubecl's version is
+//! pinned; an accessor in a later one replaces `shown` and `Search`.
+//!
+//! Where the stream is not found, our work goes into a stream of ours, which waits for all work of the card's context and for which all later work
+//! waits: that needs CUDA 12.5, and makes the card idle for a moment each time.
 
 use super::library::{Driver, Opaque, driver};
 use super::{Fault, check};

@@ -9,11 +9,10 @@
 
 use super::event::Event;
 use super::library::{Driver, Opaque, driver};
-use super::operation::Cube;
 use super::submit::{bound, flush, submit};
-use super::{Fault, card_of, check};
+use super::{Cube, Fault, card_of, check, primitive};
 use crate::number::wide;
-use burn::backend::{Cuda, DType};
+use burn::backend::DType;
 use burn::tensor::{Device, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,14 +51,12 @@ pub struct HeldTensors {
     taken: Receiver<Taken>,
 }
 
-/// Offers tensors to a card, behind all that was asked of theirs before; or the tensors, where they are on no card or on several.
-pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Result<(Offer, HeldTensors), Vec<Tensor<1>>> {
+/// Offers tensors to a card, behind all that was asked of theirs before. None where they are on no card or on several.
+pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Option<(Offer, HeldTensors)> {
     let cards: BTreeSet<Option<usize>> = tensors.iter().map(|tensor| card_of(&tensor.device())).collect();
-    let (Some(Some(card)), 1) = (cards.first().copied(), cards.len()) else { return Err(tensors) };
-    let all: Result<Vec<Cube>, _> = tensors.iter().map(|tensor| tensor.clone().try_into_primitive::<Cuda>()).collect();
-    let Ok(all) = all else { return Err(tensors) };
-    drop(tensors);
-    let all: Vec<Cube> = all.into_iter().map(into_contiguous).collect();
+    let card = cards.first().copied().flatten().filter(|_| cards.len() == 1)?;
+    let all = tensors.into_iter().map(|tensor| primitive(&tensor).map(into_contiguous));
+    let all: Vec<Cube> = all.collect::<Option<_>>()?;
     let bytes: Vec<usize> = all.iter().map(|tensor| tensor.meta.shape().num_elements() * tensor.dtype.size()).collect();
     let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
     let ((say, ready), (taken, hear)) = (channel(), channel());
@@ -78,7 +75,7 @@ pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Result<(Offer, HeldTensors),
         Ok(())
     });
     flush(&all[0].device);
-    Ok((Offer { ready, taken, bytes }, HeldTensors { tensors: all, taken: hear }))
+    Some((Offer { ready, taken, bytes }, HeldTensors { tensors: all, taken: hear }))
 }
 
 impl Offer {
@@ -89,7 +86,7 @@ impl Offer {
         let Self { ready, taken, bytes } = self;
         let room = |(length, format): (&usize, &DType)| Tensor::<1>::empty([*length], (device, *format));
         let rooms: Vec<Tensor<1>> = lengths.iter().zip(formats).map(room).collect();
-        let all: Vec<Cube> = rooms.iter().filter_map(|room| room.clone().try_into_primitive::<Cuda>().ok()).collect();
+        let all: Vec<Cube> = rooms.iter().filter_map(primitive).collect();
         let fit = all.iter().map(|tensor| tensor.meta.shape().num_elements() * tensor.dtype.size()).eq(bytes.clone());
         assert!(fit, "what is taken does not fit what was offered");
         let Some(first) = all.first() else { return rooms };
@@ -254,8 +251,8 @@ fn reaches(driver: &Driver, reader: usize, owner: usize) -> Result<bool, Fault> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault_on;
     use super::*;
+    use crate::cuda::fault_on;
     use burn::tensor::{DType, TensorData};
 
     #[test]
@@ -289,7 +286,7 @@ mod tests {
                 for round in 0..20_u8 {
                     let values = vec![f32::from(round); LEN];
                     let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &device) * 2.0 + 1.0;
-                    let (offer, held) = offer(vec![values], 1).map_err(drop).expect("on a card");
+                    let (offer, held) = offer(vec![values], 1).expect("on a card");
                     forth.send(offer).expect("the other is there");
                     let other = Tensor::<1>::zeros([LEN + usize::from(round)], &device) + 7.0;
                     held.release(Duration::from_secs(20)).expect("it was taken");
@@ -304,8 +301,7 @@ mod tests {
                 let device = Device::cuda(1);
                 for _ in 0..20 {
                     let came = taken.recv().expect("the other is there").take(&device, &[LEN], &[DType::F32]);
-                    let (offer, held) =
-                        offer(vec![(came[0].clone() + 1.0).cast(DType::BF16)], 0).map_err(drop).expect("on a card");
+                    let (offer, held) = offer(vec![(came[0].clone() + 1.0).cast(DType::BF16)], 0).expect("on a card");
                     back.send(offer).expect("the other is there");
                     held.release(Duration::from_secs(20)).expect("it was taken");
                 }

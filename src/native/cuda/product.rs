@@ -2,10 +2,9 @@
 
 use super::layout::{alignment, matrices};
 use super::library::{Opaque, lt};
-use super::operation::Cube;
 use super::plan::{Kind, Plan, Role, Vector, plan, plan_with};
 use super::submit::{bound, pointer, report, submit};
-use super::{Fault, Options, check, format};
+use super::{Cube, Fault, Options, check, format};
 use burn::backend::{DType, Shape};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul as by_burn};
 use burn_cubecl::kernel::{cast, into_contiguous};
@@ -13,9 +12,8 @@ use burn_cubecl::ops::numeric::{add, empty_device_dtype};
 use std::ptr::from_ref;
 
 /// The product of tensors whose shapes fit. What cuBLASLt cannot do is done by Burn.
-pub fn matmul(factors: Vec<Cube>, dtype: DType, options: Options) -> Vec<Cube> {
-    let Ok([lhs, rhs]) = <[Cube; 2]>::try_from(factors) else { unreachable!("a product has two factors") };
-    vec![Task::new(lhs, rhs, dtype, options).run()]
+pub fn matmul(lhs: Cube, rhs: Cube, dtype: DType, options: Options) -> Cube {
+    Task::new(lhs, rhs, dtype, options).run()
 }
 
 /// The product of matrices in this format, and to each of its rows added a bias [columns] in the same format, which is contiguous.

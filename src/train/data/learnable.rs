@@ -3,7 +3,7 @@
 use super::pictures::{PictureBatch, PictureError, Pictures};
 use super::text::{Text, TokenBatch};
 use crate::DataError;
-use crate::dataset::{Dataset, Inputs, Samples};
+use crate::data::dataset::{Dataset, Inputs, Samples};
 use crate::number::real_len;
 use ledger_record::{Digest, Value};
 

@@ -5,8 +5,12 @@
 
 pub mod cifar;
 pub mod coco;
+pub mod dataset;
+pub mod digits;
 mod folder;
 pub mod grammar;
+pub mod idx;
+pub mod images;
 mod learnable;
 pub mod objects;
 pub mod pictures;
@@ -15,11 +19,11 @@ pub mod scenes;
 pub mod shapes;
 pub mod text;
 
-use crate::digits::{self, Split};
-use crate::idx::{self, IdxError, Pair};
-use crate::images::{CLASSES, Images, PIXELS};
 use crate::rng::{Rng, Stream};
 use crate::spec::SmallData;
+use digits::Split;
+use idx::{IdxError, Pair};
+use images::{CLASSES, Images, PIXELS};
 use ledger_record::{Digest, count};
 use objects::ObjectError;
 use pictures::PictureError;

@@ -22,7 +22,7 @@ mod pattern;
 mod place;
 
 use super::objects::object::Object;
-use crate::digits::Split;
+use crate::data::digits::Split;
 use crate::number::wide;
 use crate::rng::{Rng, Stream};
 use ledger_record::Digest;

@@ -20,7 +20,7 @@ pub(super) mod region;
 pub use outline::NAMES;
 
 use super::planes::{CHANNELS, mirror};
-use crate::digits::Split;
+use crate::data::digits::Split;
 use crate::number::{grey, real_len, single, whole, wide};
 use crate::rng::{Rng, Stream};
 use figure::{Colour, Figure};

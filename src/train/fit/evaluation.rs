@@ -3,11 +3,11 @@
 use super::Trainer;
 use crate::TrainError;
 use crate::device::caught;
-use crate::evaluate::enough;
+use crate::device::peak::matmul_tflops;
 use crate::number::{real, real_len, wide};
 use crate::parallel::Pace;
 use crate::parameters::ParamSpec;
-use crate::peak::matmul_tflops;
+use crate::task::evaluate::enough;
 use ledger_record::{Digest, EventKind, PhaseEdge};
 
 impl Trainer<'_> {

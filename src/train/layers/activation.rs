@@ -1,82 +1,24 @@
 //! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native::kernels::{self, Curve};
-use crate::precision::exact;
-#[cfg(feature = "cuda")]
-use crate::tape::computed;
-#[cfg(feature = "cuda")]
-use burn::tensor::DType;
+use crate::ops::{Curve, curve, curve_back};
 use burn::tensor::Tensor;
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
-
-/// What the tanh form multiplies x³ by.
-const CUBIC: f64 = 0.044_715;
 
 /// x·Φ(x), with the error function. Arithmetic is in float32, the answer in the number format of the context.
-///
-/// Burn's own has on CUDA the slope of the tanh form (0.22.0-pre.3).
 pub fn gelu(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
-    let x = match by_kernel(ctx, x, Curve::Gelu) {
-        Ok(y) => return y,
-        Err(x) => x,
-    };
-    curve(ctx, x, |x| {
-        let share = ((x.clone() * FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
-        let density = (x.clone() * x.clone() * -0.5).exp() * (1.0 / TAU.sqrt());
-        [x.clone() * share.clone(), share + x * density]
-    })
+    applied(ctx, Curve::Gelu, x)
 }
 
 /// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the context.
 pub fn gelu_tanh(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
-    let x = match by_kernel(ctx, x, Curve::GeluTanh) {
-        Ok(y) => return y,
-        Err(x) => x,
-    };
-    curve(ctx, x, |x| {
-        let square = x.clone() * x.clone();
-        let tanh = (x.clone() * (square.clone() * CUBIC + 1.0) * FRAC_2_PI.sqrt()).tanh();
-        let share = (tanh.clone() + 1.0) * 0.5;
-        let steepness = (square * (3.0 * CUBIC) + 1.0) * (0.5 * FRAC_2_PI.sqrt());
-        [x.clone() * share.clone(), share + x * (tanh.clone() * tanh * -1.0 + 1.0) * steepness]
-    })
+    applied(ctx, Curve::GeluTanh, x)
 }
 
-/// By a kernel of ours, one forward and one backward; or x, where there is none or where the answer has another format than x.
-#[cfg(feature = "cuda")]
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-fn by_kernel(ctx: &ForwardContext<'_>, x: Tensor<2>, of: Curve) -> Result<Tensor<2>, Tensor<2>> {
-    if x.dtype() != DType::from(ctx.precision.format()) {
-        return Err(x);
-    }
+/// The tape keeps what it is a function of.
+fn applied(ctx: &ForwardContext<'_>, of: Curve, x: Tensor<2>) -> Tensor<2> {
     let (at, precision) = (ctx.off_tape(x.clone()), ctx.precision);
-    let Some(y) = kernels::curve(of, &at) else { return Err(x) };
-    Ok(ctx.recorded(
-        || [x.into()],
-        y,
-        move |gradient, _| {
-            let of_x = kernels::curve_back(of, &at, precision.round(gradient));
-            [Some(computed(of_x.ok_or(())).into())]
-        },
-    ))
-}
-
-/// A function of each value, given together with its slope. The tape keeps what it is a function of.
-fn curve(ctx: &ForwardContext<'_>, x: Tensor<2>, function: fn(Tensor<2>) -> [Tensor<2>; 2]) -> Tensor<2> {
-    let (at, format) = (ctx.off_tape(x.clone()), x.dtype());
-    let [value, _] = function(exact(at.clone()));
-    ctx.recorded(
-        || [x.into()],
-        ctx.round(value),
-        move |gradient, _| {
-            let [_, slope] = function(exact(at));
-            [Some((exact(gradient) * slope).cast(format).into())]
-        },
-    )
+    let y = curve(of, &at, precision);
+    ctx.recorded(|| [x.into()], y, move |gradient, _| [Some(curve_back(of, &at, gradient, precision).into())])
 }
 
 #[cfg(test)]
@@ -84,7 +26,7 @@ mod tests {
     use super::*;
     use crate::forward_context::ModelState;
     use crate::parameters::Index;
-    use crate::precision::Precision;
+    use crate::precision::{Precision, exact};
     use burn::tensor::{Device, TensorData};
 
     type Function = fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>;
@@ -138,7 +80,6 @@ mod tests {
     }
 
     /// Values and slopes in a number format, of numbers that every format holds.
-    #[cfg(feature = "cuda")]
     fn on(device: &Device, precision: Precision, shape: [usize; 2], function: Function) -> [Vec<f32>; 2] {
         let none = Index::default();
         let state = ModelState {
@@ -163,7 +104,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "cuda")]
     #[ignore = "needs a GPU"]
     fn values_and_slopes_on_gpu() {
         for (precision, tolerance) in [(Precision::Fp32, 2e-6), (Precision::Fp16, 1e-3), (Precision::Bf16, 8e-3)] {

@@ -1,20 +1,11 @@
 //! Multi-head self-attention (Vaswani et al. 2017, section 3.2).
 
-use super::dropout::dropped;
 use super::linear::{linear, linear_joined};
-use super::product::{Product, product};
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native::kernels::{AttentionConfig, attention_softmax, attention_softmax_back};
 use crate::number::real_len;
-use crate::precision::{Precision, exact};
-#[cfg(feature = "cuda")]
-use crate::tape::computed;
-use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor};
-
-/// What is added to the score of a token that may not be seen: nothing of it remains after the softmax, and it is no infinity.
-const NEVER: f64 = -1.0e30;
+use crate::ops::{AttentionConfig, Product, Softmax, attention_softmax, product};
+use crate::precision::Precision;
+use burn::tensor::Tensor;
 
 /// One layer of attention: where its parameters are, and how it looks.
 pub struct Attention {
@@ -71,14 +62,6 @@ struct SavedTensors {
     softmax: Softmax,
 }
 
-enum Softmax {
-    /// The softmax before any of it was dropped, in float32.
-    Shares(Box<Tensor<4>>),
-    /// What it was made of, and what a kernel of ours wants to have again.
-    #[cfg(feature = "cuda")]
-    Scores(Box<(Tensor<4>, Tensor<2>)>),
-}
-
 impl Core {
     /// qkv [rows·width, 3·hidden] to [rows·width, hidden].
     fn forward(&self, qkv: Tensor<2>) -> (Tensor<2>, SavedTensors) {
@@ -90,7 +73,7 @@ impl Core {
         let queries = queries * self.scale();
         let how = Product::of(self.precision);
         let scores = product(queries.clone(), keys.clone(), how.second_transposed());
-        let (shares, softmax) = self.shares(scores);
+        let (shares, softmax) = attention_softmax(scores, self.config(), self.precision);
         let seen = self.joined(product(shares.clone(), values.clone(), how));
         (seen, SavedTensors { queries, keys, values, shares, softmax })
     }
@@ -103,7 +86,7 @@ impl Core {
         let how = Product::of(self.precision);
         let of_values = product(shares, gradient.clone(), how.first_transposed());
         let of_shares = product(gradient, values, how.second_transposed());
-        let of_scores = self.shares_back(of_shares, softmax);
+        let of_scores = softmax.backward(of_shares, self.config(), self.precision);
         let of_queries = product(of_scores.clone(), keys, how) * self.scale();
         let of_keys = product(of_scores, queries, how.first_transposed());
         Tensor::cat([of_queries, of_keys, of_values].map(|part| self.joined(part)).to_vec(), 1)
@@ -119,55 +102,10 @@ impl Core {
         parts.swap_dims(1, 2).reshape([rows * width, heads * features])
     }
 
-    /// From scores [rows, heads, width, width] to what is seen of each token, some of it dropped, in the number format of the products.
-    fn shares(&self, scores: Tensor<4>) -> (Tensor<4>, Softmax) {
-        #[cfg(feature = "cuda")]
-        if let Ok((shares, rest)) = attention_softmax(scores.clone(), self.config(), self.precision.format()) {
-            return (shares, Softmax::Scores(Box::new((scores, rest))));
-        }
-        let scores = exact(scores);
-        let scores = if self.causal { scores.clone() + causal_mask(self.shape[1], &scores.device()) } else { scores };
-        let all = softmax(scores, 3);
-        (self.precision.round(self.dropped(all.clone())), Softmax::Shares(Box::new(all)))
-    }
-
-    /// The gradient of the scores from that of the shares.
-    fn shares_back(&self, gradient: Tensor<4>, softmax: Softmax) -> Tensor<4> {
-        match softmax {
-            Softmax::Shares(all) => {
-                let all = *all;
-                let slope = self.dropped(exact(gradient));
-                let along = (slope.clone() * all.clone()).sum_dim(3);
-                self.precision.round(all * (slope - along))
-            }
-            #[cfg(feature = "cuda")]
-            Softmax::Scores(given) => {
-                let (scores, rest) = *given;
-                computed(attention_softmax_back(scores, gradient, &rest, self.config()))
-            }
-        }
-    }
-
-    fn dropped(&self, shares: Tensor<4>) -> Tensor<4> {
-        match self.key {
-            Some(key) => dropped(shares, key, self.share),
-            None => shares,
-        }
-    }
-
-    #[cfg(feature = "cuda")]
     fn config(&self) -> AttentionConfig {
         let share = if self.key.is_some() { self.share } else { 0.0 };
-        AttentionConfig { causal: self.causal, scale: 1.0, key: self.key.unwrap_or(0), share }
+        AttentionConfig { causal: self.causal, key: self.key.unwrap_or(0), share }
     }
-}
-
-/// What is added to scores so that no token sees those after it: [1, 1, width, width].
-fn causal_mask(width: usize, device: &Device) -> Tensor<4> {
-    let end = i64::try_from(width).unwrap_or(i64::MAX);
-    let places = Tensor::<1, Int>::arange(0..end, device);
-    let after = places.clone().unsqueeze_dim::<2>(0) - places.unsqueeze_dim::<2>(1);
-    (after.clamp(0, 1).float() * NEVER).unsqueeze()
 }
 
 /// Floating-point operations of [`attend`] over one row, counted as `Model::forward_flops` says: four maps, and products of T×d with d×T and of T×T with T×d for each head.

@@ -3,9 +3,8 @@
 //! A generator of the device would be shared by its threads, and masks drawn on the host are too many: attention alone drops a billion values a step.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native;
-use burn::tensor::{DType, Device, Int, Tensor};
+use crate::ops::dropped;
+use burn::tensor::Tensor;
 
 /// Sets a share of the values to zero and scales the others up by 1/(1-share) (Srivastava et al. 2014, in the "inverted" form); nothing outside of training.
 pub fn dropout<const D: usize>(ctx: &mut ForwardContext<'_>, x: Tensor<D>, share: f64) -> Tensor<D> {
@@ -22,73 +21,4 @@ pub fn dropout<const D: usize>(ctx: &mut ForwardContext<'_>, x: Tensor<D>, share
 pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
     let answer = dropped(ctx.off_tape(x.clone()), key, share);
     ctx.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
-}
-
-/// Dropout with a key that was drawn before, off the tape.
-pub fn dropped<const D: usize>(x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
-    #[cfg(feature = "cuda")]
-    let x = match native::kernels::drop(x, key, share) {
-        Ok(dropped) => return dropped,
-        Err(x) => x,
-    };
-    let dims = x.dims();
-    let mask = kept(key, dims.iter().product(), share, &x.device()) * (1.0 / (1.0 - share));
-    let mask = mask.cast(x.dtype()).reshape(dims);
-    x * mask
-}
-
-/// 1 where a value stays, 0 where it is dropped.
-///
-/// The n-th value is decided by the n-th number of a sequence: n and the key through the finaliser of MurmurHash3 (Appleby 2011), of which the upper
-/// 24 bits are compared.
-fn kept(key: u32, len: usize, share: f64, device: &Device) -> Tensor<1> {
-    let end = i64::try_from(len).unwrap_or(i64::MAX);
-    let n: Tensor<1, Int> = Tensor::arange(0..end, (device, DType::U32));
-    let bits = mix(mix(n * 0x9e37_79b9_u32) + key);
-    bits.bitwise_right_shift_scalar(8_u32).float().greater_equal_elem(share * 16_777_216.0).float()
-}
-
-fn mix(h: Tensor<1, Int>) -> Tensor<1, Int> {
-    let shifted = |h: Tensor<1, Int>, by: u32| h.clone().bitwise_xor(h.bitwise_right_shift_scalar(by));
-    let h = shifted(h, 16) * 0x85eb_ca6b_u32;
-    let h = shifted(h, 13) * 0xc2b2_ae35_u32;
-    shifted(h, 16)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mix_of(mut h: u32) -> u32 {
-        h ^= h >> 16;
-        h = h.wrapping_mul(0x85eb_ca6b);
-        h ^= h >> 13;
-        h = h.wrapping_mul(0xc2b2_ae35);
-        h ^ (h >> 16)
-    }
-
-    #[test]
-    fn masks_are_those_of_32_bit_arithmetic() {
-        let mask: Vec<f32> = kept(0xdead_beef, 5000, 0.3, &Device::flex()).try_into_vec_as().expect("readable");
-        for (n, kept) in (0_u32..).zip(&mask) {
-            let bits = mix_of(mix_of(n.wrapping_mul(0x9e37_79b9)).wrapping_add(0xdead_beef)) >> 8;
-            assert_eq!(*kept == 1.0, f64::from(bits) >= 0.3 * 16_777_216.0, "{n}");
-        }
-    }
-
-    #[test]
-    fn a_mask_drops_its_share_and_depends_on_its_key() {
-        let mask = |key| -> Vec<f32> { kept(key, 100_000, 0.1, &Device::flex()).try_into_vec_as().expect("readable") };
-        for key in 0..20 {
-            let mask = mask(key);
-            let share = mask.iter().filter(|kept| **kept == 0.0).count();
-            // 10,000 with a deviation of 95; 5 of them are allowed.
-            assert!((9_525..10_475).contains(&share), "{key}: {share}");
-            let pairs = mask.windows(2).filter(|pair| pair == &[0.0, 0.0]).count();
-            assert!((800..1_200).contains(&pairs), "{key}: {pairs} neighbours are dropped together");
-        }
-        let [a, b] = [mask(1), mask(2)];
-        let both = a.iter().zip(&b).filter(|(a, b)| **a == 0.0 && **b == 0.0).count();
-        assert!((800..1_200).contains(&both), "{both} are dropped by both");
-    }
 }

@@ -2,10 +2,9 @@
 
 use super::linear::Maps;
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native;
+use crate::ops::gathered;
 use crate::precision::exact;
-use burn::tensor::{IndexingUpdateOp, Int, Tensor, module};
+use burn::tensor::{Int, Tensor, module};
 
 /// Columns of a table's product are filled up to a multiple of this: vocabularies are odd numbers, and tiles of a matrix product are not.
 const COLUMNS: usize = 64;
@@ -20,7 +19,7 @@ pub fn embed(ctx: &ForwardContext<'_>, name: &str, tokens: Tensor<2, Int>) -> Te
     ctx.recorded(
         || [table.into()],
         answer,
-        move |gradient, _| [Some(gathered(tokens, gradient, words).reshape([words * features]).into())],
+        move |gradient, _| [Some(gathered(&tokens, gradient, words).reshape([words * features]).into())],
     )
 }
 
@@ -29,18 +28,6 @@ fn table(ctx: &ForwardContext<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
     let (table, shape) = ctx.flat_parameter(&format!("{name}.weight"));
     let &[vectors, features] = shape else { panic!("`{name}` is no table") };
     (table, [vectors, features])
-}
-
-/// The sum of the rows [rows·width, features] of each word: [words, features].
-fn gathered(tokens: Tensor<2, Int>, gradient: Tensor<2>, words: usize) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
-    let (tokens, gradient) = match native::kernels::embedding_back(tokens, gradient, words) {
-        Ok(gathered) => return gathered,
-        Err(given) => given,
-    };
-    let [rows, features] = gradient.dims();
-    let none = Tensor::zeros([words, features], &gradient.device());
-    none.select_assign(0, tokens.reshape([rows]), gradient, IndexingUpdateOp::Add)
 }
 
 /// Of x [positions, features] the rows that the context selects, in their order: [selected, features]. All rows where it selects none in
@@ -53,7 +40,7 @@ pub fn selected_rows(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         || [x.into()],
         answer,
         move |gradient, _| {
-            let gathered = gathered(positions.reshape([1, asked]), exact(gradient), rows);
+            let gathered = gathered(&positions.reshape([1, asked]), exact(gradient), rows);
             [Some(gathered.cast(format).into())]
         },
     )

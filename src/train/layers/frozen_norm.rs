@@ -1,9 +1,8 @@
 //! Batch normalisation whose statistics, gain and bias stay as they are.
 
-use super::norm::{After, BATCH_EPSILON, running_names};
+use super::norm::running_names;
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native::kernels::{self, BatchNorm, FrozenNorm};
+use crate::ops::{self, After, FrozenSaved};
 use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
 use crate::tape::{Plain, Taped};
@@ -45,9 +44,9 @@ pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: Af
     let channels = channels.map(|part| ctx.off_tape(ctx.running(&part)));
     let [given, beside] = [Some(x.clone()), residual.clone()].map(|tensor| tensor.map(|tensor| ctx.off_tape(tensor)));
     let Some(given) = given else { unreachable!("what is normalised is there") };
-    let y = answer(&channels, given, After { residual: beside, residual_last, activation });
+    let y = ops::frozen_norm(&channels, given, After { residual: beside, residual_last, activation });
     let [gain, _, _, variance] = channels;
-    let kept = SavedTensors { activation: activation.leak().map(|leak| (y.clone(), leak)), gain, variance };
+    let kept = FrozenSaved { activation: activation.leak().map(|leak| (y.clone(), leak)), gain, variance };
     match residual {
         None => ctx.recorded(
             || [x.into()],
@@ -64,66 +63,6 @@ pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: Af
                 [Some(x.into()), residual.map(Plain::from)]
             })
         }
-    }
-}
-
-/// Off the tape.
-fn answer(channels: &[Tensor<1>; 4], x: Tensor<4>, after: After) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
-    {
-        let (residual, residual_last, leak) = (after.residual.as_ref(), after.residual_last, after.activation.leak());
-        let channels = channels.each_ref();
-        let norm = BatchNorm { channels, epsilon: BATCH_EPSILON, residual, residual_last, leak };
-        if let Some(y) = kernels::batch_norm_answer(&x, &norm) {
-            return y;
-        }
-    }
-    let [gain, bias, mean, variance] = channels;
-    let format = x.dtype();
-    let scale = scale(gain, variance);
-    let shift = bias.clone() - mean.clone() * scale.clone();
-    after.apply(exact(x) * per_channel(scale) + per_channel(shift)).cast(format)
-}
-
-fn scale(gain: &Tensor<1>, variance: &Tensor<1>) -> Tensor<1> {
-    gain.clone() * (variance.clone() + BATCH_EPSILON).sqrt().recip()
-}
-
-fn per_channel(values: Tensor<1>) -> Tensor<4> {
-    let [channels] = values.dims();
-    values.reshape([1, channels, 1, 1])
-}
-
-/// What the backward needs: the answer and what values below zero were multiplied by, where there was an activation.
-struct SavedTensors {
-    activation: Option<(Tensor<4>, f64)>,
-    gain: Tensor<1>,
-    variance: Tensor<1>,
-}
-
-impl SavedTensors {
-    /// The gradients of what was normalised and of the residual, where there was one.
-    fn backward(self, gradient: Tensor<4>, residual: bool) -> (Tensor<4>, Option<Tensor<4>>) {
-        let Self { activation, gain, variance } = self;
-        #[cfg(feature = "cuda")]
-        let gradient = {
-            let activation = activation.as_ref().map(|(y, leak)| (y, *leak));
-            let norm = FrozenNorm { channels: [&gain, &variance], epsilon: BATCH_EPSILON, activation, residual };
-            match kernels::frozen_norm_back(gradient, &norm) {
-                Ok(found) => return found,
-                Err(gradient) => gradient,
-            }
-        };
-        let format = gradient.dtype();
-        let slope = match activation {
-            None => exact(gradient),
-            Some((y, leak)) => {
-                let below = exact(y).lower_equal_elem(0.0).float();
-                exact(gradient) * (below * (leak - 1.0) + 1.0)
-            }
-        };
-        let x = (slope.clone() * per_channel(scale(&gain, &variance))).cast(format);
-        (x, residual.then(|| slope.cast(format)))
     }
 }
 

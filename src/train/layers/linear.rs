@@ -1,12 +1,8 @@
 //! Affine maps.
 
-use super::product::{Product, product, widen};
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native::kernels::affine;
-use crate::precision::{Precision, exact};
-#[cfg(feature = "cuda")]
-use crate::tape::computed;
+use crate::ops::{Affine, AffineGradients, affine};
+use crate::precision::Precision;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
 
@@ -66,137 +62,26 @@ impl Maps {
 
     /// With as many inputs as x and the parameters are.
     fn recorded<const N: usize>(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
-        let off_tape = Self {
-            weights: self.weights.iter().map(|weight| ctx.off_tape(weight.clone())).collect(),
-            biases: self.biases.iter().map(|bias| ctx.off_tape(bias.clone())).collect(),
-            ..self
-        };
-        let format = x.dtype();
-        let (answer, kept) = off_tape.forward(ctx.precision, ctx.round(ctx.off_tape(x.clone())));
+        let Self { shape, table, columns, .. } = self;
+        let off_tape = |vectors: &[Tensor<1>]| vectors.iter().map(|vector| ctx.off_tape(vector.clone())).collect();
+        let (weights, biases) = (off_tape(&self.weights), off_tape(&self.biases));
+        let (format, precision) = (x.dtype(), ctx.precision);
+        let how = Affine { shape, table, columns, tf32: precision == Precision::Fp32 };
+        let (answer, kept) = affine(precision, ctx.round(ctx.off_tape(x.clone())), weights, biases, how);
         let on_tape = || {
             let parameters = self.weights.into_iter().chain(self.biases).map(Taped::from);
             array::<_, N>([x.into()].into_iter().chain(parameters))
         };
         ctx.recorded(on_tape, answer, move |gradient, wanted| {
-            let of_x =
-                wanted[0].then_some(if format == DType::F32 { FloatDType::F32 } else { kept.precision.format() });
+            let of_x = wanted[0].then_some(if format == DType::F32 { FloatDType::F32 } else { precision.format() });
             let parameters = wanted[1..].contains(&true);
-            let LinearGradients { x, weights, biases } = kept.backward(gradient, of_x, parameters);
+            let AffineGradients { x, weights, biases } = kept.backward(gradient, of_x, parameters);
             let parameters = weights.into_iter().chain(biases).map(Plain::from);
             // What is not wanted is nowhere to be found.
             let all = [x.map(Plain::from)].into_iter().chain(parameters.map(Some)).chain((0..N).map(|_| None));
             array::<_, N>(all.take(N))
         })
     }
-
-    /// The answer to x in the number format of the products.
-    fn forward(self, precision: Precision, x: Tensor<2>) -> (Tensor<2>, SavedTensors) {
-        let Self { shape, weights, biases, table, columns } = self;
-        #[cfg(feature = "cuda")]
-        let x = {
-            let how = affine::Affine { shape, table, columns, tf32: precision == Precision::Fp32 };
-            match affine::affine(x, &weights, &biases, how) {
-                Ok(affine::Mapped { y, kept }) => {
-                    return (y, SavedTensors { precision, by: By::Kernels(Box::new(kept)) });
-                }
-                Err(x) => x,
-            }
-        };
-        let (maps, biased, axis) = (weights.len(), !biases.is_empty(), usize::from(!table));
-        // Rounded first: there is less to bring together.
-        let weights = weights.into_iter().map(|weight| precision.round(weight).reshape(shape)).collect();
-        let weight = filled(weights, axis, columns);
-        let how = Product::of(precision);
-        let how = if table { how.second_transposed() } else { how };
-        let mut answer = product(x.clone(), weight.clone(), how);
-        if biased {
-            let biases = biases.into_iter().map(|bias| precision.round(bias).unsqueeze()).collect();
-            answer = answer + filled(biases, 1, columns);
-        }
-        let by = By::Operations(Box::new(Operations { x, weight, maps, outputs: shape[axis], biased, table }));
-        (answer, SavedTensors { precision, by })
-    }
-}
-
-/// Saved tensors for the backward pass.
-struct SavedTensors {
-    precision: Precision,
-    by: By,
-}
-
-/// Who went forward, and goes backward too.
-enum By {
-    Operations(Box<Operations>),
-    #[cfg(feature = "cuda")]
-    Kernels(Box<affine::SavedTensors>),
-}
-
-struct Operations {
-    x: Tensor<2>,
-    /// All weights.
-    weight: Tensor<2>,
-    maps: usize,
-    /// Columns of each map.
-    outputs: usize,
-    biased: bool,
-    table: bool,
-}
-
-/// The gradients of x, of the weights and of the biases, where they are wanted; those of parameters are flat.
-struct LinearGradients {
-    x: Option<Tensor<2>>,
-    weights: Vec<Tensor<1>>,
-    biases: Vec<Tensor<1>>,
-}
-
-impl SavedTensors {
-    /// The gradient of x is in this format.
-    fn backward(self, gradient: Tensor<2>, x: Option<FloatDType>, parameters: bool) -> LinearGradients {
-        let gradient = self.precision.round(gradient);
-        match self.by {
-            By::Operations(kept) => kept.backward(self.precision, gradient, x, parameters),
-            #[cfg(feature = "cuda")]
-            By::Kernels(kept) => {
-                let affine::AffineGradients { x, weights, biases } =
-                    computed(affine::affine_back(gradient, *kept, x, parameters));
-                LinearGradients { x, weights, biases }
-            }
-        }
-    }
-}
-
-impl Operations {
-    fn backward(
-        self,
-        precision: Precision,
-        gradient: Tensor<2>,
-        of_x: Option<FloatDType>,
-        parameters: bool,
-    ) -> LinearGradients {
-        let Self { x, weight, maps, outputs, biased, table } = self;
-        let how = Product::of(precision);
-        let of_x = of_x.map(|format| {
-            let how = if table { how } else { how.second_transposed() };
-            product(gradient.clone(), weight, if format == FloatDType::F32 { how.exact() } else { how })
-        });
-        if !parameters {
-            return LinearGradients { x: of_x, weights: Vec::new(), biases: Vec::new() };
-        }
-        let (lhs, rhs) = if table { (gradient.clone(), x) } else { (x, gradient.clone()) };
-        let all = product(lhs, rhs, how.first_transposed().exact());
-        let parts = |all: &Tensor<2>, axis: usize| {
-            let part = |map: usize| all.clone().narrow(axis, map * outputs, outputs).flatten(0, 1);
-            (0..maps).map(part).collect::<Vec<Tensor<1>>>()
-        };
-        let biases = if biased { parts(&exact(gradient).sum_dim(0), 1) } else { Vec::new() };
-        LinearGradients { x: of_x, weights: parts(&all, usize::from(!table)), biases }
-    }
-}
-
-/// Matrices one after the other along an axis, and zeros behind them.
-fn filled(mut matrices: Vec<Tensor<2>>, axis: usize, length: usize) -> Tensor<2> {
-    let joined = if matrices.len() == 1 { matrices.remove(0) } else { Tensor::cat(matrices, axis) };
-    if joined.dims()[axis] < length { widen(joined, axis, length) } else { joined }
 }
 
 fn array<T, const N: usize>(values: impl Iterator<Item = T>) -> [T; N] {

@@ -1,19 +1,9 @@
 //! The loss of a classifier.
 
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native;
 use crate::number::real_len;
-#[cfg(feature = "cuda")]
-use crate::number::single;
-use crate::precision::exact;
-#[cfg(feature = "cuda")]
-use crate::tape::computed;
-use burn::tensor::activation::log_softmax;
+use crate::ops::{cross_entropy_sum, picked, possible, summed};
 use burn::tensor::{Int, Tensor};
-
-/// What an answer that no class has is set to before the softmax: nothing remains of it, and it is no infinity.
-const NEVER: f32 = -1.0e30;
 
 /// Mean cross-entropy in nats, shape [1], float32, of answers [rows, columns] to the right classes [rows]. A row whose class is negative does not count; `counted` says
 /// how many do. Columns from `classes` on are padding and are never an answer.
@@ -24,36 +14,7 @@ pub fn cross_entropy(
     [classes, counted]: [usize; 2],
 ) -> Tensor<1> {
     let share = 1.0 / real_len(counted.max(1));
-    #[cfg(feature = "cuda")]
-    let (answers, targets) = match by_kernel(ctx, answers, targets, classes, share) {
-        Ok(loss) => return loss,
-        Err(given) => given,
-    };
-    summed(ctx, picked(possible(ctx, answers, classes), targets.clone()), targets) * share
-}
-
-/// By kernels of ours, which go through the answers once for the loss and once for the gradient.
-#[cfg(feature = "cuda")]
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-fn by_kernel(
-    ctx: &ForwardContext<'_>,
-    answers: Tensor<2>,
-    targets: Tensor<1, Int>,
-    classes: usize,
-    share: f64,
-) -> Result<Tensor<1>, (Tensor<2>, Tensor<1, Int>)> {
-    let right = if ctx.taped() { targets.clone().inner() } else { targets.clone() };
-    let given = ctx.off_tape(answers.clone());
-    let Some(loss) = native::kernels::cross_entropy(&given, &right, classes) else { return Err((answers, targets)) };
-    let recorded = ctx.recorded(
-        || [answers.into()],
-        loss * share,
-        move |upstream, _| {
-            let gradient = native::kernels::cross_entropy_back(given, &right, classes, single(share), &upstream);
-            [Some(computed(gradient).into())]
-        },
-    );
-    Ok(recorded)
+    cross_entropy_sum(ctx, answers, targets, classes, share)
 }
 
 /// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. A row that has no cross-entropy is
@@ -72,30 +33,6 @@ pub fn loss_and_correct(
     let right = largest * picked.clone().equal(picked.clone()).float();
     let right = ctx.constant(right.reshape([1, rows]).sum_dim(1).reshape([1]));
     Tensor::cat(vec![summed(ctx, picked, targets), right], 0)
-}
-
-/// In float32, and without what no class has.
-fn possible(ctx: &ForwardContext<'_>, answers: Tensor<2>, classes: usize) -> Tensor<2> {
-    let (answers, columns) = (exact(answers.clone()), answers.dims()[1]);
-    if columns == classes {
-        return answers;
-    }
-    let padding: Vec<f32> = (0..columns).map(|column| if column < classes { 0.0 } else { NEVER }).collect();
-    answers + ctx.values(padding, [1, columns])
-}
-
-/// The logarithm of each right class's probability, shape [rows]; that of the first class where none is right.
-fn picked(answers: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
-    let rows = answers.dims()[0];
-    log_softmax(answers, 1).gather(1, targets.clamp_min(0).reshape([rows, 1])).reshape([rows])
-}
-
-/// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
-fn summed(ctx: &ForwardContext<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor<1> {
-    let rows = picked.dims()[0];
-    // Whole numbers are never on a tape, and what is made of them is not either.
-    let counts = ctx.constant(targets.greater_equal_elem(0).float());
-    -(picked * counts).reshape([1, rows]).sum_dim(1).reshape([1])
 }
 
 #[cfg(test)]
@@ -164,7 +101,6 @@ mod tests {
         none_is_right(&Device::flex());
     }
 
-    #[cfg(feature = "cuda")]
     #[test]
     #[ignore = "needs a GPU"]
     fn a_card_judges_as_the_processor_on_gpu() {

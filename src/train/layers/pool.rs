@@ -1,53 +1,10 @@
 //! Pooling of images.
 
-use super::Window;
-use super::product::{Product, product};
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native::dnn;
-#[cfg(feature = "cuda")]
-use crate::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
 use crate::number::{real_len, single};
+use crate::ops::{Product, product};
 use crate::precision::{Precision, exact};
-#[cfg(feature = "cuda")]
-use crate::tape::computed;
-use burn::tensor::module::max_pool2d;
 use burn::tensor::{Tensor, TensorData};
-
-/// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
-pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
-    #[cfg(feature = "cuda")]
-    if let Some(y) = in_nhwc(ctx, &x, side, window) {
-        return y;
-    }
-    #[cfg(feature = "cuda")]
-    if let Some(y) = by_cudnn(ctx, &x, side, window) {
-        return y;
-    }
-    max_pool2d(x, [side; 2], [window.stride; 2], [window.padding; 2], [1, 1], false)
-}
-
-/// Of images that lie NHWC, as the result does. None where images lie otherwise or windows overlap.
-#[cfg(feature = "cuda")]
-fn in_nhwc(ctx: &ForwardContext<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
-    let (given, stride) = (ctx.off_tape(x.clone()), window.stride);
-    if window.padding > 0 || dnn::Storage::of(&given) != dnn::Storage::Nhwc {
-        return None;
-    }
-    let y = pool_max_nhwc(&given, side, stride)?;
-    let backward = move |gradient, _| [Some(computed(pool_max_nhwc_back(given, gradient, side, stride)).into())];
-    Some(ctx.recorded(|| [x.clone().into()], y, backward))
-}
-
-#[cfg(feature = "cuda")]
-fn by_cudnn(ctx: &ForwardContext<'_>, x: &Tensor<4>, side: usize, window: Window) -> Option<Tensor<4>> {
-    let how = dnn::Pool { size: [side; 2], stride: [window.stride; 2], padding: [window.padding; 2] };
-    let given = ctx.off_tape(x.clone());
-    let y = dnn::pool_max(given.clone(), how).ok()?;
-    let maxima = y.clone();
-    let backward = move |gradient, _| [Some(computed(dnn::pool_max_back(given, maxima, gradient, how)).into())];
-    Some(ctx.recorded(|| [x.clone().into()], y, backward))
-}
 
 /// The mean of each channel: [rows, channels, height, width] to [rows, channels], in float32.
 pub fn mean_pixel(x: Tensor<4>) -> Tensor<2> {
@@ -100,6 +57,7 @@ fn shares([height, width]: [usize; 2], side: usize) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::forward_context::ModelState;
+    use crate::ops::{Window, max_pool};
     use crate::parameters::Index;
     use burn::tensor::{DType, Device, FloatDType};
 

@@ -1,13 +1,7 @@
 //! What stands between the halves of a transformer's layers: what a half gives is added to a residual, and the sum is normalised.
 
-use super::dropout::dropped_on_tape;
-use super::norm::layer_norm;
 use crate::forward_context::ForwardContext;
-#[cfg(feature = "cuda")]
-use crate::native::kernels::residual_norm;
-use crate::precision::exact;
-#[cfg(feature = "cuda")]
-use crate::tape::computed;
+use crate::ops::{ResidualNorm, residual_norm};
 use burn::tensor::Tensor;
 
 /// How a residual and what is added to it go on.
@@ -45,50 +39,11 @@ impl Residual<'_> {
     /// A loss has to depend on what was normalised.
     pub fn add(&self, ctx: &mut ForwardContext<'_>, x: Tensor<2>, added: Tensor<2>) -> Stream {
         let key = if self.dropout > 0.0 { ctx.dropout_key() } else { None };
-        let ctx = &*ctx;
-        #[cfg(feature = "cuda")]
-        if let Some(stream) = self.by_kernel(ctx, &x, &added, key) {
-            return stream;
-        }
-        let added = exact(added);
-        let added = match key {
-            Some(key) => dropped_on_tape(ctx, added, key, self.dropout),
-            None => added,
-        };
-        let sum = x + added;
-        let normed = layer_norm(ctx, self.norm, sum.clone(), self.epsilon);
-        Stream { residual: if self.post { normed.clone() } else { sum }, normed: ctx.round(normed) }
-    }
-
-    /// In one pass over the values forward and one backward.
-    #[cfg(feature = "cuda")]
-    fn by_kernel(
-        &self,
-        ctx: &ForwardContext<'_>,
-        x: &Tensor<2>,
-        added: &Tensor<2>,
-        key: Option<u32>,
-    ) -> Option<Stream> {
         let [gain, bias] = ["weight", "bias"].map(|part| ctx.flat_parameter(&format!("{}.{part}", self.norm)).0);
-        let [scale, shift] = [&gain, &bias].map(|vector| ctx.off_tape(vector.clone()));
-        let [given, more] = [x, added].map(|matrix| ctx.off_tape(matrix.clone()));
-        let precision = ctx.precision;
         let share = if key.is_some() { self.dropout } else { 0.0 };
-        let how = residual_norm::ResidualNorm { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
-        let format = added.dtype();
-        let more = ctx.round(more);
-        let residual_norm::ResidualNormOutput { normed, stream, kept } =
-            residual_norm::residual_norm(given, more, &scale, &shift, how).ok()?;
-        let on_tape = || [x.clone().into(), added.clone().into(), gain.into(), bias.into()];
-        let backward = move |(of_normed, of_stream): (Tensor<2>, Option<Tensor<2>>), _: [bool; 4]| {
-            let slopes =
-                computed(residual_norm::residual_norm_back(precision.round(of_normed), of_stream.map(exact), kept));
-            let residual_norm::ResidualNormGradients { x, added, gain, bias } = slopes;
-            let added = if added.dtype() == format { added } else { exact(added) };
-            [Some(x.into()), Some(added.into()), Some(gain.into()), Some(bias.into())]
-        };
-        let (normed, residual) = ctx.recorded_twice(on_tape, (normed, stream), backward);
-        Some(Stream { residual, normed })
+        let how = ResidualNorm { post: self.post, epsilon: self.epsilon, key: key.unwrap_or(0), share };
+        let [residual, normed] = residual_norm(ctx, x, added, [gain, bias], how);
+        Stream { residual, normed }
     }
 }
 

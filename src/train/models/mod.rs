@@ -29,8 +29,8 @@ pub use resnet::Resnet;
 pub use vgg::Vgg;
 pub use yolov3::YoloV3;
 
-use super::forward_context::ForwardContext;
-use super::parameters::ParamSpec;
+use crate::forward_context::ForwardContext;
+use crate::parameters::ParamSpec;
 use burn::tensor::{Int, Tensor};
 use units::Units;
 

@@ -44,7 +44,6 @@ pub fn values(param_spec: &ParamSpec) -> Vec<f32> {
 
 /// Where the arithmetic is compared: on the CPU, or on the first GPU where `LEDGER_PARITY=cuda` asks for it.
 pub fn device() -> Device {
-    #[cfg(feature = "cuda")]
     if on_gpu() {
         return Device::cuda(0);
     }

@@ -3,10 +3,11 @@
 //! Knows tensors and nothing of data files, optimisers or events. On the CPU some of their work is done by code of ours, which no tape knows: so they have passes of
 //! their own there.
 
-use crate::convolution::{self, FEATURES, Trace};
+mod convolution;
+
 use crate::data::Batch;
+use crate::data::images::{CLASSES, PIXELS, SIDE};
 use crate::device::Place;
-use crate::images::{CLASSES, PIXELS, SIDE};
 use crate::number::{real_len, single};
 use crate::parameters::{Init, ParamSpec};
 use crate::rng::{Rng, Stream};
@@ -14,6 +15,7 @@ use crate::spec::Small;
 use crate::tape::clean;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::{Tensor, TensorData, TensorReadError};
+use convolution::{FEATURES, Trace};
 
 mod device;
 
@@ -218,8 +220,8 @@ fn affine(inputs: Tensor<2>, weight: &Tensor<1>, bias: &Tensor<1>, [from, to]: [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::digits;
     use crate::data::image_batch;
-    use crate::digits;
     use crate::parameters::initial;
     use burn::tensor::Device;
 

@@ -2,9 +2,8 @@
 //!
 //! Knows lengths and places. A bucket begins with the tensor that a backward pass makes first: the last parameters come first.
 
-#[cfg(feature = "cuda")]
-use crate::native::kernels;
 use crate::number::real;
+use crate::ops::{in_bucket, out_of_bucket};
 use burn::tensor::Tensor;
 use std::ops::Range;
 
@@ -56,31 +55,12 @@ fn room(length: usize) -> usize {
 impl Bucket {
     /// The tensors' values, each times a factor, with zeros between them.
     pub fn gather(&self, tensors: Vec<Tensor<1>>, factor: f64) -> Tensor<1> {
-        #[cfg(feature = "cuda")]
-        let tensors = match kernels::gathered(tensors, &self.places, self.len, crate::number::single(factor)) {
-            Ok(bucket) => return bucket,
-            Err(tensors) => tensors,
-        };
-        let mut pieces = Vec::with_capacity(2 * tensors.len());
-        for (tensor, (_, length)) in tensors.into_iter().zip(&self.places) {
-            let zeros = room(*length) - length;
-            let device = tensor.device();
-            pieces.push(if factor == 1.0 { tensor } else { tensor * factor });
-            if zeros > 0 {
-                pieces.push(Tensor::zeros([zeros], &device));
-            }
-        }
-        crate::fit::joined(pieces)
+        in_bucket(tensors, &self.places, self.len, factor)
     }
 
     /// The tensors whose values a bucket holds.
     pub fn scatter(&self, bucket: Tensor<1>) -> Vec<Tensor<1>> {
-        #[cfg(feature = "cuda")]
-        let bucket = match kernels::scattered(bucket, &self.places) {
-            Ok(tensors) => return tensors,
-            Err(bucket) => bucket,
-        };
-        self.places.iter().map(|(start, length)| bucket.clone().narrow(0, *start, *length)).collect()
+        out_of_bucket(&bucket, &self.places)
     }
 }
 

@@ -1,30 +1,20 @@
 //! How the devices of ranks are connected.
 
-#[cfg(feature = "cuda")]
 use super::bucket::Bucket;
 use super::{HostReducer, Reducer, Rendezvous};
-#[cfg(feature = "cuda")]
 use super::{ParallelError, Part, Sums, SyncPoint};
-#[cfg(feature = "cuda")]
 use crate::gradient_readiness::ReadyMarks;
-#[cfg(feature = "cuda")]
 use crate::native::nccl::{BucketPlan, Communicator, exposed_s, waits_s};
-#[cfg(feature = "cuda")]
 use crate::native::{self, event::Mark};
-#[cfg(feature = "cuda")]
 use crate::number::single;
-#[cfg(feature = "cuda")]
 use burn::tensor::{DType, Device, Tensor};
-#[cfg(feature = "cuda")]
 use std::cell::RefCell;
-#[cfg(feature = "cuda")]
 use std::iter::repeat;
 use std::sync::Arc;
 
 /// From so many values on (256 MiB), sums by NCCL overlap with the backward pass: they take multiprocessors and memory from it, and below
 /// that more than they would take after it
 /// (`docs/measurements/2026-11-22-h200-overlap.md`).
-#[cfg(feature = "cuda")]
 const OVERLAP_MIN_VALUES: usize = 64 << 20;
 
 /// A way for values from rank to rank.
@@ -33,7 +23,6 @@ pub enum Link {
     /// Through the host's memory.
     Host,
     /// By NCCL.
-    #[cfg(feature = "cuda")]
     Cards(Vec<Communicator>),
 }
 
@@ -42,7 +31,6 @@ impl Link {
     pub fn reducer(&self, rank: usize, rendezvous: Arc<Rendezvous>) -> Box<dyn Reducer> {
         match self {
             Self::Host => Box::new(HostReducer::new(rank, rendezvous)),
-            #[cfg(feature = "cuda")]
             Self::Cards(all) => match all.get(rank) {
                 Some(communicator) => {
                     Box::new(NcclReducer { rank, rendezvous, communicator: *communicator, memory: RefCell::default() })
@@ -61,7 +49,6 @@ impl Link {
     pub fn fault(&self) -> Option<(usize, String)> {
         match self {
             Self::Host => None,
-            #[cfg(feature = "cuda")]
             Self::Cards(all) => {
                 all.iter().enumerate().find_map(|(rank, communicator)| Some((rank, communicator.fault()?)))
             }
@@ -70,7 +57,6 @@ impl Link {
 
     /// Frees who waits on the way. It is not used any more afterwards.
     pub fn cut(&self) {
-        #[cfg(feature = "cuda")]
         if let Self::Cards(all) = self {
             for communicator in all.clone() {
                 // It may wait itself, and nobody waits for it: the process is about to end.
@@ -81,7 +67,6 @@ impl Link {
 }
 
 /// Collective operations of GPUs in one process, by NCCL. Words go through the host's memory.
-#[cfg(feature = "cuda")]
 struct NcclReducer {
     rank: usize,
     rendezvous: Arc<Rendezvous>,
@@ -90,7 +75,6 @@ struct NcclReducer {
     memory: RefCell<Option<Tensor<1>>>,
 }
 
-#[cfg(feature = "cuda")]
 impl Drop for NcclReducer {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
@@ -99,7 +83,6 @@ impl Drop for NcclReducer {
     }
 }
 
-#[cfg(feature = "cuda")]
 impl Reducer for NcclReducer {
     fn ranks(&self) -> usize {
         self.rendezvous.ranks()
@@ -112,7 +95,7 @@ impl Reducer for NcclReducer {
     }
 
     fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
-        self.communicator.all_reduce(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+        self.communicator.all_reduce(buckets).ok_or(ParallelError::Unlike { rank: self.rank, at })
     }
 
     fn sum(
@@ -130,17 +113,16 @@ impl Reducer for NcclReducer {
         };
         // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
         let ReadyMarks { groups, end, .. } = marks;
-        let plans = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
+        let plans: Vec<BucketPlan> = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
+        if !self.communicator.overlaps(&tensors, &plans) {
+            return super::summed(self, at, buckets, tensors, share);
+        }
         let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.len).collect();
         let values = self.communicator.room(&lengths);
         let room = || Tensor::empty([values], (&Device::cuda(self.rank), DType::F32));
         let memory = self.memory.borrow_mut().get_or_insert_with(room).clone();
-        match self.communicator.sum_overlapped(tensors, (plans, end), memory, single(share)) {
-            Ok(pending) => {
-                Ok(Sums::new(pending.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
-            }
-            Err(tensors) => super::summed(self, at, buckets, tensors, share),
-        }
+        let pending = self.communicator.sum_overlapped(tensors, (plans, end), memory, single(share));
+        Ok(Sums::new(pending.into_iter().map(|sums| Part::new(sums.tensors(), || sums.take())).collect()))
     }
 
     fn overlap_min_values(&self) -> Option<usize> {
@@ -162,6 +144,6 @@ impl Reducer for NcclReducer {
     fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         // Nobody's device waits for a rank that does not come.
         self.barrier(at)?;
-        self.communicator.broadcast(buckets).map_err(|_| ParallelError::Unlike { rank: self.rank, at })
+        self.communicator.broadcast(buckets).ok_or(ParallelError::Unlike { rank: self.rank, at })
     }
 }

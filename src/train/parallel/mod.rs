@@ -24,7 +24,7 @@ mod sums;
 mod supervisor;
 mod timeouts;
 
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(test)]
 pub use bucket::{buckets, numbers};
 pub use fault::{Fault, FaultError};
 pub use link::Link;
@@ -36,7 +36,7 @@ pub use sums::{Part, Sums};
 pub use supervisor::{RankContext, run_ranks};
 pub use timeouts::{LIMITS, Limits, Pace, Timeouts};
 
-use super::gradient_readiness::ReadyMarks;
+use crate::gradient_readiness::ReadyMarks;
 use bucket::Bucket;
 use host::HostReducer;
 
@@ -109,11 +109,9 @@ pub enum ParallelError {
         source: std::io::Error,
     },
     /// GPUs cannot be connected.
-    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Nccl(#[from] crate::native::nccl::NcclError),
     /// A device failed while others waited for what it does.
-    #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
     /// A device did not give values back.

@@ -5,15 +5,11 @@
 //! ([`Endpoint::release`]).
 
 use super::{Limits, Link, ParallelError, SyncPoint};
-#[cfg(feature = "cuda")]
 use crate::device::Place;
-#[cfg(feature = "cuda")]
 use crate::native::peer::{self, HeldTensors, Offer};
-#[cfg(feature = "cuda")]
 use burn::backend::DType;
 use burn::tensor::{Device, Tensor};
 use std::collections::VecDeque;
-#[cfg(feature = "cuda")]
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -38,7 +34,6 @@ enum Payload {
     /// The values themselves.
     Values(Vec<Tensor<1>>),
     /// An offer to copy them from another GPU, in these formats.
-    #[cfg(feature = "cuda")]
     Offered(Offer, Vec<DType>),
 }
 
@@ -174,7 +169,6 @@ pub struct Endpoint {
     link: Link,
     device: Device,
     /// Sent tensors that other GPUs may not have copied yet.
-    #[cfg(feature = "cuda")]
     held: Mutex<VecDeque<(usize, HeldTensors)>>,
     /// How long others may take where nobody knows it from the steps before.
     pub limits: Limits,
@@ -183,15 +177,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// The endpoint of a rank whose tensors live on this device.
     pub fn new(rank: usize, channels: Arc<Channels>, link: Link, (device, limits): (Device, Limits)) -> Self {
-        Self {
-            rank,
-            channels,
-            link,
-            device,
-            #[cfg(feature = "cuda")]
-            held: Mutex::default(),
-            limits,
-        }
+        Self { rank, channels, link, device, held: Mutex::default(), limits }
     }
 
     /// Waits until at most so many messages to a rank are pending.
@@ -213,12 +199,13 @@ impl Endpoint {
             Link::Host => {
                 self.channels.send(self.rank, to, Message { point: at, shapes, payload: Payload::Values(values) })
             }
-            #[cfg(feature = "cuda")]
             Link::Cards(_) => {
                 let formats = values.iter().map(Tensor::dtype).collect();
-                let unlike = |_| ParallelError::Unlike { rank: self.rank, at };
-                let (offer, held) =
-                    if values.is_empty() { return Ok(()) } else { peer::offer(values, to).map_err(unlike)? };
+                if values.is_empty() {
+                    return Ok(());
+                }
+                let unlike = ParallelError::Unlike { rank: self.rank, at };
+                let (offer, held) = peer::offer(values, to).ok_or(unlike)?;
                 self.unreleased().push_back((to, held));
                 self.channels.send(
                     self.rank,
@@ -235,7 +222,6 @@ impl Endpoint {
     /// # Errors
     /// If a rank does not take it within the point's timeout, or has ended.
     pub fn release(&self, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
-        #[cfg(feature = "cuda")]
         while self.unreleased().len() > most {
             let Some((to, held)) = self.unreleased().pop_front() else { break };
             let limit = at.limit.unwrap_or(self.limits.first);
@@ -252,11 +238,9 @@ impl Endpoint {
                 }
             }
         }
-        let _ = (most, at);
         Ok(())
     }
 
-    #[cfg(feature = "cuda")]
     fn unreleased(&self) -> MutexGuard<'_, VecDeque<(usize, HeldTensors)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +253,6 @@ impl Endpoint {
         let Message { shapes, payload, .. } = self.channels.receive(from, self.rank, at)?;
         let values = match payload {
             Payload::Values(values) => values,
-            #[cfg(feature = "cuda")]
             Payload::Offered(offer, formats) => {
                 let lengths: Vec<usize> = shapes.iter().map(|shape| shape.iter().product()).collect();
                 offer.take(&self.device, &lengths, &formats)
@@ -281,8 +264,8 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LIMITS;
     use super::*;
+    use crate::parallel::LIMITS;
     use std::time::Duration;
 
     fn at(what: &'static str, index: u64, limit_ms: u64) -> SyncPoint {

@@ -254,9 +254,9 @@ pub fn shard<T>(batch: &[T], rank: usize, ranks: usize) -> &[T] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Rendezvous;
-    use super::super::host::HostReducer;
     use super::*;
+    use crate::parallel::Rendezvous;
+    use crate::parallel::host::HostReducer;
 
     #[test]
     fn shards_are_the_whole_batch_each_sample_once_and_differ_by_one_at_most() {

@@ -186,7 +186,6 @@ where
 fn failed_gpu(error: &TrainError) -> Option<usize> {
     match error {
         TrainError::Device(DeviceError::Card { card, .. }) => Some(*card),
-        #[cfg(feature = "cuda")]
         TrainError::Parallel(ParallelError::Device(DeviceError::Card { card, .. })) => Some(*card),
         _ => None,
     }

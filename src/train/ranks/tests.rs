@@ -1,6 +1,5 @@
 //! Ranks as threads of the CPU: what they learn against one rank, and against shards that are computed one after the other.
 
-#[cfg(feature = "cuda")]
 mod cards;
 mod faults;
 mod scripted;

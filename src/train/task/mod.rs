@@ -16,11 +16,13 @@ mod target_positions;
 pub use open::open;
 pub use open::{Loaded, param_specs};
 
-use super::device::Place;
-use super::gradient_readiness::{ParameterGroups, ReadyMarks};
-use super::heartbeat::Heartbeat;
-use super::parameters::{self, ParamSpec};
-use super::{Sink, TrainError};
+pub mod evaluate;
+
+use crate::device::Place;
+use crate::fit::heartbeat::Heartbeat;
+use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
+use crate::parameters::{self, ParamSpec};
+use crate::{Sink, TrainError};
 use burn::tensor::Tensor;
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
 use std::time::Duration;

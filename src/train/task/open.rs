@@ -10,19 +10,19 @@ use super::small::SmallTask;
 use crate::data::Data;
 use crate::data::cifar::CifarKind;
 use crate::data::coco::Parts as CocoParts;
+use crate::data::dataset::Dataset;
 use crate::data::objects::ObjectPictures;
 use crate::data::pictures::Pictures;
 use crate::data::text::{Objective, Text, Vocabulary, Windows};
-use crate::dataset::Dataset;
 use crate::device::Place;
-use crate::dqn::{Config, Exploration};
-use crate::environment::{CartPole, Catch, Controls, Environment};
 use crate::layers::Cell;
 use crate::models::detector::Detector;
 use crate::models::{Bert, DeepQ, Gpt2, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
 use crate::number::single;
 use crate::parallel::Endpoint;
 use crate::parameters::ParamSpec;
+use crate::rl::dqn::{Config, Exploration};
+use crate::rl::environment::{CartPole, Catch, Controls, Environment};
 use crate::rng::rank_seed;
 use crate::spec::{
     ClassificationData, ClassificationSpec, DetectionData, DetectionModel, DetectionSpec, EnvironmentSpec,

@@ -3,14 +3,14 @@
 use super::network::{Network, answer_taped, backward, leaves};
 use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
-use crate::dqn::{Agent, Config, Q, mean, play, targets};
-use crate::environment::{Environment, Item};
+use crate::fit::heartbeat::Heartbeat;
 use crate::forward_context::int_tensor;
-use crate::heartbeat::Heartbeat;
 use crate::models::Input;
 use crate::number::{real, real_len, wide};
 use crate::parameters::ParamSpec;
-use crate::replay::Batch;
+use crate::rl::dqn::{Agent, Config, Q, mean, play, targets};
+use crate::rl::environment::{Environment, Item};
+use crate::rl::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
 
@@ -236,7 +236,7 @@ mod tests {
         let goals_there = Tensor::from_inner(Tensor::from_data(TensorData::new(goals.to_vec(), [3, 1]), &device));
         let loss = huber(leaf.clone(), actions, goals_there);
         let mut tape = loss.backward();
-        let of_each: Vec<(f32, f32)> = (0..3).map(|row| crate::dqn::huber(values[row][row] - goals[row])).collect();
+        let of_each: Vec<(f32, f32)> = (0..3).map(|row| crate::rl::dqn::huber(values[row][row] - goals[row])).collect();
         let mean = of_each.iter().map(|(loss, _)| loss).sum::<f32>() / 3.0;
         assert!((loss.inner().try_into_scalar::<f32>().expect("readable") - mean).abs() < 1e-6);
         let slopes: Vec<f32> =

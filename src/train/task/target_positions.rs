@@ -1,6 +1,6 @@
 //! Positions of a batch that have targets, for models that can leave out the others: the masked tokens of BERT.
 
-use crate::dataset::Dataset;
+use crate::data::dataset::Dataset;
 use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::Model;
 use burn::tensor::{Device, Int, Tensor};

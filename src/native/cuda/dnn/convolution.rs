@@ -4,18 +4,16 @@ mod biased;
 
 pub use biased::convolve_biased;
 
-use super::super::library::Opaque;
-use super::super::operation::{Cube, custom};
-use super::super::plan::Format;
-use super::super::{Fault, format};
 use super::descriptors::{self, Plans, ask, code};
 use super::execution::{self, Demand, Operand, Target, note};
 use super::graph::{CONVOLUTION, CONVOLVE, Graph, OF_INPUT, OF_WEIGHT, Object, Value, graph, longs};
 use super::job::{Places, queue};
 use super::library::Dnn;
 use super::storage::Storage;
-use super::{card, countable, fitting, primitive};
-use burn::backend::{Cuda, DType};
+use super::{card, countable, fitting, primitive, tensor};
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
+use crate::cuda::{Fault, format};
 use burn::tensor::Tensor;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
@@ -69,47 +67,25 @@ struct Plan {
 
 static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
 
-/// Images `[count, channels in, height, width]` through weights `[channels out, channels in, height, width]`; or both, where cuDNN cannot do this.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn convolve(x: Tensor<4>, w: Tensor<4>, how: Convolution) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+/// Images `[count, channels in, height, width]` through weights `[channels out, channels in, height, width]`. None where cuDNN cannot do this.
+pub fn convolve(x: Tensor<4>, w: Tensor<4>, how: Convolution) -> Option<Tensor<4>> {
     let (input, weight) = (x.dims(), w.dims());
-    match output(input, weight, how) {
-        Some(output) => compute(Part::Result, x, w, [input, weight, output], how),
-        None => Err((x, w)),
-    }
+    compute(Part::Result, x, w, [input, weight, output(input, weight, how)?], how)
 }
 
-/// The gradient of the images, whose shape is given, from that of the result and the weights; or both, where cuDNN cannot do this.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn of_input(
-    dy: Tensor<4>,
-    w: Tensor<4>,
-    input: [usize; 4],
-    how: Convolution,
-) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+/// The gradient of the images, whose shape is given, from that of the result and the weights. None where cuDNN cannot do this.
+pub fn of_input(dy: Tensor<4>, w: Tensor<4>, input: [usize; 4], how: Convolution) -> Option<Tensor<4>> {
     let weight = w.dims();
-    match output(input, weight, how) {
-        Some(output) if output == dy.dims() => {
-            compute(Part::OfInput, w, dy, [input, weight, output], how).map_err(|(w, dy)| (dy, w))
-        }
-        _ => Err((dy, w)),
-    }
+    let output = output(input, weight, how).filter(|output| *output == dy.dims())?;
+    compute(Part::OfInput, w, dy, [input, weight, output], how)
 }
 
-/// The gradient of the weights, whose shape is given, from the images and the gradient of the result; or both, where cuDNN cannot do this.
-/// It has the format of the images: cuDNN sums in float32 but has no kernels that would keep the sums so.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn of_weight(
-    x: Tensor<4>,
-    dy: Tensor<4>,
-    weight: [usize; 4],
-    how: Convolution,
-) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+/// The gradient of the weights, whose shape is given, from the images and the gradient of the result. None where cuDNN cannot do this. It has
+/// the format of the images: cuDNN sums in float32 but has no kernels that would keep the sums so.
+pub fn of_weight(x: Tensor<4>, dy: Tensor<4>, weight: [usize; 4], how: Convolution) -> Option<Tensor<4>> {
     let input = x.dims();
-    match output(input, weight, how) {
-        Some(output) if output == dy.dims() => compute(Part::OfWeight, x, dy, [input, weight, output], how),
-        _ => Err((x, dy)),
-    }
+    let output = output(input, weight, how).filter(|output| *output == dy.dims())?;
+    compute(Part::OfWeight, x, dy, [input, weight, output], how)
 }
 
 /// Whether cuDNN can compute all of it: the result and both gradients.
@@ -132,39 +108,26 @@ fn output(input: [usize; 4], weight: [usize; 4], how: Convolution) -> Option<[us
     (channels == inputs && [input, weight, output].into_iter().all(countable)).then_some(output)
 }
 
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 fn compute(
     part: Part,
     first: Tensor<4>,
     second: Tensor<4>,
     [input, weight, output]: [[usize; 4]; 3],
     how: Convolution,
-) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+) -> Option<Tensor<4>> {
     let dtype = first.dtype();
-    let (Some(card), Some(format), true) = (card(&first), format(dtype), second.dtype() == dtype) else {
-        return Err((first, second));
-    };
-    if self::card(&second) != Some(card) {
-        return Err((first, second));
-    }
-    let kind = Kind { card, part, format, input, weight, output, how };
-    let Some(plan) = descriptors::plan(&PLANS, &kind, |dnn| make(dnn, kind)) else { return Err((first, second)) };
-    let lying = |operand: &Tensor<4>| primitive(&how.storage.lying(operand.clone()));
-    let (Some(one), Some(other)) = (lying(&first), lying(&second)) else { return Err((first, second)) };
-    drop((first, second));
-    let (shape, name) = match part {
-        Part::Result => (output, "convolve_dnn"),
-        Part::OfInput => (input, "convolve_of_input_dnn"),
-        Part::OfWeight => (weight, "convolve_of_weight_dnn"),
-    };
-    let shape = how.storage.shape(shape);
-    let [made] =
-        custom(name, [one, other], [(shape.into(), dtype)], move |operands| launch(operands, plan, shape, dtype));
-    Ok(how.storage.named(Tensor::from_primitive::<Cuda>(made)))
-}
-
-fn launch(operands: [Cube; 2], plan: &'static Plan, shape: [usize; 4], dtype: DType) -> [Cube; 1] {
-    queue(operands, [(shape.into(), dtype)], plan.plan.workspace, |_, handle, places| plan.run(handle, places))
+    let card = card(&first).filter(|place| second.dtype() == dtype && card(&second) == Some(*place))?;
+    let kind = Kind { card, part, format: format(dtype)?, input, weight, output, how };
+    let plan = descriptors::plan(&PLANS, &kind, |dnn| make(dnn, kind))?;
+    let operands = [primitive(&how.storage.lying(first))?, primitive(&how.storage.lying(second))?];
+    let shape = how.storage.shape(match part {
+        Part::Result => output,
+        Part::OfInput => input,
+        Part::OfWeight => weight,
+    });
+    let promised = [(shape.into(), dtype)];
+    let [made] = queue(operands, promised, plan.plan.workspace, |_, handle, places| plan.run(handle, places));
+    Some(how.storage.named(tensor(made)))
 }
 
 fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {

@@ -1,9 +1,9 @@
 //! How cuDNN is told of tensors, and what it is told once for each kind of work. Like the plans of products these live as long as the process.
 
-use super::super::library::{Opaque, driver};
-use super::super::plan::{Format, enter};
-use super::super::{Fault, check};
 use super::library::{Dnn, dnn};
+use crate::cuda::library::{Opaque, driver};
+use crate::cuda::plan::{Format, enter};
+use crate::cuda::{Fault, check};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt::Debug;

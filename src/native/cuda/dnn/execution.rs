@@ -1,14 +1,14 @@
 //! From an operation of cuDNN's graph interface to a plan that is ready to run: chosen once, by the library's own heuristics and never by measuring, so that it is the
 //! same in each run.
 
-use super::super::Fault;
-use super::super::library::Opaque;
-use super::super::plan::Format;
 use super::descriptors::code;
 use super::graph::{
     CONFIGURATION, ENGINE, Graph, HEURISTICS, OPERANDS, OPERATIONS, Object, PLAN, TENSOR, Value, long, longs,
 };
 use super::storage::Storage;
+use crate::cuda::Fault;
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 

@@ -2,8 +2,8 @@
 //!
 //! Knows how attributes are handed over, and not what they mean. Numbers and types are those of `cudnn_graph.h`, the same in cuDNN 9.12, 9.14 and 9.19.
 
-use super::super::library::{Opaque, functions, open};
-use super::super::{Fault, check};
+use crate::cuda::library::{Opaque, functions, open};
+use crate::cuda::{Fault, check};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null_mut};

@@ -1,12 +1,12 @@
 //! Work of cuDNN on tensors of Burn's CUDA runtime, and how it gets to the thread that talks to the card.
 
-use super::super::layout::alignment;
-use super::super::library::{Opaque, driver};
-use super::super::operation::{Cube, Promise};
-use super::super::submit::{bound, pointer, submit};
-use super::super::{Fault, check};
 use super::descriptors::handle;
 use super::library::{Dnn, dnn};
+use crate::cuda::layout::alignment;
+use crate::cuda::library::{Opaque, driver};
+use crate::cuda::submit::{bound, pointer, submit};
+use crate::cuda::{Cube, Fault, check};
+use burn::backend::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use std::cell::RefCell;
@@ -15,6 +15,9 @@ use std::ptr::null_mut;
 
 /// What an address has to be a multiple of so that a kernel may read it in the largest pieces there are.
 const PIECE: u32 = 16;
+
+/// A tensor that is to come.
+pub type Promise = (Shape, DType);
 
 thread_local! {
     /// By the ordinal of the card and the stream. The runtime talks to a card from one thread, and a handle is for one thread at a time; streams do not

@@ -3,7 +3,7 @@
 //! Types, constants and the order of fields were compared with the headers of cuDNN 9.19 and the bindings of cudarc 0.19.10 for 9.10 and 9.21; those of recurrent layers
 //! with the headers of 9.12, 9.19 and 9.28.
 
-use super::super::library::{Opaque, functions, open};
+use crate::cuda::library::{Opaque, functions, open};
 use libloading::Library;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;

@@ -1,7 +1,6 @@
 //! Convolutions, max pooling and recurrent layers by cuDNN, on the very buffers of Burn's tensors.
 //!
-//! All is decided from shapes and formats before anything is asked of the card: what cuDNN has no kernel for comes back as it was given, and the caller
-//! has it computed otherwise. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and lie in memory
+//! All is decided from shapes and formats before anything is asked of the card. What cuDNN has no kernel for is answered by `None`. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and lie in memory
 //! as their [`Storage`] says. What lies otherwise, or begins at an odd address, is copied first.
 
 mod convolution;
@@ -21,8 +20,7 @@ pub use pool::{Pool, pool_max, pool_max_back};
 pub use recurrent::{Recurrent, Stack, places};
 pub use storage::Storage;
 
-use super::operation::Primitive;
-use burn::backend::{Cuda, DispatchDevice};
+use super::{card_of, primitive, tensor};
 use burn::tensor::Tensor;
 
 /// Whether cuDNN can be loaded.
@@ -32,15 +30,7 @@ pub fn available() -> bool {
 
 /// The ordinal of the card that a tensor lies on; none for another device, and where there is a tape.
 fn card<const D: usize>(tensor: &Tensor<D>) -> Option<usize> {
-    match tensor.device().as_dispatch() {
-        DispatchDevice::Cuda(card) => Some(card.index),
-        _ => None,
-    }
-}
-
-/// A second holder of a tensor as the runtime knows it. The first has to be gone before the runtime is asked who may be overwritten.
-fn primitive<const D: usize>(tensor: &Tensor<D>) -> Option<Primitive> {
-    tensor.clone().try_into_primitive::<Cuda>().ok()
+    card_of(&tensor.device())
 }
 
 /// How many windows fit along each axis of an image.

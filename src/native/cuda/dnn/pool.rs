@@ -1,14 +1,12 @@
 //! The largest value of each window of an image, and its gradient.
 
-use super::super::library::Opaque;
-use super::super::operation::custom;
-use super::super::plan::Format;
-use super::super::{Fault, check, format};
-use super::descriptors::{self, Plans, pooling, tensor};
+use super::descriptors::{self, Plans, pooling};
 use super::job::{Places, queue};
 use super::library::Dnn;
-use super::{card, countable, fitting, primitive};
-use burn::backend::Cuda;
+use super::{card, countable, fitting, primitive, tensor};
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
+use crate::cuda::{Fault, check, format};
 use burn::tensor::Tensor;
 use std::ptr::from_ref;
 use std::sync::{LazyLock, Mutex};
@@ -49,46 +47,26 @@ unsafe impl Sync for Plan {}
 
 static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
 
-/// The largest value of each window, of those that fit in whole; or the images, where cuDNN cannot do this.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn pool_max(x: Tensor<4>, how: Pool) -> Result<Tensor<4>, Tensor<4>> {
-    let (Some(output), Some(_)) = (output(x.dims(), how), card(&x)) else { return Err(x) };
-    let Some(plan) = plan(&x, output, how) else { return Err(x) };
-    let Some(input) = primitive(&x) else { return Err(x) };
-    let dtype = x.dtype();
-    drop(x);
-    let [y] = custom("pool_max_dnn", [input], [(output.into(), dtype)], move |inputs| {
-        queue(inputs, [(output.into(), dtype)], 0, |dnn, handle, places| plan.forward(dnn, handle, places))
-    });
-    Ok(Tensor::from_primitive::<Cuda>(y))
+/// The largest value of each window, of those that fit in whole. None where cuDNN cannot do this.
+pub fn pool_max(x: &Tensor<4>, how: Pool) -> Option<Tensor<4>> {
+    card(x)?;
+    let output = output(x.dims(), how)?;
+    let plan = plan(x, output, how)?;
+    let promised = [(output.into(), x.dtype())];
+    let [y] = queue([primitive(x)?], promised, 0, |dnn, handle, places| plan.forward(dnn, handle, places));
+    Some(tensor(y))
 }
 
-/// The gradient of the images, from what was pooled, the result and its gradient; or gives all back, where cuDNN cannot do this. Where a window has its
+/// The gradient of the images, from what was pooled, the result and its gradient. None where cuDNN cannot do this. Where a window has its
 /// largest value more than once, one of them has the gradient, always the same.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn pool_max_back(
-    x: Tensor<4>,
-    y: Tensor<4>,
-    dy: Tensor<4>,
-    how: Pool,
-) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>, Tensor<4>)> {
-    let (input, dtype, place) = (x.dims(), x.dtype(), card(&x));
-    let fits = |output: &[usize; 4]| {
-        let fits = |tensor: &Tensor<4>| {
-            tensor.dims() == *output && tensor.dtype() == dtype && card(tensor) == place && place.is_some()
-        };
-        fits(&y) && fits(&dy)
-    };
-    let plan = output(input, how).filter(fits).and_then(|output| plan(&x, output, how));
-    let Some(plan) = plan else { return Err((x, y, dy)) };
-    let (Some(one), Some(two), Some(three)) = (primitive(&x), primitive(&y), primitive(&dy)) else {
-        return Err((x, y, dy));
-    };
-    drop((x, y, dy));
-    let [dx] = custom("pool_max_back_dnn", [one, two, three], [(input.into(), dtype)], move |inputs| {
-        queue(inputs, [(input.into(), dtype)], 0, |dnn, handle, places| plan.back(dnn, handle, places))
-    });
-    Ok(Tensor::from_primitive::<Cuda>(dx))
+pub fn pool_max_back(x: &Tensor<4>, y: &Tensor<4>, dy: &Tensor<4>, how: Pool) -> Option<Tensor<4>> {
+    let (input, dtype, place) = (x.dims(), x.dtype(), card(x)?);
+    let output = output(input, how)?;
+    let alike = |tensor: &Tensor<4>| tensor.dims() == output && tensor.dtype() == dtype && card(tensor) == Some(place);
+    let plan = plan(x, output, how).filter(|_| alike(y) && alike(dy))?;
+    let given = [primitive(x)?, primitive(y)?, primitive(dy)?];
+    let [dx] = queue(given, [(input.into(), dtype)], 0, |dnn, handle, places| plan.back(dnn, handle, places));
+    Some(tensor(dx))
 }
 
 /// The shape of a result; none where a window might lie wholly beyond the image.
@@ -105,8 +83,8 @@ fn plan(x: &Tensor<4>, output: [usize; 4], how: Pool) -> Option<&'static Plan> {
     descriptors::plan(&PLANS, &kind, |dnn| {
         Ok(Plan {
             pooling: pooling(dnn, how.size, how.stride, how.padding)?,
-            input: tensor(dnn, kind.format, kind.input)?,
-            output: tensor(dnn, kind.format, kind.output)?,
+            input: descriptors::tensor(dnn, kind.format, kind.input)?,
+            output: descriptors::tensor(dnn, kind.format, kind.output)?,
         })
     })
 }

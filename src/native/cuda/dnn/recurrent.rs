@@ -15,12 +15,11 @@ mod weights;
 
 pub use weights::places;
 
-use super::super::format;
-use super::super::kernels::{Unit, transposes};
-use super::super::operation::{Promise, register};
 use super::job::queue_all;
-use super::{card, countable, primitive};
-use burn::backend::{Cuda, DType};
+use super::{card, countable, primitive, tensor};
+use crate::cuda::format;
+use crate::cuda::kernels::{Unit, transposes};
+use burn::backend::DType;
 use burn::tensor::{FloatDType, Tensor};
 use plan::{Kind, Plan, plan};
 
@@ -83,28 +82,22 @@ impl Recurrent {
         let x = plan.rounded(x);
         let given: Option<Vec<_>> = std::iter::once(primitive(&x)).chain(parameters.iter().map(primitive)).collect();
         let Some(given) = given else { unreachable!("all tensors are on the card") };
-        let promised = move || -> Vec<Promise> {
-            let y = (plan.states().into(), plan.dtype());
+        let y = (plan.states().into(), plan.dtype());
+        let made = if taped {
             let [weights, reserve] = plan.kept();
-            if taped { vec![y, (weights.into(), plan.dtype()), (reserve.into(), DType::F32)] } else { vec![y] }
+            let promised = vec![y, (weights.into(), plan.dtype()), (reserve.into(), DType::F32)];
+            queue_all(given, promised, [plan.training.workspace], |dnn, handle, at| plan.train(dnn, handle, &at))
+        } else {
+            queue_all(given, vec![y], [plan.answering, plan.weights], |dnn, handle, at| plan.answer(dnn, handle, &at))
         };
-        let made = register("recurrent_dnn", given, promised(), move |inputs| {
-            if taped {
-                queue_all(inputs, promised(), [plan.training.workspace], |dnn, handle, at| plan.train(dnn, handle, &at))
-            } else {
-                queue_all(inputs, promised(), [plan.answering, plan.weights], |dnn, handle, at| {
-                    plan.answer(dnn, handle, &at)
-                })
-            }
-        });
         let mut made = made.into_iter();
         let (y, weights, reserve) = (made.next(), made.next(), made.next());
-        let Some(y) = y.map(Tensor::from_primitive::<Cuda>) else { unreachable!("states were promised") };
+        let Some(y) = y.map(tensor) else { unreachable!("states were promised") };
         let kept = weights.zip(reserve).map(|(weights, reserve)| SavedTensors {
             x,
             y: y.clone(),
-            weights: Tensor::from_primitive::<Cuda>(weights),
-            reserve: Tensor::from_primitive::<Cuda>(reserve),
+            weights: tensor(weights),
+            reserve: tensor(reserve),
             plan,
         });
         (y, kept)
@@ -124,16 +117,12 @@ impl SavedTensors {
         let Some(given) = given else { unreachable!("the forward ran on this card") };
         let shape = x.dims();
         drop((x, y, dy, weights, reserve));
-        let promised = move || -> Vec<Promise> {
-            let parameters = plan.places.iter().map(|place| ([place.rows * place.columns].into(), DType::F32));
-            std::iter::once((shape.into(), plan.dtype())).chain(parameters).collect()
-        };
-        let made = register("recurrent_back_dnn", given, promised(), move |inputs| {
-            let scratch = [plan.training.workspace, plan.weights];
-            queue_all(inputs, promised(), scratch, |dnn, handle, at| plan.back(dnn, handle, &at))
-        });
+        let parameters = plan.places.iter().map(|place| ([place.rows * place.columns].into(), DType::F32));
+        let promised = std::iter::once((shape.into(), plan.dtype())).chain(parameters).collect();
+        let scratch = [plan.training.workspace, plan.weights];
+        let made = queue_all(given, promised, scratch, |dnn, handle, at| plan.back(dnn, handle, &at));
         let mut made = made.into_iter();
         let Some(dx) = made.next() else { unreachable!("a gradient was promised") };
-        (Tensor::from_primitive::<Cuda>(dx), made.map(Tensor::from_primitive::<Cuda>).collect())
+        (tensor(dx), made.map(tensor).collect())
     }
 }

@@ -1,7 +1,6 @@
 //! The order of an image's axes in memory.
 
-use super::primitive;
-use burn::backend::Cuda;
+use super::{primitive, tensor};
 use burn::tensor::Tensor;
 use burn_cubecl::kernel::into_contiguous;
 
@@ -28,7 +27,7 @@ impl Storage {
     /// The same images in this storage, copied where they lie otherwise. None for images that are not on a GPU.
     pub fn laid(self, images: Tensor<4>) -> Option<Tensor<4>> {
         let lying = primitive(&self.lying(images))?;
-        Some(self.named(Tensor::from_primitive::<Cuda>(into_contiguous(lying))))
+        Some(self.named(tensor(into_contiguous(lying))))
     }
 
     /// The images with their axes in the order in which they lie.

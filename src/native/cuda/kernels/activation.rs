@@ -1,9 +1,9 @@
 //! Functions of each value, and their backward.
 
-use super::super::operation::{exactly, register};
 use super::compile::Program;
-use super::run::{Argument, aligned, queue};
-use super::{count, fresh, of_format, primitive, ready, room, same_device, tensor};
+use super::run::{Argument, aligned, queue_some};
+use super::{count, fresh, of_format, owned, primitive, ready, room, same_device, tensor};
+use crate::cuda::Cube;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
@@ -32,49 +32,47 @@ impl Curve {
 
 /// The values of a function, in the format of x: arithmetic is in float32. None where they cannot be computed here.
 pub fn curve(of: Curve, x: &Tensor<2>) -> Option<Tensor<2>> {
-    computed(of, x, None)
+    let kernel = Kernel::of(of, x)?;
+    let x = into_contiguous(primitive(x)?);
+    let y = fresh(&x, x.meta.shape().clone(), x.dtype);
+    Some(kernel.run(&x, None, y))
 }
 
-/// `dy`, in the format of x, times the slopes of the function at x. None where they cannot be computed here.
-pub fn curve_back(of: Curve, x: &Tensor<2>, dy: Tensor<2>) -> Option<Tensor<2>> {
-    if dy.dims() != x.dims() || dy.dtype() != x.dtype() || !same_device(&dy, x) {
-        return None;
-    }
-    computed(of, x, Some(dy))
+/// What multiplies `dy`, in the format of x, by the slopes of the function at x, perhaps in its place. None where they cannot be computed here.
+pub fn curve_back(of: Curve, x: &Tensor<2>, dy: &Tensor<2>) -> Option<impl FnOnce(Tensor<2>) -> Tensor<2> + use<>> {
+    let fits = dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(dy, x);
+    let (kernel, x) = (Kernel::of(of, x).filter(|_| fits)?, primitive(x)?);
+    Some(move |dy: Tensor<2>| {
+        let [x, dy] = [x, owned(dy)].map(into_contiguous);
+        let made = room(&dy);
+        kernel.run(&x, Some(&dy), made)
+    })
 }
 
-fn computed(of: Curve, x: &Tensor<2>, dy: Option<Tensor<2>>) -> Option<Tensor<2>> {
-    let (shape, dtype) = (x.shape(), x.dtype());
-    let (name, len) = (of.kernel(dtype)?, count(shape.num_elements())?);
-    if len == 0 || !ready(Program::Activation, x) {
-        return None;
+/// A kernel over so many values.
+struct Kernel {
+    name: &'static CStr,
+    len: u32,
+    blocks: u32,
+}
+
+impl Kernel {
+    fn of(of: Curve, x: &Tensor<2>) -> Option<Self> {
+        let (values, dtype) = (x.shape().num_elements(), x.dtype());
+        let (name, len) = (of.kernel(dtype)?, count(values)?);
+        let blocks = count(values.div_ceil(PACK / dtype.size()))?.div_ceil(THREADS);
+        (len > 0 && ready(Program::Activation, x)).then_some(Self { name, len, blocks })
     }
-    let blocks = count(shape.num_elements().div_ceil(PACK / dtype.size()))?.div_ceil(THREADS);
-    let mut given = vec![primitive(x)?];
-    if let Some(dy) = dy {
-        // Nobody else may have it if it is to be overwritten.
-        given.push(primitive(&dy)?);
-    }
-    let work = move |inputs: Vec<_>| {
-        let inputs: Vec<_> = inputs.into_iter().map(into_contiguous).collect();
-        let y = match inputs.as_slice() {
-            [_, dy] => room(dy),
-            [x, ..] => fresh(x, x.meta.shape().clone(), dtype),
-            [] => return inputs,
-        };
-        let buffers: Vec<_> = inputs.iter().chain([&y]).map(|tensor| &tensor.handle).collect();
-        queue(Program::Activation, &y, &buffers, move |places, card| {
-            let [x, .., y] = places else { return Ok(()) };
-            let dy = if places.len() > 2 { places[1] } else { 0 };
-            let flag = aligned(places, 16).into();
-            let arguments = [*x, dy, *y].map(Argument::Address);
-            let arguments: Vec<_> = arguments.into_iter().chain([Argument::U32(len), Argument::U32(flag)]).collect();
-            card.launch(name, [blocks, 1], [THREADS, 1], &arguments)
+
+    fn run(self, x: &Cube, dy: Option<&Cube>, made: Cube) -> Tensor<2> {
+        queue_some(Program::Activation, &made, &[Some(x), dy, Some(&made)], move |places, card| {
+            // What is not there has the address zero, which is aligned.
+            let numbers = [self.len, aligned(&places, 16).into()].map(Argument::U32);
+            let arguments: Vec<_> = places.into_iter().map(Argument::Address).chain(numbers).collect();
+            card.launch(self.name, [self.blocks, 1], [THREADS, 1], &arguments)
         });
-        vec![y]
-    };
-    let [y] = exactly(register("curve", given, vec![(shape, dtype)], work));
-    Some(tensor(y))
+        tensor(made)
+    }
 }
 
 #[cfg(test)]

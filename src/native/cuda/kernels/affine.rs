@@ -1,13 +1,11 @@
 //! Affine maps as one operation forward and one backward: products of cuBLASLt that add the bias themselves and sum its gradient themselves.
 
-use super::super::operation::{Cube, Promise, register};
-use super::super::plan::Role;
-use super::super::product::{matmul, matmul_bias, matmul_sums, shaped};
-use super::super::{Options, available, format};
 use super::compile::Program;
 use super::packing::{PARTS, pack, row_sums};
 use super::{primitive, ready, same_device, tensor};
-use burn::backend::Shape;
+use crate::cuda::plan::Role;
+use crate::cuda::product::{matmul, matmul_bias, matmul_sums, shaped};
+use crate::cuda::{Cube, Options, available, format};
 use burn::tensor::{DType, FloatDType, Tensor};
 use burn_cubecl::kernel::{into_contiguous, slice};
 
@@ -50,46 +48,33 @@ pub struct AffineGradients {
     pub biases: Vec<Tensor<1>>,
 }
 
-/// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases in float32, which are rounded to the format of x. There is a
-/// bias for each weight or none. Sums are in float32 and rounded once.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn affine(x: Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Result<Mapped, Tensor<2>> {
-    let Some(sizes) = Sizes::of(&x, weights, biases, how) else { return Err(x) };
-    let given = [primitive(&x)].into_iter().chain(weights.iter().chain(biases).map(primitive));
-    let Some(given) = given.collect::<Option<Vec<_>>>() else { return Err(x) };
-    let mut promised = vec![(Shape::from([sizes.rows, sizes.columns]), sizes.dtype)];
-    if !sizes.plain() {
-        let [high, wide] = sizes.laid();
-        promised.push((Shape::from([high * wide]), sizes.dtype));
-    }
-    let mut made = register("affine", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
-    let Some(y) = made.next() else { unreachable!("as many outputs as were promised") };
-    let weight = made.next().map_or_else(|| weights[0].clone(), tensor);
-    Ok(Mapped { y: tensor(y), kept: SavedTensors { x, weight, sizes } })
+/// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases in float32,
+/// which are rounded to the format of x. There is a bias for each weight or none. Sums are in float32 and rounded once.
+///
+/// None where the kernels cannot be run.
+pub fn affine(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Option<Mapped> {
+    let sizes = Sizes::of(x, weights, biases, how)?;
+    let parameters: Vec<Cube> = weights.iter().chain(biases).map(primitive).collect::<Option<_>>()?;
+    let (y, laid) = sizes.forward(primitive(x)?, parameters);
+    let weight = laid.map_or_else(|| weights[0].clone(), tensor);
+    Some(Mapped { y: tensor(y), kept: SavedTensors { x: x.clone(), weight, sizes } })
 }
 
 /// The gradients from that of the answer, in its format: of x in this format where one is given, and of weights and biases if they are wanted.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+/// None where the gradient does not fit the answer.
 pub fn affine_back(
     dy: Tensor<2>,
     kept: SavedTensors,
     x: Option<FloatDType>,
     parameters: bool,
-) -> Result<AffineGradients, Tensor<2>> {
+) -> Option<AffineGradients> {
     let SavedTensors { x: of, weight, sizes } = kept;
     if dy.dims() != [sizes.rows, sizes.columns] || dy.dtype() != sizes.dtype || !same_device(&dy, &of) {
-        return Err(dy);
+        return None;
     }
-    let given: Option<Vec<_>> = [primitive(&dy), primitive(&of), primitive(&weight)].into_iter().collect();
-    let Some(given) = given else { return Err(dy) };
-    let x = x.map(DType::from);
-    let made = register("affine_back", given, sizes.slopes(x, parameters), move |inputs| {
-        sizes.backward(inputs, x, parameters)
-    });
-    let mut made = made.into_iter();
-    let x = x.and_then(|_| made.next()).map(tensor);
-    let weights = made.by_ref().take(if parameters { sizes.parts } else { 0 }).map(tensor).collect();
-    Ok(AffineGradients { x, weights, biases: made.map(tensor).collect() })
+    let given = [primitive(&dy)?, primitive(&of)?, primitive(&weight)?];
+    drop((dy, of, weight));
+    Some(sizes.backward(given, x.map(DType::from), parameters))
 }
 
 /// The shape of maps, and how they are computed.
@@ -150,11 +135,9 @@ impl Sizes {
         Options { transpose_lhs, transpose_rhs, tf32: self.tf32, exact: false }
     }
 
-    /// The answer, and the weights as they were laid out for it, flat.
-    fn forward(self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let mut inputs = inputs.into_iter();
-        let Some(x) = inputs.next() else { unreachable!("as many inputs as were registered") };
-        let parameters: Vec<Cube> = inputs.map(into_contiguous).collect();
+    /// The answer; and the weights as they were laid out for it, flat, where they cannot be used as they are.
+    fn forward(self, x: Cube, parameters: Vec<Cube>) -> (Cube, Option<Cube>) {
+        let parameters: Vec<Cube> = parameters.into_iter().map(into_contiguous).collect();
         let (weights, biases) = parameters.split_at(self.parts);
         let (weight, bias) = if self.plain() {
             (shaped(&weights[0], self.laid()), biases.first().cloned())
@@ -165,41 +148,28 @@ impl Sizes {
         let options = self.options(false, self.table);
         let y = match bias {
             Some(bias) => matmul_bias(x, weight.clone(), &bias, self.dtype, options),
-            None => one(matmul(vec![x, weight.clone()], self.dtype, options)),
+            None => matmul(x, weight.clone(), self.dtype, options),
         };
-        if self.plain() { vec![y] } else { vec![y, flat(&weight)] }
-    }
-
-    /// What [`backward`](Self::backward) gives.
-    fn slopes(&self, x: Option<DType>, parameters: bool) -> Vec<Promise> {
-        let mut promised: Vec<Promise> =
-            x.map(|dtype| (Shape::from([self.rows, self.inputs]), dtype)).into_iter().collect();
-        if parameters {
-            let weight = Shape::from([self.inputs * self.outputs]);
-            promised.extend((0..self.parts).map(|_| (weight.clone(), DType::F32)));
-            let biases = if self.biased { self.parts } else { 0 };
-            promised.extend((0..biases).map(|_| (Shape::from([self.outputs]), DType::F32)));
-        }
-        promised
+        (y, (!self.plain()).then(|| flat(&weight)))
     }
 
     /// The gradient of x in this format, those of weights and those of biases.
-    fn backward(self, inputs: Vec<Cube>, x: Option<DType>, parameters: bool) -> Vec<Cube> {
-        let [dy, of, weight] = super::taken(inputs);
-        let mut made = Vec::new();
-        if let Some(dtype) = x {
+    fn backward(self, given: [Cube; 3], x: Option<DType>, parameters: bool) -> AffineGradients {
+        let [dy, of, weight] = given.map(into_contiguous);
+        let x = x.map(|dtype| {
             let weight = shaped(&weight, self.laid());
-            made.extend(matmul(vec![dy.clone(), weight], dtype, self.options(false, !self.table)));
-        }
+            tensor(matmul(dy.clone(), weight, dtype, self.options(false, !self.table)))
+        });
+        let (mut of_weights, mut biases) = (Vec::new(), Vec::new());
         if parameters {
             let (weights, sums) = self.of_weights(&dy, of);
-            made.extend(weights.into_iter().map(|weight| flat(&into_contiguous(weight))));
+            of_weights.extend(weights.into_iter().map(|weight| tensor(flat(&into_contiguous(weight)))));
             if self.biased {
                 let sums = sums.unwrap_or_else(|| summed(&dy));
-                made.extend((0..self.parts).map(|part| self.of_bias(&sums, part)));
+                biases.extend((0..self.parts).map(|part| tensor(self.of_bias(&sums, part))));
             }
         }
-        made
+        AffineGradients { x, weights: of_weights, biases }
     }
 
     /// The gradient of each weight; and the sums of the gradient of the answer over its rows, if the products can have them.
@@ -209,7 +179,7 @@ impl Sizes {
         let (all, sums) = if self.biased {
             matmul_sums(lhs, rhs, role, DType::F32, self.options(true, false))
         } else {
-            (one(matmul(vec![lhs, rhs], DType::F32, self.options(true, false))), None)
+            (matmul(lhs, rhs, DType::F32, self.options(true, false)), None)
         };
         if self.parts == 1 && self.columns == self.outputs {
             return (vec![all], sums);
@@ -247,13 +217,6 @@ fn summed(dy: &Cube) -> Cube {
     match row_sums(dy) {
         Some(sums) => sums,
         None => unreachable!("sizes were looked at before"),
-    }
-}
-
-fn one(mut products: Vec<Cube>) -> Cube {
-    match products.pop() {
-        Some(product) => product,
-        None => unreachable!("two factors have a product"),
     }
 }
 

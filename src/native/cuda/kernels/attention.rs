@@ -1,13 +1,14 @@
 //! The softmax of attention, between its two products.
 
-use super::super::operation::{Cube, exactly, register};
 use super::compile::Program;
 use super::run::{Argument, aligned, pair, queue};
-use super::{count, fresh, own, primitive, ready, room, same_device, single, taken, tensor};
-use burn::backend::Shape;
+use super::{count, fresh, own, primitive, ready, room, same_device, single, tensor};
 use burn::tensor::{DType, FloatDType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
+/// What the kernels multiply scores by first: they come scaled.
+const SCALE: f32 = 1.0;
 /// Rows of a block, a warp each, as in the kernel.
 const WARPS: u32 = 8;
 
@@ -16,8 +17,6 @@ const WARPS: u32 = 8;
 pub struct AttentionConfig {
     /// Causal mask: a position does not attend to later ones.
     pub causal: bool,
-    /// Scores are multiplied by it first.
-    pub scale: f64,
     /// The key of the dropout.
     pub key: u32,
     /// The dropout rate of attention weights; 0 for none.
@@ -25,80 +24,65 @@ pub struct AttentionConfig {
 }
 
 /// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as
-/// [`drop`](fn@super::drop) does; and for the
-/// backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+/// [`drop`](fn@super::drop) does; and for the backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
+///
+/// None where the kernels cannot be run.
 pub fn attention_softmax(
     scores: Tensor<4>,
     config: AttentionConfig,
     into: FloatDType,
-) -> Result<(Tensor<4>, Tensor<2>), Tensor<4>> {
+) -> Option<(Tensor<4>, Tensor<2>)> {
     let (dims, into) = (scores.dims(), DType::from(into));
-    let forward = kernels(scores.dtype(), into).map(|[forward, _]| forward);
-    let (Some(name), Some(layout)) = (forward, Layout::of(&scores, config)) else { return Err(scores) };
-    let Some(input) = primitive(&scores) else { return Err(scores) };
+    let [name, _] = kernels(scores.dtype(), into)?;
+    let layout = Layout::of(&scores, config)?;
+    let input = primitive(&scores)?;
     drop(scores);
     let [batch, heads, height, _] = dims;
-    let rows = batch * heads * height;
-    let work = move |inputs: Vec<Cube>| {
-        let [x] = taken(inputs);
-        let y = if into == x.dtype { room(&x) } else { fresh(&x, dims, into) };
-        let rest = fresh(&x, [rows, 2], DType::F32);
-        let buffers = [&x.handle, &y.handle, &rest.handle];
-        queue(Program::Attention, &x, &buffers, move |places, card| {
-            let words = layout.words();
-            let arguments = [
-                Argument::Address(places[0]),
-                Argument::Address(places[1]),
-                Argument::Address(places[2]),
-                Argument::Words(&words),
-                Argument::U32(layout.packed(&places[..2])),
-            ];
-            card.launch(name, [layout.rows.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
-        });
-        vec![y, rest]
-    };
-    let promised = vec![(Shape::from(dims), into), (Shape::from([rows, 2]), DType::F32)];
-    let [y, rest] = exactly(register("attention_softmax", vec![input], promised, work));
-    Ok((tensor(y), tensor(rest)))
+    let x = into_contiguous(input);
+    let y = if into == x.dtype { room(&x) } else { fresh(&x, dims, into) };
+    let rest = fresh(&x, [batch * heads * height, 2], DType::F32);
+    queue(Program::Attention, &x, &[&x.handle, &y.handle, &rest.handle], move |places, card| {
+        let words = layout.words();
+        let arguments = [
+            Argument::Address(places[0]),
+            Argument::Address(places[1]),
+            Argument::Address(places[2]),
+            Argument::Words(&words),
+            Argument::U32(layout.packed(&places[..2])),
+        ];
+        card.launch(name, [layout.rows.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
+    });
+    Some((tensor(y), tensor(rest)))
 }
 
 /// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the
-/// shares; `config` is the same as
-/// there.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+/// shares; `config` is the same as there. None where the kernels cannot be run.
 pub fn attention_softmax_back(
     scores: Tensor<4>,
     dy: Tensor<4>,
     rest: &Tensor<2>,
     config: AttentionConfig,
-) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
-    let (dims, dtype) = (scores.dims(), scores.dtype());
-    let [batch, heads, height, _] = dims;
-    let backward = kernels(dtype, dy.dtype()).map(|[_, backward]| backward);
-    let (Some(name), Some(layout)) = (backward, Layout::of(&scores, config)) else { return Err((scores, dy)) };
+) -> Option<Tensor<4>> {
+    let dims @ [batch, heads, height, _] = scores.dims();
+    let [_, name] = kernels(scores.dtype(), dy.dtype())?;
+    let layout = Layout::of(&scores, config)?;
     let rest_fits = rest.dims() == [batch * heads * height, 2] && rest.dtype() == DType::F32;
     if !rest_fits || dy.dims() != dims || !same_device(rest, &scores) || !same_device(&dy, &scores) {
-        return Err((scores, dy));
+        return None;
     }
-    let given: Option<Vec<_>> = [primitive(&scores), primitive(&dy), primitive(rest)].into_iter().collect();
-    let Some(given) = given else { return Err((scores, dy)) };
+    let given = [primitive(&scores)?, primitive(&dy)?, primitive(rest)?];
     drop((scores, dy));
-    let work = move |inputs: Vec<Cube>| {
-        let [x, dy, rest] = taken(inputs);
-        let dx = if dy.dtype == x.dtype && own(&dy) { dy.clone() } else { room(&x) };
-        let buffers = [&x.handle, &dy.handle, &rest.handle, &dx.handle];
-        queue(Program::Attention, &x, &buffers, move |places, card| {
-            let words = layout.words();
-            let packed = layout.packed(&[places[0], places[1], places[3]]);
-            let mut arguments: Vec<_> = places[..4].iter().map(|place| Argument::Address(*place)).collect();
-            arguments.extend([Argument::Words(&words), Argument::U32(packed)]);
-            card.launch(name, [layout.rows.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
-        });
-        vec![dx]
-    };
-    let [dx] = exactly(register("attention_softmax_back", given, vec![(Shape::from(dims), dtype)], work));
-    Ok(tensor(dx))
+    let [x, dy, rest] = given.map(into_contiguous);
+    let dx = if dy.dtype == x.dtype && own(&dy) { dy.clone() } else { room(&x) };
+    let buffers = [&x.handle, &dy.handle, &rest.handle, &dx.handle];
+    queue(Program::Attention, &x, &buffers, move |places, card| {
+        let words = layout.words();
+        let packed = layout.packed(&[places[0], places[1], places[3]]);
+        let mut arguments: Vec<_> = places[..4].iter().map(|place| Argument::Address(*place)).collect();
+        arguments.extend([Argument::Words(&words), Argument::U32(packed)]);
+        card.launch(name, [layout.rows.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
+    });
+    Some(tensor(dx))
 }
 
 /// Forward and backward from and into these formats.
@@ -119,7 +103,6 @@ struct Layout {
     rows: u32,
     width: u32,
     causal: bool,
-    scale: f32,
     dropped: Option<(u32, f32, f32)>,
 }
 
@@ -137,7 +120,6 @@ impl Layout {
             rows: count(batch * heads * height)?,
             width: count(width)?,
             causal: config.causal,
-            scale: single(config.scale),
             dropped: (config.share > 0.0).then_some((config.key, single(config.share * 16_777_216.0), scale)),
         })
     }
@@ -146,7 +128,7 @@ impl Layout {
         let (key, threshold, factor) = self.dropped.unwrap_or_default();
         [
             pair(self.rows, self.width),
-            pair(self.causal.into(), self.scale.to_bits()),
+            pair(self.causal.into(), SCALE.to_bits()),
             pair(self.dropped.is_some().into(), key),
             pair(threshold.to_bits(), factor.to_bits()),
         ]

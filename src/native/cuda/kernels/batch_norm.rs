@@ -1,15 +1,12 @@
 //! Batch normalisation of images with what follows it in residual networks, and its backward: one operation each.
 
-use super::super::operation::{Cube, Primitive, Promise, exactly, register};
-use super::super::plan::Format;
-use super::super::{Fault, format};
 use super::compile::Program;
-use super::run::{Argument, Launcher, pair, queue};
-use super::{count, fresh, own, primitive, ready, same_device, single, tensor};
-use burn::backend::Shape;
+use super::run::{Argument, Launcher, pair, queue_some};
+use super::{beside, count, fresh, own, primitive, ready, same_device, single, tensor};
+use crate::cuda::plan::Format;
+use crate::cuda::{Cube, Fault, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
-use cubecl::server::Handle;
 use std::ffi::CStr;
 
 /// As in the kernels: threads of a block at most, and where packs have values of two channels; packs that a thread reads at a time.
@@ -82,11 +79,8 @@ pub struct BatchGradients {
 /// None where the kernels cannot be run.
 pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<BatchNormed> {
     let (images, given) = Images::of(x, norm)?;
-    let vector = |many| (Shape::from([many, images.shape[1]]), DType::F32);
-    let running = (Shape::from([images.shape[1]]), DType::F32);
-    let promised: Vec<Promise> = vec![images.like(), vector(3), running.clone(), running];
-    let made = register("batch_norm", given, promised, move |inputs| images.forward(Some(share), inputs));
-    let [y, saved, mean, variance] = exactly(made);
+    let (y, statistics) = images.forward(Some(share), given);
+    let [saved, mean, variance] = statistics?;
     let y: Tensor<4> = tensor(y);
     let [gain, bias, ..] = norm.channels.map(Clone::clone);
     let shown = images.bends_sum().then(|| y.clone());
@@ -97,42 +91,23 @@ pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<Bat
 /// The same with the running statistics, which stay as they are.
 pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4>> {
     let (images, given) = Images::of(x, norm)?;
-    let promised = vec![images.like()];
-    let [y] = exactly(register("batch_norm_answer", given, promised, move |inputs| images.forward(None, inputs)));
-    Some(tensor(y))
+    Some(tensor(images.forward(None, given).0))
 }
 
-/// The gradients, from that of the answer, which has the shape and format of the images.
-pub fn batch_norm_back(dy: Tensor<4>, kept: SavedTensors) -> BatchGradients {
+/// The gradients, from that of the answer, which has the shape and format of the images. None where it does not.
+pub fn batch_norm_back(dy: Tensor<4>, kept: SavedTensors) -> Option<BatchGradients> {
     let SavedTensors { x, y, gain, bias, saved, images } = kept;
-    let fits = dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(&dy, &x);
-    assert!(
-        fits,
-        "a gradient of {:?} in {:?} for an answer of {:?} in {:?}",
-        dy.dims(),
-        dy.dtype(),
-        x.dims(),
-        x.dtype()
-    );
-    let given = [primitive(&dy), primitive(&x), primitive(&gain), primitive(&bias), primitive(&saved)];
-    let given: Option<Vec<_>> = given.into_iter().chain(y.as_ref().map(primitive)).collect();
-    let Some(given) = given else { unreachable!("the forward ran on this device") };
-    let vector = (Shape::from([images.shape[1]]), DType::F32);
-    let mut promised: Vec<Promise> = vec![images.like(), vector.clone(), vector];
-    promised.extend(y.as_ref().map(|_| images.like()));
+    if dy.dims() != x.dims() || dy.dtype() != x.dtype() || !same_device(&dy, &x) {
+        return None;
+    }
+    let given = [primitive(&dy)?, primitive(&x)?, primitive(&gain)?, primitive(&bias)?, primitive(&saved)?];
+    let shown = beside(y.as_ref())?;
     // With nothing behind the sum it is that of the answer.
     let passed = (images.residual && !images.bends_sum()).then(|| dy.clone());
     drop((dy, x, y, gain, bias, saved));
-    let mut made = register("batch_norm_back", given, promised, move |inputs| images.backward(inputs)).into_iter();
-    match (made.next(), made.next(), made.next(), made.next()) {
-        (Some(x), Some(gain), Some(bias), residual) => BatchGradients {
-            x: tensor(x),
-            gain: tensor(gain),
-            bias: tensor(bias),
-            residual: residual.map(tensor).or(passed),
-        },
-        _ => unreachable!("gradients were promised"),
-    }
+    let ([x, gain, bias], residual) = images.backward(given, shown);
+    let residual = residual.map(tensor).or(passed);
+    Some(BatchGradients { x: tensor(x), gain: tensor(gain), bias: tensor(bias), residual })
 }
 
 /// What the kernels are told besides their tensors, and where these lie.
@@ -150,8 +125,8 @@ struct Images {
 }
 
 impl Images {
-    /// With the inputs of the operation; none where the kernels cannot be run.
-    fn of(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<(Self, Vec<Primitive>)> {
+    /// With its tensors; none where the kernels cannot be run.
+    fn of(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<(Self, Vec<Cube>)> {
         let (shape, dtype) = (x.dims(), x.dtype());
         let [rows, channels, height, width] = shape;
         let counted = [count(rows)?, count(channels)?, count(height.checked_mul(width)?)?];
@@ -173,10 +148,6 @@ impl Images {
         Some((Self { shape, dtype, format, counted, epsilon, residual, residual_last, leak }, given?))
     }
 
-    fn like(&self) -> Promise {
-        (Shape::from(self.shape), self.dtype)
-    }
-
     /// The activation is of a sum with a residual.
     fn bends_sum(&self) -> bool {
         self.leak.is_some() && self.residual && !self.residual_last
@@ -193,28 +164,29 @@ impl Images {
     }
 
     /// The answer; and where running statistics move by a share what the backward needs of each channel, and the new ones.
-    fn forward(self, share: Option<f64>, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let [x, gain, bias, mean, variance, residual @ ..] = inputs.as_slice() else {
-            unreachable!("as many inputs as were registered")
+    fn forward(self, share: Option<f64>, given: Vec<Cube>) -> (Cube, Option<[Cube; 3]>) {
+        let given: Vec<Cube> = given.into_iter().map(into_contiguous).collect();
+        let [x, gain, bias, mean, variance, residual @ ..] = given.as_slice() else {
+            unreachable!("the images and four vectors")
         };
         let residual = residual.first();
         let blocks = self.blocks(share.is_some(), [Some(x), residual]);
         let channels = self.shape[1];
-        let mut made = vec![fresh(x, self.shape, self.dtype)];
-        if share.is_some() {
-            made.push(fresh(x, [3, channels], DType::F32));
-            made.extend([(); 2].map(|()| fresh(x, [channels], DType::F32)));
-        }
+        let y = fresh(x, self.shape, self.dtype);
+        let statistics = share.map(|_| {
+            let saved = fresh(x, [3, channels], DType::F32);
+            let [mean, variance] = [(); 2].map(|()| fresh(x, [channels], DType::F32));
+            [saved, mean, variance]
+        });
         let parts = (share.is_some() && !blocks.whole).then(|| fresh(x, blocks.room(3), DType::F32));
-        let [saved, new_mean, new_variance] = [1, 2, 3].map(|place| made.get(place));
+        let [saved, new_mean, new_variance] = [0, 1, 2].map(|place| statistics.as_ref().map(|all| &all[place]));
         // As in the kernels' structure.
         let of_channels = [gain, bias, mean, variance].map(Some);
         let outputs = [parts.as_ref(), saved, new_mean, new_variance];
-        let tensors: Vec<_> = [Some(x), residual, made.first()].into_iter().chain(of_channels).chain(outputs).collect();
+        let tensors: Vec<_> = [Some(x), residual, Some(&y)].into_iter().chain(of_channels).chain(outputs).collect();
         let part = single(share.unwrap_or(0.0));
         let kept = single(1.0 - share.unwrap_or(0.0));
-        self.queue(x, &tensors, move |mut words, card| {
+        queue_some(Program::BatchNorm(self.format), x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
             let [leak, bend] = self.bend();
             words.extend([pair(self.epsilon.to_bits(), kept.to_bits()), pair(part.to_bits(), leak)]);
@@ -227,16 +199,14 @@ impl Images {
             }
             blocks.launch(card, [c"batch_apply", c"batch_apply_split"], &words)
         });
-        made
+        (y, statistics)
     }
 
     /// The gradients of the images, the gain and the bias; and that of the residual where the activation follows it.
-    fn backward(self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let [dy, x, gain, bias, saved, y @ ..] = inputs.as_slice() else {
-            unreachable!("as many inputs as were registered")
-        };
-        let y = y.first();
+    fn backward(self, given: [Cube; 5], y: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
+        let [dy, x, gain, bias, saved] = &given.map(into_contiguous);
+        let y = y.map(into_contiguous);
+        let y = y.as_ref();
         let blocks = self.blocks(true, [Some(dy), Some(x), y]);
         let [in_dy, in_x] = [dy, x].map(|tensor| own(tensor).then(|| tensor.clone()));
         let unlike = || fresh(x, self.shape, self.dtype);
@@ -259,7 +229,7 @@ impl Images {
             Some(&dbias),
         ];
         let shut = dresidual.is_some();
-        self.queue(x, &tensors, move |mut words, card| {
+        queue_some(Program::BatchNorm(self.format), x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
             let [leak, bend] = self.bend();
             words.extend([pair(leak, bend), pair(blocks.packed.into(), 0)]);
@@ -275,38 +245,13 @@ impl Images {
             }
             blocks.launch(card, [c"batch_back_apply", c"batch_back_apply_split"], &words)
         });
-        [dx, dgain, dbias].into_iter().chain(dresidual).collect()
+        ([dx, dgain, dbias], dresidual)
     }
 
     /// How the work is divided, for tensors that begin where they do.
     fn blocks<const N: usize>(&self, sums: bool, tensors: [Option<&Cube>; N]) -> Blocks {
         Blocks::of(self.counted, lanes(self.format), begin_packs(tensors), sums)
     }
-
-    fn queue(
-        &self,
-        like: &Cube,
-        tensors: &[Option<&Cube>],
-        work: impl FnOnce(Vec<u64>, &Launcher) -> Result<(), Fault> + Send + 'static,
-    ) {
-        queue_some(Program::BatchNorm(self.format), like, tensors, work);
-    }
-}
-
-/// [`queue`] with the addresses of tensors, zero for those that are not there.
-pub(super) fn queue_some(
-    program: Program,
-    like: &Cube,
-    tensors: &[Option<&Cube>],
-    work: impl FnOnce(Vec<u64>, &Launcher) -> Result<(), Fault> + Send + 'static,
-) {
-    let there: Vec<bool> = tensors.iter().map(Option::is_some).collect();
-    let buffers: Vec<&Handle> = tensors.iter().flatten().map(|tensor| &tensor.handle).collect();
-    queue(program, like, &buffers, move |places, card| {
-        let mut places = places.iter().copied();
-        let mut address = |there| if there { places.next() } else { None };
-        work(there.into_iter().map(|there| address(there).unwrap_or(0)).collect(), card)
-    });
 }
 
 /// Values of a pack.

@@ -1,13 +1,11 @@
 //! Biases of images: a value for each channel that is added, with the rectifier behind it; and the backward.
 
-use super::super::format;
-use super::super::operation::{Cube, Promise, exactly, register};
-use super::super::plan::Format;
-use super::batch_norm::{Blocks, begin_packs, countable, lanes, queue_some};
+use super::batch_norm::{Blocks, begin_packs, countable, lanes};
 use super::compile::Program;
-use super::run::{Argument, pair};
-use super::{count, fresh, own, primitive, ready, room, same_device, tensor};
-use burn::backend::Shape;
+use super::run::{Argument, pair, queue_some};
+use super::{beside, count, fresh, own, owned, primitive, ready, room, same_device, tensor};
+use crate::cuda::plan::Format;
+use crate::cuda::{Cube, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
@@ -15,43 +13,29 @@ use burn_cubecl::kernel::into_contiguous;
 const THREADS: u32 = 256;
 const CHANNELS: u32 = THREADS / 32;
 
-/// x + bias for images `[rows, channels, height, width]` and a float32 bias `[channels]`, and with `rectified` the larger of that and zero.
-/// Computed in float32 and rounded once to the
-/// format of the images, whose memory it may take. Gives x back where the kernels cannot be run.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn add_bias(x: Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Result<Tensor<4>, Tensor<4>> {
-    let fits = bias.dims() == [x.dims()[1]] && bias.dtype() == DType::F32 && same_device(bias, &x);
-    let Some(task) = Task::of(&x).filter(|_| fits) else { return Err(x) };
-    let (Some(given), Some(beside)) = (primitive(&x), primitive(bias)) else { return Err(x) };
-    let promised = vec![like(&x)];
-    drop(x);
-    let work = move |inputs| task.forward(rectified, inputs);
-    let [y] = exactly(register("add_bias", vec![given, beside], promised, work));
-    Ok(tensor(y))
+/// What computes x + bias for images `[rows, channels, height, width]` and a float32 bias `[channels]`, and with `rectified` the larger of that
+/// and zero. Computed in float32 and rounded once to the format of the images, whose memory it may take. None where the kernels cannot be run.
+pub fn add_bias(
+    x: &Tensor<4>,
+    bias: &Tensor<1>,
+    rectified: bool,
+) -> Option<impl FnOnce(Tensor<4>) -> Tensor<4> + use<>> {
+    let fits = bias.dims() == [x.dims()[1]] && bias.dtype() == DType::F32 && same_device(bias, x);
+    let (task, bias) = (Task::of(x).filter(|_| fits)?, primitive(bias)?);
+    Some(move |x: Tensor<4>| tensor(task.forward(rectified, owned(x), bias)))
 }
 
-/// The gradients of x and of the bias from that of the answer, whose memory the first may take. `y` is the answer where it was rectified. Gives dy back where the kernels cannot be
-/// run, or where y is another kind of tensor than dy.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn add_bias_back(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Result<(Tensor<4>, Tensor<1>), Tensor<4>> {
+/// The gradients of x and of the bias from that of the answer, whose memory the first may take. `y` is the answer where it was rectified. None
+/// where the kernels cannot be run, or where y is another kind of tensor than dy.
+pub fn add_bias_back(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Option<(Tensor<4>, Tensor<1>)> {
     let of_dy = |y: &Tensor<4>| y.dims() == dy.dims() && y.dtype() == dy.dtype() && same_device(y, &dy);
-    let Some(task) = Task::of(&dy).filter(|_| y.is_none_or(of_dy)) else { return Err(dy) };
-    let given: Option<Vec<_>> = std::iter::once(primitive(&dy)).chain(y.map(primitive)).collect();
-    let Some(given) = given else { return Err(dy) };
-    let mut promised = vec![(Shape::from([dy.dims()[1]]), DType::F32)];
-    promised.extend(y.map(like));
+    let task = Task::of(&dy).filter(|_| y.is_none_or(of_dy))?;
+    let (given, y) = (primitive(&dy)?, beside(y)?);
     // Without a rectifier it is that of the answer.
     let passed = y.is_none().then(|| dy.clone());
     drop(dy);
-    let mut made = register("add_bias_back", given, promised, move |inputs| task.backward(inputs)).into_iter();
-    match (made.next(), made.next().map(tensor).or(passed)) {
-        (Some(dbias), Some(dx)) => Ok((dx, tensor(dbias))),
-        _ => unreachable!("gradients were promised"),
-    }
-}
-
-fn like(x: &Tensor<4>) -> Promise {
-    (Shape::from(x.dims()), x.dtype())
+    let (dbias, dx) = task.backward(given, y);
+    Some((dx.map(tensor).or(passed)?, tensor(dbias)))
 }
 
 /// What the kernels are told besides their tensors.
@@ -72,9 +56,8 @@ impl Task {
         (countable(counted) && ready(Program::BatchNorm(format), x)).then_some(Self { format, counted, channels })
     }
 
-    fn forward(self, rectified: bool, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let [x, bias] = inputs.as_slice() else { unreachable!("as many inputs as were registered") };
+    fn forward(self, rectified: bool, x: Cube, bias: Cube) -> Cube {
+        let [x, bias] = &[x, bias].map(into_contiguous);
         // Every value is read by the thread that writes in its place, before.
         let made = room(x);
         let blocks = Blocks::of(self.counted, lanes(self.format), begin_packs([Some(x)]), false);
@@ -84,14 +67,13 @@ impl Task {
             words.push(pair(rectified.into(), blocks.packed.into()));
             blocks.launch(card, [c"bias_add", c"bias_add_split"], &words)
         });
-        vec![made]
+        made
     }
 
     /// The gradient of the bias, and where there is an answer that of x.
-    fn backward(self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let [dy, y @ ..] = inputs.as_slice() else { unreachable!("as many inputs as were registered") };
-        let y = y.first();
+    fn backward(self, dy: Cube, y: Option<Cube>) -> (Cube, Option<Cube>) {
+        let (dy, y) = (&into_contiguous(dy), y.map(into_contiguous));
+        let y = y.as_ref();
         let blocks = Blocks::of(self.counted, lanes(self.format), begin_packs([Some(dy), y]), false);
         let in_dy = || own(dy).then(|| dy.clone());
         let dx = y.map(|_| in_dy().unwrap_or_else(|| fresh(dy, dy.meta.shape().clone(), dy.dtype)));
@@ -109,6 +91,6 @@ impl Task {
                 [Argument::Address(parts), Argument::Address(dbias), Argument::U32(channels), Argument::U32(count)];
             card.launch(c"bias_total", [channels.div_ceil(CHANNELS), 1], [THREADS, 1], &ends)
         });
-        std::iter::once(dbias).chain(dx).collect()
+        (dbias, dx)
     }
 }

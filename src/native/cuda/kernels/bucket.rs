@@ -1,9 +1,9 @@
 //! Many tensors into one bucket and out of it again, by one pass over them.
 
-use super::super::operation::{Cube, Primitive, Promise, exactly, register};
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
-use super::{Fault, count, fresh, primitive, ready, same_device, tensor};
+use super::{count, fresh, primitive, ready, same_device, tensor};
+use crate::cuda::{Cube, Fault};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
@@ -15,42 +15,26 @@ const CHUNK: u32 = 16_384;
 const THREADS: u32 = 256;
 
 /// A tensor on its way: from where, to where, how many values, and how many are written.
-pub(in super::super) type Entry = (u64, u64, u32, u32);
+pub(in crate::cuda) type Entry = (u64, u64, u32, u32);
 
-/// The values of tensors, each times a factor, in a bucket of so many values: each at its place (start and length), with zeros up to the next one; or the tensors as they
-/// were.
-pub fn gathered(
-    tensors: Vec<Tensor<1>>,
-    places: &[(usize, usize)],
-    len: usize,
-    factor: f32,
-) -> Result<Tensor<1>, Vec<Tensor<1>>> {
-    let Some(entries) = entries(places, len).filter(|_| fits(&tensors, places)) else { return Err(tensors) };
-    let inputs: Option<Vec<Primitive>> = tensors.iter().map(primitive).collect();
-    let Some(inputs) = inputs else { return Err(tensors) };
-    // Their memory is free as soon as it was read.
-    drop(tensors);
-    let promised = vec![([len].into(), DType::F32)];
-    let made = register("gathered", inputs, promised, move |inputs| vec![gather(inputs, &entries, len, factor)]);
-    let [bucket] = exactly(made);
-    Ok(tensor(bucket))
+/// The values of tensors, each times a factor, in a bucket of so many values: each at its place (start and length), with zeros up to the next
+/// one. None where the kernels cannot be run.
+pub fn gathered(tensors: &[Tensor<1>], places: &[(usize, usize)], len: usize, factor: f32) -> Option<Tensor<1>> {
+    let entries = entries(places, len).filter(|_| fits(tensors, places))?;
+    let inputs: Vec<Cube> = tensors.iter().map(primitive).collect::<Option<_>>()?;
+    Some(tensor(gather(inputs, entries, len, factor)))
 }
 
-/// The tensors at these places (start and length) of a bucket; or the bucket.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn scattered(bucket: Tensor<1>, places: &[(usize, usize)]) -> Result<Vec<Tensor<1>>, Tensor<1>> {
+/// The tensors at these places (start and length) of a bucket. None where the kernels cannot be run.
+pub fn scattered(bucket: &Tensor<1>, places: &[(usize, usize)]) -> Option<Vec<Tensor<1>>> {
     let [len] = bucket.dims();
-    let fits = len > 0 && bucket.dtype() == DType::F32 && ready(Program::Bucket, &bucket);
-    let Some(entries) = entries(places, len).filter(|_| fits) else { return Err(bucket) };
-    let Some(input) = primitive(&bucket) else { return Err(bucket) };
-    drop(bucket);
-    let promised: Vec<Promise> = places.iter().map(|(_, len)| ([*len].into(), DType::F32)).collect();
-    let made = register("scattered", vec![input], promised, move |inputs| scatter(inputs, &entries));
-    Ok(made.into_iter().map(tensor).collect())
+    let fits = len > 0 && bucket.dtype() == DType::F32 && ready(Program::Bucket, bucket);
+    let entries = entries(places, len).filter(|_| fits)?;
+    Some(scatter(primitive(bucket)?, entries).into_iter().map(tensor).collect())
 }
 
 /// Whether tensors are ready to be put at such places (start and length).
-pub(in super::super) fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -> bool {
+pub(in crate::cuda) fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -> bool {
     let Some(first) = tensors.first() else { return false };
     let fit = |(tensor, (_, len)): (&Tensor<1>, &(usize, usize))| {
         tensor.dims() == [*len] && tensor.dtype() == DType::F32 && same_device(tensor, first)
@@ -59,7 +43,7 @@ pub(in super::super) fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -
 }
 
 /// For each place its start, its length, and its length with the zeros behind it, as kernels count; none where one is empty or they do not lie one behind the other.
-pub(in super::super) fn entries(places: &[(usize, usize)], len: usize) -> Option<Vec<[u32; 3]>> {
+pub(in crate::cuda) fn entries(places: &[(usize, usize)], len: usize) -> Option<Vec<[u32; 3]>> {
     let ends = places.iter().skip(1).map(|(start, _)| *start).chain([len]);
     let entry = |((start, length), end): (&(usize, usize), usize)| {
         let room = end.checked_sub(*start).filter(|room| *length > 0 && room >= length)?;
@@ -69,16 +53,15 @@ pub(in super::super) fn entries(places: &[(usize, usize)], len: usize) -> Option
 }
 
 /// The address of a value of a bucket.
-pub(in super::super) fn at(bucket: u64, start: u32) -> u64 {
+pub(in crate::cuda) fn at(bucket: u64, start: u32) -> u64 {
     bucket + 4 * u64::from(start)
 }
 
-fn gather(inputs: Vec<Cube>, entries: &[[u32; 3]], len: usize, factor: f32) -> Cube {
+fn gather(inputs: Vec<Cube>, entries: Vec<[u32; 3]>, len: usize, factor: f32) -> Cube {
     let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
     let bucket = fresh(&inputs[0], [len], DType::F32);
     let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();
     buffers.push(&bucket.handle);
-    let entries = entries.to_vec();
     queue(Program::Bucket, &inputs[0], &buffers, move |places, card| {
         let [from @ .., bucket] = places else { unreachable!("a bucket behind the tensors") };
         let entry = |(from, [start, len, room]): (&u64, &[u32; 3])| (*from, at(*bucket, *start), *len, *room);
@@ -87,14 +70,13 @@ fn gather(inputs: Vec<Cube>, entries: &[[u32; 3]], len: usize, factor: f32) -> C
     bucket
 }
 
-fn scatter(inputs: Vec<Cube>, entries: &[[u32; 3]]) -> Vec<Cube> {
-    let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+fn scatter(bucket: Cube, entries: Vec<[u32; 3]>) -> Vec<Cube> {
+    let bucket = into_contiguous(bucket);
     let length = |len: u32| usize::try_from(len).unwrap_or(0);
-    let made: Vec<Cube> = entries.iter().map(|[_, len, _]| fresh(&inputs[0], [length(*len)], DType::F32)).collect();
-    let mut buffers: Vec<&Handle> = vec![&inputs[0].handle];
+    let made: Vec<Cube> = entries.iter().map(|[_, len, _]| fresh(&bucket, [length(*len)], DType::F32)).collect();
+    let mut buffers: Vec<&Handle> = vec![&bucket.handle];
     buffers.extend(made.iter().map(|made| &made.handle));
-    let entries = entries.to_vec();
-    queue(Program::Bucket, &inputs[0], &buffers, move |places, card| {
+    queue(Program::Bucket, &bucket, &buffers, move |places, card| {
         let [bucket, to @ ..] = places else { unreachable!("a bucket before the tensors") };
         let entry = |(to, [start, len, _]): (&u64, &[u32; 3])| (at(*bucket, *start), *to, *len, *len);
         launch(card, &to.iter().zip(&entries).map(entry).collect::<Vec<Entry>>(), 1.0)
@@ -103,7 +85,7 @@ fn scatter(inputs: Vec<Cube>, entries: &[[u32; 3]]) -> Vec<Cube> {
 }
 
 /// Copies entries, each value times a factor.
-pub(in super::super) fn launch(card: &Launcher, entries: &[Entry], factor: f32) -> Result<(), Fault> {
+pub(in crate::cuda) fn launch(card: &Launcher, entries: &[Entry], factor: f32) -> Result<(), Fault> {
     entries.chunks(ENTRIES).try_for_each(|entries| {
         let (table, blocks) = table(entries);
         let count = Argument::U32(count(entries.len()).unwrap_or(0));

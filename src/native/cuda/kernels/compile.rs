@@ -1,11 +1,11 @@
 //! The texts of the kernels, compiled by NVIDIA's run-time compiler: each once in a process for all cards of a kind, when it is first asked for.
 
-use super::super::library::{Opaque, functions, open};
-use super::super::plan::Format;
-use super::super::{Fault, check};
+use crate::cuda::library::{Opaque, driver, functions, open};
+use crate::cuda::plan::Format;
+use crate::cuda::{Fault, check};
 use libloading::Library;
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_uint};
+use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -31,39 +31,11 @@ functions! {
     }
 }
 
-functions! {
-    /// The part of `cuda.h` that kernels need. Each answers a `CUresult`.
-    Launching {
-        /// `cuInit(flags)`.
-        init = c"cuInit" (c_uint);
-        /// `cuDeviceGet(device, ordinal)`.
-        device = c"cuDeviceGet" (*mut c_int, c_int);
-        /// `cuDeviceGetAttribute(value, attribute, device)`.
-        attribute = c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
-        /// `cuCtxGetCurrent(context)`.
-        current = c"cuCtxGetCurrent" (*mut Opaque);
-        /// `cuModuleLoadData(module, image)`.
-        load = c"cuModuleLoadData" (*mut Opaque, *const u8);
-        /// `cuModuleGetFunction(function, module, name)`.
-        function = c"cuModuleGetFunction" (*mut Opaque, Opaque, *const c_char);
-        /// `cuLaunchKernel(function, grid, block, bytes of shared memory, stream, parameters, extra)`.
-        launch = c"cuLaunchKernel" (
-            Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Opaque, *mut Opaque, *mut Opaque
-        );
-    }
-}
-
 /// The compiler, loaded at the first call.
 fn compiler() -> Option<&'static Compiler> {
     static COMPILER: OnceLock<Option<Compiler>> = OnceLock::new();
     let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"];
     COMPILER.get_or_init(|| names.iter().find_map(|name| open(name, Compiler::of))).as_ref()
-}
-
-/// The driver, loaded at the first call.
-pub fn launching() -> Option<&'static Launching> {
-    static LAUNCHING: OnceLock<Option<Launching>> = OnceLock::new();
-    LAUNCHING.get_or_init(|| open("libcuda.so.1", Launching::of)).as_ref()
 }
 
 /// Kernels that are compiled together.
@@ -193,13 +165,12 @@ fn generation(device: usize) -> Result<[c_int; 2], Fault> {
 
 /// What a card is, by the number of a `CUdevice_attribute`.
 pub fn attribute(card: usize, attribute: c_int) -> Result<c_int, Fault> {
-    let driver = launching().ok_or(Fault::Absent)?;
+    let driver = driver().ok_or(Fault::Absent)?;
     let ordinal = c_int::try_from(card).map_err(|_| Fault::Absent)?;
     let (mut device, mut value) = (0, 0);
-    // SAFETY: all can be written to; the driver may be initialised any number of times.
+    // SAFETY: both can be written to.
     #[expect(unsafe_code, reason = "functions of the CUDA driver")]
     unsafe {
-        check("cuInit", (driver.init)(0))?;
         check("cuDeviceGet", (driver.device)(&raw mut device, ordinal))?;
         check("cuDeviceGetAttribute", (driver.attribute)(&raw mut value, attribute, device))?;
     }

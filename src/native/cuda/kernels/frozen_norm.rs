@@ -1,13 +1,11 @@
 //! The backward of a normalisation of images by statistics that stay as they are. Its forward is [`batch_norm_answer`](super::batch_norm_answer).
 
-use super::super::format;
-use super::super::operation::{Cube, Primitive, Promise, register};
-use super::super::plan::Format;
-use super::batch_norm::{Blocks, begin_packs, countable, lanes, queue_some};
+use super::batch_norm::{Blocks, begin_packs, countable, lanes};
 use super::compile::Program;
-use super::run::pair;
-use super::{count, fresh, own, primitive, ready, same_device, single, tensor};
-use burn::backend::Shape;
+use super::run::{pair, queue_some};
+use super::{beside, count, fresh, own, owned, primitive, ready, same_device, single, tensor};
+use crate::cuda::plan::Format;
+use crate::cuda::{Cube, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
@@ -23,19 +21,20 @@ pub struct FrozenNorm<'a> {
     pub residual: bool,
 }
 
-/// The gradients of the images and of the residual, from that of the answer: dy·gain/√(variance + epsilon) and dy, both where the answer is above zero, and leak times as much elsewhere.
-/// They have its format. Gives dy back where the kernels cannot be run.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn frozen_norm_back(dy: Tensor<4>, norm: &FrozenNorm<'_>) -> Result<(Tensor<4>, Option<Tensor<4>>), Tensor<4>> {
-    let Some((task, given)) = Task::of(&dy, norm) else { return Err(dy) };
-    let like: Promise = (Shape::from(dy.dims()), dy.dtype());
-    let promised = vec![like; if task.writes_both { 2 } else { 1 }];
-    // With nothing behind the sum it is that of the answer.
-    let passed = (norm.residual && !task.writes_both).then(|| dy.clone());
-    drop(dy);
-    let mut made = register("frozen_norm_back", given, promised, move |inputs| task.run(inputs)).into_iter();
-    let Some(dx) = made.next() else { unreachable!("a gradient was promised") };
-    Ok((tensor(dx), made.next().map(tensor).or(passed)))
+/// What computes the gradients of the images and of the residual, from that of the answer: dy·gain/√(variance + epsilon) and dy, both where the
+/// answer is above zero, and leak times as much elsewhere. They have its format, and one may take its memory. None where the kernels cannot be run.
+pub fn frozen_norm_back(
+    dy: &Tensor<4>,
+    norm: &FrozenNorm<'_>,
+) -> Option<impl FnOnce(Tensor<4>) -> (Tensor<4>, Option<Tensor<4>>) + use<>> {
+    let (task, channels, y) = Task::of(dy, norm)?;
+    let residual = norm.residual;
+    Some(move |dy: Tensor<4>| {
+        // With nothing behind the sum it is that of the answer.
+        let passed = (residual && !task.writes_both).then(|| dy.clone());
+        let (dx, dresidual) = task.run(owned(dy), channels, y);
+        (tensor(dx), dresidual.map(tensor).or(passed))
+    })
 }
 
 /// What the kernel is told besides its tensors.
@@ -50,8 +49,8 @@ struct Task {
 }
 
 impl Task {
-    /// With the inputs of the operation; none where the kernels cannot be run.
-    fn of(dy: &Tensor<4>, norm: &FrozenNorm<'_>) -> Option<(Self, Vec<Primitive>)> {
+    /// With gain, variance and the answer; none where the kernels cannot be run.
+    fn of(dy: &Tensor<4>, norm: &FrozenNorm<'_>) -> Option<(Self, [Cube; 2], Option<Cube>)> {
         let (shape, dtype) = (dy.dims(), dy.dtype());
         let [rows, channels, height, width] = shape;
         let counted = [count(rows)?, count(channels)?, count(height.checked_mul(width)?)?];
@@ -64,16 +63,17 @@ impl Task {
         if !fit || !ready(Program::BatchNorm(format), dy) {
             return None;
         }
-        let given = std::iter::once(primitive(dy)).chain(norm.channels.map(primitive));
-        let given: Option<Vec<_>> = given.chain(norm.activation.map(|(y, _)| primitive(y))).collect();
+        let [gain, variance] = norm.channels.map(primitive);
+        let y = beside(norm.activation.map(|(y, _)| y))?;
         let (leak, writes_both) = norm.activation.map_or((0.0, false), |(_, leak)| (single(leak), norm.residual));
-        Some((Self { format, counted, epsilon: single(norm.epsilon), leak, writes_both }, given?))
+        let task = Self { format, counted, epsilon: single(norm.epsilon), leak, writes_both };
+        Some((task, [gain?, variance?], y))
     }
 
-    fn run(self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let [dy, gain, variance, y @ ..] = inputs.as_slice() else { unreachable!("as many inputs as were registered") };
-        let y = y.first();
+    fn run(self, dy: Cube, [gain, variance]: [Cube; 2], y: Option<Cube>) -> (Cube, Option<Cube>) {
+        let [dy, gain, variance] = &[dy, gain, variance].map(into_contiguous);
+        let y = y.map(into_contiguous);
+        let y = y.as_ref();
         let blocks = Blocks::of(self.counted, lanes(self.format), begin_packs([Some(dy), y]), false);
         // Every value is read by the thread that writes in its place, before.
         let (in_dy, unlike) = (own(dy).then(|| dy.clone()), || fresh(dy, dy.meta.shape().clone(), dy.dtype));
@@ -89,6 +89,6 @@ impl Task {
             words.push(pair(blocks.packed.into(), 0));
             blocks.launch(card, [c"frozen_back", c"frozen_back_split"], &words)
         });
-        std::iter::once(dx).chain(dresidual).collect()
+        (dx, dresidual)
     }
 }

@@ -1,10 +1,9 @@
 //! The sum of the squares of many gradients, and one factor for all of them.
 
-use super::super::operation::{Cube, Primitive, Promise, exactly, register};
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
-use super::{Fault, count, fresh, primitive, ready, room, same_device, tensor};
-use burn::backend::TensorMetadata;
+use super::{count, fresh, owned, primitive, ready, room, same_device, tensor};
+use crate::cuda::{Cube, Fault};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
@@ -27,41 +26,33 @@ pub enum Factor<'a> {
 
 /// The sum of all squares, shape `[1]`, summed in float64. None where it cannot be had by these kernels.
 pub fn square_sum(gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
-    let inputs = taken(gradients)?;
-    let promised = vec![([1].into(), DType::F32)];
-    let made = register("square_sum", inputs, promised, |inputs| vec![sum(inputs)]);
-    let [total] = exactly(made);
-    Some(tensor(total))
+    let inputs = gradients.iter().map(primitive).collect::<Option<_>>().filter(|_| fits(gradients))?;
+    Some(tensor(sum(inputs)))
 }
 
-/// All of them times a factor, in place where nobody else has a tensor's memory; or as they were.
-pub fn multiplied(gradients: Vec<Tensor<1>>, factor: Factor<'_>) -> Result<Vec<Tensor<1>>, Vec<Tensor<1>>> {
-    let Some(mut inputs) = taken(&gradients) else { return Err(gradients) };
-    let promised: Vec<Promise> = inputs.iter().map(|input| (input.shape(), DType::F32)).collect();
+/// What multiplies all of them by a factor, in place where nobody else has a tensor's memory. None where it cannot be had by these kernels.
+pub fn multiplied(
+    gradients: &[Tensor<1>],
+    factor: Factor<'_>,
+) -> Option<impl FnOnce(Vec<Tensor<1>>) -> Vec<Tensor<1>> + use<>> {
     let (total, factor) = match factor {
         Factor::Given(factor) => (None, factor),
-        Factor::Norm(total, norm) => (Some(total), norm),
+        Factor::Norm(total, norm) => (Some(primitive(total)?), norm),
     };
-    if let Some(total) = total {
-        let Some(total) = primitive(total) else { return Err(gradients) };
-        inputs.push(total);
-    }
-    // Nobody else may have what is to be overwritten.
-    drop(gradients);
-    let clips = total.is_some();
-    let made = register("multiplied", inputs, promised, move |inputs| times(inputs, factor, clips));
-    Ok(made.into_iter().map(tensor).collect())
+    let multiply = move |gradients: Vec<Tensor<1>>| -> Vec<Tensor<1>> {
+        times(gradients.into_iter().map(owned).collect(), factor, total).into_iter().map(tensor).collect()
+    };
+    fits(gradients).then_some(multiply)
 }
 
-fn taken(gradients: &[Tensor<1>]) -> Option<Vec<Primitive>> {
-    let first = gradients.first()?;
+fn fits(gradients: &[Tensor<1>]) -> bool {
+    let Some(first) = gradients.first() else { return false };
     let fit = |gradient: &Tensor<1>| {
         let [length] = gradient.dims();
         // A launch counts values and blocks with 32 bits.
         length > 0 && count(length).is_some() && gradient.dtype() == DType::F32 && same_device(gradient, first)
     };
-    let fits = gradients.iter().all(fit) && ready(Program::Gradients, first);
-    if fits { gradients.iter().map(primitive).collect() } else { None }
+    gradients.iter().all(fit) && ready(Program::Gradients, first)
 }
 
 /// The table of a launch, and its blocks. The entries are (where from, where to, length).
@@ -106,9 +97,9 @@ fn sum(inputs: Vec<Cube>) -> Cube {
     total
 }
 
-fn times(inputs: Vec<Cube>, factor: f32, clips: bool) -> Vec<Cube> {
-    let mut inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-    let total = if clips { inputs.pop() } else { None };
+fn times(inputs: Vec<Cube>, factor: f32, total: Option<Cube>) -> Vec<Cube> {
+    let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
+    let total = total.map(into_contiguous);
     let lengths = lengths(&inputs);
     let made: Vec<Cube> = inputs.iter().map(room).collect();
     let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();

@@ -1,11 +1,11 @@
 //! The cross-entropy of a classifier, and its gradient.
 
-use super::super::operation::{Cube, exactly, register};
 use super::compile::Program;
 use super::run::{Argument, Launcher, aligned, queue};
-use super::{Fault, count, fresh, of_format, primitive, ready, room, same_device, taken, tensor, whole};
-use burn::backend::Shape;
+use super::{count, fresh, of_format, primitive, ready, room, same_device, tensor, whole};
+use crate::cuda::Fault;
 use burn::tensor::{DType, Int, Tensor};
+use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
 const THREADS: u32 = 1024;
@@ -15,50 +15,37 @@ const THREADS: u32 = 1024;
 /// A row whose class is negative or not among the classes counts for nothing; columns from `classes` on neither. None where it cannot be computed here.
 pub fn cross_entropy(answers: &Tensor<2>, targets: &Tensor<1, Int>, classes: usize) -> Option<Tensor<1>> {
     let launch = Launch::of(answers, targets, classes, None)?;
-    let given = vec![primitive(answers)?, whole(targets)?];
-    let work = move |inputs: Vec<Cube>| {
-        let [x, targets] = taken(inputs);
-        let losses = fresh(&x, [launch.rows], DType::F32);
-        let loss = fresh(&x, [1], DType::F32);
-        let buffers = [&x, &targets, &losses, &loss].map(|tensor| &tensor.handle);
-        queue(Program::Loss, &x, &buffers, move |places, card| {
-            let [x, targets, losses, loss] = [0, 1, 2, 3].map(|place| places[place]);
-            launch.rows(card, Places { x, targets, gradient: 0, losses, upstream: 0 }, 1.0)?;
-            launch.total(card, losses, loss)
-        });
-        vec![loss]
-    };
-    let [loss] = exactly(register("cross_entropy", given, vec![(Shape::from([1]), DType::F32)], work));
+    let [x, targets] = [primitive(answers)?, whole(targets)?].map(into_contiguous);
+    let (losses, loss) = (fresh(&x, [launch.rows], DType::F32), fresh(&x, [1], DType::F32));
+    let buffers = [&x, &targets, &losses, &loss].map(|tensor| &tensor.handle);
+    queue(Program::Loss, &x, &buffers, move |places, card| {
+        let [x, targets, losses, loss] = [0, 1, 2, 3].map(|place| places[place]);
+        launch.rows(card, Places { x, targets, gradient: 0, losses, upstream: 0 }, 1.0)?;
+        launch.total(card, losses, loss)
+    });
     Some(tensor(loss))
 }
 
-/// `factor` times `upstream`, a tensor of one float32, times the gradient of [`cross_entropy`], in the format of the answers, whose memory it may take. It is rounded once, so
-/// that the factor of a loss scale belongs in here.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+/// `factor` times `upstream`, a tensor of one float32, times the gradient of [`cross_entropy`], in the format of the answers, whose memory it
+/// may take. It is rounded once, so that the factor of a loss scale belongs in here. None where it cannot be computed here.
 pub fn cross_entropy_back(
     answers: Tensor<2>,
     targets: &Tensor<1, Int>,
     classes: usize,
     factor: f32,
     upstream: &Tensor<1>,
-) -> Result<Tensor<2>, Tensor<2>> {
-    let (dims, dtype) = (answers.dims(), answers.dtype());
-    let launch = Launch::of(&answers, targets, classes, Some(upstream));
-    let given: Option<Vec<_>> = [primitive(&answers), whole(targets), primitive(upstream)].into_iter().collect();
-    let (Some(launch), Some(given)) = (launch, given) else { return Err(answers) };
+) -> Option<Tensor<2>> {
+    let launch = Launch::of(&answers, targets, classes, Some(upstream))?;
+    let given = [primitive(&answers)?, whole(targets)?, primitive(upstream)?];
     drop(answers);
-    let work = move |inputs: Vec<Cube>| {
-        let [x, targets, upstream] = taken(inputs);
-        let (gradient, losses) = (room(&x), fresh(&x, [launch.rows], DType::F32));
-        let buffers = [&x, &targets, &gradient, &losses, &upstream].map(|tensor| &tensor.handle);
-        queue(Program::Loss, &x, &buffers, move |places, card| {
-            let [x, targets, gradient, losses, upstream] = [0, 1, 2, 3, 4].map(|place| places[place]);
-            launch.rows(card, Places { x, targets, gradient, losses, upstream }, factor)
-        });
-        vec![gradient]
-    };
-    let [gradient] = exactly(register("cross_entropy_back", given, vec![(Shape::from(dims), dtype)], work));
-    Ok(tensor(gradient))
+    let [x, targets, upstream] = given.map(into_contiguous);
+    let (gradient, losses) = (room(&x), fresh(&x, [launch.rows], DType::F32));
+    let buffers = [&x, &targets, &gradient, &losses, &upstream].map(|tensor| &tensor.handle);
+    queue(Program::Loss, &x, &buffers, move |places, card| {
+        let [x, targets, gradient, losses, upstream] = [0, 1, 2, 3, 4].map(|place| places[place]);
+        launch.rows(card, Places { x, targets, gradient, losses, upstream }, factor)
+    });
+    Some(tensor(gradient))
 }
 
 /// What the kernels are told besides their tensors.

@@ -1,7 +1,8 @@
 //! Kernels of our own for what takes Burn many passes, compiled on the machine where they run.
 //!
-//! Each function answers what the tensor operations of its description do, or gives the tensors back where there is no compiler, on another device, on a tape and
-//! for other formats. Results are the same every time.
+//! Each function answers what the tensor operations of its description do, and `None` where there is no compiler, on another device, on a tape and
+//! for other formats. Some answer what does it once it gets its tensors: nobody else may hold these, for it overwrites them. Results are the same
+//! every time.
 
 mod activation;
 pub mod affine;
@@ -52,11 +53,9 @@ pub use transpose::{Transposition, transpose, transposes};
 pub use update::{Decay, State, Step, Updated, update};
 pub use upsample::{upsample, upsample_back};
 
-use super::Fault;
-use super::operation::{Cube, Primitive};
+use crate::cuda::{Cube, beside, card_of, owned, primitive, tensor, whole};
 use crate::number::single;
-use burn::backend::{Cuda, DispatchDevice};
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{DType, Tensor};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use compile::image;
 pub(super) use compile::{Program, attribute};
@@ -65,28 +64,11 @@ use std::ffi::CStr;
 
 /// Whether tensors like this one are where the kernels of a program can be run.
 fn ready<const D: usize>(program: Program, tensor: &Tensor<D>) -> bool {
-    match tensor.device().as_dispatch() {
-        DispatchDevice::Cuda(device) => image(program, device.index).is_some(),
-        _ => false,
-    }
+    card_of(&tensor.device()).is_some_and(|card| image(program, card).is_some())
 }
 
 fn same_device<const D: usize, const E: usize>(one: &Tensor<D>, other: &Tensor<E>) -> bool {
     one.device() == other.device()
-}
-
-/// A second holder of a tensor of the CUDA backend.
-fn primitive<const D: usize>(tensor: &Tensor<D>) -> Option<Primitive> {
-    tensor.clone().try_into_primitive::<Cuda>().ok()
-}
-
-/// A second holder of a tensor of whole numbers of the CUDA backend.
-fn whole<const D: usize>(tensor: &Tensor<D, Int>) -> Option<Primitive> {
-    tensor.clone().try_into_primitive::<Cuda>().ok()
-}
-
-fn tensor<const D: usize>(primitive: Primitive) -> Tensor<D> {
-    Tensor::from_primitive::<Cuda>(primitive)
 }
 
 /// Which of three kernels is that of a format.
@@ -112,15 +94,6 @@ pub(super) fn room(tensor: &Cube) -> Cube {
 /// Memory on the device of a tensor.
 fn fresh(like: &Cube, shape: impl Into<burn::backend::Shape>, dtype: DType) -> Cube {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
-}
-
-/// Inputs of an operation that has so many, contiguous.
-fn taken<const N: usize>(inputs: Vec<Cube>) -> [Cube; N] {
-    let inputs: Vec<Cube> = inputs.into_iter().map(burn_cubecl::kernel::into_contiguous).collect();
-    match <[Cube; N]>::try_from(inputs) {
-        Ok(inputs) => inputs,
-        Err(_) => unreachable!("as many inputs as were registered"),
-    }
 }
 
 /// A length as kernels count.

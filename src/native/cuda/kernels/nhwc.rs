@@ -1,12 +1,11 @@
 //! Images [count, channels, height, width] that lie NHWC: the backward of a bias with the rectifier behind it, and the largest values of
 //! windows that do not overlap.
 
-use super::super::dnn::Storage;
-use super::super::operation::{Cube, exactly, register};
 use super::compile::Program;
-use super::run::{Argument, Launcher, aligned, pair, queue};
-use super::{Fault, count, fresh, of_format, own, primitive, ready, same_device, taken, tensor};
-use burn::backend::Shape;
+use super::run::{Argument, Launcher, aligned, pair, queue, queue_some};
+use super::{beside, count, fresh, of_format, own, primitive, ready, same_device, tensor};
+use crate::cuda::dnn::Storage;
+use crate::cuda::{Cube, Fault};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
@@ -21,59 +20,45 @@ const LEAST: u32 = 32;
 const PACK: usize = 16;
 
 /// The gradients of what a bias `[channels]` was added to and of the bias, from that of the answer, whose memory the first may take. `y` is
-/// the answer where it was rectified. Gives dy back where the kernels cannot be run, or where y is another kind of tensor than dy.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn add_bias_back_nhwc(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Result<(Tensor<4>, Tensor<1>), Tensor<4>> {
+/// the answer where it was rectified. None where the kernels cannot be run, or where y is another kind of tensor than dy.
+pub fn add_bias_back_nhwc(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Option<(Tensor<4>, Tensor<1>)> {
     let (dims, dtype) = (dy.dims(), dy.dtype());
     let alike = |y: &Tensor<4>| y.dims() == dims && y.dtype() == dtype && same_device(y, &dy);
-    let name = of_format(dtype, [c"bias_back_f32", c"bias_back_f16", c"bias_back_bf16"]);
-    let name = name.filter(|_| y.is_none_or(alike) && ready(Program::Nhwc, &dy));
-    let (Some(name), Some([pixels, channels])) = (name, pixels(dims)) else { return Err(dy) };
-    let lying = |images: &Tensor<4>| primitive(&Storage::Nhwc.lying(images.clone()));
-    let given: Option<Vec<_>> = std::iter::once(lying(&dy)).chain(y.map(lying)).collect();
-    let Some(given) = given else { return Err(dy) };
-    let mut promised = vec![(Shape::from([dims[1]]), DType::F32)];
-    promised.extend(y.map(|_| (Shape::from(Storage::Nhwc.shape(dims)), dtype)));
+    let name = of_format(dtype, [c"bias_back_f32", c"bias_back_f16", c"bias_back_bf16"])?;
+    let counted = pixels(dims).filter(|_| y.is_none_or(alike) && ready(Program::Nhwc, &dy))?;
+    let lying = |images: &Tensor<4>| Storage::Nhwc.lying(images.clone());
+    let (given, y) = (primitive(&lying(&dy))?, beside(y.map(lying).as_ref())?);
     // Without a rectifier it is that of the answer.
     let passed = y.is_none().then(|| dy.clone());
     drop(dy);
-    let work = move |inputs: Vec<Cube>| bias_back(name, [pixels, channels], inputs);
-    let mut made = register("add_bias_back_nhwc", given, promised, work).into_iter();
-    match (made.next(), made.next().map(|dx| Storage::Nhwc.named(tensor(dx))).or(passed)) {
-        (Some(dbias), Some(dx)) => Ok((dx, tensor(dbias))),
-        _ => unreachable!("gradients were promised"),
-    }
+    let (dbias, dx) = bias_back(name, counted, given, y);
+    Some((dx.map(|dx| Storage::Nhwc.named(tensor(dx))).or(passed)?, tensor(dbias)))
 }
 
 /// The gradient of the bias, and where there is an answer that of what it was added to.
-fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], inputs: Vec<Cube>) -> Vec<Cube> {
-    let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-    let [dy, y @ ..] = inputs.as_slice() else { unreachable!("as many inputs as were registered") };
-    let y = y.first();
-    let dx = y.map(|_| if own(dy) { dy.clone() } else { fresh(dy, dy.meta.shape().clone(), dy.dtype) });
+fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], dy: Cube, y: Option<Cube>) -> (Cube, Option<Cube>) {
+    let (dy, y) = (&into_contiguous(dy), y.map(into_contiguous));
+    let dx = y.as_ref().map(|_| if own(dy) { dy.clone() } else { fresh(dy, dy.meta.shape().clone(), dy.dtype) });
     let tall = pixels.div_ceil(STRETCHES).max(LEAST);
     let stretches = pixels.div_ceil(tall);
     let wide = |len: u32| usize::try_from(len).unwrap_or(usize::MAX);
     let parts = fresh(dy, [wide(stretches), wide(channels)], DType::F32);
     let dbias = fresh(dy, [wide(channels)], DType::F32);
     let pack = lanes(dy.dtype);
-    let mut buffers = vec![&dy.handle, &parts.handle, &dbias.handle];
-    buffers.extend(y.zip(dx.as_ref()).map(|(y, dx)| [&y.handle, &dx.handle]).into_iter().flatten());
-    queue(Program::Nhwc, dy, &buffers, move |places, card| {
-        let [dy, parts, dbias, rectified @ ..] = places else { return Ok(()) };
-        let (y, dx) = if let [y, dx] = rectified { (*y, *dx) } else { (0, 0) };
-        let packed = aligned(&[*dy, y, dx, *parts], 16) && channels.is_multiple_of(pack);
+    let tensors = [Some(dy), y.as_ref(), dx.as_ref(), Some(&parts), Some(&dbias)];
+    queue_some(Program::Nhwc, dy, &tensors, move |places, card| {
+        let [addresses @ .., dbias] = places.as_slice() else { return Ok(()) };
+        let packed = aligned(addresses, 16) && channels.is_multiple_of(pack);
         let packs = if packed { channels / pack } else { channels };
         let across = packs.min(THREADS);
-        let addresses = [*dy, y, dx, *parts].map(Argument::Address);
         let numbers = [pixels, channels, tall, across, packed.into()].map(Argument::U32);
-        let arguments: Vec<_> = addresses.into_iter().chain(numbers).collect();
+        let arguments: Vec<_> = addresses.iter().map(|place| Argument::Address(*place)).chain(numbers).collect();
         card.launch(name, [packs.div_ceil(across), stretches], [THREADS, 1], &arguments)?;
-        let addresses = [*parts, *dbias].map(Argument::Address);
+        let addresses = [places[3], *dbias].map(Argument::Address);
         let arguments: Vec<_> = addresses.into_iter().chain([stretches, channels].map(Argument::U32)).collect();
         card.launch(c"bias_total", [channels.div_ceil(THREADS / 32), 1], [THREADS, 1], &arguments)
     });
-    std::iter::once(dbias).chain(dx).collect()
+    (dbias, dx)
 }
 
 /// The largest value of each window of `side` x `side` pixels, `stride` pixels apart, of those that fit in whole, in NHWC. None where
@@ -81,48 +66,28 @@ fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], inputs: Vec<Cube
 pub fn pool_max_nhwc(x: &Tensor<4>, side: usize, stride: usize) -> Option<Tensor<4>> {
     let pool = Pool::of(x, side, stride)?;
     let name = of_format(x.dtype(), [c"pool_f32", c"pool_f16", c"pool_bf16"])?;
-    let (shape, dtype) = (Storage::Nhwc.shape(pool.output), x.dtype());
-    let given = vec![primitive(&Storage::Nhwc.lying(x.clone()))?];
-    let made = register("pool_max_nhwc", given, vec![(Shape::from(shape), dtype)], move |inputs| {
-        let [x] = taken(inputs);
-        let y = fresh(&x, shape, dtype);
-        queue(Program::Nhwc, &x, &[&x.handle, &y.handle], move |places, card| {
-            pool.launch(card, name, places, [pool.output[2], pool.output[3]])
-        });
-        vec![y]
+    let x = into_contiguous(primitive(&Storage::Nhwc.lying(x.clone()))?);
+    let y = fresh(&x, Storage::Nhwc.shape(pool.output), x.dtype);
+    queue(Program::Nhwc, &x, &[&x.handle, &y.handle], move |places, card| {
+        pool.launch(card, name, places, [pool.output[2], pool.output[3]])
     });
-    let [y] = exactly(made);
     Some(Storage::Nhwc.named(tensor(y)))
 }
 
-/// The gradient of the images from that of [`pool_max_nhwc`], in NHWC; or both, where that would give none. Of equal values in a window the
-/// first has the gradient.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn pool_max_nhwc_back(
-    x: Tensor<4>,
-    dy: Tensor<4>,
-    side: usize,
-    stride: usize,
-) -> Result<Tensor<4>, (Tensor<4>, Tensor<4>)> {
+/// The gradient of the images from that of [`pool_max_nhwc`], in NHWC. None where that would give none. Of equal values in a window the first
+/// has the gradient.
+pub fn pool_max_nhwc_back(x: &Tensor<4>, dy: &Tensor<4>, side: usize, stride: usize) -> Option<Tensor<4>> {
     let (dims, dtype) = (x.dims(), x.dtype());
-    let alike = |pool: &Pool| dy.dims() == pool.output && dy.dtype() == dtype && same_device(&dy, &x);
-    let pool = Pool::of(&x, side, stride).filter(alike);
-    let name = of_format(dtype, [c"pool_back_f32", c"pool_back_f16", c"pool_back_bf16"]);
-    let lying = |images: &Tensor<4>| primitive(&Storage::Nhwc.lying(images.clone()));
-    let (Some(pool), Some(name), Some(given)) = (pool, name, lying(&x).zip(lying(&dy))) else { return Err((x, dy)) };
-    drop((x, dy));
-    let shape = Storage::Nhwc.shape(dims);
-    let promised = vec![(Shape::from(shape), dtype)];
-    let made = register("pool_max_nhwc_back", vec![given.0, given.1], promised, move |inputs| {
-        let [x, dy] = taken(inputs);
-        let dx = fresh(&x, shape, dtype);
-        queue(Program::Nhwc, &x, &[&x.handle, &dy.handle, &dx.handle], move |places, card| {
-            pool.launch(card, name, places, [dims[2].div_ceil(stride), dims[3].div_ceil(stride)])
-        });
-        vec![dx]
+    let alike = |pool: &Pool| dy.dims() == pool.output && dy.dtype() == dtype && same_device(dy, x);
+    let pool = Pool::of(x, side, stride).filter(alike)?;
+    let name = of_format(dtype, [c"pool_back_f32", c"pool_back_f16", c"pool_back_bf16"])?;
+    let [x, dy] = [x, dy].map(|images| primitive(&Storage::Nhwc.lying(images.clone())));
+    let [x, dy] = [x?, dy?].map(into_contiguous);
+    let dx = fresh(&x, Storage::Nhwc.shape(dims), dtype);
+    queue(Program::Nhwc, &x, &[&x.handle, &dy.handle, &dx.handle], move |places, card| {
+        pool.launch(card, name, places, [dims[2].div_ceil(stride), dims[3].div_ceil(stride)])
     });
-    let [dx] = exactly(made);
-    Ok(Storage::Nhwc.named(tensor(dx)))
+    Some(Storage::Nhwc.named(tensor(dx)))
 }
 
 /// What the kernels are told of windows.

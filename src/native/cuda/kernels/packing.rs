@@ -1,11 +1,9 @@
 //! Packs weights for the products of affine maps, and sums over rows.
-//!
-//! Works on tensors of the runtime, within an operation that has its place already.
 
-use super::super::operation::Cube;
 use super::compile::Program;
 use super::run::{Argument, aligned, queue};
 use super::{count, fresh, of_format};
+use crate::cuda::Cube;
 use burn::tensor::DType;
 
 /// Threads of a block, across and down, as in the kernels.

@@ -1,13 +1,12 @@
 //! The loops of a recurrent layer over time, forward and backward: for each time a product of the states and a kernel for the rest, all queued at once.
 
-use super::super::layout::{alignment, matrices};
-use super::super::operation::{Cube, Promise, register};
-use super::super::plan::{Format, Kind, Plan, plan};
-use super::super::{Fault, available, format};
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
-use super::{count, fresh, of_format, primitive, ready, room, same_device, tensor};
-use burn::backend::{DispatchDevice, Shape};
+use super::{count, fresh, of_format, owned, primitive, ready, room, same_device, tensor};
+use crate::cuda::layout::{alignment, matrices};
+use crate::cuda::plan::{Format, Kind, Plan, plan};
+use crate::cuda::{Cube, Fault, available, format};
+use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
@@ -61,59 +60,39 @@ pub struct SavedStates {
     layer: Layer,
 }
 
-/// The states after each time, [width·rows, hidden] in float32, and what the backward needs where one comes.
+/// What computes the states after each time, [width·rows, hidden] in float32, and what the backward needs where one comes, from `inputs`, whose
+/// memory it may take. None where the kernels cannot be run.
 ///
 /// `inputs`, what the inputs of all times give to the gates, [width·rows, gates·hidden], and `weight` [hidden, gates·hidden] are in the number format of the products; the biases
 /// [1, gates·hidden] in float32. Gates and states are computed in float32 and begin as zeros.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
 pub fn recurrent(
     how: Recurrence,
-    inputs: Tensor<2>,
+    inputs: &Tensor<2>,
     weight: &Tensor<2>,
     biases: &[Tensor<2>; 2],
-) -> Result<(Tensor<2>, Option<SavedStates>), Tensor<2>> {
-    let Some(layer) = Layer::of(how, &inputs, weight, biases) else { return Err(inputs) };
+) -> Option<impl FnOnce(Tensor<2>) -> (Tensor<2>, Option<SavedStates>) + use<>> {
+    let layer = Layer::of(how, inputs, weight, biases)?;
     let [of_inputs, of_states] = biases;
-    let given = [primitive(&inputs), primitive(weight), primitive(of_inputs), primitive(of_states)];
-    let given: Option<Vec<_>> = given.into_iter().collect();
-    let Some(given) = given else { return Err(inputs) };
-    let shape = inputs.shape();
-    drop(inputs);
-    let state = Shape::from([layer.width * layer.rows, layer.hidden]);
-    let mut promised: Vec<Promise> = vec![(state.clone(), DType::F32)];
-    if how.taped {
-        promised.extend([(state.clone(), layer.dtype), (shape, DType::F32), (state, DType::F32)]);
-    }
-    let work = move |inputs: Vec<Cube>| layer.forward(how.taped, inputs);
-    let mut made = register("recurrent", given, promised, work).into_iter().map(tensor);
-    let Some(states) = made.next() else { unreachable!("states were promised") };
-    let course = match (made.next(), made.next(), made.next()) {
-        (Some(before), Some(gates), Some(beside)) => {
+    let parameters = [primitive(weight)?, primitive(of_inputs)?, primitive(of_states)?];
+    Some(move |inputs: Tensor<2>| {
+        let (states, kept) = layer.forward(how.taped, owned(inputs), parameters);
+        let states: Tensor<2> = tensor(states);
+        let kept = kept.map(|[before, gates, beside]| {
             let states = (how.unit == Unit::Gru).then(|| states.clone());
-            Some(SavedStates { before, gates, beside, states, layer })
-        }
-        _ => None,
-    };
-    Ok((states, course))
+            SavedStates { before: tensor(before), gates: tensor(gates), beside: tensor(beside), states, layer }
+        });
+        (states, kept)
+    })
 }
 
 /// The gradients of what the gates get from the inputs and from the states before, [width·rows, gates·hidden] in the number format of the products, from that of the
-/// states after each time.
-pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: SavedStates) -> [Tensor<2>; 2] {
+/// states after each time. None where it is not of the device of the forward.
+pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: SavedStates) -> Option<[Tensor<2>; 2]> {
     let SavedStates { gates, beside, states, layer, .. } = course;
-    let shape = gates.shape();
-    let given = [Some(gradient), Some(weight), Some(&gates), Some(&beside), states.as_ref()];
-    let given: Option<Vec<_>> = given.into_iter().flatten().map(primitive).collect();
-    let Some(given) = given else { unreachable!("the forward ran on this device") };
+    let given = [primitive(gradient)?, primitive(weight)?, primitive(&gates)?, primitive(&beside)?];
+    let remembered = super::beside(states.as_ref())?;
     drop((gates, beside, states));
-    let promised = vec![(shape, layer.dtype); if layer.unit == Unit::Gru { 2 } else { 1 }];
-    let made = register("recurrent_back", given, promised, move |inputs| layer.backward(inputs));
-    let mut made = made.into_iter().map(tensor);
-    match (made.next(), made.next()) {
-        (Some(inputs), Some(states)) => [inputs, states],
-        (Some(both), None) => [both.clone(), both],
-        _ => unreachable!("gradients were promised"),
-    }
+    Some(layer.backward(given, remembered).map(tensor))
 }
 
 /// What both loops are told besides their tensors.
@@ -197,12 +176,9 @@ impl Layer {
         self.state_in(dtype) * if self.unit == Unit::Lstm { 4 } else { 3 }
     }
 
-    /// The states, and where a backward comes what it needs.
-    fn forward(self, taped: bool, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs = contiguous(inputs);
-        let [x, weight, of_inputs, of_states] = inputs.as_slice() else {
-            unreachable!("as many inputs as were registered")
-        };
+    /// The states, and where a backward comes what it needs: the states before, the gates and what is beside them.
+    fn forward(self, taped: bool, x: Cube, [weight, of_inputs, of_states]: [Cube; 3]) -> (Cube, Option<[Cube; 3]>) {
+        let [x, weight, of_inputs, of_states] = &[x, weight, of_inputs, of_states].map(into_contiguous);
         let times = self.width * self.rows;
         // That of one time is enough where nothing is asked for again.
         let kept = if taped { times } else { self.rows };
@@ -224,7 +200,7 @@ impl Layer {
         queue(Program::Recurrent, x, &buffers, move |places, card| {
             self.queue_forward(plan.ok_or(Fault::Absent)?, taped, places, card)
         });
-        if taped { vec![states, before, gates, beside] } else { vec![states] }
+        (states, taped.then_some([before, gates, beside]))
     }
 
     fn queue_forward(&self, plan: &Plan, taped: bool, places: &[u64], card: &Launcher) -> Result<(), Fault> {
@@ -266,13 +242,11 @@ impl Layer {
         Ok(())
     }
 
-    /// The gradients of the gates; for LSTM those of both parts are the same.
-    fn backward(self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs = contiguous(inputs);
-        let [gradient, weight, gates, beside, states @ ..] = inputs.as_slice() else {
-            unreachable!("as many inputs as were registered")
-        };
-        let remembered = states.first().unwrap_or(beside);
+    /// The gradients of the gates; for LSTM those of both parts are the same. GRU's states are given too.
+    fn backward(self, given: [Cube; 4], states: Option<Cube>) -> [Cube; 2] {
+        let [gradient, weight, gates, beside] = &given.map(into_contiguous);
+        let states = states.map(into_contiguous);
+        let remembered = states.as_ref().unwrap_or(beside);
         let shape = [self.width * self.rows, self.gates()];
         let of_inputs = if self.dtype == DType::F32 { room(gates) } else { fresh(gates, shape, self.dtype) };
         let of_states = match self.unit {
@@ -287,10 +261,7 @@ impl Layer {
         queue(Program::Recurrent, gates, &buffers, move |places, card| {
             self.queue_backward(plan.ok_or(Fault::Absent)?, places, card)
         });
-        match self.unit {
-            Unit::Lstm => vec![of_inputs],
-            Unit::Gru => vec![of_inputs, of_states],
-        }
+        [of_inputs, of_states]
     }
 
     fn queue_backward(&self, plan: &Plan, places: &[u64], card: &Launcher) -> Result<(), Fault> {
@@ -354,10 +325,6 @@ impl Track {
 /// The addresses of all buffers; zero for what is not there.
 fn all(places: &[u64]) -> [u64; 10] {
     std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
-}
-
-fn contiguous(inputs: Vec<Cube>) -> Vec<Cube> {
-    inputs.into_iter().map(into_contiguous).collect()
 }
 
 /// Memory that a plan needs beside its operands.

@@ -1,12 +1,12 @@
 //! Residual layer norm: adds the output of a transformer's layer to the residual, after dropout, and normalises the sum, in one kernel.
 
-use super::super::operation::{Cube, exactly, register};
-use super::super::product::begins;
 use super::compile::Program;
 use super::run::{Argument, pair, queue};
-use super::{count, fresh, of_format, primitive, ready, room, same_device, single, taken, tensor};
-use burn::backend::Shape;
+use super::{beside, count, fresh, of_format, primitive, ready, room, same_device, single, tensor};
+use crate::cuda::Cube;
+use crate::cuda::product::begins;
 use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
 /// Rows of a block at a time, a warp each, as in the kernel.
@@ -64,60 +64,46 @@ pub struct ResidualNormGradients {
 
 /// The sum of a residual x [rows, features] in float32 and of what is added to it, of which a share is dropped as [`drop`](super::drop) does; and its layer normalisation. All arithmetic is in
 /// float32, and each answer is rounded once.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+/// None where the kernels cannot be run.
 pub fn residual_norm(
     x: Tensor<2>,
     added: Tensor<2>,
     gain: &Tensor<1>,
     bias: &Tensor<1>,
     how: ResidualNorm,
-) -> Result<ResidualNormOutput, (Tensor<2>, Tensor<2>)> {
+) -> Option<ResidualNormOutput> {
     let vectors = [gain, bias].into_iter().all(|vector| vector.dims()[0] == x.dims()[1]);
     let alike = [gain, bias].into_iter().all(|vector| vector.dtype() == DType::F32 && same_device(vector, &x));
-    let Some(sizes) = Sizes::of(&x, &added, how).filter(|_| vectors && alike) else { return Err((x, added)) };
-    let given = [primitive(&x), primitive(&added), primitive(gain), primitive(bias)];
-    let Some(given) = given.into_iter().collect::<Option<Vec<_>>>() else { return Err((x, added)) };
+    let sizes = Sizes::of(&x, &added, how).filter(|_| vectors && alike)?;
+    let given = [primitive(&x)?, primitive(&added)?, primitive(gain)?, primitive(bias)?];
     drop((x, added));
-    let Sizes { rows, features, dtype, .. } = sizes;
-    let (matrix, row) = (Shape::from([rows, features]), (Shape::from([rows]), DType::F32));
-    let mut promised = vec![(matrix.clone(), dtype), (matrix.clone(), DType::F32), row.clone(), row];
-    if sizes.writes_exact() {
-        promised.push((matrix, DType::F32));
-    }
-    let mut made = register("residual_norm", given, promised, move |inputs| sizes.forward(inputs)).into_iter();
-    let exact = if sizes.writes_exact() { made.next_back().map(tensor) } else { None };
-    let [normed, sum, mean, inverse] = exactly(made.collect());
+    let ([normed, sum, mean, inverse], exact) = sizes.forward(given);
     let (normed, sum) = (tensor(normed), tensor(sum));
-    let stream = exact.unwrap_or_else(|| Tensor::clone(if how.post { &normed } else { &sum }));
+    let stream = exact.map_or_else(|| Tensor::clone(if how.post { &normed } else { &sum }), tensor);
     let kept = SavedTensors { sum, gain: gain.clone(), mean: tensor(mean), inverse: tensor(inverse), sizes };
-    Ok(ResidualNormOutput { normed, stream, kept })
+    Some(ResidualNormOutput { normed, stream, kept })
 }
 
-/// The gradients from those of what was normalised, in its format, and of what goes on, in float32, where there is one.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
+/// The gradients from those of what was normalised, in its format, and of what goes on, in float32, where there is one. None where they do not
+/// fit the answers.
 pub fn residual_norm_back(
     of_normed: Tensor<2>,
     of_stream: Option<Tensor<2>>,
     kept: SavedTensors,
-) -> Result<ResidualNormGradients, Tensor<2>> {
+) -> Option<ResidualNormGradients> {
     let SavedTensors { sum, gain, mean, inverse, sizes } = kept;
     let Sizes { rows, features, dtype, .. } = sizes;
     let fits = |tensor: &Tensor<2>, format| {
         tensor.dims() == [rows, features] && tensor.dtype() == format && same_device(tensor, &sum)
     };
     if !fits(&of_normed, dtype) || !of_stream.as_ref().is_none_or(|stream| fits(stream, DType::F32)) {
-        return Err(of_normed);
+        return None;
     }
-    let mut given =
-        vec![primitive(&sum), primitive(&of_normed), primitive(&gain), primitive(&mean), primitive(&inverse)];
-    given.extend(of_stream.as_ref().map(primitive));
-    let Some(given) = given.into_iter().collect::<Option<Vec<_>>>() else { return Err(of_normed) };
+    let given = [primitive(&sum)?, primitive(&of_normed)?, primitive(&gain)?, primitive(&mean)?, primitive(&inverse)?];
+    let stream = beside(of_stream.as_ref())?;
     drop((sum, of_normed, of_stream));
-    let (matrix, vector) = (Shape::from([rows, features]), (Shape::from([features]), DType::F32));
-    let promised = vec![(matrix.clone(), DType::F32), (matrix, dtype), vector.clone(), vector];
-    let [x, added, gain, bias] =
-        exactly(register("residual_norm_back", given, promised, move |inputs| sizes.backward(inputs)));
-    Ok(ResidualNormGradients { x: tensor(x), added: tensor(added), gain: tensor(gain), bias: tensor(bias) })
+    let [x, added, gain, bias] = sizes.backward(given, stream);
+    Some(ResidualNormGradients { x: tensor(x), added: tensor(added), gain: tensor(gain), bias: tensor(bias) })
 }
 
 /// The shape of a residual, and what happens to it.
@@ -163,8 +149,8 @@ impl Sizes {
     }
 
     /// What was normalised, the sum, mean and inverse deviation of each row, and perhaps what goes on.
-    fn forward(self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let [x, added, gain, bias] = taken(inputs).map(packed);
+    fn forward(self, given: [Cube; 4]) -> ([Cube; 4], Option<Cube>) {
+        let [x, added, gain, bias] = given.map(packed);
         let shape = [self.rows, self.features];
         let (sum, normed) = (room(&x), room(&added));
         let [mean, inverse] = [(); 2].map(|()| fresh(&x, [self.rows], DType::F32));
@@ -181,14 +167,13 @@ impl Sizes {
             let arguments: Vec<_> = places.into_iter().chain(shape).chain(rest).collect();
             card.launch(self.names[0], [self.high.div_ceil(WARPS), 1], [32 * WARPS, 1], &arguments)
         });
-        [normed, sum, mean, inverse].into_iter().chain(exact).collect()
+        ([normed, sum, mean, inverse], exact)
     }
 
     /// The gradients of the residual, of what was added, of gain and bias.
-    fn backward(self, mut inputs: Vec<Cube>) -> Vec<Cube> {
-        let of_stream = if inputs.len() > 5 { inputs.pop() } else { None };
-        let of_stream = of_stream.map(|stream| packed(burn_cubecl::kernel::into_contiguous(stream)));
-        let [sum, of_normed, gain, mean, inverse] = taken(inputs).map(packed);
+    fn backward(self, given: [Cube; 5], of_stream: Option<Cube>) -> [Cube; 4] {
+        let of_stream = of_stream.map(packed);
+        let [sum, of_normed, gain, mean, inverse] = given.map(packed);
         let (of_x, of_added) = (room(of_stream.as_ref().unwrap_or(&sum)), room(&of_normed));
         let [of_gain, of_bias] = [(); 2].map(|()| fresh(&sum, [self.features], DType::F32));
         let blocks = self.high.div_ceil(WARPS).min(BLOCKS);
@@ -208,12 +193,13 @@ impl Sizes {
             let arguments = [parts, of_gain, of_bias, Argument::U32(blocks), Argument::U32(self.wide)];
             card.launch(c"norm_total", [self.wide.div_ceil(32), 2], [32, 8], &arguments)
         });
-        vec![of_x, of_added, of_gain, of_bias]
+        [of_x, of_added, of_gain, of_bias]
     }
 }
 
-/// A contiguous tensor as the kernels read it.
+/// A tensor as the kernels read it.
 fn packed(tensor: Cube) -> Cube {
+    let tensor = into_contiguous(tensor);
     if begins(&tensor) < PACK { tensor.copy() } else { tensor }
 }
 

@@ -1,13 +1,11 @@
 //! RoIAlign over several levels of features, and its backward: one operation each.
 
-use super::super::format;
-use super::super::operation::{Cube, Primitive, Promise, exactly, register};
-use super::super::plan::Format;
-use super::batch_norm::{begin_packs, lanes, queue_some};
+use super::batch_norm::{begin_packs, lanes};
 use super::compile::Program;
-use super::run::{Argument, pair};
+use super::run::{Argument, pair, queue_some};
 use super::{count, fresh, primitive, ready, same_device, tensor};
-use burn::backend::Shape;
+use crate::cuda::plan::Format;
+use crate::cuda::{Cube, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
@@ -39,29 +37,23 @@ pub fn roi_align(features: &[Tensor<4>], regions: &Tensor<2>, scales: &[f32], si
         return None;
     }
     let given = std::iter::once(primitive(regions)).chain(features.iter().map(primitive));
-    let given: Vec<Primitive> = given.collect::<Option<_>>()?;
-    let promised = vec![(Shape::from(task.bins()), task.dtype)];
-    let [bins] = exactly(register("roi_align", given, promised, move |inputs| task.forward(inputs)));
-    Some(tensor(bins))
+    task.forward(given.collect::<Option<_>>()?).map(tensor)
 }
 
 /// The gradients of levels of features with these shapes, in the format of that of the bins. Each cell has what the regions give to it, in their order. None where the kernels cannot be run.
 pub fn roi_align_back(
-    gradient: Tensor<4>,
+    gradient: &Tensor<4>,
     regions: &Tensor<2>,
     shapes: &[[usize; 4]],
     scales: &[f32],
 ) -> Option<Vec<Tensor<4>>> {
     let task = Task::of(shapes, scales, regions, gradient.dims()[3], gradient.dtype())?;
-    let fits = gradient.dims() == task.bins() && same_device(&gradient, regions);
+    let fits = gradient.dims() == task.bins() && same_device(gradient, regions);
     if !fits || !ready(Program::RoiAlign(task.format), regions) {
         return None;
     }
-    let given = vec![primitive(regions)?, primitive(&gradient)?];
-    drop(gradient);
-    let promised: Vec<Promise> = shapes.iter().map(|shape| (Shape::from(*shape), task.dtype)).collect();
-    let made = register("roi_align_back", given, promised, move |inputs| task.backward(inputs));
-    Some(made.into_iter().map(tensor).collect())
+    let given = [primitive(regions)?, primitive(gradient)?];
+    Some(task.backward(given).into_iter().map(tensor).collect())
 }
 
 /// What the kernels are told besides their tensors.
@@ -148,9 +140,10 @@ impl Task {
         words
     }
 
-    fn forward(&self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let Some(like) = inputs.first() else { return Vec::new() };
+    /// Of regions and features.
+    fn forward(&self, given: Vec<Cube>) -> Option<Cube> {
+        let inputs: Vec<Cube> = given.into_iter().map(into_contiguous).collect();
+        let like = inputs.first()?;
         let made = fresh(like, self.bins(), self.dtype);
         let tensors: Vec<Option<&Cube>> = inputs.iter().chain([&made]).map(Some).collect();
         let task = self.clone();
@@ -160,12 +153,12 @@ impl Task {
             let words = task.words(maps, [*regions, *bins, 0, 0], true);
             card.launch(c"roi_align", blocks, [THREADS, 1], &[Argument::Words(&words)])
         });
-        vec![made]
+        Some(made)
     }
 
-    fn backward(&self, inputs: Vec<Cube>) -> Vec<Cube> {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let [regions, gradient] = inputs.as_slice() else { unreachable!("as many inputs as were registered") };
+    /// Of regions and the gradient of the bins.
+    fn backward(&self, given: [Cube; 2]) -> Vec<Cube> {
+        let [regions, gradient] = &given.map(into_contiguous);
         let aligned = begin_packs([Some(gradient)]);
         let made: Vec<Cube> = self.levels.iter().map(|level| fresh(gradient, level.shape, self.dtype)).collect();
         // Memory for whole numbers of the same size.

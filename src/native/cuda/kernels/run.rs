@@ -1,12 +1,11 @@
 //! Launches of kernels, in their turn among the work of Burn's runtime, on the thread that talks to the card.
 
-use super::super::library::Opaque;
-use super::super::operation::Cube;
-use super::super::plan::Plan;
-use super::super::product::multiply;
-use super::super::submit::{bound, submit};
-use super::super::{Fault, check};
-use super::compile::{Program, image, launching};
+use super::compile::{Program, image};
+use crate::cuda::library::{Opaque, driver};
+use crate::cuda::plan::Plan;
+use crate::cuda::product::multiply;
+use crate::cuda::submit::{bound, submit};
+use crate::cuda::{Cube, Fault, check};
 use cubecl::server::Handle;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,6 +49,22 @@ pub fn queue(
     });
 }
 
+/// [`queue`] with the addresses of tensors, zero for those that are not there.
+pub fn queue_some(
+    program: Program,
+    like: &Cube,
+    tensors: &[Option<&Cube>],
+    work: impl FnOnce(Vec<u64>, &Launcher) -> Result<(), Fault> + Send + 'static,
+) {
+    let there: Vec<bool> = tensors.iter().map(Option::is_some).collect();
+    let buffers: Vec<&Handle> = tensors.iter().flatten().map(|tensor| &tensor.handle).collect();
+    queue(program, like, &buffers, move |places, card| {
+        let mut places = places.iter().copied();
+        let mut address = |there| if there { places.next() } else { None };
+        work(there.into_iter().map(|there| address(there).unwrap_or(0)).collect(), card)
+    });
+}
+
 thread_local! {
     /// The runtime talks to a card from one thread. By context and program, and by module and name.
     static MODULES: RefCell<HashMap<(usize, Program), usize>> = RefCell::default();
@@ -57,7 +72,7 @@ thread_local! {
 }
 
 fn module(program: Program, device: usize) -> Result<Opaque, Fault> {
-    let driver = launching().ok_or(Fault::Absent)?;
+    let driver = driver().ok_or(Fault::Absent)?;
     let mut context = null_mut();
     // SAFETY: the context can be written to.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
@@ -95,7 +110,7 @@ impl Launcher {
         [threads, threads_down]: [u32; 2],
         arguments: &[Argument<'_>],
     ) -> Result<(), Fault> {
-        let driver = launching().ok_or(Fault::Absent)?;
+        let driver = driver().ok_or(Fault::Absent)?;
         let function = self.function(name)?;
         let (mut words, mut starts) = (Vec::with_capacity(arguments.len()), Vec::with_capacity(arguments.len()));
         for argument in arguments {
@@ -140,7 +155,7 @@ impl Launcher {
         if let Some(function) = FUNCTIONS.with_borrow(|functions| functions.get(&key).copied()) {
             return Ok(with_exposed_provenance_mut(function));
         }
-        let driver = launching().ok_or(Fault::Absent)?;
+        let driver = driver().ok_or(Fault::Absent)?;
         let mut function = null_mut();
         // SAFETY: the module was loaded and is never unloaded; the name ends with a zero.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]

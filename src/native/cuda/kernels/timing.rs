@@ -1,6 +1,6 @@
 //! Times of work on a card, for tests.
 
-use super::super::fault;
+use crate::cuda::fault;
 use burn::tensor::Device;
 use std::time::Instant;
 

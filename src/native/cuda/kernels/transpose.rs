@@ -1,10 +1,11 @@
 //! Transposes of many matrices at once, on their way between float32 and another number format.
 
-use super::super::library::Opaque;
-use super::super::plan::Format;
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair};
-use super::{Fault, count, ready};
+use super::{count, ready};
+use crate::cuda::Fault;
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
 use burn::tensor::Tensor;
 use std::ffi::CStr;
 
@@ -78,11 +79,10 @@ fn table(matrices: &[Transposition]) -> Option<([u64; ENTRIES * WORDS], u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::fault;
-    use super::super::super::operation::{exactly, register};
-    use super::super::run::queue;
-    use super::super::{fresh, primitive, taken, tensor};
     use super::*;
+    use crate::cuda::fault;
+    use crate::cuda::kernels::run::queue;
+    use crate::cuda::kernels::{fresh, primitive, tensor};
     use burn::tensor::{DType, Device, FloatDType, TensorData};
 
     #[test]
@@ -112,31 +112,21 @@ mod tests {
                 let tensor = Tensor::<2>::from_data(TensorData::new(values.clone(), *size), &Device::cuda(0));
                 primitive(&tensor.cast(FloatDType::from(float[first]))).expect("on the card")
             };
-            let inputs = sizes.iter().zip(&values).map(of).collect();
-            let promised = sizes.iter().map(|[rows, columns]| ([*columns, *rows].into(), float[second])).collect();
-            let shapes = sizes.clone();
+            let inputs: Vec<_> = sizes.iter().zip(&values).map(of).collect();
             let formats = [format[first], format[second]];
-            let made = register("transpose", inputs, promised, move |inputs| {
-                let inputs: [_; 36] = taken(inputs);
-                let outputs: Vec<_> = inputs
-                    .iter()
-                    .zip(&shapes)
-                    .map(|(input, [rows, columns])| fresh(input, [*columns, *rows], float[second]))
-                    .collect();
-                let handles: Vec<_> = inputs.iter().chain(&outputs).map(|tensor| &tensor.handle).collect();
-                let shapes = shapes.clone();
-                queue(Program::Transpose, &inputs[0], &handles, move |places, card| {
-                    let of = |(n, [rows, columns]): (usize, &[usize; 2])| Transposition {
-                        from: places[n],
-                        to: places[n + 36],
-                        rows: count(*rows).expect("small"),
-                        columns: count(*columns).expect("small"),
-                    };
-                    launch(card, formats, &shapes.iter().enumerate().map(of).collect::<Vec<_>>())
-                });
-                outputs
+            let room = |(input, [rows, columns]): (&_, &[usize; 2])| fresh(input, [*columns, *rows], float[second]);
+            let made: Vec<_> = inputs.iter().zip(&sizes).map(room).collect();
+            let handles: Vec<_> = inputs.iter().chain(&made).map(|tensor| &tensor.handle).collect();
+            let shapes = sizes.clone();
+            queue(Program::Transpose, &inputs[0], &handles, move |places, card| {
+                let of = |(n, [rows, columns]): (usize, &[usize; 2])| Transposition {
+                    from: places[n],
+                    to: places[n + 36],
+                    rows: count(*rows).expect("small"),
+                    columns: count(*columns).expect("small"),
+                };
+                launch(card, formats, &shapes.iter().enumerate().map(of).collect::<Vec<_>>())
             });
-            let made: [_; 36] = exactly(made);
             for ((made, values), [rows, columns]) in made.into_iter().zip(values).zip(sizes) {
                 let found: Vec<f32> =
                     tensor::<2>(made).cast(FloatDType::F32).into_data().try_to_vec().expect("readable");

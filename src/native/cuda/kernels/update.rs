@@ -1,10 +1,9 @@
 //! A step of an optimiser over all parameters at once.
 
-use super::super::operation::{Cube, Primitive, Promise, register};
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
-use super::{Fault, count, own, primitive, ready, room, same_device, single, tensor};
-use burn::backend::TensorMetadata;
+use super::{count, own, owned, ready, room, same_device, single, tensor};
+use crate::cuda::{Cube, Fault};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
@@ -91,43 +90,44 @@ impl Step {
     }
 }
 
-/// Updates every parameter by `factor` times its gradient, with the arithmetic in float32 that the rules say, one rounding after the other. In place where
-/// nobody else has a tensor's memory.
-pub fn update(step: Step, decays: &[Decay], factor: f32, state: State) -> Result<Updated, State> {
-    let remembers = step.remembers();
-    if !fits(decays, remembers, &state) {
-        return Err(state);
-    }
-    let inputs: Option<Vec<Primitive>> = tensors(&state, remembers).map(primitive).collect();
-    let Some(inputs) = inputs else { return Err(state) };
-    let promised: Vec<Promise> = inputs
-        .chunks(2 + remembers)
-        .flat_map(|of| of.iter().enumerate().filter(|(place, _)| *place != 1).map(|(_, input)| input))
-        .map(|input| (input.shape(), DType::F32))
-        .collect();
-    // Only what the step does not touch is kept: nobody else may have what is to be overwritten.
-    let State { parameters, gradients, memory } = state;
-    let rest: Vec<Vec<Tensor<1>>> =
-        memory.into_iter().map(|memory| memory.into_iter().skip(remembers).collect()).collect();
-    drop((parameters, gradients));
+/// What updates every parameter by `factor` times its gradient, with the arithmetic in float32 that the rules say, one rounding after the other. In
+/// place where nobody else has a tensor's memory. None where the kernels cannot be run.
+pub fn update(
+    step: Step,
+    decays: &[Decay],
+    factor: f32,
+    state: &State,
+) -> Option<impl FnOnce(State) -> Updated + use<>> {
     let decays = decays.to_vec();
-    let made = register("update", inputs, promised, move |inputs| launch(step, &decays, factor, inputs));
-    let mut made = made.into_iter().map(tensor);
-    let (mut parameters, mut memory) = (Vec::with_capacity(rest.len()), Vec::with_capacity(rest.len()));
-    for rest in rest {
+    fits(&decays, step.remembers(), state).then_some(move |state: State| updated(step, &decays, factor, state))
+}
+
+fn updated(step: Step, decays: &[Decay], factor: f32, state: State) -> Updated {
+    let remembers = step.remembers();
+    let State { parameters, gradients, memory } = state;
+    let (mut inputs, mut rests) = (Vec::with_capacity(memory.len() * (2 + remembers)), Vec::new());
+    for ((parameter, gradient), memory) in parameters.into_iter().zip(gradients).zip(memory) {
+        let mut of = [parameter, gradient].into_iter().chain(memory);
+        inputs.extend(of.by_ref().take(2 + remembers).map(owned));
+        // What the step does not touch.
+        rests.push(of.collect::<Vec<Tensor<1>>>());
+    }
+    let mut made = launch(step, decays, factor, inputs).into_iter().map(tensor);
+    let (mut parameters, mut memory) = (Vec::with_capacity(rests.len()), Vec::with_capacity(rests.len()));
+    for rest in rests {
         let mut of: Vec<Tensor<1>> = made.by_ref().take(1 + remembers).chain(rest).collect();
         match (of.pop(), of.pop(), of.pop()) {
             (Some(second), Some(first), Some(parameter)) => {
                 parameters.push(parameter);
                 memory.push([first, second]);
             }
-            _ => unreachable!("as many outputs as were promised"),
+            _ => unreachable!("a parameter and its memory"),
         }
     }
-    Ok((parameters, memory))
+    (parameters, memory)
 }
 
-/// The tensors that the operation takes, parameter by parameter.
+/// The tensors that a step takes, parameter by parameter.
 fn tensors(state: &State, remembers: usize) -> impl Iterator<Item = &Tensor<1>> {
     state.parameters.iter().zip(&state.gradients).zip(&state.memory).flat_map(move |((parameter, gradient), memory)| {
         [parameter, gradient].into_iter().chain(memory.iter().take(remembers))

@@ -1,11 +1,9 @@
 //! Images twice as high and wide, and the backward.
 
-use super::super::operation::{Cube, exactly, register};
-use super::batch_norm::queue_some;
 use super::compile::Program;
-use super::run::{Argument, aligned};
-use super::{count, fresh, of_format, primitive, ready, same_device, tensor};
-use burn::backend::Shape;
+use super::run::{Argument, aligned, queue_some};
+use super::{beside, count, fresh, of_format, primitive, ready, same_device, tensor};
+use crate::cuda::Cube;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
@@ -25,41 +23,24 @@ pub fn upsample(x: &Tensor<4>, lateral: Option<&Tensor<4>>) -> Option<Tensor<4>>
     if !lateral.is_none_or(fits) || !ready(Program::Upsample, x) {
         return None;
     }
-    let given: Option<Vec<_>> = [Some(x), lateral].into_iter().flatten().map(primitive).collect();
-    let promised = vec![(Shape::from(large), task.dtype)];
-    let work = move |inputs: Vec<Cube>| {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let Some(x) = inputs.first() else { return Vec::new() };
-        let y = fresh(x, large, task.dtype);
-        task.queue(&[Some(x), inputs.get(1), Some(&y)]);
-        vec![y]
-    };
-    let [y] = exactly(register("upsample", given?, promised, work));
+    let (x, lateral) = (into_contiguous(primitive(x)?), beside(lateral)?.map(into_contiguous));
+    let y = fresh(&x, large, task.dtype);
+    task.queue(&x, &[Some(&x), lateral.as_ref(), Some(&y)]);
     Some(tensor(y))
 }
 
-/// Sums of two by two values of [rows, channels, 2·height, 2·width], in float32 and rounded once: the gradient of [`upsample`]. Gives dy back where the kernels
-/// cannot be run.
-#[expect(clippy::result_large_err, reason = "what comes back is what was given")]
-pub fn upsample_back(dy: Tensor<4>) -> Result<Tensor<4>, Tensor<4>> {
+/// Sums of two by two values of [rows, channels, 2·height, 2·width], in float32 and rounded once: the gradient of [`upsample`]. None where the
+/// kernels cannot be run.
+pub fn upsample_back(dy: &Tensor<4>) -> Option<Tensor<4>> {
     let [rows, channels, height, width] = dy.dims();
     let small = [rows, channels, height / 2, width / 2];
-    let name = of_format(dy.dtype(), [c"upsample_back_f32", c"upsample_back_f16", c"upsample_back_bf16"]);
-    let task = name.and_then(|name| Task::of(name, small, dy.dtype()));
+    let name = of_format(dy.dtype(), [c"upsample_back_f32", c"upsample_back_f16", c"upsample_back_bf16"])?;
     let even = [height, width] == [small[2] * 2, small[3] * 2];
-    let Some(task) = task.filter(|_| even && ready(Program::Upsample, &dy)) else { return Err(dy) };
-    let Some(given) = primitive(&dy) else { return Err(dy) };
-    drop(dy);
-    let promised = vec![(Shape::from(small), task.dtype)];
-    let work = move |inputs: Vec<Cube>| {
-        let inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
-        let Some(dy) = inputs.first() else { return Vec::new() };
-        let dx = fresh(dy, small, task.dtype);
-        task.queue(&[Some(dy), Some(&dx)]);
-        vec![dx]
-    };
-    let [dx] = exactly(register("upsample_back", vec![given], promised, work));
-    Ok(tensor(dx))
+    let task = Task::of(name, small, dy.dtype()).filter(|_| even && ready(Program::Upsample, dy))?;
+    let dy = into_contiguous(primitive(dy)?);
+    let dx = fresh(&dy, small, task.dtype);
+    task.queue(&dy, &[Some(&dy), Some(&dx)]);
+    Some(tensor(dx))
 }
 
 /// A kernel over all values of the smaller images.
@@ -78,8 +59,7 @@ impl Task {
         (len > 0).then_some(Self { name, dtype, len, width: count(shape[3])? })
     }
 
-    fn queue(self, tensors: &[Option<&Cube>]) {
-        let Some(like) = tensors.iter().flatten().next() else { return };
+    fn queue(self, like: &Cube, tensors: &[Option<&Cube>]) {
         let lanes = count(PACK / self.dtype.size()).unwrap_or(1);
         queue_some(Program::Upsample, like, tensors, move |places, card| {
             // Twice as many values are read and written of the larger images.

@@ -6,11 +6,11 @@
 //!
 //! No stream waits for an event that is not in another one already: the threads that talk to the cards give each other their events, bucket by bucket in the same order.
 
-use super::super::event::Event;
-use super::super::kernels::{Argument, Launcher};
-use super::super::library::{Driver, Opaque};
-use super::super::{Fault, peer};
 use super::CUT;
+use crate::cuda::event::Event;
+use crate::cuda::kernels::{Argument, Launcher};
+use crate::cuda::library::{Driver, Opaque};
+use crate::cuda::{Fault, peer};
 use crate::number::wide;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

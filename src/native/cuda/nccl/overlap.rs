@@ -5,16 +5,14 @@
 //! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket overlaps
 //! with the sums of the next.
 
-use super::super::event::{Event, Mark};
-use super::super::kernels::bucket::{Entry, at, entries, fits, launch};
-use super::super::kernels::{Launcher, Program};
-use super::super::library::{Driver, Opaque, driver};
-use super::super::operation::{Cube, Primitive};
-use super::super::submit::{bound, flush, submit};
-use super::super::{Fault, card_of, check};
 use super::{Communicator, End, nccl};
+use crate::cuda::event::{Event, Mark};
+use crate::cuda::kernels::bucket::{Entry, at, entries, fits, launch};
+use crate::cuda::kernels::{Launcher, Program};
+use crate::cuda::library::{Driver, Opaque, driver};
+use crate::cuda::submit::{bound, flush, submit};
+use crate::cuda::{Cube, Fault, card_of, check, owned, primitive, tensor};
 use crate::number::{real_len, wide};
-use burn::backend::Cuda;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::cell::{Cell, RefCell};
@@ -194,7 +192,7 @@ impl PendingSum {
         });
         drop(inputs);
         let part = |[place, len, _]: &[u32; 3]| part(&memory, start + u64::from(*place), u64::from(*len));
-        entries.iter().map(part).map(Tensor::from_primitive::<Cuda>).collect()
+        entries.iter().map(part).map(tensor).collect()
     }
 }
 
@@ -216,37 +214,43 @@ impl Communicator {
 
     /// Keeps the memory of [`Self::sum_overlapped`] until all cards have copied what is in it.
     pub fn leave(self, memory: Tensor<1>) {
-        let (Some(copies), Ok(memory)) = (self.copies, memory.try_into_primitive::<Cuda>()) else { return };
+        let (Some(copies), Some(memory)) = (self.copies, primitive(&memory)) else { return };
         submit(&memory.device, vec![bound(&memory.handle)], move |_, stream| {
             copies.begin(driver().ok_or(Fault::Absent)?, &[stream])
         });
         flush(&memory.device);
     }
 
-    /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order; or the gradients, where they are elsewhere. All of them are to be taken,
+    /// Whether gradients are where [`Self::sum_overlapped`] sums them, in these buckets.
+    pub fn overlaps(self, gradients: &[Tensor<1>], plans: &[BucketPlan]) -> bool {
+        let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
+        let fit = |plan: &BucketPlan| {
+            gradients.get(plan.tensors.clone()).is_some_and(|own| fits(own, &plan.places))
+                // Kernels take four values at a time.
+                && plan.len.is_multiple_of(4)
+                && entries(&plan.places, plan.len).is_some()
+        };
+        nccl().is_some() && !gradients.is_empty() && gradients.iter().all(here) && plans.iter().all(fit)
+    }
+
+    /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order. All of them are to be taken,
     /// in their order.
     ///
     /// With a mark at the end of the backward pass the time is noted that the card waits from there on.
     ///
     /// Buckets lie in `memory`, which nobody else uses and which has so many values as [`Self::room`] says. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
     /// same order.
+    ///
+    /// Panics where [`Self::overlaps`] does not hold, a fault of the caller.
     pub fn sum_overlapped(
         self,
         gradients: Vec<Tensor<1>>,
         (plans, end): (Vec<BucketPlan>, Option<Mark>),
         memory: Tensor<1>,
         factor: f32,
-    ) -> Result<Vec<PendingSum>, Vec<Tensor<1>>> {
-        let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
-        let fit = |plan: &BucketPlan| gradients.get(plan.tensors.clone()).is_some_and(|own| fits(own, &plan.places));
-        if nccl().is_none() || gradients.is_empty() || !gradients.iter().all(here) || !plans.iter().all(fit) {
-            return Err(gradients);
-        }
-        let Some(mut jobs) = jobs(plans) else { return Err(gradients) };
-        let inputs: Result<Vec<Primitive>, _> =
-            gradients.iter().map(|gradient| gradient.clone().try_into_primitive::<Cuda>()).collect();
-        let (Ok(inputs), Ok(memory)) = (inputs, memory.try_into_primitive::<Cuda>()) else { return Err(gradients) };
-        drop(gradients);
+    ) -> Vec<PendingSum> {
+        let mut jobs = jobs(plans);
+        let (inputs, memory): (Vec<Cube>, Cube) = (gradients.into_iter().map(owned).collect(), owned(memory));
         for job in &mut jobs {
             // What has yet to be put in order is not whole before that.
             job.mark = job.mark.take().filter(|_| inputs[job.tensors.clone()].iter().all(Cube::is_contiguous));
@@ -275,7 +279,7 @@ impl Communicator {
         });
         // Others wait for it.
         flush(&memory.device);
-        Ok(sums)
+        sums
     }
 
     /// To be called on the thread that talks to the card, when its context is current.
@@ -317,15 +321,13 @@ impl Communicator {
 }
 
 /// Buckets one behind the other.
-fn jobs(plans: Vec<BucketPlan>) -> Option<Vec<Job>> {
+fn jobs(plans: Vec<BucketPlan>) -> Vec<Job> {
     let mut start = 0;
     let mut job = |BucketPlan { tensors, places, len, mark }: BucketPlan| {
-        // Kernels take four values at a time.
-        len.is_multiple_of(4).then_some(())?;
-        let entries = entries(&places, len)?;
+        let Some(entries) = entries(&places, len) else { panic!("a bucket's tensors do not follow each other") };
         let job = Job { tensors, entries, start, len, mark };
         start += wide(len);
-        Some(job)
+        job
     };
     plans.into_iter().map(&mut job).collect()
 }

@@ -38,10 +38,9 @@ fn a_library_is_taken_where_it_has_every_function_and_its_answers_are_told() {
 }
 
 #[test]
-fn tensors_elsewhere_come_back() {
+fn tensors_elsewhere_are_not_summed() {
     let tensor = Tensor::<1>::from_data(TensorData::from([1.0_f32].as_slice()), &Device::flex());
-    let back = Communicator { comm: 0, card: 0, copies: None }.all_reduce(vec![tensor]).expect_err("not on a card");
-    assert_eq!(back.len(), 1);
+    assert!(Communicator { comm: 0, card: 0, copies: None }.all_reduce(vec![tensor]).is_none(), "not on a card");
 }
 
 #[test]
@@ -96,7 +95,7 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
                 let sent = communicator.broadcast(vec![held.clone()]).expect("on a card").remove(0);
                 assert!(read(sent) == values(0, 1000));
                 assert!(read(held) == values(rank, 1000), "what somebody else holds stays");
-                assert_eq!((super::super::fault_on(rank), communicator.fault()), (None, None));
+                assert_eq!((crate::cuda::fault_on(rank), communicator.fault()), (None, None));
             });
         }
     });
@@ -139,7 +138,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
             };
             let plans = std::iter::once(long).chain((1..BUCKETS).map(short)).collect();
             together.wait();
-            let sums = all[rank].sum_overlapped(gradients, (plans, None), memory.clone(), 1.0).expect("on a card");
+            let sums = all[rank].sum_overlapped(gradients, (plans, None), memory.clone(), 1.0);
             let mut found = Vec::new();
             for sum in sums {
                 let taken = sum.take();
@@ -158,7 +157,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
                 assert!(sums == expected, "bucket {bucket} of round {round} on rank {rank}");
             }
         }
-        assert_eq!((super::super::fault_on(rank), all[rank].fault()), (None, None));
+        assert_eq!((crate::cuda::fault_on(rank), all[rank].fault()), (None, None));
     };
     std::thread::scope(|scope| {
         for rank in 0..ranks {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::forward_context::ModelState;
+use crate::ops::stored_nhwc;
 use crate::parameters::{Index, initial};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
@@ -127,7 +128,6 @@ fn biases_and_rectifiers_follow_a_convolution() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn biases_and_rectifiers_follow_a_convolution_on_gpu() {

@@ -1,6 +1,6 @@
-use super::super::norm::Activation;
 use super::*;
 use crate::forward_context::{ModelState, initial_statistics};
+use crate::ops::Activation;
 use crate::parameters::{Index, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
@@ -155,7 +155,6 @@ fn what_is_calibrated_is_normalised() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn frozen_norms_on_gpu() {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::forward_context::ModelState;
 use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::precision::exact;
 use burn::tensor::{Device, TensorData};
 
 /// Inputs and outputs of each map.
@@ -153,7 +154,6 @@ fn maps_have_the_answers_and_gradients_of_burns_operations() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
 #[ignore = "needs a GPU"]
 fn maps_on_gpu_have_them_too() {
     agree(&Device::cuda(0));

@@ -1,8 +1,13 @@
 use super::*;
 use crate::forward_context::ModelState;
+use crate::number::real_len;
+use crate::ops::Activation;
 use crate::parameters::{Index, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
+
+/// What batch normalisation adds to a variance.
+const BATCH_EPSILON: f64 = 1e-5;
 
 /// What follows, and whether it is a training step.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +204,6 @@ fn half_precision_is_rounded_once() {
     }
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn the_layer_is_that_of_the_cpu_on_gpu() {

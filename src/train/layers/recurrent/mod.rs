@@ -2,19 +2,14 @@
 //!
 //! A stack is one operation of cuDNN where that is there (`stack`), and else one layer after the other (`layer`).
 
-mod gru;
 mod layer;
-mod lstm;
-#[cfg(feature = "cuda")]
 mod stack;
 
 use crate::forward_context::ForwardContext;
 use crate::number::{real_len, single, wide};
+use crate::ops::Unit;
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
-
-#[cfg(feature = "cuda")]
-use crate::native::kernels::Unit;
 
 /// Which cell a layer is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +29,6 @@ impl Cell {
         }
     }
 
-    #[cfg(feature = "cuda")]
     fn unit(self) -> Unit {
         match self {
             Self::Lstm => Unit::Lstm,
@@ -66,9 +60,8 @@ pub fn recurrent_flops(width: u64, cell: Cell, [inputs, hidden]: [u64; 2]) -> u6
 /// from states of zeros, and nothing is dropped between the layers.
 ///
 /// The answer is in float32 or in the number format of the context. By cuDNN products, states and answers of all layers are in the number
-/// format of the context, as in PyTorch, and sums in
-/// float32; the gradient of the parameters comes in that format too before it is float32. Otherwise products are in the number format of
-/// the context, gates and states in float32.
+/// format of the context, as in PyTorch, and sums in float32; the gradient of the parameters comes in that format too before it is float32.
+/// Otherwise products are in the number format of the context, gates and states in float32.
 pub fn recurrent_stack(
     ctx: &ForwardContext<'_>,
     name: &str,
@@ -77,9 +70,8 @@ pub fn recurrent_stack(
     x: Tensor<2>,
     width: usize,
 ) -> Tensor<2> {
-    #[cfg(feature = "cuda")]
-    if let Some(answer) = stack::stack(ctx, name, layers, cell, &x, width) {
-        return answer;
+    match stack::stack(ctx, name, layers, cell, &x, width) {
+        Some(answer) => answer,
+        None => (0..layers).fold(x, |x, number| layer::layer(ctx, name, number, cell, x, width)),
     }
-    (0..layers).fold(x, |x, number| layer::layer(ctx, name, number, cell, x, width))
 }

@@ -5,7 +5,7 @@ mod tests;
 
 use super::Cell;
 use crate::forward_context::ForwardContext;
-use crate::native::dnn::{Recurrent, Stack};
+use crate::ops::{Recurrent, Stack};
 use crate::precision::Precision;
 use crate::tape::{MOST, Plain};
 use burn::tensor::Tensor;

@@ -1,10 +1,10 @@
 use super::*;
 use crate::forward_context::ModelState;
-use crate::layers::dropout::dropped;
 use crate::layers::norm_specs;
 use crate::number::real_len;
+use crate::ops::dropped;
 use crate::parameters::{Index, Init, ParamSpec, initial};
-use crate::precision::Precision;
+use crate::precision::{Precision, exact};
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const EPSILON: f64 = 1e-5;
@@ -147,7 +147,6 @@ fn answers_are_those_of_the_definition_and_gradients_their_differences() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
 #[ignore = "needs a GPU"]
 fn residuals_on_gpu() {
     let card = Device::cuda(0);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::forward_context::ModelState;
 use crate::parameters::{Index, Init, ParamSpec, initial};
-use crate::precision::Precision;
+use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {
@@ -80,7 +80,6 @@ fn values_are_repeated_and_their_gradients_summed() {
     [[1, 1, 1, 1], [2, 3, 4, 5], [1, 2, 3, 8]].into_iter().for_each(|dims| compare(dims, &Device::flex()));
 }
 
-#[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs a GPU"]
 fn upsampling_on_gpu() {

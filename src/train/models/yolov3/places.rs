@@ -90,8 +90,8 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ANCHORS;
     use super::*;
+    use crate::models::yolov3::ANCHORS;
 
     #[test]
     fn a_picture_of_416_has_10647_places() {

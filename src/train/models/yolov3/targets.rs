@@ -63,9 +63,9 @@ fn target(places: &Places, object: &Object) -> (usize, [f32; PLANES]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ANCHORS;
     use super::*;
     use crate::detection::boxes::Xyxy;
+    use crate::models::yolov3::ANCHORS;
 
     fn object(class: usize, corners: [f32; 4]) -> Object {
         let bounds = Xyxy::new(corners);

@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceError, Place};
 use crate::fit::fit;
-use crate::heartbeat::Heartbeat;
+use crate::fit::heartbeat::Heartbeat;
 use crate::number::{real_len, single};
 use crate::parallel::{Limits, Link, RankContext, run_ranks};
 use crate::parameters::{Init, ParamSpec};

@@ -2,7 +2,7 @@
 
 use super::PipelineStage;
 use crate::TrainError;
-use crate::dataset::{Inputs, Samples};
+use crate::data::dataset::{Inputs, Samples};
 use crate::models::Input;
 use crate::parallel::shard;
 use crate::task::Step;

@@ -1,17 +1,15 @@
 //! A convolution with the bias of each channel, and the rectifier behind it, as one kernel: the sums are rounded once, and nothing between
 //! is written to memory.
 
-use super::super::super::Fault;
-use super::super::super::format;
-use super::super::super::operation::custom;
-use super::super::super::plan::Format;
-use super::super::descriptors::{self, Plans, ask, code};
-use super::super::execution::{self, Demand, Operand, Target};
-use super::super::graph::{APPLY, Graph, Object, POINTWISE, Value, graph};
-use super::super::job::queue;
-use super::super::{card, primitive};
 use super::{Convolution, Kind, Part, WORKSPACE, operation, output, windows};
-use burn::backend::Cuda;
+use crate::cuda::Fault;
+use crate::cuda::dnn::descriptors::{self, Plans, ask, code};
+use crate::cuda::dnn::execution::{self, Demand, Operand, Target};
+use crate::cuda::dnn::graph::{APPLY, Graph, Object, POINTWISE, Value, graph};
+use crate::cuda::dnn::job::queue;
+use crate::cuda::dnn::{card, primitive, tensor};
+use crate::cuda::format;
+use crate::cuda::plan::Format;
 use burn::tensor::Tensor;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
@@ -43,13 +41,11 @@ pub fn convolve_biased(
     let lying = |operand: &Tensor<4>| primitive(&how.storage.lying(operand.clone()));
     let given = [lying(x)?, lying(w)?, primitive(bias)?];
     let shape = how.storage.shape(output);
-    let [made] = custom("convolve_biased_dnn", given, [(shape.into(), dtype)], move |operands| {
-        queue(operands, [(shape.into(), dtype)], plan.workspace, |_, handle, places| {
-            let ([x, w, bias], [y]) = (places.inputs, places.outputs);
-            plan.run(handle, [x, w, y, bias], places.workspace)
-        })
+    let [made] = queue(given, [(shape.into(), dtype)], plan.workspace, |_, handle, places| {
+        let ([x, w, bias], [y]) = (places.inputs, places.outputs);
+        plan.run(handle, [x, w, y, bias], places.workspace)
     });
-    Some(how.storage.named(Tensor::from_primitive::<Cuda>(made)))
+    Some(how.storage.named(tensor(made)))
 }
 
 /// The first plan that will do.

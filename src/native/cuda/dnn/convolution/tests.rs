@@ -1,8 +1,8 @@
-use super::super::super::fault;
-use super::super::graph::PROPERTIES;
-use super::super::library;
-use super::super::tests::{FORMATS, alone, convolutions, given, read, spread, tolerance};
 use super::*;
+use crate::cuda::dnn::graph::PROPERTIES;
+use crate::cuda::dnn::library;
+use crate::cuda::dnn::tests::{FORMATS, alone, convolutions, given, read, spread, tolerance};
+use crate::cuda::fault;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, FloatDType, TensorData};
@@ -231,16 +231,13 @@ fn timed(plan: &'static Plan, shape: [usize; 4], operands: [&Tensor<4>; 2], time
     device.sync().unwrap();
     let start = Instant::now();
     let operands = operands.map(|operand| primitive(operand).unwrap());
-    let [made] = custom("timed", operands, [(shape.into(), dtype)], move |operands| {
-        let noted = Arc::clone(&noted);
-        queue(operands, [(shape.into(), dtype)], plan.plan.workspace, move |_, handle, places| {
-            let start = Instant::now();
-            for _ in 0..times {
-                plan.run(handle, places)?;
-            }
-            noted.store(u64::try_from(start.elapsed().as_nanos()).unwrap(), Ordering::Relaxed);
-            Ok(())
-        })
+    let [made] = queue(operands, [(shape.into(), dtype)], plan.plan.workspace, move |_, handle, places| {
+        let start = Instant::now();
+        for _ in 0..times {
+            plan.run(handle, places)?;
+        }
+        noted.store(u64::try_from(start.elapsed().as_nanos()).unwrap(), Ordering::Relaxed);
+        Ok(())
     });
     device.sync().unwrap();
     let all = start.elapsed();

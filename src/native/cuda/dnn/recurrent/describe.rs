@@ -1,12 +1,12 @@
 //! How cuDNN is told of a stack of recurrent layers.
 
-use super::super::super::kernels::Unit;
-use super::super::super::library::Opaque;
-use super::super::super::plan::Format;
-use super::super::super::{Fault, check};
-use super::super::descriptors::{code, lengths, made};
-use super::super::library::Dnn;
 use super::plan::Kind;
+use crate::cuda::dnn::descriptors::{code, lengths, made};
+use crate::cuda::dnn::library::Dnn;
+use crate::cuda::kernels::Unit;
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
+use crate::cuda::{Fault, check};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 

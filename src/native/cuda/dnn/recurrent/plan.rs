@@ -1,15 +1,15 @@
 //! What cuDNN is told of a stack of recurrent layers, once for each kind, and the calls that compute it.
 
-use super::super::super::kernels::{Transposition, Unit, transpose};
-use super::super::super::library::Opaque;
-use super::super::super::plan::Format;
-use super::super::super::submit::pointer;
-use super::super::super::{Fault, check};
-use super::super::descriptors::{self, Plans, ask};
-use super::super::job::{Addresses, clear};
-use super::super::library::Dnn;
 use super::describe::{ANSWERING, Room, TRAINING, room, rows, stack, states};
 use super::weights::{self, Place};
+use crate::cuda::dnn::descriptors::{self, Plans, ask};
+use crate::cuda::dnn::job::{Addresses, clear};
+use crate::cuda::dnn::library::Dnn;
+use crate::cuda::kernels::{Transposition, Unit, transpose};
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
+use crate::cuda::submit::pointer;
+use crate::cuda::{Fault, check};
 use burn::backend::DType;
 use burn::tensor::{FloatDType, Tensor};
 use std::ffi::c_int;

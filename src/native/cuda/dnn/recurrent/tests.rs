@@ -1,8 +1,8 @@
-use super::super::library;
 use super::describe::{rows, stack, states};
 use super::plan::Kind;
 use super::weights::{Place, bytes};
 use super::*;
+use crate::cuda::dnn::library;
 use crate::cuda::plan::Format;
 use burn::tensor::Device;
 

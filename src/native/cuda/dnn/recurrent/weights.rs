@@ -2,12 +2,12 @@
 //!
 //! Knows how they lie there, and nothing of what is done with them.
 
-use super::super::super::kernels::Unit;
-use super::super::super::library::Opaque;
-use super::super::super::plan::Format;
-use super::super::super::{Fault, check};
-use super::super::descriptors::{code, lengths, made};
-use super::super::library::Dnn;
+use crate::cuda::dnn::descriptors::{code, lengths, made};
+use crate::cuda::dnn::library::Dnn;
+use crate::cuda::kernels::Unit;
+use crate::cuda::library::Opaque;
+use crate::cuda::plan::Format;
+use crate::cuda::{Fault, check};
 use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
 

@@ -109,7 +109,7 @@ impl Given {
         let Some(BatchNormed { y, running: [mean, variance], kept }) = batch_norm(&self.x, &norm, SHARE) else {
             panic!("{:?} is refused", self.dims)
         };
-        let found = batch_norm_back(self.dy.clone(), kept);
+        let found = batch_norm_back(self.dy.clone(), kept).expect("it fits");
         let mut all = vec![read(y), read(mean), read(variance), read(found.x), read(found.gain), read(found.bias)];
         assert_eq!(found.residual.is_some(), follow.residual);
         all.extend(found.residual.map(read));
@@ -333,7 +333,7 @@ fn batch_norms_timing_on_gpu() {
                 let more = if follow.residual { 1.0 } else { 0.0 };
                 let forward = seconds(&|| step().running[0].clone());
                 told(&format!("forward, {what}"), 2.0 + more, forward);
-                let both = seconds(&|| batch_norm_back(given.dy.clone(), step().kept).gain);
+                let both = seconds(&|| batch_norm_back(given.dy.clone(), step().kept).expect("it fits").gain);
                 // y is read and the residual's gradient written where both follow.
                 let beside = if follow.residual && !follow.last && follow.leak.is_some() { 2.0 } else { 0.0 };
                 told(&format!("backward, {what}"), 3.0 + beside, both - forward);

@@ -141,18 +141,18 @@ fn the_loops_find_the_middle_of_a_bin_where_features_rise_evenly() {
 }
 
 #[test]
-fn the_host_gets_its_images_back() {
+fn the_host_keeps_its_images() {
     let (x, vector) = (random([1, 2, 4, 4]), random([2]));
     let norm =
         BatchNorm { channels: [&vector; 4], epsilon: 1e-5, residual: None, residual_last: false, leak: Some(0.0) };
     assert!(batch_norm(&x, &norm, 0.1).is_none(), "no card is asked for");
     assert!(batch_norm_answer(&x, &norm).is_none(), "no card is asked for");
     let frozen = FrozenNorm { channels: [&vector; 2], epsilon: 1e-5, activation: None, residual: true };
-    assert_eq!(frozen_norm_back(x.clone(), &frozen).expect_err("no card is asked for").dims(), x.dims());
+    assert!(frozen_norm_back(&x, &frozen).is_none(), "no card is asked for");
     assert!(roi_align(std::slice::from_ref(&x), &random([1, 6]), &[0.25], 4).is_none(), "no card is asked for");
-    assert!(roi_align_back(x.clone(), &random([1, 6]), &[x.dims()], &[0.25]).is_none(), "no card is asked for");
+    assert!(roi_align_back(&x, &random([1, 6]), &[x.dims()], &[0.25]).is_none(), "no card is asked for");
     assert!(upsample(&x, None).is_none(), "no card is asked for");
-    assert_eq!(upsample_back(x.clone()).expect_err("no card is asked for").dims(), x.dims());
+    assert!(upsample_back(&x).is_none(), "no card is asked for");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn roi_aligns_on_gpu() {
         let slopes = doubled(&gradient);
         let mut theirs: Vec<Vec<f64>> = values.iter().map(|level| vec![0.0; level.len()]).collect();
         given.each(|level, cell, bin, share| theirs[level][cell] += share * slopes[bin]);
-        let back = || roi_align_back(gradient.clone(), &regions, &given.shapes(), &given.scales).expect("possible");
+        let back = || roi_align_back(&gradient, &regions, &given.shapes(), &given.scales).expect("possible");
         for ((ours, again), theirs) in back().into_iter().zip(back()).zip(&theirs) {
             let ours = read(ours);
             close(&ours, theirs, format, &format!("gradients of {what}"));
@@ -214,7 +214,7 @@ fn roi_aligns_of_views_on_gpu() {
         let part = long.clone().slice([1..25, 0..5, 0..7, 0..7]);
         let plain = moved(&Tensor::from_data(part.clone().into_data(), (&flex(), part.dtype())), &card());
         let back =
-            |slopes| roi_align_back(slopes, &regions, &given.shapes(), &given.scales).expect("possible").remove(0);
+            |slopes| roi_align_back(&slopes, &regions, &given.shapes(), &given.scales).expect("possible").remove(0);
         same(back(part), back(plain), "a view of slopes");
     }
 }
@@ -246,7 +246,7 @@ fn times_of_roi_align_on_gpu() {
             let features: Vec<Tensor<4>> = given.shapes().into_iter().map(zeros).collect();
             let gradient = zeros([given.regions.len(), 256, side, side]);
             let forward = timed(|| roi_align(&features, &regions, scales, side).expect("possible"));
-            let back = timed(|| roi_align_back(gradient.clone(), &regions, &given.shapes(), scales).expect("possible"));
+            let back = timed(|| roi_align_back(&gradient, &regions, &given.shapes(), scales).expect("possible"));
             let copy = timed(|| gradient.clone() * 2.0);
             println!(
                 "{format:?} 8 x {many} regions, {side} x {side}: {forward:.0} µs, back {back:.0} µs, copy {copy:.0} µs"

@@ -1,10 +1,10 @@
-use super::super::super::check;
-use super::super::super::fault_on;
-use super::super::super::kernels::Program;
-use super::super::super::library::driver;
-use super::super::super::plan::enter;
-use super::super::super::submit::{bound, flush, submit};
 use super::*;
+use crate::cuda::check;
+use crate::cuda::fault_on;
+use crate::cuda::kernels::Program;
+use crate::cuda::library::driver;
+use crate::cuda::plan::enter;
+use crate::cuda::submit::{bound, flush, submit};
 use crate::number::{real_len, single};
 use burn::backend::Cuda;
 use burn::tensor::{DType, Device, DeviceType, Tensor, TensorData};

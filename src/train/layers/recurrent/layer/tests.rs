@@ -1,9 +1,10 @@
-use super::super::recurrent_specs;
 use super::*;
 use crate::forward_context::ModelState;
+use crate::layers::recurrent::recurrent_specs;
 use crate::native::fault;
 use crate::number::{real_len, single};
 use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::precision::Precision;
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;

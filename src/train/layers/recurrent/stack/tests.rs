@@ -1,6 +1,6 @@
-use super::super::{recurrent_specs, recurrent_stack};
 use super::*;
 use crate::forward_context::ModelState;
+use crate::layers::recurrent::{recurrent_specs, recurrent_stack};
 use crate::native::dnn::places;
 use crate::native::fault;
 use crate::number::{real_len, single};

@@ -1,10 +1,10 @@
 //! Whether the network learns what is drawn, and whether it does so in the same way twice.
 
-use super::super::{Detector, HostTime, YoloV3};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::forward_context::{ForwardContext, ModelState};
 use crate::models::learning::{Learned, learned};
+use crate::models::yolov3::{Detector, HostTime, YoloV3};
 use crate::parameters::Index;
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};

@@ -1,12 +1,12 @@
 //! The loss and its gradient against loops over every place in double precision, and decoding against numbers by hand.
 
-use super::super::boxes::joined;
-use super::super::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::forward_context::{ForwardContext, ModelState};
 use crate::models::detector::{HostTime, Prediction};
 use crate::models::parity::value;
+use crate::models::yolov3::boxes::joined;
+use crate::models::yolov3::{ANCHORS, BOXES, Places, Targets, detections, loss};
 use crate::number::{real_len, single};
 use crate::parameters::Index;
 use crate::precision::Precision;
@@ -272,7 +272,6 @@ fn of_very_many_candidates_the_best_hundred_are_told() {
 }
 
 #[test]
-#[cfg(feature = "cuda")]
 #[ignore = "needs a GPU"]
 fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
     let answers = answers();

@@ -1,11 +1,11 @@
 //! Loss, answers and gradients against those of PyTorch, see `tests/parity/yolov3.py`.
 
-use super::super::{Detector, YoloV3, loss};
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::models::Input;
 use crate::models::parity::{agree, below, images, rounds, traced, value};
 use crate::models::yolov3::targets::Targets;
+use crate::models::yolov3::{Detector, YoloV3, loss};
 use crate::number::{part, real_len, single};
 use crate::precision::Precision;
 use std::collections::BTreeMap;

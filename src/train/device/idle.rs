@@ -1,0 +1,83 @@
+//! The pause in which a device's idle power is measured: its context open, everything uploaded, nothing running.
+//!
+//! Knows a clock and how to be interrupted; who measures meanwhile is not this room's affair.
+
+use crate::Sink;
+use crate::number::real;
+use ledger_record::{EventKind, PhaseEdge};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the card gets to come to rest after its last work; not in the phase.
+const SETTLE_NS: u64 = 500_000_000;
+
+/// How long a stop may go unseen.
+const SLICE_NS: u64 = 10_000_000;
+
+/// Rests for so long in a phase `idle`, after a moment to settle; false if it was asked to stop meanwhile. No time, no phase.
+pub fn rest(sink: &dyn Sink, stop: &AtomicBool, idle_ns: u64) -> bool {
+    if idle_ns == 0 {
+        return true;
+    }
+    sink.emit(EventKind::Status { message: format!("measuring the idle power for {} s", real(idle_ns) / 1e9) });
+    if !wait(sink, stop, SETTLE_NS) {
+        return false;
+    }
+    let phase = |edge| sink.emit(EventKind::Phase { name: "idle".to_owned(), index: 1, edge });
+    phase(PhaseEdge::Start);
+    let rested = wait(sink, stop, idle_ns);
+    phase(PhaseEdge::Stop);
+    rested
+}
+
+fn wait(sink: &dyn Sink, stop: &AtomicBool, time_ns: u64) -> bool {
+    let end_ns = sink.now_ns().saturating_add(time_ns);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        match end_ns.saturating_sub(sink.now_ns()) {
+            0 => return true,
+            left_ns => std::thread::sleep(Duration::from_nanos(left_ns.min(SLICE_NS))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::EventLog;
+
+    fn told(log: &EventLog) -> Vec<String> {
+        let line = |event: &EventKind| match event {
+            EventKind::Status { message } => message.clone(),
+            EventKind::Phase { name, index, edge } => format!("{name} {index} {edge:?}"),
+            other => format!("{other:?}"),
+        };
+        log.events().iter().map(line).collect()
+    }
+
+    #[test]
+    fn the_phase_lasts_as_long_as_was_asked_for_and_begins_when_the_card_has_settled() {
+        let log = EventLog::default();
+        assert!(rest(&log, &AtomicBool::new(false), 1_500_000_000));
+        assert_eq!(told(&log), ["measuring the idle power for 1.5 s", "idle 1 Start", "idle 1 Stop"]);
+        let times: Vec<u64> = log.0.lock().expect("no panic").iter().map(|(t_ns, _)| *t_ns).collect();
+        assert!(times[1] - times[0] >= 500_000_000, "{times:?}");
+        assert!((1_500_000_000..2_000_000_000).contains(&(times[2] - times[1])), "{times:?}");
+    }
+
+    #[test]
+    fn no_time_is_no_phase() {
+        let log = EventLog::default();
+        assert!(rest(&log, &AtomicBool::new(false), 0));
+        assert_eq!(log.events(), []);
+    }
+
+    #[test]
+    fn a_stop_ends_the_rest() {
+        let log = EventLog::default();
+        assert!(!rest(&log, &AtomicBool::new(true), u64::MAX));
+        assert_eq!(told(&log).len(), 1);
+    }
+}

@@ -1,0 +1,28 @@
+//! GPU memory of a run of one rank, for the message when it runs out.
+
+use crate::device::Place;
+use crate::native::card_of;
+use crate::native::memory::left;
+use crate::number::wide;
+use std::sync::OnceLock;
+
+/// Memory in use before the first step: the card, bytes, and the samples of a step.
+static BEFORE: OnceLock<(usize, u64, u64)> = OnceLock::new();
+
+/// Records the memory in use before the first step of so many samples.
+pub(super) fn begin(place: &Place, batch: usize) {
+    let Place::Device(device) = place else { return };
+    if let Some((card, (free, total))) = card_of(device).and_then(|card| Some((card, left(card).ok()?))) {
+        let _ = BEFORE.set((card, total.saturating_sub(free), wide(batch)));
+    }
+}
+
+/// Free and total bytes of the GPU. None if no step was begun on one.
+pub fn memory() -> Option<(u64, u64)> {
+    BEFORE.get().and_then(|(card, ..)| left(*card).ok())
+}
+
+/// Bytes of the GPU in use before the first step, and the samples of a step.
+pub fn memory_before_steps() -> Option<(u64, u64)> {
+    BEFORE.get().map(|(_, used, batch)| (*used, *batch))
+}

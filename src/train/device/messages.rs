@@ -1,0 +1,94 @@
+//! Faults of the device's own threads, which Burn reports as log lines and nowhere else.
+//!
+//! A kernel that cannot be compiled or launched fails on a thread of the device; a thread that waits for its result may then wait
+//! for ever or read rubbish. So the log is watched.
+
+use crate::device::shortened;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+/// Another logger is installed already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a logger is installed already (watch the device once, at the start of the process)")]
+pub struct WatchError;
+
+/// A line that the device's runtime logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logged {
+    /// Work may be lost.
+    Fault,
+    /// Worth knowing, and it changes no result: kernels that cannot be kept, or memory that had to be tidied up.
+    Remark,
+}
+
+/// Where the runtime warns of things that it has already dealt with. Several runs that share one cache of kernels cause some of them.
+const REMARKS: [&str; 6] = [
+    "cubecl_environment",
+    "cubecl_runtime::compiler",
+    "cubecl_runtime::throughput",
+    "cubecl_runtime::tune",
+    "cubecl_runtime::memory_management",
+    "cubecl_cuda::compute::command",
+];
+
+/// Calls `on_line` with every warning and error that Burn or its device runtime logs from now on, on whatever thread, at the moment
+/// it is logged. Once a process.
+pub fn watch_device_log(on_line: impl Fn(Logged, &str) + Send + Sync + 'static) -> Result<(), WatchError> {
+    log::set_logger(Box::leak(Box::new(Watch(on_line)))).map_err(|_| WatchError)?;
+    log::set_max_level(LevelFilter::Warn);
+    Ok(())
+}
+
+struct Watch<F>(F);
+
+impl<F: Fn(Logged, &str) + Send + Sync> Log for Watch<F> {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        metadata.level() <= Level::Warn && ["cubecl", "burn"].iter().any(|name| metadata.target().starts_with(name))
+    }
+
+    fn log(&self, record: &Record) {
+        if self.enabled(record.metadata()) {
+            let target = record.target();
+            let remark = REMARKS.iter().any(|module| target.strip_prefix(module).is_some_and(begins_a_name));
+            let logged = if remark { Logged::Remark } else { Logged::Fault };
+            (self.0)(logged, &format!("{target}: {}", shortened(&record.args().to_string())));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Whether what follows a module's path is the path of a module in it, or nothing.
+fn begins_a_name(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with("::")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn faults_of_the_device_are_told_and_nothing_else_is() {
+        let heard = Mutex::new(Vec::new());
+        let watch = Watch(|logged, line: &str| heard.lock().expect("no panic").push((logged, line.to_owned())));
+        for (level, target) in [
+            (Level::Warn, "cubecl_runtime::server"),
+            (Level::Error, "burn_cubecl"),
+            (Level::Warn, "cubecl_runtime::tune::tune_cache"),
+            (Level::Error, "cubecl_environment::persistence::sqlite"),
+            (Level::Error, "cubecl_runtime::tuner"),
+            (Level::Info, "cubecl_cuda"),
+            (Level::Error, "other"),
+        ] {
+            watch.log(&Record::builder().level(level).target(target).args(format_args!("lost")).build());
+        }
+        let expected = [
+            (Logged::Fault, "cubecl_runtime::server: lost"),
+            (Logged::Fault, "burn_cubecl: lost"),
+            (Logged::Remark, "cubecl_runtime::tune::tune_cache: lost"),
+            (Logged::Remark, "cubecl_environment::persistence::sqlite: lost"),
+            (Logged::Fault, "cubecl_runtime::tuner: lost"),
+        ];
+        assert_eq!(*heard.lock().expect("no panic"), expected.map(|(logged, line)| (logged, line.to_owned())));
+    }
+}

@@ -1,0 +1,182 @@
+//! Batch normalisation of images, with what follows it.
+
+use super::computed;
+use crate::forward_context::ForwardContext;
+use crate::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
+use crate::number::real_len;
+use crate::precision::exact;
+use crate::tape::Plain;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+
+/// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
+pub const BATCH_EPSILON: f64 = 1e-5;
+/// The share of a batch in the running statistics (PyTorch's `momentum`).
+const SHARE: f64 = 0.1;
+
+/// A function of each value behind a normalisation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Activation {
+    /// The value itself.
+    #[default]
+    None,
+    /// The value, or zero where it is below.
+    Relu,
+    /// The value, or this times it where it is below zero; not negative (Maas et al. 2013).
+    Leaky(f64),
+}
+
+impl Activation {
+    /// What values below zero are multiplied by; none where they are not.
+    pub fn leak(self) -> Option<f64> {
+        match self {
+            Self::None => None,
+            Self::Relu => Some(0.0),
+            Self::Leaky(leak) => Some(leak),
+        }
+    }
+
+    pub fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::None => x,
+            Self::Relu => relu(x),
+            Self::Leaky(leak) => relu(x.clone()) - relu(-x) * leak,
+        }
+    }
+}
+
+/// What follows a normalisation.
+#[derive(Clone, Debug, Default)]
+pub struct After {
+    /// Is added, in the shape of what is normalised.
+    pub residual: Option<Tensor<4>>,
+    /// The residual is added behind the activation, as in Darknet; otherwise before it.
+    pub residual_last: bool,
+    /// What becomes of each value.
+    pub activation: Activation,
+}
+
+impl After {
+    /// The rectifier alone.
+    pub fn relu() -> Self {
+        Self { activation: Activation::Relu, ..Self::default() }
+    }
+
+    /// The rectifier of the sum with a residual.
+    pub fn relu_of_sum(residual: Tensor<4>) -> Self {
+        Self { residual: Some(residual), ..Self::relu() }
+    }
+
+    /// The leaky rectifier, and behind it the sum with a residual where there is one.
+    pub fn leaky(leak: f64, residual: Option<Tensor<4>>) -> Self {
+        Self { residual, residual_last: true, activation: Activation::Leaky(leak) }
+    }
+
+    /// What follows values in float32.
+    pub fn apply(self, y: Tensor<4>) -> Tensor<4> {
+        let add = |y: Tensor<4>, residual: Option<Tensor<4>>| match residual {
+            Some(residual) => y + exact(residual),
+            None => y,
+        };
+        if self.residual_last {
+            add(self.activation.apply(y), self.residual)
+        } else {
+            self.activation.apply(add(y, self.residual))
+        }
+    }
+}
+
+/// Batch normalisation of [rows, channels, height, width], with the names of the running mean and the running variance. All is computed in
+/// float32 and rounded once, to the number format of the input.
+pub fn batch_norm(
+    ctx: &mut ForwardContext<'_>,
+    x: Tensor<4>,
+    vectors: [Tensor<1>; 2],
+    running: &[String; 2],
+    after: After,
+) -> Tensor<4> {
+    // The kernels have no gradients with running statistics.
+    let by_kernels = if ctx.taped() && !ctx.is_training() { None } else { kernel(ctx, &x, &vectors, running, &after) };
+    by_kernels.unwrap_or_else(|| reference(ctx, x, vectors, running, after))
+}
+
+fn reference(
+    ctx: &mut ForwardContext<'_>,
+    x: Tensor<4>,
+    [gain, bias]: [Tensor<1>; 2],
+    [mean_name, variance_name]: &[String; 2],
+    after: After,
+) -> Tensor<4> {
+    let [rows, channels, height, width] = x.dims();
+    let format = x.dtype();
+    let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
+    let x = exact(x);
+    let y = if ctx.is_training() {
+        // Means over equally many values each: their mean is the mean of all.
+        let mean_of = |values: Tensor<4>| {
+            values.reshape([rows, channels, height * width]).mean_dim(2).mean_dim(0).reshape([1, channels, 1, 1])
+        };
+        let mean = mean_of(x.clone());
+        let centred = x - mean.clone();
+        let variance = mean_of(centred.clone() * centred.clone());
+        let count = real_len(rows * height * width);
+        ctx.update_running(mean_name, mean.reshape([channels]), SHARE);
+        ctx.update_running(
+            variance_name,
+            variance.clone().reshape([channels]) * (count / (count - 1.0).max(1.0)),
+            SHARE,
+        );
+        let scale = per_channel(gain) * (variance + BATCH_EPSILON).sqrt().recip();
+        centred * scale + per_channel(bias)
+    } else {
+        let scale = gain * (ctx.running(variance_name) + BATCH_EPSILON).sqrt().recip();
+        let shift = bias - ctx.running(mean_name) * scale.clone();
+        x * per_channel(scale) + per_channel(shift)
+    };
+    let y = after.apply(y);
+    if y.dtype() == format { y } else { ctx.round(y) }
+}
+
+fn kernel(
+    ctx: &mut ForwardContext<'_>,
+    x: &Tensor<4>,
+    vectors: &[Tensor<1>; 2],
+    names: &[String; 2],
+    after: &After,
+) -> Option<Tensor<4>> {
+    let [scale, shift] = vectors.each_ref().map(|vector| ctx.off_tape(vector.clone()));
+    let [mean, variance] = names.each_ref().map(|name| ctx.off_tape(ctx.running(name)));
+    let given = ctx.off_tape(x.clone());
+    let residual = after.residual.clone().map(|residual| ctx.off_tape(residual));
+    let channels = [&scale, &shift, &mean, &variance];
+    let (residual, residual_last, leak) = (residual.as_ref(), after.residual_last, after.activation.leak());
+    let norm = BatchNorm { channels, epsilon: BATCH_EPSILON, residual, residual_last, leak };
+    if !ctx.is_training() {
+        return kernels::batch_norm_answer(&given, &norm);
+    }
+    let BatchNormed { y, running, kept } = kernels::batch_norm(&given, &norm, SHARE)?;
+    for (name, new) in names.iter().zip(running) {
+        ctx.set_running(name, new);
+    }
+    let back = |gradient, kept| {
+        let BatchGradients { x, gain, bias, residual } = computed(kernels::batch_norm_back(gradient, kept));
+        ([Some(x.into()), Some(gain.into()), Some(bias.into())], residual.map(Plain::from))
+    };
+    let on_tape = || {
+        let [gain, bias] = vectors.clone();
+        [x.clone().into(), gain.into(), bias.into()]
+    };
+    Some(match &after.residual {
+        None => ctx.recorded(on_tape, y, move |gradient, _| back(gradient, kept).0),
+        Some(residual) => {
+            let on_tape = || {
+                let [x, gain, bias] = on_tape();
+                [x, gain, bias, residual.clone().into()]
+            };
+            ctx.recorded(on_tape, y, move |gradient, _| {
+                let ([x, gain, bias], residual) = back(gradient, kept);
+                [x, gain, bias, residual]
+            })
+        }
+    })
+}

@@ -1,0 +1,64 @@
+//! The operations that layers, optimisers and buckets are made of: the one seam between them and what computes.
+//!
+//! Each has two ways. NVIDIA's libraries and kernels of ours (`native`) are asked first; they answer `None` where they are not there, on the CPU,
+//! and for shapes and formats that they do not take. Then the operation is made of Burn's own (`reference` in each file), which run on every device
+//! and are what the kernels are compared with. Nobody above knows which of them it was.
+//!
+//! Knows tensors, number formats and the tape, and nothing of the names of parameters.
+
+mod affine;
+mod batch_norm;
+mod bucket;
+mod convolution;
+mod cross_entropy;
+mod curve;
+mod dropout;
+mod frozen_norm;
+mod gather;
+mod gradients;
+mod layer_norm;
+mod pool;
+mod product;
+mod recurrent;
+mod residual_norm;
+mod roi_align;
+mod softmax;
+mod update;
+mod upsample;
+
+pub use crate::native::dnn::{Recurrent, Stack};
+pub use affine::{Affine, AffineGradients, affine};
+pub use batch_norm::{Activation, After, batch_norm};
+pub use bucket::{in_bucket, out_of_bucket};
+pub use convolution::{Filters, Window, convolve, stored_nhwc};
+pub use cross_entropy::{cross_entropy_sum, picked, possible, summed};
+pub use curve::{Curve, curve, curve_back};
+pub use dropout::dropped;
+pub use frozen_norm::{FrozenSaved, frozen_norm};
+pub use gather::gathered;
+pub use gradients::{clipped, scaled, square_sum};
+pub use layer_norm::layer_norm;
+pub use pool::max_pool;
+pub use product::{Product, product};
+pub use recurrent::{Gates, Unit, Weights};
+pub use residual_norm::{ResidualNorm, residual_norm};
+pub use roi_align::{Roi, roi_align};
+pub use softmax::{AttentionConfig, Softmax, attention_softmax};
+pub use update::{Decay, State, Step, decayed, update};
+pub use upsample::{doubled, halved, in_format};
+
+use burn::tensor::Tensor;
+
+/// One tensor after the other.
+pub fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
+    if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
+}
+
+/// What a backward pass computed with what its forward pass was computed with. To go on without it would be to leave out a part of the gradient, and
+/// nobody would see it.
+fn computed<T>(found: Option<T>) -> T {
+    match found {
+        Some(gradient) => gradient,
+        None => panic!("what was possible in the forward pass is not in the backward pass"),
+    }
+}

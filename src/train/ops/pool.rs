@@ -1,0 +1,27 @@
+//! The largest values of windows of images.
+
+use super::{Window, computed};
+use crate::forward_context::ForwardContext;
+use crate::native::dnn;
+use crate::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
+use burn::tensor::Tensor;
+use burn::tensor::module::max_pool2d;
+
+/// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
+/// Images that lie NHWC give ones that do too, where windows do not overlap.
+pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
+    let (given, Window { stride, padding }) = (ctx.off_tape(x.clone()), window);
+    let lie_nhwc = padding == 0 && dnn::Storage::of(&given) == dnn::Storage::Nhwc;
+    let by_kernel = if lie_nhwc { pool_max_nhwc(&given, side, stride) } else { None };
+    if let Some(y) = by_kernel {
+        let backward = move |gradient, _| [Some(computed(pool_max_nhwc_back(&given, &gradient, side, stride)).into())];
+        return ctx.recorded(|| [x.into()], y, backward);
+    }
+    let how = dnn::Pool { size: [side; 2], stride: [stride; 2], padding: [padding; 2] };
+    if let Some(y) = dnn::pool_max(&given, how) {
+        let maxima = y.clone();
+        let backward = move |gradient, _| [Some(computed(dnn::pool_max_back(&given, &maxima, &gradient, how)).into())];
+        return ctx.recorded(|| [x.into()], y, backward);
+    }
+    max_pool2d(x, [side; 2], [stride; 2], [padding; 2], [1, 1], false)
+}

@@ -1,0 +1,56 @@
+//! What is added to a residual, and the layer normalisation of the sum.
+
+use super::{computed, dropped, layer_norm};
+use crate::forward_context::ForwardContext;
+use crate::native::kernels::residual_norm::{self as kernels, ResidualNormGradients, ResidualNormOutput};
+use crate::precision::exact;
+use burn::tensor::Tensor;
+
+pub use kernels::ResidualNorm;
+
+/// Adds to x, float32, what a half of a layer gave, in the number format of the context, some of it dropped, and normalises the sum: what goes on,
+/// in float32, and what was normalised, in the number format. All arithmetic is in float32. A loss has to depend on what was normalised.
+pub fn residual_norm(
+    ctx: &ForwardContext<'_>,
+    x: Tensor<2>,
+    added: Tensor<2>,
+    [gain, bias]: [Tensor<1>; 2],
+    how: ResidualNorm,
+) -> [Tensor<2>; 2] {
+    let [scale, shift] = [&gain, &bias].map(|vector| ctx.off_tape(vector.clone()));
+    let [given, more] = [&x, &added].map(|matrix| ctx.off_tape(matrix.clone()));
+    let Some(output) = kernels::residual_norm(given, ctx.round(more), &scale, &shift, how) else {
+        return reference(ctx, x, added, [gain, bias], how);
+    };
+    let ResidualNormOutput { normed, stream, kept } = output;
+    let (format, precision) = (added.dtype(), ctx.precision);
+    let on_tape = || [x.into(), added.into(), gain.into(), bias.into()];
+    let backward = move |(of_normed, of_stream): (Tensor<2>, Option<Tensor<2>>), _: [bool; 4]| {
+        let slopes = kernels::residual_norm_back(precision.round(of_normed), of_stream.map(exact), kept);
+        let ResidualNormGradients { x, added, gain, bias } = computed(slopes);
+        let added = if added.dtype() == format { added } else { exact(added) };
+        [Some(x.into()), Some(added.into()), Some(gain.into()), Some(bias.into())]
+    };
+    let (normed, residual) = ctx.recorded_twice(on_tape, (normed, stream), backward);
+    [residual, normed]
+}
+
+fn reference(
+    ctx: &ForwardContext<'_>,
+    x: Tensor<2>,
+    added: Tensor<2>,
+    vectors: [Tensor<1>; 2],
+    how: ResidualNorm,
+) -> [Tensor<2>; 2] {
+    let ResidualNorm { post, epsilon, key, share } = how;
+    let added = exact(added);
+    let added = if share > 0.0 {
+        let answer = dropped(ctx.off_tape(added.clone()), key, share);
+        ctx.recorded(|| [added.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
+    } else {
+        added
+    };
+    let sum = x + added;
+    let normed = layer_norm(ctx, sum.clone(), vectors, epsilon);
+    [if post { normed.clone() } else { sum }, ctx.round(normed)]
+}

@@ -1,0 +1,149 @@
+mod kernels;
+
+use super::*;
+use crate::forward_context::ModelState;
+use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::precision::Precision;
+
+const SHAPES: [[usize; 4]; 2] = [[2, 3, 8, 8], [2, 3, 4, 4]];
+const SCALES: [f32; 2] = [0.25, 0.125];
+
+fn uniform(seed: u64, len: usize) -> Vec<f32> {
+    initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
+}
+
+/// Regions within the pictures of 32 x 32, across their edges, far beyond them, without an extent, and the wrong way round.
+fn rois() -> Vec<Roi> {
+    let bounds = [
+        [3.3, 4.7, 20.1, 29.9],
+        [0.0, 0.0, 32.0, 32.0],
+        [-9.0, -3.0, 11.0, 40.0],
+        [27.5, 30.0, 60.0, 61.0],
+        [-50.0, -50.0, -20.0, -20.0],
+        [90.0, 1.0, 95.0, 9.0],
+        [5.0, 5.0, 5.0, 5.0],
+        [20.0, 21.0, 10.0, 11.0],
+        [31.9, 31.9, 32.0, 32.0],
+    ];
+    let of = |(n, bounds): (usize, &[f32; 4])| Roi { row: n % 2, level: n / 2 % 2, bounds: Xyxy::new(*bounds) };
+    bounds.iter().enumerate().map(of).collect()
+}
+
+fn features() -> Vec<Tensor<4>> {
+    let of = |(seed, shape): (u64, [usize; 4])| {
+        Tensor::from_data(TensorData::new(uniform(seed, shape.iter().product()), shape), &Device::flex())
+    };
+    (1..).zip(SHAPES).map(of).collect()
+}
+
+fn with<T>(work: impl FnOnce(&ForwardContext<'_>) -> T) -> T {
+    let none = Index::default();
+    work(&ForwardContext::inference_on_tape(ModelState {
+        index: &none,
+        parameters: &[],
+        statistics: &none,
+        running: &mut [],
+        precision: Precision::Fp32,
+        device: Device::flex(),
+    }))
+}
+
+fn values(tensor: Tensor<4>) -> Vec<f32> {
+    tensor.try_into_vec_as().expect("readable")
+}
+
+/// The answer and the gradients of both images in the sum of its products with `slopes`.
+fn found(side: usize, slopes: &[f32]) -> (Vec<f32>, [Vec<f32>; 2]) {
+    with(|ctx| {
+        let leaves: Vec<Tensor<4>> =
+            features().into_iter().map(|level| Tensor::from_inner(level).require_grad()).collect();
+        let y = roi_align(ctx, &leaves, &rois(), &SCALES, side);
+        let slopes = Tensor::from_data(TensorData::new(slopes.to_vec(), y.dims()), &Device::flex());
+        let mut tape = (y.clone() * Tensor::from_inner(slopes)).sum().backward();
+        let gradients = [0, 1].map(|n: usize| values(leaves[n].grad_remove(&mut tape).expect("on the tape")));
+        (values(y.inner()), gradients)
+    })
+}
+
+/// The value of a plane between its pixels: linear between neighbours, as at the edge up to a pixel beyond it, and 0 further out.
+fn between(plane: &[f32], width: usize, y: f64, x: f64) -> f64 {
+    let height = plane.len() / width;
+    let last = |length: usize| f64::from(u8::try_from(length).expect("small")) - 1.0;
+    if y < -1.0 || x < -1.0 || y > last(height) + 1.0 || x > last(width) + 1.0 {
+        return 0.0;
+    }
+    let (y, x) = (y.clamp(0.0, last(height)), x.clamp(0.0, last(width)));
+    let mut sum = 0.0;
+    for (place, value) in plane.iter().enumerate() {
+        let [row, column] = [place / width, place % width].map(|n| f64::from(u8::try_from(n).expect("small")));
+        sum += f64::from(*value) * (1.0 - (y - row).abs()).max(0.0) * (1.0 - (x - column).abs()).max(0.0);
+    }
+    sum
+}
+
+/// The answer by its definition, in double precision.
+fn expected(side: u8) -> Vec<f64> {
+    let levels: Vec<Vec<f32>> = features().into_iter().map(values).collect();
+    let mut all = Vec::new();
+    for roi in rois() {
+        let [_, channels, height, width] = SHAPES[roi.level];
+        let [left, top, right, bottom] = roi.bounds.array().map(|edge| f64::from(edge * SCALES[roi.level]));
+        let cell = |from: f64, to: f64| (to - from).max(1.0) / f64::from(side);
+        let (high, wide) = (cell(top, bottom), cell(left, right));
+        for channel in 0..channels {
+            let plane = &levels[roi.level][(roi.row * channels + channel) * height * width..][..height * width];
+            for (row, column) in (0..side).flat_map(|row| (0..side).map(move |column| (row, column))) {
+                let at = |start: f64, cell: f64, place: u8, quarter: f64| start + (f64::from(place) + quarter) * cell;
+                let corners = [(0.25, 0.25), (0.25, 0.75), (0.75, 0.25), (0.75, 0.75)];
+                let value = |(a, b)| between(plane, width, at(top, high, row, a), at(left, wide, column, b));
+                all.push(corners.into_iter().map(value).sum::<f64>() / 4.0);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn answers_are_those_of_the_definition() {
+    for side in [1, 2, 7] {
+        let many = rois().len() * 3 * usize::from(side) * usize::from(side);
+        let (answers, _) = found(usize::from(side), &uniform(9, many));
+        let expected = expected(side);
+        assert_eq!(answers.len(), expected.len());
+        for (n, (found, expected)) in answers.iter().zip(expected).enumerate() {
+            assert!((f64::from(*found) - expected).abs() < 1e-5, "{found}, not {expected}, at {n} of side {side}");
+        }
+    }
+}
+
+/// The layer is linear: ⟨y, g⟩ = ⟨x, back(g)⟩, and a change of one pixel changes the answer by what the gradient says.
+#[test]
+fn gradients_are_those_of_the_answers() {
+    let slopes = uniform(5, rois().len() * 3 * 49);
+    let (y, gradients) = found(7, &slopes);
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let pixels: Vec<Vec<f32>> = features().into_iter().map(values).collect();
+    let other = dot(&pixels[0], &gradients[0]) + dot(&pixels[1], &gradients[1]);
+    assert!((dot(&y, &slopes) - other).abs() < 1e-4 * other.abs().max(1.0), "{} and {other}", dot(&y, &slopes));
+    for (level, place) in [(0, 0), (0, 63), (0, 100), (1, 5), (1, 47), (1, 80)] {
+        let mut moved = features();
+        let mut changed = pixels[level].clone();
+        changed[place] += 1.0;
+        moved[level] = Tensor::from_data(TensorData::new(changed, SHAPES[level]), &Device::flex());
+        let moved = with(|ctx| {
+            let levels: Vec<Tensor<4>> = moved.into_iter().map(|level| ctx.constant(level)).collect();
+            values(roi_align(ctx, &levels, &rois(), &SCALES, 7).inner())
+        });
+        let difference = dot(&moved, &slopes) - dot(&y, &slopes);
+        let gradient = f64::from(gradients[level][place]);
+        assert!((difference - gradient).abs() < 1e-4, "{difference}, not {gradient}, at {place} of {level}");
+    }
+}
+
+#[test]
+fn the_same_bits_come_twice_and_no_region_gives_nothing() {
+    let slopes = uniform(5, rois().len() * 3 * 49);
+    assert_eq!(found(7, &slopes), found(7, &slopes));
+    let samples = Taps::along(f32::NAN, 1.0, [1, 2], 8);
+    assert_eq!(samples, [Taps::default(); 2]);
+}

@@ -1,0 +1,167 @@
+//! What an agent has lived through, to be learned from again: a ring of transitions, drawn from uniformly.
+//!
+//! Lin: "Self-improving reactive agents based on reinforcement learning, planning and teaching", Machine Learning 8 (1992); Mnih
+//! et al. 2015. Knows frames, actions and rewards, and nothing of how they came about or what is learned.
+//!
+//! A frame is kept once, whatever the number of observations that it is part of. The memory is taken as it is filled: at most
+//! `capacity` times a frame's bytes and 16 more.
+
+use crate::rl::environment::Item;
+use crate::rng::Rng;
+
+/// The newest transitions, as many as fit.
+#[derive(Clone, Debug)]
+pub struct Replay<T> {
+    capacity: usize,
+    frame_len: usize,
+    stack: usize,
+    /// The slot that is written next, once the ring is full.
+    next: usize,
+    slots: Vec<Slot>,
+    frames: Vec<T>,
+}
+
+/// A frame's place in its episode, and what was done when it was the newest.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// None if nothing has been done yet, or if it was the last of its episode. Otherwise the next slot has the next frame.
+    action: Option<i32>,
+    reward: f32,
+    terminated: bool,
+    /// Earlier frames of the episode that its observation has.
+    before: usize,
+}
+
+/// Transitions to learn from, row by row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch<T> {
+    /// Number of rows.
+    pub rows: usize,
+    /// What was seen: `rows` times the length of an observation.
+    pub observations: Vec<T>,
+    /// What was done.
+    pub actions: Vec<i32>,
+    /// What it brought.
+    pub rewards: Vec<f32>,
+    /// What was seen then, as long as `observations`.
+    pub next_observations: Vec<T>,
+    /// 0 where the episode terminated, so that nothing more came, and otherwise 1: also where it was cut off.
+    pub continues: Vec<f32>,
+}
+
+impl<T: Item> Replay<T> {
+    /// An empty memory for `capacity` frames of `frame_len` items (at least 2 frames), of which `stack` make an observation. An
+    /// episode of n steps takes n + 1 of them.
+    pub fn new(capacity: usize, frame_len: usize, stack: usize) -> Self {
+        Self { capacity: capacity.max(2), frame_len, stack, next: 0, slots: Vec::new(), frames: Vec::new() }
+    }
+
+    /// Number of frames that it holds.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether it holds nothing.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Keeps the first frame of an episode.
+    pub fn begin(&mut self, frame: &[T]) {
+        self.append(0, frame);
+    }
+
+    /// Keeps what an action brought and the frame that followed. An episode must have begun.
+    pub fn push(&mut self, action: usize, reward: f32, terminated: bool, frame: &[T]) {
+        let newest = self.newest();
+        let before = match self.slots.get_mut(newest) {
+            Some(slot) => {
+                slot.action = Some(i32::try_from(action).unwrap_or(i32::MAX));
+                (slot.reward, slot.terminated) = (reward, terminated);
+                slot.before + 1
+            }
+            None => 0,
+        };
+        self.append(before.min(self.stack.saturating_sub(1)), frame);
+    }
+
+    /// Draws `rows` transitions with replacement, each of those that it holds in full with the same chance. None if there is none.
+    pub fn sample(&self, rows: usize, rng: &mut Rng) -> Option<Batch<T>> {
+        let width = self.frame_len * self.stack;
+        let mut batch = Batch {
+            rows,
+            observations: Vec::with_capacity(rows * width),
+            actions: Vec::with_capacity(rows),
+            rewards: Vec::with_capacity(rows),
+            next_observations: Vec::with_capacity(rows * width),
+            continues: Vec::with_capacity(rows),
+        };
+        for _ in 0..rows {
+            let (age, slot, action) = self.pick(rng)?;
+            batch.actions.push(action);
+            batch.rewards.push(slot.reward);
+            batch.continues.push(if slot.terminated { 0.0 } else { 1.0 });
+            self.stacked(age, slot.before, &mut batch.observations);
+            let before = (slot.before + 1).min(self.stack.saturating_sub(1));
+            self.stacked(age + 1, before, &mut batch.next_observations);
+        }
+        Some(batch)
+    }
+
+    /// The place of the frame that is `age` frames younger than the oldest.
+    fn place(&self, age: usize) -> usize {
+        (self.next + age) % self.slots.len().max(1)
+    }
+
+    fn newest(&self) -> usize {
+        self.place(self.slots.len().saturating_sub(1))
+    }
+
+    fn append(&mut self, before: usize, frame: &[T]) {
+        let slot = Slot { action: None, reward: 0.0, terminated: false, before };
+        if self.slots.len() < self.capacity {
+            self.slots.push(slot);
+            self.frames.extend_from_slice(frame);
+            return;
+        }
+        self.slots[self.next] = slot;
+        self.frames[self.next * self.frame_len..][..self.frame_len].copy_from_slice(frame);
+        self.next = (self.next + 1) % self.capacity;
+    }
+
+    /// Draws until it meets a transition whose frames are all there. At least every second slot is one, but for the first few:
+    /// should none be met, the next one is taken.
+    fn pick(&self, rng: &mut Rng) -> Option<(usize, Slot, i32)> {
+        let whole = |age: usize| {
+            let slot = *self.slots.get(self.place(age))?;
+            let action = slot.action?;
+            (age >= slot.before).then_some((age, slot, action))
+        };
+        let mut age = 0;
+        for _ in 0..DRAWS {
+            age = rng.below(self.slots.len());
+            if let Some(found) = whole(age) {
+                return Some(found);
+            }
+        }
+        (age..self.slots.len()).chain(0..age).find_map(whole)
+    }
+
+    /// Appends an observation: zeros for the frames that its episode has not had, then `before` frames and the one of this age.
+    fn stacked(&self, age: usize, before: usize, out: &mut Vec<T>) {
+        let missing = self.stack.saturating_sub(before + 1);
+        out.resize(out.len() + missing * self.frame_len, T::default());
+        for age in age.saturating_sub(before)..=age {
+            let start = self.place(age) * self.frame_len;
+            out.extend_from_slice(&self.frames[start..start + self.frame_len]);
+        }
+    }
+}
+
+/// Draws that may miss before the memory is searched.
+const DRAWS: u8 = 100;
+
+#[cfg(test)]
+mod tests;
