@@ -55,7 +55,7 @@ pub use hold::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use left::Left;
 pub use living::{Living, OutputFollower, Pulse};
-pub use loaded::is_of_identity;
+pub use loaded::{is_of_identity, is_of_program};
 pub use machine::{KnownFile, Machine};
 pub use place::Place;
 pub use program::ProgramFile;
