@@ -57,6 +57,7 @@ pub use left::Left;
 pub use living::{Living, OutputFollower, Pulse};
 pub use loaded::{is_of_identity, is_of_program};
 pub use machine::{KnownFile, Machine};
+pub use matches::is_stale;
 pub use place::Place;
 pub use program::ProgramFile;
 pub use protocol::{CANARY, Order};
