@@ -1,17 +1,17 @@
 //! `ledger best`
 
 mod brief;
+mod remarks;
 mod scan;
 
+use self::remarks::remarks;
 use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::run::USUAL;
 use super::selection::{Selection, all_tainted, direction_of, nothing, trials_of};
-use crate::analysis::{Contender, Grade, Measured, Ordering, Outlier, Place, newest_run, outliers, place, saving};
-use crate::record::{
-    Attempt, AttemptId, Direction, GroupId, MetricKind, Origin, Parts, Run, RunId, Target, Value, known_metric,
-};
+use crate::analysis::{Contender, Measured, Ordering, Place, newest_run, place, saving};
+use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use crate::wire::Known;
@@ -123,13 +123,6 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
     remarks(&ranking, context.store())?;
     Ok(exit::YES)
-}
-
-/// What has to be known of single attempts: they count like all others.
-fn remarks(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
-    tell_drifted(ranking, store)?;
-    tell_programs(ranking);
-    tell_outliers(ranking, store)
 }
 
 /// The answer for each model that has one; the reason for each other one.
@@ -256,99 +249,9 @@ fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<R
     }
 }
 
-/// Says which two places have the same configuration and another program: no column shows that.
-fn tell_programs(ranking: &Ranking) {
-    let mut seen: BTreeMap<RunId, usize> = BTreeMap::new();
-    for (number, place) in ranking.places.iter().enumerate().filter(|(_, place)| place.contender.agreed.is_empty()) {
-        let parts = place.contender.run.parts.clone();
-        let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert(number);
-        if let (true, Some(a), Some(b)) = (first != number, ranking.ids.get(first), ranking.ids.get(number)) {
-            let (first, number) = (first + 1, number + 1);
-            let why = format!("`ledger why {a} {b}` lists the changes");
-            return say(&format!("note: #{first} and #{number} differ only in their program ({why})"));
-        }
-    }
-}
-
 /// Whether numbers of the model's attempts compare as they are.
 fn has_one_unit_each(store: &Store, model: &str) -> Result<bool, Failure> {
     Ok(store.if_there(|reader| reader.has_one_unit_each(model))?.unwrap_or(true))
-}
-
-/// Says which of the attempts that stand in an answer are reruns that drifted: they count like all others.
-fn tell_drifted(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
-    let drifted = store.read(|reader| {
-        let mut reruns = BTreeSet::new();
-        for measured in ranking.places.iter().flat_map(|place| &place.contender.measured) {
-            let attempt = reader.readable(measured.attempt)?;
-            if attempt.is_some_and(|attempt| attempt.facts.contains_key(Attempt::RERUN_OF)) {
-                reruns.insert(measured.attempt);
-            }
-        }
-        let origins = reader.origins(&reruns)?.into_iter();
-        let has_drifted = |(id, origin): &(AttemptId, Origin)| {
-            origin.as_rerun(*id).is_some_and(|repeated| repeated.verdict == Grade::Drifted.name())
-        };
-        Ok(origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect::<Vec<_>>())
-    })?;
-    if !drifted.is_empty() {
-        let (named, rest) = drifted.split_at(drifted.len().min(5));
-        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-        let named = named.join(", ");
-        say(&format!("note: the ranking includes drifted reruns: {named}{more} (`ledger hide ID` leaves one out)"));
-    }
-    Ok(())
-}
-
-/// What of an attempt's telemetry may explain a value that is far off.
-const TELEMETRY: [&str; 6] = ["step_time", "power_mean", "gpu_util", "cpu_util", "data_time", "gpu_mem_peak"];
-
-/// Names attempts that are far from the other repetitions of their configuration, and what else is unusual of them.
-fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
-    for (place, id) in ranking.places.iter().zip(&ranking.ids) {
-        // Copies and seeds scatter differently: only samples of one attempt each are judged.
-        if place.estimate.units.len() != place.estimate.attempts {
-            continue;
-        }
-        for found in outliers(&place.contender.values()) {
-            let odd = place.contender.measured[found.at].attempt;
-            let others = place.contender.measured.iter().map(|one| one.attempt).filter(|one| *one != odd);
-            let (odd, others) = store.read(|reader| {
-                let all = others.map(|id| reader.readable(id)).collect::<Result<Vec<_>, _>>()?;
-                Ok((reader.readable(odd)?, all.into_iter().flatten().collect::<Vec<_>>()))
-            })?;
-            let Some(attempt) = odd else { continue };
-            let unusual = TELEMETRY.into_iter().filter(|name| *name != ranking.metric).filter_map(|name| {
-                let mut values: Vec<f64> = others.iter().filter_map(|other| other.metric(name)).collect();
-                values.sort_by(f64::total_cmp);
-                let (own, middle) = (attempt.metric(name)?, *values.get(values.len() / 2)?);
-                let ratio = own / middle;
-                (ratio.is_finite() && (ratio - 1.0).abs() > 0.05)
-                    .then(|| format!("{name} {} against {}", report::significant(own), report::significant(middle)))
-            });
-            let mut why: Vec<String> = unusual.collect();
-            why.extend(attempt.warnings.first().cloned());
-            let why = if why.is_empty() { "its other metrics are usual".to_owned() } else { why.join(", ") };
-            let short = place.contender.measured[found.at].attempt.0.prefix(8);
-            say(&format!(
-                "note: outlier of {id}: attempt {short} is {}; {why} (it counts; `ledger hide` leaves it out)",
-                how_far(&found)
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// How far a value is from the others: `1.100× the median, 21.1 standard deviations from the others`.
-fn how_far(outlier: &Outlier) -> String {
-    let ratio = outlier.ratio.map(|ratio| format!("{ratio:.3}× the median"));
-    match outlier.deviations {
-        Some(far) => {
-            let far = format!("{far:.1} standard deviations from the others");
-            ratio.into_iter().chain([far]).collect::<Vec<_>>().join(", ")
-        }
-        None => format!("{} (the others are all equal)", ratio.unwrap_or_else(|| "not 0".to_owned())),
-    }
 }
 
 /// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.

@@ -1,15 +1,16 @@
 //! `ledger logs`
 
+use super::cluster::spool;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
 use crate::engine::{Living, OutputFollower};
 use crate::host::signals;
 use crate::journal::JournalError;
-use crate::record::{Attempt, AttemptId, OutputFacts, Piece, Stream, Table, Target, Value};
+use crate::record::{Attempt, AttemptId, OutputFacts, Piece, SourceText, Stream, Table, Target, Value};
 use crate::report::{self, table_of};
 use crate::store::{Reader, StoreError};
-use crate::wire::decode_output;
+use crate::wire::{decode_output, decode_own_packed};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
@@ -134,13 +135,15 @@ impl Args {
         // Seals it, if its supervisor died.
         let sealed = context.store().read(|reader| {
             let Some((_, sealed)) = reader.sealed_as(living.nonce)? else { return Ok(None) };
-            let output = reader.output(&sealed.attempt.facts)?;
-            Ok(output.zip(OutputFacts::bytes_in(&sealed.attempt.facts)))
+            reader.output(&sealed.attempt.facts)
         });
+        let sealed = match sealed {
+            Ok(None) => on_node(living, context),
+            sealed => sealed.ok().flatten(),
+        };
         let rest = match sealed {
-            Ok(Some((source, bytes))) => follower.behind(decode_output(&source.kept).unwrap_or_default(), bytes),
-            // A node's attempt is not here before it is collected.
-            _ => follower.rest(),
+            Some(source) => follower.behind(decode_output(&source.kept).unwrap_or_default()),
+            None => follower.rest(),
         };
         print(&self.of_streams(rest))
     }
@@ -181,6 +184,18 @@ impl Args {
         }
         pieces.split_off(first)
     }
+}
+
+/// The output of an attempt that a Slurm task has sealed, and nobody has collected yet.
+fn on_node(living: &Living, context: &Context) -> Option<SourceText> {
+    let folders = spool(context, None).open().unwrap_or_default();
+    let packs = folders.iter().flat_map(|folder| folder.packs().unwrap_or_default());
+    for path in packs.filter(|path| path.to_string_lossy().contains(&living.nonce.to_string())) {
+        let (sealed, sources) = decode_own_packed(&std::fs::read(path).ok()?).ok()?;
+        let digest = OutputFacts::digest_in(&sealed.attempt.facts)?;
+        return sources.into_iter().find(|source| source.original == digest);
+    }
+    None
 }
 
 fn unread(error: JournalError) -> Failure {

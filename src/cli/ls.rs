@@ -1,6 +1,7 @@
 //! `ledger ls`
 
-use super::context::Context;
+use super::cluster::spool;
+use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::living;
 use crate::record::Digest;
@@ -73,5 +74,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         || report::ls_text(&running, &lines, total, left_out),
         || report::ls_value(&running, &lines, total, left_out),
     )?;
+    let folders = spool(context, None).open().unwrap_or_default();
+    let waiting: usize = folders.iter().map(|folder| folder.packs().map_or(0, |packs| packs.len())).sum();
+    if waiting > 0 {
+        say(&format!("note: `ledger collect` imports {} of Slurm tasks", report::count(waiting, "attempt")));
+    }
     Ok(exit::YES)
 }

@@ -118,7 +118,10 @@ fn place(
         return Ok((elsewhere.clone(), None));
     }
     match Unpacked::write(sealed, packed, sources)? {
-        Some(unpacked) => Ok((elsewhere.in_folder(&unpacked.path), Some(unpacked))),
+        Some(unpacked) => {
+            unpacked.link_interpreter(sealed)?;
+            Ok((elsewhere.in_folder(&unpacked.path), Some(unpacked)))
+        }
         None if sources.is_some() => {
             Err(Failure::new(exit::NO, "--sources: the pack holds no file of the program (--in DIR names its folder)"))
         }
@@ -149,6 +152,7 @@ pub(super) fn in_short(sealed: &Sealed, packed: &Packed) -> String {
             [] if Elsewhere::default().unnamed_data(sealed).is_some() => {
                 "gives the same run id here if its data are unchanged (they were not read)".to_owned()
             }
+            [] if !bound.notes.is_empty() => format!("gives the same run id here ({})", plain(&bound.notes.join("; "))),
             [] => match unasked(sealed) {
                 Some(commit) => {
                     format!("gives the same run id here if its repository is at {commit} (git was not asked)")
@@ -186,12 +190,15 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
         members.insert("executed".to_owned(), Value::Bool(false));
         members.extend(unasked(sealed).map(|_| ("git_not_asked".to_owned(), Value::Bool(true))));
         members.extend(checked.unread.as_deref().map(|path| ("data_not_read".to_owned(), path.into())));
+        let notes = Some(&checked.bound.notes).filter(|notes| !notes.is_empty());
+        members.extend(notes.map(|notes| ("notes".to_owned(), notes.clone().into())));
         print(&document(members))?;
     } else {
         if let Some(path) = &checked.unread {
             let text = "its data were not read and are assumed to be as recorded";
             say(&format!("note: {text} (--trust reads them, --data PATH names others): `{}`", plain(path)));
         }
+        checked.bound.notes.iter().for_each(|note| say(&format!("note: {note}")));
         let mut text = if same {
             match unasked(sealed) {
                 Some(commit) => {

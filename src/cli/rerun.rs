@@ -89,8 +89,8 @@ pub(super) fn bind_again(
     let unnamed = elsewhere.unnamed_data(sealed);
     let machine = match (is_trusted, unnamed) {
         (true, _) => Machine::default(),
-        (false, None) => Machine::without_git(&sealed.run).untrusting(),
-        (false, Some(_)) => Machine::without_git(&sealed.run).untrusting().without_data(&sealed.run),
+        (false, None) => Machine::without_git(&sealed.run).untrusting(&sealed.run),
+        (false, Some(_)) => Machine::without_git(&sealed.run).untrusting(&sealed.run).without_data(&sealed.run),
     };
     let bound = rebind(&sealed.run, &elsewhere.settings(sealed)?, trainer().as_ref(), &machine);
     bound.map_err(|error| match error {

@@ -5,7 +5,7 @@ use super::failure::{Failure, exit};
 use super::provenance::kept;
 use crate::analysis::{PartDifference, count_lines};
 use crate::engine::{Bound, ProgramFile};
-use crate::host::files;
+use crate::host::{files, python};
 use crate::record::{Digest, Part, Sealed, SourceText, Table, Value};
 use crate::report::plain;
 use crate::store::{Reader, StoreError};
@@ -104,10 +104,6 @@ impl Unpacked {
             program.as_table().and_then(|program| program.get("files")?.as_table()).cloned().unwrap_or_default();
         let texts = of_pack(packed, facts);
         let digest = |value: &Value| value.as_str()?.parse::<Digest>().ok();
-        // A name is a path that somebody else has written.
-        let is_plain = |name: &str| {
-            Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-        };
         let files: Vec<(&String, Digest, &String)> = wanted
             .iter()
             .filter_map(|(name, value)| Some((name, digest(value)?)))
@@ -117,9 +113,6 @@ impl Unpacked {
         if files.is_empty() {
             return Ok(None);
         }
-        let refused = |path: &Path, error: std::io::Error| {
-            Failure::new(exit::USAGE, format!("cannot write `{}`: {error}", path.display()))
-        };
         let path = match into {
             Some(path) => path.to_owned(),
             None => {
@@ -140,6 +133,44 @@ impl Unpacked {
         }
         Ok(Some(unpacked))
     }
+}
+
+impl Unpacked {
+    /// Links the interpreter that the command names by a path in the program's folder, with its environment: a pack holds neither.
+    pub(super) fn link_interpreter(&self, sealed: &Sealed) -> Result<(), Failure> {
+        let program = sealed.run.parts.value(Part::Program);
+        let command = program.as_table().and_then(|program| program.get("command")).cloned();
+        let Some(Value::List(words)) = command else { return Ok(()) };
+        let is_inside = |word: &&str| python::is_python(word) && word.contains('/') && !word.starts_with('/');
+        let Some(word) = words.iter().filter_map(Value::as_str).find(is_inside) else { return Ok(()) };
+        if self.path.join(word).exists() {
+            return Ok(());
+        }
+        let recorded = sealed.attempt.settings.get("program.directory").and_then(Value::as_str).unwrap_or_default();
+        let environment = |part: &&Path| Path::new(recorded).join(part).join("pyvenv.cfg").is_file();
+        let inside = Path::new(word).ancestors().filter(|part| !part.as_os_str().is_empty());
+        let linked = inside.clone().find(environment).unwrap_or(Path::new(word));
+        let (there, here) = (Path::new(recorded).join(linked), self.path.join(linked));
+        if !is_plain(word) || !Path::new(recorded).join(word).is_file() {
+            let text = format!(
+                "its interpreter `{}` is not in the pack and not in `{}` (--in DIR names a folder that has it and the program's files; --sources DIR writes the files into one)",
+                plain(word),
+                plain(recorded)
+            );
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        let made = here.parent().map_or(Ok(()), files::private_folder);
+        made.and_then(|()| std::os::unix::fs::symlink(&there, &here)).map_err(|error| refused(&here, error))
+    }
+}
+
+/// Whether a name that somebody else has written is one of a file in the folder that it is joined to.
+fn is_plain(name: &str) -> bool {
+    Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+fn refused(path: &Path, error: std::io::Error) -> Failure {
+    Failure::new(exit::USAGE, format!("cannot write `{}`: {error}", path.display()))
 }
 
 /// Writes a file that is not there yet, with the folders above it; a script can be executed.

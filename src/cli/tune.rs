@@ -222,7 +222,8 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
                     trial.counts(&BTreeSet::new()).is_ok() && !trial.attempt.settings.contains_key(BASE)
                 });
                 let newest =
-                    counting.max_by_key(|trial| (trial.attempt.started_unix_ms, trial.id)).map(|trial| trial.id);
+                    // The folder of a replayed program is gone.
+                    counting.max_by_key(|trial| (trial.attempt.rerun_of().is_none(), trial.attempt.started_unix_ms, trial.id)).map(|trial| trial.id);
                 match newest {
                     Some(id) => Ok((id, reader.sealed(id)?))
                         .and_then(|(id, sealed)| sealed.map(|sealed| (id, sealed)).ok_or_else(|| none_of(args))),

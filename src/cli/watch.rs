@@ -1,7 +1,7 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
 use super::failure::{Failure, exit, with_holders};
-use crate::engine::{Bound, Executed, FIRST_REJECTED, Launch, REJECTED, Seen, Stop, Watch, is_of_identity};
+use crate::engine::{Bound, Executed, FIRST_REJECTED, Launch, REJECTED, Seen, Stop, Watch, is_of_program};
 use crate::host::signals::Interrupts;
 use crate::host::terminal;
 use crate::manifest::PATTERNS;
@@ -13,19 +13,18 @@ use std::time::{Duration, Instant};
 
 /// Where nothing says how wide a line may be.
 const LONGEST_LINE: usize = 200;
+/// A reason of which less would be seen is said at the end alone.
+const LEAST_REASON: usize = 20;
 /// What is said of programs that report nothing.
 const NO_EVENTS: &str = "note: the program wrote no events, so only its time, output and hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
-/// So much is shown of a reason, however narrow a terminal is.
-const LEAST_REASON: usize = 30;
-
 /// Turns what an engine sees into progress bars and lines.
 pub(super) struct Watcher {
     progress: Progress,
     /// The fields in which the runs differ.
     axes: Vec<String>,
     bars: Mutex<HashMap<RunId, Bar>>,
-    /// What is said once at the end, and of which runs.
-    last: Mutex<BTreeMap<String, Vec<RunId>>>,
+    /// What is said once at the end, and of which runs; texts that differ in their numbers alone are one.
+    last: Mutex<BTreeMap<String, Vec<(RunId, String)>>>,
     /// Runs whose workers have written events since they began.
     speaking: Mutex<HashSet<RunId>>,
 }
@@ -47,31 +46,36 @@ impl Watcher {
     pub(super) fn finish(&self) {
         self.progress.finish();
         let last = std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner));
-        for (text, runs) in last {
-            let more = runs.len().saturating_sub(1);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let first = runs.first().map(|run| run.0.prefix(8)).unwrap_or_default();
-            self.progress.say(&format!("{first}{more}: {text}"));
+        for of_runs in last.into_values() {
+            let Some((run, text)) = of_runs.first() else { continue };
+            let more = match of_runs.len() - 1 {
+                0 => String::new(),
+                more if of_runs.iter().all(|(_, other)| other == text) => format!(" and {more} more"),
+                more => format!(" and {more} more, with other numbers"),
+            };
+            self.progress.say(&format!("{}{more}: {text}", run.0.prefix(8)));
         }
     }
 
     fn remember(&self, run: RunId, text: String) {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).entry(text).or_default().push(run);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.entry(without_numbers(&text)).or_default().push((run, text));
     }
 
-    /// A reason on the line of its run; one that is too long is said in full at the end.
-    fn short(&self, run: RunId, reason: &str, before: usize) -> String {
-        let room = self.progress.width().unwrap_or(LONGEST_LINE).saturating_sub(before).max(LEAST_REASON);
+    /// A reason on the line of its run, as far as there is room for it; one that is too long is said in full at the end.
+    fn short(&self, run: RunId, reason: &str, before: usize) -> Option<String> {
+        let room = self.progress.width().unwrap_or(LONGEST_LINE).saturating_sub(before);
         let line = report::plain(reason);
         if line.chars().count() <= room {
-            return reason.to_owned();
+            return Some(reason.to_owned());
         }
         self.remember(run, reason.to_owned());
-        line.chars().take(room - 1).chain(['…']).collect()
+        (room >= LEAST_REASON).then(|| report::fitted(&line, Some(room)))
     }
 
     fn line(&self, bound: &Bound, text: &str) -> String {
-        format!("{} {}: {text}", bound.run.id.0.prefix(8), self.label(bound))
+        let room = self.progress.width().map(|width| width / 2);
+        format!("{} {}: {text}", bound.run.id.0.prefix(8), report::fitted(&self.label(bound), room))
     }
 
     /// What a person tells the run from the others by: the fields in which they differ, the seed among them; else its model and parameters.
@@ -94,8 +98,10 @@ impl Watcher {
             let lines = if count.as_int() == Some(1) { "line is not an event" } else { "lines are not events" };
             self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
         }
-        let is_told = |warning: &&String| warning.starts_with(PATTERNS) || is_of_identity(warning);
-        for warning in attempt.warnings.iter().filter(is_told) {
+        let is_told = |warning: &&String| warning.starts_with(PATTERNS) || is_of_program(warning);
+        // Of one that failed, that is the reason.
+        let warnings = attempt.warnings.iter().filter(|_| attempt.outcome == Outcome::Finished);
+        for warning in warnings.filter(is_told) {
             self.remember(run, format!("warning: {warning}"));
         }
     }
@@ -119,6 +125,19 @@ impl Watcher {
     }
 }
 
+/// The text with one mark in place of each number.
+fn without_numbers(text: &str) -> String {
+    let mut masked = String::new();
+    for c in text.chars() {
+        if !c.is_ascii_digit() {
+            masked.push(c);
+        } else if !masked.ends_with('#') {
+            masked.push('#');
+        }
+    }
+    masked
+}
+
 fn label(bound: &Bound) -> String {
     let field = |name: &str| bound.cell.get(name).map(ToString::to_string);
     let words = [
@@ -131,7 +150,7 @@ fn label(bound: &Bound) -> String {
     words.into_iter().flatten().chain(params).collect::<Vec<_>>().join(" ")
 }
 
-fn result_line(bound: &Bound, executed: &Executed, short: impl Fn(&str, usize) -> String) -> String {
+fn result_line(bound: &Bound, executed: &Executed, short: impl Fn(&str, usize) -> Option<String>) -> String {
     let attempt = &executed.attempt;
     let mut words = vec![attempt.outcome.name().to_owned()];
     let usual = ["accuracy", "mean_return", "perplexity", "loss"];
@@ -147,13 +166,12 @@ fn result_line(bound: &Bound, executed: &Executed, short: impl Fn(&str, usize) -
         words.push(format!("in {}", report::duration(seconds)));
     }
     let before = words.join(" ").chars().count();
-    if let Some(reason) = attempt.outcome.reason() {
-        words.push(format!("({})", short(reason, before)));
-    }
     let disturbed = attempt.disturbances();
-    if attempt.outcome == Outcome::Finished && !disturbed.is_empty() {
+    if let Some(reason) = attempt.outcome.reason() {
+        words.extend(short(reason, before).map(|reason| format!("({reason})")));
+    } else if attempt.outcome == Outcome::Finished && !disturbed.is_empty() {
         let tainted = format!("times and energies are tainted: {}", disturbed.join("; "));
-        words.push(format!("({})", short(&tainted, before)));
+        words.push(format!("({})", short(&tainted, before).unwrap_or_else(|| "tainted".to_owned())));
     }
     words.join(" ")
 }

@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 /// The texts of the program's files of a run, which its attempts name.
-fn texts(reader: &Reader<'_>, run: &Run) -> Result<Texts, StoreError> {
+pub(super) fn texts(reader: &Reader<'_>, run: &Run) -> Result<Texts, StoreError> {
     for (id, _) in reader.attempts_of(run.id)? {
         if let Some(attempt) = reader.readable(id)?.filter(|attempt| attempt.facts.contains_key(SourceText::PROGRAM)) {
             return sources::of_ledger(reader, &attempt.facts);

@@ -1,6 +1,6 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
-use super::closure::ClosureError;
+use super::closure::{ClosureError, check_program};
 use super::container::{self, ContainerError, HOST, IMAGE, Image};
 use super::data::{self, DataFiles, bind_data};
 use super::machine::Machine;
@@ -330,6 +330,9 @@ fn bind_cell(
         Some(program) => {
             let directory = PathBuf::from(cell.text(DIRECTORY).unwrap_or("."));
             let argv = program.argv(&cell)?;
+            if image.is_none() {
+                check_program(&argv, &directory, true)?;
+            }
             let settings = recorded.unwrap_or_else(|| program.settings(&cell));
             let named = Named::of(program, (&cell, settings), image.is_some(), machine)?;
             (program_files, notes) = (named.files, named.notes);

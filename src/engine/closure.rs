@@ -10,16 +10,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Programs that start the script among their arguments with the Python that they are installed in, and the module that each of them is of.
-const LAUNCHERS: [(&str, &str); 5] = [
+const LAUNCHERS: [(&str, &str); 7] = [
     ("torchrun", "torch"),
     ("accelerate", "accelerate"),
     ("deepspeed", "deepspeed"),
     ("horovodrun", "horovod"),
     ("ipython", "IPython"),
+    ("coverage", "coverage"),
+    ("kernprof", "kernprof"),
 ];
-/// Modules that do the same under `python -m`.
-const LAUNCHING_MODULES: [&str; 3] =
-    ["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 /// Programs that become the command among their arguments.
 const WRAPPERS: [&str; 17] = [
     "env", "nice", "ionice", "taskset", "numactl", "timeout", "stdbuf", "time", "setsid", "nohup", "chrt", "mpirun",
@@ -70,6 +69,9 @@ pub enum ClosureError {
     /// The script is not there.
     #[error("the command starts `{}`, which is not a file (fix program.command)", .0.display())]
     NoScript(PathBuf),
+    /// The program is not there.
+    #[error("the command starts `{0}`, which is not on the PATH (install it or fix program.command)")]
+    NoProgram(String),
     /// The interpreter did not answer.
     #[error("{0} (`[program] identity = \"files\"` does not need it)")]
     Python(#[from] python::PythonError),
@@ -82,7 +84,15 @@ struct Started {
     interpreter: Interpreter,
     flags: String,
     entry: Option<Entry>,
+    /// What the entry starts, if that is a module that is not local.
+    launched: Option<Entry>,
     also: Vec<String>,
+}
+
+impl Started {
+    fn by(interpreter: Interpreter) -> Self {
+        Self { interpreter, flags: String::new(), entry: None, launched: None, also: Vec::new() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +105,18 @@ enum Interpreter {
     Uv,
 }
 
+/// Refuses a command whose program is missing. A bare name is looked for only where the command is to run: it may be on the PATH of a node alone.
+pub(super) fn check_program(argv: &[String], directory: &Path, runs_here: bool) -> Result<(), ClosureError> {
+    match argv.first() {
+        Some(word) if word.contains('/') => {
+            let path = directory.join(word);
+            if path.is_file() { Ok(()) } else { Err(ClosureError::NoScript(path)) }
+        }
+        Some(word) if runs_here && environment::which(word).is_none() => Err(ClosureError::NoProgram(word.clone())),
+        _ => Ok(()),
+    }
+}
+
 /// The closure of a command that runs in a folder. In an image, only the files of the folder count, and the host's Python parses them.
 pub(super) fn closure(
     argv: &[String],
@@ -104,11 +126,6 @@ pub(super) fn closure(
 ) -> Result<Closure, BindError> {
     let mut found = Closure::default();
     if !is_contained {
-        // A bare name may be on the PATH of the node alone.
-        let program = argv.first().filter(|word| word.contains('/')).map(|word| directory.join(word));
-        if let Some(path) = program.filter(|path| !path.is_file()) {
-            return Err(ClosureError::NoScript(path).into());
-        }
         found.files.extend(executable(argv));
     }
     let Some(started) = started(argv, directory) else { return Ok(found) };
@@ -117,7 +134,8 @@ pub(super) fn closure(
         return Err(ClosureError::PythonPath.into());
     }
     let started = match manager(argv) {
-        Some(tool) if matches!(&started.interpreter, Interpreter::Word(word) if !word.contains('/')) => {
+        Some(tool) if matches!(&started.interpreter, Interpreter::Word(word) | Interpreter::Of(word) if !word.contains('/')) =>
+        {
             let python = active_python(directory).ok_or(ClosureError::NoActive(tool))?;
             Started { interpreter: Interpreter::Word(python), ..started }
         }
@@ -146,7 +164,8 @@ pub(super) fn closure(
         interpreter(&started.interpreter, directory, machine)?
     };
     let flags = if is_contained { "Es".to_owned() } else { started.flags.clone() };
-    let question = Question { interpreter, flags, entry, also: started.also.clone(), directory: directory.to_owned() };
+    let (launched, also) = (started.launched.clone(), started.also.clone());
+    let question = Question { interpreter, flags, entry, launched, also, directory: directory.to_owned() };
     let imports = machine.imports(&question)?;
     take(&mut found, &imports, directory, is_contained);
     if started.interpreter == Interpreter::Uv && uv_python(directory).is_none() {
@@ -239,13 +258,13 @@ fn started(argv: &[String], directory: &Path) -> Option<Started> {
         if let Some(module) = launcher(word) {
             let own = if is_uv { Interpreter::Uv } else { Interpreter::Of(word.clone()) };
             let entry = launched(&argv[at + 1..], directory);
-            return Some(Started { interpreter: own, flags: String::new(), entry, also: vec![module.to_owned()] });
+            return Some(Started { entry, also: vec![module.to_owned()], ..Started::by(own) });
         }
         let installed = || environment::which(word).filter(|_| at == 0 && !word.contains('/'));
         let path = installed().unwrap_or_else(|| directory.join(word));
         if is_uv && at > 1 && word.ends_with(".py") && path.is_file() {
             let entry = Some(Entry::Script(word.clone()));
-            return Some(Started { interpreter: Interpreter::Uv, flags: String::new(), entry, also: Vec::new() });
+            return Some(Started { entry, ..Started::by(Interpreter::Uv) });
         }
         if let Some(named) = python::shebang(&path).filter(|_| path.is_file() && (at == 0 || wraps)) {
             let (interpreter, options) = named.split_first()?;
@@ -262,7 +281,7 @@ fn started(argv: &[String], directory: &Path) -> Option<Started> {
 
 /// What an interpreter is given: its options, then a script, a module or a text.
 fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) -> Started {
-    let mut started = Started { interpreter, flags: String::new(), entry: None, also: Vec::new() };
+    let mut started = Started::by(interpreter);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if WITH_VALUE.contains(&word.as_str()) {
@@ -283,14 +302,12 @@ fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) 
             let mut value = || if rest.is_empty() { words.next().cloned() } else { Some(rest.to_owned()) };
             match letter {
                 'm' => {
-                    let module = value();
-                    if module.as_deref().is_some_and(|module| LAUNCHING_MODULES.contains(&module)) {
-                        started.also.extend(module);
-                        let rest: Vec<String> = words.cloned().collect();
-                        started.entry = launched(&rest, directory);
-                    } else {
-                        started.entry = module.map(Entry::Module);
-                    }
+                    started.entry = value().map(Entry::Module);
+                    let rest: Vec<String> = words.cloned().collect();
+                    started.launched = launched(&rest, directory).filter(|inner| match inner {
+                        Entry::Script(path) => directory.join(path).is_file(),
+                        _ => true,
+                    });
                     return started;
                 }
                 'c' => {
@@ -305,17 +322,21 @@ fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) 
     started
 }
 
-/// The script or the module among a launcher's arguments.
+/// The script or the module among a launcher's arguments; a script that is missing, if there is no other.
 fn launched(words: &[String], directory: &Path) -> Option<Entry> {
+    let mut missing = None;
     for (at, word) in words.iter().enumerate() {
         if word == "-m" || word == "--module" {
             return words.get(at + 1).cloned().map(Entry::Module);
         }
-        if word.ends_with(".py") && directory.join(word).is_file() {
-            return Some(Entry::Script(word.clone()));
+        if word.ends_with(".py") {
+            if directory.join(word).is_file() {
+                return Some(Entry::Script(word.clone()));
+            }
+            missing.get_or_insert_with(|| Entry::Script(word.clone()));
         }
     }
-    None
+    missing
 }
 
 /// Where the interpreter lies.
@@ -346,7 +367,7 @@ fn interpreter(named: &Interpreter, directory: &Path, machine: &Machine) -> Resu
     };
     // A record of another ledger may name any file; a plain name means one that the user has put on PATH.
     let is_plain = !word.contains('/') && !path.starts_with(directory);
-    if machine.is_untrusting() && !is_plain {
+    if machine.distrusted().is_some() && !is_plain {
         return Err(ClosureError::Untrusted(word).into());
     }
     Ok(path)

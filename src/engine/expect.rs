@@ -1,6 +1,7 @@
 //! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
 
-use super::bind::{BindError, Refusal, Trainer};
+use super::bind::{BindError, DIRECTORY, Refusal, Trainer};
+use super::closure::check_program;
 use super::container::{self, EXPECTED};
 use super::data::bind_data;
 use super::machine::Machine;
@@ -8,6 +9,7 @@ use super::program::{Named, ProgramFile};
 use crate::manifest::Program;
 use crate::record::{Cell, Digest, Part, Run, Table, Value};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Fields that a machine decides where the cell leaves them open.
 const DEVICE: &str = "hardware.device";
@@ -47,6 +49,9 @@ impl Expected {
         let programs: Table = match program {
             Some(program) => {
                 let is_contained = container::asked(&cell)?.is_some();
+                if !is_contained {
+                    check_program(&program.argv(&cell)?, Path::new(cell.text(DIRECTORY).unwrap_or(".")), false)?;
+                }
                 let named = Named::of(program, (&cell, program.settings(&cell)), is_contained, machine)?;
                 files = named.files;
                 [("program".to_owned(), named.part)].into()

@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use super::fold::{Fold, Folded};
-use super::output::{Lines, cut_lines};
+use super::output::{Lines, PART_BYTES};
 use crate::host::owner;
 use crate::host::secrets::Redactor;
 use crate::journal::{Follower, JournalError, first, is_held, read_side};
@@ -147,6 +147,9 @@ impl Pulse {
     }
 }
 
+/// So many redacted lines are remembered before the old ones are forgotten.
+const MOST_REDACTED: usize = 1 << 16;
+
 /// Follows the output of an attempt that lives.
 pub struct OutputFollower {
     journal: PathBuf,
@@ -155,6 +158,11 @@ pub struct OutputFollower {
     redactors: [Redactor; 2],
     /// Bytes of output that were seen.
     seen: u64,
+    /// Bytes of the lines that are kept as the first part, as far as they were seen.
+    first: u64,
+    is_first_full: bool,
+    /// Lines that secrets were taken out of: the bytes that were written up to the end of each, and by how many it became longer.
+    redacted: Vec<(u64, i64)>,
 }
 
 impl OutputFollower {
@@ -166,6 +174,9 @@ impl OutputFollower {
             lines: <[Lines; 2]>::default(),
             redactors: <[Redactor; 2]>::default(),
             seen: 0,
+            first: 0,
+            is_first_full: false,
+            redacted: Vec::new(),
         }
     }
 
@@ -179,7 +190,6 @@ impl OutputFollower {
         let mut pieces = Vec::new();
         // What is beside the journal comes after it.
         for (stream, text) in written {
-            self.seen += text.len() as u64;
             self.push(stream, &text, &mut pieces);
         }
         for part in read_side(&self.journal) {
@@ -191,45 +201,45 @@ impl OutputFollower {
                     continue;
                 }
                 if before > self.seen {
+                    pieces.extend(self.rest());
+                    self.is_first_full = true;
                     self.redactors = [Redactor::amid([text.as_str()]), Redactor::amid([text.as_str()])];
                     pieces.push(Piece::LeftOut(before - self.seen));
                 }
-                self.seen = at;
+                self.seen = before;
                 self.push(stream, &text, &mut pieces);
             }
         }
         Ok(pieces)
     }
 
-    /// What was not given out yet of the output as it was sealed, of which so many bytes were written: whole lines.
-    pub fn behind(&self, sealed: Vec<Piece>, bytes: u64) -> Vec<Piece> {
-        let begun: usize = self.lines.iter().map(Lines::begun_bytes).sum();
-        let mut left = bytes.saturating_sub(self.seen.saturating_sub(begun as u64));
-        let mut behind = Vec::new();
-        for piece in sealed.into_iter().rev() {
-            if left == 0 {
-                break;
+    /// What was not given out yet of the output as it was sealed.
+    pub fn behind(&self, mut sealed: Vec<Piece>) -> Vec<Piece> {
+        let done = self.done();
+        let gap = sealed.iter().position(|piece| matches!(piece, Piece::LeftOut(_)));
+        let Some(gap) = gap.filter(|_| self.is_first_full) else { return without_first(sealed, self.given(0, done)) };
+        let mut last = sealed.split_off(gap);
+        if let Piece::LeftOut(bytes) = &mut last[0] {
+            let from = self.first + *bytes;
+            if done >= from {
+                return without_first(last.split_off(1), self.given(from, done));
             }
-            match piece {
-                Piece::LeftOut(bytes) => {
-                    behind.push(Piece::LeftOut(bytes.min(left)));
-                    left = left.saturating_sub(bytes);
-                }
-                Piece::Text(stream, text) => {
-                    let mut from = text.len();
-                    for line in cut_lines(&text).collect::<Vec<_>>().into_iter().rev() {
-                        if left == 0 {
-                            break;
-                        }
-                        from -= line.len();
-                        left = left.saturating_sub(line.len() as u64);
-                    }
-                    behind.push(Piece::Text(stream, text[from..].to_owned()));
-                }
-            }
+            *bytes = from - done;
         }
-        behind.reverse();
-        behind
+        last
+    }
+
+    /// Bytes that were written of the lines that were given out.
+    fn done(&self) -> u64 {
+        let begun: usize = self.lines.iter().map(Lines::begun_bytes).sum();
+        self.seen.saturating_sub(begun as u64)
+    }
+
+    /// How long the lines were that were given out of these bytes.
+    fn given(&self, from: u64, to: u64) -> usize {
+        let redacted = self.redacted.iter().filter(|(end, _)| (from + 1..=to).contains(end));
+        let longer: i64 = redacted.map(|(_, longer)| longer).sum();
+        usize::try_from((to - from).saturating_add_signed(longer)).unwrap_or(usize::MAX)
     }
 
     /// The last lines, which nothing has ended.
@@ -244,17 +254,50 @@ impl OutputFollower {
         pieces
     }
 
+    /// Takes what follows the bytes that were seen before it.
     fn push(&mut self, stream: Stream, text: &str, pieces: &mut Vec<Piece>) {
+        self.seen += text.len() as u64;
         let at = usize::from(stream == Stream::Stderr);
-        let (lines, redactor) = (&mut self.lines[at], &mut self.redactors[at]);
-        lines.push(text, |line| {
-            let clean = redactor.line(line);
+        let mut whole = Vec::new();
+        self.lines[at].push(text, |line| whole.push(line.to_owned()));
+        let mut end = self.done() - whole.iter().map(|line| line.len() as u64).sum::<u64>();
+        for line in whole {
+            let clean = self.redactors[at].line(&line);
+            let (bytes, given) = (line.len() as u64, clean.len() as u64);
+            end += bytes;
+            if clean != line {
+                // No more than both parts is ever compared with what is sealed.
+                let oldest = end.saturating_sub(2 * PART_BYTES as u64);
+                if self.redacted.len() > MOST_REDACTED {
+                    self.redacted.retain(|(end, _)| *end > oldest);
+                }
+                self.redacted.push((end, 0_i64.saturating_add_unsigned(given).saturating_sub_unsigned(bytes)));
+            }
+            self.is_first_full |= self.first + bytes > PART_BYTES as u64;
+            self.first += if self.is_first_full { 0 } else { bytes };
             match pieces.last_mut() {
                 Some(Piece::Text(last, text)) if *last == stream => text.push_str(&clean),
                 _ => pieces.push(Piece::Text(stream, clean)),
             }
-        });
+        }
     }
+}
+
+/// Pieces of an output without so many bytes of text at their beginning.
+fn without_first(pieces: Vec<Piece>, mut bytes: usize) -> Vec<Piece> {
+    let mut left = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(_, text) if text.len() <= bytes => bytes -= text.len(),
+            Piece::Text(stream, text) => {
+                let from = text.ceil_char_boundary(bytes);
+                bytes = 0;
+                left.push(Piece::Text(stream, text[from..].to_owned()));
+            }
+            gap @ Piece::LeftOut(_) => left.push(gap),
+        }
+    }
+    left
 }
 
 fn text_of(entry: Entry) -> Option<(Stream, String)> {
@@ -268,7 +311,7 @@ fn text_of(entry: Entry) -> Option<(Stream, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::output::{Output, Overflow, PART_BYTES};
+    use crate::engine::output::{Output, Overflow};
     use crate::journal::Writer;
     use crate::record::{Parts, Reading};
     use crate::wire::decode_output;
@@ -373,10 +416,7 @@ mod tests {
         let mut follower = OutputFollower::new(&path);
         let mut seen = String::new();
         let mut written = String::new();
-        let line = |number: usize| {
-            let secret = if number < 4800 { "password = hunter2" } else { "" };
-            format!("line {number:07}: {secret} {}\n", "x".repeat(970))
-        };
+        let line = |number: usize| format!("line {number:07}: password = hunter2 {}\n", "x".repeat(970));
         for number in 0..5000 {
             supervisor.write(&line(number));
             written.push_str(&line(number));
@@ -388,9 +428,41 @@ mod tests {
         // As when the attempt is sealed before the next look.
         let kept = supervisor.output.seal().unwrap();
         assert!(kept.facts.left_out > 0);
-        seen.push_str(&text(&follower.behind(decode_output(&kept.source.kept).unwrap(), kept.facts.bytes)));
+        seen.push_str(&text(&follower.behind(decode_output(&kept.source.kept).unwrap())));
         written.push_str("the end");
         assert!(seen == written.replace("hunter2", "(redacted)"), "{} {}", seen.len(), written.len());
+    }
+
+    #[test]
+    fn what_follows_the_last_look_is_given_once_wherever_secrets_and_the_gap_lie() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = journal(dir.path());
+        let path = writer.path().to_owned();
+        let mut supervisor = Supervisor { overflow: Overflow::of(&path), writer, output: Output::default() };
+        let line = |number: usize| {
+            format!("{number:07} PASSWORD=hunter2 {}\n", "x".repeat(if number % 2 == 0 { 9 } else { 900 }))
+        };
+        let mut followers = Vec::new();
+        for number in 0..8000 {
+            if number % 1600 == 400 {
+                let mut follower = OutputFollower::new(&path);
+                let seen = text(&follower.read().unwrap());
+                followers.push((follower, seen));
+            }
+            supervisor.write(&line(number));
+        }
+        let kept = supervisor.output.seal().unwrap();
+        let sealed = decode_output(&kept.source.kept).unwrap();
+        for (follower, mut seen) in followers {
+            let first = seen.len();
+            seen.push_str(&text(&follower.behind(sealed.clone())));
+            let numbers: Vec<usize> =
+                seen.lines().filter_map(|line| line.trim_start_matches("[…]").get(..7)?.parse().ok()).collect();
+            assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "a line is given twice behind {first}");
+            assert_eq!((numbers[0], numbers.last()), (0, Some(&7999)), "behind {first}");
+            let missing = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+            assert_eq!(missing, seen.matches("[…]").count(), "what is missing behind {first} is said");
+        }
     }
 
     #[test]

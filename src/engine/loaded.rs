@@ -5,6 +5,7 @@
 //! that is killed, lists nothing.
 
 use super::bind::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
+use super::program::INTERPRETER;
 use crate::host::{environment, files, python};
 use crate::manifest::ProgramIdentity;
 use crate::record::Digest;
@@ -63,10 +64,14 @@ impl Loaded {
         [("LEDGER_LOADED", self.list.clone().into()), ("PYTHONPATH", path)]
     }
 
-    /// Warns of local files that the program loaded and that its identity does not hold.
-    pub(super) fn finish(self, bound: &Bound) -> Option<String> {
+    /// Warns of what its Python processes loaded and its identity does not hold: local files, and the interpreter with its packages.
+    pub(super) fn finish(self, bound: &Bound) -> Vec<String> {
+        self.unknown(bound).unwrap_or_default()
+    }
+
+    fn unknown(&self, bound: &Bound) -> Option<Vec<String>> {
         use std::io::Read;
-        let Launch::Program { directory, .. } = &bound.launch else { return None };
+        let Launch::Program { directory, argv } = &bound.launch else { return None };
         let mut listed = Vec::new();
         std::fs::File::open(&self.list).ok()?.take(MOST_BYTES).read_to_end(&mut listed).ok()?;
         let paths: BTreeSet<PathBuf> = listed
@@ -76,10 +81,12 @@ impl Loaded {
         let known: BTreeSet<PathBuf> =
             bound.program_files.iter().filter_map(|file| file.path.canonicalize().ok()).collect();
         let directory = directory.canonicalize().ok()?;
-        let mut unknown: Vec<String> = Vec::new();
+        let is_hidden_python = bound.run.parts.program.as_table()?.get(INTERPRETER).is_none();
+        let (mut unknown, mut has_python) = (Vec::new(), false);
         for path in paths {
             let Ok(path) = path.canonicalize() else { continue };
             let Ok(name) = path.strip_prefix(&directory) else { continue };
+            has_python |= is_hidden_python;
             if !known.contains(&path) && !is_hidden(name) && !self.is_new(&path) {
                 unknown.push(format!("`{}`", name.display()));
             }
@@ -87,9 +94,13 @@ impl Loaded {
         let more = unknown.len().saturating_sub(SHOWN);
         unknown.truncate(SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let text = LOADED;
-        let fix = "(add them to `files` of [program])";
-        (!unknown.is_empty()).then(|| format!("{text}: {}{more} {fix}", unknown.join(", ")))
+        let files = (!unknown.is_empty())
+            .then(|| format!("{LOADED}: {}{more} (add them to `files` of [program])", unknown.join(", ")));
+        let starter = argv.first().map_or("", String::as_str);
+        let python = has_python.then(|| {
+            format!("{BEHIND} `{starter}`: the versions of Python and its packages are not in its identity (start Python in `command` of [program])")
+        });
+        Some(files.into_iter().chain(python).collect())
     }
 
     /// Whether the program made the file itself, as far as the clocks say.
@@ -106,6 +117,14 @@ impl Drop for Loaded {
 
 /// How the warning of an attempt begins whose program loaded other files.
 const LOADED: &str = "the program loaded files that are not in its identity";
+
+/// How it begins if a program that is not seen through started a Python.
+const BEHIND: &str = "the program started Python behind";
+
+/// Whether a warning of an attempt says that something of its program is not in its identity.
+pub fn is_of_program(warning: &str) -> bool {
+    warning.starts_with(BEHIND) || is_of_identity(warning)
+}
 
 /// Whether a warning of an attempt says that other files may have run than those that name its run.
 pub fn is_of_identity(warning: &str) -> bool {

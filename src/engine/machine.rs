@@ -65,8 +65,8 @@ pub struct Machine {
     told: Option<Table>,
     /// The program part that was submitted, whose closure a task takes as it is.
     submitted: RefCell<Option<Table>>,
-    /// Whether nothing is started that only a record names.
-    is_untrusting: bool,
+    /// The program part of a record that nobody trusts: nothing is started that only it names.
+    distrusted: Option<Table>,
     /// What data of files are taken to be, unread.
     told_data: Option<Value>,
     /// Who may end the reading of data.
@@ -124,17 +124,17 @@ impl Machine {
         self.submitted.replace(program.and_then(Value::as_table).cloned());
     }
 
-    /// The same machine for a record that nobody trusts: it starts no interpreter that only the record names.
-    pub fn untrusting(self) -> Self {
-        Self { is_untrusting: true, ..self }
+    /// The same machine for a run whose record nobody trusts: it starts no interpreter that only the record names.
+    pub fn untrusting(self, run: &Run) -> Self {
+        Self { distrusted: Some(run.parts.program.as_table().cloned().unwrap_or_default()), ..self }
     }
 
     pub(super) fn submitted(&self) -> Option<Table> {
         self.submitted.borrow().clone()
     }
 
-    pub(super) fn is_untrusting(&self) -> bool {
-        self.is_untrusting
+    pub(super) fn distrusted(&self) -> Option<&Table> {
+        self.distrusted.as_ref()
     }
 
     /// The imports of a Python program, asked once: a sweep of a thousand cells has one program.

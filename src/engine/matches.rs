@@ -3,7 +3,7 @@
 
 use super::kept::quoted;
 use super::output::Lines;
-use crate::manifest::MetricPattern;
+use crate::manifest::{MetricPattern, PATTERNS};
 use crate::record::{Attempt, Entry, Event, EventKind, Table};
 
 /// A metric that every line of an output states is written into the journal no more often.
@@ -25,6 +25,8 @@ struct Sought {
     /// The first match that is no number, and how many there are.
     not_numbers: Option<(String, u64)>,
     is_last_a_number: bool,
+    /// A line behind the last match that begins like one and does not match.
+    near: Option<String>,
     /// Whether an event of the worker has the metric, or its series.
     is_reported: bool,
 }
@@ -93,12 +95,20 @@ impl Sought {
             is_due: false,
             not_numbers,
             is_last_a_number: true,
+            near: None,
             is_reported: false,
         }
     }
 
     fn look(&mut self, line: &str, t_ns: u64, into: &mut Vec<Entry>) {
-        let Some(found) = self.pattern.find(line.trim_end_matches(['\n', '\r'])) else { return };
+        let line = line.trim_end_matches(['\n', '\r']);
+        let Some(found) = self.pattern.find(line) else {
+            if self.pattern.is_near(line) {
+                self.near = Some(line.to_owned());
+            }
+            return;
+        };
+        self.near = None;
         let value = match found.value {
             Ok(value) => value,
             Err(text) => {
@@ -141,11 +151,26 @@ impl Sought {
                 if self.is_last_a_number { "" } else { "; the last match is among them, so the metric is NaN" }
             )),
             None if self.matches == 0 => {
-                Some(format!("program.metrics.{name}: no line of the standard output matches `{pattern}`"))
+                let near = self.near.as_ref().map(|line| format!(" (the nearest: {})", quoted(line)));
+                let near = near.unwrap_or_default();
+                Some(format!("program.metrics.{name}: no line of the standard output matches `{pattern}`{near}"))
             }
-            None => None,
+            None => self
+                .near
+                .as_ref()
+                .map(|line| format!("{}the later line {} does not match `{pattern}`", stale(name), quoted(line))),
         }
     }
+}
+
+/// How the warning begins that a later value than the last match of a metric's pattern was printed.
+fn stale(metric: &str) -> String {
+    format!("{PATTERNS}.{metric}: the value may be stale: ")
+}
+
+/// Whether a warning of an attempt says that its value of a metric may not be the last one that its program printed.
+pub fn is_stale(warning: &str, metric: &str) -> bool {
+    warning.starts_with(&stale(metric))
 }
 
 fn event(t_ns: u64, kind: EventKind) -> Entry {
@@ -155,7 +180,6 @@ fn event(t_ns: u64, kind: EventKind) -> Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::PATTERNS;
     use crate::record::Value;
 
     fn matches(patterns: &[(&str, Value)]) -> Matches {
@@ -246,6 +270,21 @@ mod tests {
         let mut told = found.push("acc 0.5\nacc failed\n", 1);
         told.extend(found.push("acc 0.6\n", 1 + EVERY_NS));
         assert_eq!(metrics(&told)[1], (1 + EVERY_NS, 0.6));
+    }
+
+    #[test]
+    fn a_later_line_that_begins_like_a_match_makes_the_value_stale() {
+        let mut found = matches(&[("acc", r"acc (\d\.\d+)".into())]);
+        found.push("acc 0.5\nacc nan\nacc 0.6\nthe end\n", 1);
+        assert_eq!(found.finish(2), []);
+        let mut found = matches(&[("acc", r"acc (\d\.\d+)".into())]);
+        found.push("acc 0.5\nacc nan\nthe end\n", 1);
+        let [Entry::Warning(warning)] = &found.finish(2)[..] else { panic!("one warning") };
+        assert_eq!(
+            warning,
+            r"program.metrics.acc: the value may be stale: the later line `acc nan` does not match `acc (\d\.\d+)`"
+        );
+        assert!(is_stale(warning, "acc") && !is_stale(warning, "accuracy"));
     }
 
     #[test]

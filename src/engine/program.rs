@@ -1,7 +1,7 @@
 //! The program part of a run's identity, for a program that is not the built-in trainer.
 
 use super::bind::{BindError, DIRECTORY, SETTINGS};
-use super::closure::{Closure, closure};
+use super::closure::{Closure, ClosureError, closure};
 use super::container;
 use super::machine::{KnownFile, Machine};
 use crate::host::python;
@@ -53,7 +53,12 @@ impl Named {
         let mut made = Closure::default();
         if program.identity == ProgramIdentity::Closure {
             paths.retain(|word, path| !(python::is_python(word) && program.command.contains(word) && path.is_file()));
-            made = closure(&program.argv(cell)?, directory, is_contained, machine)?;
+            made = match (closure(&program.argv(cell)?, directory, is_contained, machine), machine.distrusted()) {
+                (Err(BindError::Closure(ClosureError::Untrusted(word))), Some(recorded)) => {
+                    as_recorded(recorded, &word, &mut paths, directory)
+                }
+                (made, _) => made?,
+            };
             for (name, path) in std::mem::take(&mut made.files) {
                 // A file has one name, however the command writes its path.
                 if !paths.values().any(|known| same(known, &path)) {
@@ -101,7 +106,7 @@ impl Named {
 }
 
 /// Members of a program part.
-const INTERPRETER: &str = "interpreter";
+pub(super) const INTERPRETER: &str = "interpreter";
 const PACKAGES: &str = "packages";
 
 fn same(a: &Path, b: &Path) -> bool {
@@ -112,6 +117,19 @@ fn same(a: &Path, b: &Path) -> bool {
 fn words_of(program: &Program, directory: &Path, is_contained: bool) -> BTreeMap<String, PathBuf> {
     let words = program.command.iter().map(|word| (word.clone(), directory.join(word)));
     words.filter(|(_, path)| path.is_file() && (!is_contained || container::lies_in(path, directory))).collect()
+}
+
+/// Without trust in the interpreter that a record names, the imports are the recorded ones: their files are read here, and no more.
+fn as_recorded(
+    recorded: &Table,
+    interpreter: &str,
+    paths: &mut BTreeMap<String, PathBuf>,
+    directory: &Path,
+) -> Closure {
+    let mut made = Closure::default();
+    as_submitted(recorded, &mut made, paths, directory);
+    made.notes = vec![format!("`{interpreter}` was not started: its version and packages are the recorded ones")];
+    made
 }
 
 /// A task has the closure of its submission: a login node may have another interpreter than the nodes. Differences become notes.

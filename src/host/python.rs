@@ -25,6 +25,16 @@ pub enum Entry {
     Code(String),
 }
 
+impl Entry {
+    fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::Script(path) => ("script", path),
+            Self::Module(name) => ("module", name),
+            Self::Code(text) => ("code", text),
+        }
+    }
+}
+
 /// A question about a Python program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
@@ -34,6 +44,8 @@ pub struct Question {
     pub flags: String,
     /// Where the program begins.
     pub entry: Entry,
+    /// The program that it starts if its entry is a module that is not local: that of `python -m cProfile train.py` is `train.py`.
+    pub launched: Option<Entry>,
     /// Modules that it imports besides.
     pub also: Vec<String>,
     /// The folder that it runs in.
@@ -74,14 +86,11 @@ pub enum PythonError {
 /// # Errors
 /// If the interpreter cannot be started, is no Python 3, or takes too long.
 pub fn imports(question: &Question) -> Result<Imports, PythonError> {
-    let (kind, root) = match &question.entry {
-        Entry::Script(path) => ("script", path),
-        Entry::Module(name) => ("module", name),
-        Entry::Code(text) => ("code", text),
-    };
+    let (kind, root) = question.entry.words();
+    let (launched, inner) = question.launched.as_ref().map_or(("", ""), Entry::words);
     let interpreter = question.interpreter.to_string_lossy();
     let (folder, also) = (question.directory.to_string_lossy(), question.also.join(","));
-    let arguments = ["-I", "-S", "-c", CLOSURE, kind, root, &folder, &question.flags, &also];
+    let arguments = ["-I", "-S", "-c", CLOSURE, kind, root, &folder, &question.flags, &also, launched, inner];
     let said = command::ask(&interpreter, &arguments, &question.directory, &[], PATIENCE)?;
     let answer = if said.is_success() { read(&said.out) } else { None };
     answer.ok_or_else(|| {

@@ -26,6 +26,8 @@ pub struct MetricPattern {
     /// What decides the metric, if that is stated.
     pub kind: Option<MetricKind>,
     regex: Regex,
+    /// The text that every match begins with; none if that is not known.
+    begins: Option<String>,
 }
 
 /// What a pattern found in a line.
@@ -83,8 +85,8 @@ impl MetricPattern {
                 }
             },
         };
-        let (name, pattern, unit) = (name.to_owned(), pattern.to_owned(), unit.to_owned());
-        Ok(Self { name, pattern, is_series: flag, unit, kind, regex })
+        let (name, pattern, unit, begins) = (name.to_owned(), pattern.to_owned(), unit.to_owned(), begins(pattern));
+        Ok(Self { name, pattern, is_series: flag, unit, kind, regex, begins })
     }
 
     /// The patterns of a cell with these settings.
@@ -93,14 +95,39 @@ impl MetricPattern {
         patterns.filter_map(|(name, value)| Self::read(name, value).ok()).collect()
     }
 
+    /// Whether a line that does not match begins like one that does: `acc nan` for `acc (\d\.\d+)`.
+    pub fn is_near(&self, line: &str) -> bool {
+        self.begins.as_deref().is_some_and(|begins| line.contains(begins))
+    }
+
     /// What the last match in a line says.
     pub fn find(&self, line: &str) -> Option<Found> {
         let groups = self.regex.captures_iter(line).last()?;
-        let text = groups.name(VALUE).or_else(|| groups.get(1))?.as_str();
+        let group = groups.name(VALUE).or_else(|| groups.get(1))?;
+        let text = &line[group.start()..group.end() + exponent(&line[group.end()..])];
         let value = text.trim().parse::<f64>().map_err(|_| text.to_owned());
         let step = groups.name(STEP).and_then(|step| step.as_str().parse().ok());
         Some(Found { value, step })
     }
+}
+
+/// What the pattern begins with before anything that may vary.
+fn begins(pattern: &str) -> Option<String> {
+    let text = pattern.strip_prefix('^').unwrap_or(pattern);
+    let end = text.find(|c| r"\.+*?()|[]{}^$".contains(c)).unwrap_or(text.len());
+    let plain = &text[..end];
+    // A quantifier is of the last character.
+    let is_quantified = text[end..].starts_with(['*', '?', '{']);
+    let known = if is_quantified { plain.char_indices().last().map_or("", |(at, _)| &plain[..at]) } else { plain };
+    (known.trim().len() > 1 && !pattern.contains('|')).then(|| known.to_owned())
+}
+
+/// The length of an exponent that a text begins with: `(\d+\.\d+)` matches `1.2` of `1.2e-05`.
+fn exponent(text: &str) -> usize {
+    let Some(digits) = text.strip_prefix(['e', 'E']) else { return 0 };
+    let digits = digits.strip_prefix(['-', '+']).unwrap_or(digits);
+    let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+    if count == 0 { 0 } else { text.len() - digits.len() + count }
 }
 
 const MEMBERS: [&str; 4] = ["pattern", "series", "unit", "kind"];
@@ -119,6 +146,12 @@ mod tests {
         let found = |value: f64, step| Some(Found { value: Ok(value), step });
         assert_eq!(plain.find("acc 0.25 then acc 0.75"), found(0.75, None));
         assert_eq!(plain.find("accuracy"), None);
+        assert_eq!(plain.find("acc 1.5e-3, acc 2.5E+2x"), found(250.0, None), "an exponent belongs to its number");
+        assert_eq!((plain.find("acc 1.5e"), plain.find("acc 1.5epochs")), (found(1.5, None), found(1.5, None)));
+        assert!(plain.is_near("the acc nan") && !plain.is_near("accuracy"));
+        for (pattern, known) in [("^loss: ?(.)", Some("loss:")), ("a (.)|b (.)", None), ("(.)", None), ("x(.)", None)] {
+            assert_eq!(begins(pattern).as_deref(), known, "{pattern}");
+        }
         let pattern = r"step (?<step>\d+): loss (?<value>\S+)";
         let named =
             [("pattern", pattern.into()), ("series", true.into()), ("unit", "J".into()), ("kind", "measured".into())];

@@ -62,11 +62,6 @@ impl OutputFacts {
         facts
     }
 
-    /// How many bytes were written; none if it wrote nothing, or was sealed before outputs were kept.
-    pub fn bytes_in(facts: &Table) -> Option<u64> {
-        u64::try_from(facts.get(Self::BYTES)?.as_int()?).ok()
-    }
-
     /// The digest of an attempt's output; none if it wrote nothing, or was sealed before outputs were kept.
     pub fn digest_in(facts: &Table) -> Option<Digest> {
         facts.get(Self::DIGEST)?.as_str()?.parse().ok()

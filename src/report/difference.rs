@@ -4,6 +4,7 @@ use super::comparison::tainted;
 use super::contrast::{change, percent_of};
 use super::document::table_of;
 use super::number::{duration, percent, quantity, significant};
+use super::plain::plain;
 use super::ranking::probability;
 use super::sample::{compared_text, compared_value};
 use super::table::columns;
@@ -51,6 +52,22 @@ pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
     }
     text
 }
+
+/// What differs in the program of two runs, in a line.
+pub fn program_changes(parts: &[PartDifference], a: &str, b: &str) -> String {
+    let fields = parts.iter().flat_map(|part| part.fields.iter().map(|field| (part.part, field)));
+    let line = |(part, field): (Part, &FieldDifference)| {
+        program_line(part, field, a, b).unwrap_or_else(|| field.field.clone())
+    };
+    let mut lines: Vec<String> = fields.map(line).collect();
+    let more = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    plain(&format!("{}{more}", lines.join(", ")))
+}
+
+/// A line lists no more changes.
+const SHOWN: usize = 3;
 
 /// A file, a package or the interpreter of a program that is another one: `model.py: 3 lines`, `numpy 2.1.3 → 2.0.2`.
 fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option<String> {

@@ -3,6 +3,7 @@
 use super::{fitted, plain};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 /// What is shown of a sweep while it runs: one bar for all of it, one for each living attempt.
 pub struct Progress {
@@ -34,10 +35,14 @@ impl Progress {
     /// Shows an attempt.
     pub fn begin(&self, id: &str, label: &str) -> Bar {
         let bar = self.bars.insert_before(&self.total, ProgressBar::new(0));
-        bar.set_style(style("{prefix} {pos}/{len} steps {wide_bar} {msg} {eta} left"));
+        // Until a number of steps is planned.
+        bar.set_style(style("{prefix} {wide_msg} {elapsed} elapsed"));
         // The numbers and the bar need the other half.
         let room = self.width.map(|width| (width / 2).max(id.len()));
         bar.set_prefix(fitted(&plain(&format!("{id} {label}")), room));
+        if self.live {
+            bar.enable_steady_tick(Duration::from_secs(1));
+        }
         Bar { bar }
     }
 
@@ -51,7 +56,7 @@ impl Progress {
         self.say(line);
     }
 
-    /// Writes a line above the bars.
+    /// Writes a line above the bars, all of it.
     pub fn say(&self, line: &str) {
         let line = plain(line);
         if self.live {
@@ -77,13 +82,20 @@ impl Bar {
     /// Says how many steps there are.
     pub fn plan(&self, steps: u64) {
         self.bar.set_length(steps);
+        if steps > 0 {
+            self.bar.set_style(style("{prefix} {pos}/{len} steps {wide_bar} {msg} {eta} left"));
+        }
     }
 
     /// Says that a step is done, and what the loss is.
     pub fn step(&self, step: u64, loss: Option<f64>) {
         self.bar.set_position(step);
-        if let Some(loss) = loss {
-            self.bar.set_message(format!("loss {}", super::significant(loss)));
+        let is_planned = self.bar.length().is_some_and(|steps| steps > 0);
+        match loss.map(|loss| format!("loss {}", super::significant(loss))) {
+            Some(loss) if is_planned => self.bar.set_message(loss),
+            Some(loss) => self.bar.set_message(format!("step {step} {loss}")),
+            None if is_planned => {}
+            None => self.bar.set_message(format!("step {step}")),
         }
     }
 
@@ -136,5 +148,15 @@ mod tests {
         let bar = Bar { bar };
         bar.message("epoch 1\u{1b}[31m\nred");
         assert_eq!(bar.bar.message(), r"epoch 1\u{1b}[31m\u{a}red");
+    }
+
+    #[test]
+    fn a_program_without_a_plan_shows_its_steps_and_no_share_of_them() {
+        let bar = Progress::new(1, None).begin("0123abcd", "x 1");
+        bar.step(3, Some(0.5));
+        assert_eq!(bar.bar.message(), "step 3 loss 0.5");
+        bar.plan(10);
+        bar.step(4, Some(0.25));
+        assert_eq!((bar.bar.message().as_str(), bar.bar.length(), bar.bar.position()), ("loss 0.25", Some(10), 4));
     }
 }

@@ -201,13 +201,26 @@ fn what_a_worker_leaves_behind_is_ended_with_it() {
 }
 
 #[test]
-fn a_program_that_cannot_be_started_is_named() {
+fn a_program_that_is_missing_is_named_once_before_anything_is_executed() {
     let sandbox = Sandbox::new();
-    let text = "[model]\nname = \"m\"\n[program]\ncommand = [\"no-such-program\"]\n[hardware]\ndevice = \"cpu\"\n";
-    sandbox.write("m.toml", text);
-    sandbox.run(&["run", "m.toml"]).expect(4);
-    let reason = sandbox.json(&["show", "latest"], 0)["attempts"][0]["reason"].clone();
-    assert!(reason.as_str().unwrap().contains("cannot start `no-such-program`"), "{reason}");
+    sandbox.write("train.py", "");
+    for (command, reason) in [
+        ("['no-such-program', 'train.py']", "`no-such-program`, which is not on the PATH"),
+        ("['./absent', 'train.py']", "absent`, which is not a file"),
+        ("['python3', 'absent.py']", "absent.py`, which is not a file"),
+    ] {
+        for identity in ["closure", "git"] {
+            let program = format!("[program]\ncommand = {command}\nidentity = '{identity}'\n");
+            let text = format!("seed = [1, 2, 3]\n[model]\nname = 'm'\n{program}[hardware]\ndevice = 'cpu'\n");
+            sandbox.write("m.toml", text);
+            if identity == "git" && command.contains("python3") {
+                continue;
+            }
+            let said = sandbox.run(&["run", "m.toml"]).complaint(2);
+            assert!(said.lines().count() == 1 && said.contains(reason), "{command}: {said}");
+        }
+    }
+    assert!(!sandbox.ledger_dir().join("ledger.redb").exists(), "nothing is recorded");
 }
 
 #[test]

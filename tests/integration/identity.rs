@@ -103,7 +103,7 @@ fn an_imported_file_that_changes_makes_another_run_and_is_named() {
     assert!(diff.contains("model.py: 2 lines") && !diff.contains("program.sources"), "{diff}");
     let best = sandbox.run(&["best", "--model", "toy", "--metric", "accuracy"]);
     assert!(!best.out.contains("model.py") && !best.out.contains("files"), "{}", best.out);
-    assert!(best.err.contains("differ only in their program (`ledger why "), "{}", best.err);
+    assert!(best.err.contains("differ only in their program: model.py: 2 lines\n"), "{}", best.err);
     sandbox.json(&["verify"], 0);
 }
 
@@ -159,6 +159,25 @@ fn a_file_that_only_the_run_loads_is_warned_of() {
     assert_eq!(executed(&sandbox), 2);
     let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
     assert!(warnings.contains("`model.py`, `train.py` (add them"), "{warnings}");
+    assert!(warnings.contains("started Python behind `sh`: the versions of Python and its packages"), "{warnings}");
+    // With its files declared the interpreter is still unknown.
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("files = ['hidden.py']", "files = ['hidden.py', 'model.py', 'train.py']"));
+    let said = sandbox.run(&["run", "m.toml"]);
+    assert!(said.err.contains("started Python behind `sh`") && !said.err.contains("loaded files"), "{}", said.err);
+}
+
+#[test]
+fn a_program_is_seen_behind_a_module_that_starts_it() {
+    let Some(sandbox) = program("") else { return };
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("'python3', ", "'nice', 'python3', '-m', 'cProfile', "));
+    assert_eq!(executed(&sandbox), 2);
+    let shown = sandbox.json(&["show", "latest"], 0);
+    let files = shown["parts"]["program"]["value"]["files"].as_object().unwrap();
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["model.py", "train.py"]);
+    assert_eq!(shown["attempts"][0]["warnings"], serde_json::json!([]));
+    assert_eq!(executed(&sandbox), 0);
 }
 
 #[test]
@@ -191,7 +210,7 @@ fn what_cannot_be_started_or_parsed_is_said_in_a_line() {
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     sandbox.write("m.toml", text.replace("python3", "python3.99"));
     let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
-    assert!(refused.contains("`python3.99`, which is not an executable here"), "{refused}");
+    assert!(refused.contains("`python3.99`, which is not on the PATH"), "{refused}");
 }
 
 #[test]
@@ -234,6 +253,63 @@ fn a_replay_brings_the_program_along_and_says_the_same_with_trust() {
     assert!(code == Some(5) && said.contains("model.py: 1 line\n"), "{said}");
     let unpacked = to.run(&["unpack", "best.pack"]);
     assert!(unpacked.err.contains("gives the same run id here"), "{}", unpacked.err);
+}
+
+#[test]
+fn a_replay_finds_an_interpreter_in_the_programs_own_folder() {
+    let Some(from) = program("") else { return };
+    let folders = ["/usr/local/bin", "/usr/bin", "/bin"].map(std::path::Path::new);
+    let python = folders.iter().map(|folder| folder.join("python3")).find(|path| path.exists()).unwrap();
+    fs::create_dir_all(from.path("v/bin")).unwrap();
+    std::os::unix::fs::symlink(&python, from.path("v/bin/python")).unwrap();
+    from.write("v/pyvenv.cfg", format!("home = {}\n", python.parent().unwrap().display()));
+    let text = fs::read_to_string(from.path("m.toml")).unwrap();
+    from.write("m.toml", text.replace("'python3'", "'v/bin/python'"));
+    assert_eq!(executed(&from), 2);
+    from.run(&["pack", "latest", "-o", "best.pack"]).expect(0);
+    let to = Sandbox::new();
+    fs::copy(from.path("best.pack"), to.path("best.pack")).unwrap();
+    let temporary = to.path("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let replay = |args: &[&str]| {
+        let args = [&["replay", "best.pack"], args].concat();
+        let output = to.command(&args).env("TMPDIR", &temporary).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let untrusted = "`v/bin/python` was not started: its version and packages are the recorded ones";
+    for is_changed in [false, true] {
+        let (code, said) = replay(&[]);
+        assert!(code == Some(0) && said.contains("gives the same run id") && said.contains(untrusted), "{said}");
+        let (code, said) = replay(&["--trust"]);
+        assert!(code == Some(0) && said.contains("identical"), "{said}");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "private folders are gone");
+        if !is_changed {
+            from.write("model.py", "def accuracy():\n    return 0.25\n");
+        }
+    }
+    fs::rename(from.path("v"), from.path("w")).unwrap();
+    for args in [&[][..], &["--trust"][..]] {
+        let (code, said) = replay(args);
+        assert!(code == Some(2) && said.contains("its interpreter `v/bin/python` is not in the pack"), "{said}");
+    }
+}
+
+#[test]
+fn versions_of_a_program_are_named_beside_a_ranking() {
+    let Some(sandbox) = program("") else { return };
+    executed(&sandbox);
+    let before = planned(&sandbox);
+    sandbox.write("model.py", "def accuracy():\n    correct = 3\n    return correct / 4\n");
+    executed(&sandbox);
+    let said = sandbox.run(&["best", "--model", "toy", "--metric", "accuracy", "--where", "params.x == 1"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.err.contains("note: #1 and #2 differ only in their program: model.py: 2 lines\n"), "{}", said.err);
+    let args = ["plot", "distribution", "--model", "toy", "--metric", "accuracy", "--where", "params.x == 1"];
+    let plot = sandbox.run(&args).expect(0);
+    for run in [&planned(&sandbox)[0], &before[0]] {
+        assert!(plot.contains(&format!("toy {}", &run[..8])), "{plot}");
+    }
 }
 
 #[test]

@@ -180,6 +180,21 @@ fn metrics_are_found_in_the_output() {
 }
 
 #[test]
+fn a_value_that_a_later_line_may_replace_is_said_to_be_stale_where_it_is_shown() {
+    let script = "echo 'acc 0.5'; echo 'acc nan'; echo 'loss 1.5e-03'";
+    let patterns = "[program.metrics]\naccuracy = 'acc (\\d\\.\\d+)'\nloss = 'loss (\\d\\.\\d+)'";
+    let sandbox = sandbox(script, patterns);
+    let stale = "program.metrics.accuracy: the value may be stale: the later line `acc nan` does not match";
+    let said = sandbox.run(&["run", "m.toml"]);
+    assert!(said.err.contains(stale), "{}", said.err);
+    assert!(sandbox.run(&["show", "latest"]).expect(0).contains(stale));
+    assert_eq!(attempt(&sandbox)["metrics"]["loss"]["value"], 0.0015);
+    let best = |metric: &str| sandbox.run(&["best", "--model", "toy", "--metric", metric]).err;
+    assert!(best("accuracy").contains("warning: `accuracy` may be stale in "), "{}", best("accuracy"));
+    assert!(!best("loss").contains("stale"), "{}", best("loss"));
+}
+
+#[test]
 fn a_metric_that_states_its_kind_is_recorded_with_it() {
     let script = r#"echo '{"event":"metric","name":"ttft","value":0.2,"kind":"measured"}' >> "$LEDGER_EVENTS"
 echo '{"event":"metric","name":"fid","value":9,"kind":"speed"}' >> "$LEDGER_EVENTS""#;
@@ -277,6 +292,30 @@ fn a_program_that_fails_says_why_in_one_line() {
         assert_eq!(sandbox.outcomes(), ["failed"]);
         assert!(!sandbox.run(&["logs", "latest"]).expect(0).is_empty());
     }
+}
+
+#[test]
+fn reasons_that_differ_in_numbers_alone_are_one_line_at_the_end() {
+    let sandbox = Sandbox::new();
+    let long = "too little memory ".repeat(14);
+    sandbox.sweep_manifest(&format!("echo \"{long} $2\" >&2; exit 3"), "1", "[1, 2, 3]");
+    let err = sandbox.run(&["run", "m.toml"]).err;
+    assert_eq!(err.matches(long.trim()).count(), 1, "{err}");
+    assert!(err.contains(" and 2 more, with other numbers: the worker exited with code 3: too little"), "{err}");
+}
+
+#[test]
+fn a_supervisor_that_is_killed_leaves_no_list_of_loaded_files() {
+    let (sandbox, mut child) = begun("echo begun");
+    sandbox.wait_for("the program's output", || sandbox.run(&["logs"]).out == "begun\n");
+    let lists = || sandbox.journals().into_iter().filter(|path| path.extension().is_some_and(|end| end == "loaded"));
+    let list = lists().next().unwrap();
+    // As if a Python of it had been cut off while it wrote.
+    fs::write(&list, "/a/b.py\0/a/c").unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(sandbox.outcomes(), ["interrupted"]);
+    assert_eq!(sandbox.journals(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]

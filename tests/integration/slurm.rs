@@ -5,7 +5,8 @@ use crate::slurm_local::Cluster;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 pub fn outcomes(attempts: &[Value]) -> Vec<&str> {
     attempts.iter().map(|attempt| attempt["outcome"].as_str().unwrap()).collect()
@@ -138,6 +139,27 @@ fn fifty_tasks_at_once_while_everything_is_brought_home() {
     assert_eq!(cluster.sandbox.outcomes(), vec!["finished"; 50]);
     let sound = cluster.json(&["verify"], 0);
     assert_eq!((&sound["runs"], &sound["attempts"]), (&50.into(), &50.into()));
+}
+
+#[test]
+fn a_task_is_seen_and_followed_while_it_runs() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let script = "echo '{\"event\":\"plan\",\"steps\":9}' >> \"$LEDGER_EVENTS\"\necho '{\"event\":\"step\",\"step\":2}' >> \"$LEDGER_EVENTS\"\n\
+                  echo begun; while [ ! -e go ]; do sleep 0.05; done; echo the end; printf 'no line end'";
+    cluster.sandbox.sweep_manifest(script, "1", "1");
+    cluster.submit(&["--time", "10"]);
+    // A task copies its journal every five seconds.
+    cluster.wait_for("the step", || cluster.ledger(&["watch", "--once"]).out.contains("2/9"));
+    assert_eq!(cluster.json(&["ls"], 0)["running"][0]["step"], 2);
+    let mut follower = cluster.command(&["logs", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(follower.stdout.take().unwrap());
+    let mut text = String::new();
+    said.read_line(&mut text).unwrap();
+    cluster.sandbox.write("go", "");
+    said.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), follower.wait().unwrap().code()), ("begun\nthe end\nno line end", Some(0)));
+    assert_eq!(cluster.ledger(&["watch", "--once"]).code, Some(1));
+    cluster.await_states(&["finished"]);
 }
 
 #[test]

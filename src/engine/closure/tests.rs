@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::{Parts, Run, Table};
 use std::fs;
 
 fn words(command: &str) -> Vec<String> {
@@ -13,6 +14,14 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         fs::write(path, text).unwrap();
     }
     dir
+}
+
+/// A machine for a record that nobody trusts.
+fn untrusting() -> Machine {
+    let none = || "none".into();
+    let (container, cuda, driver, device) = (none(), none(), none(), none());
+    let (config, program) = (none(), Table::new().into());
+    Machine::default().untrusting(&Run::new(Parts { config, program, container, cuda, driver, device, seed: 1 }))
 }
 
 #[test]
@@ -30,7 +39,8 @@ fn commands_that_start_a_python_program_are_understood() {
         ("env A=1 nice -n 5 python3 train.py", script("train.py"), ""),
         ("torchrun --nproc-per-node 4 train.py --lr 1", script("train.py"), ""),
         ("accelerate launch --mixed_precision no -m pkg.train", module("pkg.train"), ""),
-        ("python -m torch.distributed.run --nnodes 1 train.py", script("train.py"), ""),
+        ("coverage run --branch train.py", script("train.py"), ""),
+        ("nice kernprof -l train.py", script("train.py"), ""),
         ("uv run --with numpy train.py", script("train.py"), ""),
         ("uv run python -I train.py", script("train.py"), "I"),
         ("python -c import_x", Some(Entry::Code("import_x".to_owned())), ""),
@@ -39,6 +49,16 @@ fn commands_that_start_a_python_program_are_understood() {
     for (command, entry, flags) in cases {
         let found = started(&words(command), dir.path()).unwrap();
         assert_eq!((found.entry, found.flags.as_str()), (entry, flags), "{command}");
+    }
+    for (command, launched) in [
+        ("python -m cProfile -o out.prof train.py", script("train.py")),
+        ("python -m torch.distributed.run --nnodes 1 train.py", script("train.py")),
+        ("python -m accelerate.commands.launch -m pkg.train", module("pkg.train")),
+        ("python -m pkg.train --out results.py", None),
+    ] {
+        let found = started(&words(command), dir.path()).unwrap();
+        assert!(matches!(found.entry, Some(Entry::Module(_))), "{command}");
+        assert_eq!(found.launched, launched, "{command}");
     }
     let tool = started(&words("./tool x"), dir.path()).unwrap();
     assert_eq!(tool.interpreter, Interpreter::Word("python3".to_owned()));
@@ -68,9 +88,16 @@ fn what_is_missing_is_named_with_a_way_out() {
     let script = said("python3 absent.py");
     assert!(script.contains("absent.py`, which is not a file"), "{script}");
     assert!(said("env A=1 PYTHONPATH=src python3 train.py").contains("set PYTHONPATH for `ledger run`"));
-    let program = said("./absent --x 1");
+    let launched = said("torchrun --standalone absent.py");
+    assert!(launched.contains("absent.py`, which is not a file"), "{launched}");
+    let check = |command: &str, runs_here| check_program(&words(command), dir.path(), runs_here);
+    let program = check("./absent --x 1", false).unwrap_err().to_string();
     assert!(program.contains("absent`, which is not a file"), "{program}");
-    let untrusting = Machine::default().untrusting();
+    let program = check("no-such-program train.py", true).unwrap_err().to_string();
+    assert!(program.contains("`no-such-program`, which is not on the PATH"), "{program}");
+    // It may be on the PATH of a node.
+    assert!(check("no-such-program train.py", false).is_ok() && check("./train.py", true).is_ok());
+    let untrusting = untrusting();
     let refused = closure(&words("./env/bin/python train.py"), dir.path(), false, &untrusting).unwrap_err().to_string();
     assert!(refused.contains("not an executable"), "{refused}");
 }
@@ -80,7 +107,7 @@ fn an_interpreter_that_only_a_record_names_is_not_started() {
     use std::os::unix::fs::PermissionsExt;
     let dir = folder(&[("train.py", ""), ("bin/python", "#!/bin/sh\ntouch executed\n")]);
     fs::set_permissions(dir.path().join("bin/python"), fs::Permissions::from_mode(0o700)).unwrap();
-    let untrusting = Machine::default().untrusting();
+    let untrusting = untrusting();
     let refused = closure(&words("bin/python train.py"), dir.path(), false, &untrusting).unwrap_err().to_string();
     assert!(refused.contains("is not started without trust"), "{refused}");
     assert!(!dir.path().join("executed").exists());

@@ -3,7 +3,7 @@
 import ast, os, re, sys
 from importlib import machinery, util
 
-KIND, ROOT, FOLDER, FLAGS, EXTRA = sys.argv[1:6]
+KIND, ROOT, FOLDER, FLAGS, EXTRA, INNER_KIND, INNER = sys.argv[1:8]
 FOUND = []
 
 
@@ -64,11 +64,11 @@ def site_directory(folder, path):
                     path.append(entry_path)
 
 
-def search_path():
-    """The `sys.path` of the program."""
+def search_path(kind, root):
+    """The `sys.path` of a program that begins there."""
     path = []
     if "P" not in FLAGS and "I" not in FLAGS:
-        own = os.path.dirname(os.path.realpath(ROOT)) if KIND == "script" else FOLDER
+        own = os.path.dirname(os.path.realpath(os.path.join(FOLDER, root))) if kind == "script" else FOLDER
         path.append(own)
     if "E" not in FLAGS and "I" not in FLAGS:
         for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
@@ -95,7 +95,7 @@ def search_path():
 
 SITES, EDITABLE = set(), {}
 STANDARD = os.path.realpath(os.path.dirname(os.__file__))
-PATH = search_path()
+PATH = search_path(KIND, ROOT)
 IMPORTERS = {}
 
 
@@ -338,15 +338,32 @@ def take_imports(tree, package):
             resolve(name + "." + member)
 
 
-def start():
-    if KIND == "code":
-        take_imports(ast.parse(ROOT), "")
-    elif KIND == "module":
-        locations = resolve(ROOT)
+def begin(kind, root):
+    """Takes a program; whether any file of it is local."""
+    if kind == "code":
+        take_imports(ast.parse(root), "")
+    elif kind == "module":
+        locations = resolve(root)
         if locations:
-            resolve(ROOT + ".__main__")
+            resolve(root + ".__main__")
+        return bool(SEEN)
     else:
-        take_file(os.path.abspath(os.path.join(FOLDER, ROOT)), "__main__", FOLDER, [])
+        place = os.path.abspath(os.path.join(FOLDER, root))
+        take_file(place, "__main__", FOLDER, [])
+        if not place.endswith((".py", ".pyw")) and place in SEEN:
+            QUEUE.append((place, ""))  # A script is one whatever its name ends in.
+    return True
+
+
+def start():
+    global PATH
+    # A module that is not local, such as `cProfile`, starts the program among its arguments.
+    if not begin(KIND, ROOT) and INNER_KIND:
+        PATH = search_path(INNER_KIND, INNER)
+        PATH.extend(entry for entry in [FOLDER] if entry not in PATH)
+        RESOLVED.clear(), ROOTS.clear()
+        DISTRIBUTIONS.by_module = None
+        begin(INNER_KIND, INNER)
     for name in EXTRA.split(","):
         if name:
             resolve(name)

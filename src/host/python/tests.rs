@@ -5,13 +5,17 @@ use std::process::Command;
 
 /// Asks the host's Python about a folder; none where there is no Python, or one without `importlib.metadata`.
 fn ask(directory: &Path, entry: Entry, flags: &str) -> Option<Imports> {
+    ask_launched(directory, entry, None, flags)
+}
+
+fn ask_launched(directory: &Path, entry: Entry, launched: Option<Entry>, flags: &str) -> Option<Imports> {
     let Some(interpreter) = environment::which("python3") else {
         eprintln!("skipped: there is no python3");
         return None;
     };
     let directory = directory.canonicalize().unwrap();
-    let question = Question { interpreter, flags: flags.to_owned(), entry, also: Vec::new(), directory };
-    Some(imports(&question).unwrap())
+    let flags = flags.to_owned();
+    Some(imports(&Question { interpreter, flags, entry, launched, also: Vec::new(), directory }).unwrap())
 }
 
 fn write(directory: &Path, files: &[(&str, &str)]) {
@@ -71,6 +75,27 @@ fn imports_are_followed_through_packages_namespaces_and_conditions() {
     assert_eq!(names(dir.path(), &code), ["plugin.py"]);
     let isolated = ask(dir.path(), Entry::Script("train.py".to_owned()), "I").unwrap();
     assert_eq!(names(dir.path(), &isolated), ["train.py"]);
+}
+
+#[test]
+fn a_module_that_is_not_local_starts_the_program_among_its_arguments() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("sub/train.py", "import part, root"), ("sub/part.py", ""), ("root.py", ""), ("tool.py", "")]);
+    let train = || Some(Entry::Script("sub/train.py".to_owned()));
+    let of = |module: &str| ask_launched(dir.path(), Entry::Module(module.to_owned()), train(), "");
+    let Some(profiled) = of("cProfile") else { return };
+    assert_eq!(names(dir.path(), &profiled), ["root.py", "sub/part.py", "sub/train.py"]);
+    assert_eq!(names(dir.path(), &of("no_such_module").unwrap()), ["root.py", "sub/part.py", "sub/train.py"]);
+    // To a local module the file is an argument like any other.
+    assert_eq!(names(dir.path(), &of("tool").unwrap()), ["tool.py"]);
+}
+
+#[test]
+fn a_script_is_parsed_whatever_its_name_ends_in() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &[("train", "import part"), ("part.py", "")]);
+    let Some(found) = ask(dir.path(), Entry::Script("train".to_owned()), "") else { return };
+    assert_eq!(names(dir.path(), &found), ["part.py", "train"]);
 }
 
 #[test]
@@ -151,7 +176,8 @@ fn an_answer_is_read_or_refused() {
 fn an_interpreter_that_is_none_is_quoted() {
     let entry = Entry::Script("train.py".to_owned());
     let Some(interpreter) = environment::which("false") else { return };
-    let question = Question { interpreter, flags: String::new(), entry, also: Vec::new(), directory: "/".into() };
+    let (flags, launched, also, directory) = (String::new(), None, Vec::new(), "/".into());
+    let question = Question { interpreter, flags, entry, launched, also, directory };
     let error = imports(&question).unwrap_err().to_string();
     assert!(error.ends_with("could not list the imports: it gave no answer"), "{error}");
 }

@@ -34,7 +34,17 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
     }
     let firsts: Vec<&T> = groups.iter().filter_map(|(one, _)| one.first()).collect();
     let told = labels_among(&firsts, subject.names, &[]);
-    let label = |at: usize| agreed_label(groups[at].0).unwrap_or_else(|| told.get(at).cloned().unwrap_or_default());
+    let named = |(at, (one, _)): (usize, &(&Configuration<'_, T>, Mean))| {
+        agreed_label(one).unwrap_or_else(|| told.get(at).cloned().unwrap_or_default())
+    };
+    let named: Vec<String> = groups.iter().enumerate().map(named).collect();
+    // No field shows the versions of a program: their runs do.
+    let label = |at: usize| match subject.run_of(groups[at].0) {
+        Some(run) if named.iter().filter(|other| **other == named[at]).count() > 1 => {
+            format!("{} {}", named[at], run.0.prefix(8))
+        }
+        _ => named[at].clone(),
+    };
     let (unit, factor) = scaled(subject.unit, largest(groups.iter().map(|(_, mean)| mean.mean)));
     let mut sheet =
         Sheet::new(&["group", "run", "attempt", "value", "unit", "group_mean", "group_half_width_95", "group_n"]);

@@ -1,0 +1,141 @@
+//! What has to be known of single attempts of a ranking, on standard error.
+
+use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
+use crate::cli::context::say;
+use crate::cli::failure::Failure;
+use crate::cli::why::texts;
+use crate::engine::is_stale;
+use crate::record::{Attempt, AttemptId, Origin, Part, Parts, RunId};
+use crate::report::{self, Ranking, count};
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What has to be known of single attempts: they count like all others.
+pub(super) fn remarks(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    tell_doubtful(ranking, store)?;
+    tell_programs(ranking, store)?;
+    tell_outliers(ranking, store)
+}
+
+/// Says which places have the same configuration and another program, and what of it changed: no column shows that.
+fn tell_programs(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    let mut seen: BTreeMap<RunId, usize> = BTreeMap::new();
+    let mut versions = Vec::new();
+    for (number, place) in ranking.places.iter().enumerate().filter(|(_, place)| place.contender.agreed.is_empty()) {
+        let parts = place.contender.run.parts.clone();
+        let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert(number);
+        if first != number {
+            versions.push((first, number));
+        }
+    }
+    let program = |at: usize| ranking.places.get(at).map(|place| place.contender.run.clone());
+    for (first, number) in versions.iter().take(SHOWN).copied() {
+        let (Some(a), Some(b)) = (program(first), program(number)) else { continue };
+        let mut parts = analysis::why(&a, &b);
+        parts.retain(|part| part.part == Part::Program);
+        let (of_a, of_b) = store.read(|reader| Ok((texts(reader, &a)?, texts(reader, &b)?)))?;
+        count_lines(&mut parts, &|_, digest| of_a.get(&digest).cloned(), &|_, digest| of_b.get(&digest).cloned());
+        let (first, number) = (first + 1, number + 1);
+        let [a, b] = [first, number].map(|number| format!("#{number}"));
+        let changes = report::program_changes(&parts, &a, &b);
+        say(&format!("note: {a} and {b} differ only in their program: {changes}"));
+    }
+    if versions.len() > SHOWN {
+        let more = count(versions.len() - SHOWN, "more configuration");
+        say(&format!("note: {more} differ from others only in their program (`ledger why ID ID` lists the changes)"));
+    }
+    Ok(())
+}
+
+/// No more pairs of program versions are described.
+const SHOWN: usize = 3;
+
+/// Names the attempts of an answer that are reruns that drifted, or whose value may be stale: they count like all others.
+fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    let (drifted, stale) = store.read(|reader| {
+        let (mut reruns, mut stale) = (BTreeSet::new(), Vec::new());
+        for measured in ranking.places.iter().flat_map(|place| &place.contender.measured) {
+            let Some(attempt) = reader.readable(measured.attempt)? else { continue };
+            if attempt.facts.contains_key(Attempt::RERUN_OF) {
+                reruns.insert(measured.attempt);
+            }
+            if attempt.warnings.iter().any(|warning| is_stale(warning, &ranking.metric)) {
+                stale.push(measured.attempt.0.prefix(8));
+            }
+        }
+        let origins = reader.origins(&reruns)?.into_iter();
+        let has_drifted = |(id, origin): &(AttemptId, Origin)| {
+            origin.as_rerun(*id).is_some_and(|repeated| repeated.verdict == Grade::Drifted.name())
+        };
+        let drifted: Vec<String> = origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect();
+        Ok((drifted, stale))
+    })?;
+    if let Some(named) = named(&drifted) {
+        say(&format!("note: the ranking includes drifted reruns: {named} (`ledger hide ID` leaves one out)"));
+    }
+    if let Some(named) = named(&stale) {
+        let metric = &ranking.metric;
+        say(&format!(
+            "warning: `{metric}` may be stale in {named}: its pattern misses a later line (`ledger show ID` quotes it)"
+        ));
+    }
+    Ok(())
+}
+
+/// The first of these ids, and how many more there are.
+fn named(ids: &[String]) -> Option<String> {
+    let (first, rest) = ids.split_at(ids.len().min(5));
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    (!first.is_empty()).then(|| format!("{}{more}", first.join(", ")))
+}
+
+/// What of an attempt's telemetry may explain a value that is far off.
+const TELEMETRY: [&str; 6] = ["step_time", "power_mean", "gpu_util", "cpu_util", "data_time", "gpu_mem_peak"];
+
+/// Names attempts that are far from the other repetitions of their configuration, and what else is unusual of them.
+fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    for (place, id) in ranking.places.iter().zip(&ranking.ids) {
+        // Copies and seeds scatter differently: only samples of one attempt each are judged.
+        if place.estimate.units.len() != place.estimate.attempts {
+            continue;
+        }
+        for found in outliers(&place.contender.values()) {
+            let odd = place.contender.measured[found.at].attempt;
+            let others = place.contender.measured.iter().map(|one| one.attempt).filter(|one| *one != odd);
+            let (odd, others) = store.read(|reader| {
+                let all = others.map(|id| reader.readable(id)).collect::<Result<Vec<_>, _>>()?;
+                Ok((reader.readable(odd)?, all.into_iter().flatten().collect::<Vec<_>>()))
+            })?;
+            let Some(attempt) = odd else { continue };
+            let unusual = TELEMETRY.into_iter().filter(|name| *name != ranking.metric).filter_map(|name| {
+                let mut values: Vec<f64> = others.iter().filter_map(|other| other.metric(name)).collect();
+                values.sort_by(f64::total_cmp);
+                let (own, middle) = (attempt.metric(name)?, *values.get(values.len() / 2)?);
+                let ratio = own / middle;
+                (ratio.is_finite() && (ratio - 1.0).abs() > 0.05)
+                    .then(|| format!("{name} {} against {}", report::significant(own), report::significant(middle)))
+            });
+            let mut why: Vec<String> = unusual.collect();
+            why.extend(attempt.warnings.first().cloned());
+            let why = if why.is_empty() { "its other metrics are usual".to_owned() } else { why.join(", ") };
+            let short = place.contender.measured[found.at].attempt.0.prefix(8);
+            say(&format!(
+                "note: outlier of {id}: attempt {short} is {}; {why} (it counts; `ledger hide` leaves it out)",
+                how_far(&found)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How far a value is from the others: `1.100× the median, 21.1 standard deviations from the others`.
+fn how_far(outlier: &Outlier) -> String {
+    let ratio = outlier.ratio.map(|ratio| format!("{ratio:.3}× the median"));
+    match outlier.deviations {
+        Some(far) => {
+            let far = format!("{far:.1} standard deviations from the others");
+            ratio.into_iter().chain([far]).collect::<Vec<_>>().join(", ")
+        }
+        None => format!("{} (the others are all equal)", ratio.unwrap_or_else(|| "not 0".to_owned())),
+    }
+}
