@@ -79,6 +79,27 @@ fn written(encoding: Encoding, frames: impl IntoIterator<Item = Frame>) -> Vec<u
     bytes
 }
 
+/// The table of attempts, in pieces of so many.
+fn wide_by(entries: &[Entry], piece: usize) -> Vec<Frame> {
+    let mut columns = WideColumns::default();
+    entries.iter().for_each(|entry| columns.see(entry));
+    entries.chunks(piece).map(|some| columns.frame(some)).collect()
+}
+
+fn wide(entries: &[Entry]) -> Frame {
+    wide_by(entries, entries.len()).remove(0)
+}
+
+fn prometheus_text(entries: &[Entry]) -> String {
+    let mut names = PrometheusNames::default();
+    entries.iter().for_each(|entry| names.see(entry));
+    let mut families = names.families();
+    entries.iter().for_each(|entry| families.add(entry));
+    let mut bytes = Vec::new();
+    families.write(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
 fn text(bytes: Vec<u8>) -> String {
     // Hashes have tests of their own, and are long.
     let text = String::from_utf8(bytes).unwrap();
@@ -263,6 +284,20 @@ fn whole_numbers_keep_their_digits() {
         (column.kind, column.text(0), column.text(1)),
         (Kind::Text, Some("9007199254740993".into()), Some("0.5".into()))
     );
+}
+
+#[test]
+fn pieces_of_the_table_of_attempts_have_the_columns_of_the_whole() {
+    let mut entries = both();
+    // A whole number in one piece and a real one in the other; a setting and a metric that the other piece lacks.
+    entries[0].sealed.attempt.settings.insert("at".to_owned(), Value::from(3i64));
+    entries[1].sealed.attempt.settings.insert("at".to_owned(), 0.5.into());
+    entries[1].sealed.attempt.settings.insert("run".to_owned(), "own".into());
+    for encoding in [Encoding::Csv, Encoding::JsonLines] {
+        let whole = text(written(encoding, [wide(&entries)]));
+        assert_eq!(text(written(encoding, wide_by(&entries, 1))), whole);
+        assert!(whole.contains("3.0") && whole.contains("setting.run"), "{whole}");
+    }
 }
 
 #[test]
