@@ -209,11 +209,12 @@ fn fill(store: &Store, runs: u64) {
 fn keep(dir: &str, runs: u64, model: Option<&str>) {
     let store = Store::at(dir);
     let started = Instant::now();
-    let all: Vec<u64> = (0..runs).collect();
-    for chunk in all.chunks(20_000) {
-        let batch: Vec<Sealed> = chunk.iter().map(|i| light_of(*i, model)).collect();
-        store.write_many(|writer| writer.import_many(&batch, 0)).unwrap();
+    let mut importer = store.importer(0);
+    for start in (0..runs).step_by(5000) {
+        let piece: Vec<Sealed> = (start..runs.min(start + 5000)).map(|i| light_of(i, model)).collect();
+        importer.add(&piece).unwrap();
     }
+    importer.finish().unwrap();
     println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());
 }
 

@@ -39,6 +39,7 @@ mod plot;
 mod provenance;
 #[cfg(test)]
 mod reference;
+mod recorded;
 mod replay;
 mod report;
 mod rerun;

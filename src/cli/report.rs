@@ -7,14 +7,14 @@ mod models;
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::picture::failed;
-use super::plot::{Head, curved, energy_state};
-use super::selection::{Ask, Found, Selected, Selection, decoded, read_trials, read_trials_where};
-use crate::analysis::{self, Asked, Trial, portions, unify_by_model};
+use super::plot::{Head, curved};
+use super::recorded::energy_of;
+use super::selection::{Ask, Found, Selected, Selection, decoded, in_parallel, read_trials, read_trials_where};
+use crate::analysis::{self, Asked, Trial, unify_by_model};
 use crate::manifest::{self, Manifest};
 use crate::record::{AttemptId, Digest, GroupId, RunId, Target, ValueKey, Why};
 use crate::report::{
-    self, AttemptNames, AttemptOf, AttemptPage, AttemptTable, EnergyOf, Figure, ModelOf, Over, ReportOf, RunOf, count,
-    table_of,
+    self, AttemptNames, AttemptOf, AttemptPage, AttemptTable, Figure, ModelOf, Over, ReportOf, RunOf, count, table_of,
 };
 use crate::store::{Reader, Store, StoreError};
 use cells::{CellId, Cells};
@@ -22,6 +22,7 @@ use folder::Folder;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
 
 /// Write a report: web pages, Markdown for a paper's appendix, and the data of each figure
 ///
@@ -146,8 +147,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// Runs that have a page, beside those of rankings: the newest.
 const PAGES: usize = 1000;
-/// So many records are in memory at a time.
-const SLICE: usize = 4096;
+/// So many records are read at a time; as many are being written meanwhile.
+const SLICE: usize = 2048;
+/// So many runs have their pages made at a time.
+const PAGES_AT_ONCE: usize = 16;
 
 /// What is asked of all attempts.
 struct Asking<'a> {
@@ -278,16 +281,22 @@ fn attempts(
         let (path, content) = table.file(&page);
         folder.write(&path, &content)
     };
-    for slice in ids.chunks(SLICE) {
-        let mut lines = String::new();
-        for trial in &records(store, slice)? {
-            lines.push_str(&names.csv_line(trial));
-            if let Some(page) = table.push(trial) {
-                put(&table, page, folder)?;
+    let (sender, receiver) = sync_channel(0);
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let ids = &ids;
+        scope.spawn(move || ids.chunks(SLICE).try_for_each(|slice| sender.send(records(store, slice))));
+        for trials in receiver {
+            let mut lines = String::new();
+            for trial in &trials? {
+                lines.push_str(&names.csv_line(trial));
+                if let Some(page) = table.push(trial) {
+                    put(&table, page, folder)?;
+                }
             }
+            folder.append(CSV, lines.as_bytes())?;
         }
-        folder.append(CSV, lines.as_bytes())?;
-    }
+        Ok(())
+    })?;
     if let Some(page) = table.finish() {
         put(&table, page, folder)?;
     }
@@ -295,7 +304,7 @@ fn attempts(
 }
 
 /// These attempts from the records, with metrics in one unit each.
-fn records(store: &Store, ids: &[AttemptId]) -> Result<Vec<Trial>, Failure> {
+fn records(store: &Store, ids: &[AttemptId]) -> Result<Vec<Trial>, StoreError> {
     let mut trials = store.read(|reader| decoded(reader, ids, &reader.hidden()?))?;
     unify_by_model(&mut trials);
     Ok(trials)
@@ -317,26 +326,34 @@ fn run_pages(
     }
     let groups: BTreeMap<GroupId, Vec<RunId>> =
         groups.into_iter().map(|(group, runs)| (group, runs.into_iter().collect())).collect();
-    for (id, rows) in &runs {
-        let ids: Vec<AttemptId> = rows.iter().map(|row| row.id).collect();
-        let trials = records(store, &ids)?;
-        let (Some(first), Some(row)) = (trials.first(), rows.first()) else { continue };
-        let page = store.read(|reader| {
-            let mut attempts = Vec::new();
-            for trial in &trials {
-                let figures = figures(reader, trial)?;
-                attempts.push(AttemptOf { id: trial.id, attempt: trial.attempt.clone(), figures });
-            }
-            let digests: Vec<Digest> = trials.iter().map(|trial| trial.id.0).chain([id.0]).collect();
-            let mut notes = Vec::new();
-            for digest in &digests {
-                notes.extend(reader.notes(*digest)?);
-            }
-            let tags = digests.iter().filter_map(|digest| tags.get(digest)).flatten().cloned().collect();
-            let repetitions = groups.get(&row.group).map_or(&[] as &[RunId], Vec::as_slice);
-            Ok(report::run_page(&RunOf { run: &first.run, attempts, tags, notes, repetitions }))
+    let runs: Vec<(RunId, Vec<&Meant>)> = runs.into_iter().collect();
+    for some in runs.chunks(PAGES_AT_ONCE) {
+        let pages = store.read(|reader| {
+            let hidden = reader.hidden()?;
+            let page = |(id, rows): &(RunId, Vec<&Meant>)| {
+                let ids: Vec<AttemptId> = rows.iter().map(|row| row.id).collect();
+                let mut trials = decoded(reader, &ids, &hidden)?;
+                unify_by_model(&mut trials);
+                let (Some(first), Some(row)) = (trials.first(), rows.first()) else { return Ok(None) };
+                let mut attempts = Vec::new();
+                for trial in &trials {
+                    let figures = figures(reader, trial)?;
+                    attempts.push(AttemptOf { id: trial.id, attempt: trial.attempt.clone(), figures });
+                }
+                let digests: Vec<Digest> = trials.iter().map(|trial| trial.id.0).chain([id.0]).collect();
+                let mut notes = Vec::new();
+                for digest in &digests {
+                    notes.extend(reader.notes(*digest)?);
+                }
+                let tags = digests.iter().filter_map(|digest| tags.get(digest)).flatten().cloned().collect();
+                let repetitions = groups.get(&row.group).map_or(&[] as &[RunId], Vec::as_slice);
+                Ok(Some((*id, report::run_page(&RunOf { run: &first.run, attempts, tags, notes, repetitions }))))
+            };
+            in_parallel(some, &page)
         })?;
-        folder.write(&report::page_of(id), page.map_err(failed)?.as_bytes())?;
+        for (id, page) in pages.into_iter().flatten() {
+            folder.write(&report::page_of(&id), page.map_err(failed)?.as_bytes())?;
+        }
     }
     Ok(())
 }
@@ -347,15 +364,8 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     if trial.attempt.series.is_empty() {
         return Ok(figures);
     }
-    let Some(sealed) = reader.timed(trial.id)? else { return Ok(figures) };
-    let energy = EnergyOf {
-        attempt: trial.id,
-        run: sealed.run.clone(),
-        state: energy_state(&sealed),
-        portions: portions(&sealed),
-    };
+    let Some((sealed, energy)) = energy_of(reader, trial.id)? else { return Ok(figures) };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
-    drop(sealed.series);
     let head = Head { id: trial.id, run: sealed.run, attempt: sealed.attempt, living: None };
     let lines = curved(reader, &head, None)?;
     figures.extend(report::curves(&[lines], Over::Own).ok().map(|one| ("curves".to_owned(), one)));

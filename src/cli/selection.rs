@@ -234,15 +234,21 @@ pub(super) fn read_trials_where(
     model: Option<&str>,
     is_meant: &dyn Fn(&Trial) -> bool,
 ) -> Result<Vec<Trial>, StoreError> {
-    /// So many attempts are read before the next look at who waits.
-    const SLICE: usize = 4096;
-    let (ids, hidden) = store.read(|reader| Ok((reader.of_model(model)?, reader.hidden()?)))?;
+    let ids = store.read(|reader| reader.of_model(model))?;
     let mut trials = Vec::new();
+    each_slice(store, &ids, &mut |slice| trials.extend(slice.into_iter().filter(is_meant)))?;
+    Ok(trials)
+}
+
+/// Shows attempts slice by slice, so that memory does not grow with them. Writers that wait go first between two slices.
+fn each_slice(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(Vec<Trial>)) -> Result<(), StoreError> {
+    const SLICE: usize = 4096;
+    let hidden = store.read(|reader| reader.hidden())?;
     let mut slices = ids.chunks(SLICE).peekable();
     while slices.peek().is_some() {
         store.read(|reader| {
             for slice in slices.by_ref() {
-                trials.extend(decoded(reader, slice, &hidden)?.into_iter().filter(is_meant));
+                each(decoded(reader, slice, &hidden)?);
                 if store.is_wanted() {
                     break;
                 }
@@ -250,7 +256,29 @@ pub(super) fn read_trials_where(
             Ok(())
         })?;
     }
-    Ok(trials)
+    Ok(())
+}
+
+/// Those of the attempts that meet the condition of `--where`, in their order.
+pub(super) fn matching(store: &Store, ids: &[AttemptId], text: &str) -> Result<Vec<AttemptId>, Failure> {
+    let mut known = Names::known();
+    each_slice(store, ids, &mut |slice| known.add(&names(&slice)))?;
+    let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
+    let condition = Expr::parse_in(text, &known.tiers()).map_err(wrong)?;
+    let (mut kept, mut fault) = (Vec::new(), None);
+    each_slice(store, ids, &mut |slice| {
+        for trial in slice {
+            if condition.matches(&|name| trial.field(name)) {
+                kept.push(trial.id);
+            } else if kept.is_empty() && fault.is_none() {
+                fault = condition.check(&|name| trial.field(name)).err();
+            }
+        }
+    })?;
+    match fault.filter(|_| kept.is_empty()) {
+        Some(error) => Err(wrong(error)),
+        None => Ok(kept),
+    }
 }
 
 /// As [`read_trials`], from one state of the ledger.

@@ -18,9 +18,9 @@ mod write;
 pub use frame::Frame;
 pub use mlflow::{MlflowFiles, mlflow_files};
 pub use mllog::mllog_lines;
-pub use prometheus::prometheus_text;
+pub use prometheus::{PrometheusFamilies, PrometheusNames};
 pub use rocrate::{CrateOf, ResearchObject, Sourced};
-pub use tables::{long, no_phases, no_points, phases, points, wide};
+pub use tables::{Points, WideColumns, long, no_phases, no_points, phases};
 pub use tensorboard::tensorboard_file;
 pub use write::{Encoding, TableWriter};
 

@@ -48,6 +48,20 @@ pub struct Results {
     pub has_devices: bool,
 }
 
+impl Results {
+    /// What is known of all rows.
+    pub fn clone_without_rows(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            sealed: Vec::new(),
+            sources: self.sources.clone(),
+            taints: self.taints.clone(),
+            notes: self.notes.clone(),
+            ..*self
+        }
+    }
+}
+
 /// Reads a table of results by a map, and gives its rows in their order, about `most` at a time, so that memory does not grow with the attempts.
 /// Those of one line stay together. `device` names what the results were measured on, whatever the map says. `take` is called at least once.
 ///

@@ -16,6 +16,7 @@ pub(super) type Shared = Mutex<HashMap<Id, Arc<[u8]>>>;
 
 /// What is kept of one attempt.
 pub(super) struct Kept {
+    pub(super) group: Id,
     pub(super) shape: Id,
     pub(super) shape_bytes: Arc<[u8]>,
     pub(super) row: Vec<u8>,
@@ -26,8 +27,9 @@ impl Kept {
         let (shape_bytes, values) = encode_brief(run, attempt)?;
         let shape = Digest::of(&shape_bytes).0;
         let replicate = Replicate::of(run, attempt).to_bytes();
-        let row = [shape.as_slice(), &run.id.0.0, &run.parts.group_id().0.0, &replicate, &values].concat();
-        Ok(Self { shape, shape_bytes: shape_bytes.into(), row })
+        let group = run.parts.group_id().0.0;
+        let row = [shape.as_slice(), &run.id.0.0, &group, &replicate, &values].concat();
+        Ok(Self { group, shape, shape_bytes: shape_bytes.into(), row })
     }
 
     /// Attempts of one kind hold their names once.

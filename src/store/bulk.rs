@@ -4,20 +4,22 @@
 
 use super::brief::{Kept, Shared};
 use super::census::Census;
-use super::index::{member, ordered, pack, place};
+use super::index::{member, ordered, pack, place, unpack};
 use super::rank::{group_means, ranked_metrics};
 use super::seal::{Added, Writer, outcome_code};
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, NONCES, RANKING, RECENT, RUNS, SHAPES, TOTALS,
     UNITS, UNMEASURED, VALUES,
 };
-use super::{Store, StoreError, index, rank};
+use super::{MANY_CACHE_BYTES, Store, StoreError, index, rank};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, MetricKind, Replicate, Run, Sealed};
 use crate::wire::{decode_attempt, decode_run, encode_attempt, encode_phases, encode_row, encode_run, encode_series};
-use redb::{ReadableTable, Table};
+use redb::{Database, ReadableTable, Table, WriteTransaction};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
 pub(super) struct Checked<'a> {
@@ -100,29 +102,122 @@ pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> 
     })
 }
 
-/// Group and attempt, all of it, and its metrics.
-type New<'a> = (Id, Id, &'a Checked<'a>, Vec<(&'a str, MetricKind, f64)>);
+/// The metrics of an attempt that is in no ranking yet.
+struct Unranked {
+    group: Id,
+    id: Id,
+    run: Id,
+    model: Arc<str>,
+    /// As [`pack`] makes them.
+    metrics: Vec<u8>,
+}
 
-/// One transaction takes in so many attempts: its memory is bounded, and other writers get their turn in between.
-const BATCH: usize = if cfg!(test) { 3 } else { 10_000 };
+impl Unranked {
+    fn metrics(&self) -> impl Iterator<Item = (&str, MetricKind, f64)> {
+        unpack(&self.metrics).1
+    }
+}
 
-impl Store {
-    /// As [`Writer::import_many`], in several transactions: attempts of those that were done stay if a later one fails.
+/// One transaction takes in so many attempts, or as many as come within [`LONGEST`]: others get their turn in between.
+const TRANSACTION: usize = if cfg!(test) { 3 } else { 50_000 };
+/// See [`TRANSACTION`].
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Takes in attempts piece by piece. A transaction holds many pieces, since attempts have no order and each piece touches most pages of
+/// the indexes: a page is written once a transaction. Memory is that of a piece, and of the metrics of a transaction.
+pub struct Importer<'s> {
+    store: &'s Store,
+    unix_ms: i64,
+    open: Option<Open>,
+}
+
+/// A transaction, before its attempts are ranked.
+struct Open {
+    txn: WriteTransaction,
+    /// Locks the file; closed after the transaction.
+    _database: Database,
+    unranked: Vec<Unranked>,
+    attempts: usize,
+    since: Instant,
+}
+
+impl Importer<'_> {
+    /// Takes in a piece, as [`Writer::import`] does of one attempt after the other, except that the log has them in the order of their ids.
+    /// The ledger stays locked until enough pieces came, or [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// If the ledger cannot be written. Attempts of finished transactions stay.
+    pub fn add(&mut self, piece: &[Sealed]) -> Result<Vec<Added>, StoreError> {
+        let unix_ms = self.unix_ms;
+        self.change(piece.len(), |writer, unranked| writer.import_piece(piece, unix_ms, unranked))
+    }
+
+    /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
+    pub(super) fn add_checked(&mut self, batch: Vec<Checked<'_>>) -> Result<u64, StoreError> {
+        let unix_ms = self.unix_ms;
+        self.change(batch.len(), |writer, unranked| writer.import_all(batch, unix_ms, unranked))
+    }
+
+    fn change<T>(
+        &mut self,
+        attempts: usize,
+        work: impl FnOnce(&mut Writer<'_>, &mut Vec<Unranked>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (store, open) = (self.store, self.open.take());
+        let (done, open) = store.guarded(move || {
+            let mut open = match open {
+                Some(open) => open,
+                None => {
+                    let (txn, _database) = store.open_for_change(MANY_CACHE_BYTES)?;
+                    Open { txn, _database, unranked: Vec::new(), attempts: 0, since: Instant::now() }
+                }
+            };
+            let mut writer = Writer::new(&open.txn)?;
+            let done = work(&mut writer, &mut open.unranked)?;
+            writer.finish()?;
+            open.attempts += attempts;
+            Ok((done, open))
+        })?;
+        let is_full = open.attempts >= TRANSACTION || open.since.elapsed() > LONGEST;
+        self.open = Some(open);
+        if is_full {
+            self.commit()?;
+        }
+        Ok(done)
+    }
+
+    /// Makes the last pieces durable.
     ///
     /// # Errors
     /// If the ledger cannot be written.
-    pub fn import_in_batches(&self, all: &[Sealed], unix_ms: i64) -> Result<Vec<Added>, StoreError> {
-        let mut added = Vec::with_capacity(all.len());
-        for batch in all.chunks(BATCH) {
-            added.extend(self.write_many(|writer| writer.import_many(batch, unix_ms))?);
-        }
-        Ok(added)
+    pub fn finish(mut self) -> Result<(), StoreError> {
+        self.commit()
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        let Some(Open { txn, _database, unranked, .. }) = self.open.take() else { return Ok(()) };
+        self.store.guarded(move || {
+            Writer::new(&txn)?.put_ranking(unranked)?;
+            Ok(txn.commit()?)
+        })
+    }
+}
+
+impl Store {
+    /// Begins to take in many attempts that were executed for this ledger elsewhere.
+    pub fn importer(&self, unix_ms: i64) -> Importer<'_> {
+        Importer { store: self, unix_ms, open: None }
     }
 }
 
 impl Writer<'_> {
-    /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
-    pub(super) fn import_all(&mut self, mut batch: Vec<Checked<'_>>, unix_ms: i64) -> Result<u64, StoreError> {
+    /// Takes in attempts of another ledger. They are in no ranking yet.
+    fn import_all(
+        &mut self,
+        mut batch: Vec<Checked<'_>>,
+        unix_ms: i64,
+        unranked: &mut Vec<Unranked>,
+    ) -> Result<u64, StoreError> {
         batch.sort_unstable_by_key(|one| one.id);
         batch.dedup_by_key(|one| one.id);
         {
@@ -135,13 +230,17 @@ impl Writer<'_> {
             }
             batch = fresh;
         }
-        self.put_all(&batch, unix_ms)?;
+        unranked.extend(self.put_all(&batch, unix_ms)?);
         Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
     }
 
-    /// Brings home many attempts that were executed for this ledger elsewhere, as [`import`](Self::import) does of one after the other; but
-    /// the log has them in the order of their ids, and those that are known are not checked once more.
-    pub fn import_many(&mut self, all: &[Sealed], unix_ms: i64) -> Result<Vec<Added>, StoreError> {
+    /// Takes in a piece of many attempts, of which those that are known are not checked once more. They are in no ranking yet.
+    fn import_piece(
+        &mut self,
+        all: &[Sealed],
+        unix_ms: i64,
+        unranked: &mut Vec<Unranked>,
+    ) -> Result<Vec<Added>, StoreError> {
         let mut added = Vec::with_capacity(all.len());
         let mut new: Vec<(&Sealed, Id)> = Vec::new();
         {
@@ -171,21 +270,22 @@ impl Writer<'_> {
         let checked = in_parallel(new, &|(one, id)| Ok(Checked::of(one, id)?.sharing(&known)));
         let mut batch = checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?;
         batch.sort_unstable_by_key(|one| one.id);
-        self.put_all(&batch, unix_ms)?;
+        unranked.extend(self.put_all(&batch, unix_ms)?);
         Ok(added)
     }
 
-    /// Writes attempts that are not there yet, in the order of their ids.
-    fn put_all(&mut self, batch: &[Checked<'_>], unix_ms: i64) -> Result<(), StoreError> {
+    /// Writes attempts that are not there yet, in the order of their ids; gives those that are to be ranked.
+    fn put_all(&mut self, batch: &[Checked<'_>], unix_ms: i64) -> Result<Vec<Unranked>, StoreError> {
         self.put_records(batch)?;
         self.put_indexes(batch)?;
-        self.put_measured(batch)?;
+        let unranked = self.put_measured(batch)?;
         let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
-        self.log_all(entries)
+        self.log_all(entries)?;
+        Ok(unranked)
     }
 
-    /// Enters attempts that are in none of them into the indexes of what is measured.
-    fn put_measured(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
+    /// Enters attempts that are in none of them into the indexes of what is measured, the rankings apart; gives those that are to be ranked.
+    fn put_measured(&self, batch: &[Checked<'_>]) -> Result<Vec<Unranked>, StoreError> {
         self.put_briefs(batch)?;
         self.put_units(batch)?;
         let hidden: BTreeSet<Id> = {
@@ -194,9 +294,16 @@ impl Writer<'_> {
         };
         let is_hidden = |one: &Checked<'_>| hidden.contains(&one.id) || hidden.contains(&one.run.id.0.0);
         self.put_census(batch, &is_hidden)?;
-        let visible: Vec<&Checked<'_>> =
-            batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok()).collect();
-        self.put_ranking(&visible)
+        let mut models: BTreeMap<&str, Arc<str>> = BTreeMap::new();
+        let visible = batch.iter().filter(|one| !is_hidden(one) && one.attempt.counts().is_ok());
+        let unranked = visible.map(|one| Unranked {
+            group: one.brief.group,
+            id: one.id,
+            run: one.run.id.0.0,
+            model: Arc::clone(models.entry(one.run.model()).or_insert_with(|| one.run.model().into())),
+            metrics: pack(Replicate::of(&one.run, &one.attempt), &ranked_metrics(&one.attempt)),
+        });
+        Ok(unranked.collect())
     }
 
     /// Makes every index of what is measured anew, from the records that decode.
@@ -229,7 +336,8 @@ impl Writer<'_> {
         let known = Shared::default();
         let checked =
             in_parallel(whole, &|(id, attempt, run)| Ok(Checked::measured(id, attempt, &run)?.sharing(&known)));
-        self.put_measured(&checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?)
+        let unranked = self.put_measured(&checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?)?;
+        self.put_ranking(unranked)
     }
 
     fn put_records(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
@@ -345,38 +453,29 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn put_ranking(&self, visible: &[&Checked<'_>]) -> Result<(), StoreError> {
+    /// Enters attempts into the rankings, each mean computed once.
+    fn put_ranking(&self, mut new: Vec<Unranked>) -> Result<(), StoreError> {
         let mut groups = self.txn.open_table(GROUPS)?;
         let mut values = self.txn.open_table(VALUES)?;
         let mut ranking = self.txn.open_table(RANKING)?;
-        let of_group: Vec<Id> = visible.iter().map(|one| one.run.parts.group_id().0.0).collect();
-        let mut names: BTreeMap<Id, Id> = BTreeMap::new();
-        for (one, group) in visible.iter().zip(&of_group) {
-            names.entry(*group).or_insert(one.run.id.0.0);
-        }
+        new.sort_unstable_by_key(|one| (one.group, one.id));
+        let of_one = |a: &Unranked, b: &Unranked| a.group == b.group;
+        let touched = |same: &[Unranked]| -> BTreeSet<String> {
+            same.iter().flat_map(Unranked::metrics).map(|(name, ..)| name.to_owned()).collect()
+        };
         let mut known: BTreeSet<Id> = BTreeSet::new();
-        for (group, run) in &names {
-            if groups.get(*group)?.is_some() {
-                known.insert(*group);
-            } else {
-                groups.insert(*group, *run)?;
-            }
-        }
-        let mut new: Vec<New<'_>> = visible
-            .iter()
-            .zip(&of_group)
-            .map(|(one, group)| (*group, one.id, *one, ranked_metrics(&one.attempt)))
-            .collect();
-        new.sort_unstable_by_key(|(group, id, ..)| (*group, *id));
-        let of_one = |a: &New<'_>, b: &New<'_>| a.0 == b.0;
         let mut gone: Vec<Vec<u8>> = Vec::new();
         for same in new.chunk_by(of_one) {
-            let Some((group, _, one, _)) = same.first().filter(|(group, ..)| known.contains(group)) else { continue };
-            let touched: BTreeSet<&str> =
-                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, ..)| *name).collect();
+            let Some(Unranked { group, run, model, .. }) = same.first() else { continue };
+            if groups.get(*group)?.is_none() {
+                groups.insert(*group, *run)?;
+                continue;
+            }
+            known.insert(*group);
+            let touched = touched(same);
             for (metric, (mean, _)) in group_means(&values, *group)? {
-                if mean.is_finite() && touched.contains(metric.as_str()) {
-                    gone.push(place(one.run.model(), &metric, ordered(mean), *group));
+                if mean.is_finite() && touched.contains(&metric) {
+                    gone.push(place(model, &metric, ordered(mean), *group));
                 }
             }
         }
@@ -384,26 +483,24 @@ impl Writer<'_> {
         for key in gone {
             ranking.remove(key.as_slice())?;
         }
-        for (group, id, one, metrics) in &new {
-            let replicate = Replicate::of(&one.run, &one.attempt);
-            values.insert(member(*group, *id).as_slice(), pack(replicate, metrics).as_slice())?;
+        for one in &new {
+            values.insert(member(one.group, one.id).as_slice(), one.metrics.as_slice())?;
         }
         let mut places: Vec<(Vec<u8>, u32)> = Vec::new();
         for same in new.chunk_by(of_one) {
-            let Some((group, _, one, metrics)) = same.first() else { continue };
+            let Some(one) = same.first() else { continue };
             let mut put = |metric: &str, mean: f64, n: u32| {
                 if mean.is_finite() {
-                    places.push((place(one.run.model(), metric, ordered(mean), *group), n));
+                    places.push((place(&one.model, metric, ordered(mean), one.group), n));
                 }
             };
-            if same.len() == 1 && !known.contains(group) {
-                metrics.iter().for_each(|(metric, _, value)| put(metric, 0.0 + value, 1));
+            if same.len() == 1 && !known.contains(&one.group) {
+                one.metrics().for_each(|(metric, _, value)| put(metric, 0.0 + value, 1));
                 continue;
             }
-            let touched: BTreeSet<&str> =
-                same.iter().flat_map(|(.., metrics)| metrics).map(|(name, ..)| *name).collect();
-            for (metric, (mean, n)) in group_means(&values, *group)? {
-                if touched.contains(metric.as_str()) {
+            let touched = touched(same);
+            for (metric, (mean, n)) in group_means(&values, one.group)? {
+                if touched.contains(&metric) {
                     put(&metric, mean, n);
                 }
             }

@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 use turn::Turn;
 
 pub use brief::{Brief, Briefs};
+pub use bulk::Importer;
 pub use census::Tally;
 pub use index::label_of;
 pub use merge::Merged;
@@ -324,11 +325,7 @@ impl Store {
         change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.guarded(|| {
-            self.found()?;
-            let turn = Turn::take(&self.dir, self.patience_left());
-            let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes), &self.file()))?;
-            drop(turn);
-            let txn = self.begin(&database)?;
+            let (txn, _database) = self.open_for_change(cache_bytes)?;
             let value = {
                 let mut writer = Writer::new(&txn)?;
                 let value = change(&mut writer)?;
@@ -338,6 +335,15 @@ impl Store {
             txn.commit()?;
             Ok(value)
         })
+    }
+
+    /// Opens the ledger for one change, when this writer's turn comes. The file is locked as long as the database is open.
+    fn open_for_change(&self, cache_bytes: usize) -> Result<(WriteTransaction, Database), StoreError> {
+        self.found()?;
+        let turn = Turn::take(&self.dir, self.patience_left());
+        let database = self.wait(|| self.create(builder().set_cache_size(cache_bytes), &self.file()))?;
+        drop(turn);
+        Ok((self.begin(&database)?, database))
     }
 
     /// Begins a change of a ledger that has all its tables, of this program's kind.

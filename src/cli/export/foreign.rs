@@ -1,16 +1,16 @@
 //! `ledger export --to FORM`
 
 use super::{Args, Form, Rows};
-use crate::analysis::names;
 use crate::cli::context::{self, Context, say};
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
-use crate::cli::selection::{parted, read_trials};
+use crate::cli::selection::matching;
 use crate::host::files;
-use crate::interop::{self, Encoding, Entry, MlflowFiles, TableWriter};
-use crate::record::{AttemptId, Row, Sealed, Target};
+use crate::interop::{self, Encoding, Entry, MlflowFiles, Points, PrometheusNames, TableWriter, WideColumns};
+use crate::record::{AttemptId, Row, Sealed, Series, Target};
 use crate::report::{PlainWriter, count, table_of};
 use crate::store::{Reader, Store, StoreError};
+use crate::wire::visit_series;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
     let store = context.store();
     let mut ids = store.read(|reader| chosen(reader, args))??;
     if let Some(condition) = &args.condition {
-        ids = matching(store, ids, condition)?;
+        ids = matching(store, &ids, condition)?;
         if ids.is_empty() {
             return Err(Failure::new(exit::NO, "no selected attempt matches --where"));
         }
@@ -50,9 +50,15 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
     }
     match (table, args.output.as_deref()) {
         (Some(encoding), output) => to_file(output, &mut |out| write_table(store, &ids, encoding, args.table, out))?,
-        (None, output) if form == Form::Prometheus => to_file(output, &mut |out| {
-            out.write_all(interop::prometheus_text(&heads(store, &ids)?).as_bytes()).map_err(Fault::Io)
-        })?,
+        (None, output) if form == Form::Prometheus => {
+            to_file(output, &mut |out| {
+                let mut families = PrometheusNames::default();
+                each_head(store, &ids, &mut |entry| families.see(entry))?;
+                let mut families = families.families();
+                each_head(store, &ids, &mut |entry| families.add(entry))?;
+                families.write(out).map_err(Fault::Io)
+            })?;
+        }
         (None, Some(folder)) => write_folder(store, &ids, form, folder)?,
         (None, None) => {}
     }
@@ -62,16 +68,6 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
         || table_of([("path", output.display().to_string().into()), ("attempts", ids.len().into())]),
     )?;
     Ok(exit::YES)
-}
-
-/// Those of the attempts that meet the condition, in their order.
-fn matching(store: &Store, ids: Vec<AttemptId>, condition: &str) -> Result<Vec<AttemptId>, Failure> {
-    let wanted: BTreeSet<AttemptId> = ids.iter().copied().collect();
-    let mut trials = read_trials(store, None)?;
-    trials.retain(|trial| wanted.contains(&trial.id));
-    let names = names(&trials);
-    let kept: BTreeSet<AttemptId> = parted(trials, condition, &names)?.0.into_iter().map(|trial| trial.id).collect();
-    Ok(ids.into_iter().filter(|id| kept.contains(id)).collect())
 }
 
 /// Why no attempt is meant.
@@ -137,21 +133,26 @@ impl From<StoreError> for Fault {
     }
 }
 
-/// The attempts without their series.
+/// Shows each attempt without its series.
+fn each_head(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(&Entry)) -> Result<(), Fault> {
+    ids.chunks(AT_A_TIME).try_for_each(|some| {
+        heads(store, some)?.iter().for_each(&mut *each);
+        Ok(())
+    })
+}
+
+/// A few attempts without their series. Writers that wait go first between two pieces.
 fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     let mut entries = Vec::with_capacity(ids.len());
-    // Writers that wait go first between two pieces.
-    for some in ids.chunks(AT_A_TIME) {
-        store.read(|reader| {
-            for id in some {
-                let Some(attempt) = reader.readable(*id)? else { continue };
-                let Some(run) = reader.run(attempt.run)? else { continue };
-                let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
-                entries.push(Entry { id: *id, sealed });
-            }
-            Ok(())
-        })?;
-    }
+    store.read(|reader| {
+        for id in ids {
+            let Some(attempt) = reader.readable(*id)? else { continue };
+            let Some(run) = reader.run(attempt.run)? else { continue };
+            let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
+            entries.push(Entry { id: *id, sealed });
+        }
+        Ok(())
+    })?;
     Ok(entries)
 }
 
@@ -169,6 +170,43 @@ pub(super) fn each(
     Ok(())
 }
 
+/// As [`each`], without series.
+fn each_phased(
+    store: &Store,
+    ids: &[AttemptId],
+    then: &mut dyn FnMut(Entry) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    for id in ids {
+        if let Some(sealed) = store.read(|reader| reader.phased(*id))? {
+            then(Entry { id: *id, sealed })?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the points of an attempt, so many at a time. The ledger is not held open meanwhile.
+fn write_points<W: Write + Send>(store: &Store, entry: &Entry, writer: &mut TableWriter<W>) -> Result<(), Fault> {
+    const PIECE: usize = 1 << 16;
+    let points = Points::of(entry);
+    for summary in &entry.sealed.attempt.series {
+        let Some(bytes) = store.read(|reader| reader.readable_chunk(entry.id, &summary.name))? else { continue };
+        let empty = || Series::new(summary.name.as_str(), summary.unit.as_str(), summary.axis);
+        let (mut piece, mut written) = (empty(), Ok(()));
+        let visited = visit_series(&bytes, &mut |position, value| {
+            piece.push(position, value);
+            if piece.values.len() == PIECE {
+                let full = std::mem::replace(&mut piece, empty());
+                if written.is_ok() {
+                    written = writer.append(points.frame(&full));
+                }
+            }
+        });
+        visited.map_err(|error| Fault::Store(error.into()))?;
+        written.and_then(|()| writer.append(points.frame(&piece))).map_err(Fault::Io)?;
+    }
+    Ok(())
+}
+
 fn write_table(
     store: &Store,
     ids: &[AttemptId],
@@ -178,7 +216,13 @@ fn write_table(
 ) -> Result<(), Fault> {
     let mut writer = TableWriter::new(encoding, out);
     match rows.unwrap_or(Rows::Runs) {
-        Rows::Runs => writer.append(interop::wide(&heads(store, ids)?)).map_err(Fault::Io)?,
+        Rows::Runs => {
+            let mut columns = WideColumns::default();
+            each_head(store, ids, &mut |entry| columns.see(entry))?;
+            for some in ids.chunks(AT_A_TIME) {
+                writer.append(columns.frame(&heads(store, some)?)).map_err(Fault::Io)?;
+            }
+        }
         Rows::Values => {
             for some in ids.chunks(AT_A_TIME) {
                 writer.append(interop::long(&heads(store, some)?)).map_err(Fault::Io)?;
@@ -186,14 +230,11 @@ fn write_table(
         }
         Rows::Points => {
             writer.append(interop::no_points()).map_err(Fault::Io)?;
-            each(store, ids, &mut |entry| {
-                let frames = entry.sealed.series.iter().map(|series| interop::points(&entry, series));
-                frames.into_iter().try_for_each(|frame| writer.append(frame)).map_err(Fault::Io)
-            })?;
+            each_phased(store, ids, &mut |entry| write_points(store, &entry, &mut writer))?;
         }
         Rows::Phases => {
             writer.append(interop::no_phases()).map_err(Fault::Io)?;
-            each(store, ids, &mut |entry| {
+            each_phased(store, ids, &mut |entry| {
                 writer.append(interop::phases(&entry, &entry.sealed.phases)).map_err(Fault::Io)
             })?;
         }

@@ -81,7 +81,8 @@ impl Earlier {
 
     /// What an import of rows changes: of each row of a file the newest import counts.
     pub(super) fn replaced(&self, results: &Results, added: &[Added]) -> Replaced {
-        let Some(source) = results.sources.first() else { return Replaced::default() };
+        let source = results.sources.first().filter(|_| !self.rows.is_empty());
+        let Some(source) = source else { return Replaced::default() };
         let digest = source.digest.to_string();
         let ids: BTreeSet<AttemptId> = added.iter().map(|added| added.id()).collect();
         let lines: BTreeSet<i64> =

@@ -5,11 +5,13 @@ use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, secrets};
 use crate::interop::{Results, read_results};
-use crate::record::{Sealed, Table, Value};
+use crate::record::{Table, Value};
 use crate::report::{columns, count, table_of};
-use crate::store::Added;
+use crate::store::{Added, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 
 /// Import a table of results: each row becomes a run
 ///
@@ -43,38 +45,54 @@ pub(super) struct Args {
     replace: bool,
 }
 
-/// So many rows are attempts in memory at a time.
-const AT_ONCE: usize = 5_000;
+/// So many rows are attempts in memory at a time, in each of three places: one piece is made, one waits, and one is written.
+const AT_ONCE: usize = 4_000;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
     let source = format!("{} by {}", name_of(&args.file), name_of(&args.map));
     let now = clock::unix_ms();
-    let (mut taken, mut of_all) = (Taken::default(), None);
-    let mut take = |results: &mut Results| -> Result<(), Failure> {
-        if of_all.is_none() {
-            tell(args, results);
-            let sealed = std::mem::take(&mut results.sealed);
-            of_all = Some(results.clone());
-            results.sealed = sealed;
-        }
-        taken.redact(results);
-        // An import that is cut off between the two is completed by the same command.
-        let added = store.import_in_batches(&results.sealed, now)?;
-        taken.replaced.add(earlier.replaced(results, &added));
-        taken.count(results, &added);
-        Ok(())
-    };
-    read_results(&args.file, &args.map, args.device.as_deref(), AT_ONCE, &mut take)?;
+    let (sender, receiver) = sync_channel::<Results>(1);
+    let (of_all, taken) = std::thread::scope(|scope| -> Result<_, Failure> {
+        let writer = scope.spawn(|| {
+            let mut taken = Taken::default();
+            let mut importer = store.importer(now);
+            for results in receiver {
+                let added = importer.add(&results.sealed)?;
+                taken.replaced.add(earlier.replaced(&results, &added));
+                taken.count(&results, &added);
+            }
+            // An import that is cut off behind this is completed by the same command.
+            importer.finish()?;
+            Ok::<_, StoreError>(taken)
+        });
+        let (mut secrets, mut of_all) = (Secrets::default(), None);
+        let mut send = |results: &mut Results| -> Result<(), Failure> {
+            secrets.redact(results);
+            let mut piece = results.clone_without_rows();
+            if of_all.is_none() {
+                tell(args, results);
+                of_all = Some(piece.clone());
+            }
+            piece.sealed = std::mem::take(&mut results.sealed);
+            // A writer that ended says why.
+            sender.send(piece).map_err(|_| Failure::new(exit::NO, "the ledger could not be written"))
+        };
+        let read = read_results(&args.file, &args.map, args.device.as_deref(), AT_ONCE, &mut send);
+        drop(sender);
+        let taken = writer.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        read?;
+        secrets.tell();
+        Ok((of_all, taken))
+    })?;
     let Some(results) = of_all else { return Ok(exit::NO) };
-    taken.tell_secrets();
+    let Taken { models, mut replaced } = taken;
     if args.keep_earlier {
-        taken.replaced = taken.replaced.beside();
+        replaced = replaced.beside();
     } else if args.replace {
-        taken.replaced.replace_versions();
+        replaced.replace_versions();
     }
-    let Taken { models, replaced, .. } = taken;
     store.write_many(|writer| replaced.write(writer, &source, now))?;
     let beside = replaced.beside_versions();
     if beside > 0 && !args.keep_earlier {
@@ -121,51 +139,43 @@ fn tell(args: &Args, results: &Results) {
 struct Taken {
     models: BTreeMap<String, Model>,
     replaced: Replaced,
-    /// Rows whose cells had secrets.
-    redacted: usize,
-    /// Fields of the identity that seem to hold one.
-    secret_fields: BTreeSet<String>,
 }
 
-impl Taken {
+/// Secrets that were found so far.
+#[derive(Default)]
+struct Secrets {
+    /// How many rows had some in their cells.
+    redacted: usize,
+    /// Fields of the identity that seem to hold one.
+    fields: BTreeSet<String>,
+}
+
+impl Secrets {
     /// Takes secrets out of the recorded cells.
     fn redact(&mut self, results: &mut Results) {
-        let redact = |rows: &mut [Sealed]| {
-            let (mut fields, mut redacted) = (BTreeSet::new(), 0);
-            for sealed in rows {
-                fields.extend(secrets::places(sealed.run.config()));
-                if let Some(import) = sealed.attempt.facts.get_mut("import") {
-                    let clean = secrets::cleaned(import, &secrets::redacted);
-                    redacted += usize::from(clean != *import);
-                    *import = clean;
-                }
+        for sealed in &mut results.sealed {
+            self.fields.extend(secrets::places(sealed.run.config()));
+            if let Some(import) = sealed.attempt.facts.get_mut("import") {
+                let clean = secrets::cleaned(import, &secrets::redacted);
+                self.redacted += usize::from(clean != *import);
+                *import = clean;
             }
-            (fields, redacted)
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-        let share = results.sealed.len().div_ceil(threads).max(1);
-        std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                results.sealed.chunks_mut(share).map(|rows| scope.spawn(move || redact(rows))).collect();
-            for worker in workers {
-                let (fields, redacted) = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                self.secret_fields.extend(fields);
-                self.redacted += redacted;
-            }
-        });
+        }
     }
 
     /// Says that secrets were removed, and warns of those that became a part of a run's identity.
-    fn tell_secrets(&self) {
+    fn tell(&self) {
         if self.redacted > 0 {
             let rows = count(self.redacted, "row");
             say(&format!("note: secrets were removed from the recorded cells of {rows}"));
         }
-        for field in &self.secret_fields {
+        for field in &self.fields {
             say(&format!("warning: `{field}` may hold a secret and is recorded unchanged (leave it out of the map)"));
         }
     }
+}
 
+impl Taken {
     fn count(&mut self, results: &Results, added: &[Added]) {
         for (sealed, added) in results.sealed.iter().zip(added) {
             let model = self.models.entry(sealed.run.model().to_owned()).or_default();

@@ -45,15 +45,11 @@ impl Column {
         Self { name: name.into(), kind, cells }
     }
 
-    /// A column of the narrowest type that all cells have, and that loses no digit of any.
+    /// A column of the [`Narrowest`] type.
     pub fn inferred(name: impl Into<String>, cells: Vec<Option<Value>>) -> Self {
-        let kind = cells.iter().flatten().map(kind_of).reduce(|a, b| match (a, b) {
-            (one, two) if one == two => one,
-            (Kind::Int | Kind::Real, Kind::Int | Kind::Real) => Kind::Real,
-            _ => Kind::Text,
-        });
-        let kind = kind.filter(|kind| *kind != Kind::Real || !cells.iter().flatten().any(is_rounded));
-        Self::new(name, kind.unwrap_or(Kind::Text), cells)
+        let mut narrowest = Narrowest::default();
+        cells.iter().flatten().for_each(|value| narrowest.see(value));
+        Self::new(name, narrowest.kind(), cells)
     }
 
     /// The cell of a row; none where it is missing.
@@ -70,6 +66,31 @@ impl Column {
             (_, value @ (Value::List(_) | Value::Table(_))) => to_json_line(value).into(),
             (_, value) => value.to_string().into(),
         })
+    }
+}
+
+/// The narrowest type that all cells have, and that loses no digit of any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Narrowest {
+    kind: Option<Kind>,
+    has_rounded: bool,
+}
+
+impl Narrowest {
+    /// Takes in a cell.
+    pub(super) fn see(&mut self, value: &Value) {
+        let kind = kind_of(value);
+        self.has_rounded |= is_rounded(value);
+        self.kind = Some(match (self.kind.unwrap_or(kind), kind) {
+            (one, two) if one == two => one,
+            (Kind::Int | Kind::Real, Kind::Int | Kind::Real) => Kind::Real,
+            _ => Kind::Text,
+        });
+    }
+
+    /// The type.
+    pub(super) fn kind(self) -> Kind {
+        self.kind.filter(|kind| *kind != Kind::Real || !self.has_rounded).unwrap_or(Kind::Text)
     }
 }
 

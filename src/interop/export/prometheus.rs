@@ -4,27 +4,50 @@
 
 use super::{Entry, distinct};
 use crate::record::known_metric;
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
-/// Every metric of every attempt as a gauge, and one `ledger_attempt_info` an attempt that has its fields as labels.
+/// The names of metrics, of which every attempt has a say before the first sample: two that become one name are told apart.
+#[derive(Default)]
+pub struct PrometheusNames {
+    sources: BTreeSet<String>,
+}
+
+impl PrometheusNames {
+    /// Takes in the names of an attempt.
+    pub fn see(&mut self, entry: &Entry) {
+        let metrics = entry.attempt().metrics.iter();
+        self.sources.extend(metrics.map(|(name, metric)| source(parted(name).0, suffix(&metric.unit).0)));
+    }
+
+    /// Samples under these names.
+    pub fn families(self) -> PrometheusFamilies {
+        let names = distinct(self.sources, &[INFO, STARTED], |source| {
+            let (plain, suffix) = source.split_once(BETWEEN).unwrap_or((source, ""));
+            let name = identifier(&format!("ledger_{plain}{suffix}"));
+            (name, identifier(plain) == plain)
+        });
+        PrometheusFamilies { names, families: BTreeMap::new() }
+    }
+}
+
+/// Every metric of attempts as a gauge, and one `ledger_attempt_info` an attempt that has its fields as labels.
 ///
 /// A metric at a size, `inference_time@32`, is the metric with the label `at`. Non-finite values are `NaN`, `+Inf` and `-Inf`.
-pub fn prometheus_text(entries: &[Entry]) -> String {
-    let mut families: BTreeMap<String, Family> = BTreeMap::new();
-    let metrics = entries.iter().flat_map(|entry| &entry.attempt().metrics);
-    let sources = metrics.map(|(name, metric)| source(parted(name).0, suffix(&metric.unit).0));
-    let names = distinct(sources, &[INFO, STARTED], |source| {
-        let (plain, suffix) = source.split_once(BETWEEN).unwrap_or((source, ""));
-        let name = identifier(&format!("ledger_{plain}{suffix}"));
-        (name, identifier(plain) == plain)
-    });
-    for entry in entries {
+pub struct PrometheusFamilies {
+    names: BTreeMap<String, String>,
+    families: BTreeMap<String, Family>,
+}
+
+impl PrometheusFamilies {
+    /// Adds the samples of an attempt.
+    pub fn add(&mut self, entry: &Entry) {
+        let families = &mut self.families;
         for (name, metric) in &entry.attempt().metrics {
             let Some(value) = metric.value else { continue };
             let (plain, at) = parted(name);
             let (suffix, based) = suffix(&metric.unit);
-            let Some(family) = names.get(&source(plain, suffix)) else { continue };
+            let Some(family) = self.names.get(&source(plain, suffix)) else { continue };
             let mut labels = ids(entry);
             labels.extend(at.map(|at| ("at".to_owned(), at.to_owned())));
             let own = || match identifier(plain) == plain {
@@ -33,7 +56,7 @@ pub fn prometheus_text(entries: &[Entry]) -> String {
             };
             let family = families.entry(family.clone()).or_default();
             family.help = known_metric(name).map_or_else(own, |known| known.meaning.to_owned());
-            family.samples.push(sample(&labels, based(value)));
+            family.push(&labels, based(value));
         }
         let mut labels = ids(entry);
         labels.push(("outcome".to_owned(), entry.attempt().outcome.name().to_owned()));
@@ -44,22 +67,26 @@ pub fn prometheus_text(entries: &[Entry]) -> String {
         labels.extend(names.into_iter().filter_map(|(name, label)| Some((label, fields.remove(&name)?))));
         let family = families.entry(INFO.to_owned()).or_default();
         family.help = "what an attempt is, its fields as labels".to_owned();
-        family.samples.push(sample(&labels, 1.0));
+        family.push(&labels, 1.0);
         let family = families.entry(STARTED.to_owned()).or_default();
         family.help = "when an attempt started, since the Unix epoch".to_owned();
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of this age are far below 2^53")]
         let started_s = entry.attempt().started_unix_ms as f64 / 1e3;
-        family.samples.push(sample(&ids(entry), started_s));
+        family.push(&ids(entry), started_s);
     }
-    families.iter().fold(String::new(), |mut text, (name, family)| {
-        let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
-        family.samples.iter().for_each(|sample| {
-            let _ = writeln!(text, "{name}{sample}");
-        });
-        text
-    })
+
+    /// Writes the samples, those of one name together.
+    ///
+    /// # Errors
+    /// If what is written to refuses.
+    pub fn write(self, out: &mut dyn io::Write) -> io::Result<()> {
+        for (name, family) in self.families {
+            let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
+            writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge")?;
+            family.samples.iter().try_for_each(|sample| writeln!(out, "{name}{sample}"))?;
+        }
+        Ok(())
+    }
 }
 
 /// The families that are no metrics.
@@ -81,7 +108,13 @@ fn source(plain: &str, suffix: &str) -> String {
 #[derive(Default)]
 struct Family {
     help: String,
-    samples: Vec<String>,
+    samples: Vec<Box<str>>,
+}
+
+impl Family {
+    fn push(&mut self, labels: &[(String, String)], value: f64) {
+        self.samples.push(sample(labels, value).into());
+    }
 }
 
 fn ids(entry: &Entry) -> Vec<(String, String)> {

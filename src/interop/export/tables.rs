@@ -1,6 +1,6 @@
 //! Attempts as tables: one row an attempt, one row a value, one row a point, one row a phase.
 
-use super::frame::{Column, Frame, Kind, is_rounded};
+use super::frame::{Column, Frame, Kind, Narrowest, is_rounded};
 use super::{Entry, StepTimes};
 use crate::record::{Axis, Phase, Series, Table, Value};
 use std::borrow::Cow;
@@ -11,64 +11,68 @@ const LEFT_OUT: [&str; 1] = ["cluster"];
 
 type Cells = Vec<Option<Value>>;
 
-/// What a column is called, what it is of, and the metric in it, which its unit may make look like another one.
-type Head<'a> = (Cow<'a, str>, &'static str, &'a str);
+/// Section, what a column is called, what it is of, and the metric in it, which its unit may make look like another one.
+type Head<'a> = (u8, Cow<'a, str>, &'static str, Cow<'a, str>);
 
-/// Cells by the heads of columns, filled row by row.
+/// The columns of the table of attempts, which are known once every attempt was seen: one row an attempt, what it is, every field of its
+/// run, its settings, and its metrics with their units in the heads.
 #[derive(Default)]
-struct Section<'a> {
-    columns: BTreeMap<Head<'a>, Cells>,
+pub struct WideColumns {
+    seen: BTreeMap<Head<'static>, Narrowest>,
 }
 
-impl<'a> Section<'a> {
-    fn put(&mut self, row: usize, head: Head<'a>, value: Value) {
-        let cells = self.columns.entry(head).or_default();
-        cells.resize(row, None);
-        cells.push(Some(value));
+impl WideColumns {
+    /// Takes in the names and types of an attempt.
+    pub fn see(&mut self, entry: &Entry) {
+        each_cell(entry, &mut |head, value| self.seen.entry(owned(head)).or_default().see(value));
     }
 
-    /// Its columns behind others. A name that is taken says what its column is of: `field.run`.
-    fn append_to(self, columns: &mut Vec<Column>, rows: usize) {
+    /// The rows of some of the attempts that were seen.
+    pub fn frame(&self, entries: &[Entry]) -> Frame {
+        let rows = entries.len();
+        let mut columns = base(entries);
         let mut taken: BTreeSet<String> = columns.iter().map(|column| column.name.clone()).collect();
-        for ((name, of, _), mut cells) in self.columns {
-            let mut name = name.into_owned();
+        let mut cells: Vec<Cells> = vec![vec![None; rows]; self.seen.len()];
+        let places: BTreeMap<&Head<'_>, usize> = self.seen.keys().zip(0..).collect();
+        for (row, entry) in entries.iter().enumerate() {
+            each_cell(entry, &mut |head, value| {
+                let cell = places.get(&head).and_then(|at| cells.get_mut(*at)?.get_mut(row));
+                if let Some(cell) = cell {
+                    *cell = Some(value.clone());
+                }
+            });
+        }
+        for (((_, name, of, _), narrowest), cells) in self.seen.iter().zip(cells) {
+            // A name that is taken says what its column is of: `field.run`.
+            let mut name = name.clone().into_owned();
             while !taken.insert(name.clone()) {
                 name = format!("{of}.{name}");
             }
-            cells.resize(rows, None);
-            columns.push(Column::inferred(name, cells));
+            columns.push(Column::new(name, narrowest.kind(), cells));
         }
+        Frame { columns, rows }
     }
 }
 
-/// One row an attempt: what it is, every field of its run, its settings, and its metrics with their units in the heads.
-pub fn wide(entries: &[Entry]) -> Frame {
-    let (mut fields, mut parts, mut metrics) = (Section::default(), Section::default(), Section::default());
-    for (row, entry) in entries.iter().enumerate() {
-        let (run, attempt) = (&entry.sealed.run, entry.attempt());
-        for (name, value) in run.config() {
-            fields.put(row, (name.into(), "field", ""), value.clone());
-        }
-        for (name, value) in &attempt.settings {
-            fields.put(row, (name.into(), "setting", ""), value.clone());
-        }
-        for (name, value) in part_fields(entry) {
-            parts.put(row, (name.into(), "part", ""), value);
-        }
-        for (name, metric) in &attempt.metrics {
-            if let Some(value) = metric.value {
-                metrics.put(row, (headed(name, &metric.unit).into(), "metric", name), value.into());
+fn owned((section, name, of, metric): Head<'_>) -> Head<'static> {
+    (section, name.into_owned().into(), of, metric.into_owned().into())
+}
+
+/// Shows the cells of an attempt, those that every attempt has apart.
+fn each_cell<'a>(entry: &'a Entry, put: &mut dyn FnMut(Head<'a>, &Value)) {
+    let (run, attempt) = (&entry.sealed.run, entry.attempt());
+    run.config().iter().for_each(|(name, value)| put((0, name.into(), "field", "".into()), value));
+    attempt.settings.iter().for_each(|(name, value)| put((0, name.into(), "setting", "".into()), value));
+    part_fields(entry).into_iter().for_each(|(name, value)| put((1, name.into(), "part", "".into()), &value));
+    for (name, metric) in &attempt.metrics {
+        let mut number = |title: &str, of, number: Option<f64>| {
+            if let Some(number) = number {
+                put((2, headed(title, &metric.unit).into(), of, name.into()), &number.into());
             }
-            if let Some(uncertainty) = metric.uncertainty {
-                let head = headed(&format!("{name}.uncertainty"), &metric.unit);
-                metrics.put(row, (head.into(), "uncertainty", name), uncertainty.into());
-            }
-        }
+        };
+        number(name, "metric", metric.value);
+        number(&format!("{name}.uncertainty"), "uncertainty", metric.uncertainty);
     }
-    let rows = entries.len();
-    let mut columns = base(entries);
-    [fields, parts, metrics].into_iter().for_each(|section| section.append_to(&mut columns, rows));
-    Frame { columns, rows }
 }
 
 /// What every attempt has.
@@ -204,27 +208,39 @@ impl Said {
     }
 }
 
-/// One row a point of a series. A step's moment is the end of its phase, and missing where no phase tells of steps.
-pub fn points(entry: &Entry, series: &Series) -> Frame {
-    let rows = series.values.len();
-    let times = StepTimes::new(&entry.sealed.phases);
-    let seconds = |position: &u64| match series.axis {
-        Axis::TimeNs => Some(*position),
-        Axis::Step => Some(times.at(*position)).filter(|_| !times.0.is_empty()),
-    };
-    let steps = |position: &u64| if series.axis == Axis::Step { int(*position) } else { None };
-    let [attempt, run, model] = ids(entry);
-    let cells = [
-        attempt,
-        run,
-        model,
-        vec![Some(series.name.as_str().into())],
-        vec![Some(series.unit.as_str().into())],
-        series.positions.iter().map(steps).collect(),
-        series.positions.iter().map(|at| seconds(at).and_then(int)).collect(),
-        series.values.iter().map(|value| Some((*value).into())).collect(),
-    ];
-    framed(POINTS, cells, rows)
+/// The points of an attempt's series: one row each. A step's moment is the end of its phase, and missing where no phase tells of steps.
+pub struct Points<'a> {
+    entry: &'a Entry,
+    times: StepTimes,
+}
+
+impl<'a> Points<'a> {
+    /// Those of an attempt, of which the phases are known.
+    pub fn of(entry: &'a Entry) -> Self {
+        Self { entry, times: StepTimes::new(&entry.sealed.phases) }
+    }
+
+    /// The rows of a series, or of a part of one.
+    pub fn frame(&self, series: &Series) -> Frame {
+        let rows = series.values.len();
+        let seconds = |position: &u64| match series.axis {
+            Axis::TimeNs => Some(*position),
+            Axis::Step => Some(self.times.at(*position)).filter(|_| !self.times.0.is_empty()),
+        };
+        let steps = |position: &u64| if series.axis == Axis::Step { int(*position) } else { None };
+        let [attempt, run, model] = ids(self.entry);
+        let cells = [
+            attempt,
+            run,
+            model,
+            vec![Some(series.name.as_str().into())],
+            vec![Some(series.unit.as_str().into())],
+            series.positions.iter().map(steps).collect(),
+            series.positions.iter().map(|at| seconds(at).and_then(int)).collect(),
+            series.values.iter().map(|value| Some((*value).into())).collect(),
+        ];
+        framed(POINTS, cells, rows)
+    }
 }
 
 const POINTS: [(&str, Kind); 8] = [

@@ -79,6 +79,27 @@ fn written(encoding: Encoding, frames: impl IntoIterator<Item = Frame>) -> Vec<u
     bytes
 }
 
+/// The table of attempts, in pieces of so many.
+fn wide_by(entries: &[Entry], piece: usize) -> Vec<Frame> {
+    let mut columns = WideColumns::default();
+    entries.iter().for_each(|entry| columns.see(entry));
+    entries.chunks(piece).map(|some| columns.frame(some)).collect()
+}
+
+fn wide(entries: &[Entry]) -> Frame {
+    wide_by(entries, entries.len()).remove(0)
+}
+
+fn prometheus_text(entries: &[Entry]) -> String {
+    let mut names = PrometheusNames::default();
+    entries.iter().for_each(|entry| names.see(entry));
+    let mut families = names.families();
+    entries.iter().for_each(|entry| families.add(entry));
+    let mut bytes = Vec::new();
+    families.write(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
 fn text(bytes: Vec<u8>) -> String {
     // Hashes have tests of their own, and are long.
     let text = String::from_utf8(bytes).unwrap();
@@ -207,7 +228,7 @@ fn a_row_a_value() {
 #[test]
 fn a_row_a_point_and_a_row_a_phase() {
     let [entry, _] = both();
-    let frames = entry.sealed.series.iter().map(|series| points(&entry, series));
+    let frames = entry.sealed.series.iter().map(|series| Points::of(&entry).frame(series));
     insta::assert_snapshot!(text(written(Encoding::Csv, frames)), @r"
     attempt,run,model,series,unit,step,time_ns,value
     HASH,HASH,toy/net,gpu.0.power_instant,W,,1500000000,100.25
@@ -266,6 +287,20 @@ fn whole_numbers_keep_their_digits() {
 }
 
 #[test]
+fn pieces_of_the_table_of_attempts_have_the_columns_of_the_whole() {
+    let mut entries = both();
+    // A whole number in one piece and a real one in the other; a setting and a metric that the other piece lacks.
+    entries[0].sealed.attempt.settings.insert("at".to_owned(), Value::from(3i64));
+    entries[1].sealed.attempt.settings.insert("at".to_owned(), 0.5.into());
+    entries[1].sealed.attempt.settings.insert("run".to_owned(), "own".into());
+    for encoding in [Encoding::Csv, Encoding::JsonLines] {
+        let whole = text(written(encoding, [wide(&entries)]));
+        assert_eq!(text(written(encoding, wide_by(&entries, 1))), whole);
+        assert!(whole.contains("3.0") && whole.contains("setting.run"), "{whole}");
+    }
+}
+
+#[test]
 fn a_percentage_is_a_share_to_the_last_digit() {
     let mut entry = entry(Outcome::Finished, 1);
     entry.sealed.attempt.metrics.insert("share".to_owned(), Metric::new(35.0, "%"));
@@ -301,7 +336,7 @@ fn parquet_holds_what_the_frame_holds() {
 fn parquet_of_many_pieces_is_one_table() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let [entry, other] = both();
-    let of = |entry: &Entry| points(entry, &entry.sealed.series[1]);
+    let of = |entry: &Entry| Points::of(entry).frame(&entry.sealed.series[1]);
     let pieces = [no_points(), of(&entry), of(&other)];
     let reader = SerializedFileReader::new(on_disk(&written(Encoding::Parquet, pieces))).unwrap();
     assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (1, 4));

@@ -253,7 +253,7 @@ impl<'a> Maker<'a> {
     /// Where the numbers came from.
     fn import(&self, of: &Cells<'_>) -> Value {
         let place = |source: &Source, row: &Row, heads: &[String]| {
-            let cells: Table = heads.iter().cloned().zip(row.cells.iter().map(|cell| cell.as_str().into())).collect();
+            let cells: Table = heads.iter().cloned().zip(row.cells().map(Value::from)).collect();
             Table::from([
                 ("file".to_owned(), file_name(&source.path).into()),
                 ("digest".to_owned(), source.digest.to_string().into()),
@@ -353,7 +353,7 @@ impl<'a> Cells<'a> {
 
     fn cell(&self, column: &str) -> Option<&'a str> {
         let (_, row, place) = self.find(column)?;
-        row.cells.get(place).map(String::as_str)
+        row.cell(place)
     }
 
     /// A cell with its column's type.
@@ -415,10 +415,10 @@ impl<'a> Cells<'a> {
     /// one of which a corrected map makes something else.
     fn nonce(&self, run: &Run, made: &[u8], seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
         let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, made];
-        pieces.extend(self.row.cells.iter().map(String::as_bytes));
+        pieces.extend(self.row.cells().map(str::as_bytes));
         // Where the first row ends matters, and no cell is a zero byte alone by accident: its length is hashed too.
         pieces.push(&[0]);
-        pieces.extend(self.partner.iter().flat_map(|partner| &partner.cells).map(String::as_bytes));
+        pieces.extend(self.partner.iter().flat_map(|partner| partner.cells()).map(str::as_bytes));
         let content = Digest::of_pieces("ledger table row v2", &pieces).0;
         let count = seen.entry(content).or_default();
         *count += 1;

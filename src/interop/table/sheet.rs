@@ -20,10 +20,35 @@ pub(super) struct Sheet {
     pub(super) rows: Vec<Row>,
 }
 
-/// A row and the line on which it begins.
+/// A row and the line on which it begins. Its cells are one text: a text of its own for each would take five times the memory.
 pub(super) struct Row {
     pub(super) line: u64,
-    pub(super) cells: Vec<String>,
+    text: Box<str>,
+    /// Where each cell ends in the text.
+    ends: Box<[u32]>,
+}
+
+impl Row {
+    /// The cells of a record; none where one is not UTF-8.
+    fn new(line: u64, record: &ByteRecord) -> Option<Self> {
+        let mut text = String::with_capacity(record.as_slice().len());
+        let mut ends = Vec::with_capacity(record.len());
+        for cell in record {
+            text.push_str(str::from_utf8(cell).ok()?);
+            ends.push(u32::try_from(text.len()).ok()?);
+        }
+        Some(Self { line, text: text.into(), ends: ends.into() })
+    }
+
+    pub(super) fn cell(&self, place: usize) -> Option<&str> {
+        let end = *self.ends.get(place)?;
+        let start = place.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.text.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
+    pub(super) fn cells(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).filter_map(|place| self.cell(place))
+    }
 }
 
 impl Sheet {
@@ -50,10 +75,9 @@ impl Sheet {
                 faults.add(fault);
                 continue;
             }
-            let cells = record.iter().map(|cell| String::from_utf8(cell.to_vec())).collect::<Result<Vec<_>, _>>();
-            match cells {
-                Ok(cells) => rows.push(Row { line: file.line(&record), cells }),
-                Err(_) => faults.add(file.fault(&record, "it is not UTF-8 text (save the table as UTF-8)")),
+            match Row::new(file.line(&record), &record) {
+                Some(row) => rows.push(row),
+                None => faults.add(file.fault(&record, "it is not UTF-8 text (save the table as UTF-8)")),
             }
         }
         faults.check()?;
@@ -77,7 +101,7 @@ impl Sheet {
 
     /// A cell as its column's type has it; none where it is missing.
     pub(super) fn value(&self, row: &Row, place: usize) -> Option<Value> {
-        self.kind(place).value(row.cells.get(place)?)
+        self.kind(place).value(row.cell(place)?)
     }
 
     /// Keeps the rows that meet a condition, and says how many did not.
@@ -103,7 +127,7 @@ impl Sheet {
 
     /// A text that a column holds although no cell of it is a number; none of a column of numbers, and of one without values.
     pub(super) fn text_of(&self, place: usize) -> Option<&str> {
-        let cells = self.rows.iter().filter_map(|row| row.cells.get(place)).map(|cell| cell.trim());
+        let cells = self.rows.iter().filter_map(|row| row.cell(place)).map(str::trim);
         let mut texts = cells.filter(|cell| !is_missing(cell)).peekable();
         let first = texts.peek().copied()?;
         texts.all(|cell| cell.parse::<f64>().is_err()).then_some(first)
@@ -142,11 +166,11 @@ impl Sheet {
 
 /// The type of each column.
 fn kinds(columns: usize, rows: &[Row]) -> Vec<Kind> {
-    let column = |at: usize| rows.iter().filter_map(move |row| row.cells.get(at).map(String::as_str));
+    let column = |at: usize| rows.iter().filter_map(move |row| row.cell(at));
     (0..columns).map(|at| Kind::of_column(column(at))).collect()
 }
 
 /// The keys of a row's cells.
 pub(super) fn keys(row: &Row, places: &[usize]) -> Vec<String> {
-    places.iter().map(|place| key(row.cells.get(*place).map_or("", String::as_str))).collect()
+    places.iter().map(|place| key(row.cell(*place).unwrap_or_default())).collect()
 }

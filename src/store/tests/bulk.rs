@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn many_imported_at_once_are_as_if_one_after_the_other((drawn, split) in drawn(), hidden in 0..3i64) {
+    fn pieces_of_an_import_are_as_if_one_attempt_after_the_other((drawn, split) in drawn(), hidden in 0..3i64, piece in 1..7usize) {
         // The number is the nonce: the same one with other values is another attempt of one execution.
         let all: Vec<Sealed> = drawn
             .into_iter()
@@ -37,7 +37,10 @@ proptest! {
         }
         for part in [first, rest] {
             let singly = one.write(|writer| part.iter().map(|one| writer.import(one, 0)).collect::<Result<Vec<_>, _>>()).unwrap();
-            let together = many.import_in_batches(part, 0).unwrap();
+            let mut importer = many.importer(0);
+            let pieces = part.chunks(piece).flat_map(|piece| importer.add(piece).unwrap());
+            let together: Vec<Added> = pieces.collect();
+            importer.finish().unwrap();
             prop_assert_eq!(singly, together);
         }
         prop_assert_eq!(answer(&one), answer(&many));

@@ -226,7 +226,12 @@ fn change(store: &Store, kind: u64, number: u32) -> Result<Vec<AttemptId>, Store
     let many: Vec<Sealed> = (0..20).map(|at| one(number * 100 + at)).collect();
     match kind {
         0 => store.write(|writer| Ok(vec![writer.seal(&one(number * 100), 0)?.id()])),
-        1 => store.write_many(|writer| Ok(writer.import_many(&many, 0)?.into_iter().map(Added::id).collect())),
+        1 => {
+            let mut importer = store.importer(0);
+            let added = importer.add(&many)?;
+            importer.finish()?;
+            Ok(added.into_iter().map(Added::id).collect())
+        }
         2 => {
             let dir = tempfile::tempdir().unwrap();
             let other = Store::at(dir.path());
