@@ -6,7 +6,7 @@ use super::data::bind_data;
 use super::machine::Machine;
 use super::program::{Named, ProgramFile};
 use crate::manifest::Program;
-use crate::record::{Cell, Digest, Part, Run, Table, Value};
+use crate::record::{Cell, Digest, Run, Table, Value};
 use std::collections::BTreeSet;
 
 /// Fields that a machine decides where the cell leaves them open.
@@ -88,6 +88,8 @@ impl Expected {
         let data = Value::from(unread.unwrap_or_default()).digest();
         let mut pieces: Vec<&[u8]> = vec![&config.0, &programs.0, &seed.0, &data.0];
         pieces.extend(self.cell.text(EXPECTED).map(str::as_bytes));
+        let binds = container::binds(&self.cell);
+        pieces.extend(binds.iter().map(|bind| bind.as_bytes()));
         Digest::of_pieces("ledger cell v1", &pieces)
     }
 
@@ -130,7 +132,7 @@ impl Expected {
             ("device", device_fits),
             ("number of GPUs", gpus_fit),
             ("data", data_fits),
-            ("container", run.parts.value(Part::Container) == container),
+            ("container", *container::image_of(&run.parts.container) == container),
             ("program", program == Some(&run.parts.program)),
         ];
         rules.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)

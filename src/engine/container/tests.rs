@@ -7,7 +7,14 @@ fn image() -> Image {
     let stamp = Stamp::of(&std::fs::metadata(&path).unwrap());
     let tool =
         Tool { path: "/usr/bin/apptainer".into(), version: "apptainer version 1".to_owned(), prefix: "APPTAINERENV_" };
-    Image { path: "/images/a.sif".into(), sha256: "ab".repeat(32), stamp, told: Sif::default(), tool }
+    Image {
+        path: "/images/a.sif".into(),
+        sha256: "ab".repeat(32),
+        stamp,
+        told: Sif::default(),
+        tool,
+        brought: Vec::new(),
+    }
 }
 
 fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
