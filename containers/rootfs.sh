@@ -16,8 +16,9 @@ cache=${LEDGER_CONTAINER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledger/container
 # The time of every file; that of Debian 12.5.
 export SOURCE_DATE_EPOCH=1707523200 LC_ALL=C
 
-fail() { printf 'containers/rootfs.sh: %s\n' "$1" >&2; exit 1; }
-needs() { for program in "$@"; do command -v "$program" >/dev/null || fail "there is no \`$program\` (apt-get install $program)"; done; }
+# The exit code is 69 if a program or a package is missing.
+fail() { printf 'containers/rootfs.sh: %s\n' "$1" >&2; exit "${2:-1}"; }
+needs() { for program in "$@"; do command -v "$program" >/dev/null || fail "there is no \`$program\` (apt-get install $program)" 69; done; }
 
 # The packages of an image. Those of cpu are a whole Debian: what is essential, Python, and all that these depend on.
 wanted() {
@@ -41,7 +42,7 @@ download() {
         compgen -G "$(file_of "${package%%=*}" "${package#*=}")" >/dev/null || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] || (cd "$cache" && apt-get download -q "${alone[@]}" "${missing[@]}" >&2) ||
-        fail "apt offers other versions (\`apt-get update\`; if Debian has replaced one, containers/rootfs.sh --lock writes today's versions)"
+        fail "apt offers other versions (\`apt-get update\`; if Debian has replaced one, containers/rootfs.sh --lock writes today's versions)" 69
 }
 
 # The file of a package of that version: apt escapes the colon of an epoch.

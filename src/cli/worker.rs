@@ -79,8 +79,10 @@ fn with_libraries(folders: &OsStr, is_survey: bool) -> Failure {
     }
     path.push(folders);
     let others = environment::all().into_iter().filter(|(name, _)| name != LIBRARY_PATH);
-    let command = [process::OWN_FILE, "worker"].into_iter().chain(is_survey.then_some("--survey"));
-    let error = process::exec(&command.collect::<Vec<_>>(), others.chain([(LIBRARY_PATH.into(), path)]));
+    let own = process::own_path().unwrap_or_else(|_| process::OWN_FILE.into());
+    let words = ["worker".into()].into_iter().chain(is_survey.then(|| "--survey".into()));
+    let command: Vec<OsString> = [own.into()].into_iter().chain(words).collect();
+    let error = process::exec(&command, others.chain([(LIBRARY_PATH.into(), path)]));
     Failure::new(exit::FAILED, format!("cannot start this program anew: {error}"))
 }
 

@@ -384,10 +384,15 @@ fn bind_cell(
         };
         (gpu::cuda_part(&versions, gpus), gpu::driver_part(state.driver.as_deref()))
     };
+    let container = image.as_ref().map_or(HOST.into(), Image::part);
+    let (container, cuda) = match machine.untrusted().filter(|_| !container::binds(&cell).is_empty()) {
+        Some(recorded) => container::recorded(recorded, container, cuda),
+        None => (container, cuda),
+    };
     let run = Run::new(Parts {
         config: cell.config.clone().into(),
         program: program_part,
-        container: image.as_ref().map_or(HOST.into(), Image::part),
+        container,
         cuda,
         driver,
         device,

@@ -20,7 +20,7 @@ use crate::gpu::CudaVersions;
 use crate::host::sif::{self, Sif, SifError};
 use crate::host::sums::{Stamp, Sums};
 use crate::host::{HostError, command, environment};
-use crate::record::{Cell, Table, Value};
+use crate::record::{Cell, Parts, Table, Value};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub(super) const IMAGE: &str = "container.image";
 pub(super) const HOST: &str = "host";
 /// Where a submission keeps the digest of the image that it was made with.
 pub(super) const EXPECTED: &str = "container.sha256";
+/// Where it keeps what says that the file is still the one of that digest.
+pub(super) const STAMP: &str = "container.stamp";
 
 /// Programs that start an image, the preferred one first, and how the variables begin that each of them hands on.
 const TOOLS: [(&str, &str); 2] = [("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")];
@@ -242,6 +244,19 @@ pub(super) fn part(sha256: Option<&str>) -> Value {
 /// The image's part of a container part, as [`part`] makes it; `host` for none.
 pub fn image_of(container: &Value) -> &Value {
     container.as_table().and_then(|table| table.get("image")).unwrap_or(container)
+}
+
+/// The container and CUDA parts of a record that nobody trusts, whose binds are not read: they are taken to hold what was recorded.
+pub(super) fn recorded(recorded: &Parts, container: Value, cuda: Value) -> (Value, Value) {
+    let is_same = *image_of(&recorded.container) == container;
+    let container = if is_same { recorded.container.clone() } else { container };
+    let cuda = match (&recorded.cuda, cuda) {
+        (Value::Table(recorded), Value::Table(here)) => {
+            recorded.clone().into_iter().chain(here).collect::<Table>().into()
+        }
+        (_, here) => here,
+    };
+    (container, cuda)
 }
 
 /// What a file is, if it is an image: its digest, what says that it is still the same, and what it tells of itself.

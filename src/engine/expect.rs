@@ -1,7 +1,7 @@
 //! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
 
 use super::bind::{BindError, Refusal, Trainer};
-use super::container::{self, EXPECTED};
+use super::container::{self, EXPECTED, STAMP};
 use super::data::bind_data;
 use super::machine::Machine;
 use super::program::{Named, ProgramFile};
@@ -40,8 +40,11 @@ impl Expected {
         let mut cell = cell.clone();
         if let Some(path) = container::asked(&cell)? {
             // What starts it need not be here.
-            let (sha256, ..) = machine.image(&path)?;
+            let (sha256, stamp, _) = machine.image(&path)?;
             cell.settings.insert(EXPECTED.to_owned(), sha256.into());
+            if stamp.is_settled_now() {
+                cell.settings.insert(STAMP.to_owned(), stamp.shared().into());
+            }
         }
         let mut files = Vec::new();
         let programs: Table = match program {

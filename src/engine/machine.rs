@@ -7,10 +7,10 @@ use super::container::{self, ContainerError, Image, Inside, Loads, Tool};
 use super::data::{self, DataFiles};
 use crate::gpu::{self, Allowed, GpuError, GpuInfo, Gpus, LibraryEnv};
 use crate::host::python::{self, Imports, Question};
-use crate::host::sif::Sif;
+use crate::host::sif::{self, Sif};
 use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
-use crate::record::{Cell, Digest, Run, Table, Value};
+use crate::record::{Cell, Digest, Parts, Run, Table, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,6 +72,8 @@ pub struct Machine {
     container_tool: OnceCell<Tool>,
     /// What is told of every repository in git's place.
     told: Option<Table>,
+    /// The parts of the run that was recorded.
+    recorded: Option<Box<Parts>>,
     /// The program part that was submitted, whose closure a task takes as it is.
     submitted: RefCell<Option<Table>>,
     /// Whether nothing is started that only a record names.
@@ -117,7 +119,8 @@ impl GpuState {
 impl Machine {
     /// A machine that asks git nothing, and takes a repository to be in the state that a run was recorded with.
     pub fn without_git(run: &Run) -> Self {
-        Self::default().with_git_of(&run.parts.program)
+        let recorded = Some(Box::new(run.parts.clone()));
+        Self { recorded, ..Self::default().with_git_of(&run.parts.program) }
     }
 
     /// The same machine, which asks git nothing: a repository is taken to be in the state that a program part tells.
@@ -265,6 +268,23 @@ impl Machine {
         let read = container::read(path)?;
         self.images.borrow_mut().insert(path.to_owned(), read.clone());
         Ok(read)
+    }
+
+    /// Takes the digest of a submitted cell's image from the submission, if the file is still the same: an array of a thousand tasks reads it once.
+    pub fn take_image(&self, cell: &Cell) {
+        let Ok(Some(path)) = container::asked(cell) else { return };
+        let Ok(stamp) = std::fs::metadata(&path).map(|metadata| Stamp::of(&metadata)) else { return };
+        if let (Some(sha256), Some(submitted)) = (cell.text(container::EXPECTED), cell.text(container::STAMP))
+            && stamp.shared() == submitted
+            && let Ok(told) = sif::read(&path)
+        {
+            self.images.borrow_mut().insert(path, (sha256.to_owned(), stamp, told));
+        }
+    }
+
+    /// The parts of the recorded run, for a record that nobody trusts.
+    pub(super) fn untrusted(&self) -> Option<&Parts> {
+        self.recorded.as_deref().filter(|_| self.is_untrusting)
     }
 
     /// An image with the binds of a cell, and what is in it: looked at once for each of them. A record that nobody trusts starts nothing.
