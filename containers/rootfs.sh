@@ -111,6 +111,8 @@ cuda() {
     rm -rf "$work"
     echo /usr/local/cuda/lib >"$1/etc/ld.so.conf"
     ldconfig -r "$1" -X
+    # It has the inodes' numbers.
+    rm -r "$1/var/cache/ldconfig"
 }
 
 cpu() {

@@ -58,9 +58,17 @@ pub(super) struct Brought {
 struct BroughtFile {
     source: PathBuf,
     target: PathBuf,
-    is_header: bool,
+    kind: FileKind,
     sha256: String,
     stamp: Stamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileKind {
+    Library,
+    Header,
+    /// A bind of its own that the run does not load as a library.
+    Other,
 }
 
 /// The binds of a cell, with the digests of what the run loads.
@@ -102,33 +110,33 @@ impl Brought {
     /// Finds the files that the run loads, and their digests.
     fn find(&mut self, loads: Loads, sums: &mut Sums) -> Result<(), ContainerError> {
         let root = &self.mount.source;
-        let mut found: BTreeMap<PathBuf, bool> = BTreeMap::new();
+        let mut found: BTreeMap<PathBuf, FileKind> = BTreeMap::new();
         for folder in library_folders(root) {
             for (name, file) in entries(&folder) {
                 // A link that leaves the bind leads nowhere inside.
                 let Ok(real) = file.canonicalize() else { continue };
                 if loads.takes(&name) && real.starts_with(root) && real.is_file() {
                     self.folders.insert(self.inside(&folder));
-                    found.insert(real, false);
+                    found.insert(real, FileKind::Library);
                 }
             }
         }
         if matches!(loads, Loads::Cuda { .. }) {
-            found.extend(headers(root).into_iter().map(|header| (header, true)));
+            found.extend(headers(root).into_iter().map(|header| (header, FileKind::Header)));
         }
         if root.is_file() {
-            found.insert(root.clone(), false);
             let is_loaded = self.mount.target.file_name().is_some_and(|name| loads.takes(&name.to_string_lossy()));
+            found.insert(root.clone(), if is_loaded { FileKind::Library } else { FileKind::Other });
             self.folders.extend(self.mount.target.parent().filter(|_| is_loaded).map(Path::to_owned));
         }
         let failed = |path: &Path, error| ContainerError::UnreadBind { path: path.to_owned(), error };
         let opened: Vec<File> =
             found.keys().map(|path| File::open(path).map_err(|error| failed(path, error))).collect::<Result<_, _>>()?;
         let computed = sums.of_all(&opened.iter().collect::<Vec<_>>(), &|| false);
-        for ((source, is_header), sum) in found.into_iter().zip(computed) {
+        for ((source, kind), sum) in found.into_iter().zip(computed) {
             let (sha256, stamp) = sum.map_err(|error| failed(&source, error))?;
             let target = self.inside(&source);
-            self.files.push(BroughtFile { source, target, is_header, sha256, stamp });
+            self.files.push(BroughtFile { source, target, kind, sha256, stamp });
         }
         Ok(())
     }
@@ -151,6 +159,8 @@ impl Brought {
     pub(super) fn fact(&self) -> Value {
         let mut fact: Table = [("source".to_owned(), self.mount.source.display().to_string().into())].into();
         fact.insert("access".to_owned(), if self.mount.is_writable { "read and write" } else { "read" }.into());
+        let others = self.files.iter().filter(|file| file.kind == FileKind::Other);
+        fact.extend(others.map(|file| ("sha256".to_owned(), file.sha256.as_str().into())));
         fact.extend(digests(std::slice::from_ref(self)));
         fact.into()
     }
@@ -162,13 +172,15 @@ pub(super) fn digests(all: &[Brought]) -> Table {
     let (mut libraries, mut headers) = (Table::new(), String::new());
     for file in all.iter().flat_map(|one| &one.files) {
         let path = file.target.display().to_string();
-        if file.is_header {
-            headers.push_str(&format!("{}  {path}\n", file.sha256));
-            continue;
+        match file.kind {
+            FileKind::Other => {}
+            FileKind::Header => headers.push_str(&format!("{}  {path}\n", file.sha256)),
+            FileKind::Library => {
+                let name = file.target.file_name().map(|name| name.to_string_lossy().into_owned());
+                let name = name.filter(|name| !libraries.contains_key(name)).unwrap_or(path);
+                libraries.insert(name, format!("sha256:{}", file.sha256).into());
+            }
         }
-        let name = file.target.file_name().map_or_else(|| path.clone(), |name| name.to_string_lossy().into_owned());
-        let name = if libraries.contains_key(&name) { path } else { name };
-        libraries.insert(name, format!("sha256:{}", file.sha256).into());
     }
     let headers = (!headers.is_empty()).then(|| format!("sha256:{}", sums::sha256(headers.as_bytes())).into());
     let libraries = (!libraries.is_empty()).then(|| libraries.into());
@@ -291,6 +303,9 @@ mod tests {
         assert_eq!(found[0].folders.iter().collect::<Vec<_>>(), [Path::new("/opt")]);
         assert!(digests(&found)["libraries"].as_table().is_some_and(|names| names.contains_key("libcudnn.so.9")));
         assert!(found[0].fact().to_string().contains("access = read"), "{}", found[0].fact());
+        // A run that does not load it has it recorded, and not in its identity.
+        let other = of(&bind, Loads::Nothing).unwrap();
+        assert!(digests(&other).is_empty() && other[0].fact().to_string().contains(&sums::sha256(b"one")));
         found[0].check(&|| false).unwrap();
         fs::write(&file, "two").unwrap();
         let said = found[0].check(&|| false).unwrap_err().to_string();

@@ -7,7 +7,10 @@ use crate::gpu::SurveyReport;
 use crate::host::{command, environment, process};
 use crate::wire::from_json;
 use std::path::Path;
+use std::time::Duration;
 
+/// How long a container may take to start and report: without squashfuse a user's is unpacked first.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The driver's library.
 const DRIVER: &str = "libcuda.so.1";
 /// Libraries without which the trainer has kernels of its own.
@@ -29,7 +32,7 @@ impl Image {
         let strays = super::strays(environment::all());
         let strays: Vec<String> = strays.iter().map(|name| name.to_string_lossy().into_owned()).collect();
         let [words, strays] = [&argv[1..], &strays].map(|words| words.iter().map(String::as_str).collect::<Vec<_>>());
-        let said = command::ask(&argv[0], &words, Path::new("/"), &strays, super::PATIENCE);
+        let said = command::ask(&argv[0], &words, Path::new("/"), &strays, PATIENCE);
         let said = said.map_err(|error| no_start(error.to_string()))?;
         let report = said.out.lines().last().and_then(|line| SurveyReport::of_value(&from_json(line).ok()?));
         report.ok_or_else(|| no_start(said.complaint().to_owned()))
