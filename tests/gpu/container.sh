@@ -36,6 +36,7 @@ if [ -f "$carry/ledger.xz" ]; then unpack "$carry/ledger.xz" >"$work/ledger"; el
 chmod 755 "$work/ledger"
 [ -x /opt/apptainer/usr/bin/apptainer ] || unpack "$carry/apptainer.tar.xz" | tar -x -C /
 export PATH=/opt/apptainer/usr/bin:$PATH NO_COLOR=1 HOME="$work/home" LEDGER_DIR="$work/book" LEDGER_SCRATCH="$work/scratch"
+unset XDG_CACHE_HOME XDG_STATE_HOME XDG_DATA_HOME
 export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}"
 [ $dry = 0 ] || unset CUDA_VISIBLE_DEVICES
 mkdir -p "$HOME" "$LEDGER_SCRATCH" "$work/libraries"
@@ -55,7 +56,7 @@ if [ $dry = 0 ]; then
     for stem in libnvrtc libnvrtc-builtins libcublasLt libcudnn; do
         found=$( { tr ':' '\n' <<<"${LD_LIBRARY_PATH:-}" | while read -r folder; do [ -n "$folder" ] && ls "$folder/$stem".so* 2>/dev/null; done
                    /sbin/ldconfig -p | sed -n "s/^\t$stem\.so.* => //p"; } | head -n 1)
-        real=$(readlink -f "${found:-/none}" 2>/dev/null || true)
+        real=''; [ -z "$found" ] || real=$(readlink -f "$found")
         case $real in
             "") row "host $stem" note "not on the loader's path" ;;
             "$cuda"/*) row "host $stem" note "$real, in the bind of $cuda" ;;
@@ -81,7 +82,7 @@ batch_size = 32' deterministic='deterministic = true'
     case $2 in
         resnet50) data='name = "shapes"
 side = 224
-train_count = 20000
+train_count = 9600
 eval_count = 256' training='optimizer = "momentum"
 learning_rate = 0.01
 batch_size = 64' ;;
