@@ -5,11 +5,11 @@ use super::libraries::{Item, LibraryEnv, names, survey};
 use super::loader::Loaded;
 use ledger_record::{Table, Value};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ffi::OsStr;
 
-/// The parts of cuDNN that its first library loads when it needs them.
-const OF_CUDNN: [&str; 7] =
-    ["graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled"];
+/// The library that all parts of cuDNN need, and that needs more than its first one does.
+const OF_CUDNN: &str = "libcudnn_graph.so.9";
 
 /// What was found of the libraries and headers that training on GPUs needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,21 +20,19 @@ pub struct SurveyReport {
     pub versions: CudaVersions,
 }
 
-/// Looks for everything as the trainer does, and loads each library with those that it loads later. No GPU is touched.
+/// Looks for everything as the trainer does, and loads each library with one that it loads later. No GPU is touched.
 pub fn report(env: &LibraryEnv) -> SurveyReport {
     let survey = survey(env);
     let mut missing = BTreeMap::new();
     for (name, item) in survey.items() {
-        let parts = match name {
+        let part = match name {
             "libnvrtc.so" => survey.nvrtc_version.map(|(major, minor)| format!("libnvrtc-builtins.so.{major}.{minor}")),
+            "libcudnn.so" => Some(OF_CUDNN.to_owned()),
             _ => None,
         };
-        let parts = parts
-            .into_iter()
-            .chain(OF_CUDNN.map(|part| format!("libcudnn_{part}.so.9")).into_iter().filter(|_| name == "libcudnn.so"));
         let found = match item {
             Item::Missing { .. } => Err(reason(env, name)),
-            Item::Found { .. } => parts.map(|part| open(env, &part)).find(Result::is_err).unwrap_or(Ok(())),
+            Item::Found { .. } => part.map_or(Ok(()), |part| open(env, &part)),
         };
         if let Err(why) = found {
             missing.insert(name.to_owned(), why);
@@ -61,7 +59,8 @@ fn open(env: &LibraryEnv, name: &str) -> Result<(), String> {
         None if env.ask_loader => Loaded::open(OsStr::new(name)),
         None => return Err(format!("{name}: cannot open shared object file")),
     };
-    loaded.map(drop).map_err(|error| error.to_string())
+    // The loader's words are the cause.
+    loaded.map(drop).map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
 }
 
 impl SurveyReport {

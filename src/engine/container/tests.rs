@@ -265,7 +265,7 @@ fn binds_are_mounted_and_the_trainer_finds_their_libraries() {
     let Value::Table(binds) = &facts["image.binds"] else { panic!("{facts:?}") };
     assert!(binds["/usr/local/cuda"].to_string().contains("libnvrtc.so.13 = sha256:"), "{binds:?}");
     // The part of a run without files of a bind stays what it was.
-    assert_eq!(super::image_of(&image.part()), &part(Some(&"ab".repeat(32))));
+    assert_eq!(image_of(&image.part()), &part(Some(&"ab".repeat(32))));
     assert_eq!(Image { brought: Vec::new(), ..image }.part(), part(Some(&"ab".repeat(32))));
 }
 
@@ -341,7 +341,7 @@ fn binds_of_a_record_that_nobody_trusts_are_taken_as_recorded() {
     let cuda = table(&[("driver_api", "13.0"), ("nvrtc", "13.0")]);
     let parts = Parts { container: container.clone(), cuda, ..bound(Launch::Trainer, &[]).run.parts };
     let here = table(&[("driver_api", "13.1")]);
-    let (same, versions) = super::recorded(&parts, part(Some("ab")), here.clone());
+    let (same, versions) = recorded(&parts, part(Some("ab")), here.clone());
     assert_eq!((same, versions), (container, table(&[("driver_api", "13.1"), ("nvrtc", "13.0")])));
-    assert_eq!(super::recorded(&parts, part(Some("ef")), here).0, part(Some("ef")), "another image");
+    assert_eq!(recorded(&parts, part(Some("ef")), here).0, part(Some("ef")), "another image");
 }
