@@ -233,7 +233,7 @@ impl Elsewhere {
         if let Some(image) = image.filter(|path| !path.contains("://") && !Path::new(path).exists()) {
             let wanted =
                 image_of(&sealed.run.parts.container).as_str().unwrap_or_default().trim_start_matches("sha256:");
-            let only = format!("SHA-256 {wanted}; a rebuilt image has another");
+            let only = format!("SHA-256 {wanted}; an image that was built again may have another");
             return refused(match &self.image {
                 Some(given) => format!("--image: `{}` is not there (expected: {only})", given.display()),
                 None => format!("the image `{}`, {named} (--image FILE says {flag}: {only})", plain(&image)),
