@@ -80,6 +80,9 @@ impl SlurmArgs {
             let is_path = image.as_os_str() != "host" && !image.display().to_string().contains("://");
             let absolute = if is_path { std::path::absolute(image).ok() } else { None };
             let image = absolute.as_ref().unwrap_or(image).display().to_string();
+            if image == "host" {
+                cell.settings.remove("container.binds");
+            }
             cell.settings.insert("container.image".to_owned(), image.into());
         }
         cell

@@ -242,6 +242,7 @@ impl Run<'_> {
         let mut cell = member.expected.cell().clone();
         // What the data holds is looked at here.
         cell.config.remove("data.digest");
+        machine.take_image(&cell);
         machine.take_submitted(member.expected.programs().get("program"));
         let bound = bind_anchored(cell, program, trainer().as_ref(), machine).map_err(|error| error.to_string())?;
         match member.expected.difference(&bound.run) {

@@ -4,8 +4,14 @@
 //! its arguments name.
 
 use super::failure::{Failure, exit};
+use crate::gpu::{self, LibraryEnv};
 use crate::host::{environment, process};
-use std::ffi::OsString;
+use crate::wire::to_json_line;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+
+/// Where the dynamic loader looks first.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Execute a worker (started by a supervisor)
 #[derive(Debug, clap::Args)]
@@ -18,6 +24,14 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "program")]
     load: bool,
 
+    /// Look for libraries in these folders too, after those of `LD_LIBRARY_PATH`
+    #[arg(long, value_name = "FOLDERS", conflicts_with = "program")]
+    libraries: Option<OsString>,
+
+    /// Report which of CUDA's libraries and headers can be loaded here, and end
+    #[arg(long, conflicts_with_all = ["program", "load"])]
+    survey: bool,
+
     /// The program to become, with its arguments
     #[arg(last = true)]
     program: Vec<OsString>,
@@ -25,6 +39,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     process::take_name();
+    if let Some(folders) = &args.libraries {
+        return Err(with_libraries(folders, args.survey));
+    }
+    if args.survey {
+        return survey();
+    }
     let supervisor = environment::text_var("LEDGER_SUPERVISOR_PID").and_then(|pid| pid.parse().ok());
     if let (true, Some(supervisor)) = (args.guard, supervisor) {
         let ended = process::guard(&args.program, supervisor);
@@ -49,6 +69,29 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         return Err(Failure::new(exit::FAILED, text));
     }
     if args.load { load() } else { train() }
+}
+
+/// Starts this program anew, since the loader reads `LD_LIBRARY_PATH` at a start. Returns only if that failed.
+fn with_libraries(folders: &OsStr, is_survey: bool) -> Failure {
+    let mut path = environment::var(LIBRARY_PATH).filter(|path| !path.is_empty()).unwrap_or_default();
+    if !path.is_empty() {
+        path.push(":");
+    }
+    path.push(folders);
+    let others = environment::all().into_iter().filter(|(name, _)| name != LIBRARY_PATH);
+    let own = process::own_path().unwrap_or_else(|_| process::OWN_FILE.into());
+    let words = ["worker".into()].into_iter().chain(is_survey.then(|| "--survey".into()));
+    let command: Vec<OsString> = [own.into()].into_iter().chain(words).collect();
+    let error = process::exec(&command, others.chain([(LIBRARY_PATH.into(), path)]));
+    Failure::new(exit::FAILED, format!("cannot start this program anew: {error}"))
+}
+
+fn survey() -> Result<u8, Failure> {
+    let [library_path, cuda_path] = [LIBRARY_PATH, "CUDA_PATH"].map(environment::var);
+    let report = gpu::report(&LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref()));
+    let written = writeln!(io::stdout(), "{}", to_json_line(&report.to_value()));
+    written.map_err(|error| Failure::new(exit::FAILED, format!("cannot write the report: {error}")))?;
+    Ok(exit::YES)
 }
 
 #[cfg(not(feature = "train"))]

@@ -334,7 +334,7 @@ impl Supervision {
         self.keep(facts_of(self.matches.facts()));
         let deadline = bound.timeout_s().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
         let started = Instant::now();
-        let mut libraries = Libraries::new(bound.image.is_some());
+        let mut libraries = Libraries::new(image);
         let mut halt = Halt::default();
         let Ended { exit, at: ended } = loop {
             self.take(worker.receive(LOOK_EVERY), clock::monotonic_ns(), watch);

@@ -1,13 +1,13 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
 use super::closure::{ClosureError, check_program};
-use super::container::{self, ContainerError, HOST, IMAGE, Image};
+use super::container::{self, BINDS, ContainerError, HOST, IMAGE, Image, Inside, Loads};
 use super::data::{self, DataFiles, bind_data};
 use super::machine::Machine;
 use super::program::{Named, ProgramFile};
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
-use crate::manifest::{ArgvError, Manifest, Program, ProgramIdentity};
+use crate::manifest::{ArgvError, Bind, Manifest, Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Parts, Run, Table, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +51,10 @@ impl BindError {
             Self::File { file, .. } => Some(("program", file.as_str())),
             Self::Data(_) | Self::Refused(Refusal::NoData { .. }) => of("data.path"),
             Self::Container(error) if error.is_of_image() => of(IMAGE),
+            Self::Container(error) => match (error.bind(), cell.get(BINDS)) {
+                (Some(index), Some(Value::List(texts))) => Some((BINDS, texts.get(index)?.as_str()?)),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -246,6 +250,11 @@ pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
         let image = absolute(&manifest.resolve_path(image)).display().to_string();
         cell.settings.insert(IMAGE.to_owned(), image.into());
     }
+    let binds = container::binds(&cell).into_iter().filter_map(|text| Bind::parse(&text, &manifest.directory).ok());
+    let binds: Vec<Value> = binds.map(|bind| bind.to_string().into()).collect();
+    if !binds.is_empty() {
+        cell.settings.insert(BINDS.to_owned(), Value::List(binds));
+    }
     cell.settings.insert("manifest.digest".to_owned(), manifest.source.to_string().into());
     if manifest.program.is_some() {
         let directory = absolute(&manifest.directory);
@@ -318,6 +327,12 @@ fn bind_cell(
     {
         return Err(Refusal::NoNccl { asked: gpus, why: why.to_owned() }.into());
     }
+    let loads = match (program, gpus) {
+        (Some(_), _) => Loads::Any,
+        (None, 0) => Loads::Nothing,
+        (None, _) => Loads::Cuda { nccl: gpus > 1 },
+    };
+    let inside = image.map(|image| machine.inside(image, &cell, loads)).transpose()?;
     let data = match program {
         None => bind_data(&mut cell, trainer, machine).map_err(|error| match error {
             BindError::Host(source) => BindError::Data(source),
@@ -325,7 +340,11 @@ fn bind_cell(
         })?,
         Some(_) => None,
     };
-    let (mut program_files, mut notes) = (Vec::new(), Vec::new());
+    let mut program_files = Vec::new();
+    let (image, inside_versions, mut notes) = match inside {
+        Some(Inside { image, versions, notes }) => (Some(image), versions, notes),
+        None => (None, gpu::CudaVersions::default(), Vec::new()),
+    };
     let (program_part, launch) = match program {
         Some(program) => {
             let directory = PathBuf::from(cell.text(DIRECTORY).unwrap_or("."));
@@ -335,7 +354,8 @@ fn bind_cell(
             }
             let settings = recorded.unwrap_or_else(|| program.settings(&cell));
             let named = Named::of(program, (&cell, settings), image.is_some(), machine)?;
-            (program_files, notes) = (named.files, named.notes);
+            program_files = named.files;
+            notes.extend(named.notes);
             (named.part, Launch::Program { argv, directory })
         }
         None => {
@@ -360,17 +380,22 @@ fn bind_cell(
         ("none".into(), "none".into())
     } else {
         let state = machine.gpus();
-        // An image brings its own libraries, and its digest says which.
+        // An image's digest says which libraries it has; those of binds are named by their versions, too.
         let versions = match image {
-            Some(_) => gpu::CudaVersions { driver_api: state.versions.driver_api, ..gpu::CudaVersions::default() },
+            Some(_) => gpu::CudaVersions { driver_api: state.versions.driver_api, ..inside_versions },
             None => state.versions,
         };
         (gpu::cuda_part(&versions, gpus), gpu::driver_part(state.driver.as_deref()))
     };
+    let container = image.as_ref().map_or(HOST.into(), Image::part);
+    let (container, cuda) = match machine.untrusted().filter(|_| !container::binds(&cell).is_empty()) {
+        Some(recorded) => container::recorded(recorded, container, cuda),
+        None => (container, cuda),
+    };
     let run = Run::new(Parts {
         config: cell.config.clone().into(),
         program: program_part,
-        container: image.as_ref().map_or(HOST.into(), Image::part),
+        container,
         cuda,
         driver,
         device,

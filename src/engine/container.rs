@@ -3,20 +3,25 @@
 //! The image's digest is a part of the identity. What reaches into the container from the host is stated one by one, and recorded: the variables, the files, and
 //! NVIDIA's libraries where the run has GPUs. Nothing else of the host is visible inside but its kernel.
 
+mod brought;
+mod inside;
 mod mounts;
 mod told;
 
+pub(super) use self::brought::{BINDS, Loads, texts as binds};
+use self::brought::{Brought, brought, digests};
 pub(super) use self::mounts::lies_in;
 use self::mounts::{Mount, outside};
 use self::told::{MOST_TEXT, labels, oci_digest, short};
 use super::bind::{Bound, Launch};
 use super::kernels::InUse;
 use super::machine::Machine;
+use crate::gpu::CudaVersions;
 use crate::host::sif::{self, Sif, SifError};
 use crate::host::sums::{Stamp, Sums};
 use crate::host::{HostError, command, environment};
-use crate::record::{Cell, Table, Value};
-use std::ffi::OsString;
+use crate::record::{Cell, Parts, Table, Value};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +30,8 @@ pub(super) const IMAGE: &str = "container.image";
 pub(super) const HOST: &str = "host";
 /// Where a submission keeps the digest of the image that it was made with.
 pub(super) const EXPECTED: &str = "container.sha256";
+/// Where it keeps what says that the file is still the one of that digest.
+pub(super) const STAMP: &str = "container.stamp";
 
 /// Programs that start an image, the preferred one first, and how the variables begin that each of them hands on.
 const TOOLS: [(&str, &str); 2] = [("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")];
@@ -88,8 +95,8 @@ pub enum ContainerError {
     /// Nothing can start it.
     #[error("`container.image` asks for a container, but {0} (install Apptainer, or load its module)")]
     NoTool(String),
-    /// It is not the one any more that a run was bound to.
-    #[error("the image `{}` changed after its digest was taken: {why} (repeat the command to use the new image)", path.display())]
+    /// A file is not the one any more that a run was bound to.
+    #[error("`{}` changed after its digest was taken: {why} (repeat the command to use the new file)", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
@@ -102,17 +109,65 @@ pub enum ContainerError {
     /// Nothing can be kept for a while.
     #[error("`{}`, from LEDGER_SCRATCH or TMPDIR, is not the full path of an existing folder (create it for the container, or set LEDGER_SCRATCH)", .0.display())]
     NoScratch(PathBuf),
+    /// A bind is not one, or what it names is not there.
+    #[error("`container.binds` {why}")]
+    NoBind {
+        /// Its place in the list.
+        index: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There are binds and no image.
+    #[error("`container.binds` needs an image (name one in `container.image`, or remove the binds)")]
+    NothingToBindIn,
+    /// A file of a bind cannot be read.
+    #[error("`{}`, from `container.binds`, cannot be read: {error} (its digest is a part of the run's identity)", path.display())]
+    UnreadBind {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The built-in trainer does not start in it.
+    #[error("the built-in trainer does not start in `{}`: {said} (the image needs libgcc_s and a C library no older than that of the machine where this program was built; build containers/minimal.def)", image.display())]
+    NoStart {
+        /// The image.
+        image: PathBuf,
+        /// What was said.
+        said: String,
+    },
+    /// It lacks a file that the run needs.
+    #[error("{what} the image `{}` ({fix})", image.display())]
+    Lacks {
+        /// The image.
+        image: PathBuf,
+        /// The file, and why it is missing.
+        what: String,
+        /// What to do.
+        fix: &'static str,
+    },
     /// A folder that has to be visible inside would hide what the image holds.
     #[error("`{}` must be visible in the container, but would hide the image's own files there (use another folder)", .0.display())]
     Hides(PathBuf),
 }
 
 impl ContainerError {
+    /// The number of the bind that is at fault, if one is.
+    pub(super) fn bind(&self) -> Option<usize> {
+        if let Self::NoBind { index, .. } = self { Some(*index) } else { None }
+    }
+
     /// Whether it is the named image that is at fault.
     pub(super) fn is_of_image(&self) -> bool {
         matches!(
             self,
-            Self::Remote(_) | Self::Missing(_) | Self::NoImage { .. } | Self::Unread(_) | Self::Changed { .. }
+            Self::Remote(_)
+                | Self::Missing(_)
+                | Self::NoImage { .. }
+                | Self::Unread(_)
+                | Self::Changed { .. }
+                | Self::NoStart { .. }
+                | Self::Lacks { .. }
         )
     }
 }
@@ -125,6 +180,18 @@ pub struct Image {
     stamp: Stamp,
     told: Sif,
     tool: Tool,
+    /// The host's files that its manifest brings in.
+    brought: Vec<Brought>,
+}
+
+/// An image that a run is bound to, and what is in it.
+#[derive(Clone, Debug)]
+pub(super) struct Inside {
+    pub(super) image: Image,
+    /// The versions of the libraries that binds bring in.
+    pub(super) versions: CudaVersions,
+    /// What it lacks for its usual speed.
+    pub(super) notes: Vec<String>,
 }
 
 /// What starts an image.
@@ -138,7 +205,9 @@ pub(super) struct Tool {
 
 /// The image that a cell asks for, if it does.
 pub(super) fn image(cell: &Cell, machine: &Machine) -> Result<Option<Image>, ContainerError> {
-    let Some(path) = asked(cell)? else { return Ok(None) };
+    let Some(path) = asked(cell)? else {
+        return if binds(cell).is_empty() { Ok(None) } else { Err(ContainerError::NothingToBindIn) };
+    };
     let scratch = scratch();
     if !scratch.is_absolute() || !scratch.is_dir() {
         return Err(ContainerError::NoScratch(scratch));
@@ -150,7 +219,7 @@ pub(super) fn image(cell: &Cell, machine: &Machine) -> Result<Option<Image>, Con
     }
     let (sha256, stamp, told) = machine.image(&path)?;
     let tool = machine.container_tool()?;
-    Ok(Some(Image { path, sha256, stamp, told, tool }))
+    Ok(Some(Image { path, sha256, stamp, told, tool, brought: Vec::new() }))
 }
 
 /// Where programs keep what they need for a while.
@@ -170,6 +239,24 @@ pub(super) fn asked(cell: &Cell) -> Result<Option<PathBuf>, ContainerError> {
 /// The container part of a run in an image of that digest; `host` for none.
 pub(super) fn part(sha256: Option<&str>) -> Value {
     sha256.map_or(HOST.into(), |sha256| format!("sha256:{sha256}").into())
+}
+
+/// The image's part of a container part, as [`part`] makes it; `host` for none.
+pub fn image_of(container: &Value) -> &Value {
+    container.as_table().and_then(|table| table.get("image")).unwrap_or(container)
+}
+
+/// The container and CUDA parts of a record that nobody trusts, whose binds are not read: they are taken to hold what was recorded.
+pub(super) fn recorded(recorded: &Parts, container: Value, cuda: Value) -> (Value, Value) {
+    let is_same = *image_of(&recorded.container) == container;
+    let container = if is_same { recorded.container.clone() } else { container };
+    let cuda = match (&recorded.cuda, cuda) {
+        (Value::Table(recorded), Value::Table(here)) => {
+            recorded.clone().into_iter().chain(here).collect::<Table>().into()
+        }
+        (_, here) => here,
+    };
+    (container, cuda)
 }
 
 /// What a file is, if it is an image: its digest, what says that it is still the same, and what it tells of itself.
@@ -254,9 +341,63 @@ pub(super) struct Start<'a> {
 }
 
 impl Image {
-    /// The container part of its runs.
+    /// The container part of its runs: the image's digest, with those of the files in its binds that a run loads, if there are any.
     pub(super) fn part(&self) -> Value {
-        part(Some(&self.sha256))
+        let image = part(Some(&self.sha256));
+        let mut table = digests(&self.brought);
+        if table.is_empty() {
+            return image;
+        }
+        table.insert("image".to_owned(), image);
+        table.into()
+    }
+
+    /// Takes the cell's binds in, and has the built-in trainer report what it finds inside.
+    ///
+    /// # Errors
+    /// If a bind cannot be made, the trainer does not start, or something is missing that the run needs.
+    pub(super) fn bring(mut self, cell: &Cell, loads: Loads) -> Result<Inside, ContainerError> {
+        self.brought = brought(cell, loads)?;
+        if loads == Loads::Any {
+            return Ok(Inside { image: self, versions: CudaVersions::default(), notes: Vec::new() });
+        }
+        let report = self.survey(loads)?;
+        let notes = self.lacking(&report, loads)?;
+        // An image without binds has no other libraries than its digest says.
+        let versions = if self.brought.is_empty() { CudaVersions::default() } else { report.versions };
+        Ok(Inside { image: self, versions, notes })
+    }
+
+    /// The command of the built-in trainer.
+    fn trainer(&self) -> Vec<OsString> {
+        let mut command = vec![Path::new(OWN).join("ledger").into(), "worker".into()];
+        let folders = self.brought.iter().flat_map(|one| &one.folders).map(|folder| folder.as_os_str());
+        let folders = folders.collect::<Vec<_>>().join(OsStr::new(":"));
+        if !folders.is_empty() {
+            command.extend(["--libraries".into(), folders]);
+        }
+        command
+    }
+
+    /// The command that executes one in the container, but for that command.
+    fn exec(&self, nv: bool, directory: &Path, mounts: &[Mount]) -> Vec<OsString> {
+        let mut argv: Vec<OsString> = vec![self.tool.path.clone().into(), "--quiet".into(), "exec".into()];
+        if nv {
+            argv.push("--nv".into());
+        }
+        // Without `--no-eval` a shell would read the variables' values.
+        argv.extend(["--cleanenv", "--contain", "--pid", "--no-eval", "--pwd"].map(OsString::from));
+        argv.push(directory.into());
+        for mount in mounts {
+            argv.extend(["--mount".into(), mount.argument().into()]);
+        }
+        argv.push(self.path.clone().into());
+        argv
+    }
+
+    /// The folders inside that are the host's by a bind.
+    pub(super) fn bound_folders(&self) -> Vec<PathBuf> {
+        self.brought.iter().map(|one| one.mount.target.clone()).collect()
     }
 
     /// Whether it is still the image that its run is bound to. A file that was only touched, linked or moved back is read again: what counts is its content.
@@ -264,15 +405,8 @@ impl Image {
     /// # Errors
     /// If it is another one, or cannot be read, also because `is_over` says that there is no more time.
     pub(super) fn check(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(), ContainerError> {
-        let changed = |why: String| ContainerError::Changed { path: self.path.clone(), why };
-        let now = std::fs::metadata(&self.path).map_err(|error| changed(error.to_string()))?;
-        if Stamp::of(&now) == self.stamp {
-            return Ok(());
-        }
-        let mut sums = Sums::of_user();
-        let (sha256, _) = sums.of_until(&self.path, is_over).map_err(|error| changed(error.to_string()))?;
-        sums.keep();
-        if sha256 == self.sha256 { Ok(()) } else { Err(changed(format!("its digest is {sha256} now"))) }
+        unchanged(&self.path, &self.stamp, &self.sha256, is_over)?;
+        self.brought.iter().try_for_each(|one| one.check(is_over))
     }
 
     /// The command that starts a worker in it.
@@ -293,26 +427,16 @@ impl Image {
                 (directory.clone(), argv.iter().map(OsString::from).collect())
             }
             Launch::Trainer => {
-                let binary = own("ledger");
-                mounts.push(Mount { source: start.executable.to_owned(), target: binary.clone(), is_writable: false });
+                mounts.push(own_binary(start.executable));
                 mounts.extend(start.kernels.map(|kernels| Mount::same(&kernels.cache.dir, true)));
                 let directory = start.kernels.map_or(start.scratch, |kernels| &kernels.workplace);
-                (directory.to_owned(), vec![binary.into(), "worker".into()])
+                (directory.to_owned(), self.trainer())
             }
         };
         mounts.extend(bound.named_files().iter().filter_map(|file| outside(file, &directory)));
+        mounts.extend(self.brought.iter().map(|one| one.mount.clone()));
         mounts.dedup();
-        let mut argv: Vec<OsString> = vec![self.tool.path.clone().into(), "--quiet".into(), "exec".into()];
-        if !bound.gpus.is_empty() {
-            argv.push("--nv".into());
-        }
-        // Without `--no-eval` a shell would read the variables' values.
-        argv.extend(["--cleanenv", "--contain", "--pid", "--no-eval", "--pwd"].map(OsString::from));
-        argv.push(directory.into());
-        for mount in &mounts {
-            argv.extend(["--mount".into(), mount.argument().into()]);
-        }
-        argv.push(self.path.clone().into());
+        let mut argv = self.exec(!bound.gpus.is_empty(), &directory, &mounts);
         argv.extend(program);
         let set = inside.iter().map(|(name, value)| (format!("{}{name}", self.tool.prefix), value.clone())).collect();
         Contained { argv, set, unset: strays(environment::all()), mounts, inside }
@@ -331,6 +455,11 @@ impl Image {
             let (source, target) = (mount.source.display(), mount.target.display());
             if mount.source == mount.target { format!("{source}{kind}") } else { format!("{source} at {target}{kind}") }
         };
+        let binds = self.brought.iter().map(|one| (one.mount.target.display().to_string(), one.fact()));
+        let binds: Table = binds.collect();
+        if !binds.is_empty() {
+            put("binds", binds.into());
+        }
         put("mounts", contained.mounts.iter().map(mount).collect::<Vec<_>>().into());
         let variables = contained.inside.iter();
         let variables: Table =
@@ -352,6 +481,30 @@ impl Image {
         }
         facts
     }
+}
+
+/// Says that a file is another one than a run was bound to. One that was only touched, linked or moved back is read again: what counts is its
+/// content.
+fn unchanged(
+    path: &Path,
+    stamp: &Stamp,
+    sha256: &str,
+    is_over: &(dyn Fn() -> bool + Sync),
+) -> Result<(), ContainerError> {
+    let changed = |why: String| ContainerError::Changed { path: path.to_owned(), why };
+    let now = std::fs::metadata(path).map_err(|error| changed(error.to_string()))?;
+    if Stamp::of(&now) == *stamp {
+        return Ok(());
+    }
+    let mut sums = Sums::of_user();
+    let (found, _) = sums.of_until(path, is_over).map_err(|error| changed(error.to_string()))?;
+    sums.keep();
+    if found == sha256 { Ok(()) } else { Err(changed(format!("its digest is {found} now"))) }
+}
+
+/// This program, where a container has it.
+fn own_binary(executable: &Path) -> Mount {
+    Mount { source: executable.to_owned(), target: Path::new(OWN).join("ledger"), is_writable: false }
 }
 
 /// What is known of the surroundings, with the host's variables by names that say so: a worker in an image has none of them.

@@ -2,12 +2,12 @@
 
 use super::bind::{BindError, DIRECTORY, Refusal, Trainer};
 use super::closure::check_program;
-use super::container::{self, EXPECTED};
+use super::container::{self, EXPECTED, STAMP};
 use super::data::bind_data;
 use super::machine::Machine;
 use super::program::{Named, ProgramFile};
 use crate::manifest::Program;
-use crate::record::{Cell, Digest, Part, Run, Table, Value};
+use crate::record::{Cell, Digest, Run, Table, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -42,8 +42,11 @@ impl Expected {
         let mut cell = cell.clone();
         if let Some(path) = container::asked(&cell)? {
             // What starts it need not be here.
-            let (sha256, ..) = machine.image(&path)?;
+            let (sha256, stamp, _) = machine.image(&path)?;
             cell.settings.insert(EXPECTED.to_owned(), sha256.into());
+            if stamp.is_settled_now() {
+                cell.settings.insert(STAMP.to_owned(), stamp.shared().into());
+            }
         }
         let mut files = Vec::new();
         let programs: Table = match program {
@@ -93,6 +96,8 @@ impl Expected {
         let data = Value::from(unread.unwrap_or_default()).digest();
         let mut pieces: Vec<&[u8]> = vec![&config.0, &programs.0, &seed.0, &data.0];
         pieces.extend(self.cell.text(EXPECTED).map(str::as_bytes));
+        let binds = container::binds(&self.cell);
+        pieces.extend(binds.iter().map(|bind| bind.as_bytes()));
         Digest::of_pieces("ledger cell v1", &pieces)
     }
 
@@ -135,7 +140,7 @@ impl Expected {
             ("device", device_fits),
             ("number of GPUs", gpus_fit),
             ("data", data_fits),
-            ("container", run.parts.value(Part::Container) == container),
+            ("container", *container::image_of(&run.parts.container) == container),
             ("program", program == Some(&run.parts.program)),
         ];
         rules.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)

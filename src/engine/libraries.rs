@@ -1,6 +1,7 @@
 //! Which libraries a worker has loaded: looked at some times while it runs, read when it is over.
 
 use super::Stop;
+use super::container::Image;
 use crate::host::mapped::Mapped;
 use crate::host::sums::Sums;
 use crate::record::Table;
@@ -21,8 +22,8 @@ pub(super) struct Libraries {
 
 impl Libraries {
     /// Of a worker that starts now, in an image or not.
-    pub(super) fn new(is_contained: bool) -> Self {
-        let mapped = if is_contained { Mapped::contained() } else { Mapped::default() };
+    pub(super) fn new(image: Option<&Image>) -> Self {
+        let mapped = image.map(|image| Mapped::contained(image.bound_folders())).unwrap_or_default();
         Self { mapped, started: Instant::now(), next: FIRST }
     }
 

@@ -3,14 +3,14 @@
 use super::Stop;
 use super::bind::BindError;
 use super::closure::ClosureError;
-use super::container::{self, ContainerError, Tool};
+use super::container::{self, ContainerError, Image, Inside, Loads, Tool};
 use super::data::{self, DataFiles};
 use crate::gpu::{self, Allowed, GpuError, GpuInfo, Gpus, LibraryEnv};
 use crate::host::python::{self, Imports, Question};
-use crate::host::sif::Sif;
+use crate::host::sif::{self, Sif};
 use crate::host::sums::Stamp;
 use crate::host::{HostError, cpu, environment, files, git};
-use crate::record::{Digest, Run, Table, Value};
+use crate::record::{Cell, Digest, Parts, Run, Table, Value};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,14 @@ impl KnownFile {
 /// The digest of data, and their files as they were when they were read for it.
 type ReadData = (Digest, Arc<DataFiles>);
 
+/// An image, its binds, and what a run loads in it.
+type ImageUse = (Option<PathBuf>, Vec<String>, Loads);
+
+/// What the built-in trainer compiles its kernels with on a GPU.
+pub(super) const TOOLKIT: [&str; 3] = ["libnvrtc.so", "cuda_fp16.h", "mma.h"];
+/// What connects several GPUs.
+pub(super) const NCCL: &str = "libnccl.so.2";
+
 /// What this machine is, asked as late as possible and once.
 #[derive(Default)]
 pub struct Machine {
@@ -60,9 +68,12 @@ pub struct Machine {
     repositories: RefCell<BTreeMap<PathBuf, Table>>,
     imports: RefCell<BTreeMap<Question, Imports>>,
     images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
+    inside: RefCell<BTreeMap<ImageUse, Inside>>,
     container_tool: OnceCell<Tool>,
     /// What is told of every repository in git's place.
     told: Option<Table>,
+    /// The parts of the run that was recorded.
+    recorded: Option<Box<Parts>>,
     /// The program part that was submitted, whose closure a task takes as it is.
     submitted: RefCell<Option<Table>>,
     /// The program part of a record that nobody trusts: nothing is started that only it names.
@@ -108,7 +119,8 @@ impl GpuState {
 impl Machine {
     /// A machine that asks git nothing, and takes a repository to be in the state that a run was recorded with.
     pub fn without_git(run: &Run) -> Self {
-        Self::default().with_git_of(&run.parts.program)
+        let recorded = Some(Box::new(run.parts.clone()));
+        Self { recorded, ..Self::default().with_git_of(&run.parts.program) }
     }
 
     /// The same machine, which asks git nothing: a repository is taken to be in the state that a program part tells.
@@ -193,17 +205,15 @@ impl Machine {
             let library_path = environment::var("LD_LIBRARY_PATH");
             let cuda_path = environment::var("CUDA_PATH");
             let survey = gpu::survey(&LibraryEnv::usual(library_path.as_deref(), cuda_path.as_deref()));
-            let missing = |name: &str, item: &gpu::Item| match item {
-                gpu::Item::Found { .. } => None,
-                gpu::Item::Missing { fix, .. } => Some(format!("`{name}` is missing ({fix})")),
+            let missing = |name: &str| {
+                survey.items().into_iter().find_map(|(file, item)| match item {
+                    gpu::Item::Missing { fix, .. } if file == name => Some(format!("`{name}` is missing ({fix})")),
+                    _ => None,
+                })
             };
-            let toolkit = [("libnvrtc.so", &survey.nvrtc), ("cuda_fp16.h", &survey.cuda_fp16), ("mma.h", &survey.mma)];
-            let no_toolkit = toolkit.into_iter().find_map(|(name, item)| missing(name, item));
-            let no_gpu = visible
-                .is_empty()
-                .then(|| "no GPU is visible".to_owned())
-                .or_else(|| missing("libcuda.so.1", &survey.libcuda));
-            let no_nccl = missing("libnccl.so.2", &survey.nccl);
+            let no_toolkit = TOOLKIT.into_iter().find_map(missing);
+            let no_gpu = visible.is_empty().then(|| "no GPU is visible".to_owned()).or_else(|| missing("libcuda.so.1"));
+            let no_nccl = missing(NCCL);
             let driver = gpus.driver_version().ok();
             GpuState {
                 versions: survey.versions(Some(&gpus)),
@@ -258,6 +268,37 @@ impl Machine {
         let read = container::read(path)?;
         self.images.borrow_mut().insert(path.to_owned(), read.clone());
         Ok(read)
+    }
+
+    /// Takes the digest of a submitted cell's image from the submission, if the file is still the same: an array of a thousand tasks reads it once.
+    pub fn take_image(&self, cell: &Cell) {
+        let Ok(Some(path)) = container::asked(cell) else { return };
+        let Ok(stamp) = std::fs::metadata(&path).map(|metadata| Stamp::of(&metadata)) else { return };
+        if let (Some(sha256), Some(submitted)) = (cell.text(container::EXPECTED), cell.text(container::STAMP))
+            && stamp.shared() == submitted
+            && let Ok(told) = sif::read(&path)
+        {
+            self.images.borrow_mut().insert(path, (sha256.to_owned(), stamp, told));
+        }
+    }
+
+    /// The parts of the recorded run, for a record that nobody trusts.
+    pub(super) fn untrusted(&self) -> Option<&Parts> {
+        self.recorded.as_deref().filter(|_| self.is_untrusting)
+    }
+
+    /// An image with the binds of a cell, and what is in it: looked at once for each of them. A record that nobody trusts starts nothing.
+    pub(super) fn inside(&self, image: Image, cell: &Cell, loads: Loads) -> Result<Inside, ContainerError> {
+        if self.is_untrusting {
+            return Ok(Inside { image, versions: gpu::CudaVersions::default(), notes: Vec::new() });
+        }
+        let key = (container::asked(cell)?, container::binds(cell), loads);
+        if let Some(known) = self.inside.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let inside = image.bring(cell, loads)?;
+        self.inside.borrow_mut().insert(key, inside.clone());
+        Ok(inside)
     }
 
     /// What starts images here, asked once.

@@ -46,7 +46,7 @@ pub use bind::{
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
 pub use closure::ClosureError;
-pub use container::{ContainerError, Image, surroundings};
+pub use container::{ContainerError, Image, image_of, surroundings};
 pub use data::DataFiles;
 pub use drift::{Canary, Drift};
 pub use expect::Expected;

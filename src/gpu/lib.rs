@@ -13,6 +13,7 @@ mod libraries;
 mod loader;
 mod meter;
 mod nvml;
+mod report;
 mod shortage;
 mod visible;
 
@@ -22,5 +23,6 @@ pub use identity::{CudaVersions, cuda_part, device_part, driver_part};
 pub use libraries::{Item, LibraryEnv, LibrarySurvey, survey};
 pub use meter::{GpuProcess, Look, Meter};
 pub use nvml::{GpuError, GpuInfo, Gpus};
+pub use report::{SurveyReport, report};
 pub use shortage::{Shortage, is_out_of_memory, needed_bytes};
 pub use visible::{UsableError, VisibleError, usable, visible};

@@ -98,6 +98,19 @@ pub struct LibrarySurvey {
 }
 
 impl LibrarySurvey {
+    /// All of it, by the names of the files.
+    pub fn items(&self) -> [(&'static str, &Item); 7] {
+        [
+            ("libcuda.so.1", &self.libcuda),
+            ("libnvrtc.so", &self.nvrtc),
+            ("cuda_fp16.h", &self.cuda_fp16),
+            ("mma.h", &self.mma),
+            ("libcublasLt.so", &self.cublaslt),
+            ("libcudnn.so", &self.cudnn),
+            ("libnccl.so.2", &self.nccl),
+        ]
+    }
+
     /// The versions that enter a run's identity.
     pub fn versions(&self, gpus: Option<&Gpus>) -> CudaVersions {
         CudaVersions {
@@ -145,7 +158,7 @@ pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
 const NCCL_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// The names by which cudarc 0.19 looks for a library, in its order (`cudarc::get_lib_name_candidates`).
-fn names(stem: &str) -> Vec<String> {
+pub(super) fn names(stem: &str) -> Vec<String> {
     let major = BOUND_MAJOR;
     let infixes = [
         String::new(),

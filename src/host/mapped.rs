@@ -65,6 +65,8 @@ pub struct Mapped {
     passed: BTreeSet<PathBuf>,
     /// Whether the program has a file system of its own, an image, whose digest stands for all files in it.
     is_contained: bool,
+    /// The folders in it that are the host's.
+    bound: Vec<PathBuf>,
 }
 
 /// What was found where a library lies.
@@ -78,9 +80,10 @@ enum Found {
 }
 
 impl Mapped {
-    /// Of a program in an image: of its own libraries only the names are kept, of those that the host has put in all.
-    pub fn contained() -> Self {
-        Self { is_contained: true, ..Self::default() }
+    /// Of a program in an image: of its own libraries only the names are kept, of those that the host has put in, there and in the folders that
+    /// are `bound`, all.
+    pub fn contained(bound: Vec<PathBuf>) -> Self {
+        Self { is_contained: true, bound, ..Self::default() }
     }
 
     /// Looks at a worker and all that it has started.
@@ -129,7 +132,8 @@ impl Mapped {
             }
             return;
         }
-        let found = if self.is_contained && !path.starts_with(INJECTED) {
+        let is_of_host = path.starts_with(INJECTED) || self.bound.iter().any(|folder| path.starts_with(folder));
+        let found = if self.is_contained && !is_of_host {
             Found::OfImage
         } else if line.is_deleted {
             Found::Unread(REPLACED.to_owned())
@@ -182,6 +186,11 @@ impl Mapped {
     }
 }
 
+/// Whether a file of that name is a library that numbers depend on.
+pub fn is_known(name: &str) -> bool {
+    NAMES.iter().any(|known| name.starts_with(known))
+}
+
 /// Whether a file system has that path.
 fn lies_in(root: &Path, path: &Path) -> bool {
     fs::symlink_metadata(root.join(path.strip_prefix("/").unwrap_or(path))).is_ok()
@@ -219,9 +228,8 @@ fn libraries(maps: &str) -> impl Iterator<Item = Line<'_>> {
         let kept = shown.strip_suffix(" (deleted)");
         let path = Path::new(kept.unwrap_or(shown));
         let name = path.file_name()?.to_str()?;
-        let is_known = NAMES.iter().any(|known| name.starts_with(known));
         let line = Line { path, inode: inode.parse().ok(), is_deleted: kept.is_some() };
-        (permissions.contains('x') && is_known).then_some(line)
+        (permissions.contains('x') && is_known(name)).then_some(line)
     })
 }
 
@@ -313,8 +321,12 @@ mod tests {
         let libs = root.path().join(&INJECTED[1..]);
         fs::create_dir_all(&libs).unwrap();
         fs::write(libs.join("libcuda.so.1"), "the driver").unwrap();
-        let mut mapped = Mapped::contained();
+        fs::create_dir_all(root.path().join("opt/cuda")).unwrap();
+        fs::write(root.path().join("opt/cuda/libnvrtc.so.13"), "a bind").unwrap();
+        let mut mapped = Mapped::contained(vec!["/opt/cuda".into()]);
         mapped.injected(root.path());
+        let bound = Line { path: Path::new("/opt/cuda/libnvrtc.so.13"), inode: None, is_deleted: false };
+        mapped.take(root.path(), &bound, || true);
         let of_image = |path: &str, mapped: &mut Mapped| {
             mapped.take(root.path(), &Line { path: Path::new(path), inode: Some(1), is_deleted: false }, || true);
         };
@@ -324,7 +336,7 @@ mod tests {
             .iter()
             .map(|(name, value)| format!("{name} = {value}"))
             .collect();
-        let sum = super::super::sums::sha256(b"the driver");
+        let [sum, of_bind] = ["the driver", "a bind"].map(|text| super::super::sums::sha256(text.as_bytes()));
         assert_eq!(
             told,
             [
@@ -332,12 +344,13 @@ mod tests {
                 format!(
                     "library.libcuda.so.1 = {{bytes = 10, path = /.singularity.d/libs/libcuda.so.1, sha256 = {sum}}}"
                 ),
+                format!("library.libnvrtc.so.13 = {{bytes = 6, path = /opt/cuda/libnvrtc.so.13, sha256 = {of_bind}}}"),
             ]
         );
         // Two processes, or two looks, find the same ones.
         for number in (0..200).chain(0..200) {
             of_image(&format!("/usr/lib/libm.so.{number}"), &mut mapped);
         }
-        assert_eq!((mapped.seen.len(), mapped.passed.len()), (MOST, 200 - (MOST - 2)));
+        assert_eq!((mapped.seen.len(), mapped.passed.len()), (MOST, 200 - (MOST - 3)));
     }
 }

@@ -49,6 +49,11 @@ impl Stamp {
         }
     }
 
+    /// The stamp as text, without the device: that of a shared file system has another number on each machine.
+    pub fn shared(&self) -> String {
+        format!("{} {} {} {}", self.inode, self.size, self.modified_ns, self.changed_ns)
+    }
+
     /// The file's length in bytes.
     pub fn size(&self) -> u64 {
         self.size

@@ -1,10 +1,12 @@
 //! One value against one field: its type, its range, its canonical form.
 
+use super::bind::Bind;
 use super::document::{Content, Node};
 use super::fault::{nearest, shown};
 use super::field::{Kind, choices};
 use super::table::{FIELDS, sections};
 use crate::record::Value;
+use std::path::Path;
 
 /// What the checks of single values have to know of the whole manifest.
 #[derive(Clone, Copy)]
@@ -32,8 +34,12 @@ impl Checker<'_> {
                 }
             }
             (Kind::Flag, Content::Bool(value)) => Ok(Value::Bool(*value)),
-            (Kind::Texts, Content::List(_)) => {
+            (Kind::Texts | Kind::Binds, Content::List(_)) => {
                 let texts = self.texts(name, node).map_err(|(_, message)| message)?;
+                let faults = texts.iter().filter_map(|(text, _)| Bind::parse(text, Path::new("/")).err());
+                if let (Kind::Binds, Some(fault)) = (kind, faults.into_iter().next()) {
+                    return Err(format!("{name} {fault}"));
+                }
                 Ok(Value::List(texts.into_iter().map(|(text, _)| text.into()).collect()))
             }
             (Kind::Known(_), Content::Text(word)) if self.program => {

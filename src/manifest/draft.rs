@@ -198,7 +198,7 @@ impl Reader<'_> {
                 }
                 (self.axis(&name, field, nodes, &mut twice), true)
             }
-            Content::List(_) if !matches!(field.kind, Kind::Texts | Kind::Counts { .. }) => {
+            Content::List(_) if !matches!(field.kind, Kind::Texts | Kind::Binds | Kind::Counts { .. }) => {
                 self.faults.add(
                     node.span.start,
                     format!("{name} is a list (it holds for the whole manifest: give one value)"),

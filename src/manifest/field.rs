@@ -224,6 +224,8 @@ pub enum Kind {
     Seed,
     /// A list of texts.
     Texts,
+    /// A list of [`Bind`](super::Bind)s.
+    Binds,
     /// A list of different whole numbers from 1.
     Counts {
         /// The greatest.
@@ -293,6 +295,7 @@ impl fmt::Display for Kind {
             Self::Real(interval) => interval.fmt(f),
             Self::Seed => write!(f, "a whole number from 0 to {}", u64::MAX),
             Self::Texts => f.write_str("a list of texts"),
+            Self::Binds => f.write_str("a list of `HOST[:INSIDE][:ro]` or `…:rw`"),
             Self::Counts { max, most } => {
                 write!(f, "a list of 1 to {most} different whole numbers from 1 to {max}")
             }

@@ -5,6 +5,7 @@
 //! `grid` and `resolve` (points become cells), and `expand` (what only the whole grid can show).
 
 mod availability;
+mod bind;
 mod check;
 mod document;
 mod draft;
@@ -25,6 +26,7 @@ mod table;
 mod tests;
 mod vary;
 
+pub use bind::Bind;
 pub use document::{Content, Key, Node, Span, parse as parse_document};
 pub use fault::{Fault, Faults, ManifestError, nearest};
 pub use field::{Constant, Field, Interval, Kind, Preset, Role, When};
@@ -195,7 +197,9 @@ fn shared(draft: &Draft, path: &Path, objective: Option<&Objective>) -> Table {
     let silent = |field: &Field| {
         matches!(field.section(), "protocol" | "repeats") && !draft.sections.contains_key(field.section())
     };
-    let fields = table::FIELDS.iter().filter(|field| field.role == Role::Setting && !field.is_of_cell());
+    let fields = table::FIELDS
+        .iter()
+        .filter(|field| matches!(field.role, Role::Setting | Role::Container) && !field.is_of_cell());
     for field in fields.filter(|field| !silent(field)) {
         let value = match (draft.single(field.key), field.preset) {
             (Some((value, _)), _) => value.clone(),

@@ -2,10 +2,11 @@
 
 use super::draft::Draft;
 use super::fault::Walk;
+use crate::record::Value;
 use std::collections::BTreeMap;
 
 /// Keys whose values name a file or a folder.
-const KEYS: [&str; 2] = ["data.path", "container.image"];
+const KEYS: [&str; 3] = ["data.path", "container.image", "container.binds"];
 /// What the command and the files of the program stand under.
 const PROGRAM: &str = "program";
 
@@ -21,7 +22,13 @@ pub(super) fn named(draft: &Draft, origin: &str, text: &str) -> Named {
     let included = draft.include.iter().flat_map(|entry| &entry.given);
     for given in draft.base.iter().chain(included).map(|place| &draft.given[*place]) {
         let Some(key) = KEYS.into_iter().find(|key| *key == given.name) else { continue };
-        all.extend(given.items.iter().filter_map(|item| Some((item.at, key, item.value.as_ref()?.as_str()?))));
+        for item in &given.items {
+            let texts = match &item.value {
+                Some(Value::List(texts)) => texts.iter().filter_map(Value::as_str).collect(),
+                value => value.iter().filter_map(Value::as_str).collect::<Vec<_>>(),
+            };
+            all.extend(texts.into_iter().map(|text| (item.at, key, text)));
+        }
     }
     all.sort_unstable();
     let mut walk = Walk::over(text);

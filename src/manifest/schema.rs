@@ -137,7 +137,7 @@ fn scalar(kind: Kind) -> Value {
                 table([("type", "string".into()), ("pattern", "^[0-9]{1,20}$".into())]),
             ]),
         )]),
-        Kind::Texts => table([("type", "array".into()), ("items", table([("type", "string".into())]))]),
+        Kind::Texts | Kind::Binds => table([("type", "array".into()), ("items", table([("type", "string".into())]))]),
         Kind::Counts { max, most } => table([
             ("type", "array".into()),
             ("items", scalar(Kind::Int { min: 1, max })),

@@ -374,6 +374,8 @@ const HERE: &[Field] = &[
     F::hashed("container.image", NAME, "image that the worker runs in; `host` is none")
         .role(Role::Container)
         .text("host"),
+    F::setting("container.binds", Kind::Binds, "files and folders of the host that are visible in the image; read-only without `:rw`")
+        .role(Role::Container),
     F::shape("program.command", Kind::Texts, "program and arguments; `{name}` stands for a field's value")
         .role(Role::Program)
         .required(),

@@ -6,6 +6,7 @@ use crate::slurm_local::Cluster;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -31,12 +32,12 @@ const DEFINITION: &str = r#"Bootstrap: scratch
   org.opencontainers.image.base.digest DIGEST
 "#;
 
-fn path() -> String {
+pub fn path() -> String {
     format!("{USUAL}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
 }
 
 /// A root without every capability, as in a VM or a CI's container, has to say which one it lacks.
-fn without_capability(command: &mut Command) {
+pub fn without_capability(command: &mut Command) {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let permitted = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap().trim().to_owned();
     if u64::from_str_radix(&permitted, 16).unwrap() & (1 << 24) == 0 {
@@ -79,30 +80,30 @@ fn image() -> Option<&'static Path> {
 }
 
 /// A sandbox with an image.
-fn sandbox() -> Option<Sandbox> {
+pub fn sandbox() -> Option<Sandbox> {
     let image = image()?;
     let sandbox = Sandbox::new();
     fs::copy(image, sandbox.path("image.sif")).unwrap();
     Some(sandbox)
 }
 
-fn command(sandbox: &Sandbox, args: &[&str]) -> Command {
+pub fn command(sandbox: &Sandbox, args: &[&str]) -> Command {
     let mut command = sandbox.command(args);
     command.env("PATH", path());
     without_capability(&mut command);
     command
 }
 
-fn run(sandbox: &Sandbox, args: &[&str]) -> Said {
+pub fn run(sandbox: &Sandbox, args: &[&str]) -> Said {
     Said::new(command(sandbox, args).output().unwrap())
 }
 
-fn attempt(sandbox: &Sandbox) -> (Value, Value) {
+pub fn attempt(sandbox: &Sandbox) -> (Value, Value) {
     let shown = sandbox.json(&["show", "latest"], 0);
     (shown["attempts"][0].clone(), shown["parts"].clone())
 }
 
-fn contained(sandbox: &Sandbox, script: &str, image: &str) {
+pub fn contained(sandbox: &Sandbox, script: &str, image: &str) {
     sandbox.sweep_manifest(script, "1", "1");
     let manifest = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     sandbox.write("m.toml", format!("{manifest}[container]\nimage = \"{image}\"\n"));
@@ -274,7 +275,7 @@ fn tasks_of_a_cluster_run_in_the_image_that_they_were_submitted_with() {
     let submit = |more: &[&str]| {
         let mut command = cluster.command(&[&["submit", "m.toml", "--container", "image.sif"], more].concat());
         // The job takes it along.
-        command.env("PATH", path());
+        command.env("PATH", path()).env("XDG_CACHE_HOME", cluster.sandbox.path("cache"));
         without_capability(&mut command);
         Said::new(command.output().unwrap())
     };
@@ -283,6 +284,23 @@ fn tasks_of_a_cluster_run_in_the_image_that_they_were_submitted_with() {
     let part = shown["parts"]["container"]["value"].as_str().unwrap().to_owned();
     assert_eq!(part, format!("sha256:{}", shown["attempts"][0]["facts"]["image.sha256"].as_str().unwrap()));
     assert_eq!(cluster.sandbox.outcomes(), ["finished"; 2]);
+    // The image is read once, where it is submitted, and not by each task: once it has been left alone for a while, its time tells of changes.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let sums = cluster.sandbox.path("cache/ledger/sums");
+    let known = || {
+        let image = fs::metadata(cluster.sandbox.path("image.sif")).unwrap();
+        let line = format!(" {} {} ", image.ino(), image.len());
+        fs::read_to_string(&sums).unwrap_or_default().contains(&line)
+    };
+    cluster.slurm("scontrol", &["update", "nodename=n1", "state=drain", "reason=test"]);
+    submit(&["--repeat", "1"]).expect(0);
+    assert!(known(), "the submission reads it");
+    fs::remove_file(&sums).unwrap();
+    cluster.slurm("scontrol", &["update", "nodename=n1", "state=resume"]);
+    cluster.await_states(&["finished"; 2]);
+    cluster.collect();
+    assert!(!known(), "no task reads it");
+    assert_eq!(cluster.sandbox.outcomes(), ["finished"; 4]);
     // Another image has come into its place when the task begins.
     cluster.slurm("scontrol", &["update", "nodename=n1", "state=drain", "reason=test"]);
     submit(&["--repeat", "1"]).expect(0);

@@ -16,6 +16,7 @@ mod foreign;
 mod golden;
 mod gpu;
 mod identity;
+mod images;
 mod limits;
 mod machine;
 mod modes;

@@ -2,6 +2,7 @@
 
 use crate::cli::context::{self, say};
 use crate::cli::failure::{Failure, exit};
+use crate::engine::image_of;
 use crate::host::user_key::UserKey;
 use crate::record::{Attempt, AttemptId, Change, RunId, Sealed, Table, Target, Value};
 use crate::report::plain;
@@ -230,8 +231,9 @@ impl Elsewhere {
         }
         let image = text(&settings, IMAGE).filter(|_| recorded.is_some());
         if let Some(image) = image.filter(|path| !path.contains("://") && !Path::new(path).exists()) {
-            let wanted = sealed.run.parts.container.as_str().unwrap_or_default().trim_start_matches("sha256:");
-            let only = format!("SHA-256 {wanted}; a rebuilt image has another");
+            let wanted =
+                image_of(&sealed.run.parts.container).as_str().unwrap_or_default().trim_start_matches("sha256:");
+            let only = format!("SHA-256 {wanted}; an image that was built again may have another");
             return refused(match &self.image {
                 Some(given) => format!("--image: `{}` is not there (expected: {only})", given.display()),
                 None => format!("the image `{}`, {named} (--image FILE says {flag}: {only})", plain(&image)),

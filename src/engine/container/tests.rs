@@ -7,7 +7,14 @@ fn image() -> Image {
     let stamp = Stamp::of(&std::fs::metadata(&path).unwrap());
     let tool =
         Tool { path: "/usr/bin/apptainer".into(), version: "apptainer version 1".to_owned(), prefix: "APPTAINERENV_" };
-    Image { path: "/images/a.sif".into(), sha256: "ab".repeat(32), stamp, told: Sif::default(), tool }
+    Image {
+        path: "/images/a.sif".into(),
+        sha256: "ab".repeat(32),
+        stamp,
+        told: Sif::default(),
+        tool,
+        brought: Vec::new(),
+    }
 }
 
 fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
@@ -237,4 +244,104 @@ fn an_image_that_was_only_touched_is_the_same_one() {
     );
     std::fs::remove_file(&path).unwrap();
     assert!(image.check(&|| false).is_err());
+}
+
+#[test]
+fn binds_are_mounted_and_the_trainer_finds_their_libraries() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("cuda/lib64")).unwrap();
+    std::fs::write(root.join("cuda/lib64/libnvrtc.so.13"), "nvrtc").unwrap();
+    let binds = Value::List(vec![format!("{}:/usr/local/cuda:ro", root.join("cuda").display()).into()]);
+    let cell = Cell { settings: [(BINDS.to_owned(), binds)].into(), ..Cell::default() };
+    let image = Image { brought: brought(&cell, Loads::Cuda { nccl: false }).unwrap(), ..image() };
+    let contained = image.contain(&bound(Launch::Trainer, &[]), &start());
+    let words = words(&contained);
+    let mount = format!(r#"type=bind,"source={}/cuda","destination=/usr/local/cuda",ro"#, root.display());
+    assert!(words.contains(&mount), "{words:?}");
+    let end = ["/images/a.sif", "/.ledger/ledger", "worker", "--libraries", "/usr/local/cuda/lib64"];
+    assert_eq!(words[words.len() - 5..], end);
+    let facts = image.facts(&contained);
+    let Value::Table(binds) = &facts["image.binds"] else { panic!("{facts:?}") };
+    assert!(binds["/usr/local/cuda"].to_string().contains("libnvrtc.so.13 = sha256:"), "{binds:?}");
+    // The part of a run without files of a bind stays what it was.
+    assert_eq!(image_of(&image.part()), &part(Some(&"ab".repeat(32))));
+    assert_eq!(Image { brought: Vec::new(), ..image }.part(), part(Some(&"ab".repeat(32))));
+}
+
+/// An image that is started by a script, which answers in its place.
+fn answering(folder: &Path, answer: &str) -> Image {
+    let path = folder.join("starter");
+    std::fs::write(&path, format!("#!/bin/sh\n{answer}\n")).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let tool = Tool { path, ..image().tool };
+    Image { tool, ..image() }
+}
+
+#[test]
+fn an_image_that_lacks_what_a_run_needs_is_refused_before_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = |missing: &str| {
+        answering(dir.path(), &format!(r#"echo '{{"missing":{{{missing}}},"versions":{{"nvrtc":[13,0]}}}}'"#))
+    };
+    let bring = |image: Image, loads| image.bring(&Cell::default(), loads).map_err(|error| error.to_string());
+    let on_gpus = Loads::Cuda { nccl: true };
+    let all = r#""cuda_fp16.h":"","libnvrtc.so":"","libcuda.so.1":"","libnccl.so.2":"""#;
+    assert_eq!(
+        bring(report(all), on_gpus).unwrap_err(),
+        "`libnvrtc.so` is not in the image `/images/a.sif` (bind /usr/local/cuda, or build containers/cuda.def)"
+    );
+    let builtins = r#""libnvrtc.so":"libstdc++.so.6: cannot open shared object file""#;
+    let said = bring(report(builtins), on_gpus).unwrap_err();
+    assert!(said.starts_with("`libnvrtc.so` cannot be loaded (libstdc++.so.6: cannot open shared object file) in"));
+    assert!(bring(report(r#""libcuda.so.1":"""#), on_gpus).unwrap_err().contains("from where `--nv` takes it"));
+    assert!(bring(report(r#""libnccl.so.2":"""#), on_gpus).unwrap_err().contains("`libnccl.so.2` is not in"));
+    let one = bring(report(r#""libnccl.so.2":"","libcudnn.so":"""#), Loads::Cuda { nccl: false }).unwrap();
+    assert_eq!(one.notes.len(), 1, "{:?}", one.notes);
+    assert!(one.notes[0].starts_with("`libcudnn.so` is not in the image: convolutions"), "{:?}", one.notes);
+    // The versions of an image without binds are not in the identity: its digest is.
+    assert_eq!(one.versions, CudaVersions::default());
+    assert!(bring(report(all), Loads::Nothing).unwrap().notes.is_empty(), "a CPU needs none of it");
+    let silent = answering(dir.path(), "echo 'libgcc_s.so.1: cannot open shared object file' >&2; exit 127");
+    let said = bring(silent.clone(), Loads::Nothing).unwrap_err();
+    assert!(said.contains("does not start in `/images/a.sif`: libgcc_s.so.1: cannot open"), "{said}");
+    assert!(bring(silent, Loads::Any).is_ok(), "another program is not asked");
+}
+
+#[test]
+fn a_task_takes_the_digest_of_an_unchanged_image_from_its_submission() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sif");
+    let mut sif = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x0002\0".to_vec();
+    sif.resize(4096, 0);
+    std::fs::write(&path, &sif).unwrap();
+    let stamp = Stamp::of(&std::fs::metadata(&path).unwrap());
+    let cell = |stamp: &str| {
+        let path = path.display().to_string();
+        let settings = [(IMAGE, path.as_str()), (EXPECTED, "of the submission"), (STAMP, stamp)];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.into())).into();
+        Cell { settings, ..Cell::default() }
+    };
+    let digest = |stamp: &str| {
+        let machine = Machine::default();
+        machine.take_image(&cell(stamp));
+        machine.image(&path).unwrap().0
+    };
+    assert_eq!(digest(&stamp.shared()), "of the submission");
+    assert_eq!(digest("1 2 3 4"), crate::host::sums::sha256(&sif));
+}
+
+#[test]
+fn binds_of_a_record_that_nobody_trusts_are_taken_as_recorded() {
+    let table = |fields: &[(&str, &str)]| {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value)));
+        Value::Table(fields.collect())
+    };
+    let container = table(&[("image", "sha256:ab"), ("headers", "sha256:cd")]);
+    let cuda = table(&[("driver_api", "13.0"), ("nvrtc", "13.0")]);
+    let parts = Parts { container: container.clone(), cuda, ..bound(Launch::Trainer, &[]).run.parts };
+    let here = table(&[("driver_api", "13.1")]);
+    let (same, versions) = recorded(&parts, part(Some("ab")), here.clone());
+    assert_eq!((same, versions), (container, table(&[("driver_api", "13.1"), ("nvrtc", "13.0")])));
+    assert_eq!(recorded(&parts, part(Some("ef")), here).0, part(Some("ef")), "another image");
 }

@@ -92,13 +92,14 @@ fn the_table_of_fields_is_sound() {
 #[test]
 fn what_names_a_file_has_a_place() {
     let text = "model.name = 'x'\ndata = { name = 'own', path = ['a', \"é\", 'c'] }\n\
-                container.image = 'i.sif'\n[program]\ncommand = ['python3', 'train.py']\n\
+                container = { image = 'i.sif', binds = ['/a', '/b:/c:rw'] }\n[program]\ncommand = ['python3', 'train.py']\n\
                 files = ['lib.py',\n  'train.py']\n[[grid.include]]\ndata.path = 'd'\n";
     let manifest = parse(text, "m").unwrap_or_else(|error| panic!("{error}"));
     let place = |key, text| manifest.place(key, text);
     let paths = ["a", "c", "d"].map(|path| place("data.path", path).unwrap());
     assert_eq!(paths, ["m:2:32", "m:2:42", "m:9:13"]);
-    assert_eq!(place("container.image", "i.sif"), Some("m:3:19"));
+    assert_eq!(place("container.image", "i.sif"), Some("m:3:23"));
+    assert_eq!(place("container.binds", "/b:/c:rw"), Some("m:3:40"));
     assert_eq!(place("program", "lib.py"), Some("m:6:10"));
     assert_eq!(place("program", "train.py"), Some("m:5:23"), "where it stands first");
     assert_eq!((place("program", "a"), place("data.path", "b")), (None, None));
