@@ -292,7 +292,8 @@ impl Image {
                 mounts.push(Mount::same(directory, true));
                 (directory.clone(), argv.iter().map(OsString::from).collect())
             }
-            Launch::Trainer => {
+            // A process that already runs is in no image of ours.
+            Launch::Trainer | Launch::Attached(_) => {
                 let binary = own("ledger");
                 mounts.push(Mount { source: start.executable.to_owned(), target: binary.clone(), is_writable: false });
                 mounts.extend(start.kernels.map(|kernels| Mount::same(&kernels.cache.dir, true)));

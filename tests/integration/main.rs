@@ -23,6 +23,7 @@ mod outputs;
 mod pictures;
 mod programs;
 mod protocol;
+mod python;
 mod questions;
 mod reports;
 mod reruns;
