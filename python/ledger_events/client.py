@@ -13,6 +13,7 @@ import select
 import sys
 import threading
 from collections import deque
+from operator import index
 from time import monotonic_ns
 
 # Events in the queue, at most. One of two values takes about 400 bytes.
@@ -25,7 +26,19 @@ WRITE_EVERY_S = 0.02
 EXIT_WAIT_S = 10.0
 
 _PLAIN = frozenset((int, float))
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def _other(value):
+    """Numbers of other packages, such as numpy's."""
+    for convert in (index, float):
+        try:
+            return convert(value)
+        except (TypeError, ValueError):
+            continue
+    raise TypeError(f"{type(value).__name__} has no JSON (expected a JSON value without null)")
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=_other).encode
 
 
 def rank_of(environment):
@@ -93,11 +106,14 @@ class Client:
     def event(self, event, **members):
         """An event that is no step: it is kept also when the queue is full, up to twice its size."""
         if self.path is not None:
-            self._put((monotonic_ns(), event, members), 2 * QUEUE_EVENTS)
+            t_ns = monotonic_ns()
+            # A value that has no JSON is refused at the call.
+            _encode(members)
+            self._put((t_ns, event, members), 2 * QUEUE_EVENTS)
 
-    def edge(self, event, name, index, t_ns, is_needed=False):
+    def edge(self, event, name, number, t_ns, is_needed=False):
         """The start or the stop of a phase. Returns whether it is kept."""
-        members = {"name": name} if index is None else {"name": name, "index": index}
+        members = {"name": name} if number is None else {"name": name, "index": number}
         return self._put((t_ns, event, members), sys.maxsize if is_needed else QUEUE_EVENTS)
 
     def step(self, t_ns, step, duration_ns, values):
@@ -153,7 +169,13 @@ class Client:
         """Whole lines of at most `PIPE_BYTES` together; a longer line alone."""
         lines, size = [], 0
         while self._queue:
-            line = self._line(self._queue[0])
+            try:
+                line = self._line(self._queue[0])
+            except (TypeError, ValueError) as error:
+                self._queue.popleft()
+                self.dropped += 1
+                say(f"an event is dropped: {error}")
+                continue
             if lines and size + len(line) > PIPE_BYTES:
                 break
             self._queue.popleft()

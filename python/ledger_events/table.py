@@ -13,14 +13,21 @@ class ReadError(RuntimeError):
     """The records cannot be read."""
 
 
-def read(path=None, *, where=None, frame="arrow"):
-    """The runs of a ledger, with their fields and metrics, and the points of their series.
+# The tables of `ledger export`.
+TABLES = ("runs", "values", "points", "phases")
+
+
+def read(path=None, *, where=None, frame="arrow", tables=TABLES):
+    """The records of a ledger as tables by name: `runs` with their fields and metrics, `values`, `points` of series, `phases`.
 
     `path` is the ledger's folder; without it, the program finds the ledger as it always does. `where` is an expression such as
-    `model == "bert" and gpus <= 2`. Returns a dictionary of tables by name; with `frame="pandas"`, of data frames.
+    `model == "bert" and gpus <= 2`. The tables are Arrow's, or with `frame="pandas"` data frames. `docs/export.md` has their columns.
     """
     if frame not in ("arrow", "pandas"):
         raise ValueError(f'frame is {frame!r} (expected "arrow" or "pandas")')
+    for table in tables:
+        if table not in TABLES:
+            raise ValueError(f"there is no table {table!r} (expected some of {', '.join(TABLES)})")
     try:
         from pyarrow import parquet
     except ImportError:
@@ -30,18 +37,17 @@ def read(path=None, *, where=None, frame="arrow"):
             import pandas  # noqa: F401
         except ImportError:
             raise ReadError('frame="pandas" needs pandas (pip install pandas)') from None
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
-        # It must be new.
-        out = os.path.join(folder, "tables")
-        command = [find_ledger_bin(), *(["--ledger", os.fspath(path)] if path is not None else [])]
-        command += ["export", "--to", "parquet", "-o", out, *(["--where", where] if where is not None else [])]
-        ran = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        if ran.returncode:
-            raise ReadError(ran.stderr.strip() or f"`{' '.join(command)}` ended with code {ran.returncode}")
-        tables = {}
-        for name in sorted(os.listdir(out)):
-            stem, extension = os.path.splitext(name)
-            if extension == ".parquet":
-                # Not lazily: the files are gone after this.
-                tables[stem] = parquet.read_table(os.path.join(out, name), memory_map=False)
-    return {name: table.to_pandas() for name, table in tables.items()} if frame == "pandas" else tables
+        for table in tables:
+            out = os.path.join(folder, f"{table}.parquet")
+            command = [find_ledger_bin(), *(["--ledger", os.fspath(path)] if path is not None else [])]
+            command += ["export", "--to", "parquet", "--table", table, "-o", out]
+            command += ["--where", where] if where is not None else []
+            ran = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+            if ran.returncode:
+                raise ReadError(ran.stderr.strip() or f"`{' '.join(command)}` ended with code {ran.returncode}")
+            # Not as a map of memory: the file is gone after this.
+            read = parquet.read_table(out, memory_map=False)
+            found[table] = read.to_pandas() if frame == "pandas" else read
+    return found

@@ -80,6 +80,24 @@ print(ledger.is_recorded(), threading.active_count())
         with self.assertRaisesRegex(TypeError, r"`loss` is a list \(expected a number or a tensor of one element\)"):
             client.log(1, {"loss": [1]})
 
+    def test_numbers_of_other_packages_are_numbers_and_what_has_no_json_is_refused_at_the_call(self):
+        class Whole:
+            def __index__(self):
+                return 7
+
+        client = Client(self.file())
+        client.log(Whole(), {"loss": 0.5})
+        with Phase(client, "epoch", Whole()):
+            pass
+        with self.assertRaisesRegex(TypeError, r"object has no JSON \(expected a JSON value without null\)"):
+            client.event("fact", name="odd", value=object())
+        with Phase(client, "epoch", object()):
+            pass
+        client.close()
+        lines = lines_of(self.file())
+        self.assertEqual([line.get("step", line.get("index")) for line in lines[:3]], [7, 7, 7])
+        self.assertEqual((lines[-1]["name"], lines[-1]["value"]), ("dropped_events", 2))
+
     def test_a_full_queue_drops_steps_and_counts_them_while_results_and_stops_are_kept(self):
         path = self.pipe()
         held = os.open(path, os.O_RDWR)  # a supervisor that does not read

@@ -4,6 +4,7 @@ pub(super) mod earlier;
 pub(super) mod packs;
 mod table;
 mod telemetry;
+mod trackers;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -31,6 +32,8 @@ pub(super) struct Args {
 enum Command {
     Table(table::Args),
     Telemetry(telemetry::Args),
+    Tensorboard(trackers::TensorboardArgs),
+    Mlflow(trackers::MlflowArgs),
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -38,6 +41,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         None => packs::run(&args.files, context),
         Some(Command::Table(args)) => table::run(args, context),
         Some(Command::Telemetry(args)) => telemetry::run(args, context),
+        Some(Command::Tensorboard(args)) => trackers::tensorboard(args, context),
+        Some(Command::Mlflow(args)) => trackers::mlflow(args, context),
     }
 }
 

@@ -36,6 +36,7 @@ mod slurm_scripted;
 mod sweep;
 mod tables;
 mod telemetry;
+mod trackers;
 #[cfg(feature = "train")]
 mod training;
 mod trust;

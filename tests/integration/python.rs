@@ -63,3 +63,23 @@ ledger.fact('dropped_events', 2)
     let warnings = attempt["warnings"].to_string();
     assert!(warnings.contains("the worker dropped 2 events"), "{warnings}");
 }
+
+#[test]
+fn the_tutorial_is_as_its_page_says() {
+    if python().is_none() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_ledger")).parent().unwrap().display().to_string();
+    let mut command = Command::new("python3");
+    command.current_dir(sandbox.path("")).env_clear();
+    command.env("PATH", format!("{programs}:/usr/local/bin:/usr/bin:/bin")).env("PYTHONPATH", repository("python"));
+    command.env("LEDGER_BIN", env!("CARGO_BIN_EXE_ledger")).env("LEDGER_RESTORE", sandbox.path("restore"));
+    command.env("HOME", sandbox.path("home")).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    let script = repository("tests/readers/tutorial.py");
+    let output = command.arg(script).arg(repository("docs/guides/python.md")).arg(sandbox.path("tutorial")).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("attach: ran") && out.ends_with("4 files, 7 attempts\n"), "{out}");
+}
