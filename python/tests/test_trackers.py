@@ -5,6 +5,7 @@ import json
 import math
 import os
 import subprocess
+import sys
 import unittest
 
 from support import Case, environment
@@ -95,6 +96,32 @@ class Imports(Case):
             shown = self.ask("--ledger", str(self.folder / path) + ".ledger", "show", "latest", "--json")
             self.assertIn('"params.lr": 0.1', shown)
             self.assertIn('"mlflow.note.content": "a note"', shown)
+
+    @unittest.skipUnless(has("trackio"), "needs LEDGER_TEST_BIN and trackio")
+    def test_a_project_of_trackio(self):
+        script = """
+import math, trackio
+trackio.init(project="digits", name="one", config={"lr": 0.1, "model": {"layers": 3}, "seed": 5}, embed=False)
+special = {7: math.nan, 8: math.inf, 9: -math.inf}
+for step in range(100):
+    trackio.log({"loss": special.get(step, 1 / (step + 1)), "note": "text", "eval": {"accuracy": step / 100}}, step=step)
+trackio.finish()
+"""
+        variables = environment(TRACKIO_DIR=self.folder / "store", HOME=self.folder)
+        ran = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        document = json.loads(self.ask("import", "trackio", str(self.folder / "store"), "--json"))
+        (run,) = document["runs"]
+        self.assertEqual((run["name"], run["state"], run["points"]), ("one", "new", 200))
+        self.assertIn("100 text values", " ".join(run["warnings"]))
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        points = self.points()
+        self.assertNotIn("logged_at", points)
+        self.assert_points(points["loss"], [(step, special.get(step, 1 / (step + 1))) for step in range(100)])
+        self.assert_points(points["eval/accuracy"], [(step, step / 100) for step in range(100)])
+        shown = self.ask("show", "latest", "--json")
+        self.assertIn('"params.model.layers": 3', shown)
+        self.assertIn('"seed": "5"', shown)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ const CLOSURE: &str = include_str!("python/closure.py");
 /// Becomes `sitecustomize.py` in a folder of its own, and reports the files that a Python process has loaded.
 pub const LOADED: &str = include_str!("python/loaded.py");
 
-/// Prints the runs of an MLflow store as lines of JSON.
-const MLFLOW: &str = include_str!("python/mlflow.py");
+/// Prints the runs of a tracker's store as lines of JSON.
+const TRACKERS: &str = include_str!("python/trackers.py");
 
 /// Where a Python program begins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,17 +95,17 @@ pub fn imports(question: &Question) -> Result<Imports, PythonError> {
     })
 }
 
-/// Hands each run of an MLflow store to `take`, as lines of JSON. Python reads the store: it has SQLite, and whoever has a store has Python.
+/// Hands each run of a tracker's store to `take`, as lines of JSON. Python reads the store: it has SQLite, and whoever has a store has Python.
 ///
 /// # Errors
 /// If Python cannot be started or cannot read the store: its last line. An error of `take` ends it.
-pub fn mlflow_lines<E: From<io::Error>>(
+pub fn tracker_lines<E: From<io::Error>>(
     interpreter: &Path,
-    store: &Path,
+    (tool, store): (&str, &Path),
     take: &mut dyn FnMut(&str) -> Result<(), E>,
 ) -> Result<Result<(), String>, E> {
     let mut child = Command::new(interpreter)
-        .args(["-I", "-c", MLFLOW])
+        .args(["-I", "-c", TRACKERS, tool])
         .arg(store)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -4,24 +4,24 @@
 //! lies, or what is asked of it.
 
 pub mod attest;
+mod bridge;
 mod cluster;
 mod event_file;
 mod export;
 mod foreign;
-mod mlflow;
 mod moment;
 mod protobuf;
 mod rows;
 mod table;
 mod tensorboard;
 
+pub use bridge::BridgedRuns;
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{
     CrateOf, Encoding, Entry, File, Frame, MlflowFiles, ResearchObject, Sourced, TableWriter, long, mlflow_files,
     mllog_lines, no_phases, no_points, phases, points, prometheus_text, tensorboard_file, wide,
 };
 pub use foreign::{ForeignOrigin, ForeignRun};
-pub use mlflow::MlflowRuns;
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, RowOrigin, is_from, read_results};
 pub use tensorboard::read_tensorboard;

@@ -1,15 +1,15 @@
-//! `ledger import tensorboard`, `ledger import mlflow`
+//! `ledger import tensorboard`, `ledger import mlflow`, `ledger import trackio`
 
 use super::earlier::HIDDEN_BY;
 use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, environment, python, secrets};
-use crate::interop::{ForeignOrigin, ForeignRun, MlflowRuns, read_tensorboard};
+use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard};
 use crate::record::{AttemptId, Change, LogEntry, Table, Target, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Added, Reader, Store, StoreError};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Import the runs of TensorBoard's event files, with every scalar
 ///
@@ -39,6 +39,21 @@ pub(super) struct MlflowArgs {
     path: PathBuf,
 }
 
+/// Import the runs of a Trackio project, with every point
+///
+/// The database is only read, by `python3`, which has SQLite. Configurations, metrics and system metrics are imported.
+/// Media, tables, texts, traces and artifacts are left out and counted. Trackio keeps one time for each batch of rows, so
+/// the times of steps are unknown.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import trackio ~/.cache/huggingface/trackio/digits.db
+#[derive(Debug, clap::Args)]
+pub(super) struct TrackioArgs {
+    /// The database PROJECT.db, or the folder with databases
+    path: PathBuf,
+}
+
 pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u8, Failure> {
     let mut taken = Taken::begin("tensorboard", context)?;
     read_tensorboard(&args.path, &mut |run| taken.take(run))?;
@@ -46,22 +61,29 @@ pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u
 }
 
 pub(super) fn mlflow(args: &MlflowArgs, context: &Context) -> Result<u8, Failure> {
-    let path = &args.path;
+    bridged(("mlflow", &args.path), "an MLflow store", "give mlflow.db, or the folder mlruns", context)
+}
+
+pub(super) fn trackio(args: &TrackioArgs, context: &Context) -> Result<u8, Failure> {
+    bridged(("trackio", &args.path), "a Trackio project", "give PROJECT.db, or its folder", context)
+}
+
+/// Imports a store that Python reads.
+fn bridged((tool, path): (&'static str, &Path), what: &str, fix: &str, context: &Context) -> Result<u8, Failure> {
     let metadata = path.metadata();
     metadata.map_err(|error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display())))?;
     let interpreter = environment::which("python3").ok_or_else(|| {
-        Failure::new(exit::FAILED, "an MLflow store is read by python3, which is not here (install Python 3)")
+        Failure::new(exit::FAILED, format!("{what} is read by python3, which is not here (install Python 3)"))
     })?;
-    let mut taken = Taken::begin("mlflow", context)?;
-    let mut runs = MlflowRuns::default();
-    let read = python::mlflow_lines(&interpreter, path, &mut |line| match runs.take(line) {
+    let mut taken = Taken::begin(tool, context)?;
+    let mut runs = BridgedRuns::of(tool);
+    let read = python::tracker_lines(&interpreter, (tool, path), &mut |line| match runs.take(line) {
         Ok(Some(run)) => taken.take(run),
         Ok(None) => Ok(()),
         Err(fault) => Err(Failure::new(exit::FAILED, fault)),
     })?;
     read.map_err(|said| {
-        let text = format!("`{}` cannot be read as an MLflow store: {said}", path.display());
-        Failure::new(exit::USAGE, format!("{text} (give mlflow.db, or the folder mlruns)"))
+        Failure::new(exit::USAGE, format!("`{}` cannot be read as {what}: {said} ({fix})", path.display()))
     })?;
     taken.deleted = runs.deleted;
     taken.answer(context)
