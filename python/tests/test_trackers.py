@@ -97,6 +97,37 @@ class Imports(Case):
             self.assertIn('"params.lr": 0.1', shown)
             self.assertIn('"mlflow.note.content": "a note"', shown)
 
+    @unittest.skipUnless(has("wandb"), "needs LEDGER_TEST_BIN and wandb")
+    def test_an_offline_run_of_wandb(self):
+        script = """
+import math, wandb
+run = wandb.init(project="digits", name="one", mode="offline", config={"lr": 0.1, "model": {"layers": 3}, "seed": 5}, notes="a note")
+run.define_metric("eval/*", step_metric="epoch")
+special = {7: math.nan, 8: math.inf, 9: -math.inf}
+for step in range(100):
+    row = {"loss": special.get(step, 1 / (step + 1)), "inner": {"a": step}}
+    if step % 10 == 0:
+        row.update({"epoch": step // 10, "eval/accuracy": step / 100, "weights": wandb.Histogram([1, 2, 3])})
+    run.log(row)
+run.finish()
+"""
+        variables = environment(WANDB_DIR=self.folder, HOME=self.folder, WANDB_SILENT="true")
+        ran = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        document = json.loads(self.ask("import", "wandb", str(self.folder / "wandb"), "--json"))
+        (run,) = document["runs"]
+        self.assertEqual((run["name"], run["state"]), ("one", "new"))
+        self.assertIn("10 histograms", " ".join(run["warnings"]))
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        points = self.points()
+        self.assert_points(points["loss"], [(step, special.get(step, 1 / (step + 1))) for step in range(100)])
+        self.assert_points(points["inner.a"], [(step, step) for step in range(100)])
+        self.assert_points(points["eval/accuracy"], [(epoch, epoch / 10) for epoch in range(10)])
+        shown = json.loads(self.ask("show", "latest", "--json"))["attempts"][0]
+        self.assertEqual((shown["outcome"], shown["facts"]["wandb.notes"]), ("finished", "a note"))
+        again = json.loads(self.ask("import", "wandb", str(self.folder / "wandb"), "--json"))
+        self.assertEqual(again["runs"][0]["state"], "known")
+
     @unittest.skipUnless(has("trackio"), "needs LEDGER_TEST_BIN and trackio")
     def test_a_project_of_trackio(self):
         script = """

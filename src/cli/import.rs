@@ -34,6 +34,7 @@ enum Command {
     Telemetry(telemetry::Args),
     Tensorboard(trackers::TensorboardArgs),
     Mlflow(trackers::MlflowArgs),
+    Wandb(trackers::WandbArgs),
     Trackio(trackers::TrackioArgs),
 }
 
@@ -44,6 +45,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Some(Command::Telemetry(args)) => telemetry::run(args, context),
         Some(Command::Tensorboard(args)) => trackers::tensorboard(args, context),
         Some(Command::Mlflow(args)) => trackers::mlflow(args, context),
+        Some(Command::Wandb(args)) => trackers::wandb(args, context),
         Some(Command::Trackio(args)) => trackers::trackio(args, context),
     }
 }

@@ -66,7 +66,8 @@ fn begin(tool: &'static str, mut table: Table) -> Option<ForeignRun> {
         _ => Outcome::Finished,
     };
     let mut pairs = |name: &str| table.remove(name).and_then(|value| value.as_table().cloned()).unwrap_or_default();
-    let number = |value: Value| value.as_int().and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
+    let number =
+        |value: Value| value.as_int().and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
     run.skipped = pairs("skipped").into_iter().filter_map(|(kind, value)| Some((kind, number(value)?))).collect();
     run.params = pairs("params").into_iter().map(|(name, value)| (name, typed(value))).collect();
     run.texts = pairs("tags").into_iter().map(|(name, value)| (name, value.to_string())).collect();
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_run_that_has_grown_has_another_digest() {
-        let (one, more) = (r#"{"points":["loss",false,[[1,1500,1.5]]]}"#, r#"{"points":["loss",false,[[1,1500,1.5],[2,1600,1.0]]]}"#);
+        let (one, more) =
+            (r#"{"points":["loss",false,[[1,1500,1.5]]]}"#, r#"{"points":["loss",false,[[1,1500,1.5],[2,1600,1.0]]]}"#);
         let digest = |points: &str| runs(&[RUN, points, r#"{"end":true}"#]).0[0].digest;
         assert_eq!(digest(one), digest(one));
         assert_ne!(digest(one), digest(more));

@@ -92,8 +92,7 @@ impl ForeignRun {
         let seed = self.params.get("seed").and_then(seed_of);
         let is_param = |name: &String| name != "seed" || seed.is_none();
         let params = self.params.iter().filter(|(name, _)| is_param(name));
-        let mut config: Table =
-            params.map(|(name, value)| (format!("params.{name}"), value.clone())).collect();
+        let mut config: Table = params.map(|(name, value)| (format!("params.{name}"), value.clone())).collect();
         if config.is_empty() {
             // Nothing else tells it from the others of its experiment.
             config.insert("params.run".to_owned(), self.name.as_str().into());
@@ -230,8 +229,7 @@ impl ForeignRun {
         }
         for (name, points) in &self.system {
             let mut made = Series::new(name.as_str(), "", Axis::TimeNs);
-            let position =
-                |point: &Point| u64::try_from(whole((point.unix_s - started_unix_s) * 1e9)).unwrap_or(0);
+            let position = |point: &Point| u64::try_from(whole((point.unix_s - started_unix_s) * 1e9)).unwrap_or(0);
             let mut sorted: Vec<(u64, f64)> = points.iter().map(|point| (position(point), point.value)).collect();
             sorted.sort_by_key(|(at_ns, _)| *at_ns);
             sorted.into_iter().for_each(|(at_ns, value)| made.push(at_ns, value));

@@ -14,6 +14,7 @@ mod protobuf;
 mod rows;
 mod table;
 mod tensorboard;
+mod wandb;
 
 pub use bridge::BridgedRuns;
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
@@ -25,3 +26,4 @@ pub use foreign::{ForeignOrigin, ForeignRun};
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, RowOrigin, is_from, read_results};
 pub use tensorboard::read_tensorboard;
+pub use wandb::read_wandb;

@@ -132,10 +132,10 @@ impl Reading {
             End::Cut => self.run.warnings.push(format!(
                 "`{name}` ends within a record: it is still being written, or its writer died (import it again later)"
             )),
-            End::Damaged(at) => self
-                .run
-                .warnings
-                .push(format!("`{name}` is damaged at byte {at}; its {} after that are left out", bytes_text(&bytes, at))),
+            End::Damaged(at) => self.run.warnings.push(format!(
+                "`{name}` is damaged at byte {at}; its {} after that are left out",
+                bytes_text(&bytes, at)
+            )),
         }
         if unread > 0 {
             *self.run.skipped.entry("unknown record".to_owned()).or_default() += unread;
@@ -266,7 +266,9 @@ impl Reading {
     fn finish(mut self) -> ForeignRun {
         if self.replaced > 0 {
             let points = count(self.replaced, "point");
-            self.run.warnings.push(format!("{points} were replaced after a restart of the writer, as TensorBoard shows it"));
+            self.run
+                .warnings
+                .push(format!("{points} were replaced after a restart of the writer, as TensorBoard shows it"));
         }
         let pieces: Vec<&[u8]> = self.digests.iter().map(|digest| &digest.0[..]).collect();
         self.run.digest = Digest::of_pieces("ledger tensorboard files v1", &pieces);

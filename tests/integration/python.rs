@@ -78,7 +78,8 @@ fn the_tutorial_is_as_its_page_says() {
     command.env("HOME", sandbox.path("home")).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     let script = repository("tests/readers/tutorial.py");
-    let output = command.arg(script).arg(repository("docs/guides/python.md")).arg(sandbox.path("tutorial")).output().unwrap();
+    let output =
+        command.arg(script).arg(repository("docs/guides/python.md")).arg(sandbox.path("tutorial")).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     assert!(out.contains("attach: ran") && out.ends_with("4 files, 7 attempts\n"), "{out}");

@@ -130,7 +130,9 @@ fn a_database_of_mlflow_is_imported_with_every_point_parameters_and_tags() {
     let text = shown.to_string();
     assert!(text.contains("\"params.lr\":0.1") && !text.contains("params.seed"), "{text}");
     let points = sandbox.run(&["export", "--to", "csv", "--table", "points"]).expect(0);
-    for expected in ["loss,,1,,NaN", "loss,,2,,inf", "loss,,3,,0.25", "system/cpu_utilization_percentage,,,1000000000,50"] {
+    for expected in
+        ["loss,,1,,NaN", "loss,,2,,inf", "loss,,3,,0.25", "system/cpu_utilization_percentage,,,1000000000,50"]
+    {
         assert!(points.contains(expected), "{expected} in {points}");
     }
     let failed = sandbox.json(&["show", first["runs"][1]["attempt"].as_str().unwrap()], 0);

@@ -35,9 +35,9 @@ found="$("$python" -c 'import ledger_events as ledger; print(ledger.find_ledger_
 PATH="$work/venv/bin:$PATH" "$python" tests/readers/tutorial.py docs/guides/python.md "$work/tutorial"
 
 beside="$tools-beside"
-needs='import tensorboardX, mlflow, trackio, pyarrow, pandas'
+needs='import tensorboardX, mlflow, trackio, wandb, pyarrow, pandas'
 if ! "$beside/bin/python" -c "$needs" 2>/dev/null; then
-    python3 -m venv "$beside" && pip "$beside" tensorboardX==2.6.5 mlflow==3.17.2 trackio==0.43.0 pyarrow pandas ||
+    python3 -m venv "$beside" && pip "$beside" tensorboardX==2.6.5 mlflow==3.17.2 trackio==0.43.0 wandb==0.31.0 pyarrow pandas ||
         { printf 'skipped: the trackers cannot be installed here\n'; exit 0; }
 fi
 LEDGER_TEST_BIN="$found" "$beside/bin/python" -B -m unittest discover --start-directory python/tests

@@ -1,10 +1,10 @@
-//! `ledger import tensorboard`, `ledger import mlflow`, `ledger import trackio`
+//! `ledger import tensorboard`, `ledger import mlflow`, `ledger import wandb`, `ledger import trackio`
 
 use super::earlier::HIDDEN_BY;
 use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, environment, python, secrets};
-use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard};
+use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard, read_wandb};
 use crate::record::{AttemptId, Change, LogEntry, Table, Target, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Added, Reader, Store, StoreError};
@@ -39,6 +39,21 @@ pub(super) struct MlflowArgs {
     path: PathBuf,
 }
 
+/// Import offline runs of Weights & Biases, with every point
+///
+/// The files `run-ID.wandb` of `WANDB_MODE=offline` are read. Configuration, metrics, system metrics, notes and tags are
+/// imported. A metric with a step metric (`define_metric`) has its steps. Media, tables and artifacts are left out and
+/// counted.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import wandb wandb/
+#[derive(Debug, clap::Args)]
+pub(super) struct WandbArgs {
+    /// The folder with offline runs, or one file
+    path: PathBuf,
+}
+
 /// Import the runs of a Trackio project, with every point
 ///
 /// The database is only read, by `python3`, which has SQLite. Configurations, metrics and system metrics are imported.
@@ -57,6 +72,12 @@ pub(super) struct TrackioArgs {
 pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u8, Failure> {
     let mut taken = Taken::begin("tensorboard", context)?;
     read_tensorboard(&args.path, &mut |run| taken.take(run))?;
+    taken.answer(context)
+}
+
+pub(super) fn wandb(args: &WandbArgs, context: &Context) -> Result<u8, Failure> {
+    let mut taken = Taken::begin("wandb", context)?;
+    read_wandb(&args.path, &mut |run| taken.take(run))?;
     taken.answer(context)
 }
 

@@ -49,7 +49,11 @@ fn hparams() -> Message {
     let text = Message::default().text(1, "optimizer").message(2, &Message::default().text(3, "adam"));
     let start = Message::default().message(1, &number).message(1, &text);
     let content = Message::default().message(3, &start);
-    event(101.0, 0, &Message::default().text(1, "_hparams_/session_start_info").message(9, &plugin("hparams", &content)))
+    event(
+        101.0,
+        0,
+        &Message::default().text(1, "_hparams_/session_start_info").message(9, &plugin("hparams", &content)),
+    )
 }
 
 #[test]
