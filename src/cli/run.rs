@@ -70,7 +70,11 @@ pub(super) struct Args {
     ///
     /// `ledger_events.attach` of the Python package starts this command and speaks with it: standard input has the
     /// manifest. The process is never signalled. If it dies, its attempt is recorded as interrupted.
-    #[arg(long, value_name = "PID", exclusive = true)]
+    #[arg(
+        long,
+        value_name = "PID",
+        conflicts_with_all = ["manifests", "dry_run", "repeat", "only", "jobs", "retry_oom", "observe_only"]
+    )]
     attach: Option<u32>,
 }
 
