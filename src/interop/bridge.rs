@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((run.id.as_str(), run.started_unix_s, run.ended_unix_s), ("a1", Some(1.0), Some(3.0)));
         let expected = Table::from([
             ("lr".to_owned(), 0.1.into()),
-            ("layers".to_owned(), 3.into()),
+            ("layers".to_owned(), 3i64.into()),
             ("name".to_owned(), "nan".into()),
         ]);
         assert_eq!(run.params, expected);

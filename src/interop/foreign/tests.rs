@@ -44,8 +44,8 @@ fn runs_that_differ_in_a_parameter_named_seed_are_seeds_of_one_configuration() {
         let params = Table::from([("lr".to_owned(), 0.1.into()), ("seed".to_owned(), seed)]);
         ForeignRun { params, ..run() }.sealed().run
     };
-    assert_eq!((of(3.into()).parts.seed, of(3.0.into()).parts.seed, of("3".into()).parts.seed), (3, 3, 3));
-    assert_eq!(of(3.into()).config(), of(4.into()).config());
+    assert_eq!((of(3i64.into()).parts.seed, of(3.0.into()).parts.seed, of("3".into()).parts.seed), (3, 3, 3));
+    assert_eq!(of(3i64.into()).config(), of(4i64.into()).config());
     let other = of("three".into());
     assert_eq!((other.parts.seed, other.config()["params.seed"].as_str()), (0, Some("three")));
 }
