@@ -109,8 +109,9 @@ def command():
     """The command that started this process: its script, or the interpreter alone in a notebook."""
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None)
-    if script is None or hasattr(sys, "ps1"):
-        return None
+    if script is None or hasattr(sys, "ps1") or not os.path.isfile(script):
+        # A notebook has no file that is known to hold what runs.
+        return [sys.executable]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in ("__main__", None):
         module = spec.name[: -len(".__main__")] if spec.name.endswith(".__main__") else spec.name
@@ -121,11 +122,7 @@ def command():
 def manifest(name, params, seed, device, command):
     """The manifest of this process, as TOML."""
     lines = [f"name = {_text(name)}", f"seed = {int(seed)}", "[model]", f"name = {_text(name)}", "[program]"]
-    if command is None:
-        # A notebook has no file that is known to hold what runs.
-        lines += [f"command = [{_text(_braces(sys.executable))}]", 'identity = "files"']
-    else:
-        lines.append("command = [" + ", ".join(_text(_braces(word)) for word in command) + "]")
+    lines.append("command = [" + ", ".join(_text(_braces(word)) for word in command) + "]")
     if params:
         lines.append("[params]")
         lines += [f"{_text(key)} = {_value(key, value)}" for key, value in params.items()]

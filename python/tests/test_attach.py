@@ -146,6 +146,18 @@ class Records(Case):
         self.assertEqual(first, second)
         self.assertEqual(len(self.ask("show", first.strip())["attempts"]), 2)
 
+    def test_a_program_without_a_file_such_as_a_notebook_is_named_by_its_parameters(self):
+        self.start()
+        script = SCRIPT.replace("MORE", "pass")
+        words = [sys.executable, "-B", "-"]
+        runs = [
+            subprocess.run(words, input=text, cwd=self.folder, env=self.variables, capture_output=True, text=True, timeout=120, check=False)
+            for text in (script, script + "# changed\n", script.replace("0.1", "0.2"))
+        ]
+        self.assertEqual([run.returncode for run in runs], [0, 0, 0], runs[0].stderr)
+        self.assertEqual(runs[0].stdout, runs[1].stdout)
+        self.assertNotEqual(runs[0].stdout, runs[2].stdout)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -152,7 +152,7 @@ trackio.finish()
         self.assert_points(points["eval/accuracy"], [(step, step / 100) for step in range(100)])
         shown = self.ask("show", "latest", "--json")
         self.assertIn('"params.model.layers": 3', shown)
-        self.assertIn('"seed": "5"', shown)
+        self.assertEqual(json.loads(shown)["parts"]["seed"]["value"], "5")
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def under_ledger(binary, folder):
     manifest = Path(folder, "m.toml")
     script = Path(__file__).resolve()
     manifest.write_text(
-        f'[model]\nname = "matmul"\n[program]\ncommand = ["{sys.executable}", "{script}", "--worker"]\nidentity = "files"\n[hardware]\ndevice = "cuda"\n'
+        f'[model]\nname = "matmul"\n[program]\ncommand = ["{sys.executable}", "{script}", "--worker"]\n[hardware]\ndevice = "cuda"\n'
     )
     environment = {**os.environ, "LEDGER_DIR": str(Path(folder, "ledger"))}
     good = True

@@ -8,7 +8,6 @@ fn python() -> Option<Command> {
     let is_new = "import sys; sys.exit(sys.version_info < (3, 9))";
     let answer = Command::new("python3").args(["-c", is_new]).status();
     if !answer.is_ok_and(|status| status.success()) {
-        println!("skipped: no Python 3.9 or later here");
         return None;
     }
     let mut command = Command::new("python3");
@@ -18,7 +17,10 @@ fn python() -> Option<Command> {
 
 #[test]
 fn the_package_has_the_events_that_its_tests_expect() {
-    let Some(mut python) = python() else { return };
+    let Some(mut python) = python() else {
+        println!("skipped: no Python 3.9 or later here");
+        return;
+    };
     let tests = repository("python/tests");
     let output = python
         .args(["-m", "unittest", "discover", "--start-directory"])
@@ -33,6 +35,7 @@ fn the_package_has_the_events_that_its_tests_expect() {
 #[test]
 fn a_script_with_the_package_is_recorded_and_what_it_dropped_is_a_warning() {
     if python().is_none() {
+        println!("skipped: no Python 3.9 or later here");
         return;
     }
     let script = "
@@ -52,7 +55,7 @@ ledger.fact('dropped_events', 2)
     sandbox.write("train.py", script);
     let package = repository("python").display().to_string();
     let manifest = format!(
-        "[model]\nname = 'toy'\n[program]\ncommand = ['python3', '-B', 'train.py', '{package}']\nidentity = 'files'\n[hardware]\ndevice = 'cpu'\n"
+        "[model]\nname = 'toy'\n[program]\ncommand = ['python3', '-B', 'train.py', '{package}']\n[hardware]\ndevice = 'cpu'\n"
     );
     sandbox.write("m.toml", manifest);
     sandbox.run(&["run", "m.toml"]).expect(0);
@@ -67,6 +70,7 @@ ledger.fact('dropped_events', 2)
 #[test]
 fn the_tutorial_is_as_its_page_says() {
     if python().is_none() {
+        println!("skipped: no Python 3.9 or later here");
         return;
     }
     let sandbox = Sandbox::new();

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 use super::*;
 
 fn point(step: i64, unix_s: f64, value: f64) -> Point {

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 use super::*;
 use crate::interop::protobuf::Message;
 
