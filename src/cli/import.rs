@@ -4,6 +4,7 @@ pub(super) mod earlier;
 pub(super) mod packs;
 mod table;
 mod telemetry;
+mod trackers;
 
 use super::context::Context;
 use super::failure::Failure;
@@ -31,6 +32,10 @@ pub(super) struct Args {
 enum Command {
     Table(table::Args),
     Telemetry(telemetry::Args),
+    Tensorboard(trackers::TensorboardArgs),
+    Mlflow(trackers::MlflowArgs),
+    Wandb(trackers::WandbArgs),
+    Trackio(trackers::TrackioArgs),
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -38,6 +43,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         None => packs::run(&args.files, context),
         Some(Command::Table(args)) => table::run(args, context),
         Some(Command::Telemetry(args)) => telemetry::run(args, context),
+        Some(Command::Tensorboard(args)) => trackers::tensorboard(args, context),
+        Some(Command::Mlflow(args)) => trackers::mlflow(args, context),
+        Some(Command::Wandb(args)) => trackers::wandb(args, context),
+        Some(Command::Trackio(args)) => trackers::trackio(args, context),
     }
 }
 

@@ -58,7 +58,7 @@ impl Provenance {
         let mut found = match &bound.launch {
             Launch::Program { directory, .. } => Self::of_folder(directory),
             // The trainer reads no repository: the recorded one stands.
-            Launch::Trainer => {
+            Launch::Trainer | Launch::Attached(_) => {
                 let git = recorded.iter().filter(|(name, _)| name.starts_with("git."));
                 let facts = git.map(|(name, value)| (name.clone(), value.clone())).collect();
                 Self { facts, sources: Vec::new() }

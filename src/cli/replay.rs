@@ -176,6 +176,7 @@ fn unasked(sealed: &Sealed) -> Option<String> {
 fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Failure> {
     let command = match &checked.bound.launch {
         Launch::Trainer => "the built-in trainer".to_owned(),
+        Launch::Attached(process) => format!("the process {}", process.pid),
         Launch::Program { argv, directory } => format!("{argv:?} in `{}`", plain(&directory.display().to_string())),
     };
     let same = checked.parts.is_empty();

@@ -1,6 +1,7 @@
 //! `ledger run`
 
 mod answer;
+mod attach;
 mod best;
 pub(super) use best::USUAL;
 
@@ -37,7 +38,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The manifests
-    #[arg(required = true, value_name = "MANIFEST")]
+    #[arg(required_unless_present = "attach", value_name = "MANIFEST")]
     manifests: Vec<PathBuf>,
 
     /// Print the runs with their ids, and execute nothing
@@ -64,9 +65,23 @@ pub(super) struct Args {
     /// tainted
     #[arg(long)]
     observe_only: bool,
+
+    /// Record the process with this id, which already runs, until it ends
+    ///
+    /// `ledger_events.attach` of the Python package starts this command and speaks with it: standard input has the
+    /// manifest. The process is never signalled. If it dies, its attempt is recorded as interrupted.
+    #[arg(
+        long,
+        value_name = "PID",
+        conflicts_with_all = ["manifests", "dry_run", "repeat", "only", "jobs", "retry_oom", "observe_only"]
+    )]
+    attach: Option<u32>,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if let Some(pid) = args.attach {
+        return attach::run(pid, context);
+    }
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
     let named: Vec<(&Path, &Manifest)> = args.manifests.iter().map(PathBuf::as_path).zip(&manifests).collect();
     named.iter().try_for_each(|(path, manifest)| provenance::refuse_secrets(path, manifest))?;

@@ -195,7 +195,7 @@ impl Watch for Watcher {
                     _ => {}
                 });
             }
-            Seen::Output(..) => {}
+            Seen::Output(..) | Seen::Attached(..) => {}
             Seen::Ended(bound, executed) => {
                 let run = bound.run.id;
                 // The id and the label stand before it.

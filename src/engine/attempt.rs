@@ -1,5 +1,6 @@
 //! One attempt from its claim to its seal.
 
+use super::attached::Attached;
 use super::bind::{Bound, Launch};
 use super::container;
 use super::fold::{Fold, Folded};
@@ -320,7 +321,12 @@ impl Supervision {
         self.keep(facts_of(facts.unwrap_or_default()));
         let loaded = Loaded::prepare(bound, self.journal.path());
         let variables = loaded.as_ref().map(Loaded::variables);
-        let worker = match Worker::start(shim, bound, kernels, contained.as_ref(), &fifo, variables.iter().flatten()) {
+        let attached = Attached::of(bound);
+        let worker = match &attached {
+            Some(attached) => Worker::attach(attached.pid(), &fifo),
+            None => Worker::start(shim, bound, kernels, contained.as_ref(), &fifo, variables.iter().flatten()),
+        };
+        let worker = match worker {
             Ok(worker) => worker,
             Err(error) => {
                 let _ = std::fs::remove_file(&fifo);
@@ -330,7 +336,11 @@ impl Supervision {
         if let Some(sampler) = &sampler {
             sampler.watch(worker.pid());
         }
-        self.keep(vec![Entry::Started { pid: worker.pid() }]);
+        match attached {
+            // No worker of ours: a command that seals what this one leaves must not end it.
+            Some(_) => watch.see(Seen::Attached(self.run, &fifo)),
+            None => self.keep(vec![Entry::Started { pid: worker.pid() }]),
+        }
         self.keep(facts_of(self.matches.facts()));
         let deadline = bound.timeout_s().and_then(|limit| Duration::try_from_secs_f64(limit).ok());
         let started = Instant::now();
@@ -342,14 +352,15 @@ impl Supervision {
             if !seen.is_empty() {
                 self.keep(seen);
             }
-            if let Some(ended) = worker.ended() {
+            let gone = || attached.as_ref().and_then(|attached| attached.ended(stop, self.broken.is_some()));
+            if let Some(ended) = worker.ended().or_else(gone) {
                 break ended;
             }
             if deadline.is_some_and(|deadline| started.elapsed() >= deadline) {
                 let limit = bound.timeout_s().unwrap_or_default();
                 halt.failed(format!("it took longer than `limits.timeout_s` = {limit} s"));
             }
-            if self.failing.is_some_and(|since| since.elapsed() > FAILURE_GRACE) {
+            if attached.is_none() && self.failing.is_some_and(|since| since.elapsed() > FAILURE_GRACE) {
                 let stated = self.fold.failure().unwrap_or_default();
                 halt.failed(format!("{stated} (it did not end by itself, and was killed)"));
             }
@@ -364,7 +375,8 @@ impl Supervision {
         };
         // What starts a container tells of a signal as a shell does.
         let exit = if image.is_some() { process::exit_of_shell_code(exit) } else { exit };
-        let cpu_ns = crate::host::cpu_time_ns(worker.pid());
+        // The time of an attached process is also that before.
+        let cpu_ns = if attached.is_some() { None } else { crate::host::cpu_time_ns(worker.pid()) };
         let rest = worker.finish();
         self.take(rest, ended.monotonic_ns, watch);
         let matched = self.matches.finish(ended.monotonic_ns);
@@ -412,8 +424,11 @@ impl Supervision {
         self.keep(loaded.into_iter().map(Entry::Warning).collect());
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
-        let outcome = self.outcome(exit, halt, stop);
-        self.end(outcome, Some(exit), cpu_ns, ended);
+        let outcome = match &attached {
+            Some(attached) => attached.outcome(exit, halt, stop),
+            None => self.outcome(exit, halt, stop),
+        };
+        self.end(outcome, attached.is_none().then_some(exit), cpu_ns, ended);
     }
 
     /// Gives the cards back, and keeps what went wrong with that.

@@ -8,7 +8,7 @@ use super::program::{Named, ProgramFile};
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Bind, Manifest, Program, ProgramIdentity};
-use crate::record::{Cell, Digest, Parts, Run, Table, Value};
+use crate::record::{Cell, Digest, Owner, Parts, Run, Table, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -145,6 +145,8 @@ pub enum Launch {
         /// Where it runs.
         directory: PathBuf,
     },
+    /// A process that already runs the program: it is watched, and neither started nor signalled.
+    Attached(Owner),
 }
 
 /// A cell bound to this machine.

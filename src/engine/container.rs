@@ -426,7 +426,8 @@ impl Image {
                 mounts.push(Mount::same(directory, true));
                 (directory.clone(), argv.iter().map(OsString::from).collect())
             }
-            Launch::Trainer => {
+            // A process that already runs is in no image of ours.
+            Launch::Trainer | Launch::Attached(_) => {
                 mounts.push(own_binary(start.executable));
                 mounts.extend(start.kernels.map(|kernels| Mount::same(&kernels.cache.dir, true)));
                 let directory = start.kernels.map_or(start.scratch, |kernels| &kernels.workplace);

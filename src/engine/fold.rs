@@ -150,6 +150,7 @@ impl Fold {
             warnings.push(text);
         }
         warnings.extend(after_the_end(&observed));
+        warnings.extend(said::lost_events(&facts));
         if let Some((first, count)) = folding.backwards {
             let more = and_more(count - 1);
             warnings.push(format!(

@@ -32,7 +32,7 @@ impl Loaded {
     pub(super) fn prepare(bound: &Bound, journal: &Path) -> Option<Self> {
         let program = bound.run.parts.program.as_table()?;
         let is_closure = ProgramIdentity::recorded(program) == ProgramIdentity::Closure;
-        if bound.launch == Launch::Trainer || bound.image.is_some() || !is_closure {
+        if !matches!(bound.launch, Launch::Program { .. }) || bound.image.is_some() || !is_closure {
             return None;
         }
         let key = Digest::of(python::LOADED.as_bytes()).prefix(16);

@@ -3,6 +3,7 @@
 //! Knows the order in which things happen: fingerprint, claim, journal, worker, journal, seal. Must not know how a model is
 //! trained, how a question is answered, or how anything looks.
 
+mod attached;
 mod attempt;
 mod backlog;
 mod bind;
@@ -38,6 +39,7 @@ mod until;
 mod worker;
 mod zeusd;
 
+pub use attached::attach;
 pub use attempt::{Attempted, Executed, execute};
 pub use bind::{
     BindError, Bound, Launch, OBSERVE_ONLY, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind,
@@ -72,7 +74,7 @@ use crate::host::HostError;
 use crate::journal::JournalError;
 use crate::record::{AttemptId, Event, Nonce, RunId, Table};
 use crate::store::StoreError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An attempt could not be made or kept.
@@ -131,6 +133,8 @@ pub enum EngineError {
 pub enum Seen<'a> {
     /// An attempt begins.
     Begun(&'a Bound),
+    /// A process that already runs is supervised, and its events are expected in this pipe.
+    Attached(RunId, &'a Path),
     /// Its worker said something.
     Event(RunId, &'a Event),
     /// Its worker wrote a line to its standard output or error.
@@ -166,6 +170,10 @@ pub trait Stop: Sync {
     fn asked(&self) -> u32;
     /// How much longer a worker may take to stop, where somebody waits who will kill us soon.
     fn time_left(&self) -> Option<Duration>;
+    /// Whether an attached process said that it finished, once its side is closed. None while it goes on.
+    fn attached_end(&self) -> Option<bool> {
+        None
+    }
     /// Who asks, as it is recorded: `it was stopped on request`.
     fn by(&self) -> String {
         "on request".to_owned()

@@ -4,7 +4,7 @@
 
 use super::output::{LONGEST_LINE, Lines};
 use crate::host::secrets::{self, Redactor};
-use crate::record::{Event, EventKind};
+use crate::record::{Event, EventKind, Table, count};
 use std::borrow::Cow;
 
 const TAIL_BYTES: usize = 8 << 10;
@@ -35,6 +35,17 @@ pub(super) fn no_events_count(warning: &str) -> Option<usize> {
 
 /// Older journals say after it how many were kept.
 const NO_EVENTS: &str = " lines are not events";
+
+/// The warning of a worker that dropped events, by the fact in which each rank counts its own.
+pub(super) fn lost_events(facts: &Table) -> Option<String> {
+    let of_rank = |name: &str| name.strip_prefix(DROPPED).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let counts = facts.iter().filter(|(name, _)| of_rank(name)).filter_map(|(_, count)| count.as_int());
+    let lost = counts.fold(0, i64::saturating_add);
+    (lost > 0).then(|| format!("the worker dropped {} (its queue was full: log less often)", count(lost, "event")))
+}
+
+/// The fact that counts them.
+const DROPPED: &str = "worker.dropped_events";
 
 /// The end of an output. Secrets are taken out when it is asked for.
 #[derive(Default)]

@@ -79,7 +79,8 @@ pub(super) struct Ended {
 
 /// A worker that was started.
 pub(super) struct Worker {
-    child: Child,
+    /// None of a process that ran before: it is neither signalled nor waited for.
+    child: Option<Child>,
     pid: u32,
     /// Whether it is a guard that stays beside the program.
     is_guarded: bool,
@@ -131,9 +132,7 @@ impl Worker {
     /// Starts a command that becomes a worker and finds the input on its standard input. Its events come through a named pipe of that
     /// path, of which it has been told.
     pub(super) fn launch(mut command: Command, input: Option<&str>, fifo: &Path) -> io::Result<Self> {
-        files::fifo(fifo).map_err(io::Error::other)?;
-        // Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
-        let gate = OpenOptions::new().read(true).write(true).open(fifo)?;
+        let gate = gate(fifo)?;
         command.env("LEDGER_SUPERVISOR_PID", std::process::id().to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
@@ -145,39 +144,52 @@ impl Worker {
             let _ = stdin.write_all(input.as_bytes());
         }
         let pid = child.id();
-        let ended = Arc::<OnceLock<Ended>>::default();
-        let seen = Arc::clone(&ended);
+        let mut worker = Self::listening(pid, fifo, (gate, events));
+        let seen = Arc::clone(&worker.ended);
         // Seen when it comes, whatever else is to be done then.
-        let waiter = std::thread::spawn(move || {
+        worker.waiter = Some(std::thread::spawn(move || {
             // One that cannot be waited for is gone.
             let exit = process::await_end(pid).unwrap_or(Exit::Code(-1));
             let _ = seen.set(Ended { exit, at: Moment::now() });
-        });
-        let end_mark = format!("#end {}", std::process::id());
-        let backlog = Arc::<Backlog>::default();
-        let mut pumps = Vec::new();
-        let (mark, to, end) = (end_mark.clone(), Arc::clone(&backlog), Arc::clone(&ended));
-        pumps.push(std::thread::spawn(move || pump_events(events, &mark, &end, &to)));
+        }));
         if let Some(stdout) = child.stdout.take() {
-            let to = Arc::clone(&backlog);
-            pumps.push(std::thread::spawn(move || pump_output(stdout, &to, Entry::Stdout)));
+            let to = Arc::clone(&worker.backlog);
+            worker.pumps.push(std::thread::spawn(move || pump_output(stdout, &to, Entry::Stdout)));
         }
         if let Some(stderr) = child.stderr.take() {
-            let to = Arc::clone(&backlog);
-            pumps.push(std::thread::spawn(move || pump_output(stderr, &to, Entry::Stderr)));
+            let to = Arc::clone(&worker.backlog);
+            worker.pumps.push(std::thread::spawn(move || pump_output(stderr, &to, Entry::Stderr)));
         }
-        Ok(Self {
-            child,
+        worker.child = Some(child);
+        Ok(worker)
+    }
+
+    /// A process that already runs, whose events come through a named pipe of that path. Its output and its end are its own.
+    pub(super) fn attach(pid: u32, fifo: &Path) -> io::Result<Self> {
+        let gate = gate(fifo)?;
+        let events = gate.try_clone()?;
+        Ok(Self::listening(pid, fifo, (gate, events)))
+    }
+
+    /// Begins to read the events of a process.
+    fn listening(pid: u32, fifo: &Path, (gate, events): (File, File)) -> Self {
+        let ended = Arc::<OnceLock<Ended>>::default();
+        let end_mark = format!("#end {}", std::process::id());
+        let backlog = Arc::<Backlog>::default();
+        let (mark, to, end) = (end_mark.clone(), Arc::clone(&backlog), Arc::clone(&ended));
+        let pump = std::thread::spawn(move || pump_events(events, &mark, &end, &to));
+        Self {
+            child: None,
             pid,
             is_guarded: false,
             fifo: fifo.to_owned(),
             gate: Arc::new(gate),
             end_mark,
             backlog,
-            pumps,
+            pumps: vec![pump],
             ended,
-            waiter: Some(waiter),
-        })
+            waiter: None,
+        }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -196,6 +208,9 @@ impl Worker {
 
     /// Signals the worker and all that it started; a guard passes on what it gets.
     pub(super) fn signal(&self, signal: process::Signal) {
+        if self.child.is_none() {
+            return;
+        }
         let is_for_all = !self.is_guarded || signal == process::Signal::Kill;
         let target = if is_for_all { process::Target::Group(self.pid) } else { process::Target::Process(self.pid) };
         // One that is gone already needs no signal.
@@ -207,7 +222,7 @@ impl Worker {
         self.signal(process::Signal::Kill);
         // The process was seen to have ended; reaping it takes no time. Once it is reaped, its number may be another's.
         let _ = self.waiter.take().map(JoinHandle::join);
-        let _ = self.child.wait();
+        let _ = self.child.as_mut().map(Child::wait);
         let (mark, gate) = (format!("\n{}\n", self.end_mark), Arc::clone(&self.gate));
         // The pipe has room for it only as what is in there is taken below.
         std::thread::spawn(move || (&*gate).write_all(mark.as_bytes()));
@@ -286,6 +301,12 @@ fn cell_json(bound: &Bound) -> String {
     ]
     .into();
     to_json_line(&cell.into())
+}
+
+/// Makes the pipe. Open for both directions: the open does not wait for a writer, and no reader sees an end before we say so.
+fn gate(fifo: &Path) -> io::Result<File> {
+    files::fifo(fifo).map_err(io::Error::other)?;
+    OpenOptions::new().read(true).write(true).open(fifo)
 }
 
 fn pump_events(mut from: File, end_mark: &str, end: &OnceLock<Ended>, to: &Backlog) {

@@ -36,14 +36,18 @@ pub fn user_id() -> u32 {
 /// # Errors
 /// If the kernel's files under `/proc` cannot be read.
 pub fn this_owner() -> Result<Owner, HostError> {
-    let form = |what| HostError::Form { path: SELF_STAT.into(), what };
-    let stat = Stat::of(std::process::id()).map_err(|source| unreadable(SELF_STAT, source))?;
-    Ok(Owner {
-        host: host_name(),
-        boot_id: boot_id()?,
-        pid: std::process::id(),
-        start_ticks: stat.ok_or_else(|| form("start time"))?.start_ticks,
-    })
+    let form = || HostError::Form { path: SELF_STAT.into(), what: "start time" };
+    owner_of(std::process::id())?.ok_or_else(form)
+}
+
+/// Names a process. None if there is no such process.
+///
+/// # Errors
+/// If the kernel's files under `/proc` cannot be read.
+pub fn owner_of(pid: u32) -> Result<Option<Owner>, HostError> {
+    let stat = Stat::of(pid).map_err(|source| unreadable(&format!("/proc/{pid}/stat"), source))?;
+    let Some(stat) = stat else { return Ok(None) };
+    Ok(Some(Owner { host: host_name(), boot_id: boot_id()?, pid, start_ticks: stat.start_ticks }))
 }
 
 /// Tells whether the process still lives.
@@ -91,10 +95,6 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    fn owner_of(pid: u32) -> Owner {
-        Owner { pid, start_ticks: Stat::of(pid).unwrap().unwrap().start_ticks, ..this_owner().unwrap() }
-    }
-
     #[test]
     fn this_process_lives() {
         let owner = this_owner().unwrap();
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_child_lives_until_it_ends_even_before_it_is_waited_for() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let owner = owner_of(child.id());
+        let owner = owner_of(child.id()).unwrap().unwrap();
         assert_eq!(liveness(&owner).unwrap(), Liveness::Alive);
         drop(child.stdin.take());
         crate::process::await_end(child.id()).unwrap();

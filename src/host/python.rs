@@ -5,7 +5,9 @@
 
 use super::command::{self, CommandError};
 use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A network file system with many packages may take a while; a hung one must not hold a run up for long.
@@ -13,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const CLOSURE: &str = include_str!("python/closure.py");
 /// Becomes `sitecustomize.py` in a folder of its own, and reports the files that a Python process has loaded.
 pub const LOADED: &str = include_str!("python/loaded.py");
+
+/// Prints the runs of a tracker's store as lines of JSON.
+const TRACKERS: &str = include_str!("python/trackers.py");
 
 /// Where a Python program begins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +102,35 @@ pub fn imports(question: &Question) -> Result<Imports, PythonError> {
         let last = said.err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it gave no answer");
         PythonError::Refused { interpreter: question.interpreter.clone(), said: last.trim().to_owned() }
     })
+}
+
+/// Hands each run of a tracker's store to `take`, as lines of JSON. Python reads the store: it has SQLite, and whoever has a store has Python.
+///
+/// # Errors
+/// If Python cannot be started or cannot read the store: its last line. An error of `take` ends it.
+pub fn tracker_lines<E: From<io::Error>>(
+    interpreter: &Path,
+    (tool, store): (&str, &Path),
+    take: &mut dyn FnMut(&str) -> Result<(), E>,
+) -> Result<Result<(), String>, E> {
+    let mut child = Command::new(interpreter)
+        .args(["-I", "-c", TRACKERS, tool])
+        .arg(store)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut took = Ok(());
+    if let Some(out) = child.stdout.take() {
+        took = BufReader::new(out).lines().try_for_each(|line| take(&line?));
+    }
+    if took.is_err() {
+        let _ = child.kill();
+    }
+    let said = child.wait_with_output()?;
+    took?;
+    let last = || String::from_utf8_lossy(&said.stderr).trim().lines().last().unwrap_or("it gave no reason").to_owned();
+    Ok(if said.status.success() { Ok(()) } else { Err(last()) })
 }
 
 /// Reads triples of texts that end with NUL; none if that is no answer.

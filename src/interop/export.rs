@@ -7,7 +7,6 @@ mod frame;
 mod mlflow;
 mod mllog;
 mod prometheus;
-mod protobuf;
 mod rocrate;
 mod tables;
 mod tensorboard;

@@ -4,16 +4,26 @@
 //! lies, or what is asked of it.
 
 pub mod attest;
+mod bridge;
 mod cluster;
+mod event_file;
 mod export;
+mod foreign;
 mod moment;
+mod protobuf;
 mod rows;
 mod table;
+mod tensorboard;
+mod wandb;
 
+pub use bridge::BridgedRuns;
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{
     CrateOf, Encoding, Entry, File, Frame, MlflowFiles, Points, PrometheusFamilies, PrometheusNames, ResearchObject,
     Sourced, TableWriter, WideColumns, long, mlflow_files, mllog_lines, no_phases, no_points, phases, tensorboard_file,
 };
+pub use foreign::{ForeignOrigin, ForeignRun};
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, RowOrigin, is_from, read_results};
+pub use tensorboard::read_tensorboard;
+pub use wandb::read_wandb;

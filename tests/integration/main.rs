@@ -24,6 +24,7 @@ mod outputs;
 mod pictures;
 mod programs;
 mod protocol;
+mod python;
 mod questions;
 mod reports;
 mod reruns;
@@ -36,6 +37,7 @@ mod slurm_scripted;
 mod sweep;
 mod tables;
 mod telemetry;
+mod trackers;
 #[cfg(feature = "train")]
 mod training;
 mod trust;

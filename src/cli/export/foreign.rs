@@ -63,6 +63,10 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
         (None, None) => {}
     }
     let Some(output) = &args.output else { return Ok(exit::YES) };
+    if form == Form::Mlflow {
+        let hint = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri";
+        say(&format!("note: MLflow 3.13 and later read a file store only with `{hint} {}`", output.display()));
+    }
     context.answer(
         || format!("{} {}\n", output.display(), count(ids.len(), "attempt")),
         || table_of([("path", output.display().to_string().into()), ("attempts", ids.len().into())]),

@@ -7,7 +7,7 @@ use crate::store::{Added, Reader, StoreError, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How the note of an attempt begins that an import hides.
-const HIDDEN_BY: &str = "replaced by an import of ";
+pub(super) const HIDDEN_BY: &str = "replaced by an import of ";
 /// How the note of an attempt begins that an import shows again.
 const SHOWN_BY: &str = "counts again by an import of ";
 

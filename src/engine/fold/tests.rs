@@ -339,3 +339,12 @@ proptest! {
         prop_assert_eq!(found, plain);
     }
 }
+
+#[test]
+fn events_that_the_ranks_of_a_worker_dropped_are_a_warning() {
+    let dropped =
+        |rank, value: i64| event(rank, EventKind::Fact { name: "dropped_events".to_owned(), value: value.into() });
+    let sealed = sealed_of([dropped(0, 5), dropped(0, 7), dropped(2, 3)].into_iter());
+    assert_eq!(sealed.attempt.warnings, ["the worker dropped 10 events (its queue was full: log less often)"]);
+    assert_eq!(sealed_of([dropped(0, 0)].into_iter()).attempt.warnings, Vec::<String>::new());
+}

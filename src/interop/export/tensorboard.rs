@@ -1,10 +1,10 @@
 //! Event files that TensorBoard loads.
 //!
-//! A file is a list of records (length, masked CRC-32C of it, bytes, masked CRC-32C of these), each an `Event` message of
-//! `tensorflow/core/util/event.proto`. Scalars are 32-bit there, so that numbers lose digits on the way.
+//! Scalars are 32-bit there, so that numbers lose digits on the way.
 
-use super::protobuf::Message;
 use super::{Entry, File, ID_DIGITS, StepTimes, path_name};
+use crate::interop::event_file::{FILE_VERSION, STEP, SUMMARY, WALL_TIME, record};
+use crate::interop::protobuf::Message;
 use crate::record::{Axis, Series};
 
 /// The event file of an attempt: every series, every metric at the last step, and all fields as text, in a folder that is named by model and id.
@@ -46,12 +46,6 @@ pub fn tensorboard_file(entry: &Entry) -> File {
     (std::path::Path::new(&folder).join(path_name(&format!("{}-{id}", entry.short_model()))).join(name), file)
 }
 
-/// Fields of `Event` and `Summary`.
-const WALL_TIME: u64 = 1;
-const STEP: u64 = 2;
-const FILE_VERSION: u64 = 3;
-const SUMMARY: u64 = 5;
-
 fn event(at_s: f64, step: u64, value: &Message) -> Message {
     Message::default().double(WALL_TIME, at_s).int(STEP, step).message(SUMMARY, &Message::default().message(1, value))
 }
@@ -86,18 +80,4 @@ fn seconds(started_unix_ms: i64, position_ns: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of this age are far below 2^53")]
     let ms = started_unix_ms.saturating_add(whole) as f64;
     ms / 1e3
-}
-
-fn record(file: &mut Vec<u8>, message: Message) {
-    let bytes = message.into_bytes();
-    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes();
-    file.extend_from_slice(&length);
-    file.extend_from_slice(&masked(&length));
-    file.extend_from_slice(&bytes);
-    file.extend_from_slice(&masked(&bytes));
-}
-
-/// The checksum as records have it: rotated, so that checksums of data that holds checksums are sound.
-fn masked(bytes: &[u8]) -> [u8; 4] {
-    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

@@ -1,0 +1,159 @@
+"""Imports of stores that the real tools write here: every point is compared. Skipped where a tool is missing."""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import unittest
+
+from support import Case, environment
+
+BINARY = os.environ.get("LEDGER_TEST_BIN")
+
+
+def has(package):
+    return bool(BINARY) and importlib.util.find_spec(package) is not None
+
+
+def same(one, other):
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+class Imports(Case):
+    def ask(self, *words):
+        variables = environment(LEDGER_DIR=self.folder / "ledger", HOME=self.folder)
+        ran = subprocess.run([BINARY, *words], env=variables, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return ran.stdout
+
+    def points(self):
+        """The points of each series of the only attempt, over steps."""
+        found = {}
+        for line in self.ask("export", "--to", "jsonl", "--table", "points").splitlines():
+            row = json.loads(line)
+            if row.get("step") is not None:
+                found.setdefault(row["series"], []).append((row["step"], float(row["value"])))
+        return found
+
+    def assert_points(self, found, expected):
+        self.assertEqual([step for step, _ in found], [step for step, _ in expected])
+        for (step, one), (_, other) in zip(found, expected):
+            self.assertTrue(same(one, other), (step, one, other))
+
+    @unittest.skipUnless(has("tensorboardX"), "needs LEDGER_TEST_BIN and tensorboardX")
+    def test_tensorboards_files_of_tensorboardx(self):
+        import struct
+
+        from tensorboardX import SummaryWriter
+
+        expected = []
+        with SummaryWriter(str(self.folder / "boards" / "one")) as writer:
+            for step in range(100):
+                value = math.nan if step == 7 else math.inf if step == 8 else 1 / (step + 1)
+                writer.add_scalar("loss/train", value, step)
+                expected.append((step, struct.unpack("f", struct.pack("f", value))[0]))
+            writer.add_histogram("weights", [1, 2, 3], 0)
+            writer.add_text("note", "a text", 0)
+            writer.add_hparams({"lr": 0.1, "optimizer": "adam"}, {"final": 0.5}, name="hparams")
+        document = json.loads(self.ask("import", "tensorboard", str(self.folder / "boards"), "--json"))
+        (run,) = document["runs"]
+        self.assertEqual((run["name"], run["state"]), ("one", "new"))
+        self.assertIn("1 histogram", " ".join(run["warnings"]))
+        self.assert_points(self.points()["loss/train"], expected)
+        shown = self.ask("show", "latest", "--json")
+        self.assertEqual(json.loads(shown)["attempts"][0]["metrics"]["final"]["value"], 0.5)
+        self.assertIn('"params.optimizer": "adam"', shown)
+        again = json.loads(self.ask("import", "tensorboard", str(self.folder / "boards"), "--json"))
+        self.assertEqual(again["runs"][0]["state"], "known")
+
+    def mlflow(self, uri):
+        os.environ.update(MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true")
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+
+        client = MlflowClient(tracking_uri=uri)
+        experiment = client.create_experiment("digits", artifact_location=str(self.folder / "artifacts"))
+        id = client.create_run(experiment, run_name="one").info.run_id
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        expected = [(step, special.get(step, 1 / (step + 1))) for step in range(100)]
+        client.log_batch(id, [Metric("loss", value, 1_700_000_000_000 + step, step) for step, value in expected])
+        client.log_batch(id, params=[Param("lr", "0.1"), Param("optimizer", "adam")])
+        client.set_tag(id, "mlflow.note.content", "a note")
+        client.set_terminated(id)
+        return expected
+
+    @unittest.skipUnless(has("mlflow"), "needs LEDGER_TEST_BIN and mlflow")
+    def test_mlflows_database_and_files(self):
+        for uri, path in ((f"sqlite:///{self.folder}/mlflow.db", "mlflow.db"), (f"file://{self.folder}/mlruns", "mlruns")):
+            expected = self.mlflow(uri)
+            document = json.loads(self.ask("--ledger", str(self.folder / path) + ".ledger", "import", "mlflow", str(self.folder / path), "--json"))
+            self.assertEqual([(run["name"], run["state"]) for run in document["runs"]], [("one", "new")])
+            text = self.ask("--ledger", str(self.folder / path) + ".ledger", "export", "--to", "jsonl", "--table", "points")
+            rows = [json.loads(line) for line in text.splitlines()]
+            self.assert_points([(row["step"], float(row["value"])) for row in rows if row["series"] == "loss"], expected)
+            shown = self.ask("--ledger", str(self.folder / path) + ".ledger", "show", "latest", "--json")
+            self.assertIn('"params.lr": 0.1', shown)
+            self.assertIn('"mlflow.note.content": "a note"', shown)
+
+    @unittest.skipUnless(has("wandb"), "needs LEDGER_TEST_BIN and wandb")
+    def test_an_offline_run_of_wandb(self):
+        script = """
+import math, wandb
+run = wandb.init(project="digits", name="one", mode="offline", config={"lr": 0.1, "model": {"layers": 3}, "seed": 5}, notes="a note")
+run.define_metric("eval/*", step_metric="epoch")
+special = {7: math.nan, 8: math.inf, 9: -math.inf}
+for step in range(100):
+    row = {"loss": special.get(step, 1 / (step + 1)), "inner": {"a": step}}
+    if step % 10 == 0:
+        row.update({"epoch": step // 10, "eval/accuracy": step / 100, "weights": wandb.Histogram([1, 2, 3])})
+    run.log(row)
+run.finish()
+"""
+        variables = environment(WANDB_DIR=self.folder, HOME=self.folder, WANDB_SILENT="true")
+        ran = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        document = json.loads(self.ask("import", "wandb", str(self.folder / "wandb"), "--json"))
+        (run,) = document["runs"]
+        self.assertEqual((run["name"], run["state"]), ("one", "new"))
+        self.assertIn("10 histograms", " ".join(run["warnings"]))
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        points = self.points()
+        self.assert_points(points["loss"], [(step, special.get(step, 1 / (step + 1))) for step in range(100)])
+        self.assert_points(points["inner.a"], [(step, step) for step in range(100)])
+        self.assert_points(points["eval/accuracy"], [(epoch, epoch / 10) for epoch in range(10)])
+        shown = json.loads(self.ask("show", "latest", "--json"))["attempts"][0]
+        self.assertEqual((shown["outcome"], shown["facts"]["wandb.notes"]), ("finished", "a note"))
+        again = json.loads(self.ask("import", "wandb", str(self.folder / "wandb"), "--json"))
+        self.assertEqual(again["runs"][0]["state"], "known")
+
+    @unittest.skipUnless(has("trackio"), "needs LEDGER_TEST_BIN and trackio")
+    def test_a_project_of_trackio(self):
+        script = """
+import math, trackio
+trackio.init(project="digits", name="one", config={"lr": 0.1, "model": {"layers": 3}, "seed": 5}, embed=False)
+special = {7: math.nan, 8: math.inf, 9: -math.inf}
+for step in range(100):
+    trackio.log({"loss": special.get(step, 1 / (step + 1)), "note": "text", "eval": {"accuracy": step / 100}}, step=step)
+trackio.finish()
+"""
+        variables = environment(TRACKIO_DIR=self.folder / "store", HOME=self.folder)
+        ran = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        document = json.loads(self.ask("import", "trackio", str(self.folder / "store"), "--json"))
+        (run,) = document["runs"]
+        self.assertEqual((run["name"], run["state"], run["points"]), ("one", "new", 200))
+        self.assertIn("100 text values", " ".join(run["warnings"]))
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        points = self.points()
+        self.assertNotIn("logged_at", points)
+        self.assert_points(points["loss"], [(step, special.get(step, 1 / (step + 1))) for step in range(100)])
+        self.assert_points(points["eval/accuracy"], [(step, step / 100) for step in range(100)])
+        shown = self.ask("show", "latest", "--json")
+        self.assertIn('"params.model.layers": 3', shown)
+        self.assertEqual(json.loads(shown)["parts"]["seed"]["value"], "5")
+
+
+if __name__ == "__main__":
+    unittest.main()

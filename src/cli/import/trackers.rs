@@ -1,0 +1,245 @@
+//! `ledger import tensorboard`, `ledger import mlflow`, `ledger import wandb`, `ledger import trackio`
+
+use super::earlier::HIDDEN_BY;
+use crate::cli::context::{Context, say};
+use crate::cli::failure::{Failure, exit};
+use crate::host::{clock, environment, python, secrets};
+use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard, read_wandb};
+use crate::record::{AttemptId, Change, LogEntry, Table, Target, Value};
+use crate::report::{columns, count, table_of};
+use crate::store::{Added, Reader, Store, StoreError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Import the runs of TensorBoard's event files, with every scalar
+///
+/// Each folder with event files is a run. Hyperparameters become parameters; without any, the run's name does. The last
+/// value of each scalar is a metric. Texts are kept. Images, audio, histograms and graphs are left out and counted.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import tensorboard runs/
+#[derive(Debug, clap::Args)]
+pub(super) struct TensorboardArgs {
+    /// The folder of event files, or one file
+    path: PathBuf,
+}
+
+/// Import the runs of an MLflow store, with every point
+///
+/// The store is an SQLite database, or a folder with MLflow's file store. It is only read, by `python3`, which has SQLite.
+/// Parameters, tags, metrics and system metrics are imported. Artifacts are left out and counted; deleted runs are named.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import mlflow mlflow.db
+#[derive(Debug, clap::Args)]
+pub(super) struct MlflowArgs {
+    /// The database, or the folder of the store
+    path: PathBuf,
+}
+
+/// Import offline runs of Weights & Biases, with every point
+///
+/// The files `run-ID.wandb` of `WANDB_MODE=offline` are read. Configuration, metrics, system metrics, notes and tags are
+/// imported. A metric with a step metric (`define_metric`) has its steps. Media, tables and artifacts are left out and
+/// counted.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import wandb wandb/
+#[derive(Debug, clap::Args)]
+pub(super) struct WandbArgs {
+    /// The folder with offline runs, or one file
+    path: PathBuf,
+}
+
+/// Import the runs of a Trackio project, with every point
+///
+/// The database is only read, by `python3`, which has SQLite. Configurations, metrics and system metrics are imported.
+/// Media, tables, texts, traces and artifacts are left out and counted. Trackio keeps one time for each batch of rows, so
+/// the times of steps are unknown.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import trackio ~/.cache/huggingface/trackio/digits.db
+#[derive(Debug, clap::Args)]
+pub(super) struct TrackioArgs {
+    /// The database PROJECT.db, or the folder with databases
+    path: PathBuf,
+}
+
+pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u8, Failure> {
+    let mut taken = Taken::begin("tensorboard", context)?;
+    read_tensorboard(&args.path, &mut |run| taken.take(run))?;
+    taken.answer(context)
+}
+
+pub(super) fn wandb(args: &WandbArgs, context: &Context) -> Result<u8, Failure> {
+    let mut taken = Taken::begin("wandb", context)?;
+    read_wandb(&args.path, &mut |run| taken.take(run))?;
+    taken.answer(context)
+}
+
+pub(super) fn mlflow(args: &MlflowArgs, context: &Context) -> Result<u8, Failure> {
+    bridged(("mlflow", &args.path), "an MLflow store", "give mlflow.db, or the folder mlruns", context)
+}
+
+pub(super) fn trackio(args: &TrackioArgs, context: &Context) -> Result<u8, Failure> {
+    bridged(("trackio", &args.path), "a Trackio project", "give PROJECT.db, or its folder", context)
+}
+
+/// Imports a store that Python reads.
+fn bridged((tool, path): (&'static str, &Path), what: &str, fix: &str, context: &Context) -> Result<u8, Failure> {
+    let metadata = path.metadata();
+    metadata.map_err(|error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display())))?;
+    let interpreter = environment::which("python3").ok_or_else(|| {
+        Failure::new(exit::FAILED, format!("{what} is read by python3, which is not here (install Python 3)"))
+    })?;
+    let mut taken = Taken::begin(tool, context)?;
+    let mut runs = BridgedRuns::of(tool);
+    let read = python::tracker_lines(&interpreter, (tool, path), &mut |line| match runs.take(line) {
+        Ok(Some(run)) => taken.take(run),
+        Ok(None) => Ok(()),
+        Err(fault) => Err(Failure::new(exit::FAILED, fault)),
+    })?;
+    read.map_err(|said| {
+        Failure::new(exit::USAGE, format!("`{}` cannot be read as {what}: {said} ({fix})", path.display()))
+    })?;
+    taken.deleted = runs.deleted;
+    taken.answer(context)
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(exit::FAILED, format!("cannot read from python3: {error}"))
+    }
+}
+
+/// What became of a run.
+struct Row {
+    name: String,
+    attempt: AttemptId,
+    state: &'static str,
+    points: usize,
+    warnings: Vec<String>,
+}
+
+/// Imported runs, one after the other: the points of one are in memory at a time.
+struct Taken<'a> {
+    tool: &'static str,
+    store: &'a Store,
+    /// Attempts that count, by what their runs are known by in the tracker.
+    earlier: BTreeMap<String, Vec<(AttemptId, i64)>>,
+    rows: Vec<Row>,
+    deleted: Vec<String>,
+}
+
+impl<'a> Taken<'a> {
+    fn begin(tool: &'static str, context: &'a Context) -> Result<Self, Failure> {
+        let store = context.store();
+        let earlier = store.if_there(|reader| earlier(reader, tool))?.unwrap_or_default();
+        Ok(Self { tool, store, earlier, rows: Vec::new(), deleted: Vec::new() })
+    }
+
+    fn take(&mut self, mut run: ForeignRun) -> Result<(), Failure> {
+        for text in run.texts.values_mut() {
+            *text = secrets::redacted(text);
+        }
+        let (id, name, points) = (run.id.clone(), run.name.clone(), run.points());
+        let experiment = run.experiment.clone();
+        for field in secrets::places(&run.params) {
+            say(&format!("warning: the parameter `{field}` of {name} may hold a secret and is recorded unchanged"));
+        }
+        let before = self.earlier.remove(&id).unwrap_or_default();
+        let larger = before.iter().find(|(_, had)| usize::try_from(*had).is_ok_and(|had| had > points));
+        if let Some((attempt, had)) = larger {
+            let warning = format!("not imported: it has {}, and the imported one {had}", count(points, "point"));
+            self.rows.push(Row { name, attempt: *attempt, state: "older", points, warnings: vec![warning] });
+            return Ok(());
+        }
+        let sealed = run.sealed();
+        let now = clock::unix_ms();
+        let (added, grown) = self.store.write_many(|writer| {
+            let added = writer.import(&sealed, now)?;
+            let old: Vec<AttemptId> = before.iter().map(|(id, _)| *id).filter(|id| *id != added.id()).collect();
+            for id in &old {
+                let target = Target::Attempt(*id);
+                let text = format!("{HIDDEN_BY}{experiment}/{name}, which has grown");
+                writer.note(&LogEntry { unix_ms: now, change: Change::Noted { target, text } })?;
+                writer.note(&LogEntry { unix_ms: now, change: Change::Hidden(target) })?;
+            }
+            Ok((added, !old.is_empty()))
+        })?;
+        let state = match added {
+            Added::Known(_) => "known",
+            Added::New(_) if grown => "grown",
+            Added::New(_) => "new",
+        };
+        let warnings = sealed.attempt.warnings;
+        self.rows.push(Row { name, attempt: added.id(), state, points, warnings });
+        Ok(())
+    }
+
+    fn answer(&self, context: &Context) -> Result<u8, Failure> {
+        for row in &self.rows {
+            for warning in &row.warnings {
+                say(&format!("note: {}: {warning}", row.name));
+            }
+        }
+        if !self.deleted.is_empty() {
+            let names = self.deleted.join(", ");
+            say(&format!("note: {} not imported, deleted in {}: {names}", count(self.deleted.len(), "run"), self.tool));
+        }
+        context.answer(|| self.text(), || self.value())?;
+        Ok(if self.rows.is_empty() { exit::NO } else { exit::YES })
+    }
+
+    fn text(&self) -> String {
+        let rows = self.rows.iter().map(|row| {
+            let attempt = row.attempt.0.prefix(8);
+            vec![row.name.clone(), attempt, row.state.to_owned(), row.points.to_string()]
+        });
+        columns(&["RUN", "ATTEMPT", "STATE", ">POINTS"], rows)
+    }
+
+    fn value(&self) -> Table {
+        let runs = self.rows.iter().map(|row| {
+            Value::Table(table_of([
+                ("name", row.name.as_str().into()),
+                ("attempt", row.attempt.to_string().into()),
+                ("state", row.state.into()),
+                ("points", row.points.into()),
+                ("warnings", row.warnings.clone().into()),
+            ]))
+        });
+        table_of([
+            ("tool", self.tool.into()),
+            ("runs", Value::List(runs.collect())),
+            ("deleted", self.deleted.clone().into()),
+        ])
+    }
+}
+
+/// The attempts of a ledger that were imported from a tracker and count, with their points.
+fn earlier(reader: &Reader<'_>, tool: &str) -> Result<BTreeMap<String, Vec<(AttemptId, i64)>>, StoreError> {
+    let mut runs = Vec::new();
+    reader.runs(|run| {
+        let program = run.parts.program.as_table();
+        if program.and_then(|program| program.get("import")).and_then(Value::as_str) == Some(tool) {
+            runs.push(run.id);
+        }
+        Ok(())
+    })?;
+    let hidden = reader.hidden()?;
+    let mut found: BTreeMap<String, Vec<(AttemptId, i64)>> = BTreeMap::new();
+    for run in runs {
+        for (id, _) in reader.attempts_of(run)? {
+            let attempt = if hidden.contains(&id.0) { None } else { reader.readable(id)? };
+            if let Some(origin) = attempt.as_ref().and_then(ForeignOrigin::of) {
+                found.entry(origin.id).or_default().push((id, origin.points));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,65 @@
+//! A process that already runs, as the worker of an attempt: its events and its telemetry are recorded, and it is never signalled.
+
+use super::attempt::{Attempted, execute};
+use super::bind::{Bound, Launch};
+use super::halt::Halt;
+use super::worker::{Ended, Shim};
+use super::{EngineError, Stop, Watch};
+use crate::host::clock::Moment;
+use crate::host::owner::{Liveness, liveness};
+use crate::record::{Exit, Outcome, Owner, Table};
+use crate::store::Store;
+
+/// How it ended where the process did not say that it finished.
+const UNSAID: Exit = Exit::Code(-1);
+
+/// Records a run of a process that already runs, until that ends or says that it finished. `bound` is of the process's own command.
+///
+/// # Errors
+/// As [`execute`].
+pub fn attach(
+    (store, facts): (&Store, &Table),
+    bound: Bound,
+    process: Owner,
+    shim: &Shim,
+    watch: &dyn Watch,
+    stop: &dyn Stop,
+) -> Result<Attempted, EngineError> {
+    let mut bound = Bound { launch: Launch::Attached(process), ..bound };
+    bound.facts.insert("attached".to_owned(), true.into());
+    execute(store, &bound, None, facts, shim, watch, stop)
+}
+
+/// The attached process of an attempt.
+pub(super) struct Attached<'a>(&'a Owner);
+
+impl<'a> Attached<'a> {
+    pub(super) fn of(bound: &'a Bound) -> Option<Self> {
+        if let Launch::Attached(process) = &bound.launch { Some(Self(process)) } else { None }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0.pid
+    }
+
+    /// How the record ended, if it has: by the process, by its death, or by this side.
+    pub(super) fn ended(&self, stop: &dyn Stop, is_broken: bool) -> Option<Ended> {
+        let exit = match stop.attached_end() {
+            Some(true) => Exit::Code(0),
+            Some(false) => UNSAID,
+            // Where nothing can be said of a process, it is there.
+            None if is_broken || stop.asked() > 0 || matches!(liveness(self.0), Ok(Liveness::Gone)) => UNSAID,
+            None => return None,
+        };
+        Some(Ended { exit, at: Moment::now() })
+    }
+
+    pub(super) fn outcome(&self, exit: Exit, halt: Halt, stop: &dyn Stop) -> Outcome {
+        match halt.failure {
+            Some(reason) => Outcome::Failed { reason },
+            None if exit == Exit::Code(0) => Outcome::Finished,
+            None if halt.asked > 0 => Outcome::Interrupted { reason: format!("it was stopped {}", stop.by()) },
+            None => Outcome::Interrupted { reason: "the process ended without `finish`".to_owned() },
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A run of another tracker as a sealed attempt.
+
+use crate::record::{
+    Attempt, Axis, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Series, Table, Tail, Value, count,
+};
+use std::collections::BTreeMap;
+
+/// As a worker's: a record is bounded.
+const MOST_NAME_BYTES: usize = 256;
+const MOST_SERIES: usize = 1000;
+/// Of one text.
+const MOST_TEXT_BYTES: usize = 64 << 10;
+/// The series of the time at which each step was logged.
+const LOGGED_AT: &str = "logged_at";
+
+/// A value that was logged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// The step. One below 0 has no place in a series.
+    pub step: i64,
+    /// Seconds since the Unix epoch.
+    pub unix_s: f64,
+    /// The value.
+    pub value: f64,
+}
+
+/// A run as another tracker keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForeignRun {
+    /// The tracker: `tensorboard`, `mlflow`.
+    pub tool: &'static str,
+    /// What it belongs to there: an experiment, a project, a folder.
+    pub experiment: String,
+    /// Its name there.
+    pub name: String,
+    /// What it is known by there, also once it has grown.
+    pub id: String,
+    /// The digest of what was read of it.
+    pub digest: Digest,
+    /// Its parameters.
+    pub params: Table,
+    /// Curves by their names, as they were logged.
+    pub curves: BTreeMap<String, Vec<Point>>,
+    /// Measurements of the machine, over time.
+    pub system: BTreeMap<String, Vec<Point>>,
+    /// Tags and notes.
+    pub texts: BTreeMap<String, String>,
+    /// How it ended, as far as the tracker says.
+    pub outcome: Outcome,
+    /// Items that no record holds, by their type.
+    pub skipped: BTreeMap<String, u64>,
+    /// What else a reader has to know.
+    pub warnings: Vec<String>,
+    /// When it began, where the tracker says so.
+    pub started_unix_s: Option<f64>,
+    /// When it ended, where the tracker says so.
+    pub ended_unix_s: Option<f64>,
+}
+
+impl ForeignRun {
+    /// A run without any content.
+    pub(super) fn new(tool: &'static str, experiment: String, name: String) -> Self {
+        Self {
+            tool,
+            experiment,
+            id: name.clone(),
+            name,
+            digest: Digest::of(b""),
+            params: Table::new(),
+            curves: BTreeMap::new(),
+            system: BTreeMap::new(),
+            texts: BTreeMap::new(),
+            outcome: Outcome::Finished,
+            skipped: BTreeMap::new(),
+            warnings: Vec::new(),
+            started_unix_s: None,
+            ended_unix_s: None,
+        }
+    }
+
+    /// How many points it has.
+    pub fn points(&self) -> usize {
+        self.curves.values().chain(self.system.values()).map(Vec::len).sum()
+    }
+
+    /// The attempt. Its execution is named by tracker, id and digest, so that a second import is the same attempt.
+    pub fn sealed(mut self) -> Sealed {
+        let points = self.points();
+        self.bound();
+        let started_unix_s = self.started_unix_s.unwrap_or_else(|| self.times().reduce(f64::min).unwrap_or(0.0));
+        let ended_unix_s = self.ended_unix_s.or_else(|| self.times().reduce(f64::max)).unwrap_or(started_unix_s);
+        let seed = self.params.get("seed").and_then(seed_of);
+        let is_param = |name: &String| name != "seed" || seed.is_none();
+        let params = self.params.iter().filter(|(name, _)| is_param(name));
+        let mut config: Table = params.map(|(name, value)| (format!("params.{name}"), value.clone())).collect();
+        if config.is_empty() {
+            // Nothing else tells it from the others of its experiment.
+            config.insert("params.run".to_owned(), self.name.as_str().into());
+        }
+        config.insert("model.name".to_owned(), self.experiment.as_str().into());
+        let program = Table::from([
+            ("import".to_owned(), self.tool.into()),
+            ("name".to_owned(), self.experiment.as_str().into()),
+        ]);
+        let run = Run::new(Parts {
+            config: config.into(),
+            program: program.into(),
+            container: "unknown".into(),
+            cuda: "unknown".into(),
+            driver: "unknown".into(),
+            device: "unknown".into(),
+            seed: seed.unwrap_or(0),
+        });
+        let metrics = self.metrics();
+        let mut series: Vec<Series> = self.series(started_unix_s);
+        series.sort_by(|one, other| one.name.cmp(&other.name));
+        let skipped: Table = self.skipped.iter().map(|(kind, count)| (kind.clone(), (*count).into())).collect();
+        let import = Table::from([
+            (KIND.to_owned(), self.tool.into()),
+            (ID.to_owned(), self.id.as_str().into()),
+            ("run".to_owned(), self.name.as_str().into()),
+            ("experiment".to_owned(), self.experiment.as_str().into()),
+            ("digest".to_owned(), self.digest.to_string().into()),
+            (POINTS.to_owned(), points.into()),
+            ("skipped".to_owned(), skipped.into()),
+        ]);
+        let mut facts = Table::from([(IMPORT.to_owned(), import.into())]);
+        facts.extend(self.texts.iter().map(|(name, text)| (format!("{}.{name}", self.tool), text.as_str().into())));
+        let pieces: [&[u8]; 4] = [self.tool.as_bytes(), self.id.as_bytes(), &self.digest.0, &run.id.0.0];
+        let Digest(bytes) = Digest::of_pieces("ledger foreign run v1", &pieces);
+        let mut nonce = [0; 16];
+        nonce.copy_from_slice(&bytes[..16]);
+        let attempt = Attempt {
+            run: run.id,
+            nonce: Nonce(nonce),
+            started_unix_ms: whole(started_unix_s * 1e3),
+            wall_ns: u64::try_from(whole((ended_unix_s - started_unix_s) * 1e9)).unwrap_or(0),
+            outcome: self.outcome,
+            exit: None,
+            metrics,
+            digests: BTreeMap::new(),
+            settings: Table::from([("experiment.name".to_owned(), self.experiment.as_str().into())]),
+            facts,
+            warnings: self.warnings,
+            tail: Tail::default(),
+            series: series.iter().map(Series::summary).collect(),
+            phases: Phase::digest_all(&[]),
+        };
+        Sealed { run, attempt, series, phases: Vec::new() }
+    }
+
+    fn times(&self) -> impl Iterator<Item = f64> {
+        self.curves.values().chain(self.system.values()).flatten().map(|point| point.unix_s).filter(|at| at.is_finite())
+    }
+
+    /// Applies the limits of a record, and says what they left out.
+    fn bound(&mut self) {
+        let mut left = Vec::new();
+        let long = |name: &String| name.len() > MOST_NAME_BYTES;
+        let names = self.curves.keys().chain(self.system.keys()).chain(self.texts.keys()).chain(self.params.keys());
+        let count_long = names.filter(|name| long(name)).count();
+        if count_long > 0 {
+            let first = self.curves.keys().chain(self.system.keys()).chain(self.texts.keys()).find(|name| long(name));
+            let first: String = first.into_iter().flat_map(|name| name.chars().take(40)).collect();
+            left.push(format!(
+                "{} longer than {MOST_NAME_BYTES} bytes, with all that they name (the first begins `{first}`)",
+                count(count_long, "name")
+            ));
+            self.curves.retain(|name, _| !long(name));
+            self.system.retain(|name, _| !long(name));
+            self.texts.retain(|name, _| !long(name));
+            self.params.retain(|name, _| !long(name));
+        }
+        let below: usize =
+            self.curves.values_mut().map(|points| points.extract_if(.., |point| point.step < 0).count()).sum();
+        if below > 0 {
+            left.push(format!("{} at steps below 0", count(below, "point")));
+        }
+        self.curves.retain(|_, points| !points.is_empty());
+        // One is that of the times.
+        let most = MOST_SERIES - 1;
+        let all = self.curves.len() + self.system.len();
+        if all > most {
+            let last = |curves: &mut BTreeMap<String, Vec<Point>>, surplus: usize| {
+                (0..surplus).filter_map(|_| curves.pop_last()).map(|(_, points)| points.len()).sum::<usize>()
+            };
+            let of_system = (all - most).min(self.system.len());
+            let points = last(&mut self.system, of_system) + last(&mut self.curves, all - most - of_system);
+            left.push(format!("{} series beyond {most}, with {}", all - most, count(points, "point")));
+        }
+        let texts = self.texts.values_mut().filter(|text| text.len() > MOST_TEXT_BYTES);
+        let cut = texts.map(|text| text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES))).count();
+        if cut > 0 {
+            left.push(format!("the end of {} beyond {} KiB", count(cut, "text"), MOST_TEXT_BYTES >> 10));
+        }
+        if !self.skipped.is_empty() {
+            let all: Vec<String> = self.skipped.iter().map(|(kind, number)| count(number, kind)).collect();
+            left.push(all.join(", "));
+        }
+        if !left.is_empty() {
+            self.warnings.push(format!("the import left out {}", left.join("; ")));
+        }
+    }
+
+    /// The last value of each curve: that of the greatest step, of equal ones the one that was logged last.
+    fn metrics(&self) -> BTreeMap<String, Metric> {
+        let last = |points: &Vec<Point>| points.iter().max_by_key(|point| point.step).map(|point| point.value);
+        let curves = self.curves.iter().filter_map(|(name, points)| Some((name.clone(), last(points)?)));
+        curves.map(|(name, value)| (name, Metric::new(value, ""))).collect()
+    }
+
+    fn series(&self, started_unix_s: f64) -> Vec<Series> {
+        let mut series = Vec::new();
+        let mut times: BTreeMap<u64, f64> = BTreeMap::new();
+        for (name, points) in &self.curves {
+            let mut made = Series::new(name.as_str(), "", Axis::Step);
+            // Positions never descend; of one step, points stay in the order in which they were logged.
+            let mut sorted: Vec<&Point> = points.iter().collect();
+            sorted.sort_by_key(|point| point.step);
+            for point in sorted {
+                let step = u64::try_from(point.step).unwrap_or(0);
+                made.push(step, point.value);
+                let after_s = point.unix_s - started_unix_s;
+                if after_s.is_finite() {
+                    times.entry(step).and_modify(|first| *first = first.min(after_s)).or_insert(after_s);
+                }
+            }
+            series.push(made);
+        }
+        for (name, points) in &self.system {
+            let mut made = Series::new(name.as_str(), "", Axis::TimeNs);
+            let position = |point: &Point| u64::try_from(whole((point.unix_s - started_unix_s) * 1e9)).unwrap_or(0);
+            let mut sorted: Vec<(u64, f64)> = points.iter().map(|point| (position(point), point.value)).collect();
+            sorted.sort_by_key(|(at_ns, _)| *at_ns);
+            sorted.into_iter().for_each(|(at_ns, value)| made.push(at_ns, value));
+            series.push(made);
+        }
+        if !times.is_empty() && !self.curves.contains_key(LOGGED_AT) && !self.system.contains_key(LOGGED_AT) {
+            let mut made = Series::new(LOGGED_AT, "s", Axis::Step);
+            times.into_iter().for_each(|(step, after_s)| made.push(step, after_s));
+            series.push(made);
+        }
+        series
+    }
+}
+
+/// A seed as trackers keep it: a number, or the text of one.
+fn seed_of(value: &Value) -> Option<u64> {
+    let number = || value.as_float().filter(|number| number.fract() == 0.0).map(whole);
+    let text = || value.as_str()?.parse().ok();
+    u64::try_from(value.as_int().or_else(number).or_else(text)?).ok()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "saturates, and is 0 for NaN")]
+fn whole(number: f64) -> i64 {
+    number.round() as i64
+}
+
+/// The fact of an attempt that was imported, and its members.
+const IMPORT: &str = "import";
+const KIND: &str = "kind";
+const ID: &str = "id";
+const POINTS: &str = "points";
+
+/// From which run of which tracker an attempt was imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignOrigin {
+    /// The tracker.
+    pub tool: String,
+    /// What the run is known by there.
+    pub id: String,
+    /// How many points it had then.
+    pub points: i64,
+}
+
+impl ForeignOrigin {
+    /// That of an attempt; none if it was not imported from a tracker.
+    pub fn of(attempt: &Attempt) -> Option<Self> {
+        let import = attempt.facts.get(IMPORT)?.as_table()?;
+        let text = |name: &str| import.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { tool: text(KIND)?, id: text(ID)?, points: import.get(POINTS)?.as_int()? })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Builds the wheel without the trainer, installs it into an empty virtual environment, and runs the tutorial and the package's tests there.
+#
+#     tests/readers/python.sh TOOLS-VENV [OPTIONS OF maturin build]
+#
+# maturin is installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's writer, MLflow, Trackio, pyarrow).
+# Without PyPI, this says so and is no failure.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+tools="$(realpath -m "$1")"
+shift
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+pip() { timeout 300 "$1/bin/pip" install -q --retries 1 --timeout 15 --disable-pip-version-check "${@:2}"; }
+
+if ! "$tools/bin/maturin" --version >/dev/null 2>&1; then
+    if ! python3 -m venv "$tools" || ! pip "$tools" maturin==1.16.0; then
+        printf 'skipped: maturin cannot be installed here\n'
+        exit 0
+    fi
+fi
+(cd python && "$tools/bin/maturin" build --quiet --release --no-default-features --out "$work" "$@")
+wheel="$(echo "$work"/*.whl)"
+printf 'wheel: %s, %s bytes\n' "${wheel##*/}" "$(stat -c %s "$wheel")"
+
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q --disable-pip-version-check --no-index "$wheel"
+export HOME="$work" LEDGER_RESTORE="$work/restore"
+unset LEDGER_DIR LEDGER_BIN LEDGER_EVENTS
+python="$work/venv/bin/python"
+"$python" -m ledger_events --version
+# The wheel's own program is found, and it alone is.
+found="$("$python" -c 'import ledger_events as ledger; print(ledger.find_ledger_bin())')"
+[ "$found" = "$work/venv/bin/ledger" ] || { printf 'find_ledger_bin gives %s\n' "$found"; exit 1; }
+PATH="$work/venv/bin:$PATH" "$python" tests/readers/tutorial.py docs/guides/python.md "$work/tutorial"
+
+beside="$tools-beside"
+needs='import tensorboardX, mlflow, trackio, wandb, pyarrow, pandas'
+if ! "$beside/bin/python" -c "$needs" 2>/dev/null; then
+    python3 -m venv "$beside" && pip "$beside" tensorboardX==2.6.5 mlflow==3.17.2 trackio==0.43.0 wandb==0.31.0 pyarrow pandas ||
+        { printf 'skipped: the trackers cannot be installed here\n'; exit 0; }
+fi
+LEDGER_TEST_BIN="$found" "$beside/bin/python" -B -m unittest discover --start-directory python/tests
