@@ -61,7 +61,8 @@ impl Contender {
 
     /// The mean over its independent units; none of no attempt.
     pub fn estimate(&self) -> Option<Estimate> {
-        Estimate::of(self.kind, &self.replicates())
+        let rounds: Vec<Option<u64>> = self.measured.iter().map(|one| one.round).collect();
+        Estimate::of(self.kind, &self.replicates(), &rounds)
     }
 
     /// How far the mean may be off by what repeating does not average out: the largest uncertainty of an attempt as a share of its

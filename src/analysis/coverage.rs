@@ -24,6 +24,8 @@ struct Design {
     tails: f64,
     /// Whether attempts are executed in rounds, each configuration once.
     rounds: bool,
+    /// Whether each configuration has rounds of its own.
+    own_rounds: bool,
     /// Rounds in which the first configuration has a control run too.
     control: &'static [usize],
     /// Rounds in which the second configuration has no valid attempt.
@@ -45,6 +47,7 @@ const OUTCOME: Design = Design {
     ratio: 1.0,
     tails: f64::INFINITY,
     rounds: false,
+    own_rounds: false,
     control: &[],
     lost: &[],
     common: false,
@@ -60,7 +63,7 @@ const MEASURED: Design = Design {
     ..OUTCOME
 };
 
-const DESIGNS: [Design; 19] = [
+const DESIGNS: [Design; 25] = [
     Design { name: "3 seeds", ..OUTCOME },
     Design { name: "3 seeds, 5 copies of each", machines: &[5], ..OUTCOME },
     Design {
@@ -97,8 +100,6 @@ const DESIGNS: [Design; 19] = [
         rounds: true,
         control: &[0, 3, 5],
         common: true,
-        // A control run shares its round with another attempt of the first configuration, whose interval is then too narrow.
-        least: 0.88,
         ..MEASURED
     },
     Design {
@@ -110,6 +111,28 @@ const DESIGNS: [Design; 19] = [
         common: true,
         ..MEASURED
     },
+    Design {
+        name: "6 rounds that are alike on 1 GPU, 3 control runs",
+        machines: &[6],
+        scatter: [0.0, 2.0, 0.0, 1.0],
+        rounds: true,
+        control: &[0, 3, 5],
+        common: true,
+        ..MEASURED
+    },
+    Design {
+        name: "3 rounds on 1 GPU, 1 control run",
+        machines: &[3],
+        scatter: [0.0, 2.0, 1.5, 1.0],
+        rounds: true,
+        control: &[0],
+        common: true,
+        ..MEASURED
+    },
+    Design { name: "4 rounds on 1 GPU, 3 seeds in each", seeds: 3, machines: &[4], ..IN_ROUNDS },
+    Design { name: "2 rounds on 1 GPU, 3 seeds in each", seeds: 3, machines: &[2], ..IN_ROUNDS },
+    Design { name: "1 round on 1 GPU, 5 seeds in it", seeds: 5, machines: &[1], ..IN_ROUNDS },
+    Design { name: "4 rounds on 1 GPU, others for the 2nd", seeds: 3, machines: &[4], own_rounds: true, ..IN_ROUNDS },
     Design { name: "2 GPUs x 4, both on both", machines: &[4, 4], common: true, any_machine: true, ..MEASURED },
     Design { name: "2 hosts x 8, 1st on one, 2nd on other two", machines: &[8, 8], any_machine: true, ..MEASURED },
     Design { name: "3 GPUs x 3, both on all", machines: &[3, 3, 3], common: true, any_machine: true, ..MEASURED },
@@ -139,6 +162,8 @@ impl Random {
         if degrees.is_infinite() { normal } else { normal / (self.chi_squared(degrees) / degrees).sqrt() }
     }
 }
+
+const IN_ROUNDS: Design = Design { scatter: [0.0, 2.0, 1.5, 1.0], rounds: true, common: true, ..MEASURED };
 
 /// The effects that all configurations of an experiment share.
 struct Shared {
@@ -170,6 +195,8 @@ impl Design {
     ) -> (Contender, f64) {
         let own = self.shared(random);
         let common = shared.unwrap_or(&own);
+        let rounds_of = if self.own_rounds { &own } else { common };
+        let first_round = if self.own_rounds { 1000 * u64::try_from(at).unwrap() } else { 0 };
         // Configurations have their own effect of each seed, of which half is common.
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let seed_of = |seed: usize| match shared {
@@ -195,7 +222,7 @@ impl Design {
                 for attempt in rounds.chain(control) {
                     let copy = self.kind == MetricKind::Outcome && self.scatter[3] == 0.0;
                     let noise = self.scatter[3] * ratio * random.heavy(self.tails);
-                    let effect = seed_of(seed) + common.machines[machine] + common.rounds[attempt];
+                    let effect = seed_of(seed) + common.machines[machine] + rounds_of.rounds[attempt];
                     let (seed, attempt, id) = (seed as u64, attempt as u64, measured.len() as u64);
                     let mut digest = [u8::try_from(at).unwrap(); 32];
                     digest[..8].copy_from_slice(&id.to_le_bytes());
@@ -212,12 +239,14 @@ impl Design {
                             execution: 1000 + if copy { seed } else { id },
                             machine: first_machine + machine as u64,
                         },
-                        round: self.rounds.then_some(attempt),
+                        round: self.rounds.then_some(first_round + attempt),
                     });
                 }
             }
         }
         let here = if self.any_machine { 0.0 } else { common.machines[0] };
+        // Of a single round the interval covers that round.
+        let here = if self.rounds && rounds_of.rounds.len() == 1 { here + rounds_of.rounds[0] } else { here };
         (Contender { run, agreed: Vec::new(), kind: self.kind, measured }, mean * (1.0 + here / 100.0))
     }
 }

@@ -212,7 +212,7 @@ impl Model {
 }
 
 /// Judges every axis and every pair of axes. None where nothing varies, or where the scale does not take the values. Without a direction no level is
-/// the best one. `blocks`, such as seeds that all combinations share, are held in every model and are no axis.
+/// the best one. `blocks`, such as seeds that all combinations share, or machines, are held in every model and are no axis.
 pub fn effects(
     factors: &[Factor],
     values: &[f64],

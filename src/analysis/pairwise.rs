@@ -5,7 +5,7 @@
 use super::best::{Contender, Measured};
 use super::comparison::{SIGNIFICANCE, Summary};
 use super::distribution::{reach, two_sided};
-use super::replication::{Estimate, SampleModel, by_machine};
+use super::replication::{Estimate, SampleModel};
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{MetricKind, Replicate, execution_values, mean};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,8 +61,8 @@ pub enum Method {
     Welch,
     /// A t-test of the differences within so many blocks that both have.
     Paired(Block, usize),
-    /// A t-test of the differences within so many machines that both ran on, by the scatter within machines.
-    Within(usize),
+    /// A t-test of the differences within so many blocks that both have, by the scatter within blocks.
+    Within(Block, usize),
     /// The share of all exchanges of units that make at least as large a difference.
     Permutation,
 }
@@ -76,6 +76,8 @@ pub enum Untested {
     NoScatter,
     /// One side ran on a single machine of a device, or has a single seed, and the other side on others: the difference contains theirs.
     Confounded,
+    /// One side has several attempts in a single round of a sweep, and the other side in other rounds: the difference contains theirs.
+    OtherRounds,
     /// There are too few units for a t-test, and a permutation test does not take the uncertainty of different sensors into account.
     Sensors,
 }
@@ -87,6 +89,7 @@ impl Untested {
             Self::TooFew => "too_few",
             Self::NoScatter => "no_scatter",
             Self::Confounded => "confounded",
+            Self::OtherRounds => "other_rounds",
             Self::Sensors => "different_sensors",
         }
     }
@@ -155,9 +158,10 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
 
 /// Compares two configurations, before it is known how many other pairs are tested.
 ///
-/// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, section 4). Where both
-/// have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged, and the estimate is over these alone; where they ran on
-/// the same machines, the differences within those. What the same sensors are off by cancels; other sensors may be off to other sides.
+/// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM
+/// 2013, section 4). Where both have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged, and
+/// the estimate is over these alone; where they ran on the same two machines, or in the same two rounds, the differences within those. What
+/// the same sensors are off by cancels; other sensors may be off to other sides.
 pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
     let (a, b) = (first.estimate()?, other.estimate()?);
     let shifts = shift((a.mean, b.mean), scale);
@@ -165,8 +169,8 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
     let units = (unit(&a), unit(&b));
     let systematic = systematic(first, other, (&a, &b), units);
-    let is_confounded = is_confounded((first, &a), (other, &b));
-    let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() || is_confounded {
+    let confounded = confounded((first, &a), (other, &b));
+    let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() || confounded.is_some() {
         None
     } else {
         paired(first, other, scale).or_else(|| within(first, other, units)).or_else(|| welch((&a, &b), units))
@@ -182,15 +186,15 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     let test = match judged {
         Some(judged) if judged.is_enough && scatters => judged.test(shifts),
         Some(judged) if judged.is_enough => Err(Untested::NoScatter),
-        _ if is_confounded => Err(Untested::Confounded),
-        _ if still(&a.units) && still(&b.units) => Err(Untested::NoScatter),
-        _ => match exchanged(&a.units, &b.units) {
-            Some(_) if systematic > 0.0 => Err(Untested::Sensors),
-            Some((p, smallest)) => {
+        _ => match (confounded, exchanged(&a.units, &b.units)) {
+            (Some(why), _) => Err(why),
+            _ if still(&a.units) && still(&b.units) => Err(Untested::NoScatter),
+            (None, Some(_)) if systematic > 0.0 => Err(Untested::Sensors),
+            (None, Some((p, smallest))) => {
                 least = smallest;
                 Ok((p, Method::Permutation))
             }
-            None => Err(Untested::TooFew),
+            (None, None) => Err(Untested::TooFew),
         },
     };
     let shown = |shift: f64| match scale {
@@ -250,8 +254,6 @@ impl Judged {
 
 /// The variance of what sensors are off by, 0 where the same ones measured both sides.
 fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Estimate), units: (f64, f64)) -> f64 {
-    let sensors =
-        |contender: &Contender| contender.measured.iter().map(|one| one.sensors.clone()).collect::<BTreeSet<_>>();
     let (of_first, of_other) = (sensors(first), sensors(other));
     if of_first == of_other && of_first.iter().all(|sensors| !sensors.is_empty()) {
         return 0.0;
@@ -261,6 +263,12 @@ fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Esti
         (half / CONFIDENCE / unit).powi(2)
     };
     part(first, estimates.0, units.0) + part(other, estimates.1, units.1)
+}
+
+/// The sets of sensors that measured a configuration. What is off of two configurations cancels if they have the same, and each attempt
+/// names its sensors.
+pub(super) fn sensors(contender: &Contender) -> BTreeSet<BTreeSet<String>> {
+    contender.measured.iter().map(|one| one.sensors.clone()).collect()
 }
 
 /// The means of blocks. An attempt without a block, such as a rerun, is in none.
@@ -284,25 +292,31 @@ pub(super) fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     (!found.contains(&0)).then_some(found)
 }
 
-/// Whether the units of one side are attempts on one machine, or executions of one seed, which the other side does not have alone. Machines
-/// of
-/// different devices are what is compared.
-fn is_confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) -> bool {
+/// Why a difference contains that of the units of one side: they are attempts on one machine or in one round, or executions of one seed,
+/// which the other side does not have alone. Machines of different devices are what is compared.
+fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) -> Option<Untested> {
     let seeds =
         |contender: &Contender| contender.measured.iter().map(|one| one.replicate.seed).collect::<BTreeSet<_>>();
+    let is_any = |is: &dyn Fn(&Estimate) -> bool| is(first.1) || is(other.1);
     match first.1.kind {
+        MetricKind::Measured if first.0.run.parts.device != other.0.run.parts.device => None,
         MetricKind::Measured => match (machines(first.0), machines(other.0)) {
-            (Some(own), Some(others)) => {
-                let is_one_device = first.0.run.parts.device == other.0.run.parts.device;
-                is_one_device && own != others && own.len().min(others.len()) == 1
+            (Some(own), Some(others)) if own != others && own.len().min(others.len()) == 1 => {
+                Some(Untested::Confounded)
             }
-            _ => false,
+            _ if is_any(&|one| one.rounds == 1) && rounds(first.0) != rounds(other.0) => Some(Untested::OtherRounds),
+            _ => None,
         },
         MetricKind::Outcome => {
-            let is_of_one = [first.1, other.1].iter().any(|one| one.model == SampleModel::Executions);
-            is_of_one && seeds(first.0) != seeds(other.0)
+            let is_of_one = is_any(&|one| one.model == SampleModel::Executions);
+            (is_of_one && seeds(first.0) != seeds(other.0)).then_some(Untested::Confounded)
         }
     }
+}
+
+/// The rounds of a configuration; none of an attempt without a round.
+fn rounds(contender: &Contender) -> BTreeSet<Option<u64>> {
+    contender.measured.iter().map(|one| one.round).collect()
 }
 
 /// The differences within common blocks: seeds of outcomes; of measured metrics rounds on one machine, or three machines and more.
@@ -345,15 +359,24 @@ fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, b
     Some(Judged { variance, degrees, method, is_enough: true, shift })
 }
 
-/// The differences within two machines that both ran on: of more, [`paired`] knows how they scatter between machines. Either side scatters in its own way.
+/// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows how they
+/// scatter between blocks. Either side scatters in its own way.
 fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
-    let own = machines(first).filter(|own| own.len() == 2 && machines(other).as_ref() == Some(own));
-    if first.kind == MetricKind::Outcome || own.is_none() {
-        return None;
-    }
+    let own = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
+    let of_rounds = rounds(first);
+    let block = match own.len() {
+        _ if first.kind == MetricKind::Outcome => return None,
+        2 => Block::Machine,
+        1 if of_rounds.len() == 2 && !of_rounds.contains(&None) && rounds(other) == of_rounds => Block::Round,
+        _ => return None,
+    };
     let (mut variance, mut spread) = (0.0, 0.0);
     for (contender, unit) in [(first, units.0), (other, units.1)] {
-        let cells = by_machine(&contender.replicates());
+        let mut cells: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for one in &contender.measured {
+            let cell = if block == Block::Round { one.round.unwrap_or_default() } else { one.replicate.machine };
+            cells.entry(cell).or_default().push(one.value);
+        }
         let (mut squares, mut degrees, mut inverse) = (0.0, 0.0, 0.0);
         for cell in cells.values() {
             let middle = mean(cell);
@@ -369,7 +392,7 @@ fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Jud
         spread += part * part / degrees;
     }
     let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
-    Some(Judged { variance, degrees, method: Method::Within(2), is_enough: degrees >= 2.0, shift: None })
+    Some(Judged { variance, degrees, method: Method::Within(block, 2), is_enough: degrees >= 2.0, shift: None })
 }
 
 fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {

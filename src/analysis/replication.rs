@@ -1,11 +1,11 @@
 //! The mean of a metric over independent units, and how well it predicts another, independent measurement.
 //!
-//! Knows which seed, computation and machine each value belongs to. Must not know what the values measure.
+//! Knows which seed, computation, machine and round each value belongs to. Must not know what the values measure.
 
 use super::comparison::Summary;
 use super::distribution::reach;
 use super::statistic::number;
-use crate::record::{MetricKind, Replicate, execution_values, unit_values};
+use crate::record::{self, MetricKind, Replicate, execution_values, unit_values};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// From this many machines on their variance is estimated by a mixed model; of fewer, the means of machines are taken as they are.
@@ -22,6 +22,8 @@ pub enum SampleModel {
     Executions,
     /// Attempts on one machine, or on machines that the records do not name, Student's t.
     Attempts,
+    /// The same in rounds of sweeps, some of which have several: a cluster-robust variance with rounds as clusters, Student's t.
+    Rounds,
     /// Means of machines, Student's t.
     Clusters,
     /// Machines as a random effect, by restricted maximum likelihood, with Satterthwaite's degrees of freedom.
@@ -36,6 +38,7 @@ impl SampleModel {
             Self::Seeds => "seeds",
             Self::Executions => "executions",
             Self::Attempts => "attempts",
+            Self::Rounds => "rounds",
             Self::Clusters => "clusters",
             Self::Mixed => "mixed",
         }
@@ -49,9 +52,9 @@ pub struct Estimate {
     pub kind: MetricKind,
     /// How the variance was estimated.
     pub model: SampleModel,
-    /// The mean of the units, each counted once.
+    /// The mean of the units, each counted once; of rounds that of their attempts.
     pub mean: f64,
-    /// The values of the units.
+    /// The values of the units; of rounds their means.
     pub units: Vec<f64>,
     /// The standard error of the mean; none of a single unit.
     pub standard_error: Option<f64>,
@@ -63,11 +66,14 @@ pub struct Estimate {
     pub seeds: usize,
     /// How many machines they ran on; 0 where no record names one.
     pub machines: usize,
+    /// How many rounds there are where several attempts of one round are on one machine; else 0. An attempt without a round is one by
+    /// itself.
+    pub rounds: usize,
 }
 
 impl Estimate {
-    /// Of at least one value.
-    pub fn of(kind: MetricKind, values: &[(Replicate, f64)]) -> Option<Self> {
+    /// Of at least one value. `rounds` are theirs, in the same order; missing ones are none.
+    pub fn of(kind: MetricKind, values: &[(Replicate, f64)], rounds: &[Option<u64>]) -> Option<Self> {
         let different = |of: &dyn Fn(&Replicate) -> u64| values.iter().map(|(one, _)| of(one)).collect::<BTreeSet<_>>();
         let (seeds, machines) = (different(&|one| one.seed).len(), different(&|one| one.machine));
         let several = machines.len() > 1 && !machines.contains(&0);
@@ -89,8 +95,20 @@ impl Estimate {
             attempts: values.len(),
             seeds: if is_seeded { seeds } else { 0 },
             machines: machines.iter().filter(|machine| **machine != 0).count(),
+            rounds: 0,
             units,
         };
+        if found.model == SampleModel::Attempts && kind == MetricKind::Measured {
+            let rounds = by_round(values, rounds);
+            found.rounds = if rounds.len() < values.len() { rounds.len() } else { 0 };
+            if found.rounds > 1 {
+                let (standard_error, degrees) = robust(&rounds);
+                found.model = SampleModel::Rounds;
+                (found.standard_error, found.degrees) = (Some(standard_error), degrees);
+                found.units = rounds.iter().map(|round| record::mean(round)).collect();
+                found.units.sort_by(f64::total_cmp);
+            }
+        }
         if found.model == SampleModel::Clusters
             && found.units.len() >= MIXED_FROM
             && let Some(Mixed { standard_error, degrees, .. }) = mixed(&by_machine(values))
@@ -129,7 +147,11 @@ impl Estimate {
     pub fn covers(&self) -> Option<&'static str> {
         match self.model {
             SampleModel::Executions => Some("repeats of one seed only"),
-            SampleModel::Attempts if self.machines == 1 && self.kind == MetricKind::Measured => {
+            SampleModel::Attempts if self.rounds == 1 && self.machines == 1 => {
+                Some("repeats in one round on one machine only")
+            }
+            SampleModel::Attempts if self.rounds == 1 => Some("repeats in one round only"),
+            SampleModel::Attempts | SampleModel::Rounds if self.machines == 1 && self.kind == MetricKind::Measured => {
                 Some("repeats on one machine only")
             }
             _ => None,
@@ -138,10 +160,40 @@ impl Estimate {
 }
 
 /// The values of each machine.
-pub(super) fn by_machine(values: &[(Replicate, f64)]) -> BTreeMap<u64, Vec<f64>> {
+fn by_machine(values: &[(Replicate, f64)]) -> BTreeMap<u64, Vec<f64>> {
     let mut found: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     values.iter().for_each(|(one, value)| found.entry(one.machine).or_default().push(*value));
     found
+}
+
+/// The values of each round, in ascending order; a value without a round is one by itself.
+fn by_round(values: &[(Replicate, f64)], rounds: &[Option<u64>]) -> Vec<Vec<f64>> {
+    let mut found: BTreeMap<(bool, u64), Vec<f64>> = BTreeMap::new();
+    for (at, (_, value)) in values.iter().enumerate() {
+        let round = rounds.get(at).copied().flatten();
+        found.entry((round.is_some(), round.unwrap_or(at as u64))).or_default().push(*value);
+    }
+    found.values_mut().for_each(|round| round.sort_by(f64::total_cmp));
+    found.into_values().collect()
+}
+
+/// The standard error of the mean of all values of two or more clusters, and its degrees of freedom: the cluster-robust variance that is
+/// unbiased if values are independent, with Satterthwaite's degrees of freedom of that case (Bell and McCaffrey, "Bias reduction in
+/// standard errors for linear regression with multi-stage samples", Survey Methodology 28, 2002). Clusters of one size have the standard
+/// error of their means, and one degree of freedom less than they are.
+fn robust(clusters: &[Vec<f64>]) -> (f64, f64) {
+    let total: f64 = clusters.iter().map(|cluster| number(cluster.len())).sum();
+    let mean = clusters.iter().flatten().sum::<f64>() / total;
+    let (mut variance, mut squares, mut sum, mut sum_of_squares) = (0.0, 0.0, 0.0, 0.0);
+    for cluster in clusters {
+        let weight = number(cluster.len()) / total;
+        let part = weight * weight / (1.0 - weight);
+        variance += part * (record::mean(cluster) - mean).powi(2);
+        squares += weight * weight;
+        sum += part;
+        sum_of_squares += part * part;
+    }
+    (variance.sqrt(), 1.0 / (squares + sum * sum - sum_of_squares))
 }
 
 /// A one-way random-effects model of clustered values.

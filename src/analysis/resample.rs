@@ -3,9 +3,9 @@
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
 use super::best::Contender;
-use super::pairwise::{Block, PAIRS, blocks_of, machines};
+use super::pairwise::{Block, PAIRS, blocks_of, machines, sensors};
 use super::replication::Estimate;
-use super::statistic::number;
+use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +26,11 @@ struct Spread {
 
 /// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
 ///
-/// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. Metrics of one configuration share the random
-/// numbers of the attempts that they have in common, so that they vary together as the attempts did. Configurations with one metric that have all seeds, rounds or
-/// machines in common share the random numbers of these, as a paired test does.
+/// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. Metrics of one
+/// configuration share the random numbers of the attempts that they have in common, so that they vary together as the attempts did.
+/// Configurations with one metric that have all seeds, rounds or machines in common share the random numbers of these, as a paired test
+/// does. What sensors may be off by is added to each draw: the same relative error for all configurations that the same sensors measured,
+/// independent errors for others.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
     judge: &mut Judge<'_>,
@@ -42,6 +44,7 @@ pub(super) fn probabilities(
         attempts.push(known.len());
     }
     let shared = in_common(configurations);
+    let sensors = Sensors::of(configurations);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut counts = vec![0.0; configurations.len()];
     let (mut draw, mut named): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -62,11 +65,62 @@ pub(super) fn probabilities(
                 draw.push(metrics.iter().map(of_metric).collect());
             }
         }
+        sensors.disturb(&mut draw, &mut random);
         named.clear();
         judge(&draw, &mut named);
         named.iter().for_each(|at| counts[*at] += 1.0);
     }
     Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
+}
+
+/// What the sensors of each configuration may be off by.
+struct Sensors {
+    /// For each configuration and metric the number of its sensors, and their standard deviation in the metric's unit.
+    off: Vec<Vec<(usize, f64)>>,
+    /// How many sets of sensors there are; 0 where all configurations have the same, so that nothing of it is seen.
+    count: usize,
+}
+
+impl Sensors {
+    fn of(configurations: &[Vec<(&Contender, &Estimate)>]) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut count = 0;
+        let mut off: Vec<Vec<(usize, f64)>> = Vec::new();
+        // The largest share of each metric that the same sensors may be off by.
+        let mut shares: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+        for metrics in configurations {
+            let mut own = Vec::new();
+            for (metric, (contender, estimate)) in metrics.iter().enumerate() {
+                let set = sensors(contender);
+                // Sensors that the record does not name are others for each configuration.
+                let key = (set.iter().any(BTreeSet::is_empty).then_some(off.len()), set);
+                let number = *numbers.entry(key).or_insert(count);
+                count = count.max(number + 1);
+                let half = contender.sensor_half_width(estimate.mean).unwrap_or(0.0);
+                let share = shares.entry((number, metric)).or_default();
+                *share = share.max(if half > 0.0 { half / estimate.mean.abs() } else { 0.0 });
+                own.push((number, estimate.mean.abs() / CONFIDENCE));
+            }
+            off.push(own);
+        }
+        for (metric, (number, deviation)) in off.iter_mut().flat_map(|own| own.iter_mut().enumerate()) {
+            *deviation *= shares.get(&(*number, metric)).copied().unwrap_or(0.0);
+        }
+        let is_seen = count > 1 && off.iter().flatten().any(|(_, deviation)| *deviation > 0.0);
+        Self { off, count: if is_seen { count } else { 0 } }
+    }
+
+    fn disturb(&self, draw: &mut [Vec<f64>], random: &mut Random) {
+        if self.count == 0 {
+            return;
+        }
+        let errors: Vec<f64> = (0..self.count).map(|_| random.normal()).collect();
+        for (values, own) in draw.iter_mut().zip(&self.off) {
+            for (value, (number, deviation)) in values.iter_mut().zip(own) {
+                *value += deviation * errors[*number];
+            }
+        }
+    }
 }
 
 impl Spread {
@@ -109,6 +163,7 @@ fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<Attem
             MetricKind::Outcome if estimate.seeds != 1 => one.replicate.seed,
             MetricKind::Outcome => one.replicate.execution,
             MetricKind::Measured if estimate.machines > 1 => one.replicate.machine,
+            MetricKind::Measured if estimate.rounds > 1 => one.round.unwrap_or(at as u64),
             MetricKind::Measured => at as u64,
         }
     };

@@ -9,12 +9,11 @@ use super::bounds;
 use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::run::USUAL;
-use super::selection::{Selection, all_tainted, direction_of, nothing, trials_of};
+use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, recorded_objective};
 use crate::analysis::{Contender, Measured, Ordering, Place, newest_run, place, saving};
 use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
-use crate::wire::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Deref};
 
@@ -176,7 +175,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
 /// The question by the objective that most attempts of a model state, or by the first usual metric that it has.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
     let (metric, known) = context.store().read(|reader| {
-        let stated = stated(reader, model, "objective.metric", None)?;
+        let stated = recorded_objective(reader, model)?;
         let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
         let usual = || USUAL.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
         Ok((stated.or_else(usual), known))
@@ -192,45 +191,12 @@ fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked
     Ok(Asked { model: model.to_owned(), metric: metric.ok_or_else(none)?, rest: &args.rest })
 }
 
-/// The value of a setting that most attempts of a model have, of those with this objective where one is given.
-fn stated(
-    reader: &Reader<'_>,
-    model: &str,
-    setting: &str,
-    objective: Option<&str>,
-) -> Result<Option<String>, StoreError> {
-    const OBJECTIVE: &str = "objective.metric";
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut count = |value: Option<&Value>, metric: Option<&Value>| {
-        let value = value.filter(|_| objective.is_none() || metric.and_then(Value::as_str) == objective);
-        value.and_then(Value::as_str).into_iter().for_each(|text| *counts.entry(text.to_owned()).or_default() += 1);
-    };
-    match reader.briefs(model)? {
-        Some(briefs) => {
-            for row in briefs.ask(&[setting.to_owned(), OBJECTIVE.to_owned()])? {
-                let known =
-                    |at: usize| if let Some(Known::Is(value)) = row.values.get(at) { Some(value) } else { None };
-                count(known(0), known(1));
-            }
-        }
-        None => {
-            for trial in trials_of(reader, Some(model))? {
-                let settings = &trial.attempt.settings;
-                count(settings.get(setting), settings.get(OBJECTIVE));
-            }
-        }
-    }
-    Ok(counts.into_iter().max_by_key(|(_, n)| *n).map(|(text, _)| text))
-}
-
 /// Which way the metric is better: as stated, as known, else as the attempts' objective states it.
 fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direction), Failure> {
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
         Err(failure) => {
-            let recorded = context
-                .store()
-                .read(|reader| stated(reader, &asked.model, "objective.direction", Some(&asked.metric)))?;
+            let recorded = context.store().read(|reader| recorded_direction(reader, &asked.model, &asked.metric))?;
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(|_| failure)?;
             Ok((asked, direction))
         }

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Beside, Correlation, Curve, PhaseRow, Trial};
-use crate::record::{self, Attempt, Sealed, Unit, Value, Why, known_metric};
+use crate::record::{self, Attempt, AttemptId, Sealed, Unit, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 /// mean, median, count, share, power, energy and utilization of each phase name of each attempt. By gpu there are
 /// also the samples of each GPU (`power_instant`, `temperature` and so on), averaged over its attempts. The name of
 /// an event or a phase means its mean time: by phase on the same rank, by gpu beside that GPU.
+///
+/// Phases of one attempt depend on each other: by phase, intervals and P take the attempt as the independent unit,
+/// and the host of imported cluster telemetry.
 ///
 /// With --split auto, the points are divided into two clusters if there is strong evidence for them. This shows
 /// whether a correlation comes only from the difference between two groups.
@@ -65,15 +68,18 @@ const OF_PHASES: [(&str, &str); 8] = [
     ("utilization", "%"),
 ];
 
-/// Points by what they stand for: the values of either quantity.
+/// Points whose values depend on each other are of one attempt; in an imported cluster, of one host.
+type Cluster = (AttemptId, Option<u32>);
+
+/// Points by what they stand for: the unit that all values of a point come from, if it is one alone, and the values of either quantity.
 #[derive(Default)]
 struct Points {
-    values: BTreeMap<String, (Vec<f64>, Vec<f64>)>,
+    values: BTreeMap<(Option<Cluster>, String), (Vec<f64>, Vec<f64>)>,
 }
 
 impl Points {
-    fn add(&mut self, label: String, x: Option<f64>, y: Option<f64>) {
-        let (xs, ys) = self.values.entry(label).or_default();
+    fn add(&mut self, of: (Option<Cluster>, String), x: Option<f64>, y: Option<f64>) {
+        let (xs, ys) = self.values.entry(of).or_default();
         xs.extend(x.filter(|value| value.is_finite()));
         ys.extend(y.filter(|value| value.is_finite()));
     }
@@ -82,8 +88,14 @@ impl Points {
     fn finish(self) -> (Vec<LabelledPoint>, usize) {
         let all = self.values.len();
         let mean = |values: Vec<f64>| (!values.is_empty()).then(|| record::mean(&values));
-        let whole = |(label, (x, y))| Some(LabelledPoint { label, x: mean(x)?, y: mean(y)? });
-        let points: Vec<LabelledPoint> = self.values.into_iter().filter_map(whole).collect();
+        let mut units: BTreeMap<Cluster, usize> = BTreeMap::new();
+        let mut points: Vec<LabelledPoint> = Vec::new();
+        for ((unit, label), (x, y)) in self.values {
+            let (Some(x), Some(y)) = (mean(x), mean(y)) else { continue };
+            let next = points.len();
+            let unit = unit.map_or(next, |unit| *units.entry(unit).or_insert(next));
+            points.push(LabelledPoint { label, x, y, unit });
+        }
         let incomplete = all - points.len();
         (points, incomplete)
     }
@@ -109,7 +121,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let points = context.store_as_it_is().read(|reader| points(reader, &asked, &counting, (&x.0, &y.0), &selected))?;
     let (points, incomplete) = points.finish();
     let plain: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
-    let Some(correlation) = Correlation::of(&plain) else {
+    let units: Vec<usize> = points.iter().map(|point| point.unit).collect();
+    let Some(correlation) = Correlation::of_clusters(&plain, &units) else {
         let text = format!(
             "{} with both, and both have to vary ({incomplete} without a finite `{}` or `{}`)",
             report::count(points.len(), &args.by),
@@ -120,10 +133,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     };
     let split = args.split.is_some().then(|| analysis::split(&plain));
     let within = asked.event.clone().filter(|_| asked.is_within);
-    let found = Correlated { x, y, by: args.by.clone(), points, incomplete, within, correlation, split };
+    let is_cluster = counting.iter().all(|trial| trial.attempt.facts.contains_key(CLUSTER));
+    let unit = if is_cluster { "host" } else { "attempt" };
+    let found = Correlated { x, y, by: args.by.clone(), unit, points, incomplete, within, correlation, split };
     context.answer(|| report::correlate_text(&found), || report::correlate_value(&found))?;
     Ok(exit::YES)
 }
+
+/// The fact that imported telemetry of a cluster has.
+const CLUSTER: &str = "cluster";
 
 /// What is asked of each attempt.
 struct Asked<'a> {
@@ -237,7 +255,7 @@ fn points(
             None => trial.field(name).as_ref().and_then(Value::as_float),
         };
         if asked.by == "run" {
-            points.add(trial.run.id.0.prefix(12), plain(x), plain(y));
+            points.add((None, trial.run.id.0.prefix(12)), plain(x), plain(y));
             continue;
         }
         let Some(sealed) = reader.readable_sealed(trial.id)? else { continue };
@@ -256,7 +274,9 @@ fn points(
                     found.unwrap_or_else(|| plain(name))
                 };
                 let gpu = row.gpu.map_or_else(String::new, |gpu| format!(" gpu {gpu}"));
-                points.add(format!("{} {} rank {}{gpu}", trial.id.0.prefix(12), row.name, row.rank), of(x), of(y));
+                let label = format!("{} {} rank {}{gpu}", trial.id.0.prefix(12), row.name, row.rank);
+                let host = sealed.attempt.facts.contains_key(CLUSTER).then_some(row.rank);
+                points.add((Some((trial.id, host)), label), of(x), of(y));
             }
             continue;
         }
@@ -268,7 +288,7 @@ fn points(
                     .or_else(|| length(name, &|beside| beside.length_s(rank)));
                 found.unwrap_or_else(|| plain(name))
             };
-            points.add(beside.name_of(rank).unwrap_or(label), of(x), of(y));
+            points.add((None, beside.name_of(rank).unwrap_or(label)), of(x), of(y));
         }
     }
     Ok(points)
@@ -350,9 +370,9 @@ mod tests {
     fn attempts_with_one_value_do_not_vary_however_many_a_run_has() {
         let mut points = Points::default();
         for run in 1..20u8 {
-            (0..run).for_each(|_| points.add(format!("run {run}"), Some(0.1), Some(f64::from(run))));
+            (0..run).for_each(|_| points.add((None, format!("run {run}")), Some(0.1), Some(f64::from(run))));
         }
-        points.add("incomplete".to_owned(), Some(1.0), Some(f64::NAN));
+        points.add((None, "incomplete".to_owned()), Some(1.0), Some(f64::NAN));
         let (points, incomplete) = points.finish();
         assert_eq!((points.len(), incomplete), (19, 1));
         assert!(points.iter().all(|point| point.x.to_bits() == 0.1f64.to_bits()));

@@ -4,7 +4,7 @@ mod confounded;
 
 use super::context::Context;
 use super::failure::{Failure, exit};
-use super::selection::{Ask, Found, Selected, Selection, nothing};
+use super::selection::{Ask, Found, OBJECTIVE, Selected, Selection, nothing};
 use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
@@ -70,8 +70,6 @@ pub(super) struct Wanted<'a> {
     pub(super) selection: Option<&'a Selection>,
 }
 
-/// The settings that say what was to be best, and which way.
-const OBJECTIVE: [&str; 2] = ["objective.metric", "objective.direction"];
 /// A field with more values than this is no axis, unless it is asked for.
 const MOST_LEVELS: usize = 24;
 /// More axes than this are not judged, unless they are asked for.
@@ -142,13 +140,20 @@ pub(super) fn judge<T: Asked>(
     let names = &selected.names;
     let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed, names };
     let mut axes = axes(&subject, &asked)?;
-    let blocks = subject.seeds(&axes.judged);
+    let blocks = match observed.kind {
+        MetricKind::Outcome => subject.seeds(&axes.judged),
+        MetricKind::Measured => subject.machines(&mut axes),
+    };
     let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
         let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
         return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be analysed: {why}{notes}")));
     };
-    axes.confounded.extend(subject.nested(&axes.judged, &effects));
+    let mut nested = subject.nested(&axes.judged, &effects);
+    // Of an axis whose values machines determine, that is the reason.
+    nested
+        .retain(|one| one.with.is_some() || axes.confounded.iter().all(|told| told.with.as_ref() != Some(&one.field)));
+    axes.confounded.extend(nested);
     axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not tested: {why}")));
     if direction.is_none() && axes.judged.iter().any(|axis| axis.is_ordered() && axis.levels.len() > 2) {
         axes.notes.push(format!("no best value is named (`--direction` states which way `{metric}` is better)"));
@@ -158,6 +163,7 @@ pub(super) fn judge<T: Asked>(
         unit,
         direction,
         kind: observed.kind,
+        blocks: blocks.map(|blocks| blocks.name),
         attempts: observed.attempts(),
         factors: axes.judged,
         effects,
@@ -210,9 +216,34 @@ impl<T: Asked> Subject<'_, T> {
         self.observed.observations.iter().any(|one| differs(&one.trials))
     }
 
+    /// The machines of what is measured as blocks, if the attempts ran on several. Where each machine ran one value of an axis only, they
+    /// are told as confounded with it: the axis then has no effect of its own, unless its values are other devices, so that no machine can
+    /// have several.
+    fn machines(&self, axes: &mut Axes) -> Option<Factor> {
+        let machine = |one: &Observation<'_, T>| {
+            let machine = one.trials.first()?.replicate().machine;
+            (machine != 0).then(|| Value::from(format!("{machine:016x}")))
+        };
+        let machines: Vec<Value> = self.observed.observations.iter().map(machine).collect::<Option<_>>()?;
+        let machines = Factor::new(MACHINE, machines)?;
+        let (count, n) = (machines.levels.len(), machines.of.len());
+        let mut is_block = true;
+        for axis in &axes.judged {
+            let Some(relation @ (Relation::Equal | Relation::Nested)) = machines.relation(axis) else { continue };
+            let names_devices = axis.name == "hardware.gpus" || axis.name.split('.').next() == Some("device");
+            is_block &= !names_devices;
+            axes.confounded.push(self.of_machines(axis, relation));
+        }
+        if is_block && 2 * count > n {
+            axes.notes.push(format!("machines are not blocks: {count} machines have {n} attempts"));
+            is_block = false;
+        }
+        is_block.then_some(machines)
+    }
+
     /// The seeds of an outcome as blocks, if each occurs in at least half of the combinations of the axes.
     fn seeds(&self, axes: &[Factor]) -> Option<Factor> {
-        if self.observed.kind != MetricKind::Outcome || axes.iter().any(|axis| axis.name == SEED) {
+        if axes.iter().any(|axis| axis.name == SEED) {
             return None;
         }
         let seed = |one: &Observation<'_, T>| {
@@ -235,6 +266,8 @@ impl<T: Asked> Subject<'_, T> {
 
 /// The field that names the seed.
 const SEED: &str = "seed";
+/// What the GPUs or the host are called by whose sensors an attempt was measured.
+const MACHINE: &str = "machine";
 
 /// The axes that are judged, those that cannot be separated from them, and those that are left out, as sentences.
 #[derive(Default)]
@@ -315,3 +348,6 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
 fn is_equal(axis: &Factor, other: &Factor) -> bool {
     axis.levels.len() == other.levels.len() && axis.relation(other) == Some(Relation::Equal)
 }
+
+#[cfg(test)]
+mod tests;

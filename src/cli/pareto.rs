@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
-use super::selection::{Ask, Found, Selected, Selection, all_tainted, metric_of, nothing};
+use super::selection::{Ask, Found, Selected, Selection, all_tainted, metric_of_model, nothing};
 use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
@@ -44,7 +44,7 @@ pub(super) struct Question {
     #[arg(long, value_name = "M")]
     model: String,
 
-    /// Two or more metrics; a custom metric with its direction: `score:maximize`
+    /// Two or more metrics; `score:maximize` states the better direction of a custom metric that was no objective
     #[arg(long, value_name = "X,Y,…", value_delimiter = ',', required = true)]
     metrics: Vec<String>,
 
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The front that is asked for.
 pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure> {
-    let coordinates = coordinates(args)?;
+    let coordinates = coordinates(args, context)?;
     let ask = |names: &Selected<()>| {
         let mut fields = names.varied();
         fields.extend(names.full_names(&args.group_by, "--group-by")?);
@@ -110,10 +110,10 @@ pub(super) fn name(context: &Context, front: &mut Front) -> Result<(), Failure> 
     Ok(())
 }
 
-fn coordinates(args: &Question) -> Result<Vec<Coordinate>, Failure> {
+fn coordinates(args: &Question, context: &Context) -> Result<Vec<Coordinate>, Failure> {
     let mut found: Vec<Coordinate> = Vec::new();
     for text in &args.metrics {
-        let (metric, direction) = metric_of(text, "--metrics")?;
+        let (metric, direction) = metric_of_model(text, "--metrics", &args.model, context)?;
         if !found.iter().any(|one| one.metric == metric) {
             found.push(Coordinate { metric, unit: String::new(), direction });
         }

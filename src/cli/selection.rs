@@ -1,15 +1,18 @@
 //! Which attempts a question is about: the arguments that several commands share, and the attempts that they mean.
 
 mod brief;
+mod objective;
 
 pub(super) use brief::{Ask, BriefTrial, select as select_briefs};
+pub(super) use objective::{
+    OBJECTIVE, direction_of, metric_of, metric_of_model, recorded_direction, recorded_objective, stated_direction,
+};
 
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Asked, Names, Trial, is_varied, names, unify_by_model};
-use crate::manifest::nearest;
-use crate::record::{Attempt, AttemptId, Digest, Direction, KNOWN_METRICS, LeftOut, Value, Why, known_metric};
+use crate::record::{AttemptId, Digest, LeftOut, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -318,47 +321,6 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
         }
         Ok(answers)
     })
-}
-
-/// Which direction an attempt's objective states, if that is of the metric.
-pub(super) fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a str> {
-    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
-    setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))
-}
-
-/// Which way a metric is better.
-pub(super) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Direction, Failure> {
-    match (stated, known_metric(metric)) {
-        (Some("maximize"), _) => Ok(Direction::Maximize),
-        (Some(_), _) => Ok(Direction::Minimize),
-        (None, Some(known)) => Ok(known.direction),
-        (None, None) => {
-            let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-            let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
-            let text = format!(
-                "`{metric}` is not a known metric ({meant}for a custom metric add --direction minimize or maximize)"
-            );
-            Err(Failure::new(exit::USAGE, text))
-        }
-    }
-}
-
-/// A metric of an argument that takes several, `NAME` or `NAME:minimize`, and which way it is better.
-pub(super) fn metric_of(text: &str, argument: &str) -> Result<(String, Direction), Failure> {
-    let (metric, way) = match text.rsplit_once(':') {
-        Some((metric, way @ ("minimize" | "maximize"))) => (metric, Some(way)),
-        _ => (text, None),
-    };
-    let fault = |text: String| Failure::new(exit::USAGE, format!("{argument}: {text}"));
-    if metric.is_empty() {
-        return Err(fault("a metric's name is missing (write `NAME`, or `NAME:minimize`)".to_owned()));
-    }
-    let direction = direction_of(metric, way).map_err(|_| {
-        let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
-        fault(format!("`{metric}` is not a known metric ({meant}for a custom metric write `{metric}:minimize` or `{metric}:maximize`)"))
-    })?;
-    Ok((metric.to_owned(), direction))
 }
 
 /// The failure of a question whose attempts have values, all of which are left out because they are not to be believed. None where no attempt of

@@ -8,9 +8,6 @@ use super::table::columns;
 use crate::analysis::{Correlation, SIGNIFICANCE, Split};
 use crate::record::{Table, Value};
 
-/// Two clusters are told of where they describe the points better than one by more than this.
-const STRONG: f64 = 10.0;
-
 /// A point and what it stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledPoint {
@@ -20,10 +17,12 @@ pub struct LabelledPoint {
     pub x: f64,
     /// The second quantity.
     pub y: f64,
+    /// Equal for points that depend on each other.
+    pub unit: usize,
 }
 
-/// The points of either cluster.
-type Clusters = [Vec<(f64, f64)>; 2];
+/// The places of the points of either cluster.
+type Clusters = [Vec<usize>; 2];
 
 /// Two quantities over several points.
 #[derive(Clone, Debug)]
@@ -34,6 +33,8 @@ pub struct Correlated {
     pub y: (String, String),
     /// What a point is: `run`, `gpu` or `phase`.
     pub by: String,
+    /// What is independent where points depend on each other: `attempt` or `host`.
+    pub unit: &'static str,
     /// The points.
     pub points: Vec<LabelledPoint>,
     /// How many had only one of the quantities, or none.
@@ -49,12 +50,19 @@ pub struct Correlated {
 impl Correlated {
     /// The two clusters, where there is strong reason for them.
     fn clusters(&self) -> Option<(&Split, Clusters)> {
-        let split = self.split.as_ref()?.as_ref().filter(|split| split.gain > STRONG)?;
-        let of = |second: bool| {
-            let chosen = self.points.iter().zip(&split.is_second).filter(|(_, is)| **is == second);
-            chosen.map(|(point, _)| (point.x, point.y)).collect()
-        };
+        let split = self.split.as_ref()?.as_ref().filter(|split| split.is_strong())?;
+        let of = |second: bool| (0..self.points.len()).filter(|at| split.is_second.get(*at) == Some(&second)).collect();
         Some((split, [of(false), of(true)]))
+    }
+
+    /// How both go together over some of the points.
+    fn over(&self, places: &[usize]) -> Option<Correlation> {
+        let units: Vec<usize> = places.iter().map(|at| self.points[*at].unit).collect();
+        Correlation::of_clusters(&self.plain(places), &units)
+    }
+
+    fn plain(&self, places: &[usize]) -> Vec<(f64, f64)> {
+        places.iter().map(|at| (self.points[*at].x, self.points[*at].y)).collect()
     }
 
     fn split_text(&self) -> String {
@@ -64,19 +72,27 @@ impl Correlated {
             return match split {
                 None => "too few points for two clusters\n".to_owned(),
                 Some(split) => format!(
-                    "no strong evidence for two clusters: they describe the points {} than one by {} (BIC; strong beyond {STRONG})\n",
+                    "no strong evidence for two clusters: they describe the points {} than one by {} (BIC; strong beyond {})\n",
                     if split.gain > 0.0 { "better" } else { "worse" },
-                    significant(split.gain.abs())
+                    significant(split.gain.abs()),
+                    split.threshold
                 ),
             };
         };
         let mut text = format!(
-            "two clusters describe the points better than one by {} (BIC; strong beyond {STRONG})\n",
-            significant(split.gain)
+            "two clusters describe the points better than one by {} (BIC; strong beyond {})\n",
+            significant(split.gain),
+            split.threshold
         );
+        if self.correlation.clusters.is_some() {
+            text.push_str(&format!(
+                "points of one {} depend on each other, and may be clusters for that reason alone\n",
+                self.unit
+            ));
+        }
         let over_all = &self.correlation;
         let told = |found: &Correlation| found.pearson_p.is_some_and(|p| p < SIGNIFICANCE);
-        let within = clusters.map(|points| Correlation::of(&points));
+        let within = clusters.map(|places| self.over(&places));
         let turns = |found: &Correlation| told(found) && found.pearson * over_all.pearson < 0.0;
         if !told(over_all) {
             // There is nothing that the clusters could make.
@@ -138,14 +154,17 @@ pub fn correlate_text(found: &Correlated) -> String {
     let mut rows = vec![row("all", &found.correlation)];
     let mut still = String::new();
     if let Some((_, clusters)) = found.clusters() {
-        for (name, points) in ["cluster 1", "cluster 2"].into_iter().zip(clusters) {
-            rows.push(match Correlation::of(&points) {
+        for (name, places) in ["cluster 1", "cluster 2"].into_iter().zip(clusters) {
+            rows.push(match found.over(&places) {
                 Some(found) => row(name, &found),
                 None => {
-                    [name.to_owned(), points.len().to_string()].into_iter().chain(vec!["-".to_owned(); 7]).collect()
+                    [name.to_owned(), places.len().to_string()].into_iter().chain(vec!["-".to_owned(); 7]).collect()
                 }
             });
-            still.extend(unvaried(&points, found).map(|quantity| format!("within {name} {quantity} does not vary\n")));
+            still.extend(
+                unvaried(&found.plain(&places), found)
+                    .map(|quantity| format!("within {name} {quantity} does not vary\n")),
+            );
         }
     }
     let heads = ["POINTS", ">N", ">PEARSON", ">95%", ">P", ">SPEARMAN", ">P", ">SLOPE", ">AT ZERO"];
@@ -167,8 +186,18 @@ pub fn correlate_text(found: &Correlated) -> String {
                 count(correlation.n, &found.by)
             )
         }
-        None => "two points always lie on a line\n".to_owned(),
+        None => match correlation.clusters.map(|units| count(units, found.unit)) {
+            Some(units) => format!(
+                "not tested: points of one {} depend on each other, and at least 4 that scatter are needed ({units})\n",
+                found.unit
+            ),
+            None => "two points always lie on a line\n".to_owned(),
+        },
     });
+    if let Some(units) = correlation.clusters.filter(|_| correlation.pearson_p.is_some()) {
+        let unit = found.unit;
+        text.push_str(&format!("intervals and P take the {unit} as the independent unit ({})\n", count(units, unit)));
+    }
     text.push_str(&found.split_text());
     text.push_str(&still);
     if let Some(event) = &found.within {
@@ -197,6 +226,7 @@ fn correlation_value(found: &Correlation) -> Value {
         ("slope_half_width", found.slope_half_width),
     ];
     table.extend(pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    table.extend(found.clusters.map(|units| ("independent".to_owned(), units.into())));
     Value::Table(table)
 }
 
@@ -226,14 +256,16 @@ pub fn correlate_value(found: &Correlated) -> Table {
     }
     if let Some(Some(split)) = &found.split {
         members.insert("split_gain".to_owned(), split.gain.into());
+        members.insert("split_threshold".to_owned(), split.threshold.into());
     }
     if let Some((_, within)) = &clusters {
-        let within = within.iter().map(|points| {
+        let within = within.iter().map(|places| {
+            let points = found.plain(places);
             let alone = || {
-                let reason = unvaried(points, found).map_or_else(String::new, |name| format!("{name} does not vary"));
+                let reason = unvaried(&points, found).map_or_else(String::new, |name| format!("{name} does not vary"));
                 Value::Table(table_of([("n", points.len().into()), ("reason", reason.into())]))
             };
-            Correlation::of(points).map_or_else(alone, |found| correlation_value(&found))
+            found.over(places).map_or_else(alone, |found| correlation_value(&found))
         });
         members.insert("clusters".to_owned(), Value::List(within.collect()));
     }
@@ -246,11 +278,13 @@ mod tests {
     use crate::analysis::split;
 
     fn correlated(points: &[(f64, f64)], units: (&str, &str)) -> Correlated {
-        let labelled = points.iter().map(|(x, y)| LabelledPoint { label: "r".to_owned(), x: *x, y: *y });
+        let labelled =
+            points.iter().enumerate().map(|(unit, (x, y))| LabelledPoint { label: "r".to_owned(), x: *x, y: *y, unit });
         Correlated {
             x: ("loss".to_owned(), units.0.to_owned()),
             y: ("time".to_owned(), units.1.to_owned()),
             by: "run".to_owned(),
+            unit: "attempt",
             points: labelled.collect(),
             incomplete: 0,
             within: None,
@@ -303,8 +337,10 @@ mod tests {
         let points: Vec<_> =
             (0..20).map(|at| (f64::from(at / 10), f64::from(at % 10) + f64::from(at / 10) * 50.0)).collect();
         let is_second = (0..20).map(|at| at >= 10).collect();
-        let found =
-            Correlated { split: Some(Some(Split { is_second, gain: 99.0 })), ..correlated(&points, ("J", "s")) };
+        let found = Correlated {
+            split: Some(Some(Split { is_second, gain: 99.0, threshold: 10.0 })),
+            ..correlated(&points, ("J", "s"))
+        };
         let text = correlate_text(&found);
         assert!(text.lines().any(|line| line.starts_with("cluster 1") && line.contains(" 10 ")), "{text}");
         assert!(text.contains("within cluster 1 loss does not vary\nwithin cluster 2 loss does not vary\n"), "{text}");

@@ -22,6 +22,8 @@ pub struct Effected {
     pub direction: Option<Direction>,
     /// What decides the metric, and with it what one observation is.
     pub kind: MetricKind,
+    /// What the blocks are: `seed` or `machine`; none without blocks.
+    pub blocks: Option<String>,
     /// How many attempts are behind the observations.
     pub attempts: usize,
     /// The axes.
@@ -291,9 +293,9 @@ pub fn effects_text(found: &Effected) -> String {
         "type II ANOVA on the {} scale; P with Holm's correction; 95% intervals\n",
         effects.scale.name()
     ));
-    if let Some(share) = effects.blocks {
+    if let (Some(share), Some(block)) = (effects.blocks, &found.blocks) {
         text.push_str(&format!(
-            "seeds are blocks: all effects are within seeds ({:.1}% of the variance is between them)\n",
+            "{block}s are blocks: all effects are within {block}s ({:.1}% of the variance is between them)\n",
             100.0 * share
         ));
     }
@@ -438,7 +440,8 @@ pub fn effects_value(found: &Effected) -> Table {
         ("left_out", left_out_value(&found.left_out)),
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
-    members.extend(found.effects.blocks.map(|share| ("seed_blocks".to_owned(), share.into())));
+    let blocks = found.effects.blocks.zip(found.blocks.as_ref());
+    members.extend(blocks.map(|(share, block)| (format!("{block}_blocks"), share.into())));
     members.extend(found.shared().map(|(_, share)| ("shared".to_owned(), share.into())));
     members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));
     members

@@ -167,7 +167,7 @@ fn method_text(method: TestMethod) -> String {
     match method {
         TestMethod::Welch => "Welch's t-test".to_owned(),
         TestMethod::Paired(block, pairs) => format!("t-test paired by {}, {pairs} pairs", block.name()),
-        TestMethod::Within(machines) => format!("t-test within the same {machines} machines"),
+        TestMethod::Within(block, count) => format!("t-test within the same {count} {}s", block.name()),
         TestMethod::Permutation => "exact permutation test".to_owned(),
     }
 }
@@ -210,8 +210,19 @@ fn sureness(ranking: &Ranking) -> String {
             more_of(&first.estimate),
         ));
     }
+    let varies = |rank: &String| {
+        let place = ranking.places.iter().zip(1u32..).find(|(_, at)| *rank == format!("#{at}"));
+        place.is_some_and(|(place, _)| place.estimate.standard_error.is_some_and(|error| error > 0.0))
+    };
+    let (constant, still): (Vec<String>, Vec<String>) = still.into_iter().partition(varies);
     if !still.is_empty() {
         text.push_str(&format!("not tested: {}; neither these nor #1 vary between {units}\n", still.join(" ")));
+    }
+    if !constant.is_empty() {
+        text.push_str(&format!(
+            "not tested: {}; their difference from #1 is the same in all {units}\n",
+            constant.join(" ")
+        ));
     }
     let confounded = untested(Untested::Confounded);
     if !confounded.is_empty() {
@@ -222,6 +233,13 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!(
             "not tested: {}; these have other {own} than #1, and the {own} may explain the difference ({fix})\n",
             confounded.join(" ")
+        ));
+    }
+    let rounds = untested(Untested::OtherRounds);
+    if !rounds.is_empty() {
+        text.push_str(&format!(
+            "not tested: {}; each side's rounds are others than #1's, and a single round may explain the difference (run all configurations in one sweep, or with `--repeat 3`)\n",
+            rounds.join(" ")
         ));
     }
     if !sensors.is_empty() {
@@ -236,7 +254,7 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!("intervals cover {covers}\n"));
     }
     text.push_str(&needed_text(&ranking.places));
-    if first.estimate.model == SampleModel::Clusters || first.estimate.model == SampleModel::Mixed {
+    if [SampleModel::Clusters, SampleModel::Mixed, SampleModel::Rounds].contains(&first.estimate.model) {
         text.push_str(&format!("model of the intervals: {}\n", first.estimate.model.name()));
     }
     if let Some(tolerance) = ranking.tolerance {

@@ -3,13 +3,13 @@
 use super::document::table_of;
 use super::number::{count, mean_within, significant};
 use super::ranking::in_unit;
-use crate::analysis::{Comparison, Estimate, Place, SampleModel, Scale, TestMethod};
+use crate::analysis::{Block, Comparison, Estimate, Place, SampleModel, Scale, TestMethod};
 use crate::record::{MetricKind, Value};
 
 /// The share of the mean to which a range of two values is said to lack replicates.
 const WANTED: f64 = 0.05;
 
-/// `3 seeds`, `3 seeds, 8 attempts`, `1 seed, 4 attempts`, `8 attempts on 2 GPUs`.
+/// `3 seeds`, `3 seeds, 8 attempts`, `1 seed, 4 attempts`, `8 attempts on 2 GPUs`, `9 attempts in 6 rounds on 1 GPU`.
 pub fn sample_text(place: &Place) -> String {
     let estimate = &place.estimate;
     let attempts = count(estimate.attempts, "attempt");
@@ -17,8 +17,16 @@ pub fn sample_text(place: &Place) -> String {
         MetricKind::Outcome if estimate.seeds == 0 => attempts,
         MetricKind::Outcome if estimate.seeds == estimate.attempts => count(estimate.seeds, "seed"),
         MetricKind::Outcome => format!("{}, {attempts}", count(estimate.seeds, "seed")),
-        MetricKind::Measured if estimate.machines == 0 => attempts,
-        MetricKind::Measured => format!("{attempts} on {}", count(estimate.machines, machine_word(place))),
+        MetricKind::Measured => {
+            let rounds = match estimate.rounds {
+                0 => String::new(),
+                rounds => format!(" in {}", count(rounds, "round")),
+            };
+            match estimate.machines {
+                0 => format!("{attempts}{rounds}"),
+                machines => format!("{attempts}{rounds} on {}", count(machines, machine_word(place))),
+            }
+        }
     }
 }
 
@@ -40,6 +48,7 @@ pub(super) fn unit_word(estimate: &Estimate) -> &'static str {
     match estimate.kind {
         MetricKind::Outcome if estimate.seeds > 1 => "seeds",
         MetricKind::Measured if estimate.machines > 1 => "machines",
+        MetricKind::Measured if estimate.rounds > 1 => "rounds",
         _ => "attempts",
     }
 }
@@ -147,6 +156,7 @@ pub fn sample_value(place: &Place) -> Value {
         ("seeds", estimate.seeds.into()),
         ("attempts", estimate.attempts.into()),
         ("machines", estimate.machines.into()),
+        ("rounds", estimate.rounds.into()),
         ("text", sample_text(place).into()),
     ]);
     if estimate.model != SampleModel::Single {
@@ -170,7 +180,8 @@ pub fn compared_value(comparison: &Comparison) -> Value {
             let name = match method {
                 TestMethod::Welch => "welch",
                 TestMethod::Paired(..) => "paired",
-                TestMethod::Within(_) => "within_machines",
+                TestMethod::Within(Block::Round, _) => "within_rounds",
+                TestMethod::Within(..) => "within_machines",
                 TestMethod::Permutation => "permutation",
             };
             table.extend(table_of([("p", p.into()), ("test", name.into())]));

@@ -68,13 +68,13 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
     for line in [
         "#1 differs significantly from #2 (Welch's t-test)",
         "not tested: #3; with so few attempts no p below 0.05 is possible (3 or more each are needed: `ledger run --repeat 3`)",
-        "intervals cover repeats on one machine only",
+        "intervals cover repeats in one round on one machine only",
         "left out: 1 failed (the worker exited with code 3: out of memory), 1 tainted (throttled)",
     ] {
         assert!(text.lines().any(|found| found == line), "{text}");
     }
     assert!(text.starts_with("toy by energy (lower is better), means\n"), "{text}");
-    assert!(text.contains("1020 ± 2.4%  3 attempts on 1 host") && text.contains("1.980× (1.941 to 2.021)"), "{text}");
+    assert!(text.contains("1020 ± 2.4%  3 attempts in 1 round on 1 host") && text.contains("1.980× (1.941 to 2.021)"), "{text}");
     sandbox.json(&["verify"], 0);
 }
 

@@ -87,10 +87,19 @@ fn rows_that_a_map_leaves_out_and_rows_that_were_hidden_by_hand_stay_as_they_are
     let said = sandbox.run(&["import", "table", "t.csv", "--map", "m1.toml"]).expect(0);
     assert!(said.contains("2 known rows were hidden before, and not counted now (`ledger ls --hidden`"), "{said}");
     assert_eq!(best(&sandbox), [(4e3, 1)], "what a person has hidden does not come back by the same map");
+    // Nor by another map, nor as another view of the same rows.
+    let said = sandbox.run(&["import", "table", "t.csv", "--map", "m2.toml"]).expect(0);
+    let told = "2 new rows stay hidden, since an earlier result of the same row was hidden by hand (`ledger hide --undo ID` counts one)\n";
+    assert!(said.contains(told), "{said}");
+    assert_eq!(best(&sandbox), [(4.0, 1)]);
     // Another view of the same rows may count beside the first.
     sandbox.write("view.toml", MAP.replace("energy = { value = \"{joules}\", unit = \"kJ\" }", "accuracy = \"{acc}\""));
     let kept = sandbox.json(&["import", "table", "t.csv", "--map", "view.toml", "--keep-earlier"], 0);
-    assert_eq!((&kept["replaced"], visible(&sandbox)), (&0.into(), 2 + 4));
+    assert_eq!((&kept["replaced"], &kept["kept_hidden"], visible(&sandbox)), (&0.into(), &2.into(), 2 + 2));
+    // Who shows a row again has it by each later map.
+    sandbox.run(&["hide", "--undo", "--where", "batch_size == 8 and accuracy == 0.7"]).expect(0);
+    let again = sandbox.json(&["import", "table", "t.csv", "--map", "m2.toml"], 0);
+    assert_eq!((&again["kept_hidden"], visible(&sandbox)), (&0.into(), 2 + 2));
 }
 
 #[test]
@@ -147,6 +156,24 @@ fn many_attempts_are_hidden_by_a_condition_or_by_the_file_that_they_came_from() 
     let said = hide(&["--undo", "--where", "batch_size > 0"]).expect(0);
     assert!(said.contains("hidden with their runs: ") && said.contains("`ledger hide --undo RUN`"), "{said}");
     sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn a_front_takes_the_direction_of_the_recorded_objective() {
+    let sandbox = Sandbox::new();
+    sandbox.write("t.csv", TABLE);
+    let objective = "objective.metric = \"score\"\nobjective.direction = \"maximize\"\n[metrics]\nscore = \"{acc}\"\n";
+    sandbox.write("m.toml", MAP.replace("[metrics]\n", objective).replace("\"kJ\"", "\"J\""));
+    sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    let front = |metrics: &str| {
+        let found = sandbox.json(&["pareto", "--model", "a", "--metrics", metrics], 0);
+        let points = found["points"].as_array().unwrap().iter();
+        points.map(|point| point["config"]["training.batch_size"].as_i64().unwrap()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(front("energy,score"), [8, 16].into(), "16 takes less energy, 8 scores more");
+    assert_eq!(front("energy,score:minimize"), [16].into(), "what is stated counts more");
+    let complaint = sandbox.run(&["pareto", "--model", "a", "--metrics", "energy,scores"]).complaint(2);
+    assert!(complaint.contains("`scores` is not a known metric"), "{complaint}");
 }
 
 #[test]

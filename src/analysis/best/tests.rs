@@ -126,6 +126,24 @@ fn the_probability_of_being_the_best_is_within_common_seeds() {
     assert!(places[0].probability.unwrap() < 0.7, "{:?}", places[0].probability);
 }
 
+#[test]
+fn what_different_sensors_are_off_by_is_in_the_probability_of_being_the_best() {
+    let probability = |sensors: [&str; 3], share| {
+        let values = |more: f64| [100.0, 100.2, 99.8, 100.1].map(|value| value + more);
+        let of = |at: usize, more| contender(at as i64, &values(more), Some(share), sensors[at]);
+        let places = place(vec![of(0, 0.0), of(1, 1.0), of(2, 2.0)], lowest());
+        places.iter().map(|place| place.probability.unwrap()).collect::<Vec<_>>()
+    };
+    assert!(probability(["a"; 3], 0.05)[0] > 0.99, "what one sensor is off by cancels");
+    // The differences are 1 and 2; sensors of 95% half-width 5% have a standard deviation of 2.55.
+    let found = probability(["a", "b", "c"], 0.05);
+    // NumPy: argmin over 200,000 draws of normal([100, 101, 102], 0.05 / 1.96 of each): 0.499, 0.313 and 0.188.
+    assert!((found[0] - 0.499).abs() < 0.06 && (found[2] - 0.188).abs() < 0.05, "{found:?}");
+    // The first two share a sensor, so the second is never the best.
+    let found = probability(["a", "a", "b"], 0.05);
+    assert!(found[1] < 0.01 && found[2] > 0.2, "{found:?}");
+}
+
 /// Accuracies of seeds 1, 2 and so on.
 fn accuracies(x: i64, values: &[f64]) -> Contender {
     Contender { kind: MetricKind::Outcome, ..contender(x, values, None, "s") }

@@ -107,7 +107,34 @@ fn two_machines_that_both_ran_on_are_held() {
     // NumPy: the variances within both cells of either side, in units of its mean, with Satterthwaite's degrees of freedom.
     let found = compare(&on_two(&a), &on_two(&b), Scale::Ratio).unwrap();
     let expected = [1.0695792880258899, 1.0542738416313906, 1.085106931614405, 6.060940880643211e-06];
-    matches(found, expected, Method::Within(2));
+    matches(found, expected, Method::Within(Block::Machine, 2));
+}
+
+#[test]
+fn a_single_round_is_compared_within_itself_and_two_within_both() {
+    let rounds = |values: &[f64], rounds: &[u64]| {
+        let mut one = of(values);
+        one.measured.iter_mut().zip(rounds).for_each(|(measured, round)| measured.round = Some(*round));
+        one
+    };
+    let (a, b) = ([100.0, 102.0, 101.0, 104.0, 105.0, 106.0], [107.0, 108.0, 110.0, 112.0, 111.0, 113.0]);
+    let both = [1, 1, 1, 2, 2, 2];
+    // As on two machines.
+    let found = compare(&rounds(&a, &both), &rounds(&b, &both), Scale::Ratio).unwrap();
+    let expected = [1.0695792880258899, 1.0542738416313906, 1.085106931614405, 6.060940880643211e-06];
+    matches(found, expected, Method::Within(Block::Round, 2));
+    let one = |round| rounds(&a[..3], &[round; 3]);
+    assert_eq!(compare(&one(1), &one(1), Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
+    for other in [one(2), rounds(&b, &both), rounds(&b[..3], &[1, 2, 3])] {
+        let found = compare(&one(1), &other, Scale::Ratio).unwrap();
+        assert_eq!((found.test, found.interval), (Err(Untested::OtherRounds), None));
+    }
+    // Rounds of their own are independent samples: two means of rounds are too few for a test.
+    let found = compare(&rounds(&a, &both), &rounds(&b, &[3, 3, 4, 4, 5, 5]), Scale::Ratio).unwrap();
+    assert_eq!(found.test, Err(Untested::TooFew));
+    let mut other_device = one(2);
+    other_device.run.parts.device = "another".into();
+    assert!(compare(&one(1), &other_device, Scale::Ratio).unwrap().test.is_ok(), "devices are compared");
 }
 
 #[test]

@@ -41,6 +41,17 @@ impl<T: Asked> Subject<'_, T> {
         }
     }
 
+    /// Machines each of which ran one value of an axis only.
+    pub(super) fn of_machines(&self, axis: &Factor, relation: Relation) -> Confounded {
+        Confounded {
+            field: super::MACHINE.to_owned(),
+            with: Some(axis.name.clone()),
+            relation: Some(relation),
+            separation: ("to separate them, run each value of the axis on the same machines", None),
+            alone: None,
+        }
+    }
+
     /// The search that executes each value of the first axis beside two of the other one, which connects all of their combinations. `None` where no search
     /// can: of imported attempts, of fields that a manifest cannot name, of a metric whose direction is unknown.
     fn search(&self, axis: &Factor, other: &Factor) -> Option<String> {

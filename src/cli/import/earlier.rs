@@ -11,6 +11,9 @@ pub(super) const HIDDEN_BY: &str = "replaced by an import of ";
 /// How the note of an attempt begins that an import shows again.
 const SHOWN_BY: &str = "counts again by an import of ";
 
+/// How the note of an attempt begins that an import hides, because an earlier result of its row was hidden by hand.
+const KEPT_BY: &str = "hidden like the earlier result of its row, by an import of ";
+
 /// Whether a later import of the same row replaced an attempt, by the attempt's notes, the oldest first.
 pub(in crate::cli) fn is_replaced(notes: &[String]) -> bool {
     let mut by_imports = notes.iter().rev().filter(|note| note.starts_with(HIDDEN_BY) || note.starts_with(SHOWN_BY));
@@ -21,6 +24,8 @@ pub(in crate::cli) fn is_replaced(notes: &[String]) -> bool {
 #[derive(Default)]
 pub(super) struct Earlier {
     rows: Vec<Row>,
+    /// The places of the rows on each line.
+    by_line: BTreeMap<i64, Vec<usize>>,
 }
 
 struct Row {
@@ -31,6 +36,8 @@ struct Row {
     is_hidden: bool,
     /// Whether it is in answers.
     counts: bool,
+    /// Whether a person took it, or its run, out of answers, and no later import.
+    is_hidden_by_hand: bool,
 }
 
 /// What an import changes of earlier ones.
@@ -40,6 +47,8 @@ pub(super) struct Replaced {
     hidden: Vec<AttemptId>,
     /// Attempts of this import that an import in between had replaced.
     shown: Vec<AttemptId>,
+    /// New attempts of rows that were hidden by hand: they stay out of answers.
+    kept_hidden: Vec<AttemptId>,
     /// How many rows have attempts that are taken out.
     pub(super) rows: usize,
     /// How many rows are hidden attempts, and stay so.
@@ -70,13 +79,17 @@ impl Earlier {
             let Some(origin) = reader.readable(*id)?.as_ref().and_then(RowOrigin::of) else { return Ok(None) };
             let is_hidden = hidden.contains(&id.0);
             let counts = !is_hidden && !hidden.contains(&run.0);
-            Ok(Some(Row { id: *id, run: *run, origin, is_hidden, counts }))
+            let is_hidden_by_hand = !counts && !(is_hidden && is_replaced(&reader.notes(id.0)?));
+            Ok(Some(Row { id: *id, run: *run, origin, is_hidden, counts, is_hidden_by_hand }))
         };
         let mut attempts = Vec::new();
         for run in runs {
             attempts.extend(reader.attempts_of(run)?.into_iter().map(|(id, _)| (id, run)));
         }
-        Ok(Self { rows: in_parallel(&attempts, &row)?.into_iter().flatten().collect() })
+        let rows: Vec<Row> = in_parallel(&attempts, &row)?.into_iter().flatten().collect();
+        let mut by_line: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+        rows.iter().enumerate().for_each(|(at, row)| by_line.entry(row.origin.line).or_default().push(at));
+        Ok(Self { rows, by_line })
     }
 
     /// What an import of rows changes: of each row of a file the newest import counts.
@@ -98,6 +111,7 @@ impl Earlier {
         let known = self.rows.iter().filter(|row| !row.counts && ids.contains(&row.id)).count();
         Replaced {
             hidden_before: known - shown.len(),
+            kept_hidden: self.kept_hidden(results, added, &digest),
             shown,
             rows: replaced.len(),
             shared: if results.has_devices { Default::default() } else { self.shared(results, added, &digest) },
@@ -121,6 +135,22 @@ impl Earlier {
         self.rows.iter().filter(is_version).filter(is_same).map(|row| row.id).collect()
     }
 
+    /// New attempts of rows of which no earlier result counts, because a person hid it. A row of an earlier version of the file is the same
+    /// if line and cells are.
+    fn kept_hidden(&self, results: &Results, added: &[Added], digest: &str) -> Vec<AttemptId> {
+        let new = results.sealed.iter().zip(added).filter(|(_, added)| matches!(added, Added::New(_)));
+        let is_kept = |(sealed, added): (&Sealed, &Added)| {
+            let own = RowOrigin::of(&sealed.attempt)?;
+            let of_row = |row: &&Row| {
+                row.origin.line == own.line
+                    && (row.origin.digest == digest || row.origin.file == own.file && row.origin.cells == own.cells)
+            };
+            let of_row = || self.by_line.get(&own.line).into_iter().flatten().map(|at| &self.rows[*at]).filter(of_row);
+            (of_row().any(|row| row.is_hidden_by_hand) && !of_row().any(|row| row.counts)).then(|| added.id())
+        };
+        new.filter_map(is_kept).collect()
+    }
+
     /// New rows in runs that have rows of files with other names.
     fn shared(&self, results: &Results, added: &[Added], digest: &str) -> (usize, BTreeSet<String>) {
         let mut files: BTreeMap<RunId, BTreeSet<&str>> = BTreeMap::new();
@@ -140,6 +170,7 @@ impl Replaced {
     pub(super) fn add(&mut self, other: Self) {
         self.hidden.extend(other.hidden);
         self.shown.extend(other.shown);
+        self.kept_hidden.extend(other.kept_hidden);
         self.rows += other.rows;
         self.hidden_before += other.hidden_before;
         self.shared.0 += other.shared.0;
@@ -165,6 +196,11 @@ impl Replaced {
         Self { hidden: Vec::new(), rows: 0, ..self }
     }
 
+    /// How many new attempts stay out of answers, since their rows were hidden by hand.
+    pub(super) fn kept_hidden(&self) -> usize {
+        self.kept_hidden.len()
+    }
+
     /// How many attempts are taken out of answers, and how many come back.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.hidden.len(), self.shown.len())
@@ -173,8 +209,9 @@ impl Replaced {
     /// Writes it into the log, each attempt with a note that says why.
     pub(super) fn write(&self, writer: &mut Writer<'_>, source: &str, unix_ms: i64) -> Result<(), StoreError> {
         let hidden = self.hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, HIDDEN_BY));
+        let kept = self.kept_hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, KEPT_BY));
         let shown = self.shown.iter().map(|id| (*id, Change::Unhidden as fn(Target) -> Change, SHOWN_BY));
-        for (id, change, by) in hidden.chain(shown) {
+        for (id, change, by) in hidden.chain(kept).chain(shown) {
             let target = Target::Attempt(id);
             let text = format!("{by}{source}");
             writer.note(&LogEntry { unix_ms, change: Change::Noted { target, text } })?;

@@ -20,7 +20,8 @@ use std::sync::mpsc::sync_channel;
 /// them out. `docs/import.md` lists every key. File, digest, line and cells are recorded with each run. Rows that
 /// the ledger already holds stay unchanged.
 ///
-/// The newest import of each row counts: results of an earlier import with another map are hidden.
+/// The newest import of each row counts: results of an earlier import with another map are hidden. A row that was
+/// hidden by hand stays hidden.
 ///
 /// Example: ledger import table summary_power_v100.csv --map docs/examples/zeus/energy.toml
 #[derive(Debug, clap::Args)]
@@ -123,13 +124,15 @@ fn tell(args: &Args, results: &Results) {
         say(&format!("note: {}: {note}", args.map.display()));
     }
     if results.left_out > 0 {
-        say(&format!("note: {} do not meet the map's condition", count(results.left_out, "row")));
+        let verb = if results.left_out == 1 { "does" } else { "do" };
+        say(&format!("note: {} {verb} not meet the map's condition", count(results.left_out, "row")));
     }
     if results.alone > 0 {
         say(&format!(
-            "note: {} of `{}` have no partner in the joined table",
+            "note: {} of `{}` {} no partner in the joined table",
             count(results.alone, "row"),
-            args.file.display()
+            args.file.display(),
+            if results.alone == 1 { "has" } else { "have" }
         ));
     }
 }
@@ -223,6 +226,13 @@ fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replac
             args.file.display()
         ));
     }
+    if replaced.kept_hidden() > 0 {
+        let (kept, are) = (replaced.kept_hidden(), if replaced.kept_hidden() == 1 { "stays" } else { "stay" });
+        text.push_str(&format!(
+            "{} {are} hidden, since an earlier result of the same row was hidden by hand (`ledger hide --undo ID` counts one)\n",
+            count(kept, "new row")
+        ));
+    }
     if replaced.hidden_before > 0 {
         text.push_str(&format!(
             "{} hidden before, and not counted now (`ledger ls --hidden` lists them, `ledger hide --undo ID` counts one again)\n",
@@ -263,6 +273,7 @@ fn value(results: &Results, models: &BTreeMap<String, Model>, replaced: &Replace
         ("replaced", hidden.into()),
         ("restored", shown.into()),
         ("hidden_before", replaced.hidden_before.into()),
+        ("kept_hidden", replaced.kept_hidden().into()),
         ("repeats_of_other_files", replaced.shared.0.into()),
         ("beside_earlier_versions", replaced.beside_versions().into()),
         ("notes", results.notes.clone().into()),

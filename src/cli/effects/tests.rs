@@ -1,0 +1,90 @@
+use super::*;
+use crate::analysis::{Trial, names};
+use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Run, Table, Tail};
+
+/// An attempt on a host, of a device, with a value of `x` and an energy.
+fn trial(host: &str, device: &str, x: i64, energy: f64) -> Trial {
+    let config: Table = [("model.name".to_owned(), "m".into()), ("params.x".to_owned(), x.into())].into();
+    let run = Run::new(Parts {
+        config: config.into(),
+        program: "p".into(),
+        container: "host".into(),
+        cuda: "none".into(),
+        driver: "none".into(),
+        device: device.into(),
+        seed: 1,
+    });
+    let attempt = Attempt {
+        run: run.id,
+        nonce: Nonce([0; 16]),
+        started_unix_ms: 0,
+        wall_ns: 0,
+        outcome: Outcome::Finished,
+        exit: None,
+        metrics: [("energy".to_owned(), Metric::new(energy, "J"))].into(),
+        digests: BTreeMap::new(),
+        settings: Table::new(),
+        facts: [("host.name".to_owned(), host.into())].into(),
+        warnings: Vec::new(),
+        tail: Tail::default(),
+        series: Vec::new(),
+        phases: Digest([0; 32]),
+    };
+    Trial { id: attempt.id(), run, attempt, is_hidden: false }
+}
+
+fn judged(trials: Vec<Trial>) -> Effected {
+    let names = names(&trials);
+    let selected = Selected { trials, others: Vec::new(), names, admitted: BTreeSet::new() };
+    judge("m", "energy", &Wanted::default(), &selected).unwrap().unwrap().0
+}
+
+#[test]
+fn machines_are_blocks_of_what_is_measured() {
+    let on = |host: &'static str| move |(x, energy): (i64, f64)| trial(host, "cpu", x, energy);
+    let a = [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)].map(on("a"));
+    let b = [(1, 110.0), (1, 111.5), (2, 113.0), (2, 114.5), (2, 113.9)].map(on("b"));
+    let found = judged(a.into_iter().chain(b).collect());
+    // statsmodels 0.15.0: f = ols("np.log(e) ~ C(machine) + C(x)", d).fit(); anova_lm(f, typ=2); f.params, f.conf_int(). Without machines P
+    // is 0.386.
+    let x = &found.effects.main[0];
+    assert!((x.share.p.unwrap() - 0.0013028985594148973).abs() < 1e-9, "{:?}", x.share);
+    let contrast = x.contrast.unwrap();
+    assert!((contrast.ratio() - 1.0252037274105825).abs() < 1e-9);
+    assert!((contrast.ratio_interval().unwrap().0 - 1.0142373023826987).abs() < 1e-9);
+    assert!((found.effects.blocks.unwrap() - 0.8811634576314026).abs() < 1e-9);
+    assert_eq!((found.blocks.as_deref(), found.confounded.as_slice()), (Some("machine"), [].as_slice()));
+    let text = report::effects_text(&found);
+    assert!(text.contains("machines are blocks: all effects are within machines (88.1% of the variance"), "{text}");
+    assert!(report::effects_value(&found).contains_key("machine_blocks"));
+}
+
+#[test]
+fn an_axis_of_which_each_machine_ran_one_value_is_confounded_with_them() {
+    let values = [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)];
+    let host = |x| if x == 1 { "a" } else { "b" };
+    let found = judged(values.map(|(x, energy)| trial(host(x), "cpu", x, energy)).into());
+    let told = "`machine` equals `params.x`: each value of one occurs with one value of the other only";
+    assert!(report::effects_text(&found).contains(&format!("confounded: {told}\n")), "{told}");
+    assert_eq!(found.confounded.len(), 1);
+    assert_eq!((found.effects.main[0].contrast, found.effects.main[0].share.p), (None, None));
+    // Other devices are other machines: the effect is shown, and that machines may explain it.
+    let device = |x| if x == 1 { "H100" } else { "H200" };
+    let found = judged(values.map(|(x, energy)| trial(host(x), device(x), 1, energy)).into());
+    assert!(found.effects.main[0].contrast.is_some() && found.blocks.is_none());
+    let told = "`machine` equals `device`: each value of one occurs with one value of the other only";
+    assert!(report::effects_text(&found).contains(&format!("confounded: {told}\n")), "{told}");
+    assert_eq!(found.confounded.len(), 1);
+}
+
+#[test]
+fn more_machines_than_half_of_the_attempts_are_no_blocks() {
+    let values = [("a", 1, 100.0), ("b", 1, 101.0), ("c", 2, 103.0), ("a", 2, 102.5), ("c", 1, 99.0)];
+    let found = judged(values.map(|(host, x, energy)| trial(host, "cpu", x, energy)).into());
+    assert_eq!(found.blocks, None);
+    assert!(
+        found.notes.iter().any(|note| note == "machines are not blocks: 3 machines have 5 attempts"),
+        "{:?}",
+        found.notes
+    );
+}

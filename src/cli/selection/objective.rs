@@ -1,0 +1,110 @@
+//! What is to be best, and which way: as a person states it, as it is known of a metric, or as the attempts' objective has it.
+
+use super::trials_of;
+use crate::cli::context::Context;
+use crate::cli::failure::{Failure, exit};
+use crate::manifest::nearest;
+use crate::record::{Attempt, Direction, KNOWN_METRICS, Value, known_metric};
+use crate::store::{Reader, StoreError};
+use crate::wire::Known;
+use std::collections::BTreeMap;
+
+/// Which direction an attempt's objective states, if that is of the metric.
+pub(in crate::cli) fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a str> {
+    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
+    setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))
+}
+
+/// Which way a metric is better.
+pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Direction, Failure> {
+    match (stated, known_metric(metric)) {
+        (Some("maximize"), _) => Ok(Direction::Maximize),
+        (Some(_), _) => Ok(Direction::Minimize),
+        (None, Some(known)) => Ok(known.direction),
+        (None, None) => {
+            let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
+            let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+            let text = format!(
+                "`{metric}` is not a known metric ({meant}for a custom metric add --direction minimize or maximize)"
+            );
+            Err(Failure::new(exit::USAGE, text))
+        }
+    }
+}
+
+/// A metric of an argument that takes several, `NAME` or `NAME:minimize`, and which way it is better.
+pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, Direction), Failure> {
+    let (metric, way) = match text.rsplit_once(':') {
+        Some((metric, way @ ("minimize" | "maximize"))) => (metric, Some(way)),
+        _ => (text, None),
+    };
+    let fault = |text: String| Failure::new(exit::USAGE, format!("{argument}: {text}"));
+    if metric.is_empty() {
+        return Err(fault("a metric's name is missing (write `NAME`, or `NAME:minimize`)".to_owned()));
+    }
+    let direction = direction_of(metric, way).map_err(|_| {
+        let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
+        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
+        fault(format!("`{metric}` is not a known metric ({meant}for a custom metric write `{metric}:minimize` or `{metric}:maximize`)"))
+    })?;
+    Ok((metric.to_owned(), direction))
+}
+
+/// As [`metric_of`]; of a metric that is not known, the objective of the model's attempts may state which way it is better.
+pub(in crate::cli) fn metric_of_model(
+    text: &str,
+    argument: &str,
+    model: &str,
+    context: &Context,
+) -> Result<(String, Direction), Failure> {
+    metric_of(text, argument).or_else(|failure| {
+        let recorded = context.store_as_it_is().read(|reader| recorded_direction(reader, model, text))?;
+        Ok((text.to_owned(), direction_of(text, recorded.as_deref()).map_err(|_| failure)?))
+    })
+}
+
+/// Which way a metric is better by most of the model's attempts that have it as their objective.
+pub(in crate::cli) fn recorded_direction(
+    reader: &Reader<'_>,
+    model: &str,
+    metric: &str,
+) -> Result<Option<String>, StoreError> {
+    stated(reader, model, OBJECTIVE[1], Some(metric))
+}
+
+/// The metric that most of the model's attempts have as their objective.
+pub(in crate::cli) fn recorded_objective(reader: &Reader<'_>, model: &str) -> Result<Option<String>, StoreError> {
+    stated(reader, model, OBJECTIVE[0], None)
+}
+
+/// The settings that state what is to be best, and which way.
+pub(in crate::cli) const OBJECTIVE: [&str; 2] = ["objective.metric", "objective.direction"];
+
+/// The value of a setting that most attempts of a model have, of those with this objective where one is given.
+fn stated(
+    reader: &Reader<'_>,
+    model: &str,
+    setting: &str,
+    objective: Option<&str>,
+) -> Result<Option<String>, StoreError> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut count = |value: Option<&Value>, metric: Option<&Value>| {
+        let value = value.filter(|_| objective.is_none() || metric.and_then(Value::as_str) == objective);
+        value.and_then(Value::as_str).into_iter().for_each(|text| *counts.entry(text.to_owned()).or_default() += 1);
+    };
+    match reader.briefs(model)? {
+        Some(briefs) => {
+            for row in briefs.ask(&[setting.to_owned(), OBJECTIVE[0].to_owned()])? {
+                let known =
+                    |at: usize| if let Some(Known::Is(value)) = row.values.get(at) { Some(value) } else { None };
+                count(known(0), known(1));
+            }
+        }
+        None => {
+            for trial in trials_of(reader, Some(model))? {
+                count(trial.field(setting).as_ref(), trial.field(OBJECTIVE[0]).as_ref());
+            }
+        }
+    }
+    Ok(counts.into_iter().max_by_key(|(_, n)| *n).map(|(text, _)| text))
+}
