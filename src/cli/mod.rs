@@ -37,9 +37,9 @@ mod picture;
 mod plan;
 mod plot;
 mod provenance;
+mod recorded;
 #[cfg(test)]
 mod reference;
-mod recorded;
 mod replay;
 mod report;
 mod rerun;

@@ -390,7 +390,7 @@ fn bind_cell(
         (gpu::cuda_part(&versions, gpus), gpu::driver_part(state.driver.as_deref()))
     };
     let container = image.as_ref().map_or(HOST.into(), Image::part);
-    let (container, cuda) = match machine.untrusted().filter(|_| !container::binds(&cell).is_empty()) {
+    let (container, cuda) = match machine.distrusted().filter(|_| !container::binds(&cell).is_empty()) {
         Some(recorded) => container::recorded(recorded, container, cuda),
         None => (container, cuda),
     };

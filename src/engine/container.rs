@@ -246,7 +246,7 @@ pub fn image_of(container: &Value) -> &Value {
     container.as_table().and_then(|table| table.get("image")).unwrap_or(container)
 }
 
-/// The container and CUDA parts of a record that nobody trusts, whose binds are not read: they are taken to hold what was recorded.
+/// The container and CUDA parts of a record that is not trusted, whose binds are not read: they are taken to hold what was recorded.
 pub(super) fn recorded(recorded: &Parts, container: Value, cuda: Value) -> (Value, Value) {
     let is_same = *image_of(&recorded.container) == container;
     let container = if is_same { recorded.container.clone() } else { container };

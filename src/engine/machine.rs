@@ -72,12 +72,10 @@ pub struct Machine {
     container_tool: OnceCell<Tool>,
     /// What is told of every repository in git's place.
     told: Option<Table>,
-    /// The parts of the run that was recorded.
-    recorded: Option<Box<Parts>>,
     /// The program part that was submitted, whose closure a task takes as it is.
     submitted: RefCell<Option<Table>>,
-    /// The program part of a record that nobody trusts: nothing is started that only it names.
-    distrusted: Option<Table>,
+    /// The parts of a run whose record is not trusted: nothing is started that only it names.
+    distrusted: Option<Box<Parts>>,
     /// What data of files are taken to be, unread.
     told_data: Option<Value>,
     /// Who may end the reading of data.
@@ -119,8 +117,7 @@ impl GpuState {
 impl Machine {
     /// A machine that asks git nothing, and takes a repository to be in the state that a run was recorded with.
     pub fn without_git(run: &Run) -> Self {
-        let recorded = Some(Box::new(run.parts.clone()));
-        Self { recorded, ..Self::default().with_git_of(&run.parts.program) }
+        Self::default().with_git_of(&run.parts.program)
     }
 
     /// The same machine, which asks git nothing: a repository is taken to be in the state that a program part tells.
@@ -136,17 +133,17 @@ impl Machine {
         self.submitted.replace(program.and_then(Value::as_table).cloned());
     }
 
-    /// The same machine for a run whose record nobody trusts: it starts no interpreter that only the record names.
+    /// The same machine for a run whose record is not trusted: it starts no interpreter that only the record names.
     pub fn untrusting(self, run: &Run) -> Self {
-        Self { distrusted: Some(run.parts.program.as_table().cloned().unwrap_or_default()), ..self }
+        Self { distrusted: Some(Box::new(run.parts.clone())), ..self }
     }
 
     pub(super) fn submitted(&self) -> Option<Table> {
         self.submitted.borrow().clone()
     }
 
-    pub(super) fn distrusted(&self) -> Option<&Table> {
-        self.distrusted.as_ref()
+    pub(super) fn distrusted(&self) -> Option<&Parts> {
+        self.distrusted.as_deref()
     }
 
     /// The imports of a Python program, asked once: a sweep of a thousand cells has one program.
@@ -282,14 +279,9 @@ impl Machine {
         }
     }
 
-    /// The parts of the recorded run, for a record that nobody trusts.
-    pub(super) fn untrusted(&self) -> Option<&Parts> {
-        self.recorded.as_deref().filter(|_| self.is_untrusting)
-    }
-
-    /// An image with the binds of a cell, and what is in it: looked at once for each of them. A record that nobody trusts starts nothing.
+    /// An image with the binds of a cell, and what is in it: looked at once for each of them. A record that is not trusted starts nothing.
     pub(super) fn inside(&self, image: Image, cell: &Cell, loads: Loads) -> Result<Inside, ContainerError> {
-        if self.is_untrusting {
+        if self.distrusted.is_some() {
             return Ok(Inside { image, versions: gpu::CudaVersions::default(), notes: Vec::new() });
         }
         let key = (container::asked(cell)?, container::binds(cell), loads);

@@ -53,7 +53,8 @@ impl Named {
         let mut made = Closure::default();
         if program.identity == ProgramIdentity::Closure {
             paths.retain(|word, path| !(python::is_python(word) && program.command.contains(word) && path.is_file()));
-            made = match (closure(&program.argv(cell)?, directory, is_contained, machine), machine.distrusted()) {
+            let recorded = machine.distrusted().and_then(|parts| parts.program.as_table());
+            made = match (closure(&program.argv(cell)?, directory, is_contained, machine), recorded) {
                 (Err(BindError::Closure(ClosureError::Untrusted(word))), Some(recorded)) => {
                     as_recorded(recorded, &word, &mut paths, directory)
                 }
