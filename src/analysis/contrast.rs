@@ -80,7 +80,7 @@ pub struct PhaseDifference {
 
 /// Compares the phases; kinds that took the same time and energy in both are left out.
 pub fn phases(a: &Sealed, b: &Sealed) -> Vec<PhaseDifference> {
-    let (a, b) = (join(a), join(b));
+    let (a, b) = (join(a, &a.series), join(b, &b.series));
     let key = |row: &PhaseRow| (row.name.clone(), row.rank, row.gpu);
     let mut keys: Vec<_> = a.iter().map(key).collect();
     keys.extend(b.iter().map(key));

@@ -6,6 +6,7 @@ use super::energy::Energy;
 use super::hardware::Hardware;
 use super::resolution::mean_used;
 use super::statistic::{median, real, seconds, share, total};
+use super::telemetry::Given;
 use super::training::stands;
 use super::window::Windows;
 use super::work::{samples_of_a_pass, trained_on};
@@ -47,13 +48,13 @@ impl PhaseRow {
     }
 }
 
-/// Joins an attempt's phases with what was read of the hardware, in the order in which phases of a name first appear, those of each rank in the ranks' order.
-pub fn join(sealed: &Sealed) -> Vec<PhaseRow> {
+/// Joins an attempt's phases with its telemetry, in the order in which phases of a name first appear, those of each rank in the ranks' order.
+pub fn join(sealed: &Sealed, telemetry: &dyn Given) -> Vec<PhaseRow> {
     let attempt = &sealed.attempt;
     let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
     let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
     let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
-    let hardware = Hardware::new(&sealed.series, &attempt.facts, gpus, hz);
+    let hardware = Hardware::new(telemetry, &attempt.facts, gpus, hz);
     let batch = attempt.facts.get("measure.samples_per_step").and_then(Value::as_int);
     let batch = batch.and_then(|batch| u64::try_from(batch).ok());
     let of_a_pass = samples_of_a_pass(&sealed.run);

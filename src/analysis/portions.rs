@@ -5,6 +5,7 @@
 use super::energy::Energy;
 use super::hardware::Hardware;
 use super::statistic::{number, real, seconds};
+use super::telemetry::Given;
 use super::window::Windows;
 use crate::record::{Phase, Sealed, Value};
 use std::collections::BTreeMap;
@@ -47,12 +48,12 @@ impl Portions {
 
 /// Cuts the energy of an attempt into portions by the phases of its first rank: evaluation, answers and idling by themselves, and of the rest the
 /// longest kind of phase, then whatever lies beside it.
-pub fn portions(sealed: &Sealed) -> Portions {
+pub fn portions(sealed: &Sealed, telemetry: &dyn Given) -> Portions {
     let attempt = &sealed.attempt;
     let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
     let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
     let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
-    let hardware = Hardware::new(&sealed.series, &attempt.facts, gpus, hz);
+    let hardware = Hardware::new(telemetry, &attempt.facts, gpus, hz);
     let meters = hardware.meters();
     let energy = |windows: &Windows| {
         Hardware::energy(meters.as_deref().map_err(String::as_str), "it", windows).map(|(_, sum)| sum)

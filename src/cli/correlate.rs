@@ -249,7 +249,7 @@ fn points(
             lengths.get(name).filter(|_| asked.is_event(name)).map(|beside| of(beside).filter(|_| believed.measured))
         };
         if asked.by == "phase" {
-            for row in analysis::join(&sealed) {
+            for row in analysis::join(&sealed, &sealed.series) {
                 let of = |name: &str| {
                     let found = of_phase(&row, name, believed)
                         .or_else(|| length(name, &|beside| beside.length_of_rank_s(row.rank)));

@@ -3,8 +3,11 @@
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
-use crate::analysis::{self, By};
+use super::recorded::Recorded;
+use crate::analysis::{self, By, EVENT_QUANTITIES, Given};
+use crate::record::{AttemptId, Sealed};
 use crate::report;
+use crate::store::{Reader, StoreError};
 use clap::ValueEnum;
 
 /// Show the time and the energy of an attempt by phase
@@ -51,19 +54,31 @@ enum How {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
-    let (id, sealed) = match living::unsealed(context, &args.id)? {
+    let running = living::unsealed(context, &args.id)?;
+    let is_running = running.is_some();
+    let (id, mut sealed) = match running {
         Some(running) => running,
-        None => store.read(|reader| context::resolve_attempt(reader, &args.id))??,
+        None => store.read(|reader| phased(reader, &args.id))??,
     };
+    let read = |name: &str| store.read(|reader| reader.readable_series(id, name));
     let is_cluster = sealed.attempt.facts.contains_key("cluster");
     let asked = args.by.is_some() || args.event.is_some() || args.join == How::Nearest;
     if !asked && !is_cluster {
-        let rows = analysis::join(&sealed);
+        let recorded = Recorded::of(&sealed.attempt, &read);
+        let telemetry: &dyn Given = if is_running { &sealed.series } else { &recorded };
+        let rows = analysis::join(&sealed, telemetry);
+        recorded.check()?;
         context.answer(
             || report::events_text(id, &sealed.attempt, &rows),
             || report::events_value(id, &sealed.attempt, &rows),
         )?;
         return Ok(exit::YES);
+    }
+    if !is_running {
+        let is_used = |name: &str| EVENT_QUANTITIES.iter().any(|quantity| name.ends_with(quantity.name()));
+        for summary in sealed.attempt.series.iter().filter(|summary| is_used(&summary.name)) {
+            sealed.series.extend(read(&summary.name)?);
+        }
     }
     let by = match args.by {
         None | Some(Key::Name) => By::Name,
@@ -79,4 +94,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         || report::grouped_value(id, &events),
     )?;
     Ok(if events.rows.is_empty() { exit::NO } else { exit::YES })
+}
+
+/// The attempt that is meant, without its series.
+fn phased(reader: &Reader<'_>, text: &str) -> Result<Result<(AttemptId, Sealed), Failure>, StoreError> {
+    match context::resolve_head(reader, text)? {
+        Ok((id, run, attempt)) => Ok(Ok((id, Sealed { run, phases: reader.phases(id)?, attempt, series: Vec::new() }))),
+        Err(failure) => Ok(Err(failure)),
+    }
 }

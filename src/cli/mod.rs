@@ -37,6 +37,7 @@ mod picture;
 mod plan;
 mod plot;
 mod provenance;
+mod recorded;
 mod replay;
 mod report;
 mod rerun;

@@ -6,6 +6,7 @@ use super::failure::{Failure, exit};
 use super::living;
 use super::pareto;
 use super::picture::{Output, failed};
+use super::recorded::energy_of;
 use super::selection::{Selected, Selection, all_tainted, nothing};
 use crate::analysis::{self, Thin, portions};
 use crate::record::{Attempt, AttemptId, Axis, Direction, Run, Sealed, SeriesSummary, Why, known_metric};
@@ -346,17 +347,18 @@ impl Energy {
     fn figure(&self, context: &Context) -> Result<Figure, Failure> {
         let mut all = Vec::new();
         for head in heads(&self.ids, context)? {
-            // One after the other: their series over time are what takes memory.
-            let one = match head.living {
-                Some(living) => Some(*living),
-                None => context.store_as_it_is().read(|reader| reader.timed(head.id))?,
-            };
-            all.extend(one.map(|one| EnergyOf {
-                attempt: head.id,
-                state: energy_state(&one),
-                portions: portions(&one),
-                run: one.run,
-            }));
+            match head.living {
+                Some(living) => all.push(EnergyOf {
+                    attempt: head.id,
+                    state: energy_state(&living),
+                    portions: portions(&living, &living.series),
+                    run: living.run,
+                }),
+                None => {
+                    let found = context.store_as_it_is().read(|reader| energy_of(reader, head.id))?;
+                    all.extend(found.map(|(_, energy)| energy));
+                }
+            }
         }
         report::energy_figure(&all).map_err(failed)
     }

@@ -7,14 +7,14 @@ mod models;
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::picture::failed;
-use super::plot::{Head, curved, energy_state};
+use super::plot::{Head, curved};
+use super::recorded::energy_of;
 use super::selection::{Ask, Found, Selected, Selection, decoded, in_parallel, read_trials, read_trials_where};
-use crate::analysis::{self, Asked, Trial, portions, unify_by_model};
+use crate::analysis::{self, Asked, Trial, unify_by_model};
 use crate::manifest::{self, Manifest};
 use crate::record::{AttemptId, Digest, GroupId, RunId, Target, ValueKey, Why};
 use crate::report::{
-    self, AttemptNames, AttemptOf, AttemptPage, AttemptTable, EnergyOf, Figure, ModelOf, Over, ReportOf, RunOf, count,
-    table_of,
+    self, AttemptNames, AttemptOf, AttemptPage, AttemptTable, Figure, ModelOf, Over, ReportOf, RunOf, count, table_of,
 };
 use crate::store::{Reader, Store, StoreError};
 use cells::{CellId, Cells};
@@ -364,15 +364,8 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     if trial.attempt.series.is_empty() {
         return Ok(figures);
     }
-    let Some(sealed) = reader.timed(trial.id)? else { return Ok(figures) };
-    let energy = EnergyOf {
-        attempt: trial.id,
-        run: sealed.run.clone(),
-        state: energy_state(&sealed),
-        portions: portions(&sealed),
-    };
+    let Some((sealed, energy)) = energy_of(reader, trial.id)? else { return Ok(figures) };
     // What cannot be drawn is not missed: the page has the numbers, and why there are none.
-    drop(sealed.series);
     let head = Head { id: trial.id, run: sealed.run, attempt: sealed.attempt, living: None };
     let lines = curved(reader, &head, None)?;
     figures.extend(report::curves(&[lines], Over::Own).ok().map(|one| ("curves".to_owned(), one)));

@@ -4,10 +4,10 @@ use super::context::{self, Context, print, say};
 use super::failure::{Failure, exit};
 use super::living;
 use super::picture;
-use crate::analysis;
-use crate::record::{Attempt, AttemptId, Axis, Sealed, Table, Target, Value};
-use crate::report::{self, Millimetres, Telemetry, table_of};
-use crate::store::{Reader, StoreError};
+use crate::analysis::{self, Thin};
+use crate::record::{Attempt, AttemptId, Axis, Sealed, Series, Table, Target, Value};
+use crate::report::{self, Millimetres, Telemetry, TelemetryTable, table_of};
+use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -49,14 +49,20 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, "`--csv` and `--json` are two forms of one answer (give one of them)"));
     }
     let store = context.store();
-    let telemetry = match living::unsealed(context, &args.id)? {
-        Some((id, sealed)) => of_running(id, sealed, args)?,
-        None => store.read(|reader| match find(reader, &args.id)? {
-            Err(failure) => Ok(Err(failure)),
-            Ok(id) => read(reader, id, args),
-        })??,
+    let (mut telemetry, recorded) = match living::unsealed(context, &args.id)? {
+        Some((id, sealed)) => (of_running(id, sealed, args)?, None),
+        None => {
+            let (head, names) = store.read(|reader| match find(reader, &args.id)? {
+                Err(failure) => Ok(Err(failure)),
+                Ok(id) => head(reader, id, args),
+            })??;
+            (head, Some(names))
+        }
     };
+    let is_empty = recorded.as_ref().map_or(telemetry.series.is_empty(), Vec::is_empty);
+    let recorded = Recorded { store, attempt: telemetry.attempt, names: recorded.unwrap_or_default() };
     if let Some(path) = &args.plot {
+        recorded.thin(&mut telemetry)?;
         return plot(&telemetry, path, args.force, context);
     }
     if args.csv {
@@ -64,13 +70,72 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             say(&format!("note: `{name}` could not be read: {reason}"));
         }
         print(report::CSV_HEADS)?;
-        for series in &telemetry.series {
-            print(&report::csv_rows(series))?;
-        }
+        recorded.each(&telemetry.series, &mut |series| print(&report::csv_rows(series)))?;
     } else {
-        context.answer(|| report::telemetry_text(&telemetry), || report::telemetry_value(&telemetry))?;
+        let mut table = TelemetryTable::new(telemetry.wall_ns);
+        if context.json {
+            let mut all = Vec::new();
+            recorded.each(&[], &mut |series| {
+                all.push(series.clone());
+                Ok(())
+            })?;
+            telemetry.series.extend(all);
+        } else {
+            let series = &telemetry.series;
+            recorded.each(series, &mut |one| {
+                table.see(one);
+                Ok(())
+            })?;
+            recorded.each(series, &mut |one| {
+                table.add(one);
+                Ok(())
+            })?;
+        }
+        context.answer(|| table.text(&telemetry), || report::telemetry_value(&telemetry))?;
     }
-    Ok(if telemetry.series.is_empty() { exit::NO } else { exit::YES })
+    Ok(if is_empty { exit::NO } else { exit::YES })
+}
+
+/// The series of a recorded attempt that are wanted, one after the other: all of an attempt of days are more than memory should hold.
+struct Recorded<'a> {
+    store: &'a Store,
+    attempt: AttemptId,
+    names: Vec<String>,
+}
+
+impl Recorded<'_> {
+    /// Shows these series, which are in memory, and those that are recorded.
+    fn each(&self, first: &[Series], then: &mut dyn FnMut(&Series) -> Result<(), Failure>) -> Result<(), Failure> {
+        first.iter().try_for_each(&mut *then)?;
+        for name in &self.names {
+            let found = self.store.read(|reader| reader.series(self.attempt, name))?;
+            then(&found.ok_or_else(|| missing(self.attempt))?)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what a plot shows of each.
+    fn thin(&self, telemetry: &mut Telemetry) -> Result<(), Failure> {
+        let summaries = self.store.read(|reader| Ok(reader.attempt(self.attempt)?.map(|attempt| attempt.series)))?;
+        let summaries = summaries.unwrap_or_default();
+        for summary in summaries.iter().filter(|summary| self.names.contains(&summary.name)) {
+            let mut thin = Thin::default();
+            let visit = |reader: &Reader<'_>| {
+                reader.visit_series(self.attempt, &summary.name, &mut |position, value| thin.push(position, value))
+            };
+            if !self.store.read(visit)? {
+                return Err(missing(self.attempt));
+            }
+            let stretches = thin.stretches().map(|stretches| (summary.name.clone(), thin.points(), stretches));
+            telemetry.thinned.extend(stretches);
+            telemetry.series.push(thin.series(&summary.name, &summary.unit, summary.axis));
+        }
+        Ok(())
+    }
+}
+
+fn missing(id: AttemptId) -> Failure {
+    Failure::new(exit::LEDGER, format!("the record of attempt {id} is missing (run `ledger verify`)"))
 }
 
 fn find(reader: &Reader<'_>, text: &str) -> Result<Result<AttemptId, Failure>, StoreError> {
@@ -82,25 +147,22 @@ fn find(reader: &Reader<'_>, text: &str) -> Result<Result<AttemptId, Failure>, S
     Ok(id.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
-/// Reads the series that are wanted and no others.
-fn read(reader: &Reader<'_>, id: AttemptId, args: &Args) -> Result<Result<Telemetry, Failure>, StoreError> {
-    let missing = || Failure::new(exit::LEDGER, format!("the record of attempt {id} is missing (run `ledger verify`)"));
-    let Some(attempt) = reader.attempt(id)? else { return Ok(Err(missing())) };
-    let Some(run) = reader.run(attempt.run)? else { return Ok(Err(missing())) };
+/// What is known of an attempt before its series are read, and the names of those that are wanted.
+fn head(
+    reader: &Reader<'_>,
+    id: AttemptId,
+    args: &Args,
+) -> Result<Result<(Telemetry, Vec<String>), Failure>, StoreError> {
+    let Some(attempt) = reader.attempt(id)? else { return Ok(Err(missing(id))) };
+    let Some(run) = reader.run(attempt.run)? else { return Ok(Err(missing(id))) };
     let (wanted, unread, facts) = match args.wanted(&attempt) {
         Ok(wanted) => wanted,
         Err(failure) => return Ok(Err(failure)),
     };
-    let mut series = Vec::new();
-    for name in wanted {
-        match reader.series(id, &name)? {
-            Some(found) => series.push(found),
-            None => return Ok(Err(missing())),
-        }
-    }
     let phases = if args.plot.is_some() { reader.phases(id)? } else { Vec::new() };
     let (model, wall_ns) = (run.model().to_owned(), attempt.wall_ns);
-    Ok(Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, unread, facts, phases }))
+    let (series, thinned) = (Vec::new(), Vec::new());
+    Ok(Ok((Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases }, wanted)))
 }
 
 /// The same of an attempt that is running.
@@ -108,8 +170,8 @@ fn of_running(id: AttemptId, sealed: Sealed, args: &Args) -> Result<Telemetry, F
     let (wanted, unread, facts) = args.wanted(&sealed.attempt)?;
     let Sealed { run, attempt, series, phases } = sealed;
     let series = series.into_iter().filter(|series| wanted.contains(&series.name)).collect();
-    let (model, wall_ns) = (run.model().to_owned(), attempt.wall_ns);
-    Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, unread, facts, phases })
+    let (model, wall_ns, thinned) = (run.model().to_owned(), attempt.wall_ns, Vec::new());
+    Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases })
 }
 
 /// Names of series, names of series that could not be read with the reasons, and facts of the reading.

@@ -20,7 +20,7 @@ pub use mlflow::{MlflowFiles, mlflow_files};
 pub use mllog::mllog_lines;
 pub use prometheus::{PrometheusFamilies, PrometheusNames};
 pub use rocrate::{CrateOf, ResearchObject, Sourced};
-pub use tables::{WideColumns, long, no_phases, no_points, phases, points};
+pub use tables::{Points, WideColumns, long, no_phases, no_points, phases};
 pub use tensorboard::tensorboard_file;
 pub use write::{Encoding, TableWriter};
 

@@ -12,8 +12,8 @@ mod table;
 
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{
-    CrateOf, Encoding, Entry, File, Frame, MlflowFiles, PrometheusFamilies, PrometheusNames, ResearchObject, Sourced,
-    TableWriter, WideColumns, long, mlflow_files, mllog_lines, no_phases, no_points, phases, points, tensorboard_file,
+    CrateOf, Encoding, Entry, File, Frame, MlflowFiles, Points, PrometheusFamilies, PrometheusNames, ResearchObject,
+    Sourced, TableWriter, WideColumns, long, mlflow_files, mllog_lines, no_phases, no_points, phases, tensorboard_file,
 };
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, RowOrigin, is_from, read_results};

@@ -69,7 +69,7 @@ pub use site::{
     AttemptNames, AttemptOf, AttemptPage, AttemptTable, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page,
 };
 pub use table::columns;
-pub use telemetry::{CSV_HEADS, Telemetry, csv_rows, telemetry_text, telemetry_value};
+pub use telemetry::{CSV_HEADS, Telemetry, TelemetryTable, csv_rows, telemetry_value};
 pub use tuning::{
     Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_slow,
     tuning_text, tuning_value,

@@ -34,8 +34,10 @@ pub struct Telemetry {
     pub attempt: AttemptId,
     /// How long it took.
     pub wall_ns: u64,
-    /// The series that were asked for.
+    /// The series that were asked for; of long ones the extremes, where they are to be drawn.
     pub series: Vec<Series>,
+    /// The long ones of these: the name, the number of points that were recorded, and of stretches whose extremes are there.
+    pub thinned: Vec<(String, u64, usize)>,
     /// The series that could not be read, and why.
     pub unread: Vec<(String, String)>,
     /// What was recorded of the reading itself.
@@ -62,48 +64,89 @@ pub(super) fn throttle_reason(bit: i32) -> String {
     known.map_or_else(|| format!("bit_{bit}"), |name| (*name).to_owned())
 }
 
-/// The table, and below it what could not be read and what else is known of the reading.
-pub fn telemetry_text(telemetry: &Telemetry) -> String {
-    let Telemetry { run, model, attempt, series, unread, facts, .. } = telemetry;
-    let took = took(telemetry.wall_ns);
-    let mut text = format!("attempt {} of run {} ({model}), {took}\n", attempt.0.prefix(8), run.0.prefix(8));
-    if series.is_empty() {
-        text.push_str("no hardware samples (`--series` shows series over steps by their names)\n");
+/// The rows of an attempt's series, each made while the series is in memory: all of a long attempt are more than memory should hold.
+#[derive(Debug, Default)]
+pub struct TelemetryTable {
+    wall_ns: u64,
+    /// The first and the last position over time, and over steps.
+    extents: [Option<(u64, u64)>; 2],
+    rows: [Vec<Vec<String>>; 2],
+    throttled: Vec<Vec<String>>,
+    has_counter: bool,
+}
+
+impl TelemetryTable {
+    /// A table without rows, of an attempt that took so long.
+    pub fn new(wall_ns: u64) -> Self {
+        Self { wall_ns, ..Self::default() }
     }
-    for axis in [Axis::TimeNs, Axis::Step] {
-        let (from, to) = telemetry.extent(axis);
-        let over = match axis {
-            Axis::TimeNs => format!("0 s TO {}", duration(seconds(to))),
-            Axis::Step => format!("STEP {from} TO {to}"),
-        };
-        let rows: Vec<_> =
-            series.iter().filter(|series| series.axis == axis).map(|series| row(series, (from, to))).collect();
-        if !rows.is_empty() {
-            text.push('\n');
-            let heads = ["SERIES", "AS", "UNIT", ">READINGS", ">MIN", ">MEAN", ">MAX", ">LAST", over.as_str()];
-            text.push_str(&columns(&heads, rows));
+
+    /// Takes in where a series lies. All of them must be seen before the first one is added.
+    pub fn see(&mut self, series: &Series) {
+        let (Some(first), Some(last)) = (series.positions.first(), series.positions.last()) else { return };
+        let extent = &mut self.extents[place(series.axis)];
+        let (low, high) = extent.unwrap_or((*first, *last));
+        *extent = Some((low.min(*first), high.max(*last)));
+    }
+
+    /// The positions that are shown of an axis: of time, from the start to the end.
+    fn extent(&self, axis: Axis) -> (u64, u64) {
+        let (first, last) = self.extents[place(axis)].unwrap_or_default();
+        if axis == Axis::TimeNs { (0, last.max(self.wall_ns)) } else { (first, last) }
+    }
+
+    /// Adds the row of a series.
+    pub fn add(&mut self, series: &Series) {
+        let extent = self.extent(series.axis);
+        self.rows[place(series.axis)].push(row(series, extent));
+        self.throttled.extend(held(series).map(|reasons| vec![format!("  {}", series.name), reasons]));
+        self.has_counter |= Kind::of(&series.name) == Kind::Counter;
+    }
+
+    /// The table, and below it what could not be read and what else is known of the reading.
+    pub fn text(mut self, telemetry: &Telemetry) -> String {
+        let Telemetry { run, model, attempt, unread, facts, .. } = telemetry;
+        let took = took(telemetry.wall_ns);
+        let mut text = format!("attempt {} of run {} ({model}), {took}\n", attempt.0.prefix(8), run.0.prefix(8));
+        if self.rows.iter().all(Vec::is_empty) {
+            text.push_str("no hardware samples (`--series` shows series over steps by their names)\n");
         }
-        if axis == Axis::TimeNs && series.iter().any(|series| Kind::of(&series.name) == Kind::Counter) {
-            text.push_str("rate: increase of a counter per second, over at least one second\n");
+        for axis in [Axis::TimeNs, Axis::Step] {
+            let (from, to) = self.extent(axis);
+            let over = match axis {
+                Axis::TimeNs => format!("0 s TO {}", duration(seconds(to))),
+                Axis::Step => format!("STEP {from} TO {to}"),
+            };
+            let rows = std::mem::take(&mut self.rows[place(axis)]);
+            if !rows.is_empty() {
+                text.push('\n');
+                let heads = ["SERIES", "AS", "UNIT", ">READINGS", ">MIN", ">MEAN", ">MAX", ">LAST", over.as_str()];
+                text.push_str(&columns(&heads, rows));
+            }
+            if axis == Axis::TimeNs && self.has_counter {
+                text.push_str("rate: increase of a counter per second, over at least one second\n");
+            }
         }
+        if !self.throttled.is_empty() {
+            text.push_str("\nwhy clocks were low, by share of the time\n");
+            text.push_str(&columns(&["  SERIES", "REASONS"], self.throttled));
+        }
+        if !unread.is_empty() {
+            text.push_str("\ncould not be read\n");
+            let rows = unread.iter().map(|(name, reason)| vec![format!("  {name}"), reason.clone()]);
+            text.push_str(&columns(&["  SERIES", "BECAUSE"], rows));
+        }
+        if !facts.is_empty() {
+            text.push_str("\nrecorded about the sampling\n");
+            let rows = facts.iter().map(|(name, value)| vec![format!("  {name}"), value.to_string()]);
+            text.push_str(&columns(&["  FACT", "VALUE"], rows));
+        }
+        text
     }
-    let throttled: Vec<_> =
-        series.iter().filter_map(|series| Some(vec![format!("  {}", series.name), held(series)?])).collect();
-    if !throttled.is_empty() {
-        text.push_str("\nwhy clocks were low, by share of the time\n");
-        text.push_str(&columns(&["  SERIES", "REASONS"], throttled));
-    }
-    if !unread.is_empty() {
-        text.push_str("\ncould not be read\n");
-        let rows = unread.iter().map(|(name, reason)| vec![format!("  {name}"), reason.clone()]);
-        text.push_str(&columns(&["  SERIES", "BECAUSE"], rows));
-    }
-    if !facts.is_empty() {
-        text.push_str("\nrecorded about the sampling\n");
-        let rows = facts.iter().map(|(name, value)| vec![format!("  {name}"), value.to_string()]);
-        text.push_str(&columns(&["  FACT", "VALUE"], rows));
-    }
-    text
+}
+
+fn place(axis: Axis) -> usize {
+    usize::from(axis == Axis::Step)
 }
 
 fn row(series: &Series, (from, to): (u64, u64)) -> Vec<String> {

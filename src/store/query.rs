@@ -4,7 +4,7 @@ use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS};
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
 use crate::record::{
-    Attempt, AttemptId, Axis, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, OutputFacts, Phase, Row, Run,
+    Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, OutputFacts, Phase, Row, Run,
     RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, count,
 };
 use crate::wire::{
@@ -40,6 +40,18 @@ pub enum ResolveError {
         /// What it may mean, by shortest unique prefixes.
         candidates: Vec<String>,
     },
+}
+
+/// The entries of a log that are not of attempts, the oldest first.
+pub(super) fn changes(log: &impl ReadableTable<u64, &'static [u8]>) -> Result<Vec<LogEntry>, StoreError> {
+    let mut found = Vec::new();
+    for item in log.iter()? {
+        let entry = decode_log_entry(item?.1.value())?;
+        if !matches!(entry.change, Change::Sealed(_) | Change::Imported(_)) {
+            found.push(entry);
+        }
+    }
+    Ok(found)
 }
 
 /// One consistent state of the ledger.
@@ -106,9 +118,14 @@ impl<'a> Reader<'a> {
         self.pass_over(self.sealed(id))
     }
 
-    /// As [`readable_sealed`](Self::readable_sealed), with the series over time alone: what energies are of.
-    pub fn timed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
-        self.pass_over(self.sealed_with(id, &|summary| summary.axis == Axis::TimeNs))
+    /// As [`readable_sealed`](Self::readable_sealed), without series.
+    pub fn phased(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
+        self.pass_over(self.sealed_with(id, &|_| false))
+    }
+
+    /// As [`series`](Self::series), of an attempt among many: see [`readable`](Self::readable).
+    pub fn readable_series(&self, id: AttemptId, name: &str) -> Result<Option<Series>, StoreError> {
+        self.pass_over(self.series(id, name))
     }
 
     fn pass_over<T>(&self, found: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
@@ -158,6 +175,18 @@ impl<'a> Reader<'a> {
         let Some(bytes) = table.get((id.0.0, name))? else { return Ok(false) };
         visit_series(bytes.value(), visit).map_err(|error| damaged(id, error))?;
         Ok(true)
+    }
+
+    /// The bytes of a series that decodes by [`visit_series`](crate::wire::visit_series): less memory than its points take. One that does
+    /// not decode is passed over, see [`readable`](Self::readable).
+    pub fn readable_chunk(&self, id: AttemptId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let found = || {
+            if !self.visit_series(id, name, &mut |_, _| {})? {
+                return Ok(None);
+            }
+            Ok(self.txn.open_table(CHUNKS)?.get((id.0.0, name))?.map(|bytes| bytes.value().to_vec()))
+        };
+        self.pass_over(found())
     }
 
     /// The phases of an attempt.
@@ -373,6 +402,11 @@ impl<'a> Reader<'a> {
     pub fn log(&self) -> Result<Vec<LogEntry>, StoreError> {
         let table = self.txn.open_table(LOG)?;
         table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
+    }
+
+    /// The log without the entries of attempts, oldest entry first: few of many.
+    pub fn changes(&self) -> Result<Vec<LogEntry>, StoreError> {
+        changes(&self.txn.open_table(LOG)?)
     }
 
     /// What is kept of a text that an attempt with these facts was made from, by the digest of the text as it was.

@@ -1,6 +1,10 @@
 use super::*;
 use crate::record::{Attempt, Axis, Digest, Nonce, Outcome, Parts, Run, Series, Table, Tail};
 
+fn join(sealed: &Sealed) -> Vec<PhaseRow> {
+    super::join(sealed, &sealed.series)
+}
+
 const MS: u64 = 1_000_000;
 
 fn sealed(gpus: u32, phases: Vec<Phase>, series: Vec<Series>) -> Sealed {

@@ -6,10 +6,11 @@ use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::matching;
 use crate::host::files;
-use crate::interop::{self, Encoding, Entry, MlflowFiles, PrometheusNames, TableWriter, WideColumns};
-use crate::record::{AttemptId, Row, Sealed, Target};
+use crate::interop::{self, Encoding, Entry, MlflowFiles, Points, PrometheusNames, TableWriter, WideColumns};
+use crate::record::{AttemptId, Row, Sealed, Series, Target};
 use crate::report::{PlainWriter, count, table_of};
 use crate::store::{Reader, Store, StoreError};
+use crate::wire::visit_series;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -169,6 +170,43 @@ pub(super) fn each(
     Ok(())
 }
 
+/// As [`each`], without series.
+fn each_phased(
+    store: &Store,
+    ids: &[AttemptId],
+    then: &mut dyn FnMut(Entry) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    for id in ids {
+        if let Some(sealed) = store.read(|reader| reader.phased(*id))? {
+            then(Entry { id: *id, sealed })?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the points of an attempt, so many at a time. The ledger is not held open meanwhile.
+fn write_points<W: Write + Send>(store: &Store, entry: &Entry, writer: &mut TableWriter<W>) -> Result<(), Fault> {
+    const PIECE: usize = 1 << 16;
+    let points = Points::of(entry);
+    for summary in &entry.sealed.attempt.series {
+        let Some(bytes) = store.read(|reader| reader.readable_chunk(entry.id, &summary.name))? else { continue };
+        let empty = || Series::new(summary.name.as_str(), summary.unit.as_str(), summary.axis);
+        let (mut piece, mut written) = (empty(), Ok(()));
+        let visited = visit_series(&bytes, &mut |position, value| {
+            piece.push(position, value);
+            if piece.values.len() == PIECE {
+                let full = std::mem::replace(&mut piece, empty());
+                if written.is_ok() {
+                    written = writer.append(points.frame(&full));
+                }
+            }
+        });
+        visited.map_err(|error| Fault::Store(error.into()))?;
+        written.and_then(|()| writer.append(points.frame(&piece))).map_err(Fault::Io)?;
+    }
+    Ok(())
+}
+
 fn write_table(
     store: &Store,
     ids: &[AttemptId],
@@ -192,14 +230,11 @@ fn write_table(
         }
         Rows::Points => {
             writer.append(interop::no_points()).map_err(Fault::Io)?;
-            each(store, ids, &mut |entry| {
-                let frames = entry.sealed.series.iter().map(|series| interop::points(&entry, series));
-                frames.into_iter().try_for_each(|frame| writer.append(frame)).map_err(Fault::Io)
-            })?;
+            each_phased(store, ids, &mut |entry| write_points(store, &entry, &mut writer))?;
         }
         Rows::Phases => {
             writer.append(interop::no_phases()).map_err(Fault::Io)?;
-            each(store, ids, &mut |entry| {
+            each_phased(store, ids, &mut |entry| {
                 writer.append(interop::phases(&entry, &entry.sealed.phases)).map_err(Fault::Io)
             })?;
         }

@@ -1,14 +1,15 @@
 //! What a report says of each model: rankings and figures.
 
-use crate::analysis::{self, Asked, Ordering, configurations, count_left_out, place, portions};
+use crate::analysis::{self, Asked, Ordering, configurations, count_left_out, place};
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
-use crate::cli::plot::{Head, curved, energy_state};
+use crate::cli::plot::{Head, curved};
+use crate::cli::recorded::energy_of;
 use crate::cli::selection::{Selected, metric_of};
 use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
-use crate::report::{self, Coordinate, EnergyOf, Figure, Heat, ModelOf, Over, Ranking, Subject};
+use crate::report::{self, Coordinate, Figure, Heat, ModelOf, Over, Ranking, Subject};
 use crate::store::Store;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -214,13 +215,8 @@ fn of_single_attempts<T: Asked>(
     let (mut lines, mut stacks) = (Vec::new(), Vec::new());
     let wanted: BTreeSet<String> = ["loss", "eval_loss", "eval_accuracy"].map(str::to_owned).into();
     for id in best.into_iter().filter(has) {
-        let Some(sealed) = store.read(|reader| reader.timed(id))? else { continue };
-        stacks.push(EnergyOf {
-            attempt: id,
-            run: sealed.run.clone(),
-            state: energy_state(&sealed),
-            portions: portions(&sealed),
-        });
+        let Some((sealed, energy)) = store.read(|reader| energy_of(reader, id))? else { continue };
+        stacks.push(energy);
         if lines.len() < SINGLE {
             let one = Head { id, run: sealed.run, attempt: sealed.attempt, living: None };
             lines.push(store.read(|reader| curved(reader, &one, Some(&wanted)))?);

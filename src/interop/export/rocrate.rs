@@ -2,7 +2,7 @@
 //!
 //! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
 
-use super::{Encoding, Entry, File, ID_DIGITS, TableWriter, percent, points};
+use super::{Encoding, Entry, File, ID_DIGITS, Points, TableWriter, percent};
 use crate::interop::moment::iso_ms;
 use crate::record::{Outcome, Part, SourceText, Table, Value, count};
 use crate::wire::{PackError, encode_pack, to_json_text};
@@ -311,7 +311,8 @@ fn curves(entry: &Entry) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = TableWriter::new(Encoding::Csv, &mut out);
     // Memory refuses nothing.
-    let _ = entry.sealed.series.iter().try_for_each(|series| writer.append(points(entry, series)));
+    let points = Points::of(entry);
+    let _ = entry.sealed.series.iter().try_for_each(|series| writer.append(points.frame(series)));
     let _ = writer.finish();
     out
 }

@@ -208,27 +208,39 @@ impl Said {
     }
 }
 
-/// One row a point of a series. A step's moment is the end of its phase, and missing where no phase tells of steps.
-pub fn points(entry: &Entry, series: &Series) -> Frame {
-    let rows = series.values.len();
-    let times = StepTimes::new(&entry.sealed.phases);
-    let seconds = |position: &u64| match series.axis {
-        Axis::TimeNs => Some(*position),
-        Axis::Step => Some(times.at(*position)).filter(|_| !times.0.is_empty()),
-    };
-    let steps = |position: &u64| if series.axis == Axis::Step { int(*position) } else { None };
-    let [attempt, run, model] = ids(entry);
-    let cells = [
-        attempt,
-        run,
-        model,
-        vec![Some(series.name.as_str().into())],
-        vec![Some(series.unit.as_str().into())],
-        series.positions.iter().map(steps).collect(),
-        series.positions.iter().map(|at| seconds(at).and_then(int)).collect(),
-        series.values.iter().map(|value| Some((*value).into())).collect(),
-    ];
-    framed(POINTS, cells, rows)
+/// The points of an attempt's series: one row each. A step's moment is the end of its phase, and missing where no phase tells of steps.
+pub struct Points<'a> {
+    entry: &'a Entry,
+    times: StepTimes,
+}
+
+impl<'a> Points<'a> {
+    /// Those of an attempt, of which the phases are known.
+    pub fn of(entry: &'a Entry) -> Self {
+        Self { entry, times: StepTimes::new(&entry.sealed.phases) }
+    }
+
+    /// The rows of a series, or of a part of one.
+    pub fn frame(&self, series: &Series) -> Frame {
+        let rows = series.values.len();
+        let seconds = |position: &u64| match series.axis {
+            Axis::TimeNs => Some(*position),
+            Axis::Step => Some(self.times.at(*position)).filter(|_| !self.times.0.is_empty()),
+        };
+        let steps = |position: &u64| if series.axis == Axis::Step { int(*position) } else { None };
+        let [attempt, run, model] = ids(self.entry);
+        let cells = [
+            attempt,
+            run,
+            model,
+            vec![Some(series.name.as_str().into())],
+            vec![Some(series.unit.as_str().into())],
+            series.positions.iter().map(steps).collect(),
+            series.positions.iter().map(|at| seconds(at).and_then(int)).collect(),
+            series.values.iter().map(|value| Some((*value).into())).collect(),
+        ];
+        framed(POINTS, cells, rows)
+    }
 }
 
 const POINTS: [(&str, Kind); 8] = [

@@ -228,7 +228,7 @@ fn a_row_a_value() {
 #[test]
 fn a_row_a_point_and_a_row_a_phase() {
     let [entry, _] = both();
-    let frames = entry.sealed.series.iter().map(|series| points(&entry, series));
+    let frames = entry.sealed.series.iter().map(|series| Points::of(&entry).frame(series));
     insta::assert_snapshot!(text(written(Encoding::Csv, frames)), @r"
     attempt,run,model,series,unit,step,time_ns,value
     HASH,HASH,toy/net,gpu.0.power_instant,W,,1500000000,100.25
@@ -336,7 +336,7 @@ fn parquet_holds_what_the_frame_holds() {
 fn parquet_of_many_pieces_is_one_table() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let [entry, other] = both();
-    let of = |entry: &Entry| points(entry, &entry.sealed.series[1]);
+    let of = |entry: &Entry| Points::of(entry).frame(&entry.sealed.series[1]);
     let pieces = [no_points(), of(&entry), of(&other)];
     let reader = SerializedFileReader::new(on_disk(&written(Encoding::Parquet, pieces))).unwrap();
     assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (1, 4));

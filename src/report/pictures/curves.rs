@@ -169,16 +169,16 @@ pub fn curves(attempts: &[Curved], over: Over) -> Result<Figure, FigureError> {
 
 /// What a reader has to know of curves that are not drawn point by point.
 fn thinned_notes(attempts: &[Curved]) -> Vec<String> {
-    let of = |one: &Curved| {
-        let attempt = one.attempt.0.prefix(8);
-        let note = move |(name, points, stretches): &(String, u64, usize)| {
-            format!(
-                "`{name}` of attempt {attempt}: minimum and maximum of each of {stretches} stretches, from {points} points (`ledger export {attempt} --to csv --table points` has all)."
-            )
-        };
-        one.thinned.iter().map(note).collect::<Vec<_>>()
-    };
+    let of = |one: &Curved| one.thinned.iter().map(|thinned| thinned_note(one.attempt, thinned)).collect::<Vec<_>>();
     attempts.iter().flat_map(of).collect()
+}
+
+/// What is drawn of a long series: its name, its points and stretches.
+pub(super) fn thinned_note(attempt: AttemptId, (name, points, stretches): &(String, u64, usize)) -> String {
+    let attempt = attempt.0.prefix(8);
+    format!(
+        "`{name}` of attempt {attempt}: minimum and maximum of each of {stretches} stretches, from {points} points (`ledger export {attempt} --to csv --table points` has all)."
+    )
 }
 
 /// The last value of each curve of each attempt, in words.

@@ -3,7 +3,7 @@
 use super::super::figure::{Figure, FigureError, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::super::panels::{bands, panels};
 use super::super::telemetry::Telemetry;
-use super::curves::{real, tint};
+use super::curves::{real, thinned_note, tint};
 use super::full;
 use crate::record::Axis;
 
@@ -79,7 +79,7 @@ pub fn readings_figure(telemetry: &Telemetry) -> Result<Figure, FigureError> {
     Ok(Figure {
         title: format!("{}: {ids}", super::super::figure::plain(&telemetry.model, 60)),
         summary: format!("Hardware samples: {}.", titles.join("; ")),
-        notes: Vec::new(),
+        notes: telemetry.thinned.iter().map(|thinned| thinned_note(telemetry.attempt, thinned)).collect(),
         key: Vec::new(),
         across: 1,
         panels: drawn,

@@ -13,6 +13,13 @@ fn series(name: &str, unit: &str, value: impl Fn(f64) -> f64, (from, to): (u32, 
     series
 }
 
+fn telemetry_text(telemetry: &Telemetry) -> String {
+    let mut table = TelemetryTable::new(telemetry.wall_ns);
+    telemetry.series.iter().for_each(|series| table.see(series));
+    telemetry.series.iter().for_each(|series| table.add(series));
+    table.text(telemetry)
+}
+
 /// Twenty seconds of as many GPUs: idle, two epochs with an evaluation after each, a look ten times a second.
 pub(in crate::report) fn synthetic(gpus: u32) -> Telemetry {
     let busy = |t: f64| if (2.0..18.0).contains(&t) && !(9.0..10.0).contains(&t) { 1.0 } else { 0.0 };
@@ -65,6 +72,7 @@ pub(in crate::report) fn synthetic(gpus: u32) -> Telemetry {
         attempt: AttemptId(Digest::of(b"attempt")),
         wall_ns: 200 * TENTH,
         series: all,
+        thinned: Vec::new(),
         unread: vec![("gpu.0.pcie_tx".to_owned(), "the driver does not support it".to_owned())],
         facts: [("telemetry.hz".to_owned(), Value::Int(10)), ("telemetry.cost".to_owned(), Value::Float(0.0031))]
             .into(),
