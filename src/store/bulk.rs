@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
 pub(super) struct Checked<'a> {
@@ -117,8 +118,10 @@ impl Unranked {
     }
 }
 
-/// One transaction takes in so many attempts: other writers get their turn in between.
+/// One transaction takes in so many attempts, or as many as come within [`LONGEST`]: others get their turn in between.
 const TRANSACTION: usize = if cfg!(test) { 3 } else { 50_000 };
+/// See [`TRANSACTION`].
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// Takes in attempts piece by piece. A transaction holds many pieces, since attempts have no order and each piece touches most pages of
 /// the indexes: a page is written once a transaction. Memory is that of a piece, and of the metrics of a transaction.
@@ -135,6 +138,7 @@ struct Open {
     _database: Database,
     unranked: Vec<Unranked>,
     attempts: usize,
+    since: Instant,
 }
 
 impl Importer<'_> {
@@ -144,28 +148,42 @@ impl Importer<'_> {
     /// # Errors
     /// If the ledger cannot be written. Attempts of finished transactions stay.
     pub fn add(&mut self, piece: &[Sealed]) -> Result<Vec<Added>, StoreError> {
-        let (store, unix_ms) = (self.store, self.unix_ms);
-        let open = self.open.take();
-        let (added, open) = store.guarded(move || {
+        let unix_ms = self.unix_ms;
+        self.change(piece.len(), |writer, unranked| writer.import_piece(piece, unix_ms, unranked))
+    }
+
+    /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
+    pub(super) fn add_checked(&mut self, batch: Vec<Checked<'_>>) -> Result<u64, StoreError> {
+        let unix_ms = self.unix_ms;
+        self.change(batch.len(), |writer, unranked| writer.import_all(batch, unix_ms, unranked))
+    }
+
+    fn change<T>(
+        &mut self,
+        attempts: usize,
+        work: impl FnOnce(&mut Writer<'_>, &mut Vec<Unranked>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (store, open) = (self.store, self.open.take());
+        let (done, open) = store.guarded(move || {
             let mut open = match open {
                 Some(open) => open,
                 None => {
                     let (txn, _database) = store.open_for_change(MANY_CACHE_BYTES)?;
-                    Open { txn, _database, unranked: Vec::new(), attempts: 0 }
+                    Open { txn, _database, unranked: Vec::new(), attempts: 0, since: Instant::now() }
                 }
             };
             let mut writer = Writer::new(&open.txn)?;
-            let added = writer.import_piece(piece, unix_ms, &mut open.unranked)?;
+            let done = work(&mut writer, &mut open.unranked)?;
             writer.finish()?;
-            open.attempts += piece.len();
-            Ok((added, open))
+            open.attempts += attempts;
+            Ok((done, open))
         })?;
-        let is_full = open.attempts >= TRANSACTION;
+        let is_full = open.attempts >= TRANSACTION || open.since.elapsed() > LONGEST;
         self.open = Some(open);
         if is_full {
             self.commit()?;
         }
-        Ok(added)
+        Ok(done)
     }
 
     /// Makes the last pieces durable.
@@ -193,8 +211,13 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
-    pub(super) fn import_all(&mut self, mut batch: Vec<Checked<'_>>, unix_ms: i64) -> Result<u64, StoreError> {
+    /// Takes in attempts of another ledger. They are in no ranking yet.
+    fn import_all(
+        &mut self,
+        mut batch: Vec<Checked<'_>>,
+        unix_ms: i64,
+        unranked: &mut Vec<Unranked>,
+    ) -> Result<u64, StoreError> {
         batch.sort_unstable_by_key(|one| one.id);
         batch.dedup_by_key(|one| one.id);
         {
@@ -207,8 +230,7 @@ impl Writer<'_> {
             }
             batch = fresh;
         }
-        let unranked = self.put_all(&batch, unix_ms)?;
-        self.put_ranking(unranked)?;
+        unranked.extend(self.put_all(&batch, unix_ms)?);
         Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
     }
 

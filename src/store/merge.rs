@@ -2,7 +2,7 @@
 //!
 //! Attempts and runs are named by their content, so that two ledgers cannot disagree on one: a merge is a union. Of names that can be given anew (tags, what
 //! is hidden) the newest stands, by the hosts' clocks, then by the entry's digest; notes and verdicts are a union. So the order of merges does not matter, and merging
-//! again changes nothing. It goes in batches, each one transaction; one that was cut off goes on where it stopped.
+//! again changes nothing. It goes in batches, several in one transaction; one that was cut off goes on where it stopped.
 
 use super::brief::{Kept, Shared};
 use super::bulk::{Checked, in_parallel};
@@ -23,10 +23,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// No batch has more attempts.
-const BATCH: usize = 20_000;
+/// No batch has more attempts. Three batches are in memory: one is read and checked, one waits, and one is written.
+const BATCH: usize = 5_000;
 /// A batch ends where it has so many bytes.
-const BATCH_BYTES: usize = 48 << 20;
+const BATCH_BYTES: usize = 12 << 20;
 /// A batch of sources ends where it has so many bytes; a test has batches of few.
 const SOURCE_BYTES: usize = if cfg!(test) { 64 } else { 32 << 20 };
 
@@ -75,16 +75,18 @@ impl Store {
         let (sender, receiver) = sync_channel(1);
         std::thread::scope(|scope| -> Result<(), StoreError> {
             let reader = scope.spawn(|| other.read_batches(wanted, sender));
+            let mut importer = self.importer(unix_ms);
             for batch in receiver {
                 merged.faults.extend(batch.faults);
                 let checked = u64::try_from(batch.checked.len()).unwrap_or(u64::MAX);
-                let new = self.write_many(|writer| writer.import_all(batch.checked, unix_ms))?;
+                let new = importer.add_checked(batch.checked)?;
                 merged.new += new;
                 // Somebody else brought them in meanwhile.
                 merged.known += checked.saturating_sub(new);
                 done += checked;
                 progress(done, total);
             }
+            importer.finish()?;
             reader.join().unwrap_or_else(|_| {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages are inconsistent".to_owned() })
             })
@@ -104,7 +106,7 @@ impl Store {
             },
             _ => true,
         });
-        let ours = self.if_there(|reader| reader.log())?;
+        let ours = self.if_there(|reader| reader.changes())?;
         if ours.is_none_or(|ours| !missing(&ours, &changes).is_empty()) {
             (merged.entries, merged.overruled) = self.write(|writer| writer.take_in(&changes, &held))?;
         }
@@ -346,11 +348,7 @@ fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry
     if theirs.is_empty() {
         return Vec::new();
     }
-    let mut known: HashSet<Digest> = ours
-        .iter()
-        .filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_)))
-        .map(LogEntry::digest)
-        .collect();
+    let mut known: HashSet<Digest> = ours.iter().map(LogEntry::digest).collect();
     let mut new: Vec<(i64, Digest, LogEntry)> = Vec::new();
     for entry in theirs {
         let digest = entry.digest();
@@ -365,7 +363,7 @@ fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry
 impl Writer<'_> {
     /// Takes in the changes of another log that this one lacks. Of what can be changed anew the newest stands.
     fn take_in(&mut self, theirs: &[LogEntry], held: &HashSet<Id>) -> Result<(u64, Vec<Overruled>), StoreError> {
-        let ours = self.entries()?;
+        let ours = self.changes()?;
         let new = missing(&ours, theirs);
         let before = Before::of(self, new.iter().map(|(.., entry)| entry), held)?;
         let touched: BTreeSet<Standing> = new.iter().filter_map(|(.., entry)| standing(entry)).collect();

@@ -1,6 +1,7 @@
 //! Changes to the ledger: each is one transaction and one or more entries of the log.
 
 use super::merge::{Standing, standing};
+use super::query::changes;
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, GROUPS, HIDDEN, Id, LOG, META, NONCES, NOTES, RANKING, RECENT, RUNS,
     SHAPES, SOURCES, TAGS, TOTALS, UNITS, UNMEASURED, VALUES,
@@ -8,8 +9,8 @@ use super::tables::{
 use super::{StoreError, index, rank};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Outcome, Run, Sealed, SourceText, Target};
 use crate::wire::{
-    ChunkError, decode_attempt, decode_log_entry, encode_attempt, encode_log_entry, encode_phases, encode_row,
-    encode_run, encode_series, encode_source,
+    ChunkError, decode_attempt, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run, encode_series,
+    encode_source,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 use std::borrow::Cow;
@@ -228,7 +229,7 @@ impl<'txn> Writer<'txn> {
         let Some(key) = standing(entry) else { return self.put(entry) };
         if self.newest.is_none() {
             let mut newest = BTreeMap::new();
-            for entry in self.entries()? {
+            for entry in self.changes()? {
                 if let Some(key) = standing(&entry) {
                     let at: &mut i64 = newest.entry(key).or_insert(entry.unix_ms);
                     *at = entry.unix_ms.max(*at);
@@ -282,10 +283,9 @@ impl<'txn> Writer<'txn> {
         if rank::refresh(self.txn, target)? { Ok(()) } else { self.reindex() }
     }
 
-    /// The log, oldest entry first.
-    pub(super) fn entries(&self) -> Result<Vec<LogEntry>, StoreError> {
-        let table = self.txn.open_table(LOG)?;
-        table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
+    /// The log without the entries of attempts, oldest entry first.
+    pub(super) fn changes(&self) -> Result<Vec<LogEntry>, StoreError> {
+        changes(&self.txn.open_table(LOG)?)
     }
 
     /// The attempt that an execution was sealed as, if it was.
