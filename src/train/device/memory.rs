@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 static BEFORE: OnceLock<(usize, u64, u64)> = OnceLock::new();
 
 /// Records the memory in use before the first step of so many samples.
-pub(super) fn begin(place: &Place, batch: usize) {
+pub fn begin(place: &Place, batch: usize) {
     let Place::Device(device) = place else { return };
     if let Some((card, (free, total))) = card_of(device).and_then(|card| Some((card, left(card).ok()?))) {
         let _ = BEFORE.set((card, total.saturating_sub(free), wide(batch)));

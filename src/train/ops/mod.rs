@@ -28,7 +28,9 @@ mod upsample;
 
 pub use crate::native::dnn::{Recurrent, Stack};
 pub use affine::{Affine, AffineGradients, affine};
-pub use batch_norm::{Activation, After, batch_norm};
+#[cfg(test)]
+pub use batch_norm::Activation;
+pub use batch_norm::{After, batch_norm};
 pub use bucket::{in_bucket, out_of_bucket};
 pub use convolution::{Filters, Window, convolve, stored_nhwc};
 pub use cross_entropy::{cross_entropy_sum, picked, possible, summed};
