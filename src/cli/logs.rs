@@ -189,13 +189,11 @@ impl Args {
 /// The output of an attempt that a Slurm task has sealed, and nobody has collected yet.
 fn on_node(living: &Living, context: &Context) -> Option<SourceText> {
     let folders = spool(context, None).open().unwrap_or_default();
-    let packs = folders.iter().flat_map(|folder| folder.packs().unwrap_or_default());
-    for path in packs.filter(|path| path.to_string_lossy().contains(&living.nonce.to_string())) {
-        let (sealed, sources) = decode_own_packed(&std::fs::read(path).ok()?).ok()?;
-        let digest = OutputFacts::digest_in(&sealed.attempt.facts)?;
-        return sources.into_iter().find(|source| source.original == digest);
-    }
-    None
+    let mut packs = folders.iter().flat_map(|folder| folder.packs().unwrap_or_default());
+    let path = packs.find(|path| path.to_string_lossy().contains(&living.nonce.to_string()))?;
+    let (sealed, sources) = decode_own_packed(&std::fs::read(path).ok()?).ok()?;
+    let digest = OutputFacts::digest_in(&sealed.attempt.facts)?;
+    sources.into_iter().find(|source| source.original == digest)
 }
 
 fn unread(error: JournalError) -> Failure {

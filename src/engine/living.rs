@@ -440,7 +440,7 @@ mod tests {
         let path = writer.path().to_owned();
         let mut supervisor = Supervisor { overflow: Overflow::of(&path), writer, output: Output::default() };
         let line = |number: usize| {
-            format!("{number:07} PASSWORD=hunter2 {}\n", "x".repeat(if number % 2 == 0 { 9 } else { 900 }))
+            format!("{number:07} PASSWORD=hunter2 {}\n", "x".repeat(if number.is_multiple_of(2) { 9 } else { 900 }))
         };
         let mut followers = Vec::new();
         for number in 0..8000 {
