@@ -42,6 +42,8 @@ pub use gradients::{clipped, scaled, square_sum};
 pub use layer_norm::layer_norm;
 pub use pool::max_pool;
 pub use product::{Product, product};
+#[cfg(test)]
+pub use recurrent::SavedStates;
 pub use recurrent::{Gates, Unit, Weights};
 pub use residual_norm::{ResidualNorm, residual_norm};
 pub use roi_align::{Roi, roi_align};

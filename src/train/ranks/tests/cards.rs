@@ -43,7 +43,7 @@ fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
-    let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let connected = nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let lengths = [1_usize, 63, 65_537, 32 << 20];
     let reduced = |link: Link, device: fn(usize) -> Device| -> Vec<Vec<Vec<f32>>> {
         let rendezvous = Arc::new(Rendezvous::of(2));
@@ -79,7 +79,7 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
-    let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let connected = nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let link = Link::Cards(connected);
     for model in ["resnet50", "vgg16", "bert", "gpt2", "lstm", "gru", "yolov3", "maskrcnn"] {
         for precision in ["fp32", "bf16"] {
@@ -157,7 +157,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
 #[ignore = "needs two GPUs"]
 fn buckets_are_summed_fast_on_gpu() {
     const TIMES: u32 = 50;
-    let connected = crate::native::nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
+    let connected = nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
     let (link, rendezvous) = (Link::Cards(connected.clone()), Arc::new(Rendezvous::of(2)));
     let run_ranks = std::sync::Barrier::new(2);
     let work = |rank: usize| {
