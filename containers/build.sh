@@ -100,7 +100,11 @@ oci() {
 find "$work/image" -exec touch --no-dereference --date="@$epoch" {} +
 [ -z "$oci" ] || oci
 sif
-tests=()
-[ -z "$program" ] || tests+=(--bind "$program:/.ledger/ledger")
-"${APPTAINER:-apptainer}" --quiet test "${tests[@]}" "$output"
+tests=(--contain)
+if [ -n "$program" ]; then
+    tests+=(--bind "$program:/.ledger/ledger")
+    # A program that was built with the trainer trains inside.
+    "$program" doctor 2>/dev/null | grep -q '^trainer .* not built in' || tests+=(--bind "$here/smoke.toml:/.ledger/smoke.toml")
+fi
+apptainer --quiet test "${tests[@]}" "$output"
 printf '%s  %s (%s bytes)\n' "$(sha256sum "$output" | cut -d ' ' -f 1)" "$output" "$(stat -c %s "$output")"

@@ -4,26 +4,29 @@
 //! NVIDIA's libraries where the run has GPUs. Nothing else of the host is visible inside but its kernel.
 
 mod brought;
+mod error;
 mod inside;
 mod mounts;
 mod told;
+mod tool;
 
 pub(super) use self::brought::{BINDS, Loads, texts as binds};
 use self::brought::{Brought, brought, digests};
+pub use self::error::ContainerError;
 pub(super) use self::mounts::lies_in;
 use self::mounts::{Mount, outside};
 use self::told::{MOST_TEXT, labels, oci_digest, short};
+pub(super) use self::tool::{Tool, tool};
 use super::bind::{Bound, Launch};
 use super::kernels::InUse;
 use super::machine::Machine;
 use crate::gpu::CudaVersions;
-use crate::host::sif::{self, Sif, SifError};
+use crate::host::environment;
+use crate::host::sif::{self, Sif};
 use crate::host::sums::{Stamp, Sums};
-use crate::host::{HostError, command, environment};
 use crate::record::{Cell, Parts, Table, Value};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Where a cell says which image it wants, and what stands there for none.
 pub(super) const IMAGE: &str = "container.image";
@@ -33,10 +36,6 @@ pub(super) const EXPECTED: &str = "container.sha256";
 /// Where it keeps what says that the file is still the one of that digest.
 pub(super) const STAMP: &str = "container.stamp";
 
-/// Programs that start an image, the preferred one first, and how the variables begin that each of them hands on.
-const TOOLS: [(&str, &str); 2] = [("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")];
-/// The variable that names another one than PATH has.
-const COMMAND: &str = "LEDGER_CONTAINER_COMMAND";
 /// Variables of these programs' own that give the worker nothing; others are taken away, since they bring in files and options that nobody stated.
 const HARMLESS: [&str; 5] = ["CACHEDIR", "CONFIGDIR", "DROP_CAPS", "TMPDIR", "LIBRARY"];
 /// Variables that these programs hand on of themselves, in lower case; `all_proxy` and its like may hold a password.
@@ -68,109 +67,6 @@ const SYSTEM: [&str; 22] = [
     "/usr/sbin",
     "/var",
 ];
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A worker cannot be started in an image.
-#[derive(Debug, thiserror::Error)]
-pub enum ContainerError {
-    /// The image would have to be fetched.
-    #[error(
-        "`container.image` is `{0}`, which is not a file (fetch it once, `apptainer pull image.sif {0}`, and name the file)"
-    )]
-    Remote(String),
-    /// There is no such file.
-    #[error("`container.image` is `{}`, which does not exist (build it: `apptainer build IMAGE containers/cpu.def`)", .0.display())]
-    Missing(PathBuf),
-    /// It is no image.
-    #[error("`container.image` is `{}`, but {why} (`apptainer build` makes images)", path.display())]
-    NoImage {
-        /// The file.
-        path: PathBuf,
-        /// Why it is none.
-        why: SifError,
-    },
-    /// It cannot be read.
-    #[error(transparent)]
-    Unread(#[from] HostError),
-    /// Nothing can start it.
-    #[error("`container.image` asks for a container, but {0} (install Apptainer, or load its module)")]
-    NoTool(String),
-    /// A file is not the one any more that a run was bound to.
-    #[error("`{}` changed after its digest was taken: {why} (repeat the command to use the new file)", path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-        /// What is known of it.
-        why: String,
-    },
-    /// This program, which the trainer in the image is, is found by its path.
-    #[error("this program's file is no longer at `{}`, from where a container takes the trainer (repeat the command to use the new program)", .0.display())]
-    Replaced(PathBuf),
-    /// Nothing can be kept for a while.
-    #[error("`{}`, from LEDGER_SCRATCH or TMPDIR, is not the full path of an existing folder (create it for the container, or set LEDGER_SCRATCH)", .0.display())]
-    NoScratch(PathBuf),
-    /// A bind is not one, or what it names is not there.
-    #[error("`container.binds` {why}")]
-    NoBind {
-        /// Its place in the list.
-        index: usize,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// There are binds and no image.
-    #[error("`container.binds` needs an image (name one in `container.image`, or remove the binds)")]
-    NothingToBindIn,
-    /// A file of a bind cannot be read.
-    #[error("`{}`, from `container.binds`, cannot be read: {error} (its digest is a part of the run's identity)", path.display())]
-    UnreadBind {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// The built-in trainer does not start in it.
-    #[error("the built-in trainer does not start in `{}`: {said} (the image needs libgcc_s and a C library no older than that of the machine where this program was built; build containers/minimal.def)", image.display())]
-    NoStart {
-        /// The image.
-        image: PathBuf,
-        /// What was said.
-        said: String,
-    },
-    /// It lacks a file that the run needs.
-    #[error("{what} the image `{}` ({fix})", image.display())]
-    Lacks {
-        /// The image.
-        image: PathBuf,
-        /// The file, and why it is missing.
-        what: String,
-        /// What to do.
-        fix: &'static str,
-    },
-    /// A folder that has to be visible inside would hide what the image holds.
-    #[error("`{}` must be visible in the container, but would hide the image's own files there (use another folder)", .0.display())]
-    Hides(PathBuf),
-}
-
-impl ContainerError {
-    /// The number of the bind that is at fault, if one is.
-    pub(super) fn bind(&self) -> Option<usize> {
-        if let Self::NoBind { index, .. } = self { Some(*index) } else { None }
-    }
-
-    /// Whether it is the named image that is at fault.
-    pub(super) fn is_of_image(&self) -> bool {
-        matches!(
-            self,
-            Self::Remote(_)
-                | Self::Missing(_)
-                | Self::NoImage { .. }
-                | Self::Unread(_)
-                | Self::Changed { .. }
-                | Self::NoStart { .. }
-                | Self::Lacks { .. }
-        )
-    }
-}
 
 /// An image file, as it was when a run was bound to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -192,15 +88,6 @@ pub(super) struct Inside {
     pub(super) versions: CudaVersions,
     /// What it lacks for its usual speed.
     pub(super) notes: Vec<String>,
-}
-
-/// What starts an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tool {
-    path: PathBuf,
-    version: String,
-    /// How the variables begin that it hands on.
-    prefix: &'static str,
 }
 
 /// The image that a cell asks for, if it does.
@@ -269,49 +156,6 @@ pub(super) fn read(path: &Path) -> Result<(String, Stamp, Sif), ContainerError> 
     let (sha256, stamp) = sums.of(path)?;
     sums.keep();
     Ok((sha256, stamp, told))
-}
-
-/// What can start an image here.
-pub(super) fn tool() -> Result<Tool, ContainerError> {
-    if let Some(named) = environment::text_var(COMMAND).filter(|named| !named.is_empty()) {
-        let why = |why| ContainerError::NoTool(format!("{COMMAND} is `{named}`, and {why}"));
-        let path = environment::which(&named).ok_or_else(|| why("that is not a program here".to_owned()))?;
-        return tool_at(path, &named).map_err(why);
-    }
-    let mut why = "there is no `apptainer` and no `singularity` on PATH".to_owned();
-    for (name, _) in TOOLS {
-        let Some(path) = environment::which(name) else { continue };
-        match tool_at(path, name) {
-            Ok(tool) => return Ok(tool),
-            Err(reason) => why = reason,
-        }
-    }
-    Err(ContainerError::NoTool(why))
-}
-
-/// The program at that path, if it can start an image; `name` is what it is called by.
-fn tool_at(path: PathBuf, name: &str) -> Result<Tool, String> {
-    let said = command::ask(name, &["--version"], Path::new("/"), &[], PATIENCE).map_err(|error| error.to_string())?;
-    if !said.is_success() {
-        return Err(format!("`{name}` does not work: {}", said.complaint()));
-    }
-    let version: String = said.out.trim().chars().take(200).collect();
-    if let Some(least) = too_old(&version) {
-        return Err(format!("`{name}` is {version}, but it must be at least {least}"));
-    }
-    // Where both are installed, one may be a link to the other.
-    let prefix = TOOLS.iter().find(|(tool, _)| version.contains(tool)).unwrap_or(&TOOLS[1]).1;
-    Ok(Tool { path, version, prefix })
-}
-
-/// The first version that knows the options that a worker is started with, if this one does not.
-fn too_old(said: &str) -> Option<&'static str> {
-    let is_apptainer = said.contains("apptainer");
-    let (least, name) = if is_apptainer { ((1, 1), "Apptainer 1.1") } else { ((3, 10), "SingularityCE 3.10") };
-    let numbers = said.split_ascii_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
-    let mut numbers = numbers.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-    (version < least).then_some(name)
 }
 
 /// A worker's command in a container.

@@ -1,4 +1,5 @@
 use super::told::{MOST_LABELS, MOST_NAME};
+use super::tool::too_old;
 use super::*;
 use crate::record::{Parts, Run};
 
