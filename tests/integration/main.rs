@@ -28,6 +28,7 @@ mod python;
 mod questions;
 mod reports;
 mod reruns;
+mod results;
 mod sandbox;
 mod scripts;
 mod slurm;
