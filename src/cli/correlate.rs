@@ -71,14 +71,17 @@ const OF_PHASES: [(&str, &str); 8] = [
 /// Points whose values depend on each other are of one attempt; in an imported cluster, of one host.
 type Cluster = (AttemptId, Option<u32>);
 
-/// Points by what they stand for: the unit that all values of a point come from, if it is one alone, and the values of either quantity.
+/// The unit that all values of a point come from, if it is one alone, and the point's label.
+type PointKey = (Option<Cluster>, String);
+
+/// Points by what they stand for, and the values of either quantity.
 #[derive(Default)]
 struct Points {
-    values: BTreeMap<(Option<Cluster>, String), (Vec<f64>, Vec<f64>)>,
+    values: BTreeMap<PointKey, (Vec<f64>, Vec<f64>)>,
 }
 
 impl Points {
-    fn add(&mut self, of: (Option<Cluster>, String), x: Option<f64>, y: Option<f64>) {
+    fn add(&mut self, of: PointKey, x: Option<f64>, y: Option<f64>) {
         let (xs, ys) = self.values.entry(of).or_default();
         xs.extend(x.filter(|value| value.is_finite()));
         ys.extend(y.filter(|value| value.is_finite()));

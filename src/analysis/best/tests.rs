@@ -130,8 +130,9 @@ fn the_probability_of_being_the_best_is_within_common_seeds() {
 fn what_different_sensors_are_off_by_is_in_the_probability_of_being_the_best() {
     let probability = |sensors: [&str; 3], share| {
         let values = |more: f64| [100.0, 100.2, 99.8, 100.1].map(|value| value + more);
-        let of = |at: usize, more| contender(at as i64, &values(more), Some(share), sensors[at]);
-        let places = place(vec![of(0, 0.0), of(1, 1.0), of(2, 2.0)], lowest());
+        let of = |x: i64, more, sensor| contender(x, &values(more), Some(share), sensor);
+        let [a, b, c] = sensors;
+        let places = place(vec![of(0, 0.0, a), of(1, 1.0, b), of(2, 2.0, c)], lowest());
         places.iter().map(|place| place.probability.unwrap()).collect::<Vec<_>>()
     };
     assert!(probability(["a"; 3], 0.05)[0] > 0.99, "what one sensor is off by cancels");

@@ -79,7 +79,7 @@ impl Earlier {
             let Some(origin) = reader.readable(*id)?.as_ref().and_then(RowOrigin::of) else { return Ok(None) };
             let is_hidden = hidden.contains(&id.0);
             let counts = !is_hidden && !hidden.contains(&run.0);
-            let is_hidden_by_hand = !counts && !(is_hidden && is_replaced(&reader.notes(id.0)?));
+            let is_hidden_by_hand = !(counts || is_hidden && is_replaced(&reader.notes(id.0)?));
             Ok(Some(Row { id: *id, run: *run, origin, is_hidden, counts, is_hidden_by_hand }))
         };
         let mut attempts = Vec::new();
