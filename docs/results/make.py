@@ -111,7 +111,7 @@ def page(ledger, model, device):
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", f"gpu.0.name == '{device}'")
     lines.append("## What each axis does to the energy of a sample\n")
-    lines.append("\n".join(f"- {effect['sentence']}" for effect in effects["main"] + effects["interactions"]))
+    lines.append("\n".join("- " + effect["sentence"].replace("; ", "\n  - ") for effect in effects["main"] + effects["interactions"]))
     lines.append("\n## Energy by phase of the best cell\n")
     lines.append(f"Attempt `{best['attempts'][0][:8]}`.\n")
     events = ledger.ask("events", best["attempts"][0])
