@@ -128,7 +128,7 @@ pub(super) fn part(sha256: Option<&str>) -> Value {
     sha256.map_or(HOST.into(), |sha256| format!("sha256:{sha256}").into())
 }
 
-/// The image's part of a container part, as [`part`] makes it; `host` for none.
+/// The image's part of a container part, as `part` makes it; `host` for none.
 pub fn image_of(container: &Value) -> &Value {
     container.as_table().and_then(|table| table.get("image")).unwrap_or(container)
 }
