@@ -13,7 +13,8 @@ binary=$1 out=$2 seconds=$3
 shift 3
 manifests=() earlier=() repeat=()
 [ -z "${REPEAT:-}" ] || repeat=(--repeat "$REPEAT")
-jobs=${JOBS:-1}
+jobs=()
+[ -z "${JOBS:-}" ] || jobs=(--jobs "$JOBS")
 while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
 [ $# -gt 0 ] && shift && earlier=("$@")
 mkdir -p "$out"
@@ -52,7 +53,7 @@ try 60 20 "$work/ledger" doctor
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
 if [ -n "$driver" ] && ! "$work/ledger" calibrate --list 2>/dev/null | grep -qF "$driver"; then
     say "calibrate"
-    for gpu in $(seq 0 $((jobs - 1))); do
+    for gpu in $(seq 0 $((${JOBS:-1} - 1))); do
         timeout 60 "$work/ledger" calibrate --gpu "$gpu" --seconds 20 >"$work/calibrate.$gpu" 2>&1 || echo "exit code $?" >>"$work/calibrate.$gpu" &
     done
     wait
@@ -68,7 +69,7 @@ for entry in "${manifests[@]}"; do
     [ "$left" -gt 20 ] || { say "no time is left"; break; }
     say "run $entry, at most $left s"
     # The first interrupt lets the attempt end at its next step; everything so far is kept.
-    try "$left" 40 "$work/ledger" run "$manifest" --jobs "$jobs" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
+    try "$left" 40 "$work/ledger" run "$manifest" ${jobs[@]+"${jobs[@]}"} ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
 done
 say "pack"
 timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
