@@ -1,4 +1,4 @@
-"""What it costs a training loop to log two scalars: the median, the 99th percentile and the longest of CALLS calls, and all of them with their end.
+"""Cost of logging two scalars in a training loop: the median, the 99th percentile and the longest of CALLS calls, and all of them with their end.
 
     python -m venv VENV && VENV/bin/pip install tensorboardX trackio     # outside of the repository
     VENV/bin/python benches/python_calls.py [CALLS]                      # default 20000

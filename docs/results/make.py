@@ -41,7 +41,7 @@ class Ledger:
 
 
 def digits(value, count=3):
-    """A number with so many significant digits, and never in powers of ten."""
+    """A number with `count` significant digits, never in powers of ten."""
     if value is None:
         return "–"
     shown = f"{value:.{count}g}"
@@ -110,7 +110,7 @@ def page(ledger, model, device):
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", f"gpu.0.name == '{device}'")
-    lines.append("## What each axis does to the energy of a sample\n")
+    lines.append("## Effect of each axis on the energy of a sample\n")
     lines.append("\n".join("- " + effect["sentence"].replace("; ", "\n  - ") for effect in effects["main"] + effects["interactions"]))
     lines.append("\n## Energy by phase of the best cell\n")
     lines.append(f"Attempt `{best['attempts'][0][:8]}`.\n")

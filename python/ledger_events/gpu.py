@@ -48,7 +48,7 @@ def between_ns(one, other):
 
 
 class Gpu:
-    """What waits for the GPU."""
+    """Events on the GPU that are not resolved yet."""
 
     def __init__(self, client):
         self.client = client

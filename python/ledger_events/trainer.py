@@ -1,4 +1,4 @@
-"""What adapters of training loops share: steps whose values come after their end, and phases that other calls begin and end."""
+"""Shared by the adapters of training loops: steps whose values come after their end, and phases that other calls begin and end."""
 
 from __future__ import annotations
 

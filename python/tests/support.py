@@ -1,4 +1,4 @@
-"""What the tests share: a pipe of events, and Python processes that know the package."""
+"""Shared by the tests: a pipe of events, and Python processes that know the package."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a script reports, and what arrives."""
+"""Events of a script, and their content as they arrive."""
 
 import math
 import os
