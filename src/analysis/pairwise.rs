@@ -173,7 +173,7 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     let judged = if a.attempts.min(b.attempts) == 0 || !shifts.is_finite() || confounded.is_some() {
         None
     } else {
-        paired(first, other, scale).or_else(|| within(first, other, units)).or_else(|| welch((&a, &b), units))
+        paired(first, other, scale).or_else(|| within(first, other, scale)).or_else(|| welch((&a, &b), units))
     };
     let judged = judged.map(|judged| judged.with(systematic));
     let shifts = judged.and_then(|judged| judged.shift).unwrap_or(shifts);
@@ -360,8 +360,9 @@ fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, b
 }
 
 /// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows how they
-/// scatter between blocks. Either side scatters in its own way.
-fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Judged> {
+/// scatter between blocks. Either side scatters in its own way. The difference is that of the blocks' means, so that a block's own effect
+/// cancels however many attempts either side has in it.
+fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     let own = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
     let of_rounds = rounds(first);
     let block = match own.len() {
@@ -370,13 +371,19 @@ fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Jud
         1 if of_rounds.len() == 2 && !of_rounds.contains(&None) && rounds(other) == of_rounds => Block::Round,
         _ => return None,
     };
-    let (mut variance, mut spread) = (0.0, 0.0);
-    for (contender, unit) in [(first, units.0), (other, units.1)] {
+    let cells_of = |contender: &Contender| {
         let mut cells: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for one in &contender.measured {
             let cell = if block == Block::Round { one.round.unwrap_or_default() } else { one.replicate.machine };
             cells.entry(cell).or_default().push(one.value);
         }
+        cells
+    };
+    let sides = [cells_of(first), cells_of(other)];
+    let [a, b] = sides.each_ref().map(|cells| mean(&cells.values().map(|cell| mean(cell)).collect::<Vec<f64>>()));
+    let units = if scale == Scale::Ratio { [a, b] } else { [1.0, 1.0] };
+    let (mut variance, mut spread) = (0.0, 0.0);
+    for (cells, unit) in sides.iter().zip(units) {
         let (mut squares, mut degrees, mut inverse) = (0.0, 0.0, 0.0);
         for cell in cells.values() {
             let middle = mean(cell);
@@ -392,7 +399,8 @@ fn within(first: &Contender, other: &Contender, units: (f64, f64)) -> Option<Jud
         spread += part * part / degrees;
     }
     let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
-    Some(Judged { variance, degrees, method: Method::Within(block, 2), is_enough: degrees >= 2.0, shift: None })
+    let shift = Some(shift((a, b), scale)).filter(|shift| shift.is_finite());
+    Some(Judged { variance, degrees, method: Method::Within(block, 2), is_enough: degrees >= 2.0, shift })
 }
 
 fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {

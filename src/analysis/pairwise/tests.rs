@@ -123,6 +123,10 @@ fn a_single_round_is_compared_within_itself_and_two_within_both() {
     let found = compare(&rounds(&a, &both), &rounds(&b, &both), Scale::Ratio).unwrap();
     let expected = [1.0695792880258899, 1.0542738416313906, 1.085106931614405, 6.060940880643211e-06];
     matches(found, expected, Method::Within(Block::Round, 2));
+    // Rounds differ by 100, the sides by 1: attempts that are missing in one round of either side do not move the difference.
+    let (few, many) = ([100.0, 101.0, 102.0, 201.0], [102.0, 201.0, 202.0, 203.0]);
+    let found = compare(&rounds(&few, &[1, 1, 1, 2]), &rounds(&many, &[1, 2, 2, 2]), Scale::Difference).unwrap();
+    assert_eq!((found.estimate, found.test.unwrap().1), (1.0, Method::Within(Block::Round, 2)));
     let one = |round| rounds(&a[..3], &[round; 3]);
     assert_eq!(compare(&one(1), &one(1), Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
     for other in [one(2), rounds(&b, &both), rounds(&b[..3], &[1, 2, 3])] {
