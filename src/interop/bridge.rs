@@ -82,7 +82,8 @@ fn typed(value: Value) -> Value {
     }
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
     match text.parse::<f64>() {
-        Ok(number) if is_number && number.is_finite() => number.into(),
+        // Digits of a whole number beyond 63 bits would be lost.
+        Ok(number) if is_number && number.is_finite() && text.parse::<u64>().is_err() => number.into(),
         _ => value,
     }
 }

@@ -115,7 +115,7 @@ impl ForeignRun {
         let mut series: Vec<Series> = self.series(started_unix_s);
         series.sort_by(|one, other| one.name.cmp(&other.name));
         let skipped: Table = self.skipped.iter().map(|(kind, count)| (kind.clone(), (*count).into())).collect();
-        let import = Table::from([
+        let mut import = Table::from([
             (KIND.to_owned(), self.tool.into()),
             (ID.to_owned(), self.id.as_str().into()),
             ("run".to_owned(), self.name.as_str().into()),
@@ -124,6 +124,8 @@ impl ForeignRun {
             (POINTS.to_owned(), points.into()),
             ("skipped".to_owned(), skipped.into()),
         ]);
+        // A run without a seed has seed 0, too.
+        import.extend(seed.map(|_| ("seed".to_owned(), true.into())));
         let mut facts = Table::from([(IMPORT.to_owned(), import.into())]);
         facts.extend(self.texts.iter().map(|(name, text)| (format!("{}.{name}", self.tool), text.as_str().into())));
         let pieces: [&[u8]; 4] = [self.tool.as_bytes(), self.id.as_bytes(), &self.digest.0, &run.id.0.0];
@@ -246,10 +248,16 @@ impl ForeignRun {
 
 /// A seed as trackers keep it: a number, or the text of one.
 fn seed_of(value: &Value) -> Option<u64> {
-    let number = || value.as_float().filter(|number| number.fract() == 0.0).map(whole);
-    let text = || value.as_str()?.parse().ok();
-    u64::try_from(value.as_int().or_else(number).or_else(text)?).ok()
+    if let Some(text) = value.as_str() {
+        return text.parse().ok();
+    }
+    // Larger ones may be those of several texts.
+    let is_exact = |number: &f64| number.fract() == 0.0 && number.abs() < EXACT;
+    u64::try_from(value.as_int().or_else(|| value.as_float().filter(is_exact).map(whole))?).ok()
 }
+
+/// Whole numbers below this one are exact as floats.
+const EXACT: f64 = 9_007_199_254_740_992.0;
 
 #[expect(clippy::cast_possible_truncation, reason = "saturates, and is 0 for NaN")]
 fn whole(number: f64) -> i64 {

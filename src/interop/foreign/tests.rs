@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::Replicate;
 
 fn point(step: i64, unix_s: f64, value: f64) -> Point {
     Point { step, unix_s, value }
@@ -44,6 +45,15 @@ fn runs_that_differ_in_a_parameter_named_seed_are_seeds_of_one_configuration() {
     };
     assert_eq!((of(3i64.into()).parts.seed, of(3.0.into()).parts.seed, of("3".into()).parts.seed), (3, 3, 3));
     assert_eq!(of(3i64.into()).config(), of(4i64.into()).config());
+    // Seeds beyond 63 bits stay apart, and one that no float holds exactly is none.
+    assert_eq!(of("18446744073709551615".into()).parts.seed, u64::MAX);
+    assert_eq!(of(1e19.into()).parts.seed, 0);
+    let seeded = |seed: Option<i64>| {
+        let params = seed.map(|seed| ("seed".to_owned(), seed.into())).into_iter().collect();
+        let sealed = ForeignRun { params, ..run() }.sealed();
+        Replicate::of(&sealed.run, &sealed.attempt).is_seeded()
+    };
+    assert_eq!([Some(0), Some(1), None].map(seeded), [true, true, false], "seed 0 is a seed");
     let other = of("three".into());
     assert_eq!((other.parts.seed, other.config()["params.seed"].as_str()), (0, Some("three")));
 }
