@@ -129,10 +129,10 @@ impl Reading {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match end {
             End::Whole => {}
-            End::Cut => self.run.warnings.push(format!(
+            End::Cut => self.incomplete(format!(
                 "`{name}` ends within a record: it is still being written, or its writer died (import it again later)"
             )),
-            End::Damaged(at) => self.run.warnings.push(format!(
+            End::Damaged(at) => self.incomplete(format!(
                 "`{name}` is damaged at byte {at}; its {} after that are left out",
                 bytes_text(&bytes, at)
             )),
@@ -141,6 +141,12 @@ impl Reading {
             *self.run.skipped.entry("unknown record".to_owned()).or_default() += unread;
         }
         Ok(())
+    }
+
+    /// Of a run that may have more points than could be read.
+    fn incomplete(&mut self, why: String) {
+        self.run.outcome = Outcome::Interrupted { reason: why.clone() };
+        self.run.warnings.push(why);
     }
 
     /// Takes an event. None if it is none.

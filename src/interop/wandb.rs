@@ -333,7 +333,9 @@ impl Reading {
         };
         run.experiment = self.project.unwrap_or(run.experiment);
         let id = self.id.unwrap_or_else(|| run.name.clone());
-        run.id = format!("{}/{id}", run.experiment);
+        // A resumed run has a file for each of its parts.
+        let part = run.started_unix_s.map_or_else(String::new, |at| format!("@{at}"));
+        run.id = format!("{}/{id}{part}", run.experiment);
         run
     }
 }

@@ -227,6 +227,8 @@ def trackio(path):
                 ((found,),) = of_run(f"select count(*) from {table} where " + "{key} = ?")
                 skipped.update({kind: found} if found else {})
         begun = created if created is not None else min(times, default=0)
+        # A name alone may stand in several projects.
+        id = id if key == "run_id" else f"{project}/{name}"
         tell_run(id, name, project, "", begun, max(times, default=begun), False, skipped, params, {})
         tell_points(points, lambda _: False)
         tell_points(system, lambda _: True)

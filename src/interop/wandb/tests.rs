@@ -111,7 +111,7 @@ fn a_run_has_its_rows_configuration_measurements_and_end() {
     ];
     put(&dir, &file(&records));
     let run = read_one(&dir);
-    assert_eq!((run.id.as_str(), run.name.as_str(), run.started_unix_s), ("digits/abc", "one", Some(100.5)));
+    assert_eq!((run.id.as_str(), run.name.as_str(), run.started_unix_s), ("digits/abc@100.5", "one", Some(100.5)));
     let params: Vec<&str> = run.params.keys().map(String::as_str).collect();
     assert_eq!(params, ["lr", "model.layers"]);
     assert_eq!((run.texts["notes"].as_str(), run.texts["tags"].as_str()), ("a note", "x, y"));
