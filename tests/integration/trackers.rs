@@ -59,11 +59,49 @@ fn a_run_that_has_grown_takes_the_place_of_its_earlier_import() {
     assert_eq!(states(&grown), ["grown"]);
     let listed = sandbox.json(&["--ledger", "other", "ls", "--all"], 0);
     assert_eq!(listed["attempts"].as_array().unwrap().len(), 1, "the earlier one is hidden: {listed}");
+    // One that a person has hidden stays hidden when its run has grown.
+    let import_third = || sandbox.json(&["--ledger", "third", "import", "tensorboard", "boards"], 0);
+    std::fs::write(&file, &whole[..whole.len() * 3 / 4]).unwrap();
+    let attempt = import_third()["runs"][0]["attempt"].as_str().unwrap().to_owned();
+    sandbox.run(&["--ledger", "third", "hide", &attempt]).expect(0);
+    std::fs::write(&file, &whole).unwrap();
+    let grown = import_third();
+    assert_eq!(states(&grown), ["grown"]);
+    assert!(grown["runs"][0]["warnings"][0].as_str().unwrap().contains("it stays hidden"), "{grown}");
+    let listed = sandbox.json(&["--ledger", "third", "ls", "--all"], 0);
+    assert_eq!(listed["attempts"].as_array().unwrap().len(), 0, "{listed}");
     // An older copy does not take the place of the newer one.
     std::fs::write(&file, &whole[..whole.len() * 3 / 4]).unwrap();
     assert_eq!(states(&import()), ["older"]);
     std::fs::write(&file, &whole).unwrap();
     assert_eq!(states(&import()), ["known"]);
+}
+
+#[test]
+fn content_that_comes_back_counts_and_rubbish_is_no_run() {
+    let sandbox = recorded();
+    sandbox.run(&["export", "latest", "--to", "tensorboard", "-o", "boards"]).expect(0);
+    let find = |dir: &std::path::Path| std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+    let folder = find(&find(&sandbox.path("boards")));
+    let file = find(&folder);
+    let whole = std::fs::read(&file).unwrap();
+    let import = || sandbox.json(&["--ledger", "other", "import", "tensorboard", "boards"], 0);
+    let counting = || sandbox.json(&["--ledger", "other", "ls", "--all"], 0)["attempts"].as_array().unwrap().len();
+    // The same points, and the file's first record once more: the version.
+    let length = 16 + usize::try_from(u64::from_le_bytes(whole[..8].try_into().unwrap())).unwrap();
+    let other = [&whole[..], &whole[..length]].concat();
+    for (content, state) in
+        [(&whole, "new"), (&other, "grown"), (&whole, "again"), (&whole, "known"), (&other, "again")]
+    {
+        std::fs::write(&file, content).unwrap();
+        let document = import();
+        assert_eq!((states(&document), counting()), (vec![state], 1), "{document}");
+    }
+    std::fs::create_dir(folder.with_file_name("rubbish")).unwrap();
+    std::fs::write(folder.with_file_name("rubbish").join("events.out.tfevents.1"), [7; 3000]).unwrap();
+    let said = sandbox.run(&["--ledger", "other", "import", "tensorboard", "boards"]);
+    assert!(said.err.contains("not imported, since it has no points, parameters or texts"), "{}", said.err);
+    assert_eq!(counting(), 1);
 }
 
 #[test]

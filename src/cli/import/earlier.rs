@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How the note of an attempt begins that an import hides.
 pub(super) const HIDDEN_BY: &str = "replaced by an import of ";
 /// How the note of an attempt begins that an import shows again.
-const SHOWN_BY: &str = "counts again by an import of ";
+pub(super) const SHOWN_BY: &str = "counts again by an import of ";
 
 /// How the note of an attempt begins that an import hides, because an earlier result of its row was hidden by hand.
 const KEPT_BY: &str = "hidden like the earlier result of its row, by an import of ";

@@ -1,14 +1,14 @@
 //! `ledger import tensorboard`, `ledger import mlflow`, `ledger import wandb`, `ledger import trackio`
 
-use super::earlier::HIDDEN_BY;
+use super::earlier::{HIDDEN_BY, SHOWN_BY, is_replaced};
 use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, environment, python, secrets};
 use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard, read_wandb};
-use crate::record::{AttemptId, Change, LogEntry, Table, Target, Value};
+use crate::record::{AttemptId, Change, LogEntry, Outcome, Table, Target, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Added, Reader, Store, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Import the runs of TensorBoard's event files, with every scalar
@@ -125,12 +125,30 @@ struct Row {
     warnings: Vec<String>,
 }
 
+/// An attempt of an earlier import that no later import has replaced.
+struct EarlierImport {
+    attempt: AttemptId,
+    points: i64,
+    is_finished: bool,
+    /// Whether a person has hidden it.
+    is_hidden: bool,
+}
+
+#[derive(Default)]
+struct EarlierImports {
+    /// By what their runs are known by in the tracker.
+    newest: BTreeMap<String, Vec<EarlierImport>>,
+    /// Hidden, since a later import replaced them.
+    replaced: BTreeSet<AttemptId>,
+}
+
 /// Imported runs, one after the other: the points of one are in memory at a time.
 struct Taken<'a> {
     tool: &'static str,
     store: &'a Store,
-    /// Attempts that count, by what their runs are known by in the tracker.
-    earlier: BTreeMap<String, Vec<(AttemptId, i64)>>,
+    earlier: EarlierImports,
+    /// Runs without any content, with what was said of them.
+    empty: Vec<(String, Vec<String>)>,
     rows: Vec<Row>,
     deleted: Vec<String>,
 }
@@ -139,7 +157,7 @@ impl<'a> Taken<'a> {
     fn begin(tool: &'static str, context: &'a Context) -> Result<Self, Failure> {
         let store = context.store();
         let earlier = store.if_there(|reader| earlier(reader, tool))?.unwrap_or_default();
-        Ok(Self { tool, store, earlier, rows: Vec::new(), deleted: Vec::new() })
+        Ok(Self { tool, store, earlier, empty: Vec::new(), rows: Vec::new(), deleted: Vec::new() })
     }
 
     fn take(&mut self, mut run: ForeignRun) -> Result<(), Failure> {
@@ -151,27 +169,64 @@ impl<'a> Taken<'a> {
         for field in secrets::places(&run.params) {
             say(&format!("warning: the parameter `{field}` of {name} may hold a secret and is recorded unchanged"));
         }
-        let before = self.earlier.remove(&id).unwrap_or_default();
-        let larger = before.iter().find(|(_, had)| usize::try_from(*had).is_ok_and(|had| had > points));
-        if let Some((attempt, had)) = larger {
-            let warning = format!("not imported: it has {}, and the imported one {had}", count(points, "point"));
-            self.rows.push(Row { name, attempt: *attempt, state: "older", points, warnings: vec![warning] });
+        if points == 0 && run.params.is_empty() && run.texts.is_empty() {
+            self.empty.push((name, run.warnings));
             return Ok(());
         }
-        let sealed = run.sealed();
+        let before = self.earlier.newest.remove(&id).unwrap_or_default();
+        let is_whole = run.outcome == Outcome::Finished;
+        // A copy that was cut off has as many points at most, or no end.
+        let larger = before.iter().find(|one| {
+            usize::try_from(one.points).is_ok_and(|had| had > points || had == points && one.is_finished && !is_whole)
+        });
+        if let Some(larger) = larger {
+            let had = larger.points;
+            let end = if is_whole { "" } else { " and no end" };
+            let warning = format!("not imported: it has {}{end}, and the imported one {had}", count(points, "point"));
+            self.rows.push(Row { name, attempt: larger.attempt, state: "older", points, warnings: vec![warning] });
+            return Ok(());
+        }
+        let mut sealed = run.sealed();
         let now = clock::unix_ms();
+        let is_hidden = before.iter().any(|one| one.is_hidden);
+        let replaced = &self.earlier.replaced;
         let (added, grown) = self.store.write_many(|writer| {
             let added = writer.import(&sealed, now)?;
-            let old: Vec<AttemptId> = before.iter().map(|(id, _)| *id).filter(|id| *id != added.id()).collect();
-            for id in &old {
-                let target = Target::Attempt(*id);
-                let text = format!("{HIDDEN_BY}{experiment}/{name}, which has grown");
-                writer.note(&LogEntry { unix_ms: now, change: Change::Noted { target, text } })?;
-                writer.note(&LogEntry { unix_ms: now, change: Change::Hidden(target) })?;
+            let id = added.id();
+            let is_again = replaced.contains(&id);
+            // The same content, and nothing else has taken its place.
+            if matches!(added, Added::Known(_)) && !is_again {
+                return Ok((added, false));
             }
-            Ok((added, !old.is_empty()))
+            let mut change = |id, change: fn(Target) -> Change, text: Option<String>| {
+                let target = Target::Attempt(id);
+                let noted = text.map(|text| Change::Noted { target: target.clone(), text });
+                let mut changes = noted.into_iter().chain([change(target)]);
+                changes.try_for_each(|change| writer.note(&LogEntry { unix_ms: now, change }))
+            };
+            for one in before.iter().filter(|one| !one.is_hidden) {
+                change(
+                    one.attempt,
+                    Change::Hidden,
+                    Some(format!("{HIDDEN_BY}{experiment}/{name}, which has changed")),
+                )?;
+            }
+            if is_hidden {
+                change(id, Change::Hidden, None)?;
+            } else if is_again {
+                change(id, Change::Unhidden, Some(format!("{SHOWN_BY}{experiment}/{name}")))?;
+            }
+            Ok((added, !before.is_empty()))
         })?;
+        if is_hidden && matches!(added, Added::New(_)) {
+            let id = added.id().0.prefix(8);
+            sealed
+                .attempt
+                .warnings
+                .push(format!("it stays hidden, as its earlier import is (`ledger hide --undo {id}` shows it)"));
+        }
         let state = match added {
+            Added::Known(_) if grown => "again",
             Added::Known(_) => "known",
             Added::New(_) if grown => "grown",
             Added::New(_) => "new",
@@ -186,6 +241,13 @@ impl<'a> Taken<'a> {
             for warning in &row.warnings {
                 say(&format!("note: {}: {warning}", row.name));
             }
+        }
+        for (name, warnings) in &self.empty {
+            let why = warnings.iter().map(|warning| format!("; {warning}")).collect::<String>();
+            say(&format!("warning: {name}: not imported, since it has no points, parameters or texts{why}"));
+        }
+        if self.rows.is_empty() && self.empty.is_empty() && self.deleted.is_empty() {
+            say(&format!("warning: the {} store has no runs (check the path)", self.tool));
         }
         if !self.deleted.is_empty() {
             let names = self.deleted.join(", ");
@@ -221,8 +283,8 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The attempts of a ledger that were imported from a tracker and count, with their points.
-fn earlier(reader: &Reader<'_>, tool: &str) -> Result<BTreeMap<String, Vec<(AttemptId, i64)>>, StoreError> {
+/// The attempts of a ledger that were imported from a tracker.
+fn earlier(reader: &Reader<'_>, tool: &str) -> Result<EarlierImports, StoreError> {
     let mut runs = Vec::new();
     reader.runs(|run| {
         let program = run.parts.program.as_table();
@@ -232,13 +294,19 @@ fn earlier(reader: &Reader<'_>, tool: &str) -> Result<BTreeMap<String, Vec<(Atte
         Ok(())
     })?;
     let hidden = reader.hidden()?;
-    let mut found: BTreeMap<String, Vec<(AttemptId, i64)>> = BTreeMap::new();
+    let mut found = EarlierImports::default();
     for run in runs {
         for (id, _) in reader.attempts_of(run)? {
-            let attempt = if hidden.contains(&id.0) { None } else { reader.readable(id)? };
-            if let Some(origin) = attempt.as_ref().and_then(ForeignOrigin::of) {
-                found.entry(origin.id).or_default().push((id, origin.points));
+            let is_hidden = hidden.contains(&id.0) || hidden.contains(&run.0);
+            let Some(attempt) = reader.readable(id)? else { continue };
+            let Some(origin) = ForeignOrigin::of(&attempt) else { continue };
+            if is_hidden && is_replaced(&reader.notes(id.0)?) {
+                found.replaced.insert(id);
+                continue;
             }
+            let is_finished = attempt.outcome == Outcome::Finished;
+            let import = EarlierImport { attempt: id, points: origin.points, is_finished, is_hidden };
+            found.newest.entry(origin.id).or_default().push(import);
         }
     }
     Ok(found)
