@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
@@ -122,6 +123,12 @@ impl Unranked {
 const TRANSACTION: usize = if cfg!(test) { 3 } else { 50_000 };
 /// See [`TRANSACTION`].
 const LONGEST: Duration = Duration::from_secs(5);
+/// A transaction ends after this time if a writer waits.
+const LONGEST_IF_WANTED: Duration = Duration::from_millis(500);
+/// The file stays closed for so long between two transactions: readers that wait try it once in this time.
+const GAP: Duration = Duration::from_millis(10);
+/// A transaction ends if no piece comes within this time.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// Takes in attempts piece by piece. A transaction holds many pieces, since attempts have no order and each piece touches most pages of
 /// the indexes: a page is written once a transaction. Memory is that of a piece, and of the metrics of a transaction.
@@ -142,6 +149,21 @@ struct Open {
 }
 
 impl Importer<'_> {
+    /// The next piece that a maker sends; `None` after the last one. Unlocks the ledger if none comes soon.
+    ///
+    /// # Errors
+    /// If the ledger cannot be written. Attempts of finished transactions stay.
+    pub fn next_of<T>(&mut self, made: &Receiver<T>) -> Result<Option<T>, StoreError> {
+        match made.recv_timeout(IDLE) {
+            Ok(piece) => Ok(Some(piece)),
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => {
+                self.commit()?;
+                Ok(made.recv().ok())
+            }
+        }
+    }
+
     /// Takes in a piece, as [`Writer::import`] does of one attempt after the other, except that the log has them in the order of their ids.
     /// The ledger stays locked until enough pieces came, or [`finish`](Self::finish).
     ///
@@ -178,10 +200,13 @@ impl Importer<'_> {
             open.attempts += attempts;
             Ok((done, open))
         })?;
-        let is_full = open.attempts >= TRANSACTION || open.since.elapsed() > LONGEST;
+        let elapsed = open.since.elapsed();
+        let is_full =
+            open.attempts >= TRANSACTION || elapsed > LONGEST || elapsed > LONGEST_IF_WANTED && self.store.is_wanted();
         self.open = Some(open);
         if is_full {
             self.commit()?;
+            std::thread::sleep(GAP);
         }
         Ok(done)
     }

@@ -76,7 +76,7 @@ impl Store {
         std::thread::scope(|scope| -> Result<(), StoreError> {
             let reader = scope.spawn(|| other.read_batches(wanted, sender));
             let mut importer = self.importer(unix_ms);
-            for batch in receiver {
+            while let Some(batch) = importer.next_of(&receiver)? {
                 merged.faults.extend(batch.faults);
                 let checked = u64::try_from(batch.checked.len()).unwrap_or(u64::MAX);
                 let new = importer.add_checked(batch.checked)?;

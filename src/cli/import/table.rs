@@ -56,10 +56,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let now = clock::unix_ms();
     let (sender, receiver) = sync_channel::<Results>(1);
     let (of_all, taken) = std::thread::scope(|scope| -> Result<_, Failure> {
-        let writer = scope.spawn(|| {
+        let earlier = &earlier;
+        let writer = scope.spawn(move || {
             let mut taken = Taken::default();
             let mut importer = store.importer(now);
-            for results in receiver {
+            while let Some(results) = importer.next_of(&receiver)? {
                 let added = importer.add(&results.sealed)?;
                 taken.replaced.add(earlier.replaced(&results, &added));
                 taken.count(&results, &added);
