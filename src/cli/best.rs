@@ -239,8 +239,9 @@ fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
         return Failure::new(
             exit::NO,
             format!(
-                "no configuration has {} ({} left out)",
+                "no configuration has {} and a finite `{}` ({} left out)",
                 limits.join(" and "),
+                args.metric,
                 report::count(unmet, "configuration")
             ),
         );
@@ -445,8 +446,11 @@ fn is_zero(args: &Asked<'_>) -> String {
     format!("has a `{}` of 0, so no ratio can be computed", args.metric)
 }
 
-/// The fastest configuration that has the metric.
+/// The fastest configuration that has the metric. `None` if an attempt has the metric and not the time: it may be faster.
 fn fastest(reader: &Reader<'_>, args: &Asked<'_>, time: &str) -> Result<Option<Run>, StoreError> {
+    if reader.counted(&args.model, time)? < reader.counted(&args.model, &args.metric)? {
+        return Ok(None);
+    }
     let mut found = None;
     reader.walk(&args.model, time, Direction::Minimize, &mut |ranked| {
         let values = reader.values(ranked.group, &args.metric)?;

@@ -172,6 +172,11 @@ pub(super) fn is_tainted(txn: &ReadTransaction, model: &str, id: Id) -> Result<b
     Ok(false)
 }
 
+/// How many attempts of a model count in a metric.
+pub(super) fn counted(txn: &ReadTransaction, model: &str, metric: &str) -> Result<u64, StoreError> {
+    Ok(txn.open_table(TOTALS)?.get((model, metric))?.map_or(0, |count| count.value()))
+}
+
 /// How many attempts of a model count in a metric, and how many do not and why.
 pub(super) fn tally(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Tally, StoreError> {
     let mut tally = Tally::default();

@@ -300,6 +300,14 @@ impl<'a> Reader<'a> {
         rank::mean(self.txn, group, metric)
     }
 
+    /// How many attempts of a model count in a metric; 0 if the indexes are outdated.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read.
+    pub fn counted(&self, model: &str, metric: &str) -> Result<u64, StoreError> {
+        if self.current { census::counted(self.txn, model, metric) } else { Ok(0) }
+    }
+
     /// How many attempts of a model count in a metric, and how many do not and why.
     pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }

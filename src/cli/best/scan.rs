@@ -123,7 +123,12 @@ impl<T: Asked> Question<'_, T> {
                 None => stated.unusable(&has_none(args))?,
             }
         }
-        let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some()) else { return Ok(None) };
+        // One that has the metric and not the time may be the fastest.
+        let has_all =
+            |time: &&str| found.iter().all(|one| mean(one, &args.metric).is_none() || mean(one, time).is_some());
+        let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some() && has_all(time)) else {
+            return Ok(None);
+        };
         let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
         let Some((_, metric, fastest)) = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b)) else { return Ok(None) };
         let is_of = |place: &&Place| {
