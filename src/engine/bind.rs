@@ -391,7 +391,10 @@ fn bind_cell(
     };
     let container = image.as_ref().map_or(HOST.into(), Image::part);
     let (container, cuda) = match machine.distrusted().filter(|_| !container::binds(&cell).is_empty()) {
-        Some(recorded) => container::recorded(recorded, container, cuda),
+        Some(recorded) => {
+            notes.push("the binds were not read: their libraries are taken to be the recorded ones".to_owned());
+            container::recorded(recorded, container, cuda)
+        }
         None => (container, cuda),
     };
     let run = Run::new(Parts {

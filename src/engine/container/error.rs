@@ -13,7 +13,7 @@ pub enum ContainerError {
     )]
     Remote(String),
     /// There is no such file.
-    #[error("`container.image` is `{}`, which does not exist (build it: `apptainer build IMAGE containers/cpu.def`)", .0.display())]
+    #[error("`container.image` is `{}`, which does not exist (build one: `containers/build.sh cpu`)", .0.display())]
     Missing(PathBuf),
     /// It is no image.
     #[error("`container.image` is `{}`, but {why} (`apptainer build` makes images)", path.display())]

@@ -60,7 +60,7 @@ fn lacks(name: &str, why: &str) -> String {
 fn fix(name: &str) -> &'static str {
     match name {
         DRIVER => "install the NVIDIA driver on the host, from where `--nv` takes it",
-        NCCL | "libcudnn.so" => "bind the folder that holds it, or build containers/cuda.def",
-        _ => "bind /usr/local/cuda, or build containers/cuda.def",
+        NCCL | "libcudnn.so" => "bind the folder that holds it, or use the image of `containers/build.sh cuda`",
+        _ => "bind /usr/local/cuda, or use the image of `containers/build.sh cuda`",
     }
 }

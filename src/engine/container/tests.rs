@@ -290,7 +290,7 @@ fn an_image_that_lacks_what_a_run_needs_is_refused_before_the_start() {
     let all = r#""cuda_fp16.h":"","libnvrtc.so":"","libcuda.so.1":"","libnccl.so.2":"""#;
     assert_eq!(
         bring(report(all), on_gpus).unwrap_err(),
-        "`libnvrtc.so` is not in the image `/images/a.sif` (bind /usr/local/cuda, or build containers/cuda.def)"
+        "`libnvrtc.so` is not in the image `/images/a.sif` (bind /usr/local/cuda, or use the image of `containers/build.sh cuda`)"
     );
     let builtins = r#""libnvrtc.so":"libstdc++.so.6: cannot open shared object file""#;
     let said = bring(report(builtins), on_gpus).unwrap_err();
