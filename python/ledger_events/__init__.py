@@ -99,7 +99,7 @@ def attach(name, params=None, *, seed=1, device=None, directory=None):
     """Starts a record of this process: for a notebook, or a script that `ledger run` did not start.
 
     `params` are the values that distinguish runs. Under `ledger run`, or without the `ledger` program, it records nothing of its
-    own. Returns an `Attached`, whose `finish` ends the record; the end of the process does so, too.
+    own. Returns an `Attached`, whose `finish` ends the record; the end of the process, or another `attach`, does so, too.
     """
     from .attached import attach as start
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import select
 import subprocess
@@ -18,6 +19,9 @@ from .client import say
 
 # To start a supervisor takes a look at the machine and at the script's imports.
 ANSWER_S = 120.0
+
+# The attempt that this process began last.
+_current = None
 
 
 class Attached:
@@ -61,6 +65,10 @@ class Attached:
 
 def attach(client, name, params, seed, device, directory):
     """See `ledger_events.attach`."""
+    global _current
+    if _current is not None and _current._process is not None and _current._owner == os.getpid():
+        # As a cell of a notebook that is executed again.
+        _current.finish()
     if client.path is not None:
         return Attached()
     if client.rank:
@@ -91,6 +99,7 @@ def attach(client, name, params, seed, device, directory):
     client.reset(answer["events"])
     attached = Attached(client, process, answer["run"])
     atexit.register(attached._at_exit)
+    _current = attached
     return attached
 
 
@@ -146,7 +155,8 @@ def _value(key, value):
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return str(value)
     if isinstance(value, float):
-        return repr(value)
+        # A manifest has finite numbers only.
+        return repr(value) if math.isfinite(value) else _text(repr(value))
     if isinstance(value, str):
         return _text(value)
     try:

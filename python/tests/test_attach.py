@@ -121,6 +121,13 @@ class Records(Case):
         listed = json.dumps(self.ask("ls", "--all"))
         self.assertIn("toy", listed)
 
+    def test_a_second_attach_ends_the_first_attempt(self):
+        code, _, err = self.start('other = ledger.attach("other", device="cpu"); ledger.metric("accuracy", 0.5); other.finish()')
+        self.assertEqual(code, 0, err)
+        attempts = [self.ask("show", row["attempt"])["attempts"][0] for row in self.ask("ls", "--all")["attempts"]]
+        self.assertEqual(sorted(a["metrics"]["accuracy"]["value"] for a in attempts), [0.5, 0.97])
+        self.assertEqual({a["outcome"] for a in attempts}, {"finished"})
+
     def test_an_exception_makes_the_attempt_a_failure(self):
         code, _, err = self.start('raise KeyError("no data")')
         self.assertEqual(code, 1, err)
