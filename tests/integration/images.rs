@@ -161,7 +161,7 @@ fn the_image_for_programs_on_a_cpu_runs_python() {
          with open(os.environ['LEDGER_EVENTS'], 'a') as events:\n    \
              events.write(json.dumps({'event': 'metric', 'name': 'accuracy', 'value': 0.5}) + '\\n')\n\
          open('seen', 'w').write(sys.version + os.environ['PYTHONHASHSEED'])\n\
-         time.sleep(0.3)\n",
+         time.sleep(4)\n",
     );
     sandbox.write(
         "m.toml",
