@@ -1,15 +1,16 @@
 """PyTorch at the work of parallel.py on the same GPUs: what NCCL reaches with a bucket, and DistributedDataParallel at the published models.
 
 Usage: ddp.py bandwidth MIB,... or ddp.py cells CELL,... on as many GPUs as there are. A process for each GPU, as PyTorch has it; each on data that is there already.
-What fails or takes longer than LIMIT seconds is said and left out.
+What fails or takes longer than LIMIT seconds is said and left out. MODE=compile in the environment takes another of peer_models.py's modes than `fast`.
 """
 
-import contextlib
 import multiprocessing
 import os
 import socket
 import sys
 import time
+
+MODE = os.environ.get("MODE", "fast")
 
 
 def begin(rank, world, port):
@@ -58,35 +59,17 @@ def reduce_worker(rank, world, port, sizes, at):
 
 def ddp_worker(rank, world, port, cells, at):
     torch, dist = begin(rank, world, port)
-    import peers
-    from torch import nn
+    import peer_models
 
-    peers.DEVICE = torch.device("cuda", rank)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    for place, cell in enumerate(cells):
+    around = lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
+    for place, text in enumerate(cells):
         at.value = place
-        name, batch, precision = cell.split(":")[:3]
-        batch = int(batch)
-        model, make, classes = peers.opened(name)
-        model = nn.parallel.DistributedDataParallel(model.to(peers.DEVICE).train(), device_ids=[rank], find_unused_parameters=name == "bert")
-        cast = (lambda: torch.autocast("cuda", torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
-        images = name in ("resnet50", "vgg16")
-        rule = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9) if images else torch.optim.AdamW(model.parameters(), 1e-4)
-        x = make(batch)
-        y = torch.randint(0, classes, (batch if images else x.numel(),), device=peers.DEVICE)
-
-        def step():
-            rule.zero_grad(set_to_none=True)
-            with cast():
-                loss = nn.functional.cross_entropy(model(x).reshape(-1, classes), y)
-            loss.backward()
-            rule.step()
-
-        took = timed(torch, dist, step, 10, 1.5)
+        cell = peer_models.Cell(":".join([*text.split(":")[:3], MODE]))
+        work = peer_models.Work(cell, f"cuda:{rank}", around=around)
+        took = timed(torch, dist, work.step, 10, 1.5)
         if rank == 0:
-            print(f"PyTorch DDP | {cell} | {world} GPUs | {took * 1e3:.2f} ms | {batch * world / took:.0f} samples/s", flush=True)
-        del model, rule, x, y, step
-        torch.cuda.empty_cache()
+            print(f"PyTorch DDP | {cell} | {world} GPUs | {took * 1e3:.2f} ms | {cell.batch * world / took:.0f} samples/s", flush=True)
+        work.close()
     dist.destroy_process_group()
 
 

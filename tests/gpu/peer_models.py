@@ -64,9 +64,9 @@ def opened(name):
 
 
 class Work:
-    """A cell on a device. `step` and `answer` queue their work and do not wait for it."""
+    """A cell on a device, its model wrapped by `around`. `step` and `answer` queue their work and do not wait for it."""
 
-    def __init__(self, cell, device="cuda", seed=1):
+    def __init__(self, cell, device="cuda", seed=1, around=lambda model: model):
         import torch
         from torch import nn
 
@@ -86,6 +86,7 @@ class Work:
         if self.channels_last:
             model = model.to(memory_format=torch.channels_last)
             self.x = self.x.to(memory_format=torch.channels_last)
+        model = around(model)
         images = cell.name in IMAGES
         options = {"fused": True} if cell.mode != "eager" else {}
         rule = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, **options) if images else torch.optim.AdamW(model.parameters(), 1e-4, **options)
