@@ -39,7 +39,8 @@
 //! energy_tick_ms 100            the counter moves only at multiples of that
 //! energy_frozen_after 500       and no more from that millisecond on
 //! pcie SENT RECEIVED            bytes each millisecond; without it the counters are not supported
-//! gpm SM OCCUPANCY TENSOR DRAM PCIE_TX PCIE_RX NVLINK_TX NVLINK_RX    in percent and MiB/s; from capability 9 0 on (0)
+//! gpm SM OCCUPANCY TENSOR DRAM PCIE_TX PCIE_RX NVLINK_TX NVLINK_RX    in percent and MiB/s; from capability 9 0 on (0);
+//!                               two threads that sample at once fail with `In use by another client`, as with driver 580
 //! field ID TYPE VALUE           what a field holds; TYPE is double, u32, ulong, u64, i64, or a number that NVML may use later
 //! fail field.ID CODE …          one field fails, the others do not
 //! lost_after N                  after so many calls the GPU is lost
@@ -56,6 +57,8 @@ use passing::*;
 use script::{Gpu, Script};
 use state::{Moment, change, device, init, shutdown, state, system};
 use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 fn handle_of(script: &Script, to: *mut usize, which: impl Fn(&Gpu) -> bool) -> c_int {
     match script.gpus.iter().position(|gpu| which(gpu)) {
@@ -266,6 +269,13 @@ of_device! {
         put(to, GpmSupport { version: 1, is_supported: u32::from(m.gpu.counts()) })
     };
     "nvmlGpmSampleGet" (sample: *mut GpmSample) |m| {
+        static INSIDE: AtomicU32 = AtomicU32::new(0);
+        let others = INSIDE.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(1));
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        if others > 0 {
+            return IN_USE;
+        }
         if m.gpu.counts() { put(sample, GpmSample { gpu: m.index, ms: m.now }) } else { NOT_SUPPORTED }
     };
     "nvmlDeviceGetCurrPcieLinkGeneration" (to: *mut u32) |m| put(to, m.gpu.pcie_link.0);

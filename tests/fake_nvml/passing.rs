@@ -9,6 +9,7 @@ pub const NOT_SUPPORTED: c_int = 3;
 pub const NOT_FOUND: c_int = 6;
 pub const TOO_SMALL: c_int = 7;
 pub const LOST: c_int = 15;
+pub const IN_USE: c_int = 19;
 pub const VERSION: c_int = 25;
 pub const UNKNOWN: c_int = 999;
 

@@ -614,6 +614,21 @@ fn two_samples_of_the_gpm_counters_give_the_mean_between_them() {
 }
 
 #[test]
+fn one_thread_at_a_time_samples_gpm_counters() {
+    let fake = Fake::new("clock call 200\ngpu NVIDIA H200\npcie 1 1\ngpm 89 13.5 86.25 15 3 56 0.5 7");
+    let looking = || {
+        let gpus = load(&fake);
+        let mut meter = Meter::new(&gpus, &devices(&gpus), striding);
+        (0..20).flat_map(|_| meter.look(0).unread).map(|(_, reason)| reason).collect::<Vec<String>>()
+    };
+    let unread: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(looking)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(unread, [""; 0]);
+}
+
+#[test]
 fn gpm_counters_are_not_asked_before_they_are_renewed() {
     let fake = Fake::new("clock call 10\ngpu NVIDIA H200\ngpm 89 13.5 86.25 15 3 56 0.5 7");
     let gpus = load(&fake);

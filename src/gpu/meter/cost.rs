@@ -2,6 +2,7 @@
 
 use ledger_record::Table;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// The share of the looks' period that the quantities outside of the batched call may take: one part in so many.
 const SHARE: u64 = 50;
@@ -43,6 +44,14 @@ impl Mean {
     }
 }
 
+/// Makes a call while no other thread of this process makes one. NVML's GPM counters are not safe with several threads: with driver 580, two
+/// that sampled at once got `In use by another client`, or ended their process by a segmentation fault.
+pub(super) fn alone<T>(call: impl FnOnce() -> T) -> T {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    call()
+}
+
 #[derive(Debug, Default)]
 struct Spent {
     calls: u64,
@@ -65,11 +74,13 @@ impl Timer {
         (self.clock)()
     }
 
-    /// Makes a call; gives what it gave and the middle of the time that it took.
+    /// Makes a call; gives what it gave and the middle of the time that it took, without the time in which it waited for its turn.
     pub(super) fn time<T>(&mut self, kind: &'static str, call: impl FnOnce() -> T) -> (T, u64) {
-        let begin = self.now();
-        let given = call();
-        let took = self.now().saturating_sub(begin);
+        let (given, begin, took) = alone(|| {
+            let begin = self.now();
+            let given = call();
+            (given, begin, self.now().saturating_sub(begin))
+        });
         let spent = self.spent.entry(kind).or_default();
         spent.calls += 1;
         spent.ns = spent.ns.saturating_add(took);

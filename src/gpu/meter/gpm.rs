@@ -3,7 +3,7 @@
 //! GPUs from Hopper on have them. They are renewed every 100 ms: if they were not between two samples, NVML's answer is 0 for each.
 
 use super::card::{Seen, lasting};
-use super::cost::Timer;
+use super::cost::{Timer, alone};
 use super::reason;
 use crate::Gpus;
 use ledger_record::Quantity::{
@@ -75,11 +75,19 @@ impl<'a> Gpm<'a> {
         let (sample, t_ns) = timer.time("gpm", || device.gpm_sample());
         let sample = match sample {
             Ok(sample) => sample,
-            Err(error) => return failed("nvmlGpmSampleGet", &error, seen),
+            Err(error) => {
+                alone(|| drop(before));
+                return failed("nvmlGpmSampleGet", &error, seen);
+            }
         };
         let may_answer = before.is_none_or(|(before, before_ns)| {
             let ids = COUNTERS.each_ref().map(|counter| counter.id);
-            match timer.time("gpm", || gpus.gpm_metrics(&before, &sample, &ids)).0 {
+            let means = || {
+                let means = gpus.gpm_metrics(&before, &sample, &ids);
+                drop(before);
+                means
+            };
+            match timer.time("gpm", means).0 {
                 Ok(answers) => {
                     let t_ns = before_ns.midpoint(t_ns);
                     COUNTERS.iter().zip(answers).for_each(|(counter, answer)| counter.take(answer, t_ns, seen));
@@ -90,6 +98,12 @@ impl<'a> Gpm<'a> {
         });
         self.before = Some((sample, t_ns));
         may_answer
+    }
+}
+
+impl Drop for Gpm<'_> {
+    fn drop(&mut self) {
+        alone(|| drop(self.before.take()));
     }
 }
 
