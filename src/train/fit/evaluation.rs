@@ -112,7 +112,7 @@ impl Trainer<'_> {
         }
         let mut values = Vec::new();
         for parameter in &self.parameters {
-            self.summing(1, Pace::Steady);
+            self.summing(1, Pace::reading(parameter.shape().num_elements()));
             let read: Vec<f32> =
                 parameter.clone().try_into_vec_as().map_err(|source| TrainError::read("the parameters", source))?;
             values.push(read);

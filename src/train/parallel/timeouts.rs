@@ -69,6 +69,13 @@ impl Timeouts {
     }
 }
 
+impl Pace {
+    /// That of reading so many values from a device: 16 MiB/s, since all ranks read at once, into memory that their machine may have to make room in.
+    pub fn reading(values: usize) -> Self {
+        Self::Within(Duration::from_millis(u64::try_from(values).unwrap_or(u64::MAX) / 4096))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +89,9 @@ mod tests {
         assert_eq!(timeouts.limit(Pace::Steady, 1), Some(Duration::from_secs(12)));
         assert_eq!(timeouts.limit(Pace::Steady, 50), Some(Duration::from_secs(600)));
         assert_eq!(timeouts.limit(Pace::Within(Duration::from_secs(5)), 1), Some(Duration::from_secs(17)));
+        // The largest layer of VGG16, 392 MiB.
+        let read = timeouts.limit(Pace::reading(25088 * 4096), 1).unwrap();
+        assert_eq!(read, Duration::from_millis(12_000 + 25_088));
         assert_eq!((timeouts.limit(Pace::First, 1), timeouts.limit(Pace::Alone, 1)), (Some(LIMITS.first), None));
     }
 }
