@@ -4,10 +4,10 @@
 
 use super::bind::{Bound, OBSERVE_ONLY};
 use super::protocol::CANARY;
-use crate::analysis::{Summary, standard};
+use crate::analysis::{Estimate, standard};
 use crate::gpu::Settings;
 use crate::manifest::percent;
-use crate::record::{Attempt, LeftOut, MetricInfo, Outcome, Run, Value, Why, known_metric};
+use crate::record::{Attempt, LeftOut, MetricInfo, MetricKind, Outcome, Replicate, Run, Value, Why, known_metric};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ pub struct Until {
 /// What the attempts of a run say of when there are enough of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Repeated {
-    /// Their mean and scatter; none where none counts.
-    pub summary: Option<Summary>,
+    /// Their mean over independent units; none where none counts.
+    pub estimate: Option<Estimate>,
     /// How many of them use up the budget, those that do not count among them.
     pub spent: usize,
     /// How many of these were made to watch the machine.
@@ -46,13 +46,15 @@ pub struct Repeated {
 /// What was seen of the attempts of a run so far.
 #[derive(Default)]
 struct Tally {
-    values: Vec<f64>,
+    kind: Option<MetricKind>,
+    values: Vec<(Replicate, f64)>,
+    rounds: Vec<Option<u64>>,
     repeated: Repeated,
 }
 
 impl Tally {
     fn take(&mut self, attempt: &Attempt, is_hidden: bool, run: &Run, metric: &str) {
-        let Self { values, repeated } = self;
+        let Self { kind, values, rounds, repeated } = self;
         let is_one = Settings::of(run.config()).is_none() || fills(attempt);
         let is_spent = attempt.outcome == Outcome::Finished && is_one;
         repeated.spent += usize::from(is_spent);
@@ -66,12 +68,21 @@ impl Tally {
             counted(attempt, metric)
         };
         match found {
-            Ok(value) => values.push(value),
+            Ok(value) => {
+                *kind = Some(attempt.metric_kind(metric));
+                values.push((Replicate::of(run, attempt), value));
+                rounds.push(attempt.round());
+            }
             Err(left) => {
                 let kind = if is_spent { &mut repeated.left_out } else { &mut repeated.beside };
                 *kind.entry(left).or_default() += 1;
             }
         }
+    }
+
+    /// As `ledger best` has it.
+    fn estimate(&self) -> Option<Estimate> {
+        Estimate::of(self.kind?, &self.values, &self.rounds)
     }
 }
 
@@ -110,12 +121,17 @@ impl Until {
                 tally.take(&attempt, hidden.contains(&id.0), &bound.run, &self.metric);
             }
         }
-        Ok(Repeated { is_met: self.is_enough(&tally.values), summary: Summary::of(&tally.values), ..tally.repeated })
+        let estimate = tally.estimate();
+        let is_met = estimate.as_ref().is_some_and(|estimate| self.is_enough(estimate));
+        Ok(Repeated { is_met, estimate, ..tally.repeated })
     }
 
-    fn is_enough(&self, values: &[f64]) -> bool {
-        let Some(summary) = Summary::of(values).filter(|summary| summary.n >= self.min) else { return false };
-        summary.half_width().is_some_and(|half_width| half_width <= self.share * summary.mean.abs())
+    /// Of an outcome copies that are identical are enough: another one would be the same.
+    fn is_enough(&self, estimate: &Estimate) -> bool {
+        let is_narrow = estimate
+            .half_width()
+            .map_or(estimate.kind == MetricKind::Outcome, |half_width| half_width <= self.share * estimate.mean.abs());
+        estimate.attempts >= self.min && is_narrow
     }
 }
 
@@ -236,7 +252,8 @@ mod tests {
             let mut tally = Tally::default();
             all.iter().for_each(|attempt| tally.take(attempt, false, run, "energy"));
             let Repeated { spent, canaries, left_out, beside, .. } = tally.repeated;
-            (tally.values, spent, canaries, told(&left_out), told(&beside))
+            let values: Vec<f64> = tally.values.iter().map(|(_, value)| *value).collect();
+            (values, spent, canaries, told(&left_out), told(&beside))
         };
         let limited = run([("hardware.power_limit_w".to_owned(), Value::Int(300))].into());
         let beside = ["1 interrupted it was stopped on request", "1 tainted power limit"].map(str::to_owned).to_vec();
@@ -248,12 +265,29 @@ mod tests {
     #[test]
     fn intervals_end_the_repetitions() {
         let until = Until { min: 3, max: 9, share: 0.02, metric: "energy".to_owned() };
-        assert!(!until.is_enough(&[]));
-        assert!(!until.is_enough(&[100.0, 100.0]), "too few, however alike");
-        assert!(until.is_enough(&[100.0, 100.0, 100.0]));
+        let measured = |values: &[f64], rounds: &[Option<u64>]| {
+            let one = |(at, value): (usize, &f64)| {
+                let execution = at as u64;
+                (Replicate { seed: 1, execution, machine: 7 }, *value)
+            };
+            let values: Vec<_> = values.iter().enumerate().map(one).collect();
+            Estimate::of(MetricKind::Measured, &values, rounds).is_some_and(|estimate| until.is_enough(&estimate))
+        };
+        assert!(!measured(&[], &[]));
+        assert!(!measured(&[100.0, 100.0], &[]), "too few, however alike");
+        assert!(measured(&[100.0, 100.0, 100.0], &[]));
         // Deviation 1, three values: 4.3027 * 1 / sqrt(3) = 2.484.
-        assert!(!until.is_enough(&[99.0, 100.0, 101.0]));
+        assert!(!measured(&[99.0, 100.0, 101.0], &[]));
         // The same scatter of five: deviation 0.7071 * 2.776 / sqrt(5) = 0.878.
-        assert!(until.is_enough(&[99.0, 100.0, 101.0, 100.0, 100.0]));
+        let five = [99.0, 100.0, 101.0, 100.0, 100.0];
+        assert!(measured(&five, &[]));
+        // Of two rounds that differ, attempts of one round tell nothing of another.
+        let six = [99.0, 99.1, 98.9, 101.0, 101.1, 100.9];
+        assert!(measured(&six, &[1, 2, 3, 4, 5, 6].map(Some)));
+        assert!(!measured(&six, &[1, 1, 1, 2, 2, 2].map(Some)));
+        let copies = [1, 2, 3].map(|_| (Replicate { seed: 1, execution: 5, machine: 7 }, 0.75));
+        let outcome = Estimate::of(MetricKind::Outcome, &copies, &[]).unwrap();
+        assert!(until.is_enough(&outcome), "identical bit for bit");
+        assert!(!until.is_enough(&Estimate::of(MetricKind::Outcome, &copies[..2], &[]).unwrap()));
     }
 }

@@ -4,7 +4,7 @@ use super::document::table_of;
 use super::number::significant;
 use super::ranking::{left_out_value, mean_text};
 use super::table::columns;
-use crate::analysis::Summary;
+use crate::analysis::Estimate;
 use crate::record::{LeftOut, RunId, Value, Why};
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ pub struct Repetition {
     pub id: String,
     /// The metric whose interval counts.
     pub metric: String,
-    /// The values that count; none if none does.
-    pub summary: Option<Summary>,
+    /// The mean of the values that count; none if none does.
+    pub estimate: Option<Estimate>,
     /// Half the width of the interval that is asked for, as a share of the mean.
     pub share: f64,
     /// Whether it is reached.
@@ -88,9 +88,10 @@ pub fn repetitions_text(all: &[Repetition]) -> String {
     }
     let rows = all.iter().map(|one| {
         let mean = one
-            .summary
-            .map_or_else(|| "-".to_owned(), |summary| mean_text(summary.mean, summary.half_width(), &one.unit));
-        let n = one.summary.map_or(0, |summary| summary.n);
+            .estimate
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), |found| mean_text(found.mean, found.half_width(), &one.unit));
+        let n = one.estimate.as_ref().map_or(0, |found| found.attempts);
         vec![one.id.clone(), one.metric.clone(), n.to_string(), mean, one.ended()]
     });
     columns(&["REPEATED", "METRIC", ">N", ">MEAN", "INTERVAL"], rows)
@@ -102,7 +103,7 @@ pub fn repetitions_value(all: &[Repetition]) -> Value {
         let mut table = table_of([
             ("run", one.run.to_string().into()),
             ("metric", one.metric.as_str().into()),
-            ("n", one.summary.map_or(0, |summary| summary.n).into()),
+            ("n", one.estimate.as_ref().map_or(0, |found| found.attempts).into()),
             ("until", one.share.into()),
             ("reached", one.is_met.into()),
             ("attempts", one.spent.into()),
@@ -112,9 +113,9 @@ pub fn repetitions_value(all: &[Repetition]) -> Value {
             ("left_out", left_out_value(&one.left_out)),
             ("beside", left_out_value(&one.beside)),
         ]);
-        if let Some(summary) = one.summary {
-            table.insert("mean".to_owned(), summary.mean.into());
-            table.extend(summary.half_width().map(|half_width| ("half_width".to_owned(), half_width.into())));
+        if let Some(found) = &one.estimate {
+            table.insert("mean".to_owned(), found.mean.into());
+            table.extend(found.half_width().map(|half_width| ("half_width".to_owned(), half_width.into())));
         }
         Value::Table(table)
     };
@@ -124,16 +125,17 @@ pub fn repetitions_value(all: &[Repetition]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Digest;
+    use crate::record::{Digest, MetricKind, Replicate};
 
     #[test]
     fn each_reason_is_told_of_those_that_it_is_of() {
         let left = |why, reason: &str, count: u64| (LeftOut { why, reason: reason.to_owned() }, count);
+        let other = |execution| Replicate { seed: 1, execution, machine: 7 };
         let mut one = Repetition {
             run: RunId(Digest([1; 32])),
             id: "0101".to_owned(),
             metric: "energy".to_owned(),
-            summary: Summary::of(&[95.0, 96.0]),
+            estimate: Estimate::of(MetricKind::Measured, &[(other(1), 95.0), (other(2), 96.0)], &[]),
             share: 0.02,
             is_met: false,
             spent: 3,
@@ -153,7 +155,7 @@ mod tests {
         one.canaries = 0;
         one.left_out.clear();
         one.beside = [left(Why::Failed, "code 3", 4), left(Why::Failed, "code 4", 1)].into();
-        (one.summary, one.spent) = (None, 0);
+        (one.estimate, one.spent) = (None, 0);
         assert_eq!(one.ended(), "not within 2% yet; 5 failed beside these (code 3)");
     }
 }

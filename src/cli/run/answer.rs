@@ -120,7 +120,7 @@ fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held
             run: planned.bound.run.id,
             id: id.clone(),
             metric: until.metric.clone(),
-            summary: standing.summary,
+            estimate: standing.estimate,
             share: until.share,
             is_met: standing.is_met,
             unit: standing.unit.or_else(|| unit_of(&until.metric)).unwrap_or_default(),
