@@ -19,6 +19,7 @@ use crate::report::{
 use crate::store::{Reader, Store, StoreError};
 use cells::{CellId, Cells};
 use folder::Folder;
+use models::Judged;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -46,8 +47,8 @@ pub(super) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// The metrics to rank by; a custom metric with its direction: `score:maximize` [default: the best known of
-    /// quality, energy and time]
+    /// The metrics to rank by; `score:maximize` states the better direction of a custom metric that was no objective
+    /// [default: the objective, and the best known of quality, energy and time]
     #[arg(long, value_name = "X,Y,…", value_delimiter = ',')]
     metrics: Vec<String>,
 
@@ -73,30 +74,29 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let mut folder = Folder::new(&args.output, args.force, context.store_as_it_is().dir())?;
     let store = context.store();
     let mut gathered = Gathered::default();
-    let asked = Asking { args, manifests: &manifests, metrics: models::asked_metrics(&args.metrics, &manifests)? };
+    let models = match &args.model {
+        Some(model) => vec![model.clone()],
+        None => store.if_there(|reader| reader.models())?.unwrap_or_default(),
+    };
+    let judged = Judged::new(&args.metrics, &manifests, &models, store)?;
     let mut held = None;
     if let Some(cells) = &cells {
         let is_meant = |trial: &Trial| !cells.of_run(&trial.run).is_empty();
         let trials = read_trials_where(store, None, &is_meant)?;
         held = Some(of_cells(cells, &trials));
-        gathered.add_all(args.selection.select_of(trials)?, &asked, Some(cells), store)?;
+        gathered.add_all(args.selection.select_of(trials)?, &judged, Some(cells), store)?;
     } else if args.selection.is_everything() || args.model.is_some() {
-        let models = match &args.model {
-            Some(model) => vec![model.clone()],
-            None => store.if_there(|reader| reader.models())?.unwrap_or_default(),
-        };
         for model in models {
-            let ask = |names: &Selected<()>| {
-                Ok(Ask { fields: names.varied(), metrics: asked.metrics.clone(), of_others: false })
-            };
+            let ask =
+                |names: &Selected<()>| Ok(Ask { fields: names.varied(), metrics: judged.names(), of_others: false });
             match args.selection.find(context, &model, &ask)? {
-                Found::Briefs(selected) => gathered.add(&model, selected, &asked, store)?,
-                Found::Records(selected) => gathered.add(&model, selected, &asked, store)?,
+                Found::Briefs(selected) => gathered.add(&model, selected, &judged, store)?,
+                Found::Records(selected) => gathered.add(&model, selected, &judged, store)?,
             }
         }
     } else {
         // Names of conditions are those of all models.
-        gathered.add_all(args.selection.select_of(read_trials(store, None)?)?, &asked, None, store)?;
+        gathered.add_all(args.selection.select_of(read_trials(store, None)?)?, &judged, None, store)?;
     }
     if gathered.rows.is_empty() {
         return Err(Failure::new(exit::NO, none_meant(args, held.as_ref())));
@@ -152,13 +152,6 @@ const SLICE: usize = 2048;
 /// So many runs have their pages made at a time.
 const PAGES_AT_ONCE: usize = 16;
 
-/// What is asked of all attempts.
-struct Asking<'a> {
-    args: &'a Args,
-    manifests: &'a [Manifest],
-    metrics: BTreeSet<String>,
-}
-
 /// An attempt that is meant.
 struct Meant {
     id: AttemptId,
@@ -184,7 +177,7 @@ impl Gathered {
     fn add_all(
         &mut self,
         selected: Selected,
-        asked: &Asking<'_>,
+        judged: &Judged,
         cells: Option<&Cells>,
         store: &Store,
     ) -> Result<(), Failure> {
@@ -200,7 +193,7 @@ impl Gathered {
                 let shown = of_model.trials.iter().filter(|trial| !is_hidden(trial));
                 self.cells.extend(shown.flat_map(|trial| cells.of_run(&trial.run)));
             }
-            self.add(&model, of_model, asked, store)?;
+            self.add(&model, of_model, judged, store)?;
         }
         Ok(())
     }
@@ -210,7 +203,7 @@ impl Gathered {
         &mut self,
         model: &str,
         mut selected: Selected<T>,
-        asked: &Asking<'_>,
+        judged: &Judged,
         store: &Store,
     ) -> Result<(), Failure> {
         // What was taken out by hand is not shown, unless it is asked for.
@@ -218,8 +211,7 @@ impl Gathered {
         if selected.trials.is_empty() {
             return Ok(());
         }
-        let of_model =
-            models::model((self.models.len(), model), &asked.args.metrics, asked.manifests, &selected, store)?;
+        let of_model = models::model((self.models.len(), model), judged, &selected, store)?;
         self.models.push(of_model);
         let row = |trial: &T| Meant { id: trial.id(), run: trial.run_id(), group: trial.group() };
         self.rows.extend(selected.trials.iter().map(row));

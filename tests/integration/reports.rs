@@ -86,6 +86,25 @@ fn nothing_is_called_best_where_nobody_said_which_way_is_better() {
     assert!(document["summary"].as_str().unwrap().starts_with("score by group, smallest first"), "{document}");
 }
 
+#[test]
+fn a_report_ranks_by_the_recorded_objective() {
+    let sandbox = Sandbox::new();
+    let score = "say \"{\\\"event\\\":\\\"metric\\\",\\\"name\\\":\\\"score\\\",\\\"value\\\":$x.5}\"\n";
+    sandbox.sweep_manifest(&format!("{WORKER}{score}"), "[1, 2]", "[1, 2]");
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let report = |more: &[&str]| sandbox.run(&[&["report", "--all", "-o", "r", "--force"], more].concat());
+    let refused = report(&["--metrics", "score"]).complaint(2);
+    assert!(refused.contains("`score:minimize` or `score:maximize`"), "{refused}");
+    sandbox.write("m.toml", format!("{text}\n[objective]\nmetric = 'score'\ndirection = 'maximize'\n"));
+    sandbox.run(&["run", "m.toml", "--repeat", "1"]).expect(0);
+    for more in [&["--metrics", "score"][..], &[]] {
+        report(more).expect(0);
+        let page = fs::read_to_string(sandbox.path("r/report.md")).unwrap();
+        assert!(page.contains("### By score (maximize)"), "{page}");
+    }
+}
+
 /// 200 W by the card's counter, and an epoch of three of the four seconds.
 #[test]
 fn energy_is_drawn_by_phase() {

@@ -6,13 +6,13 @@ use crate::cli::failure::Failure;
 use crate::cli::pareto;
 use crate::cli::plot::{Head, curved};
 use crate::cli::recorded::energy_of;
-use crate::cli::selection::{Selected, metric_of};
+use crate::cli::selection::{Selected, direction_of, metric_of, recorded_direction, recorded_objective};
 use crate::manifest::Manifest;
 use crate::record::{AttemptId, Direction, known_metric};
 use crate::report::{self, Coordinate, Figure, Heat, ModelOf, Over, Ranking, Subject};
-use crate::store::Store;
+use crate::store::{Reader, Store, StoreError};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a model is judged by where nobody says: the first of each kind that it has.
 const KINDS: [&[&str]; 3] = [
@@ -27,30 +27,98 @@ const STACKED: usize = 8;
 /// A grid with more values on a side is no picture.
 const LEVELS: usize = 16;
 
+#[derive(Clone, PartialEq)]
 struct Metric {
     name: String,
     direction: Direction,
 }
 
-/// All metrics that a model may be judged by: those that are stated, that manifests want to have best, and the usual ones.
-pub(super) fn asked_metrics(stated: &[String], manifests: &[Manifest]) -> Result<BTreeSet<String>, Failure> {
-    let mut names: BTreeSet<String> = KINDS.iter().flat_map(|kind| kind.iter().copied()).map(str::to_owned).collect();
-    for text in stated {
-        names.insert(metric_of(text, "--metrics")?.0);
+/// What models are judged by.
+pub(super) struct Judged {
+    /// What was asked for.
+    stated: Vec<Metric>,
+    /// If nothing was, what manifests want to have best.
+    wanted: Vec<Metric>,
+    /// Without manifests, what most attempts of a model want to have best.
+    recorded: BTreeMap<String, Metric>,
+}
+
+impl Judged {
+    pub(super) fn new(
+        stated: &[String],
+        manifests: &[Manifest],
+        models: &[String],
+        store: &Store,
+    ) -> Result<Self, Failure> {
+        let mut found = Self { stated: Vec::new(), wanted: Vec::new(), recorded: BTreeMap::new() };
+        for text in stated {
+            let (name, direction) = metric_of(text, "--metrics").or_else(|failure| -> Result<_, Failure> {
+                let of = |reader: &Reader<'_>| -> Result<Vec<_>, StoreError> {
+                    models.iter().map(|model| recorded_direction(reader, model, text)).collect()
+                };
+                let of = store.if_there(of)?.unwrap_or_default();
+                let recorded = of.into_iter().flatten().next();
+                Ok((text.clone(), direction_of(text, recorded.as_deref()).map_err(|_| failure)?))
+            })?;
+            found.stated.push(Metric { name, direction });
+        }
+        if found.stated.is_empty() {
+            let objectives = manifests.iter().filter_map(|manifest| manifest.objective.as_ref());
+            found.wanted =
+                objectives.map(|one| Metric { name: one.metric.clone(), direction: one.direction }).collect();
+        }
+        if found.stated.is_empty() && manifests.is_empty() {
+            let read = |reader: &Reader<'_>| -> Result<BTreeMap<_, _>, StoreError> {
+                models.iter().filter_map(|model| objective(reader, model).transpose()).collect()
+            };
+            found.recorded = store.if_there(read)?.unwrap_or_default();
+        }
+        Ok(found)
     }
-    names.extend(manifests.iter().filter_map(|manifest| Some(manifest.objective.as_ref()?.metric.clone())));
-    Ok(names)
+
+    /// All metrics that a model may be judged by: these, and the usual ones.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        let own = self.stated.iter().chain(&self.wanted).chain(self.recorded.values());
+        let usual = KINDS.iter().flat_map(|kind| kind.iter().copied()).map(str::to_owned);
+        own.map(|metric| metric.name.clone()).chain(usual).collect()
+    }
+
+    /// What was asked for, else what is to be best and the first metric of each kind that there is.
+    fn of<T: Asked>(&self, model: &str, selected: &Selected<T>) -> Vec<Metric> {
+        let mut found = self.stated.clone();
+        if !found.is_empty() {
+            return found;
+        }
+        found.extend(self.wanted.iter().chain(self.recorded.get(model)).cloned());
+        let measured =
+            |name: &str| selected.trials.iter().any(|trial| trial.measured(name, &selected.admitted).is_ok());
+        let has = |name: &str| selected.trials.iter().any(|trial| trial.has(name));
+        for kind in KINDS {
+            let one = kind.iter().find(|name| measured(name)).or_else(|| kind.iter().find(|name| has(name)));
+            let known = one.and_then(|name| known_metric(name));
+            found.extend(known.map(|known| Metric { name: known.name.to_owned(), direction: known.direction }));
+        }
+        let mut names = BTreeSet::new();
+        found.retain(|one| names.insert(one.name.clone()));
+        found
+    }
+}
+
+/// A model and its recorded objective.
+fn objective(reader: &Reader<'_>, model: &str) -> Result<Option<(String, Metric)>, StoreError> {
+    let Some(name) = recorded_objective(reader, model)? else { return Ok(None) };
+    let direction = direction_of(&name, recorded_direction(reader, model, &name)?.as_deref()).ok();
+    Ok(direction.map(|direction| (model.to_owned(), Metric { name, direction })))
 }
 
 /// What a report says of a model, which is one of several, from 0.
 pub(super) fn model<T: Asked>(
     (at, model): (usize, &str),
-    stated: &[String],
-    manifests: &[Manifest],
+    judged: &Judged,
     selected: &Selected<T>,
     store: &Store,
 ) -> Result<ModelOf, Failure> {
-    let metrics = metrics(stated, manifests, selected)?;
+    let metrics = judged.of(model, selected);
     let mut rankings: Vec<(Ranking, usize)> = metrics.iter().map(|metric| ranking(model, metric, selected)).collect();
     // One without places says why nothing counts.
     rankings.retain(|(one, _)| !one.places.is_empty() || !one.left_out.is_empty());
@@ -66,39 +134,6 @@ pub(super) fn model<T: Asked>(
 fn slug(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     text.chars().take(40).map(plain).collect()
-}
-
-/// What was asked for, else what the manifests want to have best and the first metric of each kind that there is.
-fn metrics<T: Asked>(
-    stated: &[String],
-    manifests: &[Manifest],
-    selected: &Selected<T>,
-) -> Result<Vec<Metric>, Failure> {
-    let mut found: Vec<Metric> = Vec::new();
-    let mut add = |name: &str, direction: Direction| {
-        if !found.iter().any(|one| one.name == name) {
-            found.push(Metric { name: name.to_owned(), direction });
-        }
-    };
-    for text in stated {
-        let (name, direction) = metric_of(text, "--metrics")?;
-        add(&name, direction);
-    }
-    if stated.is_empty() {
-        let measured =
-            |name: &str| selected.trials.iter().any(|trial| trial.measured(name, &selected.admitted).is_ok());
-        let recorded = |name: &str| selected.trials.iter().any(|trial| trial.has(name));
-        for objective in manifests.iter().filter_map(|manifest| manifest.objective.as_ref()) {
-            add(&objective.metric, objective.direction);
-        }
-        for kind in KINDS {
-            let found = kind.iter().find(|name| measured(name)).or_else(|| kind.iter().find(|name| recorded(name)));
-            if let Some(known) = found.and_then(|name| known_metric(name)) {
-                add(known.name, known.direction);
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The best configurations by a metric, and how many there are in all.
