@@ -8,7 +8,7 @@ use super::bind::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
 use crate::host::{environment, files, python};
 use crate::manifest::ProgramIdentity;
-use crate::record::Digest;
+use crate::record::{Digest, Value};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -100,7 +100,22 @@ impl Loaded {
         let python = has_python.then(|| {
             format!("{BEHIND} `{starter}`: the versions of Python and its packages are not in its identity (start Python in `command` of [program])")
         });
-        Some(files.into_iter().chain(python).collect())
+        Some(files.into_iter().chain(python).chain(self.written(bound, &directory)).collect())
+    }
+
+    /// Warns of files that the program wrote and its command names: the next binding would take them as a part of the program.
+    fn written(&self, bound: &Bound, directory: &Path) -> Option<String> {
+        let words = bound.run.parts.program.as_table()?.get("command")?;
+        let Value::List(words) = words else { return None };
+        let is_known = |word: &str| bound.program_files.iter().any(|file| file.name == word);
+        let is_written = |word: &&str| {
+            let path = directory.join(word);
+            path.is_file() && self.is_new(&path) && !is_known(word)
+        };
+        let word = words.iter().filter_map(Value::as_str).find(is_written)?;
+        Some(format!(
+            "the program wrote `{word}`, which its command names: the next run takes it as a file of the program and has another id (name it by a parameter, such as `{{out}}`)"
+        ))
     }
 
     /// Whether the program made the file itself, as far as the clocks say.

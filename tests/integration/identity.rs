@@ -168,6 +168,25 @@ fn a_file_that_only_the_run_loads_is_warned_of() {
 }
 
 #[test]
+fn a_file_that_the_program_writes_and_its_command_names_is_warned_of() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write("model.py", "import sys\nopen(sys.argv[1], 'w').write('x')\ndef accuracy():\n    return 1\n");
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    let named = |word: &str| sandbox.write("m.toml", text.replace("'train.py'", &format!("'train.py', '{word}'")));
+    named("out.txt");
+    assert_eq!(executed(&sandbox), 2);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
+    assert!(warnings.contains("the program wrote `out.txt`, which its command names"), "{warnings}");
+    // As a parameter it is no file of the program, before and after.
+    named("{out}");
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("x = [1, 2]", "x = [1, 2]\nout = 'other.txt'"));
+    assert_eq!((executed(&sandbox), executed(&sandbox)), (2, 0));
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].clone();
+    assert_eq!(warnings, serde_json::json!([]));
+}
+
+#[test]
 fn a_program_is_seen_behind_a_module_that_starts_it() {
     let Some(sandbox) = program("") else { return };
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
