@@ -53,7 +53,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "EXPR")]
     only: Option<String>,
 
-    /// Execute N runs at once (they then disturb each other's times)
+    /// Execute N runs at once. They use the same GPUs and disturb each other's times; for one GPU each, start one
+    /// `CUDA_VISIBLE_DEVICES=K ledger run …` per GPU
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
 

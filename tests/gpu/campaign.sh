@@ -4,8 +4,8 @@
 # Usage: tests/gpu/campaign.sh LEDGER OUT SECONDS MANIFEST[@EXPR]... [-- EARLIER...]
 #   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
 #   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`
-#   REPEAT in the environment: how many more attempts each run gets, sealed or not; without it the manifest decides
-#   JOBS in the environment: attempts at once, each on a GPU of its own (1)
+#   REPEAT in the environment: how many more attempts each run gets, sealed or not, of each of JOBS; without it the manifest decides
+#   JOBS in the environment: so many GPUs, each with a `ledger run` of its own that takes what the others have not begun (1)
 #   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
 # Works in $WORK, /tmp/ledger-campaign by default, and removes it. Imported kernels need the same place on each machine: compiled kernels contain its path.
 set -uo pipefail
@@ -13,8 +13,6 @@ binary=$1 out=$2 seconds=$3
 shift 3
 manifests=() earlier=() repeat=()
 [ -z "${REPEAT:-}" ] || repeat=(--repeat "$REPEAT")
-jobs=()
-[ -z "${JOBS:-}" ] || jobs=(--jobs "$JOBS")
 while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
 [ $# -gt 0 ] && shift && earlier=("$@")
 mkdir -p "$out"
@@ -31,13 +29,13 @@ mkdir -p "$LEDGER_DIR"
 say() { printf '\n== %s (%s s)\n' "$*" "$SECONDS" | tee -a "$out/log.txt"; }
 # try SECONDS LINES COMMAND...: all that it prints goes into the log, so many of its last lines here.
 try() {
-    local limit=$1 lines=$2 code
+    local limit=$1 lines=$2 code last=$work/last.$BASHPID
     shift 2
-    timeout --signal=INT --kill-after=30 "$limit" "$@" >"$work/last.txt" 2>&1
+    timeout --signal=INT --kill-after=30 "$limit" "$@" >"$last" 2>&1
     code=$?
-    [ "$code" = 0 ] || echo "exit code $code" >>"$work/last.txt"
-    cat "$work/last.txt" >>"$out/log.txt"
-    tail -n "$lines" "$work/last.txt" | cut -c1-200
+    [ "$code" = 0 ] || echo "exit code $code" >>"$last"
+    cat "$last" >>"$out/log.txt"
+    tail -n "$lines" "$last" | cut -c1-200
     return "$code"
 }
 for piece in ${earlier[@]+"${earlier[@]}"}; do
@@ -69,7 +67,13 @@ for entry in "${manifests[@]}"; do
     [ "$left" -gt 20 ] || { say "no time is left"; break; }
     say "run $entry, at most $left s"
     # The first interrupt lets the attempt end at its next step; everything so far is kept.
-    try "$left" 40 "$work/ledger" run "$manifest" ${jobs[@]+"${jobs[@]}"} ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
+    for gpu in $(seq 0 $((${JOBS:-1} - 1))); do
+        (
+            [ -z "${JOBS:-}" ] || export CUDA_VISIBLE_DEVICES=$gpu
+            try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
+        ) &
+    done
+    wait
 done
 say "pack"
 timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
