@@ -154,6 +154,9 @@ impl Args {
             Some(_) => {
                 format!("this ledger does not hold the output of attempt {id} (`ledger pack` and `merge` include it)")
             }
+            None if attempt.facts.contains_key("attached") => {
+                format!("no output of attempt {id} is recorded: `attach` does not record it")
+            }
             None => {
                 format!("no output of attempt {id} is recorded: its program wrote none, or an older ledger sealed it")
             }

@@ -53,7 +53,11 @@ impl Checker<'_> {
                 if words.contains(&word.as_str()) {
                     return Ok(word.as_str().into());
                 }
-                let meant = nearest(word, words.iter().copied());
+                let other_word = [("gpu", "cuda"), ("nvidia", "cuda")].into_iter().find(|(other, _)| other == word);
+                let meant = match other_word {
+                    Some((_, meant)) if words.contains(&meant) => Some(meant),
+                    _ => nearest(word, words.iter().copied()),
+                };
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
                 let other =
                     if name == "model.name" && meant.is_none() { "; other models run by [program]" } else { "" };

@@ -66,10 +66,13 @@ fn within_lines(text: &str) -> String {
 }
 
 /// What the log says of an attempt, a line each.
-fn origin_text(id: AttemptId, origin: &Origin) -> String {
+fn origin_text(id: AttemptId, attempt: &Attempt, origin: &Origin) -> String {
     let mut text = String::new();
-    if origin.is_imported {
-        text.push_str("origin   another ledger (import, merge, unpack or collect)\n");
+    let import = attempt.facts.get("import").and_then(Value::as_table);
+    match import.and_then(|import| import.get("kind")?.as_str()) {
+        Some(kind) => text.push_str(&format!("origin   `ledger import {}`\n", plain(kind))),
+        None if origin.is_imported => text.push_str("origin   another ledger (import, merge, unpack or collect)\n"),
+        None => {}
     }
     for repeated in &origin.verdicts {
         let (title, other) = if repeated.rerun == id {
@@ -91,7 +94,7 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
         text.push_str(&format!(": {}", within_lines(reason)));
     }
     text.push_str(&format!("\nstarted  {} UTC, {}\n", when(attempt.started_unix_ms), took(attempt.wall_ns)));
-    text.push_str(&origin_text(id, origin));
+    text.push_str(&origin_text(id, attempt, origin));
     text.push_str(&content_text(short, attempt));
     text
 }
@@ -108,12 +111,11 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
         text.push_str(&format!("warning  {}\n", within_lines(warning)));
     }
     let metrics = attempt.metrics.iter().map(|(name, metric)| {
-        let value = match (metric.value, &metric.reason) {
-            (Some(value), _) => within(significant, value, metric.uncertainty),
-            (None, Some(reason)) => format!("none ({reason})"),
-            (None, None) => "none".to_owned(),
-        };
-        vec![format!("  {name}"), value, metric.unit.clone()]
+        let value = metric.value.map(|value| within(significant, value, metric.uncertainty));
+        // Beside the unit, which is the last column: reasons are long.
+        let reason = metric.reason.as_ref().filter(|_| value.is_none()).map(|reason| format!(" ({reason})"));
+        let unit = format!("{}{}", metric.unit, reason.unwrap_or_default());
+        vec![format!("  {name}"), value.unwrap_or_else(|| "none".to_owned()), unit]
     });
     text.push_str(&columns(&["  METRIC", ">VALUE", "UNIT"], metrics));
     for (name, digest) in &attempt.digests {

@@ -318,7 +318,7 @@ fn what_cannot_be_started_is_refused_before_anything_runs() {
     sandbox.write("no.sif", "#!/bin/sh\n");
     fs::create_dir(sandbox.path("folder.sif")).unwrap();
     let cases = [
-        ("missing.sif", "which does not exist (build it"),
+        ("missing.sif", "which does not exist (build one"),
         ("no.sif", "no image in the Singularity Image Format"),
         ("folder.sif", "a folder (an unpacked image"),
         ("docker://debian:12", "apptainer pull image.sif docker://debian:12"),
