@@ -124,3 +124,30 @@ fn a_page_prints_and_scripts_in_records_do_not_run() {
     let pdf = std::fs::read(pdf).unwrap();
     assert!(pdf.starts_with(b"%PDF-") && pdf.len() > 10_000);
 }
+
+#[test]
+fn pages_fit_a_phone_and_follow_the_colour_scheme() {
+    let Some(browser) = Browser::find() else { return };
+    let sandbox = evil();
+    let campaign = concat!(env!("CARGO_MANIFEST_DIR"), "/ledger/reference/campaign/resnet50-h100.ledger");
+    sandbox.run(&["unpack", campaign]).expect(0);
+    sandbox.run(&["report", "--all", "-o", "site"]).expect(0);
+    let mut pages = vec![sandbox.path("site/index.html")];
+    pages.extend(std::fs::read_dir(sandbox.path("site/runs")).unwrap().map(|entry| entry.unwrap().path()));
+    // Whatever scrolls by itself may be wider than the page.
+    let measure = "document.documentElement.style.width = '390px'; \
+        const wide = [...document.querySelectorAll('main *, h1, footer, nav')].filter(e => !e.closest('.wide, pre, svg')); \
+        const worst = Math.max(...wide.map(e => e.getBoundingClientRect().right)); \
+        document.title = 'width ' + Math.ceil(worst) + ' on ' + getComputedStyle(document.body).backgroundColor;";
+    let title = |page: &Path, scheme: &str| {
+        let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+        let (dom, _) = browser.ask(&acted(page, measure), &["--dump-dom", &scheme]);
+        dom.split("<title>").nth(1).unwrap().split("</title>").next().unwrap().to_owned()
+    };
+    for page in pages.iter().take(2) {
+        let (light, dark) = (title(page, "1"), title(page, "0"));
+        let width: u32 = light.split(' ').nth(1).and_then(|width| width.parse().ok()).unwrap();
+        assert!(width <= 390, "{page:?}: {light}");
+        assert!(light.ends_with("rgb(255, 255, 255)") && dark.ends_with("rgb(21, 24, 28)"), "{light}, {dark}");
+    }
+}

@@ -105,6 +105,32 @@ fn a_report_ranks_by_the_recorded_objective() {
     }
 }
 
+#[test]
+fn a_model_begins_with_its_best_and_its_last_configuration() {
+    let sandbox = Sandbox::new();
+    let score = "say \"{\\\"event\\\":\\\"metric\\\",\\\"name\\\":\\\"score\\\",\\\"value\\\":$x.5}\"\n";
+    let objective = "\n[objective]\nmetric = 'score'\ndirection = 'maximize'\n";
+    sandbox.sweep_manifest(&format!("{WORKER}{score}"), "[2, 4]", "[1, 2]");
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", format!("{text}{objective}"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let pages = || {
+        sandbox.run(&["report", "--all", "--metrics", "score", "-o", "r", "--force"]).expect(0);
+        ["r/report.md", "r/index.html"].map(|page| fs::read_to_string(sandbox.path(page)).unwrap())
+    };
+    for page in pages() {
+        assert!(
+            page.contains("Highest score: x 4 with 4.5 (no scatter; 2 seeds). The lowest of 2: x 2 with 2.5, 0.56×"),
+            "{page}"
+        );
+        assert!(!page.contains("say nothing of what was learned"), "{page}");
+    }
+    sandbox.run(&["hide", "--where", "x == 2"]).expect(0);
+    for page in pages() {
+        assert!(page.contains("One configuration, so nothing is compared: score 4.5 (no scatter; 2 seeds)."), "{page}");
+    }
+}
+
 /// 200 W by the card's counter, and an epoch of three of the four seconds.
 #[test]
 fn energy_is_drawn_by_phase() {

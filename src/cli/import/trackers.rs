@@ -200,7 +200,7 @@ impl<'a> Taken<'a> {
             }
             let mut change = |id, change: fn(Target) -> Change, text: Option<String>| {
                 let target = Target::Attempt(id);
-                let noted = text.map(|text| Change::Noted { target: target.clone(), text });
+                let noted = text.map(|text| Change::Noted { target, text });
                 let mut changes = noted.into_iter().chain([change(target)]);
                 changes.try_for_each(|change| writer.note(&LogEntry { unix_ms: now, change }))
             };

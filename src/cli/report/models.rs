@@ -184,7 +184,7 @@ fn figures<T: Asked>(
     if let Some(front) = front(model, metrics, selected) {
         figures.push(("pareto", front));
     }
-    for (ranking, _) in rankings {
+    for (ranking, all) in rankings {
         let subject = Subject {
             model,
             metric: &ranking.metric,
@@ -194,7 +194,7 @@ fn figures<T: Asked>(
             names: &selected.names,
             admitted: &selected.admitted,
         };
-        if selected.trials.len() > 1 {
+        if *all > 1 {
             figures.extend(report::distribution(&subject, &[]).ok().map(|one| ("distribution", one)));
         }
         figures.extend(report::scaling(&subject, "hardware.gpus").ok().map(|one| ("scaling", one)));

@@ -8,7 +8,7 @@ use crate::record::RunId;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the two, as the pages' policy names them: nothing else is applied or executed, whatever a record holds.
-const STYLE_HASH: &str = "FHZIFY3hbZxP7wDIIGttLEhjXFGcKBO1NRpUBw+PfV4=";
+const STYLE_HASH: &str = "H+TZlJxXtaSe1166zDa6yypdLE/YBEw580P7ZHRoMvo=";
 const SCRIPT_HASH: &str = "rd2gC+hZKvTubGENgIck2oDN8Zr5c1HrQGB3iZfUBDw=";
 
 /// A page's place and name.

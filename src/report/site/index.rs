@@ -5,7 +5,7 @@ use super::super::number::count;
 use super::super::ranking::{Ranking, best_lines, head_of, probability, short_names, shown_fields};
 use super::super::sample::{compared_text, estimate_text, sample_text};
 use super::html::{Field, Frame, figure, table};
-use super::{ModelOf, ReportOf, page_of};
+use super::{ModelOf, ReportOf, headline, page_of};
 use crate::analysis;
 use crate::record::{AttemptId, RunId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,9 @@ pub(super) fn page(report: &ReportOf) -> Result<String, FigureError> {
     let mut content = String::new();
     for sentence in &report.about {
         content.push_str(&format!("<p>{}</p>\n", super::html::escaped(sentence)));
+    }
+    if report.models.len() > 1 {
+        content.push_str(&headline::summary(&report.models));
     }
     let mut links = Vec::new();
     for (at, model) in report.models.iter().enumerate() {
@@ -59,6 +62,9 @@ fn section(
         "<section id=\"m{at}\" aria-labelledby=\"h-m{at}\">\n<h2 id=\"h-m{at}\">{}</h2>\n",
         super::html::escaped(&model.model)
     );
+    for said in headline::lead(model) {
+        html.push_str(&format!("<p class=\"lead\">{}</p>\n", super::html::escaped(&said)));
+    }
     for (number, (ranking, all)) in model.rankings.iter().enumerate() {
         html.push_str(&format!("<h3>By {}</h3>\n", super::html::escaped(&ranking.metric)));
         if ranking.places.is_empty() {

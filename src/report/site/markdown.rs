@@ -4,7 +4,7 @@ use super::super::number::count;
 use super::super::ranking::Ranking;
 use super::super::ranking::{best_lines, field_of, head_of, probability, short_names, shown_fields};
 use super::super::sample::{estimate_text, sample_text};
-use super::ReportOf;
+use super::{ReportOf, headline};
 use crate::record::is_invisible;
 
 pub(super) fn text(report: &ReportOf) -> String {
@@ -15,6 +15,9 @@ pub(super) fn text(report: &ReportOf) -> String {
     let mut number = 0u32;
     for model in &report.models {
         text.push_str(&format!("## {}\n\n", plain(&model.model)));
+        for said in headline::lead(model) {
+            text.push_str(&format!("{}\n\n", plain(&said)));
+        }
         for (ranking, all) in &model.rankings {
             text.push_str(&ranked(ranking, *all));
         }

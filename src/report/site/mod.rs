@@ -3,6 +3,7 @@
 //! Knows records, answers and figures. Must not know where they come from, nor where the files go. Whatever a person or a worker wrote is escaped.
 
 mod attempts;
+mod headline;
 mod html;
 mod index;
 mod markdown;
