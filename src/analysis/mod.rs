@@ -15,6 +15,7 @@ mod distribution;
 mod effects;
 mod energy;
 mod events;
+mod excerpt;
 pub mod expr;
 mod fields;
 mod forecast;
@@ -72,6 +73,7 @@ pub use events::{
     Beside, By, EVENT_QUANTITIES, Events, EventsFault, EventsRow, LengthCorrelation, Mean, QuantityMeans, events_by,
     mean_of_all,
 };
+pub use excerpt::{EnergyOfDevices, energy_between, excerpt, phases_between};
 pub use fields::{differing, differing_among, is_chosen, is_varied};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};

@@ -8,12 +8,12 @@ const EXACT: usize = 8192;
 const STRETCHES: usize = 4096;
 
 /// A point and its number in the series.
-type Point = (u64, u64, f64);
+pub(super) type Point = (u64, u64, f64);
 
 /// Neighbouring points of which those that a plot shows are kept.
 #[derive(Clone, Debug)]
-struct Stretch {
-    index: u64,
+pub(super) struct Stretch {
+    pub(super) index: u64,
     first: Point,
     last: Point,
     low: Option<Point>,
@@ -23,13 +23,13 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn of(index: u64, point: Point) -> Self {
+    pub(super) fn of(index: u64, point: Point) -> Self {
         let finite = point.2.is_finite().then_some(point);
         let gap = if finite.is_none() { Some(point) } else { None };
         Self { index, first: point, last: point, low: finite, high: finite, gap }
     }
 
-    fn join(&mut self, other: Self) {
+    pub(super) fn join(&mut self, other: Self) {
         let lower = |a: Point, b: Point| if b.2 < a.2 { b } else { a };
         let higher = |a: Point, b: Point| if b.2 > a.2 { b } else { a };
         let both = |a: Option<Point>, b: Option<Point>, pick: fn(Point, Point) -> Point| match (a, b) {
@@ -42,7 +42,7 @@ impl Stretch {
         self.last = other.last;
     }
 
-    fn points(&self) -> Vec<Point> {
+    pub(super) fn points(&self) -> Vec<Point> {
         let mut points: Vec<Point> =
             [Some(self.first), self.low, self.high, self.gap, Some(self.last)].into_iter().flatten().collect();
         points.sort_by_key(|(number, ..)| *number);

@@ -4,10 +4,12 @@ use super::context::{self, Context, print, say};
 use super::failure::{Failure, exit};
 use super::living;
 use super::picture;
-use crate::analysis::{self, Thin};
-use crate::record::{Attempt, AttemptId, Axis, Sealed, Series, Table, Target, Value};
-use crate::report::{self, Millimetres, Telemetry, TelemetryTable, table_of};
+use super::recorded;
+use crate::analysis::{self, Given, Thin};
+use crate::record::{Attempt, AttemptId, Axis, Run, Sealed, Series, Table, Target, Value};
+use crate::report::{self, Millimetres, Telemetry, TelemetryPart, TelemetryTable, table_of};
 use crate::store::{Reader, Store, StoreError};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +20,7 @@ const UNREAD: &str = "telemetry.unread.";
 /// Show the hardware samples of an attempt: power, energy, clocks, memory, temperatures
 ///
 /// Each series is one row with a small curve. Counters, such as energy, are shown as rates per second. Exit code 1
-/// if there are no samples.
+/// if there are no samples. With --from or --to, the energy of that time is shown, too.
 ///
 /// Example: ledger telemetry latest --series 'gpu.*.power*' --plot power.svg
 #[derive(Debug, clap::Args)]
@@ -35,6 +37,19 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "plot")]
     csv: bool,
 
+    /// Begin here: seconds since the start of the attempt, or steps for series over steps
+    #[arg(long, value_name = "X", conflicts_with = "plot", value_parser = position)]
+    from: Option<f64>,
+
+    /// End here
+    #[arg(long, value_name = "X", conflicts_with = "plot", value_parser = position)]
+    to: Option<f64>,
+
+    /// With --json: as a plot of N pixel columns shows them, with the first, last, smallest and largest value of
+    /// each; rates for counters, and the phases
+    #[arg(long, value_name = "N", conflicts_with = "plot", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    points: Option<u32>,
+
     /// Draw the curves and the phases into a file, which must not exist yet: `.svg`, `.png`, `.csv`; `term` draws on standard output
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -45,9 +60,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    if args.csv && context.json {
-        return Err(Failure::new(exit::USAGE, "`--csv` and `--json` are two forms of one answer (give one of them)"));
-    }
+    args.check(context.json)?;
     let store = context.store();
     let (mut telemetry, recorded) = match living::unsealed(context, &args.id)? {
         Some((id, sealed)) => (of_running(id, sealed, args)?, None),
@@ -60,7 +73,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
     };
     let is_empty = recorded.as_ref().map_or(telemetry.series.is_empty(), Vec::is_empty);
-    let recorded = Recorded { store, attempt: telemetry.attempt, names: recorded.unwrap_or_default() };
+    let recorded = Recorded { store, attempt: telemetry.attempt, names: recorded.unwrap_or_default(), args };
     if let Some(path) = &args.plot {
         recorded.thin(&mut telemetry)?;
         return plot(&telemetry, path, args.force, context);
@@ -72,14 +85,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         print(report::CSV_HEADS)?;
         recorded.each(&telemetry.series, &mut |series| print(&report::csv_rows(series)))?;
     } else {
-        let mut table = TelemetryTable::new(telemetry.wall_ns);
+        let mut table = TelemetryTable::new(args.range(Axis::TimeNs, telemetry.wall_ns));
         if context.json {
             let mut all = Vec::new();
-            recorded.each(&[], &mut |series| {
+            recorded.each(&telemetry.series, &mut |series| {
                 all.push(series.clone());
                 Ok(())
             })?;
-            telemetry.series.extend(all);
+            telemetry.series = all;
         } else {
             let series = &telemetry.series;
             recorded.each(series, &mut |one| {
@@ -96,17 +109,25 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if is_empty { exit::NO } else { exit::YES })
 }
 
+/// A place on an axis.
+fn position(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("not a number from 0 on".to_owned()) }
+}
+
 /// The series of a recorded attempt that are wanted, one after the other: all of an attempt of days are more than memory should hold.
 struct Recorded<'a> {
     store: &'a Store,
     attempt: AttemptId,
     names: Vec<String>,
+    args: &'a Args,
 }
 
 impl Recorded<'_> {
-    /// Shows these series, which are in memory, and those that are recorded.
+    /// Shows the part that is meant of these series, which are in memory, and of those that are recorded.
     fn each(&self, first: &[Series], then: &mut dyn FnMut(&Series) -> Result<(), Failure>) -> Result<(), Failure> {
-        first.iter().try_for_each(&mut *then)?;
+        let mut then = |series: &Series| then(&self.args.part(series));
+        first.iter().try_for_each(&mut then)?;
         for name in &self.names {
             let found = self.store.read(|reader| reader.series(self.attempt, name))?;
             then(&found.ok_or_else(|| missing(self.attempt))?)?;
@@ -159,25 +180,88 @@ fn head(
         Ok(wanted) => wanted,
         Err(failure) => return Ok(Err(failure)),
     };
-    let phases = if args.plot.is_some() { reader.phases(id)? } else { Vec::new() };
+    let needs_phases = args.plot.is_some() || args.points.is_some();
+    let phases = if needs_phases { reader.phases(id)? } else { Vec::new() };
+    let read = |name: &str| reader.readable_series(id, name);
+    let telemetry = recorded::Recorded::of(&attempt, &read);
+    let part = args.part_of((&run, &attempt), &phases, &telemetry);
+    telemetry.check()?;
     let (model, wall_ns) = (run.model().to_owned(), attempt.wall_ns);
     let (series, thinned) = (Vec::new(), Vec::new());
-    Ok(Ok((Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases }, wanted)))
+    let head = Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases, part };
+    Ok(Ok((head, wanted)))
 }
 
 /// The same of an attempt that is running.
 fn of_running(id: AttemptId, sealed: Sealed, args: &Args) -> Result<Telemetry, Failure> {
     let (wanted, unread, facts) = args.wanted(&sealed.attempt)?;
+    let part = args.part_of((&sealed.run, &sealed.attempt), &sealed.phases, &sealed.series);
     let Sealed { run, attempt, series, phases } = sealed;
     let series = series.into_iter().filter(|series| wanted.contains(&series.name)).collect();
     let (model, wall_ns, thinned) = (run.model().to_owned(), attempt.wall_ns, Vec::new());
-    Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases })
+    Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases, part })
 }
 
 /// Names of series, names of series that could not be read with the reasons, and facts of the reading.
 type Wanted = (Vec<String>, Vec<(String, String)>, Table);
 
 impl Args {
+    fn check(&self, json: bool) -> Result<(), Failure> {
+        let wrong = match (self.from, self.to) {
+            _ if self.csv && json => "`--csv` and `--json` are two forms of one answer (give one of them)",
+            _ if self.points.is_some() && !json => "`--points` needs `--json` (`--plot FILE` draws)",
+            (from, Some(to)) if from.unwrap_or(0.0) >= to => "`--to` must be larger than `--from`",
+            _ => return Ok(()),
+        };
+        Err(Failure::new(exit::USAGE, wrong))
+    }
+
+    /// The positions on an axis that are meant, of those up to the last one.
+    fn range(&self, axis: Axis, last: u64) -> (u64, u64) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "`as` saturates, and below 0 is none"
+        )]
+        let place = |x: f64| if axis == Axis::TimeNs { (x * 1e9).round() as u64 } else { x.round() as u64 };
+        (self.from.map_or(0, place), self.to.map_or(last, place))
+    }
+
+    /// What is meant of a series.
+    fn part<'s>(&self, series: &'s Series) -> Cow<'s, Series> {
+        let last = series.positions.last().copied().unwrap_or(0);
+        let (from, to) = self.range(series.axis, last);
+        if let Some(columns) = self.points {
+            let first = series.positions.first().copied().unwrap_or(0);
+            let columns = usize::try_from(columns).unwrap_or(usize::MAX);
+            return Cow::Owned(analysis::excerpt(series, (from.max(first), to.min(last)), columns));
+        }
+        if self.from.is_none() && self.to.is_none() {
+            return Cow::Borrowed(series);
+        }
+        let mut part = Series::new(series.name.as_str(), series.unit.as_str(), series.axis);
+        let points = series.positions.iter().zip(&series.values);
+        points.filter(|(at, _)| (from..=to).contains(*at)).for_each(|(at, value)| part.push(*at, *value));
+        Cow::Owned(part)
+    }
+
+    /// What else is said of the part of the attempt that is meant.
+    fn part_of(
+        &self,
+        (run, attempt): (&Run, &Attempt),
+        phases: &[crate::record::Phase],
+        telemetry: &dyn Given,
+    ) -> Option<TelemetryPart> {
+        if self.from.is_none() && self.to.is_none() && self.points.is_none() {
+            return None;
+        }
+        let range = self.range(Axis::TimeNs, attempt.wall_ns);
+        let energy = analysis::energy_between(run, attempt, telemetry, range);
+        let columns = self.points.and_then(|columns| usize::try_from(columns).ok());
+        let phases = columns.map(|columns| analysis::phases_between(phases, attempt.wall_ns, range, columns));
+        Some(TelemetryPart { range, energy, phases })
+    }
+
     /// The names of the series that are wanted in the attempt's order, what could not be read of them, and what was recorded of the reading.
     fn wanted(&self, attempt: &Attempt) -> Result<Wanted, Failure> {
         let (mut unread, facts) = facts_of(&attempt.facts);

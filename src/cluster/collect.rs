@@ -328,7 +328,7 @@ mod tests {
         }
 
         fn outcomes(&self) -> Vec<String> {
-            let rows = self.store.read(|reader| reader.recent(99, true)).unwrap();
+            let rows = self.store.read(|reader| reader.recent(0, 99, true)).unwrap();
             rows.into_iter().map(|row| row.outcome).collect()
         }
     }

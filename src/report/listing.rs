@@ -23,6 +23,27 @@ pub struct Line {
     pub origin: Origin,
     /// The attempt that it was compared with or, without a verdict, was to be.
     pub rerun_of: Option<AttemptId>,
+    /// The values of the listing's columns.
+    pub values: Vec<Option<Value>>,
+}
+
+/// Attempts in the order in which they are listed.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// Those that are running, the oldest first.
+    pub running: Vec<Running>,
+    /// Those that are shown.
+    pub lines: Vec<Line>,
+    /// The full names of the fields and metrics that are shown of each, too.
+    pub columns: Vec<String>,
+    /// How many match, whether they are shown or not.
+    pub matching: u64,
+    /// How many there are.
+    pub total: u64,
+    /// How many of these are hidden and not listed for that.
+    pub hidden: u64,
+    /// How many matching ones stand before those that are shown.
+    pub skipped: usize,
 }
 
 impl Line {
@@ -102,9 +123,10 @@ impl Running {
     }
 }
 
-/// The listing of attempts, newest first, of so many, of which some are left out because they are hidden; before them those that are running.
-pub fn ls_text(running: &[Running], lines: &[Line], total: u64, hidden: u64) -> String {
-    if total == 0 && running.is_empty() {
+/// The listing as a table; the running attempts stand first.
+pub fn ls_text(listing: &Listing) -> String {
+    let Listing { running, lines, columns: more, matching, total, hidden, skipped } = listing;
+    if *total == 0 && running.is_empty() {
         return "no runs yet (`ledger run MANIFEST` makes some)\n".to_owned();
     }
     let rows = lines.iter().map(|line| {
@@ -114,7 +136,7 @@ pub fn ls_text(running: &[Running], lines: &[Line], total: u64, hidden: u64) -> 
         if !line.tags.is_empty() {
             label = format!("{label} [{}]", line.tags.join(" "));
         }
-        vec![
+        let mut cells = vec![
             line.run.clone(),
             when(row.started_unix_ms),
             row.experiment.clone(),
@@ -125,28 +147,52 @@ pub fn ls_text(running: &[Running], lines: &[Line], total: u64, hidden: u64) -> 
             wall_seconds(row.wall_ns).map_or_else(|| "-".to_owned(), duration),
             metric(row.accuracy),
             metric(row.loss),
-        ]
+        ];
+        cells.extend(line.values.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), shown)));
+        cells
     });
-    let rows = running.iter().rev().map(Running::cells).chain(rows);
-    let heads =
-        ["RUN", "STARTED (UTC)", "EXPERIMENT", "MODEL", "WITH", ">SEED", "OUTCOME", ">TIME", ">ACCURACY", ">LOSS"];
+    let of_running = |one: &Running| {
+        let mut cells = one.cells();
+        cells.resize(cells.len() + more.len(), "-".to_owned());
+        cells
+    };
+    let rows = running.iter().rev().map(of_running).chain(rows);
+    let mut heads =
+        vec!["RUN", "STARTED (UTC)", "EXPERIMENT", "MODEL", "WITH", ">SEED", "OUTCOME", ">TIME", ">ACCURACY", ">LOSS"];
+    let more: Vec<String> = more.iter().map(|name| format!(">{name}")).collect();
+    heads.extend(more.iter().map(String::as_str));
     let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };
     let shown = lines.len() as u64;
-    let more = (total > shown + hidden).then(|| "-n N shows more, --all all of them".to_owned());
-    let hidden = match hidden {
-        0 => None,
-        1 => Some("1 is hidden, --hidden shows it".to_owned()),
-        many => Some(format!("{many} are hidden, --hidden shows them")),
-    };
-    if more.is_some() || hidden.is_some() {
-        let why: Vec<String> = more.into_iter().chain(hidden).collect();
-        text.push_str(&format!("{shown} of {} ({})\n", count(total, "attempt"), why.join("; ")));
+    let listed = total.saturating_sub(*hidden);
+    let mut why: Vec<String> = Vec::new();
+    if *matching < listed {
+        why.push(format!("{matching} match"));
+    }
+    if *matching > shown + *skipped as u64 {
+        why.push("-n N shows more, --all all of them".to_owned());
+    }
+    match hidden {
+        0 => {}
+        1 => why.push("1 is hidden, --hidden shows it".to_owned()),
+        many => why.push(format!("{many} are hidden, --hidden shows them")),
+    }
+    if !why.is_empty() {
+        text.push_str(&format!("{shown} of {} ({})\n", count(*total, "attempt"), why.join("; ")));
     }
     text
 }
 
+/// A field or a metric in a few digits.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Float(value) => significant(*value),
+        other => other.to_string(),
+    }
+}
+
 /// The listing as a document's members.
-pub fn ls_value(running: &[Running], lines: &[Line], total: u64, hidden: u64) -> Table {
+pub fn ls_value(listing: &Listing) -> Table {
+    let Listing { running, lines, columns, matching, total, hidden, .. } = listing;
     let attempts = lines.iter().map(|line| {
         let row = &line.row;
         let mut table = table_of([
@@ -173,13 +219,19 @@ pub fn ls_value(running: &[Running], lines: &[Line], total: u64, hidden: u64) ->
                 table.insert(name.to_owned(), value.into());
             }
         }
+        if !columns.is_empty() {
+            let known = columns.iter().cloned().zip(line.values.iter().cloned());
+            let known = known.filter_map(|(name, value)| Some((name, value?)));
+            table.insert("columns".to_owned(), Value::Table(known.collect()));
+        }
         Value::Table(table)
     });
     let running = running.iter().rev().map(Running::value).collect();
     table_of([
         ("attempts", Value::List(attempts.collect())),
-        ("total", total.into()),
-        ("hidden", hidden.into()),
+        ("matching", (*matching).into()),
+        ("total", (*total).into()),
+        ("hidden", (*hidden).into()),
         ("running", Value::List(running)),
     ])
 }

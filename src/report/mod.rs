@@ -50,7 +50,7 @@ pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
 pub use listing::{
-    Line, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value,
+    Line, Listing, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value,
     summary_text,
 };
 pub use live::{Screen, Seen, fitted, live_lines, live_text, live_value};
@@ -69,7 +69,7 @@ pub use site::{
     AttemptNames, AttemptOf, AttemptPage, AttemptTable, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page,
 };
 pub use table::columns;
-pub use telemetry::{CSV_HEADS, Telemetry, TelemetryTable, csv_rows, telemetry_value};
+pub use telemetry::{CSV_HEADS, Telemetry, TelemetryPart, TelemetryTable, csv_rows, telemetry_value};
 pub use tuning::{
     Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_slow,
     tuning_text, tuning_value,

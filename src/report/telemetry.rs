@@ -1,11 +1,11 @@
 //! What was read of the hardware during an attempt: a table with sparklines, CSV, and a document.
 
 use super::document::table_of;
-use super::number::{duration, significant, took, wall_seconds};
+use super::number::{duration, quantity as in_unit, significant, took, wall_seconds};
 use super::sparkline::sparkline;
 use super::table::columns;
 use super::units::shown;
-use crate::analysis::{Curve, Figures, Kind, bit_shares, quantity};
+use crate::analysis::{Curve, Energy, EnergyOfDevices, Figures, Kind, bit_shares, quantity};
 use crate::record::{AttemptId, Axis, Phase, Quantity, RunId, Series, Table, Value};
 
 /// Characters of a sparkline.
@@ -44,6 +44,70 @@ pub struct Telemetry {
     pub facts: Table,
     /// What the attempt did when.
     pub phases: Vec<Phase>,
+    /// The part of the attempt that was asked for, if it was one.
+    pub part: Option<TelemetryPart>,
+}
+
+/// A part of an attempt.
+#[derive(Clone, Debug)]
+pub struct TelemetryPart {
+    /// From when to when, in nanoseconds since the start.
+    pub range: (u64, u64),
+    /// The energy of that time, or why it cannot be said.
+    pub energy: Result<EnergyOfDevices, String>,
+    /// The phases of that time, and whether neighbours were joined to one.
+    pub phases: Option<(Vec<Phase>, bool)>,
+}
+
+impl TelemetryPart {
+    fn text(&self) -> String {
+        let (from, to) = self.range;
+        let time = format!("{} to {}", duration(seconds(from)), duration(seconds(to)));
+        let said = |energy: &Energy| {
+            let (joules, off) = (in_unit(energy.joules, "J"), in_unit(energy.half_width(), "J"));
+            format!("{joules} ± {off}, {}", in_unit(energy.watts(), "W"))
+        };
+        match &self.energy {
+            Ok((devices, sum)) => {
+                let each = devices.iter().map(|(source, energy)| format!("{source} {}", said(energy)));
+                let each = if devices.len() > 1 {
+                    format!(" ({})", each.collect::<Vec<_>>().join("; "))
+                } else {
+                    String::new()
+                };
+                format!("\nenergy from {time}: {}{each}\n", said(sum))
+            }
+            Err(reason) => format!("\nenergy from {time}: not known: {reason}\n"),
+        }
+    }
+
+    fn members(&self) -> Table {
+        let (from, to) = self.range;
+        let mut members = table_of([("from_s", seconds(from).into()), ("to_s", seconds(to).into())]);
+        match &self.energy {
+            Ok((devices, sum)) => {
+                let each = devices.iter().map(|(source, energy)| (source.to_string(), Value::Table(energy.to_table())));
+                let all = ("all".to_owned(), Value::Table(sum.to_table()));
+                members.insert("energy".to_owned(), Value::Table(each.chain([all]).collect()));
+            }
+            Err(reason) => drop(members.insert("energy_unknown".to_owned(), reason.as_str().into())),
+        }
+        if let Some((phases, is_joined)) = &self.phases {
+            let phase = |phase: &Phase| {
+                let mut table = table_of([
+                    ("name", phase.name.as_str().into()),
+                    ("index", phase.index.into()),
+                    ("rank", phase.rank.into()),
+                    ("start_s", seconds(phase.start_ns).into()),
+                ]);
+                table.extend(phase.stop_ns.map(|stop| ("stop_s".to_owned(), seconds(stop).into())));
+                Value::Table(table)
+            };
+            members.insert("phases".to_owned(), Value::List(phases.iter().map(phase).collect()));
+            members.insert("phases_merged".to_owned(), (*is_joined).into());
+        }
+        members
+    }
 }
 
 impl Telemetry {
@@ -67,7 +131,8 @@ pub(super) fn throttle_reason(bit: i32) -> String {
 /// The rows of an attempt's series, each made while the series is in memory: all of a long attempt are more than memory should hold.
 #[derive(Debug, Default)]
 pub struct TelemetryTable {
-    wall_ns: u64,
+    /// The time that is shown.
+    range: (u64, u64),
     /// The first and the last position over time, and over steps.
     extents: [Option<(u64, u64)>; 2],
     rows: [Vec<Vec<String>>; 2],
@@ -76,9 +141,9 @@ pub struct TelemetryTable {
 }
 
 impl TelemetryTable {
-    /// A table without rows, of an attempt that took so long.
-    pub fn new(wall_ns: u64) -> Self {
-        Self { wall_ns, ..Self::default() }
+    /// A table without rows, of an attempt's time from one moment to another.
+    pub fn new(range: (u64, u64)) -> Self {
+        Self { range, ..Self::default() }
     }
 
     /// Takes in where a series lies. All of them must be seen before the first one is added.
@@ -92,7 +157,7 @@ impl TelemetryTable {
     /// The positions that are shown of an axis: of time, from the start to the end.
     fn extent(&self, axis: Axis) -> (u64, u64) {
         let (first, last) = self.extents[place(axis)].unwrap_or_default();
-        if axis == Axis::TimeNs { (0, last.max(self.wall_ns)) } else { (first, last) }
+        if axis == Axis::TimeNs { (self.range.0, last.max(self.range.1)) } else { (first, last) }
     }
 
     /// Adds the row of a series.
@@ -114,7 +179,8 @@ impl TelemetryTable {
         for axis in [Axis::TimeNs, Axis::Step] {
             let (from, to) = self.extent(axis);
             let over = match axis {
-                Axis::TimeNs => format!("0 s TO {}", duration(seconds(to))),
+                Axis::TimeNs if from == 0 => format!("0 s TO {}", duration(seconds(to))),
+                Axis::TimeNs => format!("{} TO {}", duration(seconds(from)), duration(seconds(to))),
                 Axis::Step => format!("STEP {from} TO {to}"),
             };
             let rows = std::mem::take(&mut self.rows[place(axis)]);
@@ -130,6 +196,9 @@ impl TelemetryTable {
         if !self.throttled.is_empty() {
             text.push_str("\nwhy clocks were low, by share of the time\n");
             text.push_str(&columns(&["  SERIES", "REASONS"], self.throttled));
+        }
+        if let Some(part) = &telemetry.part {
+            text.push_str(&part.text());
         }
         if !unread.is_empty() {
             text.push_str("\ncould not be read\n");
@@ -207,16 +276,42 @@ fn csv_field(text: &str) -> String {
 /// The readings as a document's members.
 pub fn telemetry_value(telemetry: &Telemetry) -> Table {
     let unread = telemetry.unread.iter().map(|(name, reason)| (name.clone(), reason.as_str().into()));
+    let is_drawn = telemetry.part.as_ref().is_some_and(|part| part.phases.is_some());
+    let of_series = if is_drawn { drawn_value } else { series_value };
     let mut members = table_of([
         ("run", telemetry.run.to_string().into()),
         ("attempt", telemetry.attempt.to_string().into()),
         ("model", telemetry.model.as_str().into()),
-        ("series", Value::List(telemetry.series.iter().map(series_value).collect())),
+        ("series", Value::List(telemetry.series.iter().map(of_series).collect())),
         ("unread", Value::Table(unread.collect())),
         ("facts", telemetry.facts.clone().into()),
     ]);
     members.extend(wall_seconds(telemetry.wall_ns).map(|wall| ("wall_time_s".to_owned(), wall.into())));
+    members.extend(telemetry.part.iter().flat_map(TelemetryPart::members));
     members
+}
+
+/// A series as a plot shows it: rates in place of a counter.
+fn drawn_value(series: &Series) -> Value {
+    let kind = Kind::of(&series.name);
+    let mut table = table_of([
+        ("name", series.name.as_str().into()),
+        ("unit", series.unit.as_str().into()),
+        ("kind", if kind == Kind::Counter { "rate" } else { kind.name() }.into()),
+        ("axis", series.axis.name().into()),
+        ("positions", series.positions.clone().into()),
+        ("values", series.values.clone().into()),
+    ]);
+    if kind == Kind::Flags {
+        table.insert("shares".to_owned(), shares(series));
+    }
+    Value::Table(table)
+}
+
+/// The share of the time in which each reason held.
+fn shares(series: &Series) -> Value {
+    let shares = bit_shares(series).0.into_iter().map(|(bit, share)| (throttle_reason(bit), share.into()));
+    Value::Table(shares.collect())
 }
 
 fn series_value(series: &Series) -> Value {
@@ -238,10 +333,7 @@ fn series_value(series: &Series) -> Value {
     match kind {
         Kind::Level => table.insert("figures".to_owned(), figures.into()),
         Kind::Counter => table.insert("rate_figures".to_owned(), figures.into()),
-        Kind::Flags => {
-            let shares = bit_shares(series).0.into_iter().map(|(bit, share)| (throttle_reason(bit), share.into()));
-            table.insert("shares".to_owned(), Value::Table(shares.collect()))
-        }
+        Kind::Flags => table.insert("shares".to_owned(), shares(series)),
     };
     Value::Table(table)
 }

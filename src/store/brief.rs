@@ -51,6 +51,16 @@ pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attemp
     Ok(())
 }
 
+/// The names that any attempt has; none where the record alone tells of one of them.
+pub(super) fn names(txn: &ReadTransaction) -> Result<Option<Names>, StoreError> {
+    let mut names = Names::known();
+    for item in txn.open_table(SHAPES)?.iter()? {
+        let Some(shape) = decode_shape(item?.1.value())? else { return Ok(None) };
+        names.add(&shape.names);
+    }
+    Ok(Some(names))
+}
+
 /// The attempts of a model, as far as conditions ask of them.
 pub struct Briefs {
     /// In the order of [`Reader::of_model`](super::Reader::of_model).

@@ -2,10 +2,10 @@
 
 use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS};
-use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, census, index_version, units, verify};
+use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, brief, census, index_version, units, verify};
 use crate::record::{
-    Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Nonce, OutputFacts, Phase, Row, Run,
-    RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, count,
+    Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Names, Nonce, OutputFacts, Phase, Row,
+    Run, RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, count,
 };
 use crate::wire::{
     ChunkError, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
@@ -215,29 +215,41 @@ impl<'a> Reader<'a> {
         Ok(Some(Sealed { run, phases: self.phases(id)?, attempt, series }))
     }
 
-    /// Listing rows, newest first, at most `limit`; hidden ones only if asked for.
-    pub fn recent(&self, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
+    /// Listing rows, newest first, at most `limit` after the first `skip`; hidden ones only if asked for.
+    pub fn recent(&self, skip: usize, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
         let table = self.txn.open_table(RECENT)?;
-        let hidden = self.hidden()?;
-        let visible =
-            |attempt: &Digest, run: &Digest| with_hidden || !hidden.contains(attempt) && !hidden.contains(run);
-        let mut rows = Vec::new();
+        let hidden = if with_hidden { BTreeSet::new() } else { self.hidden()? };
+        let is_hidden = |row: &Row| hidden.contains(&row.attempt.0) || hidden.contains(&row.run.0);
+        let (mut rows, mut left) = (Vec::new(), skip);
         for item in table.iter()?.rev() {
             if rows.len() == limit {
                 break;
             }
-            let row = decode_row(item?.1.value())?;
-            if visible(&row.attempt.0, &row.run.0) {
-                rows.push(row);
+            let item = item?;
+            // Rows before those that are wanted need not be decoded where none is hidden.
+            if left > 0 && hidden.is_empty() {
+                left -= 1;
+                continue;
+            }
+            let row = decode_row(item.1.value())?;
+            match left {
+                _ if is_hidden(&row) => {}
+                0 => rows.push(row),
+                _ => left -= 1,
             }
         }
         Ok(rows)
     }
 
+    /// The names that any attempt has; none where the records alone tell.
+    pub fn names(&self) -> Result<Option<Names>, StoreError> {
+        if self.current { brief::names(self.txn) } else { Ok(None) }
+    }
+
     /// Every model, in the order of their names.
     pub fn models(&self) -> Result<Vec<String>, StoreError> {
         if !self.current {
-            let rows = self.recent(usize::MAX, true)?;
+            let rows = self.recent(0, usize::MAX, true)?;
             return Ok(rows.into_iter().map(|row| row.model).collect::<BTreeSet<_>>().into_iter().collect());
         }
         census::models(self.txn)
@@ -339,7 +351,7 @@ impl<'a> Reader<'a> {
         match model {
             Some(model) if self.current => census::of_model(self.txn, model),
             model => {
-                let rows = self.recent(usize::MAX, true)?;
+                let rows = self.recent(0, usize::MAX, true)?;
                 Ok(rows
                     .into_iter()
                     .filter(|row| model.is_none_or(|model| row.model == model))
@@ -469,7 +481,7 @@ impl<'a> Reader<'a> {
             return Ok(Ok(read_target(target.value())));
         }
         if let Some(back) = latest_offset(text) {
-            let rows = self.recent(back.saturating_add(1), false)?;
+            let rows = self.recent(0, back.saturating_add(1), false)?;
             return Ok(match rows.get(back) {
                 Some(row) => Ok(Target::Attempt(row.attempt)),
                 None => Err(ResolveError::Unknown { text: text.to_owned(), hint: self.too_few(rows.len())? }),
@@ -509,7 +521,7 @@ impl<'a> Reader<'a> {
     }
 
     fn unknown(&self, text: &str) -> Result<ResolveError, StoreError> {
-        let newest = self.recent(1, false)?;
+        let newest = self.recent(0, 1, false)?;
         let hint = match newest.first() {
             None if self.attempts.is_empty()? => " (the ledger is empty)".to_owned(),
             None => " (all attempts are hidden: `ledger ls --hidden`)".to_owned(),

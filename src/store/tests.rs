@@ -103,7 +103,7 @@ fn an_attempt_that_does_not_decode_is_passed_over_and_named_and_can_be_hidden() 
         assert_eq!(ranked.iter().map(|place| place.mean).collect::<Vec<_>>(), [0.0, 2.0]);
         assert!(named(&store));
     }
-    let rows = store.read(|reader| reader.recent(9, false)).unwrap();
+    let rows = store.read(|reader| reader.recent(0, 9, false)).unwrap();
     assert_eq!(rows.len(), 3, "a listing has it all the same");
 }
 
@@ -224,7 +224,7 @@ proptest! {
                 Ok(())
             }).unwrap();
             store.read(|reader| {
-                let rows = format!("{:?}", reader.recent(usize::MAX, true)?);
+                let rows = format!("{:?}", reader.recent(0, usize::MAX, true)?);
                 Ok((rows, reader.best("m", "loss", Direction::Minimize, 10)?, reader.attempt_count()?))
             }).unwrap()
         });
@@ -350,7 +350,7 @@ fn a_prefix_that_fits_several_lists_them_by_names_that_fit_one() {
         .unwrap();
     let ambiguous = store
         .read(|reader| {
-            for row in reader.recent(usize::MAX, true)? {
+            for row in reader.recent(0, usize::MAX, true)? {
                 let prefix = row.run.0.prefix(4);
                 if let Err(ResolveError::Ambiguous { candidates, .. }) = reader.resolve(&prefix)? {
                     return Ok(Some((prefix, candidates)));

@@ -22,7 +22,7 @@ struct Place {
 pub(super) fn run(context: &Context) -> Result<u8, Failure> {
     let (found, attempts) = context.store().read(|reader| {
         let mut search = Search::default();
-        for row in reader.recent(usize::MAX, true)? {
+        for row in reader.recent(0, usize::MAX, true)? {
             search.attempts += 1;
             if let Some(attempt) = reader.readable(row.attempt)? {
                 search.attempt(reader, row.attempt.0, &attempt)?;

@@ -79,7 +79,7 @@ pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
     let of_model = |row: &Row| args.model.as_ref().is_none_or(|model| row.model == *model);
     // Whoever names a run names one that has attempts.
     let are_hidden = !args.ids.is_empty()
-        || store.read(|reader| Ok(reader.recent(usize::MAX, true)?.iter().any(of_model)))? && !args.hidden;
+        || store.read(|reader| Ok(reader.recent(0, usize::MAX, true)?.iter().any(of_model)))? && !args.hidden;
     let text = match are_hidden {
         true => "all matching attempts are hidden (add --hidden)",
         false => "the ledger has no such attempt (`ledger ls` lists attempts)",
@@ -91,7 +91,7 @@ pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
 pub(super) fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<AttemptId>, Failure>, StoreError> {
     let mut ids = Vec::new();
     if args.ids.is_empty() {
-        let rows = reader.recent(usize::MAX, args.hidden)?;
+        let rows = reader.recent(0, usize::MAX, args.hidden)?;
         let wanted = rows.iter().rev().filter(|row| args.model.as_ref().is_none_or(|model| row.model == *model));
         ids.extend(wanted.map(|row| row.attempt));
         return Ok(Ok(ids));

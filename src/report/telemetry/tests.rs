@@ -14,7 +14,7 @@ fn series(name: &str, unit: &str, value: impl Fn(f64) -> f64, (from, to): (u32, 
 }
 
 fn telemetry_text(telemetry: &Telemetry) -> String {
-    let mut table = TelemetryTable::new(telemetry.wall_ns);
+    let mut table = TelemetryTable::new((0, telemetry.wall_ns));
     telemetry.series.iter().for_each(|series| table.see(series));
     telemetry.series.iter().for_each(|series| table.add(series));
     table.text(telemetry)
@@ -73,6 +73,7 @@ pub(in crate::report) fn synthetic(gpus: u32) -> Telemetry {
         wall_ns: 200 * TENTH,
         series: all,
         thinned: Vec::new(),
+        part: None,
         unread: vec![("gpu.0.pcie_tx".to_owned(), "the driver does not support it".to_owned())],
         facts: [("telemetry.hz".to_owned(), Value::Int(10)), ("telemetry.cost".to_owned(), Value::Float(0.0031))]
             .into(),

@@ -213,7 +213,7 @@ impl StorageBackend for Failing {
 /// What a ledger holds.
 fn held(store: &Store) -> BTreeSet<AttemptId> {
     store
-        .if_there(|reader| Ok(reader.recent(usize::MAX, true)?.into_iter().map(|row| row.attempt).collect()))
+        .if_there(|reader| Ok(reader.recent(0, usize::MAX, true)?.into_iter().map(|row| row.attempt).collect()))
         .unwrap()
         .unwrap_or_default()
 }

@@ -16,7 +16,7 @@ pub(super) struct Said {
 
 pub(super) fn said(store: &Store) -> Result<Said, StoreError> {
     store.read(|reader| {
-        let rows = reader.recent(usize::MAX, true)?;
+        let rows = reader.recent(0, usize::MAX, true)?;
         let mut attempts = Vec::new();
         let mut notes = Vec::new();
         let ids: BTreeSet<AttemptId> = rows.iter().map(|row| row.attempt).collect();
