@@ -30,4 +30,6 @@ pub mod cluster;
 
 pub mod report;
 
+pub mod ui;
+
 pub mod cli;

@@ -29,6 +29,7 @@ mod logs;
 mod ls;
 mod man;
 mod merge;
+mod names;
 mod note;
 mod only;
 mod pack;
@@ -57,6 +58,7 @@ mod task;
 mod telemetry;
 mod trainer;
 mod tune;
+mod ui;
 mod unbound;
 mod unpack;
 mod verify;
@@ -104,6 +106,7 @@ enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Watch(live::Args),
+    Ui(ui::Args),
     Events(events::Args),
     Telemetry(telemetry::Args),
     Diff(diff::Args),
@@ -135,6 +138,8 @@ enum Command {
     Schema(schema::Args),
     Completions(completions::Args),
     Man(man::Args),
+    #[command(hide = true)]
+    Names(names::Args),
     #[command(hide = true)]
     Worker(worker::Args),
     #[command(hide = true)]
@@ -192,7 +197,9 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Collect(args) => collect::run(args, context),
         Command::Rerun(args) => rerun::run(args, context),
         Command::Ls(args) => ls::run(args, context),
+        Command::Names(args) => names::run(args, context),
         Command::Watch(args) => live::run(args, context),
+        Command::Ui(args) => ui::run(args, context),
         Command::Logs(args) => logs::run(args, context),
         Command::Show(args) => show::run(args, context),
         Command::Events(args) => events::run(args, context),

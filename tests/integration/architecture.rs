@@ -24,11 +24,12 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ),
     ("cluster", &["record", "wire", "manifest", "host", "journal", "store", "engine"], &[]),
     ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "resvg"]),
+    ("ui", &["record", "wire", "report"], &["flate2", "http_body_util", "hyper", "hyper_util", "tokio"]),
     (
         "cli",
         &[
             "record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "interop",
-            "cluster", "report",
+            "cluster", "report", "ui",
         ],
         &["clap", "clap_complete", "clap_mangen"],
     ),

@@ -12,19 +12,24 @@ struct Browser {
     profile: tempfile::TempDir,
 }
 
+/// The browser that is installed; without one that is said.
+pub fn chromium() -> Option<&'static str> {
+    let known = ["chromium", "chromium-browser", "google-chrome", "chromium-headless-shell"];
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
+    let found = known.into_iter().find(runs);
+    if found.is_none() {
+        // Nobody is left to tell if standard error is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no Chromium here (`apt-get install --no-install-recommends chromium`)"
+        );
+    }
+    found
+}
+
 impl Browser {
     fn find() -> Option<Self> {
-        let known = ["chromium", "chromium-browser", "google-chrome", "chromium-headless-shell"];
-        let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
-        let Some(program) = known.into_iter().find(runs) else {
-            // Nobody is left to tell if standard error is closed.
-            let _ = writeln!(
-                std::io::stderr(),
-                "skipped: no Chromium here (`apt-get install --no-install-recommends chromium`)"
-            );
-            return None;
-        };
-        Some(Self { program, profile: tempfile::tempdir().unwrap() })
+        Some(Self { program: chromium()?, profile: tempfile::tempdir().unwrap() })
     }
 
     /// What the browser prints of a page, and whether it asked the network for anything.

@@ -1,0 +1,126 @@
+// Answers for a model: the ranking by a metric, the Pareto front of two, and what each field of the configuration changes.
+
+import { commandLine, el, number, quantity, replace, runLink, shortName, table, text } from './dom.js';
+import { allNames, ask } from './api.js';
+import { scatter } from './scatter.js';
+import { setOptions } from './state.js';
+
+export async function answersPage(model, options, signal) {
+  const names = await allNames();
+  if (names.models.length === 0) return el('div', {}, el('h1', { text: 'Answers' }), el('p', { text: 'No attempt has finished yet.' }));
+  const chosen = model || names.models[0];
+  const metrics = names.metrics[chosen] ?? [];
+  const where = options.get('where') ?? '';
+  const first = await ask('best', { model: chosen, metric: options.get('metric'), where, top: 50 }, signal).catch((error) => ({ error }));
+  const metric = options.get('metric') ?? first.document?.metric ?? metrics[0];
+  const second = options.get('second') ?? ['train_time', 'accuracy', 'loss', 'energy'].find((name) => name !== metric && metrics.includes(name)) ?? metrics.find((name) => name !== metric);
+  const pick = (label, all, value, change) => el('label', {}, label, el('select', { onchange: (event) => change(event.target.value) }, ...all.map((name) => el('option', { value: name, text: name, selected: name === value }))));
+  const reload = (changes) => {
+    setOptions(changes);
+    dispatchEvent(new Event('hashchange'));
+  };
+  const filter = el('input', { type: 'text', value: where, placeholder: 'gpus == 1', onchange: (event) => reload({ where: event.target.value.trim() }) });
+  const bar = el('div', { class: 'bar' },
+    pick('Model', names.models, chosen, (name) => { location.hash = `#/answers/${encodeURIComponent(name)}`; }),
+    pick('Metric', metrics, metric, (name) => reload({ metric: name })),
+    pick('Against', metrics.filter((name) => name !== metric), second, (name) => reload({ second: name })),
+    el('label', { class: 'grow' }, 'Filter', filter));
+  const best = first.error ? el('pre', { class: 'error', role: 'alert', text: first.error.message }) : ranking(first, chosen);
+  return el('div', {}, el('h1', { text: `Answers: ${chosen}` }), bar,
+    el('h2', { text: `Best by ${metric}` }), best,
+    el('h2', { text: 'Pareto front' }), later(() => front(chosen, [metric, second].filter(Boolean), where, signal)),
+    el('h2', { text: `What changes ${metric}` }), later(() => effects(chosen, metric, where, signal)));
+}
+
+function later(make) {
+  const holder = el('div', {}, el('p', { class: 'faint', text: 'Loading…' }));
+  make().then((content) => replace(holder, content), (error) => {
+    if (error.name !== 'AbortError') replace(holder, el('p', { text: error.message }));
+  });
+  return holder;
+}
+
+/** The fields in which configurations differ. */
+function differing(configs) {
+  const names = new Set(configs.flatMap((config) => Object.keys(config)));
+  return [...names].filter((name) => new Set(configs.map((config) => text(config[name]))).size > 1).sort();
+}
+
+const called = (config, fields) => fields.map((field) => `${shortName(field)} ${text(config[field])}`).join(', ') || 'the only configuration';
+
+function interval(place) {
+  if (place.sample?.range) return place.sample.range;
+  return place.half_width == null ? [place.mean, place.mean] : [place.mean - place.half_width, place.mean + place.half_width];
+}
+
+/** A mean with its interval, drawn on a scale that all rows share. */
+function meanBar(place, [low, high]) {
+  const x = (value) => 3 + (134 * (value - low)) / (high - low || 1);
+  const [from, to] = interval(place);
+  return el('svg', { class: 'mean', viewBox: '0 0 140 14', 'aria-hidden': 'true' },
+    el('line', { x1: x(from), x2: x(to), y1: 7, y2: 7, stroke: 'currentColor', 'stroke-width': 1.5 }),
+    el('circle', { cx: x(place.mean), cy: 7, r: 3, fill: 'currentColor' }));
+}
+
+function meanText(place, unit) {
+  const [from, to] = interval(place);
+  if (place.sample?.range) return `${quantity(from, unit)} to ${quantity(to, unit)}`;
+  return place.half_width == null ? quantity(place.mean, unit) : `${quantity(place.mean, unit)} ± ${quantity(place.half_width, unit)}`;
+}
+
+function against(place, isBest) {
+  const one = place.comparison;
+  if (isBest) return 'best';
+  if (!one) return '–';
+  const show = one.scale === 'ratio' ? (value) => `${number(value)}×` : (value) => `${number(value)} ${one.scale}`;
+  const range = one.low == null ? '' : ` (${number(one.low)} to ${number(one.high)})`;
+  const p = one.p == null ? '' : `, p ${one.p < 0.001 ? '< 0.001' : number(one.p)}`;
+  return `${show(one.estimate)}${range}${one.untested ? ', not tested' : p}`;
+}
+
+function ranking({ document: best, command, notes }, model) {
+  const places = best.places ?? [];
+  const fields = differing(places.map((place) => place.config));
+  const all = places.flatMap(interval);
+  const scale = [Math.min(...all), Math.max(...all)];
+  const rows = places.map((place, at) => [at + 1, runLink(place.run), meanBar(place, scale), meanText(place, best.unit), place.sample?.text ?? text(place.n), against(place, at === 0), place.p_best == null ? '–' : `${number(100 * place.p_best)}%`, ...fields.map((field) => text(place.config[field]))]);
+  const heads = ['#', 'run', '', `${best.metric} (${best.direction === 'maximize' ? 'higher' : 'lower'} is better)`, 'sample', 'against the best', 'P(best)', ...fields.map(shortName)];
+  const covers = new Set(places.map((place) => place.sample?.covers).filter(Boolean));
+  const left = (best.left_out ?? []).map((one) => el('li', { text: `${one.count ?? one.attempts ?? ''} ${one.why ?? ''}: ${one.reason ?? text(one)}` }));
+  return el('div', {},
+    el('p', { text: `${best.counted} attempts of ${model} count.` }),
+    table(`Configurations by ${best.metric}`, heads, rows),
+    ...[...covers].map((one) => el('p', { class: 'faint', text: `Intervals cover ${one}.` })),
+    places.some((place) => place.comparison?.untested) ? el('p', { class: 'faint', text: 'Not tested: with so few attempts no p below 0.05 is possible, or nothing varies.' }) : null,
+    left.length ? el('details', {}, el('summary', { text: 'Attempts that are left out' }), el('ul', {}, ...left)) : null,
+    notes ? el('p', { class: 'warn', text: notes }) : null,
+    commandLine(command));
+}
+
+async function front(model, metrics, where, signal) {
+  if (metrics.length < 2) return el('p', { text: 'A front needs two metrics.' });
+  const { document: found, command } = await ask('pareto', { model, metrics: metrics.join(','), where, dominated: 'true' }, signal);
+  const points = found.points.filter((point) => metrics.every((name) => point.metrics[name]));
+  const fields = differing(points.map((point) => point.config));
+  const chosen = el('div', { role: 'status' });
+  const list = (some, caption) => table(caption, ['run', ...metrics, 'on the front', 'P(front)', 'configuration'], some.map((point) => [
+    runLink(point.run), ...metrics.map((name, at) => quantity(point.metrics[name].mean, found.metrics[at].unit)), point.on_front ? 'yes' : 'no', point.p_front == null ? '–' : `${number(100 * point.p_front)}%`, called(point.config, fields)]));
+  const plot = scatter(points, found.metrics.slice(0, 2), (some) => replace(chosen, some.length ? list(some, `${some.length} selected`) : null));
+  return el('div', {}, el('p', { class: 'faint', text: 'Filled points are on the front. Drag over points to list them.' }), plot, chosen, list(points.filter((point) => point.on_front), 'On the front'), commandLine(command));
+}
+
+async function effects(model, metric, where, signal) {
+  const { document: found, command } = await ask('effects', { model, metric, where }, signal);
+  const block = (effect) => {
+    const means = effect.levels.map((level) => level.mean);
+    const bar = (mean) => {
+      const element = el('span', { class: 'level' });
+      element.style.width = `${(8 * Math.max(0, mean)) / Math.max(...means, 1e-300)}rem`;
+      return element;
+    };
+    return el('section', {}, el('h3', { text: shortName(effect.field) }), el('p', { text: effect.sentence }),
+      table(`${metric} by ${shortName(effect.field)}`, ['value', 'mean', ''], effect.levels.map((level) => [text(level.value), quantity(level.mean, found.unit), bar(level.mean)])));
+  };
+  const more = [...(found.interactions ?? []).map((one) => el('p', { text: one.sentence })), ...(found.confounded ?? []).map((one) => el('div', {}, el('p', { text: one.sentence }), one.separation ? el('p', { class: 'faint', text: one.separation }) : null, commandLine(one.command))), ...(found.notes ?? []).map((note) => el('p', { class: 'faint', text: note }))];
+  return el('div', {}, ...(found.main ?? []).map(block), ...(more.length ? [el('h3', { text: 'Together' }), ...more] : []), commandLine(command));
+}

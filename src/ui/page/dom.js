@@ -1,0 +1,106 @@
+// Elements and numbers. Texts of runs become text nodes only, so that markup in them stays text.
+
+/** Makes an element; `on…` are listeners, `text` is its text, other values are attributes (false and null: none). */
+export function el(tag, attributes = {}, ...children) {
+  const svg = ['svg', 'g', 'line', 'path', 'circle', 'rect', 'text', 'title', 'polyline'].includes(tag);
+  const element = svg && tag !== 'title' ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'text') element.textContent = value;
+    else if (value === true) element.setAttribute(name, '');
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child != null));
+  return element;
+}
+
+export function replace(parent, ...children) {
+  parent.replaceChildren(...children.filter((child) => child != null));
+}
+
+/** Four digits that count; whole numbers as they are. */
+export function number(value) {
+  if (value == null) return '–';
+  if (typeof value !== 'number') return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
+  const size = Math.abs(value);
+  if (size >= 1000 && size < 1e7) return String(Math.round(value));
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(3);
+  return String(Number(value.toPrecision(4)));
+}
+
+export function seconds(value) {
+  if (value == null) return '–';
+  if (value < 1) return `${number(value * 1000)} ms`;
+  if (value < 120) return `${Number(value.toPrecision(3))} s`;
+  const [whole, unit, part, small] = value < 7200 ? [60, 'min', 1, 's'] : [3600, 'h', 60, 'min'];
+  return `${Math.floor(value / whole)} ${unit} ${Math.floor((value % whole) / part)} ${small}`;
+}
+
+const SCALED = { J: ['J', 'kJ', 'MJ', 'GJ'], W: ['W', 'kW', 'MW'], B: ['B', 'KiB', 'MiB', 'GiB', 'TiB'], 'B/s': ['B/s', 'KiB/s', 'MiB/s', 'GiB/s'] };
+
+/** A value with its unit, in the size that is read easily. */
+export function quantity(value, unit) {
+  if (value == null) return '–';
+  if (unit === 's') return seconds(value);
+  if (unit === 'ns') return seconds(value / 1e9);
+  const units = SCALED[unit];
+  if (!units || typeof value !== 'number') return unit ? `${number(value)} ${unit}` : number(value);
+  const base = unit.startsWith('B') ? 1024 : 1000;
+  let at = 0;
+  while (at < units.length - 1 && Math.abs(value) >= base) [value, at] = [value / base, at + 1];
+  return `${number(value)} ${units[at]}`;
+}
+
+/** A metric of a record: value, uncertainty and unit, or the reason why there is none. */
+export function metric(one) {
+  if (one.value == null) return one.reason ?? 'not known';
+  const off = one.uncertainty == null ? '' : ` ± ${quantity(one.uncertainty, one.unit)}`;
+  return quantity(one.value, one.unit) + off;
+}
+
+export function when(unixMs) {
+  return new Date(unixMs).toISOString().replace('T', ' ').slice(0, 19);
+}
+
+export const short = (id) => String(id).slice(0, 8);
+
+/** `training.batch_size` as people say it; `model.name` is the model. */
+export function shortName(field) {
+  const at = field.lastIndexOf('.');
+  const name = field.slice(at + 1);
+  return name === 'name' && at > 0 ? field.slice(0, at) : name;
+}
+
+export function text(value) {
+  if (value == null) return '–';
+  if (Array.isArray(value)) return value.map(text).join(', ');
+  if (typeof value === 'object') return JSON.stringify(value);
+  return typeof value === 'number' ? number(value) : String(value);
+}
+
+/** A table of rows of cells, each a text, an element, or a number that is aligned right. */
+export function table(caption, heads, rows) {
+  const cell = (value) => {
+    const isNumber = typeof value === 'number';
+    return el('td', { class: isNumber ? 'number' : null }, isNumber ? number(value) : value instanceof Node ? value : text(value));
+  };
+  const head = el('tr', {}, ...heads.map((name) => el('th', { scope: 'col', text: name })));
+  const body = rows.map((row) => el('tr', {}, ...row.map(cell)));
+  return el('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': caption },
+    el('table', {}, el('caption', { text: caption }), el('thead', {}, head), el('tbody', {}, ...body)));
+}
+
+export function runLink(id, label) {
+  return el('a', { href: `#/run/${encodeURIComponent(id)}`, text: label ?? short(id), class: 'id' });
+}
+
+/** The command that gives the same answer in a terminal. */
+export function commandLine(command) {
+  if (!command) return null;
+  const copy = el('button', { type: 'button', text: 'Copy', onclick: async () => {
+    await navigator.clipboard.writeText(command);
+    copy.textContent = 'Copied';
+  } });
+  return el('p', { class: 'command' }, el('code', { text: command }), ' ', copy);
+}
