@@ -244,13 +244,18 @@ fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
         return none;
     }
     let sampled: Vec<_> = places.iter().map(|place| vec![(&place.contender, &place.estimate)]).collect();
+    let mut ties = 0;
     probabilities(&sampled, &mut |draw, wins| {
         let better = |a: &&(usize, f64), b: &&(usize, f64)| match direction {
             Direction::Minimize => a.1.total_cmp(&b.1),
             Direction::Maximize => b.1.total_cmp(&a.1),
         };
         let values: Vec<(usize, f64)> = draw.iter().enumerate().map(|(at, values)| (at, values[0])).collect();
-        wins.extend(values.iter().min_by(better).map(|(at, _)| *at));
+        let Some((_, best)) = values.iter().min_by(better) else { return };
+        let first: Vec<usize> = values.iter().filter(|(_, value)| value == best).map(|(at, _)| *at).collect();
+        // Configurations that computed the same share their draws: each comes out ahead in its turn.
+        wins.extend(first.get(ties % first.len()));
+        ties += usize::from(first.len() > 1);
     })
     .map_or(none, |found| found.into_iter().map(Some).collect())
 }

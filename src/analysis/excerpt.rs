@@ -160,6 +160,6 @@ mod tests {
         let told: Vec<_> = all.iter().map(|phase| (phase.name.as_str(), phase.start_ns, phase.stop_ns)).collect();
         assert_eq!((told, is_joined), (vec![("step", 0, Some(9_999)), ("eval", 10_000, Some(12_000))], true));
         let (near, is_joined) = phases_between(&phases, 12_000, (100, 200), 100);
-        assert_eq!((near.len(), is_joined), (12, false));
+        assert_eq!((near.len(), is_joined), (11, false));
     }
 }

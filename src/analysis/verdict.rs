@@ -5,7 +5,7 @@
 use super::comparison::{SIGNIFICANCE, Summary, tost};
 use super::difference::{CurveDifference, FieldDifference, curves, digests, fields, is_computed, why};
 use super::units::standard;
-use crate::record::{Attempt, Part, Phase, Run, Sealed, Series, Table, Value, count};
+use crate::record::{Attempt, MetricKind, Part, Phase, Run, Sealed, Series, Table, Value, count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -397,7 +397,7 @@ impl fmt::Display for Divergence {
                 let (a, b) = (number(first.values.0), number(first.values.1));
                 write!(f, ": {a} against {b} ({})", first.extent())?;
             }
-            None => write!(f, "no recorded curve parts")?,
+            None => write!(f, "all recorded curves are identical")?,
         }
         let others = |names: &mut dyn Iterator<Item = &str>| {
             names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
@@ -422,12 +422,13 @@ impl fmt::Display for Divergence {
 /// What is told of the host's doing beside what was computed; a rerun need not meet it.
 const NOT_COMPUTED: [&str; 3] = ["matching_share", "inference_batch_size", "bubble_fraction"];
 
-/// Metrics that say what was computed: pure numbers.
+/// Metrics that say what was computed: pure numbers that are not stated to be measured.
 fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
     attempt.metrics.iter().filter_map(|(name, metric)| {
         // An older record has a known metric in whatever unit its program stated.
         let metric = standard(name, metric);
-        let is_computed = metric.unit.is_empty() && !NOT_COMPUTED.contains(&name.as_str());
+        let is_outcome = attempt.metric_kind(name) == MetricKind::Outcome;
+        let is_computed = metric.unit.is_empty() && is_outcome && !NOT_COMPUTED.contains(&name.as_str());
         Some((name, metric.value.filter(|_| is_computed)?))
     })
 }

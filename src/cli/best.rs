@@ -120,7 +120,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(empty(&asked, &ranking, context));
     }
     context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
-    remarks(&ranking, context.store())?;
+    remarks(&ranking, &args.rest, context.store())?;
     Ok(exit::YES)
 }
 
@@ -168,7 +168,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
         let models = rankings.iter().map(|ranking| Value::Table(report::best_value(ranking))).collect();
         [("models".to_owned(), Value::List(models))].into()
     })?;
-    rankings.iter().try_for_each(|ranking| remarks(ranking, context.store()))?;
+    rankings.iter().try_for_each(|ranking| remarks(ranking, &args.rest, context.store()))?;
     Ok(exit::YES)
 }
 
@@ -196,8 +196,18 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
         Err(failure) => {
-            let recorded = context.store().read(|reader| recorded_direction(reader, &asked.model, &asked.metric))?;
-            let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(|_| failure)?;
+            let (recorded, is_there) = context.store().read(|reader| {
+                let of_model = reader.ranked_metrics()?.remove(&asked.model).unwrap_or_default();
+                Ok((recorded_direction(reader, &asked.model, &asked.metric)?, of_model.contains(&asked.metric)))
+            })?;
+            let undirected = || {
+                let (metric, model) = (&asked.metric, &asked.model);
+                let text =
+                    format!("`{metric}` of `{model}` has no recorded direction (add --direction minimize or maximize)");
+                Failure::new(exit::USAGE, text)
+            };
+            let fault = |_| if is_there { undirected() } else { failure };
+            let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(fault)?;
             Ok((asked, direction))
         }
     }
@@ -259,11 +269,13 @@ fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
     nothing(context, &args.model, &args.metric, &ranking.left_out)
 }
 
-impl Asked<'_> {
+impl Rest {
     fn limit(&self) -> usize {
         usize::try_from(self.top).unwrap_or(usize::MAX)
     }
+}
 
+impl Asked<'_> {
     fn ordering(&self, direction: Direction, unit: &str) -> Ordering {
         Ordering { limit: self.limit(), tolerance: self.tolerance, ..Ordering::of(&self.metric, unit, direction) }
     }

@@ -4,10 +4,10 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Beside, Correlation, Curve, PhaseRow, Trial};
-use crate::record::{self, Attempt, AttemptId, Sealed, Unit, Value, Why, known_metric};
+use crate::record::{self, Attempt, AttemptId, MetricKind, Sealed, Unit, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Correlate two quantities over runs, GPUs or phases
 ///
@@ -78,6 +78,8 @@ type PointKey = (Option<Cluster>, String);
 #[derive(Default)]
 struct Points {
     values: BTreeMap<PointKey, (Vec<f64>, Vec<f64>)>,
+    /// Seeds, computations and values that there are.
+    copies: BTreeSet<(u64, u64, Option<u64>, Option<u64>)>,
 }
 
 impl Points {
@@ -252,13 +254,24 @@ fn points(
     selected: &Selected,
 ) -> Result<Points, StoreError> {
     let mut points = Points::default();
+    let is_outcome = |trial: &&Trial| {
+        [x, y].iter().any(|name| {
+            trial.attempt.metrics.contains_key(*name) && trial.attempt.metric_kind(name) == MetricKind::Outcome
+        })
+    };
+    let has_outcome = trials.iter().any(|trial| is_outcome(&trial));
     for trial in trials {
         let plain = |name: &str| match trial.attempt.metrics.get(name) {
             Some(_) => trial.measured(name, &selected.admitted).ok(),
             None => trial.field(name).as_ref().and_then(Value::as_float),
         };
         if asked.by == "run" {
-            points.add((None, trial.run.id.0.prefix(12)), plain(x), plain(y));
+            // Runs that computed the same and agree in both are copies of one point.
+            let one = analysis::Asked::replicate(*trial);
+            let bits = |value: Option<f64>| value.map(f64::to_bits);
+            if points.copies.insert((one.seed, one.execution, bits(plain(x)), bits(plain(y)))) || !has_outcome {
+                points.add((None, trial.run.id.0.prefix(12)), plain(x), plain(y));
+            }
             continue;
         }
         let Some(sealed) = reader.readable_sealed(trial.id)? else { continue };

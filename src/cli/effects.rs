@@ -9,7 +9,7 @@ use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
 };
-use crate::record::{Direction, MetricKind, Value, count, known_metric};
+use crate::record::{Direction, MetricKind, Names, Value, count, known_metric};
 use crate::report::{self, Confounded, Effected};
 use confounded::Subject;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +120,17 @@ fn direction_named(name: &str) -> Direction {
     if name == Direction::Maximize.name() { Direction::Maximize } else { Direction::Minimize }
 }
 
+/// Observations of an outcome that are copies of one result, as one; what was asked for keeps them apart.
+fn joined<'a, T: Asked>(observed: Observations<'a, T>, asked: &[String], names: &Names) -> Observations<'a, T> {
+    if observed.kind != MetricKind::Outcome {
+        return observed;
+    }
+    let trials: Vec<&T> = observed.observations.iter().flat_map(|one| one.trials.iter().copied()).collect();
+    let mut fields = analysis::differing_among(&trials, names);
+    fields.retain(|name| !asked.contains(name));
+    observed.joined(&fields)
+}
+
 /// The effects on a metric, and the observations that they were found from; none without observations.
 pub(super) fn judge<T: Asked>(
     model: &str,
@@ -130,6 +141,7 @@ pub(super) fn judge<T: Asked>(
     let full = |name: &String| selected.full_name(name, "--axes");
     let asked: Vec<String> = wanted.axes.iter().map(full).collect::<Result<_, _>>()?;
     let observed = observations(&selected.trials, metric, &selected.admitted, &asked);
+    let observed = joined(observed, &asked, &selected.names);
     if observed.observations.is_empty() {
         return Ok(None);
     }
@@ -290,7 +302,8 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     let mut found = Axes::default();
     for name in names {
         if asked.is_empty() && subject.averages_over(name) {
-            let text = "attempts of one seed that differ in it are averaged (`--axes` analyses it)";
+            let text =
+                "attempts of one seed that differ in it are averaged, or computed the same (`--axes` analyses it)";
             found.notes.push(format!("`{name}` is not analysed: {text}"));
             continue;
         }

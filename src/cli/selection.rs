@@ -20,7 +20,7 @@ use std::panic::resume_unwind;
 /// Arguments that select attempts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Selection {
-    /// Only attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and accuracy >= 0.9`
+    /// Only attempts whose fields and metrics match: `gpus <= 2 and precision == "bf16" and batch_size >= 64`
     #[arg(long = "where", value_name = "EXPR")]
     condition: Option<String>,
 
@@ -55,6 +55,12 @@ impl Selection {
     /// Whether every attempt that counts is meant.
     pub(super) fn is_everything(&self) -> bool {
         self.condition.is_none() && self.gpus.is_none() && self.include.is_empty()
+    }
+
+    /// Whether the condition asks for this name.
+    pub(super) fn mentions(&self, name: &str) -> bool {
+        let is_of_name = |c: char| c.is_alphanumeric() || "._@".contains(c);
+        self.condition.as_ref().is_some_and(|text| text.split(|c| !is_of_name(c)).any(|word| word == name))
     }
 
     /// Whether a number of GPUs is asked for.

@@ -149,6 +149,12 @@ fn slope_unit(y: &str, x: &str) -> String {
     }
 }
 
+/// Whether ranks tell the same direction as the line.
+fn is_monotone(correlation: &Correlation) -> bool {
+    let is_told = correlation.spearman_p.is_none_or(|p| p < SIGNIFICANCE);
+    is_told && correlation.spearman.signum() == correlation.pearson.signum()
+}
+
 /// The correlation in a table and a sentence.
 pub fn correlate_text(found: &Correlated) -> String {
     let mut rows = vec![row("all", &found.correlation)];
@@ -172,6 +178,12 @@ pub fn correlate_text(found: &Correlated) -> String {
     let (x, y) = (&found.x.0, &found.y.0);
     let correlation = &found.correlation;
     text.push_str(&match correlation.pearson_p {
+        Some(p) if p < SIGNIFICANCE && !is_monotone(correlation) => format!(
+            "a line explains {:.0}% of the variance of {y} over {}, but by ranks {y} does not {} with {x}: the relation is not monotone\n",
+            100.0 * correlation.pearson.powi(2),
+            count(correlation.n, &found.by),
+            if correlation.pearson > 0.0 { "rise" } else { "fall" },
+        ),
         Some(p) if p < SIGNIFICANCE => format!(
             "{y} {} with {x}: a line explains {:.0}% of its variance over {}{}\n",
             if correlation.pearson > 0.0 { "rises" } else { "falls" },
@@ -291,6 +303,17 @@ mod tests {
             correlation: Correlation::of(points).unwrap(),
             split: Some(split(points)),
         }
+    }
+
+    #[test]
+    fn a_line_without_ranks_is_no_direction() {
+        // It rises, but for the last four, which are far below: by their ranks nothing is said.
+        let y = |at: u32| {
+            f64::from(at * 7 % 20) * 0.01 + if at < 16 { f64::from(at) * 0.02 } else { -1000.0 - f64::from(at) }
+        };
+        let points: Vec<(f64, f64)> = (0..20).map(|at| (f64::from(at), y(at))).collect();
+        let said = correlate_text(&correlated(&points, ("", "")));
+        assert!(said.contains("the relation is not monotone") && !said.contains("falls with"), "{said}");
     }
 
     #[test]

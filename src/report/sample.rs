@@ -130,7 +130,10 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     let Some(first) = ranges.first() else { return String::new() };
     let units = unit_word(first);
     let alike = ranges.iter().filter(|estimate| unit_word(estimate) == units);
-    let needed = alike.filter_map(|estimate| estimate.units_for(WANTED)).max();
+    // Of a range that contains 0 no share is meant.
+    let needed =
+        alike.map(|estimate| estimate.units_for(WANTED)).max_by_key(|more| more.map_or(usize::MAX, |more| more));
+    let needed = needed.flatten();
     let how = |more: usize| match first.kind {
         MetricKind::Outcome => "`seed = [...]`".to_owned(),
         MetricKind::Measured if first.machines > 1 => "run on more machines".to_owned(),

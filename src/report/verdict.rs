@@ -34,7 +34,11 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
     }
     if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
         let rows = verdict.tested.iter().map(|one| {
-            let p = one.p.map_or_else(|| "-".to_owned(), probability);
+            // Equal bits are within any margin, and that is no test.
+            let p = match one.p {
+                Some(0.0) => "same".to_owned(),
+                p => p.map_or_else(|| "-".to_owned(), probability),
+            };
             let (before, after) = (significant(one.means.0), significant(one.means.1));
             vec![one.metric.clone(), before, after, significant(one.margin), format!("{} + {}", one.n.0, one.n.1), p]
         });

@@ -94,8 +94,9 @@ fn attempts_of_one_seed_are_one_observation_of_an_accuracy() {
     let found = sandbox.json(&asked("accuracy", &[]), 0);
     assert_eq!((found["attempts"].as_i64(), found["observations"].as_i64()), (Some(36), Some(12)));
     assert_eq!((&found["kind"], &found["scale"]), (&"outcome".into(), &"linear".into()));
+    // Six configurations in three rounds, with two seeds in each.
     let energy = sandbox.json(&asked("energy", &[]), 0);
-    assert_eq!((energy["attempts"].as_i64(), energy["observations"].as_i64()), (Some(36), Some(36)));
+    assert_eq!((energy["attempts"].as_i64(), energy["observations"].as_i64()), (Some(36), Some(18)));
     let text = sandbox.run(&asked("accuracy", &[])).expect(0);
     assert!(text.contains("12 observations (attempts of one seed are averaged) of 36 attempts"), "{text}");
 }

@@ -266,7 +266,7 @@ fn a_dry_run_needs_no_slurm_and_leaves_nothing_behind() {
     let said = sandbox.run(&["submit", "m.toml", "--site", "nowhere", "--dry-run"]).complaint(2);
     assert!(said.contains("nowhere.toml` cannot be read (docs/slurm.md"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--container", "x.sif", "--dry-run"]).complaint(2);
-    assert!(said.contains("x.sif`, which does not exist (build it"), "{said}");
+    assert!(said.contains("x.sif`, which does not exist (build one"), "{said}");
     let said = sandbox.run(&["submit", "m.toml", "--dry-run", "--time", "1"]).expect(0);
     assert!(said.contains("\n#SBATCH --signal=B:USR1@15\n"), "a cell has the most of a short time: {said}");
     sandbox.write(

@@ -127,6 +127,20 @@ fn the_probability_of_being_the_best_is_within_common_seeds() {
 }
 
 #[test]
+fn configurations_that_computed_the_same_are_equally_likely_the_best() {
+    let seeds =
+        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
+    let same = [0.90, 0.92, 0.91];
+    let worse = same.map(|value| value - 0.3);
+    let places = place(
+        vec![seeds(1, &same), seeds(2, &same), seeds(3, &worse)],
+        Ordering::of("accuracy", "", Direction::Maximize),
+    );
+    let found: Vec<f64> = places.iter().map(|place| place.probability.unwrap()).collect();
+    assert!((found[0] - 0.5).abs() < 0.01 && (found[1] - 0.5).abs() < 0.01, "{found:?}");
+}
+
+#[test]
 fn what_different_sensors_are_off_by_is_in_the_probability_of_being_the_best() {
     let probability = |sensors: [&str; 3], share| {
         let values = |more: f64| [100.0, 100.2, 99.8, 100.1].map(|value| value + more);

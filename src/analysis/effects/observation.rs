@@ -34,7 +34,8 @@ impl<T> Observations<'_, T> {
     }
 }
 
-/// The observations of a metric. Each attempt is an observation of a measured metric. For an outcome, attempts of one configuration, program and seed are averaged,
+/// The observations of a metric. Of a measured metric, each attempt is an observation; where one machine executed a configuration in several
+/// rounds, the attempts of one round are averaged. For an outcome, attempts of one configuration, program and seed are averaged,
 /// also where the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes`
 /// are never averaged. A configuration of which any attempt has a value that is not finite has no observation.
 pub fn observations<'a, T: Asked>(
@@ -51,8 +52,7 @@ pub fn observations<'a, T: Asked>(
         kept.filter_map(|trial| Some((trial, trial.measured(metric, admitted).ok()?))).collect();
     let is_outcome = |(trial, _): &(&T, f64)| trial.metric_kind(metric) == MetricKind::Outcome;
     if !counted.iter().any(is_outcome) {
-        let single = |(trial, value)| Observation { trials: vec![trial], value };
-        return Observations { kind: MetricKind::Measured, observations: counted.into_iter().map(single).collect() };
+        return Observations { kind: MetricKind::Measured, observations: by_round(counted, axes) };
     }
     let programs = programs(counted.iter().map(|(trial, _)| *trial));
     let mut places: BTreeMap<(_, u64, Vec<Option<Digest>>), usize> = BTreeMap::new();
@@ -72,6 +72,82 @@ pub fn observations<'a, T: Asked>(
     Observations { kind: MetricKind::Outcome, observations: groups.into_iter().map(averaged).collect() }
 }
 
+/// Attempts of one configuration, machine and round together, if that machine executed the configuration in several rounds; others each by itself. A
+/// round is in the record alone, which is read only where a configuration has several attempts.
+fn by_round<'a, T: Asked>(counted: Vec<(&'a T, f64)>, axes: &[String]) -> Vec<Observation<'a, T>> {
+    let mut attempts: BTreeMap<GroupId, usize> = BTreeMap::new();
+    counted.iter().for_each(|(trial, _)| *attempts.entry(trial.group()).or_default() += 1);
+    let round = |trial: &T| {
+        let is_several = attempts.get(&trial.group()).is_some_and(|count| *count > 1);
+        is_several.then(|| trial.record().and_then(|(_, attempt)| attempt.round())).flatten()
+    };
+    let place = |trial: &T| (trial.group(), trial.replicate().machine);
+    let rounds: Vec<Option<u64>> = counted.iter().map(|(trial, _)| round(trial)).collect();
+    let mut of_place: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
+    for ((trial, _), round) in counted.iter().zip(&rounds) {
+        of_place.entry(place(trial)).or_default().extend(round);
+    }
+    let mut places: BTreeMap<_, usize> = BTreeMap::new();
+    let mut found: Vec<(Vec<&T>, Vec<f64>)> = Vec::new();
+    for ((trial, value), round) in counted.into_iter().zip(rounds) {
+        let is_one_of_several = of_place.get(&place(trial)).is_some_and(|rounds| rounds.len() > 1);
+        let of_round = round.filter(|_| is_one_of_several).map(|round| {
+            let levels: Vec<_> = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
+            (place(trial), round, levels)
+        });
+        let next = found.len();
+        let at = of_round.map_or(next, |key| *places.entry(key).or_insert(next));
+        if at == next {
+            found.push((Vec::new(), Vec::new()));
+        }
+        found[at].0.push(trial);
+        found[at].1.push(value);
+    }
+    found.into_iter().map(|(trials, values)| Observation { trials, value: record::mean(&values) }).collect()
+}
+
+impl<T: Asked> Observations<'_, T> {
+    /// Joins observations of an outcome that computed the same bits with one seed, though they differ in some of the fields, if those fields change
+    /// nothing anywhere: they are copies of one result, and no samples.
+    #[must_use]
+    pub fn joined(self, fields: &[String]) -> Self {
+        let computed = |one: &Observation<'_, T>| -> (u64, BTreeSet<u64>) {
+            let executions = one.trials.iter().map(|trial| trial.replicate().execution).collect();
+            (one.trials.first().map_or(0, |trial| trial.replicate().seed), executions)
+        };
+        let mut places: BTreeMap<(u64, BTreeSet<u64>), Vec<usize>> = BTreeMap::new();
+        for (at, one) in self.observations.iter().enumerate() {
+            places.entry(computed(one)).or_default().push(at);
+        }
+        let level = |at: usize, name: &String| {
+            let trial = self.observations.get(at).and_then(|one| one.trials.first());
+            trial.and_then(|trial| trial.field(name)).as_ref().map(Value::digest)
+        };
+        let differs =
+            |name: &&String| places.values().any(|same| same.iter().any(|at| level(*at, name) != level(same[0], name)));
+        let (idle, others): (Vec<&String>, Vec<&String>) = fields.iter().partition(differs);
+        if idle.is_empty() {
+            return self;
+        }
+        // If what is alike in all other fields computed something else, one of the fields does change something.
+        let mut seen: BTreeMap<_, &(u64, BTreeSet<u64>)> = BTreeMap::new();
+        for (key, same) in &places {
+            let alike: Vec<_> = others.iter().map(|name| level(same[0], name)).collect();
+            if seen.insert((key.0, alike), key).is_some() {
+                return self;
+            }
+        }
+        let mut order: Vec<Vec<usize>> = places.into_values().collect();
+        order.sort();
+        let join = |same: Vec<usize>| {
+            let all = || same.iter().filter_map(|at| self.observations.get(*at));
+            let values: Vec<f64> = all().map(|one| one.value).collect();
+            Observation { trials: all().flat_map(|one| one.trials.clone()).collect(), value: record::mean(&values) }
+        };
+        Self { kind: self.kind, observations: order.into_iter().map(join).collect() }
+    }
+}
+
 /// The digests of the programs of configurations that were executed by several programs, or on several machines: only there a record has to be read.
 fn programs<'a, T: Asked + 'a>(trials: impl Iterator<Item = &'a T>) -> BTreeMap<GroupId, Digest> {
     let mut groups: BTreeMap<Digest, BTreeMap<GroupId, &T>> = BTreeMap::new();
@@ -87,6 +163,7 @@ fn programs<'a, T: Asked + 'a>(trials: impl Iterator<Item = &'a T>) -> BTreeMap<
 mod tests {
     use super::*;
     use crate::analysis::trials::tests::trial;
+    use crate::record::Attempt;
 
     fn found(metric: &str, axes: &[&str]) -> (MetricKind, Vec<f64>, usize) {
         let of = |seed, host: &str, accuracy, energy| {
@@ -116,5 +193,52 @@ mod tests {
         let of = |x: i64, seed, accuracy| trial(&[("x", x.into())], seed, &[("accuracy", accuracy)]);
         let trials = [of(1, 1, 0.5), of(1, 2, f64::NAN), of(2, 1, 0.7)];
         assert_eq!(observations(&trials, "accuracy", &BTreeSet::new(), &[]).values(), [0.7]);
+    }
+
+    /// An attempt of one seed at `x` with so many workers, whose weights are a digest of `computed`.
+    fn computed(x: i64, workers: i64, seed: u64, computed: u8) -> Trial {
+        let fields = [("x", x.into()), ("workers", workers.into())];
+        let mut one = trial(&fields, seed, &[("accuracy", f64::from(computed))]);
+        one.attempt.digests.insert("weights".to_owned(), Digest([computed; 32]));
+        Trial { id: one.attempt.id(), ..one }
+    }
+
+    #[test]
+    fn runs_that_computed_the_same_are_one_observation_where_a_field_changes_nothing() {
+        let joined = |trials: &[Trial]| {
+            let found = observations(trials, "accuracy", &BTreeSet::new(), &[]);
+            let found = found.joined(&["workers".to_owned(), "x".to_owned()]);
+            (found.values(), found.attempts())
+        };
+        let grid = |last: u8| {
+            [
+                computed(1, 1, 1, 10),
+                computed(1, 8, 1, 10),
+                computed(2, 1, 1, 20),
+                computed(2, 8, 1, last),
+                computed(1, 1, 2, 30),
+            ]
+        };
+        assert_eq!(joined(&grid(20)), (vec![10.0, 20.0, 30.0], 5));
+        // At 2 it changes something, so that nowhere it is taken for nothing.
+        assert_eq!(joined(&grid(21)), (vec![10.0, 10.0, 20.0, 21.0, 30.0], 5));
+    }
+
+    #[test]
+    fn attempts_of_one_round_are_one_observation_of_what_is_measured() {
+        let of = |x: i64, round: Option<&str>, energy| {
+            let mut one = trial(&[("x", x.into())], 1, &[("energy", energy)]);
+            one.attempt.facts.extend(round.map(|round| (Attempt::ROUND.to_owned(), round.into())));
+            one
+        };
+        let trials = [
+            of(1, Some("a 1"), 10.0),
+            of(1, Some("a 1"), 12.0),
+            of(1, Some("a 2"), 20.0),
+            of(2, Some("a 1"), 30.0),
+            of(1, None, 40.0),
+        ];
+        let found = observations(&trials, "energy", &BTreeSet::new(), &[]);
+        assert_eq!((found.values(), found.attempts()), (vec![11.0, 20.0, 30.0, 40.0], 5));
     }
 }

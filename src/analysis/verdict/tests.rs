@@ -83,7 +83,24 @@ fn every_bit_and_digest_counts() {
     let found = verdict(&on_cpu(1), &[], &[&on_cpu(2)], None);
     assert_eq!(
         (found.grade, found.detail.as_str()),
-        (Grade::Drifted, "no recorded curve parts; other digests of `weights`")
+        (Grade::Drifted, "all recorded curves are identical; other digests of `weights`")
+    );
+}
+
+#[test]
+fn a_metric_that_is_stated_to_be_measured_is_not_compared() {
+    let with = |ratio: f64, kind: Option<&str>| {
+        let mut one = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });
+        one.attempt.metrics.insert("ratio".to_owned(), crate::record::Metric::new(ratio, ""));
+        let fact = format!("worker.{}ratio", Attempt::METRIC_KIND);
+        one.attempt.facts.extend(kind.map(|kind| (fact, kind.into())));
+        one
+    };
+    let told =
+        |kind: Option<&str>| computed(&with(1.5, kind).attempt).map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (told(None), told(Some("measured"))),
+        (vec!["accuracy".to_owned(), "ratio".to_owned()], vec!["accuracy".to_owned()])
     );
 }
 

@@ -1,21 +1,66 @@
 //! What has to be known of single attempts of a ranking, on standard error.
 
+use super::Rest;
 use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
 use crate::cli::context::say;
 use crate::cli::failure::Failure;
 use crate::cli::why::texts;
 use crate::engine::is_stale;
-use crate::record::{Attempt, AttemptId, Origin, Part, Parts, RunId};
+use crate::record::{Attempt, AttemptId, MetricKind, Origin, Part, Parts, Run, RunId};
 use crate::report::{self, Ranking, count};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What has to be known of single attempts: they count like all others.
-pub(super) fn remarks(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store) -> Result<(), Failure> {
+    tell_selection(ranking, asked);
+    tell_averaged(ranking, store)?;
     tell_doubtful(ranking, store)?;
     tell_programs(ranking, store)?;
     tell_outliers(ranking, store)
 }
+
+/// Says what of the question makes the ranking shorter, or its means other ones.
+fn tell_selection(ranking: &Ranking, asked: &Rest) {
+    let shown: usize = ranking.places.iter().map(|place| place.estimate.attempts).sum();
+    let hidden = usize::try_from(ranking.counted).unwrap_or(usize::MAX).saturating_sub(shown);
+    if ranking.places.len() == asked.limit() && hidden > 0 && ranking.unmet.is_empty() {
+        let verb = if hidden == 1 { "is" } else { "are" };
+        say(&format!(
+            "note: {} {verb} of configurations that are not shown (--top shows more)",
+            count(hidden, "attempt")
+        ));
+    }
+    let metric = &ranking.metric;
+    let is_outcome = ranking.places.first().is_some_and(|place| place.estimate.kind == MetricKind::Outcome);
+    if is_outcome && asked.selection.mentions(metric) {
+        say(&format!(
+            "note: --where selects attempts by `{metric}`, so bad seeds are missing from means (--at-least and --at-most judge means)"
+        ));
+    }
+}
+
+/// Says over which fields the rows of a grouping average.
+fn tell_averaged(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+    let mut averaged = BTreeSet::new();
+    for place in ranking.places.iter().filter(|place| !place.contender.agreed.is_empty()) {
+        let runs = store.read(|reader| {
+            let attempts = place.contender.measured.iter().take(MOST_READ).map(|one| reader.readable(one.attempt));
+            let runs = attempts.map(|attempt| attempt?.map_or(Ok(None), |attempt| reader.run(attempt.run)));
+            runs.collect::<Result<Vec<Option<Run>>, _>>()
+        })?;
+        let runs: Vec<&Run> = runs.iter().flatten().collect();
+        averaged.extend(analysis::differing(&runs));
+    }
+    let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
+    if !averaged.is_empty() {
+        say(&format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
+    }
+    Ok(())
+}
+
+/// Of no more attempts of a row the runs are read.
+const MOST_READ: usize = 1000;
 
 /// Says which places have the same configuration and another program, and what of it changed: no column shows that.
 fn tell_programs(ranking: &Ranking, store: &Store) -> Result<(), Failure> {

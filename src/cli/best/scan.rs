@@ -130,7 +130,15 @@ impl<T: Asked> Question<'_, T> {
             return Ok(None);
         };
         let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
-        let Some((_, metric, fastest)) = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b)) else { return Ok(None) };
+        let least = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        // Of several that take the same time the first one is it.
+        let first_time = mean(first_one, time).zip(mean(first_one, &args.metric));
+        let Some((_, metric, fastest)) = least.map(|(least, metric, one)| match first_time {
+            Some((of_first, first)) if of_first <= least => (of_first, first, first_one),
+            _ => (least, metric, one),
+        }) else {
+            return Ok(None);
+        };
         let is_of = |place: &&Place| {
             let attempt = place.contender.measured.first().map(|one| one.attempt);
             fastest.trials.iter().any(|trial| Some(trial.id()) == attempt)

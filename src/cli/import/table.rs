@@ -5,7 +5,7 @@ use crate::cli::context::{Context, say};
 use crate::cli::failure::{Failure, exit};
 use crate::host::{clock, secrets};
 use crate::interop::{Results, read_results};
-use crate::record::{Table, Value};
+use crate::record::{Digest, Sealed, Table, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Added, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,9 +69,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             importer.finish()?;
             Ok::<_, StoreError>(taken)
         });
-        let (mut secrets, mut of_all) = (Secrets::default(), None);
+        let (mut secrets, mut copies, mut of_all) = (Secrets::default(), Copies::default(), None);
         let mut send = |results: &mut Results| -> Result<(), Failure> {
             secrets.redact(results);
+            copies.see(results);
             let mut piece = results.clone_without_rows();
             if of_all.is_none() {
                 tell(args, results);
@@ -86,6 +87,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let taken = writer.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         read?;
         secrets.tell();
+        copies.tell();
         Ok((of_all, taken))
     })?;
     let Some(results) = of_all else { return Ok(exit::NO) };
@@ -143,6 +145,45 @@ fn tell(args: &Args, results: &Results) {
 struct Taken {
     models: BTreeMap<String, Model>,
     replaced: Replaced,
+}
+
+/// Rows that were seen before in the same table, in every cell that the map takes.
+#[derive(Default)]
+struct Copies {
+    seen: BTreeSet<Digest>,
+    lines: Vec<i64>,
+    count: usize,
+}
+
+impl Copies {
+    fn see(&mut self, results: &Results) {
+        for sealed in &results.sealed {
+            let Sealed { run, attempt, .. } = sealed;
+            let metrics =
+                attempt.metrics.iter().map(|(name, metric)| format!("{name} {:?}", metric.value.map(f64::to_bits)));
+            let text =
+                format!("{} {} {} {:?}", run.id, attempt.started_unix_ms, attempt.wall_ns, metrics.collect::<Vec<_>>());
+            if !self.seen.insert(Digest::of(text.as_bytes())) {
+                self.count += 1;
+                let import = attempt.facts.get("import").and_then(Value::as_table);
+                let line = import.and_then(|import| import.get("line")).and_then(Value::as_int);
+                self.lines.extend(line.filter(|_| self.lines.len() < 5));
+            }
+        }
+    }
+
+    fn tell(&self) {
+        if self.count == 0 {
+            return;
+        }
+        let lines: Vec<String> = self.lines.iter().map(i64::to_string).collect();
+        let more = if self.count > lines.len() { " and others" } else { "" };
+        say(&format!(
+            "note: {} the cells of an earlier row, and each counts as a sample: line {}{more} (remove copies, or map `seed`)",
+            if self.count == 1 { "1 row repeats".to_owned() } else { format!("{} rows repeat", self.count) },
+            lines.join(", "),
+        ));
+    }
 }
 
 /// Secrets that were found so far.

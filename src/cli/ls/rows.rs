@@ -75,7 +75,8 @@ impl Asking {
         };
         Ok(Self {
             condition: args.condition.as_ref().map(parse).transpose()?,
-            sort: args.sort.as_ref().map(key).transpose()?,
+            // The newest first is how rows are read.
+            sort: args.sort.as_ref().filter(|text| *text != "-started").map(key).transpose()?,
             columns: args.columns.iter().map(|name| full(name, names, "--columns")).collect::<Result<_, _>>()?,
         })
     }
