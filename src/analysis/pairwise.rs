@@ -359,8 +359,8 @@ fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, b
     Some(Judged { variance, degrees, method, is_enough: true, shift })
 }
 
-/// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows how they
-/// scatter between blocks. Either side scatters in its own way. The difference is that of the blocks' means, so that a block's own effect
+/// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows alone how they
+/// scatter between blocks. Here that is pooled with the scatter within them. Either side scatters in its own way. The difference is that of the blocks' means, so that a block's own effect
 /// cancels however many attempts either side has in it.
 fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     let own = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
@@ -398,7 +398,15 @@ fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> 
         variance += part;
         spread += part * part / degrees;
     }
-    let degrees = if spread > 0.0 { variance * variance / spread } else { f64::INFINITY };
+    if spread > 0.0 {
+        // The two blocks' own differences scatter as much, and more where a block changes the difference: one more degree of freedom.
+        let own = variance * variance / spread;
+        let apart = sides[0].iter().zip(&sides[1]).map(|((_, a), (_, b))| mean(a) / units[0] - mean(b) / units[1]);
+        let apart: Vec<f64> = apart.collect();
+        let between = apart.first().zip(apart.last()).map_or(0.0, |(first, last)| ((first - last) / 2.0).powi(2));
+        (variance, spread) = ((variance * own + between) / (own + 1.0), own + 1.0);
+    }
+    let degrees = if spread > 0.0 { spread } else { f64::INFINITY };
     let shift = Some(shift((a, b), scale)).filter(|shift| shift.is_finite());
     Some(Judged { variance, degrees, method: Method::Within(block, 2), is_enough: degrees >= 2.0, shift })
 }

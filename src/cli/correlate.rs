@@ -255,11 +255,12 @@ fn points(
 ) -> Result<Points, StoreError> {
     let mut points = Points::default();
     let is_outcome = |trial: &&Trial| {
-        [x, y].iter().any(|name| {
+        let has = |name: &&str| {
             trial.attempt.metrics.contains_key(*name) && trial.attempt.metric_kind(name) == MetricKind::Outcome
-        })
+        };
+        [x, y].iter().any(has)
     };
-    let has_outcome = trials.iter().any(|trial| is_outcome(&trial));
+    let has_outcome = trials.iter().any(is_outcome);
     for trial in trials {
         let plain = |name: &str| match trial.attempt.metrics.get(name) {
             Some(_) => trial.measured(name, &selected.admitted).ok(),

@@ -212,7 +212,7 @@ impl From<EngineError> for Failure {
             EngineError::Bind(error) => error.into(),
             EngineError::Hold(ref hold) if hold.passes() => Self::new(exit::BUSY, error),
             EngineError::Hold(_) => Self::new(exit::USAGE, error),
-            EngineError::Data(_) | EngineError::Unseen(_) => Self::new(exit::FAILED, error),
+            EngineError::Data(_) | EngineError::Program(_) | EngineError::Unseen(_) => Self::new(exit::FAILED, error),
             EngineError::Unsealed { ref source, .. } if matches!(**source, StoreError::Busy { .. }) => {
                 Self::new(exit::BUSY, error)
             }

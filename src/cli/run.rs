@@ -305,7 +305,11 @@ fn code(report: &SweepReport) -> u8 {
         error => matches!(error, EngineError::Hold(_)),
     }) {
         exit::BUSY
-    } else if !report.troubled.iter().all(|(_, error)| matches!(error, EngineError::Data(_) | EngineError::Unseen(_))) {
+    } else if !report
+        .troubled
+        .iter()
+        .all(|(_, error)| matches!(error, EngineError::Data(_) | EngineError::Program(_) | EngineError::Unseen(_)))
+    {
         exit::LEDGER
     } else if report.any_failed() || !report.troubled.is_empty() {
         exit::FAILED

@@ -285,8 +285,12 @@ impl Run<'_> {
         let ended = ended.count();
         self.executed += ended;
         // What this node refuses to set, finds changed or cannot look at is no fault of the ledger's.
-        let is_refusal =
-            |error: &EngineError| matches!(error, EngineError::Hold(_) | EngineError::Data(_) | EngineError::Unseen(_));
+        let is_refusal = |error: &EngineError| {
+            matches!(
+                error,
+                EngineError::Hold(_) | EngineError::Data(_) | EngineError::Program(_) | EngineError::Unseen(_)
+            )
+        };
         let refused = report.troubled.iter().find(|(_, error)| is_refusal(error)).map(|(_, error)| with_causes(error));
         let came = if watch.lost.load(Ordering::SeqCst) || !report.troubled.iter().all(|(_, error)| is_refusal(error)) {
             Came::Troubled

@@ -111,6 +111,14 @@ pub fn execute(
         Ok(Some(changed)) => return Err(EngineError::Data(changed)),
         Ok(None) => {}
     }
+    // What starts from here on would be another program than the run is named by.
+    if let Some(changed) = bound.changed_code(&|| stop.asked() > 0) {
+        return if is_complete(store, bound, wanted)? {
+            Ok(Attempted::Complete)
+        } else {
+            Err(EngineError::Program(changed))
+        };
+    }
     let cooled = cool_down(bound, watch, stop);
     if !cooled.is_empty() && stop.asked() > 0 {
         return Ok(Attempted::Stopped);

@@ -177,10 +177,10 @@ pub struct Bound {
 }
 
 /// How the warning of an attempt ends whose program changed.
-pub(super) const CHANGED: &str = "changed after the run was bound to it";
+pub(super) const CHANGED: &str = "changed after its run id was computed";
 /// How it ends where that is not known.
 pub(super) const MAY_HAVE_CHANGED: &str =
-    "may have changed after the run was bound to it: there was no time to compare it";
+    "may have changed after its run id was computed: there was no time to compare it";
 
 impl Bound {
     /// How long an attempt may take, in seconds.
@@ -214,6 +214,13 @@ impl Bound {
             };
             Some(format!("`{}` {found}", file.path.display()))
         })
+    }
+
+    /// Which file of the program holds something else now than what the run is named by, where that is sure.
+    pub(super) fn changed_code(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
+        let mut code = self.program_files.iter().filter(|file| file.is_code);
+        let changed = code.find(|file| file.known.is_of(&file.path, is_over) == Some(false))?;
+        Some(format!("`{}` changed after the run ids were computed", changed.path.display()))
     }
 
     /// The files that an external program's manifest names, where they lie.

@@ -146,6 +146,11 @@ pub fn is_of_identity(warning: &str) -> bool {
     warning.starts_with(LOADED) || [CHANGED, MAY_HAVE_CHANGED].iter().any(|end| warning.ends_with(end))
 }
 
+/// Whether a warning of an attempt says that a file of its program changed.
+pub fn is_changed(warning: &str) -> bool {
+    warning.ends_with(CHANGED)
+}
+
 /// Whether a file lies in a hidden folder, such as an environment or a cache.
 fn is_hidden(name: &Path) -> bool {
     name.components().any(|part| matches!(part, Component::Normal(part) if part.to_string_lossy().starts_with('.')))

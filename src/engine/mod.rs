@@ -57,7 +57,7 @@ pub use hold::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use left::Left;
 pub use living::{Living, OutputFollower, Pulse};
-pub use loaded::{is_of_identity, is_of_program};
+pub use loaded::{is_changed, is_of_identity, is_of_program};
 pub use machine::{KnownFile, Machine};
 pub use matches::is_stale;
 pub use place::Place;
@@ -106,6 +106,11 @@ pub enum EngineError {
         "{0}; the remaining runs with these data were not started (repeat the command, or `submit`, to compute their ids again)"
     )]
     Data(String),
+    /// Its program is another one than it is named by.
+    #[error(
+        "{0}; the remaining runs of this program were not started (repeat the command: the changed program has other run ids)"
+    )]
+    Program(String),
     /// Nobody can say whether its data are those that it is named by.
     #[error("the run was not started, since its data cannot be checked (repeat the command, or `submit`)")]
     Unseen(#[source] BindError),

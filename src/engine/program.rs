@@ -7,7 +7,7 @@ use super::machine::{KnownFile, Machine};
 use crate::host::python;
 use crate::manifest::{Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Table, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A file that a run is named by.
@@ -18,6 +18,8 @@ pub struct ProgramFile {
     /// Where it lies.
     pub path: PathBuf,
     pub(super) known: KnownFile,
+    /// Whether it is what the program does, and not a word of its command that may mean a file that it writes.
+    pub(super) is_code: bool,
 }
 
 impl ProgramFile {
@@ -50,6 +52,10 @@ impl Named {
         if program.identity != ProgramIdentity::Files {
             paths.extend(words_of(program, directory, is_contained));
         }
+        // What is started, and what the manifest names.
+        let first = program.command.iter().find(|word| paths.contains_key(*word));
+        let mut code: BTreeSet<PathBuf> =
+            program.files.iter().chain(first).filter_map(|name| paths.get(name)).cloned().collect();
         let mut made = Closure::default();
         if program.identity == ProgramIdentity::Closure {
             paths.retain(|word, path| !(python::is_python(word) && program.command.contains(word) && path.is_file()));
@@ -61,6 +67,7 @@ impl Named {
                 (made, _) => made?,
             };
             for (name, path) in std::mem::take(&mut made.files) {
+                code.insert(path.clone());
                 // A file has one name, however the command writes its path.
                 if !paths.values().any(|known| same(known, &path)) {
                     paths.insert(name, path);
@@ -73,7 +80,10 @@ impl Named {
         let mut files = Vec::new();
         for (name, path) in paths {
             match machine.known(&path) {
-                Ok(known) => files.push(ProgramFile { name, path, known }),
+                Ok(known) => {
+                    let is_code = code.contains(&path);
+                    files.push(ProgramFile { name, path, known, is_code });
+                }
                 Err(source) => return Err(BindError::File { file: name, source }),
             }
         }

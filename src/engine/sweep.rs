@@ -217,6 +217,17 @@ impl Rounds {
         }
     }
 
+    /// Takes out what has the same program; gives the runs.
+    fn give_up_program(&mut self, of: &Bound) -> Vec<RunId> {
+        let has = |bound: &Bound| bound.program_files == of.program_files;
+        let tasks = self.now.iter().chain(&self.next).filter(|task| has(&task.bound));
+        let runs = tasks.map(|task| task.bound.run.id).collect();
+        self.now.retain(|task| !has(&task.bound));
+        self.next.retain(|task| !has(&task.bound));
+        self.canary.take_if(|canary| has(canary));
+        runs
+    }
+
     /// Takes out what reads these data; gives the runs, or none where that is no news.
     fn give_up(&mut self, data: &Arc<DataFiles>, why: &str) -> Option<Vec<RunId>> {
         if self.changed.iter().any(|(changed, _)| changed == data) {
@@ -437,6 +448,10 @@ impl Sweep<'_> {
                         if !is_news {
                             continue;
                         }
+                    }
+                    if let EngineError::Program(why) = &error {
+                        let runs = rounds().give_up_program(&task.bound);
+                        locked().untried.extend(runs.into_iter().map(|run| (run, why.clone())));
                     }
                     if let EngineError::Hold(HoldError::NoPrivilege { change, .. }) = &error {
                         forbidden.push((discriminant(change), error.to_string()));

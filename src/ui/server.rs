@@ -205,7 +205,8 @@ impl Shared {
 
     /// Gives the cookie, and has the browser open the page anew: a redirect would not bring along a cookie that other sites must not send.
     fn let_in(&self) -> Response<Body> {
-        let mut response = text(StatusCode::OK, "Opening the page.\n");
+        let link = "<!doctype html><title>ledger</title><p><a href=\"/\">Open the page</a></p>\n";
+        let mut response = whole(StatusCode::OK, "text/html; charset=utf-8", link.as_bytes().to_vec(), false);
         let headers = response.headers_mut();
         headers.insert(header::REFRESH, HeaderValue::from_static("0; url=/"));
         if let Ok(cookie) = HeaderValue::from_str(&self.key.set_cookie()) {

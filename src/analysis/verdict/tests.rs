@@ -91,7 +91,7 @@ fn every_bit_and_digest_counts() {
 fn a_metric_that_is_stated_to_be_measured_is_not_compared() {
     let with = |ratio: f64, kind: Option<&str>| {
         let mut one = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });
-        one.attempt.metrics.insert("ratio".to_owned(), crate::record::Metric::new(ratio, ""));
+        one.attempt.metrics.insert("ratio".to_owned(), Metric::new(ratio, ""));
         let fact = format!("worker.{}ratio", Attempt::METRIC_KIND);
         one.attempt.facts.extend(kind.map(|kind| (fact, kind.into())));
         one

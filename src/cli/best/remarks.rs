@@ -5,7 +5,7 @@ use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
 use crate::cli::context::say;
 use crate::cli::failure::Failure;
 use crate::cli::why::texts;
-use crate::engine::is_stale;
+use crate::engine::{is_changed, is_stale};
 use crate::record::{Attempt, AttemptId, MetricKind, Origin, Part, Parts, Run, RunId};
 use crate::report::{self, Ranking, count};
 use crate::store::Store;
@@ -97,8 +97,8 @@ const SHOWN: usize = 3;
 
 /// Names the attempts of an answer that are reruns that drifted, or whose value may be stale: they count like all others.
 fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
-    let (drifted, stale) = store.read(|reader| {
-        let (mut reruns, mut stale) = (BTreeSet::new(), Vec::new());
+    let (drifted, stale, others) = store.read(|reader| {
+        let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
         for measured in ranking.places.iter().flat_map(|place| &place.contender.measured) {
             let Some(attempt) = reader.readable(measured.attempt)? else { continue };
             if attempt.facts.contains_key(Attempt::RERUN_OF) {
@@ -107,14 +107,22 @@ fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
             if attempt.warnings.iter().any(|warning| is_stale(warning, &ranking.metric)) {
                 stale.push(measured.attempt.0.prefix(8));
             }
+            if attempt.warnings.iter().any(|warning| is_changed(warning)) {
+                others.push(measured.attempt.0.prefix(8));
+            }
         }
         let origins = reader.origins(&reruns)?.into_iter();
         let has_drifted = |(id, origin): &(AttemptId, Origin)| {
             origin.as_rerun(*id).is_some_and(|repeated| repeated.verdict == Grade::Drifted.name())
         };
         let drifted: Vec<String> = origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect();
-        Ok((drifted, stale))
+        Ok((drifted, stale, others))
     })?;
+    if let Some(named) = named(&others) {
+        say(&format!(
+            "warning: the program changed while attempts ran: {named} (`ledger show ID` names the file, `ledger hide ID` leaves one out)"
+        ));
+    }
     if let Some(named) = named(&drifted) {
         say(&format!("note: the ranking includes drifted reruns: {named} (`ledger hide ID` leaves one out)"));
     }

@@ -336,7 +336,9 @@ impl Search<'_> {
             return Ok(None);
         }
         let mut troubled = report.troubled;
-        if let Some(at) = troubled.iter().position(|(_, error)| matches!(error, EngineError::Data(_))) {
+        if let Some(at) =
+            troubled.iter().position(|(_, error)| matches!(error, EngineError::Data(_) | EngineError::Program(_)))
+        {
             return Err(troubled.swap_remove(at).1.into());
         }
         let base = arms[0].bound.run.id;
