@@ -205,7 +205,9 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
                 Some(commit) => {
                     format!("this machine gives the same run id if its repository is at {commit} (--trust asks git)\n")
                 }
-                None => "this machine gives the same run id\n".to_owned(),
+                None if checked.bound.notes.is_empty() => "this machine gives the same run id\n".to_owned(),
+                None => "the files give the same run id; what the notes name was not checked (--trust checks it)\n"
+                    .to_owned(),
             }
         } else {
             format!("this machine gives a different run id:\n{}", why_text(&checked.parts, "packed", "here"))

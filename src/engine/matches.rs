@@ -5,6 +5,7 @@ use super::kept::quoted;
 use super::output::Lines;
 use crate::manifest::{MetricPattern, PATTERNS};
 use crate::record::{Attempt, Entry, Event, EventKind, Table};
+use std::borrow::Cow;
 
 /// A metric that every line of an output states is written into the journal no more often.
 const EVERY_NS: u64 = 1_000_000_000;
@@ -84,6 +85,25 @@ impl Matches {
     }
 }
 
+/// The text without the escape sequences by which a terminal is told of colours and the like (ECMA-48, 5.4 and 8.3.89).
+fn without_escapes(line: &str) -> Cow<'_, str> {
+    const ESCAPE: char = '\u{1b}';
+    let mut pieces = line.split(ESCAPE);
+    let Some(first) = pieces.next().filter(|_| line.contains(ESCAPE)) else { return Cow::Borrowed(line) };
+    let mut text = first.to_owned();
+    for piece in pieces {
+        let rest = match piece.strip_prefix('[') {
+            // Parameters, then one final byte.
+            Some(sequence) => {
+                sequence.find(|c: char| ('@'..='~').contains(&c)).and_then(|end| sequence.get(end + 1..)).unwrap_or("")
+            }
+            None => piece.get(1..).unwrap_or(""),
+        };
+        text.push_str(rest);
+    }
+    Cow::Owned(text)
+}
+
 impl Sought {
     fn of(pattern: MetricPattern) -> Self {
         let (told_ns, not_numbers) = (None, None);
@@ -101,7 +121,7 @@ impl Sought {
     }
 
     fn look(&mut self, line: &str, t_ns: u64, into: &mut Vec<Entry>) {
-        let line = line.trim_end_matches(['\n', '\r']);
+        let line = &*without_escapes(line.trim_end_matches(['\n', '\r']));
         let Some(found) = self.pattern.find(line) else {
             if self.pattern.is_near(line) {
                 self.near = Some(line.to_owned());
@@ -204,6 +224,17 @@ mod tests {
         told.extend(found.push("acc 0.75", 2 * EVERY_NS + 1));
         told.extend(found.finish(2 * EVERY_NS + 2));
         assert_eq!(metrics(&told), [(1, 0.1), (2 * EVERY_NS, 0.5), (2 * EVERY_NS + 2, 0.75)]);
+    }
+
+    #[test]
+    fn colours_are_no_part_of_a_line() {
+        let mut found = matches(&[("loss", r"^loss (\S+)$".into())]);
+        assert_eq!(metrics(&found.push("\u{1b}[1;31mloss 0.5\u{1b}[0m\n", 1)), [(1, 0.5)]);
+        for (line, plain) in
+            [("a\u{1b}[Kb", "ab"), ("a\u{1b}cb", "ab"), ("a\u{1b}", "a"), ("a\u{1b}[3", "a"), ("a", "a")]
+        {
+            assert_eq!(without_escapes(line), plain);
+        }
     }
 
     #[test]

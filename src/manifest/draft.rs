@@ -10,6 +10,9 @@ use super::table::{field, sections};
 use crate::record::{Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// No pattern can be its name.
+const WALL_TIME: &str = "wall_time";
+
 /// The most parameters, and the most entries of each list of the grid: far more than anybody writes, few enough to combine.
 const MOST_ENTRIES: usize = 100;
 
@@ -338,6 +341,13 @@ impl Reader<'_> {
             let name = format!("program.metrics.{}", shown(&key.text));
             if key.text.is_empty() || key.text.len() > MOST_NAME_BYTES {
                 let message = format!("{name} is not a metric's name (it must have 1 to {MOST_NAME_BYTES} bytes)");
+                self.faults.add(key.span.start, message);
+                continue;
+            }
+            if key.text == WALL_TIME {
+                let message = format!(
+                    "{name} is measured by ledger, from the start of the program to its end (give the metric another name)"
+                );
                 self.faults.add(key.span.start, message);
                 continue;
             }

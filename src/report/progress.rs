@@ -27,8 +27,12 @@ impl Progress {
         let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bars = MultiProgress::with_draw_target(target);
         let total = bars.add(ProgressBar::new(attempts));
-        total.set_style(style("{prefix} {pos}/{len} attempts {bar:30} {elapsed} elapsed, {eta} left"));
+        // Before the first attempt has ended nobody knows how long the others take.
+        total.set_style(style("{prefix} {pos}/{len} attempts {bar:30} {elapsed} elapsed"));
         total.set_prefix("sweep");
+        if live {
+            total.enable_steady_tick(Duration::from_secs(1));
+        }
         Self { bars, total, live, width }
     }
 
@@ -53,6 +57,7 @@ impl Progress {
             self.bars.remove(bar);
         }
         self.total.inc(1);
+        self.total.set_style(style("{prefix} {pos}/{len} attempts {bar:30} {elapsed} elapsed, {eta} left"));
         self.say(line);
     }
 
