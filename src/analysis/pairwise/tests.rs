@@ -104,9 +104,10 @@ fn two_machines_that_both_ran_on_are_held() {
         one
     };
     let (a, b) = ([100.0, 102.0, 101.0, 104.0, 105.0, 106.0], [107.0, 108.0, 110.0, 112.0, 111.0, 113.0]);
-    // NumPy: the variances within both cells of either side, in units of its mean, with Satterthwaite's degrees of freedom.
+    // NumPy: the variances within both cells of either side, in units of its mean, with Satterthwaite's degrees of freedom; pooled with the square of
+    // half of what the two machines' differences are apart, which has one degree of freedom.
     let found = compare(&on_two(&a), &on_two(&b), Scale::Ratio).unwrap();
-    let expected = [1.0695792880258899, 1.0542738416313906, 1.085106931614405, 6.060940880643211e-06];
+    let expected = [1.0695792880258899, 1.0552820165821337, 1.084070263112392, 1.5825853769233858e-06];
     matches(found, expected, Method::Within(Block::Machine, 2));
 }
 
@@ -121,7 +122,12 @@ fn a_single_round_is_compared_within_itself_and_two_within_both() {
     let both = [1, 1, 1, 2, 2, 2];
     // As on two machines.
     let found = compare(&rounds(&a, &both), &rounds(&b, &both), Scale::Ratio).unwrap();
-    let expected = [1.0695792880258899, 1.0542738416313906, 1.085106931614405, 6.060940880643211e-06];
+    let expected = [1.0695792880258899, 1.0552820165821337, 1.084070263112392, 1.5825853769233858e-06];
+    matches(found, expected, Method::Within(Block::Round, 2));
+    // A difference that is another one in each round has a wider interval than its scatter within rounds gives (1.046 to 1.074).
+    let (c, d) = ([100.0, 101.0, 100.0, 101.0], [111.0, 112.0, 101.0, 102.0]);
+    let found = compare(&rounds(&c, &[1, 1, 2, 2]), &rounds(&d, &[1, 1, 2, 2]), Scale::Ratio).unwrap();
+    let expected = [1.0597014925373134, 1.0027707682471814, 1.119864368651999, 0.042822463782699376];
     matches(found, expected, Method::Within(Block::Round, 2));
     // Rounds differ by 100, the sides by 1: attempts that are missing in one round of either side do not move the difference.
     let (few, many) = ([100.0, 101.0, 102.0, 201.0], [102.0, 201.0, 202.0, 203.0]);
