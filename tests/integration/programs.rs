@@ -78,7 +78,7 @@ fn what_a_program_writes_does_not_make_another_run() {
 #[test]
 fn a_program_that_changes_during_a_sweep_ends_it() {
     let sandbox = Sandbox::new();
-    sandbox.write("worker.sh", "echo ': changed' >> worker.sh");
+    sandbox.write("worker.sh", "echo ': changed' >> worker.sh\n");
     manifest(&sandbox, "seed = [1, 2, 3]", "['sh', 'worker.sh']", "");
     let path = sandbox.path("worker.sh").display().to_string();
     // The first run is warned of: it may have started before the change. The others would be another program than their ids name.
