@@ -1,4 +1,4 @@
-// Answers for a model: the ranking by a metric, the Pareto front of two, and what each field of the configuration changes.
+// The Answers page: the ranking of a model's configurations by a metric, the Pareto front of two metrics, and the effect of each field.
 
 import { commandLine, el, number, quantity, replace, runLink, shortName, table, text } from './dom.js';
 import { allNames, ask } from './api.js';
@@ -14,12 +14,12 @@ export async function answersPage(model, options, signal) {
   const first = await ask('best', { model: chosen, metric: options.get('metric'), where, top: 50 }, signal).catch((error) => ({ error }));
   const metric = options.get('metric') ?? first.document?.metric ?? metrics[0];
   const second = options.get('second') ?? ['train_time', 'accuracy', 'loss', 'energy'].find((name) => name !== metric && metrics.includes(name)) ?? metrics.find((name) => name !== metric);
-  const pick = (label, all, value, change) => el('label', {}, label, el('select', { onchange: (event) => change(event.target.value) }, ...all.map((name) => el('option', { value: name, text: name, selected: name === value }))));
+  const pick = (label, all, value, change) => el('label', {}, label, el('select', { name: label, onchange: (event) => change(event.target.value) }, ...[...new Set([...all, value].filter(Boolean))].map((name) => el('option', { value: name, text: name, selected: name === value }))));
   const reload = (changes) => {
     setOptions(changes);
     dispatchEvent(new Event('hashchange'));
   };
-  const filter = el('input', { type: 'text', value: where, placeholder: 'gpus == 1', onchange: (event) => reload({ where: event.target.value.trim() }) });
+  const filter = el('input', { type: 'text', name: 'where', value: where, placeholder: 'gpus == 1', onchange: (event) => reload({ where: event.target.value.trim() }) });
   const bar = el('div', { class: 'bar' },
     pick('Model', names.models, chosen, (name) => { location.hash = `#/answers/${encodeURIComponent(name)}`; }),
     pick('Metric', metrics, metric, (name) => reload({ metric: name })),
@@ -29,7 +29,7 @@ export async function answersPage(model, options, signal) {
   return el('div', {}, el('h1', { text: `Answers: ${chosen}` }), bar,
     el('h2', { text: `Best by ${metric}` }), best,
     el('h2', { text: 'Pareto front' }), later(() => front(chosen, [metric, second].filter(Boolean), where, signal)),
-    el('h2', { text: `What changes ${metric}` }), later(() => effects(chosen, metric, where, signal)));
+    el('h2', { text: `Effects on ${metric}` }), later(() => effects(chosen, metric, where, signal)));
 }
 
 function later(make) {
@@ -74,7 +74,7 @@ function against(place, isBest) {
   if (!one) return '–';
   const show = one.scale === 'ratio' ? (value) => `${number(value)}×` : (value) => `${number(value)} ${one.scale}`;
   const range = one.low == null ? '' : ` (${number(one.low)} to ${number(one.high)})`;
-  const p = one.p == null ? '' : `, p ${one.p < 0.001 ? '< 0.001' : number(one.p)}`;
+  const p = one.p == null ? '' : `, p ${one.p < 0.001 ? '< 0.001' : `= ${number(one.p)}`}`;
   return `${show(one.estimate)}${range}${one.untested ? ', not tested' : p}`;
 }
 
@@ -85,16 +85,40 @@ function ranking({ document: best, command, notes }, model) {
   const scale = [Math.min(...all), Math.max(...all)];
   const rows = places.map((place, at) => [at + 1, runLink(place.run), meanBar(place, scale), meanText(place, best.unit), place.sample?.text ?? text(place.n), against(place, at === 0), place.p_best == null ? '–' : `${number(100 * place.p_best)}%`, ...fields.map((field) => text(place.config[field]))]);
   const heads = ['#', 'run', '', `${best.metric} (${best.direction === 'maximize' ? 'higher' : 'lower'} is better)`, 'sample', 'against the best', 'P(best)', ...fields.map(shortName)];
-  const covers = new Set(places.map((place) => place.sample?.covers).filter(Boolean));
   const left = (best.left_out ?? []).map((one) => el('li', { text: `${one.count ?? one.attempts ?? ''} ${one.why ?? ''}: ${one.reason ?? text(one)}` }));
   return el('div', {},
-    el('p', { text: `${best.counted} attempts of ${model} count.` }),
+    el('p', { text: `${best.counted} attempts of ${model} counted.` }),
     table(`Configurations by ${best.metric}`, heads, rows),
-    ...[...covers].map((one) => el('p', { class: 'faint', text: `Intervals cover ${one}.` })),
-    places.some((place) => place.comparison?.untested) ? el('p', { class: 'faint', text: 'Not tested: with so few attempts no p below 0.05 is possible, or nothing varies.' }) : null,
-    left.length ? el('details', {}, el('summary', { text: 'Attempts that are left out' }), el('ul', {}, ...left)) : null,
-    notes ? el('p', { class: 'warn', text: notes }) : null,
+    ...(best.sentences ?? sentences(best)).map((one) => el('p', { class: 'faint', text: one })),
+    left.length ? el('details', {}, el('summary', { text: `${(best.left_out ?? []).reduce((sum, one) => sum + (one.attempts ?? 0), 0)} attempts left out` }), el('ul', {}, ...left)) : null,
+    notes ? el('pre', { text: notes }) : null,
     commandLine(command));
+}
+
+/** Reasons why a place is not tested against the first one. */
+const UNTESTED = {
+  too_few: 'with so few repetitions no p below 0.05 is possible; 3 or more each are needed',
+  no_scatter: 'the repetitions do not vary',
+};
+
+/** Sentences of the ranking: tests, coverage of the intervals, the fastest configuration, and unequal work. */
+function sentences(best) {
+  const others = best.places.map((place, at) => ({ ...place, rank: `#${at + 1}` })).slice(1);
+  const ranks = (some) => some.map((place) => place.rank).join(' ');
+  const [apart, alike] = [true, false].map((differs) => others.filter((place) => place.differs === differs));
+  const reasons = [...new Set(others.map((place) => place.comparison?.untested).filter(Boolean))];
+  const covers = [...new Set(best.places.map((place) => place.sample?.covers).filter(Boolean))];
+  const { against, unequal_samples: work } = best;
+  return [
+    apart.length && `#1 differs significantly from ${ranks(apart)}.`,
+    alike.length && `No significant difference between #1 and ${ranks(alike)}.`,
+    ...reasons.map((why) => `Not tested: ${ranks(others.filter((place) => place.comparison?.untested === why))} (${UNTESTED[why] ?? why.replaceAll('_', ' ')}).`),
+    ...covers.map((one) => `Intervals cover ${one}.`),
+    best.places.some((place) => place.sample?.range) && 'Two attempts show their range instead of an interval.',
+    against?.is_best && `#1 is ${against.what} as well.`,
+    against?.metric != null && others.some((place) => place.comparison?.scale === 'ratio') && `Against ${against.what}, ${against.run.slice(0, 8)}: ${number(1 + against.metric)}× ${best.metric}${against.time == null ? '' : ` at ${number(1 + against.time)}× ${against.time_metric}`}.`,
+    work && `Not the same work: ${work.metric} is of ${work.least} to ${work.most} samples.`,
+  ].filter(Boolean);
 }
 
 async function front(model, metrics, where, signal) {
@@ -122,5 +146,5 @@ async function effects(model, metric, where, signal) {
       table(`${metric} by ${shortName(effect.field)}`, ['value', 'mean', ''], effect.levels.map((level) => [text(level.value), quantity(level.mean, found.unit), bar(level.mean)])));
   };
   const more = [...(found.interactions ?? []).map((one) => el('p', { text: one.sentence })), ...(found.confounded ?? []).map((one) => el('div', {}, el('p', { text: one.sentence }), one.separation ? el('p', { class: 'faint', text: one.separation }) : null, commandLine(one.command))), ...(found.notes ?? []).map((note) => el('p', { class: 'faint', text: note }))];
-  return el('div', {}, ...(found.main ?? []).map(block), ...(more.length ? [el('h3', { text: 'Together' }), ...more] : []), commandLine(command));
+  return el('div', {}, ...(found.main ?? []).map(block), ...(more.length ? [el('h3', { text: 'Interactions and confounded fields' }), ...more] : []), commandLine(command));
 }

@@ -1,16 +1,16 @@
-// Questions to the server: each is a command of `ledger`, and its answer that command's JSON document.
+// Requests to the server. Each one is a command of `ledger`; the answer is the JSON document of that command.
 
-/** What went wrong, in the words of the command. */
+/** An error message of a command. */
 export class Refused extends Error {}
 
-/** Asks a command. Gives its document, the command as it is typed, and what it said beside the answer. */
+/** Requests a command. Returns its document, the same command for a terminal, and its notes. */
 export async function ask(command, options = {}, signal = undefined) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(options)) {
     if (value != null && value !== '') query.set(name, value);
   }
   const response = await fetch(`/api/${command}?${query}`, { signal });
-  if (response.status === 401) throw new Refused(await response.text());
+  if (response.status === 401) throw Object.assign(new Refused(await response.text()), { isEnd: true });
   const document = await response.json();
   const failure = document.error;
   if (failure) throw new Refused([failure.message, ...(failure.causes ?? [])].join('\n'));
@@ -20,13 +20,13 @@ export async function ask(command, options = {}, signal = undefined) {
 
 let names;
 
-/** Models, metrics, fields and tags of the ledger, asked once. */
+/** Models, metrics, fields and tags of the ledger. They are requested once. */
 export function allNames() {
   names ??= ask('names').then((answer) => answer.document);
   return names;
 }
 
-/** The ledger has grown: there may be new names. */
+/** Requests the names again at their next use, because the ledger has new attempts. */
 export function forgetNames() {
   names = undefined;
 }

@@ -1,4 +1,4 @@
-// A chart on a canvas: lines with gaps, axes, a cursor, and a stretch that is dragged. Charts of one group share the cursor and the stretch.
+// A chart on a canvas: lines with gaps, axes, a cursor, and a selected interval. Charts of one group share the cursor and the selection.
 
 import { el, number, replace } from './dom.js';
 
@@ -30,11 +30,21 @@ export function ticks(low, high, count, base = 10) {
   return Array.from({ length: Math.floor((high - first) / step + 1e-9) + 1 }, (_, at) => first + at * step);
 }
 
-/** What several charts share. */
+/** Powers of ten between two exponents, about `count` of them; within one decade the ticks are linear. */
+function decades(bottom, top, count) {
+  const [first, last] = [Math.ceil(bottom), Math.floor(top)];
+  if (last - first < 1) return ticks(10 ** bottom, 10 ** top, count);
+  const step = Math.ceil((last - first) / count);
+  return Array.from({ length: Math.floor((last - first) / step) + 1 }, (_, at) => 10 ** (first + at * step));
+}
+
+/** The cursor and the selection that several charts share. */
 export class Group {
   charts = new Set();
   cursor = null;
   stretch = null;
+  /** Where a selection by keys began. */
+  anchor = null;
   draw() { this.charts.forEach((chart) => chart.draw()); }
 }
 
@@ -68,7 +78,7 @@ export class Chart {
     let start = null;
     const canvas = this.canvas;
     canvas.addEventListener('pointerdown', (event) => {
-      start = event.offsetX;
+      [start, this.group.anchor] = [event.offsetX, null];
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener('pointermove', (event) => {
@@ -88,6 +98,7 @@ export class Chart {
       this.group.draw();
     });
     canvas.addEventListener('dblclick', () => this.reset());
+    canvas.addEventListener('redraw', () => this.draw());
     canvas.addEventListener('keydown', (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
@@ -97,13 +108,13 @@ export class Chart {
   take(stretch) {
     if (!stretch) return;
     if (this.onZoom) {
-      this.group.stretch = null;
+      [this.group.stretch, this.group.anchor] = [null, null];
       this.onZoom(...stretch);
     } else this.onSelect?.(...stretch);
   }
 
   reset() {
-    this.group.stretch = null;
+    [this.group.stretch, this.group.anchor] = [null, null];
     this.onReset?.();
     this.group.draw();
   }
@@ -115,7 +126,10 @@ export class Chart {
     const zoom = (factor) => this.onZoom?.(cursor - (cursor - from) * factor, cursor + (to - cursor) * factor);
     if (event.key === 'ArrowLeft' || event.key === 'ArrowRight') {
       const next = Math.min(to, Math.max(from, cursor + (event.key === 'ArrowLeft' ? -step : step)));
-      if (event.shiftKey && this.drags) this.group.stretch = [Math.min(this.group.stretch?.[0] ?? cursor, next), Math.max(this.group.stretch?.[0] ?? cursor, next)];
+      if (event.shiftKey && this.drags) {
+        this.group.anchor ??= cursor;
+        this.group.stretch = [Math.min(this.group.anchor, next), Math.max(this.group.anchor, next)];
+      } else this.group.anchor = null;
       this.group.cursor = next;
       this.group.draw();
     } else if (event.key === '+') zoom(0.5);
@@ -124,6 +138,12 @@ export class Chart {
     else if (event.key === 'Escape') this.reset();
     else return;
     event.preventDefault();
+  }
+
+  /** The cursor's place, as exact as the plot shows it. */
+  cursorText(cursor) {
+    const [from, to] = this.range;
+    return this.xText(cursor, 10 ** Math.floor(Math.log10((to - from) / 300 || 1)));
   }
 
   get width() { return this.canvas.clientWidth; }
@@ -150,8 +170,7 @@ export class Chart {
     const [bottom, top] = [turn(low), turn(high)];
     const room = (top - bottom) * 0.04;
     const y = (value) => TOP + (1 - (turn(value) - bottom + room) / (top - bottom + 2 * room)) * (this.height - TOP - BOTTOM);
-    const marks = this.isLog ? Array.from({ length: Math.floor(top) - Math.ceil(bottom) + 1 }, (_, at) => 10 ** (Math.ceil(bottom) + at)) : ticks(low, high, this.height / 45, this.base);
-    return { y, usable, marks: marks.length ? marks : [low, high] };
+    return { y, usable, marks: this.isLog ? decades(bottom, top, this.height / 45) : ticks(low, high, this.height / 45, this.base) };
   }
 
   draw() {
@@ -205,7 +224,8 @@ export class Chart {
     rule(LEFT, height - BOTTOM, width - RIGHT, height - BOTTOM);
     context.textAlign = 'center';
     context.textBaseline = 'top';
-    for (const mark of ticks(...this.range, width / 110)) context.fillText(this.xText(mark), Math.min(width - 24, this.x(mark)), height - BOTTOM + 4);
+    const marks = ticks(...this.range, width / 110);
+    for (const mark of marks) context.fillText(this.xText(mark, marks[1] - marks[0] || 1), Math.min(width - 24, this.x(mark)), height - BOTTOM + 4);
   }
 
   line(context, line, { y, usable }) {
@@ -249,17 +269,17 @@ export class Chart {
       const value = line.points[low][1];
       return `${line.name} ${value == null || Number.isNaN(value) ? 'not known' : this.yText(value)}`;
     });
-    this.read.textContent = [this.xText(cursor), ...said].join(' · ');
+    this.read.textContent = [this.cursorText(cursor), ...said].join(' · ');
   }
 }
 
-/** What stands for each line. */
+/** The legend: the colour and the name of each line. */
 export function key(lines) {
   const swatch = (colour) => el('svg', { viewBox: '0 0 22 8', 'aria-hidden': 'true' }, el('line', { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour, 'stroke-width': 3 }));
   return el('ul', { class: 'key' }, ...lines.filter((line) => !line.faint).map((line) => el('li', {}, swatch(line.colour), ' ', line.name)));
 }
 
-/** A number of a document: NaN and infinities are texts there. */
+/** A number of a JSON document, in which NaN and infinities are texts. */
 export function real(value) {
   if (typeof value !== 'string') return value;
   return { NaN, inf: Infinity, '-inf': -Infinity }[value] ?? NaN;

@@ -1,6 +1,6 @@
-// Two to eight attempts side by side: curves overlaid, what differs, and metrics.
+// The Compare page: differences, metrics and curves of two to eight attempts.
 
-import { commandLine, el, metric, number, quantity, runLink, short, table, text } from './dom.js';
+import { commandLine, el, metric, number, runLink, short, table, text } from './dom.js';
 import { ask } from './api.js';
 import { curves } from './curves.js';
 
@@ -13,17 +13,18 @@ export async function comparePage(ids, _options, signal) {
   const shown = await Promise.all(wanted.map(async (id) => {
     const { document: run } = await ask('show', { id }, signal);
     const attempt = run.attempts.find((one) => one.attempt.startsWith(id)) ?? run.attempts[0];
+    if (!attempt) throw new Error(`\`${id}\` has no finished attempt yet.`);
     return { run, attempt };
   }));
   const attempts = shown.map(({ attempt }) => ({ id: attempt.attempt, label: short(attempt.attempt) }));
   const names = [...new Set(shown.flatMap(({ attempt }) => attempt.series.filter((series) => series.axis === 'step').map((series) => series.name)))].sort();
-  const pair = shown.length === 2 ? await difference(attempts, signal) : null;
+  const against = await differences(shown, attempts, signal);
   return el('div', {},
     el('h1', { text: `Compare ${attempts.length} attempts` }), form,
     el('p', {}, ...attempts.flatMap(({ id }) => [runLink(id), ' '])),
     el('h2', { text: 'Configuration' }), configuration(shown),
-    el('h2', { text: 'Metrics' }), pair ?? metrics(shown),
-    el('h2', { text: 'Curves' }), names.length ? curves(attempts, names, signal) : el('p', { text: 'No series over steps were recorded.' }));
+    el('h2', { text: 'Metrics' }), against,
+    el('h2', { text: 'Curves' }), names.length ? curves(attempts, names, signal).element : el('p', { text: 'No series over steps were recorded.' }));
 }
 
 function chooser(wanted) {
@@ -41,24 +42,35 @@ function configuration(shown) {
   return table('Fields that differ', ['field', ...shown.map(({ attempt }) => short(attempt.attempt))], names.map((name) => [name, ...configs.map((config) => text(config[name]))]));
 }
 
-function metrics(shown) {
-  const names = [...new Set(shown.flatMap(({ attempt }) => Object.entries(attempt.metrics).filter(([, one]) => one.value != null).map(([name]) => name)))].sort();
-  return table('Metrics', ['metric', ...shown.map(({ attempt }) => short(attempt.attempt))], names.map((name) => [name, ...shown.map(({ attempt }) => (attempt.metrics[name] ? metric(attempt.metrics[name]) : '–'))]));
+/** Metrics and recorded facts of each attempt against the first one, from one `diff` for each. */
+async function differences(shown, attempts, signal) {
+  const [first, ...others] = attempts;
+  const found = await Promise.all(others.map((other) => ask('diff', { a: first.id, b: other.id }, signal)));
+  const documents = found.map((answer) => answer.document);
+  const names = [...new Set(documents.flatMap((one) => (one.metrics ?? []).map((each) => each.name)))];
+  const value = ({ attempt }, name) => (attempt.metrics[name] ? metric(attempt.metrics[name]) : '–');
+  const heads = attempts.length === 2 ? [first.label, others[0].label, 'second against first'] : [first.label, ...others.flatMap(({ label }) => [label, 'against the first'])];
+  const rows = names.map((name) => [name, value(shown[0], name), ...documents.flatMap((one, at) => [value(shown[at + 1], name), ratio(one.metrics.find((each) => each.name === name))])]);
+  return el('div', {}, table('Metrics', ['metric', ...heads], rows),
+    el('p', { class: 'faint', text: 'Ratios and tests use the means of all repetitions of a configuration, if there are several.' }),
+    environment(documents, attempts), ...found.map(({ command }) => commandLine(command)));
 }
 
-/** What `diff` says of two. */
-async function difference([a, b], signal) {
-  const { document: found, command } = await ask('diff', { a: a.id, b: b.id }, signal);
-  const ratio = (one) => {
-    const tested = one.significance?.comparison;
-    if (!tested) return one.a ? `${number(one.b / one.a)}×` : '–';
-    const range = tested.low == null ? '' : ` (${number(tested.low)} to ${number(tested.high)})`;
-    const p = tested.p == null ? '' : `, p ${tested.p < 0.001 ? '< 0.001' : number(tested.p)}`;
-    return `${number(tested.estimate)}${tested.scale === 'ratio' ? '×' : ` ${tested.scale}`}${range}${tested.untested ? ', not tested' : p}`;
-  };
-  const rows = (found.metrics ?? []).map((one) => [one.name, quantity(one.a, one.unit), quantity(one.b, one.unit), ratio(one)]);
-  const environment = (found.environment ?? []).map((one) => [one.field, text(one.a).slice(0, 200), text(one.b).slice(0, 200)]);
-  return el('div', {}, table('Metrics', ['metric', a.label, b.label, 'second against first'], rows),
-    environment.length ? el('details', {}, el('summary', { text: `${environment.length} recorded facts differ` }), table('Facts that differ', ['fact', a.label, b.label], environment)) : null,
-    commandLine(command));
+function ratio(one) {
+  const tested = one?.significance?.comparison;
+  if (!tested) return Number.isFinite(one?.b / one?.a) ? `${number(one.b / one.a)}×` : '–';
+  const range = tested.low == null ? '' : ` (${number(tested.low)} to ${number(tested.high)})`;
+  const p = tested.p == null ? '' : `, p ${tested.p < 0.001 ? '< 0.001' : `= ${number(tested.p)}`}`;
+  return `${number(tested.estimate)}${tested.scale === 'ratio' ? '×' : ` ${tested.scale}`}${range}${tested.untested ? ', not tested' : p}`;
+}
+
+/** Recorded facts that differ from those of the first attempt. */
+function environment(documents, attempts) {
+  const maps = documents.map((one) => new Map((one.environment ?? []).map((fact) => [fact.field, fact])));
+  const fields = [...new Set(maps.flatMap((map) => [...map.keys()]))].sort();
+  if (fields.length === 0) return null;
+  const first = (field) => maps.find((map) => map.has(field)).get(field).a;
+  const cut = (value) => text(value).slice(0, 200);
+  const rows = fields.map((field) => [field, cut(first(field)), ...maps.map((map) => (map.has(field) ? cut(map.get(field).b) : 'same'))]);
+  return el('details', {}, el('summary', { text: `${fields.length} recorded facts differ` }), table('Facts that differ', ['fact', ...attempts.map((one) => one.label)], rows));
 }

@@ -1,6 +1,6 @@
-// Curves over steps or over time: the server sends what so many pixel columns show, and again after a zoom.
+// Curves over steps or over time. The server sends the extremes of each pixel column, and sends them again after a zoom.
 
-import { el, number, quantity, replace, seconds } from './dom.js';
+import { clock, el, number, quantity, replace } from './dom.js';
 import { ask } from './api.js';
 import { Chart, colours, key, real } from './chart.js';
 
@@ -21,59 +21,104 @@ export function smoothed(all, share) {
   });
 }
 
-/** One chart for each series of some attempts: `[{id, label}]`, whose names are `names`. */
+/** When steps ended, as `[step, seconds]` from the phases of rank 0. Merged phases hold several steps; the last one ends with step `last`. */
+function stepTimes(phases, last) {
+  const own = (phases ?? []).filter((phase) => phase.name === 'step' && phase.rank === 0 && phase.stop_s != null);
+  return own.flatMap((phase, at) => [[phase.index - 1, phase.start_s], [own[at + 1] ? own[at + 1].index - 1 : Math.max(phase.index, last), phase.stop_s]]);
+}
+
+/** Linear between known pairs, and beyond the ends the nearest one. `from` and `to` are 0 or 1: the side that is given, and the other. */
+function between(pairs, value, from, to) {
+  const next = pairs.findIndex((pair) => pair[from] >= value);
+  if (next <= 0) return pairs.at(next)[to];
+  const [a, b] = [pairs[next - 1], pairs[next]];
+  return a[to] + ((value - a[from]) / (b[from] - a[from] || 1)) * (b[to] - a[to]);
+}
+
+/** One chart for each series `names` of some attempts `[{id, label}]`. `reload` requests them again. */
 export function curves(attempts, names, signal) {
   const chosen = { isLog: false, smooth: 0, overTime: false };
   const charts = names.map((name) => oneCurve(attempts, name, chosen, signal));
-  const again = () => charts.forEach((chart) => chart.show());
-  const option = (label, name) => el('label', {}, label, el('input', { type: 'checkbox', onchange: (event) => {
+  const option = (label, name, then) => el('label', {}, label, el('input', { type: 'checkbox', onchange: (event) => {
     chosen[name] = event.target.checked;
-    again();
+    charts.forEach(then);
   } }));
   const smooth = el('label', {}, 'Smoothing', el('input', { type: 'range', min: 0, max: 0.3, step: 0.01, value: 0, oninput: (event) => {
     chosen.smooth = Number(event.target.value);
-    again();
+    charts.forEach((chart) => chart.show());
   } }));
   const help = el('p', { class: 'faint', text: 'Drag to zoom, double-click or Escape to return. Keys: arrows, + and −. × marks NaN, ∞ infinity.' });
-  return el('div', {}, el('div', { class: 'bar' }, smooth, option('Logarithmic', 'isLog')), help, ...charts.map((chart) => chart.element));
+  const bar = el('div', { class: 'bar' }, smooth, option('Logarithmic', 'isLog', (chart) => chart.show()), option('Over time', 'overTime', (chart) => chart.reset()));
+  const element = el('div', {}, bar, help, ...charts.map((chart) => chart.element));
+  return { element, reload: () => charts.forEach((chart) => chart.load()) };
 }
 
 function oneCurve(attempts, name, chosen, signal) {
   const palette = colours(attempts.length > 1 ? attempts.map((one) => one.label) : [name]);
-  let zoom = {}, loaded = [];
-  const holder = el('div'), keys = el('div');
-  let chart;
-  const load = async () => {
-    const answers = await Promise.all(attempts.map((one) => ask('telemetry', { id: one.id, series: name, points: COLUMNS, ...zoom }, signal).catch(() => null)));
-    loaded = answers.map((answer, at) => ({ one: attempts[at], series: answer?.document.series[0] })).filter(({ series }) => series?.positions.length);
-    show();
+  const holder = el('div'), keys = el('div'), note = el('p', { class: 'faint', hidden: true });
+  let zoom = null, whole = null, loaded = [], chart;
+
+  /** The zoomed range of an attempt, in steps. */
+  const range = (one) => {
+    if (!zoom) return {};
+    const [from, to] = isTimed(one) ? zoom.map((end, at) => Math[at ? 'ceil' : 'floor'](between(one.times, end, 1, 0))) : zoom;
+    return { from: Math.max(0, from), to };
   };
+  const isTimed = (one) => chosen.overTime && one?.series.axis === 'step' && one.times.length > 1;
+  const load = async () => {
+    try {
+      const answers = await Promise.all(attempts.map((one) => ask('telemetry', { id: one.id, series: chosen.overTime ? `${name},step_duration` : name, points: COLUMNS, ...range(loaded.find((old) => old.one === one)) }, signal).catch((error) => {
+        if (error.name === 'AbortError') throw error;
+      })));
+      const old = new Map(loaded.map((one) => [one.one, one]));
+      loaded = answers.map((answer, at) => {
+        const all = answer?.document.series ?? [];
+        const series = all.find((each) => each.name === name);
+        // The phases of a zoomed answer do not cover the whole attempt.
+        const times = zoom ? old.get(attempts[at])?.times ?? [] : stepTimes(answer?.document.phases, Math.max(...all.map((each) => each.positions.at(-1) ?? 0)));
+        return { one: attempts[at], series, times };
+      }).filter(({ series }) => series?.positions.length);
+      show();
+    } catch (error) {
+      if (error.name !== 'AbortError') replace(holder, el('pre', { class: 'error', text: error.message }));
+    }
+  };
+  const zoomTo = (from, to) => {
+    const isAll = whole && from <= whole[0] && to >= whole[1];
+    zoom = isAll ? null : [Math.max(from, whole?.[0] ?? from), Math.min(to, whole?.[1] ?? to)];
+    load();
+  };
+  const reset = () => {
+    zoom = null;
+    load();
+  };
+  const make = (unit) => new Chart({ name, height: 220, isLog: chosen.isLog, yText: (value) => quantity(value, unit), base: unit.startsWith('B') ? 1024 : 10, onZoom: zoomTo, onReset: reset });
   const show = () => {
     if (loaded.length === 0) return;
     const { axis, unit } = loaded[0].series;
-    if (!chart || chart.isLog !== chosen.isLog) {
-      chart = new Chart({ name, height: 220, isLog: chosen.isLog, xText: axis === 'time_ns' ? seconds : number, yText: (value) => quantity(value, unit), base: unit.startsWith('B') ? 1024 : 10, onZoom: (from, to) => {
-        zoom = { from: Math.max(0, from), to };
-        load().catch(() => {});
-      }, onReset: () => {
-        zoom = {};
-        load().catch(() => {});
-      } });
+    if (chart?.isLog !== chosen.isLog) {
+      chart = make(unit);
       replace(holder, chart.element);
     }
-    const lines = loaded.flatMap(({ one, series }) => {
-      const all = points(series);
+    const timed = loaded.filter(isTimed);
+    const isOverTime = axis === 'time_ns' || timed.length > 0;
+    chart.xText = isOverTime ? clock : number;
+    const drawn = timed.length ? timed : loaded;
+    note.hidden = !chosen.overTime || axis === 'time_ns' || timed.length === loaded.length;
+    note.textContent = timed.length ? 'Attempts without times of steps are not drawn.' : 'Over steps: the times of the steps were not recorded.';
+    const lines = drawn.flatMap(({ one, series, times }) => {
+      const all = timed.length ? points(series).map(([step, value]) => [between(times, step, 0, 1), value]) : points(series);
       const label = attempts.length > 1 ? one.label : name;
       const colour = palette.get(label);
       if (chosen.smooth === 0) return [{ name: label, colour, points: all }];
       return [{ name: `${label} (raw)`, colour, points: all, faint: true }, { name: label, colour, points: smoothed(all, chosen.smooth), width: 2 }];
     });
     const xs = lines.flatMap((line) => [line.points[0][0], line.points.at(-1)[0]]);
-    chart.set(lines, [zoom.from ?? Math.min(...xs), zoom.to ?? Math.max(...xs)]);
+    const ends = [Math.min(...xs), Math.max(...xs)];
+    if (!zoom) whole = ends;
+    chart.set(lines, zoom ?? ends);
     replace(keys, attempts.length > 1 ? key(lines) : null);
   };
-  load().catch((error) => {
-    if (error.name !== 'AbortError') replace(holder, el('pre', { class: 'error', text: error.message }));
-  });
-  return { element: el('section', { 'aria-label': name }, el('h3', { text: name }), keys, holder), show };
+  load();
+  return { element: el('section', { 'aria-label': name }, el('h3', { text: name }), keys, note, holder), show, load, reset };
 }

@@ -1,4 +1,4 @@
-// Elements and numbers. Texts of runs become text nodes only, so that markup in them stays text.
+// Makes elements and formats numbers. Texts of runs become text nodes, so that markup in them is inert.
 
 /** Makes an element; `on…` are listeners, `text` is its text, other values are attributes (false and null: none). */
 export function el(tag, attributes = {}, ...children) {
@@ -18,32 +18,42 @@ export function replace(parent, ...children) {
   parent.replaceChildren(...children.filter((child) => child != null));
 }
 
-/** Four digits that count; whole numbers as they are. */
+/** Four significant digits; whole numbers as they are. */
 export function number(value) {
   if (value == null) return '–';
   if (typeof value !== 'number') return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
   const size = Math.abs(value);
   if (size >= 1000 && size < 1e7) return String(Math.round(value));
-  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(3);
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(3).replace(/\.?0+e/, 'e');
   return String(Number(value.toPrecision(4)));
 }
 
 export function seconds(value) {
   if (value == null) return '–';
-  if (value < 1) return `${number(value * 1000)} ms`;
-  if (value < 120) return `${Number(value.toPrecision(3))} s`;
-  const [whole, unit, part, small] = value < 7200 ? [60, 'min', 1, 's'] : [3600, 'h', 60, 'min'];
-  return `${Math.floor(value / whole)} ${unit} ${Math.floor((value % whole) / part)} ${small}`;
+  if (typeof value !== 'number' || !Number.isFinite(value) || value < 0) return `${value} s`;
+  if (value === 0) return '0 s';
+  if (value < 1e-3) return `${number(value * 1e6)} µs`;
+  if (value < 1) return `${number(value * 1e3)} ms`;
+  if (value < 99.95) return `${value.toFixed(1)} s`;
+  const pair = (count, unit, small) => `${Math.floor(count / 60)} ${unit} ${String(count % 60).padStart(2, '0')} ${small}`;
+  return Math.round(value) < 3600 ? pair(Math.round(value), 'min', 's') : pair(Math.round(value / 60), 'h', 'min');
+}
+
+/** A time on an axis: as many digits as neighbours `step` apart need. */
+export function clock(value, step) {
+  if (step >= 60 || (step >= 1 && value >= 100 && value < 3600)) return seconds(value);
+  return `${value.toFixed(Math.min(9, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))))} s`;
 }
 
 const SCALED = { J: ['J', 'kJ', 'MJ', 'GJ'], W: ['W', 'kW', 'MW'], B: ['B', 'KiB', 'MiB', 'GiB', 'TiB'], 'B/s': ['B/s', 'KiB/s', 'MiB/s', 'GiB/s'] };
 
-/** A value with its unit, in the size that is read easily. */
+/** A value with its unit and an SI or binary prefix. */
 export function quantity(value, unit) {
   if (value == null) return '–';
   if (unit === 's') return seconds(value);
   if (unit === 'ns') return seconds(value / 1e9);
+  if (unit === 'degC') return `${number(value)} °C`;
   const units = SCALED[unit];
   if (!units || typeof value !== 'number') return unit ? `${number(value)} ${unit}` : number(value);
   const base = unit.startsWith('B') ? 1024 : 1000;
@@ -52,7 +62,7 @@ export function quantity(value, unit) {
   return `${number(value)} ${units[at]}`;
 }
 
-/** A metric of a record: value, uncertainty and unit, or the reason why there is none. */
+/** A metric of a record: value, uncertainty and unit, or the reason why it is missing. */
 export function metric(one) {
   if (one.value == null) return one.reason ?? 'not known';
   const off = one.uncertainty == null ? '' : ` ± ${quantity(one.uncertainty, one.unit)}`;
@@ -65,7 +75,7 @@ export function when(unixMs) {
 
 export const short = (id) => String(id).slice(0, 8);
 
-/** `training.batch_size` as people say it; `model.name` is the model. */
+/** The last part of a field's name: `batch_size` of `training.batch_size`, and `model` of `model.name`. */
 export function shortName(field) {
   const at = field.lastIndexOf('.');
   const name = field.slice(at + 1);
@@ -95,7 +105,7 @@ export function runLink(id, label) {
   return el('a', { href: `#/run/${encodeURIComponent(id)}`, text: label ?? short(id), class: 'id' });
 }
 
-/** The command that gives the same answer in a terminal. */
+/** The command for the same answer in a terminal, with a copy button. */
 export function commandLine(command) {
   if (!command) return null;
   const copy = el('button', { type: 'button', text: 'Copy', onclick: async () => {

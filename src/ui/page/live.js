@@ -1,13 +1,16 @@
-// The attempts that run, as the server tells of them, and whether it still does.
+// The running attempts, from the server's stream of events, and the state of that stream.
+
+import { ask } from './api.js';
 
 const STALE_MS = 25_000;
 const MOST_POINTS = 240;
 
 const listeners = new Set();
-export const live = { running: [], isStale: false, losses: new Map() };
+/** `end` is the message of a session that has ended. */
+export const live = { running: [], isStale: false, losses: new Map(), end: null };
 let last = Date.now();
 
-/** Calls `then` now and at every change; gives a function that ends it. `then` is told when attempts were sealed. */
+/** Calls `then` now and at every change, with `hasSealed` if attempts were sealed. Returns a function that ends it. */
 export function follow(then) {
   listeners.add(then);
   then({ hasSealed: false });
@@ -29,12 +32,17 @@ function remember(running) {
   }
 }
 
-export function listen() {
-  const source = new EventSource('/api/live');
-  const heard = () => {
-    last = Date.now();
-    if (live.isStale) [live.isStale] = [false];
-  };
+let source, total;
+
+function heard() {
+  last = Date.now();
+  live.isStale = false;
+}
+
+function open() {
+  if (source || live.end) return;
+  heard();
+  source = new EventSource('/api/live');
   source.addEventListener('open', heard);
   source.addEventListener('running', (event) => {
     heard();
@@ -42,7 +50,6 @@ export function listen() {
     remember(live.running);
     tell(false);
   });
-  let total;
   source.addEventListener('sealed', (event) => {
     heard();
     const now = JSON.parse(event.data).total;
@@ -50,10 +57,37 @@ export function listen() {
     total = now;
     tell(hasSealed);
   });
-  // Comments keep the connection, but no script sees them: the server repeats its state as an event.
+  // Scripts do not receive comments, so the server sends its heartbeat as an event.
   source.addEventListener('here', heard);
+  source.addEventListener('error', failed);
+}
+
+function close() {
+  source?.close();
+  source = undefined;
+}
+
+/** A browser connects again by itself, except after a refusal. Then the answer to a request has the reason. */
+async function failed() {
+  if (source?.readyState !== EventSource.CLOSED) return;
+  close();
+  try {
+    await ask('names');
+    setTimeout(open, 2000);
+  } catch (error) {
+    if (error.isEnd) live.end = error.message.trim();
+    else setTimeout(open, 5000);
+    tell(false);
+  }
+}
+
+export function listen() {
+  // A browser opens six connections to one server. A hidden tab gives its own back, so that more tabs can be open.
+  const match = () => (document.hidden ? close() : open());
+  document.addEventListener('visibilitychange', match);
+  match();
   setInterval(() => {
-    const isStale = Date.now() - last > STALE_MS;
+    const isStale = !document.hidden && Date.now() - last > STALE_MS;
     if (isStale === live.isStale) return;
     live.isStale = isStale;
     tell(false);

@@ -1,4 +1,4 @@
-// Chooses the page by the address, and says whether the server is still there.
+// Shows the page that the address names, and the state of the connection.
 
 import { el, replace } from './dom.js';
 import { follow, listen, live } from './live.js';
@@ -10,7 +10,7 @@ import { comparePage } from './compare.js';
 
 const PAGES = { runs: ['Runs', runsPage], answers: ['Answers', answersPage], run: ['Run', runPage], compare: ['Compare', comparePage] };
 const main = document.getElementById('main');
-let leave;
+let leave, before;
 
 async function show() {
   leave?.abort();
@@ -25,19 +25,42 @@ async function show() {
   });
   try {
     const content = await make(rest, options, here.signal);
-    if (!here.signal.aborted) replace(main, content);
+    if (!here.signal.aborted) put(content, `${page}/${rest}`);
   } catch (error) {
     if (error.name === 'AbortError' || here.signal.aborted) return;
     replace(main, el('h1', { text: title }), el('pre', { class: 'error', role: 'alert', text: error.message }));
   }
 }
 
+/** Replaces the page. A reload of the same page keeps the focus on the same control; a new page begins at its top. */
+function put(content, name) {
+  const control = main.contains(document.activeElement) && document.activeElement.name;
+  replace(main, content);
+  const same = control && main.querySelector(`[name="${CSS.escape(control)}"]`);
+  if (same) same.focus({ preventScroll: true });
+  else if (before !== undefined && before !== name) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  before = name;
+}
+
 const pulse = document.getElementById('pulse');
 follow(() => {
   const count = live.running.length;
-  pulse.className = live.isStale ? 'stale' : '';
-  pulse.textContent = live.isStale ? 'No connection: this page shows old values' : count ? `${count} running` : '';
+  const state = live.end ?? (live.isStale ? 'No connection: this page shows old values' : count ? `${count} running` : '');
+  pulse.className = live.end || live.isStale ? 'stale' : '';
+  // An unchanged text is not set again: a screen reader would repeat it.
+  if (pulse.textContent !== state) pulse.textContent = state;
 });
 listen();
+// The address holds the page, so the link to the content moves the focus only.
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  main.focus();
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  document.querySelectorAll('canvas').forEach((canvas) => canvas.dispatchEvent(new Event('redraw')));
+});
 addEventListener('hashchange', show);
 show();

@@ -1,6 +1,6 @@
-// The runs page: what runs now, and the table of all attempts.
+// The Runs page: the running attempts, and the table of all attempts.
 
-import { el, number, quantity, replace, runLink, seconds, short, shortName, text, when } from './dom.js';
+import { commandLine, el, number, quantity, replace, runLink, seconds, short, shortName, text, when } from './dom.js';
 import { allNames, ask, forgetNames } from './api.js';
 import { completed } from './complete.js';
 import { follow, live } from './live.js';
@@ -31,20 +31,31 @@ export async function runsPage(_rest, options, signal) {
   const selected = new Set((options.get('selected') ?? '').split(',').filter(Boolean));
   const fault = el('pre', { class: 'error', role: 'alert', hidden: true });
   const count = el('p', { class: 'faint', role: 'status' });
-  const command = el('p', { class: 'command' });
+  const command = el('div');
   const holder = el('div');
   const compare = el('button', { type: 'button', onclick: () => { location.hash = `#/compare/${[...selected].join(',')}`; } });
 
+  const clear = el('button', { type: 'button', text: 'Clear the selection', onclick: () => {
+    selected.clear();
+    table?.clear();
+    showSelection();
+  } });
+  const showSelection = () => {
+    setOptions({ selected: [...selected].join(',') });
+    const isFit = selected.size >= 2 && selected.size <= 8;
+    compare.textContent = isFit ? `Compare ${selected.size} selected` : `${selected.size} selected: 2 to 8 can be compared`;
+    compare.disabled = !isFit;
+    compare.hidden = clear.hidden = selected.size === 0;
+  };
   const select = (id, isOn) => {
     if (isOn) selected.add(id); else selected.delete(id);
-    setOptions({ selected: [...selected].join(',') });
-    compare.textContent = `Compare ${selected.size} selected`;
-    compare.hidden = selected.size < 2 || selected.size > 8;
+    showSelection();
   };
-  const load = async (skip, limit) => {
+  const load = async (skip, limit, own) => {
     const columns = [...new Set([...asked.columns.split(','), asked.group].filter(Boolean))].join(',');
-    const { document: listing, command: typed } = await ask('ls', { limit, skip, where: asked.where, sort: asked.group || asked.sort, columns, hidden: asked.hidden }, signal);
-    replace(command, el('code', { text: typed.replace(/ --limit=\d+| --skip=\d+/g, '') }));
+    const { document: listing, command: typed } = await ask('ls', { limit, skip, where: asked.where, sort: asked.group || asked.sort, columns, hidden: asked.hidden }, own ? AbortSignal.any([signal, own]) : signal);
+    const said = typed.replace(/ --limit=\d+| --skip=\d+/g, '');
+    if (command.textContent !== `${said} Copy`) replace(command, commandLine(said));
     return { rows: listing.attempts, matching: listing.matching, listing };
   };
   const columnsOf = () => {
@@ -58,10 +69,20 @@ export async function runsPage(_rest, options, signal) {
     return [...FIXED.slice(0, 1), ...grouped, ...FIXED.slice(1), ...columns.filter((column) => !grouped.includes(column))];
   };
   const group = () => asked.group && ((row) => text(columnsOf().find(([, sort]) => sort === asked.group)[2](row)));
+  const counts = new Map();
+  /** How many attempts have a row's value of the grouping field. A missing value has no condition, and no count. */
+  const countOf = (row) => {
+    const name = asked.group;
+    const value = columnsOf().find(([, sort]) => sort === name)[2](row);
+    if (value == null) return Promise.reject(new Error('no value'));
+    const where = `${asked.where ? `(${asked.where}) and ` : ''}${name} == ${JSON.stringify(value)}`;
+    if (!counts.has(where)) counts.set(where, ask('ls', { limit: 0, where, hidden: asked.hidden }, signal).then((answer) => answer.document.matching));
+    return counts.get(where);
+  };
   let table;
   const show = async () => {
     setOptions({ where: asked.where, sort: asked.sort === '-started' ? '' : asked.sort, columns: asked.columns, group: asked.group, hidden: asked.hidden });
-    const next = new VirtualTable({ columns: columnsOf(), load, sort: asked.group || asked.sort, select, selected, group: group(), onSort: (sort) => {
+    const next = new VirtualTable({ columns: columnsOf(), load, sort: asked.group || asked.sort, select, selected, group: group(), count: countOf, onSort: (sort) => {
       Object.assign(asked, { sort, group: '' });
       show();
     } });
@@ -69,7 +90,7 @@ export async function runsPage(_rest, options, signal) {
       const { listing } = await next.start();
       fault.hidden = true;
       table = next;
-      replace(holder, listing.total === 0 ? el('p', {}, 'No runs yet. ', el('code', { text: 'ledger run MANIFEST' }), ' makes some.') : next.element);
+      replace(holder, listing.total === 0 ? el('p', {}, 'No runs yet. ', el('code', { text: 'ledger run MANIFEST' }), ' adds some.') : next.element);
       const hidden = listing.hidden ? `, ${listing.hidden} hidden` : '';
       count.textContent = asked.where ? `${listing.matching} of ${listing.total} attempts match${hidden}` : `${listing.total} attempts${hidden}`;
     } catch (error) {
@@ -91,41 +112,74 @@ export async function runsPage(_rest, options, signal) {
     completed({ label: 'Columns', value: asked.columns, placeholder: 'energy,batch_size', names: fields, done: (value) => change('columns')(value.replace(/\s+/g, '').replace(/,+$/, '')) }),
     completed({ label: 'Group by', value: asked.group, placeholder: 'precision', names: fields, done: change('group') }),
     el('label', {}, 'Hidden', el('input', { type: 'checkbox', checked: asked.hidden === 'true', onchange: (event) => change('hidden')(event.target.checked ? 'true' : '') })));
-  const living = el('div');
+  const living = livingList();
   const end = follow(({ hasSealed }) => {
-    replace(living, livingList());
+    living.update();
     if (hasSealed) {
       forgetNames();
+      counts.clear();
       if (table) table.refresh().catch(() => {});
     }
   });
   signal.addEventListener('abort', end);
-  select();
+  showSelection();
   await show();
-  return el('div', {}, el('h1', { text: 'Runs' }), living, bar, fault, el('div', { class: 'bar' }, count, compare), holder, command);
+  return el('div', {}, el('h1', { text: 'Runs' }), living.element, bar, fault, el('div', { class: 'bar' }, count, compare, clear), holder, command);
 }
 
+/** The list of running attempts. Each keeps its element while its values change, and with it the focus. */
 function livingList() {
-  if (live.running.length === 0) return el('div');
-  const items = live.running.map((one) => {
-    const facts = [
-      one.steps ? `step ${one.step} of ${one.steps}` : one.step != null ? `step ${one.step}` : one.status,
-      one.loss != null && `loss ${number(one.loss)}`,
-      one.power_w != null && quantity(one.power_w, 'W'),
-      one.temperature_c != null && `${number(one.temperature_c)} °C`,
-      one.memory_bytes != null && quantity(one.memory_bytes, 'B'),
-      one.wall_time_s != null && `${seconds(one.wall_time_s)} so far`,
-      one.left_s != null && `${seconds(one.left_s)} left`,
-    ].filter(Boolean).join(' · ');
-    const name = [one.model, one.with, `seed ${one.seed}`].filter(Boolean).join(' ');
-    const progress = one.steps ? el('progress', { max: one.steps, value: one.step ?? 0, 'aria-label': 'progress' }) : null;
-    return el('li', {}, runLink(one.nonce, short(one.run)), ' ', name, progress, sparkline(live.losses.get(one.nonce) ?? []), el('div', { class: 'faint', text: facts }));
-  });
-  const stale = live.isStale ? el('p', { class: 'warn', text: 'No connection: these values are old.' }) : null;
-  return el('section', { 'aria-label': 'Running attempts', class: live.isStale ? 'stale-all' : null }, el('h2', { text: 'Running' }), stale, el('ul', { class: 'living' }, ...items));
+  const list = el('ul', { class: 'living' });
+  const stale = el('p', { class: 'warn', role: 'status' });
+  const element = el('section', { 'aria-label': 'Running attempts' }, el('h2', { text: 'Running' }), stale, list);
+  const items = new Map();
+  const update = () => {
+    const running = live.running;
+    element.hidden = running.length === 0;
+    element.className = live.isStale ? 'stale-all' : '';
+    stale.textContent = live.isStale ? 'Stale: no heartbeat for 25 s. These values are old.' : '';
+    for (const nonce of items.keys()) if (!running.some((one) => one.nonce === nonce)) {
+      items.get(nonce).element.remove();
+      items.delete(nonce);
+    }
+    for (const one of running) {
+      if (!items.has(one.nonce)) {
+        items.set(one.nonce, livingItem(one));
+        list.append(items.get(one.nonce).element);
+      }
+      items.get(one.nonce).update(one);
+    }
+  };
+  return { element, update };
 }
 
-/** The losses that this page has seen; few of them are points. */
+function livingItem(one) {
+  const name = [one.model, one.with, `seed ${one.seed}`].filter(Boolean).join(' ');
+  const progress = el('progress', { 'aria-label': 'progress' });
+  const curve = el('div'), facts = el('div', { class: 'faint' });
+  const update = (now) => {
+    progress.hidden = !now.steps;
+    [progress.max, progress.value] = [now.steps || 1, now.step ?? 0];
+    replace(curve, sparkline(live.losses.get(now.nonce) ?? []));
+    facts.textContent = livingFacts(now).join(' · ');
+  };
+  return { element: el('li', {}, runLink(one.nonce, short(one.run)), ' ', name, progress, curve, facts), update };
+}
+
+/** The values of a running attempt as texts. */
+export function livingFacts(one) {
+  return [
+    one.steps ? `step ${one.step ?? 0} of ${one.steps}` : one.step != null ? `step ${one.step}` : one.status,
+    one.loss != null && `loss ${number(one.loss)}`,
+    one.power_w != null && quantity(one.power_w, 'W'),
+    one.temperature_c != null && `${number(one.temperature_c)} °C`,
+    one.memory_bytes != null && quantity(one.memory_bytes, 'B'),
+    one.wall_time_s != null && `${seconds(one.wall_time_s)} elapsed`,
+    one.left_s != null && `${seconds(one.left_s)} left`,
+  ].filter(Boolean);
+}
+
+/** The losses since this page was opened; a few of them are drawn as points. */
 function sparkline(points) {
   const known = points.filter(([, loss]) => Number.isFinite(loss));
   if (known.length === 0) return null;

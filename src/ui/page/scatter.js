@@ -1,6 +1,6 @@
 // Configurations by two metrics, with intervals, the front joined, and a frame that is dragged to select.
 
-import { el, quantity } from './dom.js';
+import { clock, el, quantity } from './dom.js';
 import { ticks } from './chart.js';
 
 const WIDTH = 720, HEIGHT = 380, LEFT = 70, BOTTOM = 40, EDGE = 12;
@@ -8,6 +8,7 @@ const WIDTH = 720, HEIGHT = 380, LEFT = 70, BOTTOM = 40, EDGE = 12;
 /** `metrics` are two `{metric, unit}`; `onSelect` is told the points in the frame. */
 export function scatter(points, metrics, onSelect) {
   const [across, up] = metrics;
+  const mark = (value, unit, all) => (unit === 's' && all.length > 1 ? clock(value, all[1] - all[0]) : quantity(value, unit));
   const range = ({ metric }) => {
     const ends = points.flatMap(({ metrics: of }) => [of[metric].mean - (of[metric].half_width ?? 0), of[metric].mean + (of[metric].half_width ?? 0)]);
     const means = points.map(({ metrics: of }) => of[metric].mean);
@@ -35,8 +36,8 @@ export function scatter(points, metrics, onSelect) {
   };
   const front = points.filter((point) => point.on_front).map(place).sort((a, b) => a[0] - b[0]);
   const marks = [
-    ...ticks(...xs, 6).map((value) => el('text', { x: x(value), y: HEIGHT - BOTTOM + 15, 'text-anchor': 'middle' }, quantity(value, across.unit))),
-    ...ticks(...ys, 6).flatMap((value) => [el('line', { x1: LEFT, x2: WIDTH - EDGE, y1: y(value), y2: y(value), stroke: 'var(--line)' }), el('text', { x: LEFT - 6, y: y(value) + 4, 'text-anchor': 'end' }, quantity(value, up.unit))]),
+    ...ticks(...xs, 6).map((value, _, all) => el('text', { x: x(value), y: HEIGHT - BOTTOM + 15, 'text-anchor': 'middle' }, mark(value, across.unit, all))),
+    ...ticks(...ys, 6).flatMap((value, _, all) => [el('line', { x1: LEFT, x2: WIDTH - EDGE, y1: y(value), y2: y(value), stroke: 'var(--line)' }), el('text', { x: LEFT - 6, y: y(value) + 4, 'text-anchor': 'end' }, mark(value, up.unit, all))]),
     el('text', { x: (LEFT + WIDTH) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, across.metric),
     el('text', { x: 14, y: HEIGHT / 2, 'text-anchor': 'middle', transform: `rotate(-90 14 ${HEIGHT / 2})` }, up.metric),
   ];

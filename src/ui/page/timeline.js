@@ -1,12 +1,12 @@
-// The hardware over time, on one axis: phases by rank, power, utilisation, memory, clocks. A dragged stretch gives its energy.
+// The timeline: phases by rank, power, utilisation, memory and clocks over one time axis. A selected interval shows its energy.
 
-import { commandLine, el, number, quantity, replace, seconds } from './dom.js';
+import { clock, commandLine, el, number, quantity, replace, seconds } from './dom.js';
 import { ask } from './api.js';
 import { Chart, Group, colours, key } from './chart.js';
 import { points } from './curves.js';
 
 const COLUMNS = 700;
-/** Tracks: a title, and the quantities that are in it, of every GPU, package or host. */
+/** Tracks: a title, and its quantities of every GPU, package or host. */
 const TRACKS = [
   ['Power', ['power_instant', 'energy', 'power_average']],
   ['Utilisation', ['utilization_gpu', 'sm_active', 'tensor_active', 'dram_util', 'utilization_cpu']],
@@ -14,7 +14,7 @@ const TRACKS = [
   ['Clocks', ['clock_sm', 'clock_memory']],
   ['Temperature', ['temperature']],
   ['Transfers', ['pcie_rx', 'pcie_tx', 'pcie_rx_rate', 'pcie_tx_rate', 'nvlink_rx_rate', 'nvlink_tx_rate']],
-  ['Processors of the worker', ['worker_cpu_time']],
+  ['CPU time of the worker', ['worker_cpu_time']],
 ];
 const quantityOf = (name) => name.slice(name.lastIndexOf('.') + 1);
 
@@ -26,22 +26,22 @@ export function timeline(id, names, wall, signal) {
   const wanted = names.filter((name) => TRACKS.some(([, quantities]) => quantities.includes(quantityOf(name))) || name.endsWith('throttle_reasons'));
   const back = el('button', { type: 'button', text: 'Zoom out', hidden: true, onclick: () => {
     views.pop();
-    load();
+    load().then(() => holder.querySelector('canvas')?.focus({ preventScroll: true }));
   } });
   const zoom = el('button', { type: 'button', text: 'Zoom to the selection', hidden: true, onclick: () => {
     views.push(group.stretch);
-    group.stretch = null;
-    load();
+    [group.stretch, group.anchor] = [null, null];
+    load().then(() => back.focus());
   } });
 
   const select = async (from, to) => {
     zoom.hidden = false;
-    replace(said, el('p', { class: 'faint', text: 'Asking…' }));
+    replace(said, el('p', { class: 'faint', text: 'Loading…' }));
     try {
       const { document: part, command } = await ask('telemetry', { id, series: wanted.find((name) => name.endsWith('power_instant')) ?? wanted[0], from: from.toFixed(6), to: to.toFixed(6) }, signal);
       const one = (name, energy) => el('li', {}, `${name}: `, el('b', { text: `${quantity(energy.joules, 'J')} ± ${quantity(energy.uncertainty_j, 'J')}` }), ` in ${seconds(energy.seconds)}, ${quantity(energy.joules / energy.seconds, 'W')} (${energy.method})`);
       const energies = Object.entries(part.energy ?? {}).filter(([name], _, all) => all.length > 2 || name === 'all');
-      const content = energies.length ? el('ul', {}, ...energies.map(([name, energy]) => one(name === 'all' ? 'Energy' : name, energy))) : el('p', { text: `Energy of this stretch: not known: ${part.energy_unknown}` });
+      const content = energies.length ? el('ul', {}, ...energies.map(([name, energy]) => one(name === 'all' ? 'Energy' : name, energy))) : el('p', { text: `Energy of this interval: unknown (${part.energy_unknown})` });
       replace(said, content, commandLine(command));
     } catch (error) {
       if (error.name !== 'AbortError') replace(said, el('pre', { class: 'error', text: error.message }));
@@ -49,7 +49,7 @@ export function timeline(id, names, wall, signal) {
   };
   const show = (part, [from, to]) => {
     group.charts.clear();
-    const shared = { group, xText: seconds, onSelect: select, onReset: () => {
+    const shared = { group, xText: clock, onSelect: select, onReset: () => {
       zoom.hidden = true;
       replace(said);
     } };
@@ -59,8 +59,8 @@ export function timeline(id, names, wall, signal) {
       for (const unit of new Set(series.map((one) => one.unit))) tracks.push(track(unit && series.some((one) => one.unit !== unit) ? `${title} (${unit})` : title, series.filter((one) => one.unit === unit), unit, [from, to], shared));
     }
     const reasons = part.series.filter((one) => one.shares);
-    const told = reasons.map((one) => el('p', { text: `${one.name}: ${Object.entries(one.shares).map(([reason, share]) => `${reason} ${number(share * 100)}%`).join(', ') || 'none'} of this time` }));
-    replace(holder, ...tracks, told.length ? el('h3', { text: 'Why clocks were low' }) : null, ...told);
+    const told = reasons.map((one) => el('p', { text: `${one.name}: ${Object.entries(one.shares).map(([reason, share]) => `${reason} ${number(share * 100)}%`).join(', ') || 'none'} (share of the shown time)` }));
+    replace(holder, ...tracks, told.length ? el('h3', { text: 'Throttle reasons' }) : null, ...told);
     group.draw();
   };
   const load = async () => {
@@ -75,7 +75,7 @@ export function timeline(id, names, wall, signal) {
   };
   if (wanted.length === 0) return el('p', { text: 'No hardware samples were recorded.' });
   load();
-  const help = el('p', { class: 'faint', text: 'Drag over any track to select a stretch and get its energy. Keys: arrows move the cursor, with Shift they select, Enter asks for the energy.' });
+  const help = el('p', { class: 'faint', text: 'Drag over any track to select an interval and show its energy. Keys: arrows move the cursor, Shift with arrows selects, Enter shows the energy, Escape clears.' });
   return el('div', {}, help, el('div', { class: 'bar' }, zoom, back), said, holder);
 }
 
@@ -104,7 +104,7 @@ function phases(part, range, shared) {
       context.fillRect(left, top, Math.max(1, width - 0.5), 13);
     }
   };
-  // The names stand in the margin.
+  // The names of the rows are in the margin.
   chart.axes = (context, scale) => {
     Chart.prototype.axes.call(chart, context, scale);
     context.textAlign = 'right';
@@ -114,10 +114,10 @@ function phases(part, range, shared) {
   chart.tell = (cursor) => {
     const now = cursor === null ? [] : all.filter((phase) => phase.start_s <= cursor && cursor <= (phase.stop_s ?? Infinity));
     const told = now.map((phase) => `${hasRanks ? `rank ${phase.rank} ` : ''}${phase.name}${part.phases_merged ? '' : ` ${phase.index}`}`);
-    chart.read.textContent = cursor === null ? '' : [seconds(cursor), ...told].join(' · ');
+    chart.read.textContent = cursor === null ? '' : [chart.cursorText(cursor), ...told].join(' · ');
   };
   requestAnimationFrame(() => chart.set([], range, bars));
-  const note = part.phases_merged ? el('p', { class: 'faint', text: 'Neighbours that are too narrow to be told apart are drawn as one.' }) : null;
+  const note = part.phases_merged ? el('p', { class: 'faint', text: 'Adjacent phases of one name are merged, because single ones are narrower than a pixel.' }) : null;
   const keys = key(names.map((name) => ({ name, colour: palette.get(name) })));
   return el('section', { 'aria-label': 'Phases' }, el('h3', { text: 'Phases' }), all.length ? keys : el('p', { text: 'No phases were recorded.' }), chart.element, note);
 }
