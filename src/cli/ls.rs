@@ -74,7 +74,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         None if running.is_empty() => return Err(Failure::from(StoreError::Missing(store.dir().to_owned()))),
         None => Listing::default(),
     };
+    // Nothing is known yet of what conditions ask.
+    let is_any = args.condition.is_none() && args.outcome.is_none() && args.skip == 0;
+    let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
     listing.running = running;
+    listing
+        .running
+        .retain(|one| is_any && is(&args.model, &one.row.model) && is(&args.experiment, &one.row.experiment));
     context.answer(|| report::ls_text(&listing), || report::ls_value(&listing))?;
     let folders = spool(context, None).open().unwrap_or_default();
     let waiting: usize = folders.iter().map(|folder| folder.packs().map_or(0, |packs| packs.len())).sum();

@@ -1,6 +1,6 @@
 //! `ledger ui`
 
-use super::context::{Context, print};
+use super::context::{Context, print, say};
 use super::failure::{Failure, exit};
 use crate::report::{document, table_of};
 use crate::ui::{Key, Options, Place, serve};
@@ -31,7 +31,7 @@ pub(super) struct Args {
     #[arg(long)]
     open: bool,
 
-    /// End after so many minutes without an open page
+    /// Stop after this many minutes without an open page
     #[arg(long, value_name = "MINUTES", default_value_t = 60.0, value_parser = minutes)]
     idle: f64,
 }
@@ -69,33 +69,45 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 fn tell(args: &Args, context: &Context, ledger: &Path, port: u16, token: &str) -> Result<(), Failure> {
-    let (shown, address) = match &args.socket {
-        Some(path) => (format!("the socket `{}`, at", path.display()), format!("http://localhost:8080/?token={token}")),
-        None => (String::new(), format!("http://127.0.0.1:{port}/?token={token}")),
+    let (how, address) = match &args.socket {
+        Some(path) => {
+            let how = format!("is shown on the socket `{}`; forward port 8080 to it, and open", path.display());
+            (how, format!("http://localhost:8080/?token={token}"))
+        }
+        None => ("is shown at".to_owned(), format!("http://127.0.0.1:{port}/?token={token}")),
     };
     if context.json {
         let members = [("address", address.as_str().into()), ("ledger", ledger.display().to_string().into())];
         print(&document(table_of(members)))?;
     } else {
-        let on = if shown.is_empty() { String::new() } else { format!("on {shown} a forwarded port, for example ") };
-        print(&format!("{} is shown {on}at\n  {address}\nCtrl-C ends it\n", ledger.display()))?;
+        print(&format!("{} {how}\n  {address}\nCtrl-C ends it\n", ledger.display()))?;
     }
-    if args.open {
-        open(&address)?;
+    if args.open
+        && let Err(error) = open(&address)
+    {
+        say(&format!("note: no browser could be started: {error} (open the address by hand)"));
     }
     Ok(())
 }
 
+/// A browser has read the file by then.
+const READ: Duration = Duration::from_secs(30);
+
 /// Opens an address in the browser, by a file that leads there: other users see the arguments of a process, and the address lets in.
-fn open(address: &str) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(exit::USAGE, format!("no browser could be opened: {error}"));
+fn open(address: &str) -> std::io::Result<()> {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = folder.join(format!("ledger-ui-{}.html", std::process::id()));
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
     let page = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url={address}\">\n");
-    file.write_all(page.as_bytes()).map_err(failed)?;
     let mut browser = Command::new("xdg-open");
     browser.arg(&path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    browser.spawn().map(drop).map_err(failed)
+    let started = file.write_all(page.as_bytes()).and_then(|()| browser.spawn());
+    let mut child = started.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+    std::thread::spawn(move || {
+        std::thread::sleep(READ);
+        // What it says, and whether the file is still there, changes nothing.
+        let _ = (std::fs::remove_file(&path), child.wait());
+    });
+    Ok(())
 }

@@ -362,3 +362,20 @@ fn a_plan_says_what_is_missing_and_what_it_takes() {
     fresh.run(&["plan", "m.toml", "--price-kwh", "dear"]).complaint(2);
     fresh.run(&["plan", "absent.toml"]).complaint(2);
 }
+
+#[test]
+fn what_a_question_leaves_out_or_averages_is_told() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(crate::sandbox::WORKER, "[1, 2, 3]", "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let told = |more: &[&str]| {
+        let said = sandbox.run(&[&["best", "--model", "toy", "--metric", "accuracy"], more].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.err
+    };
+    assert!(told(&["--top", "2"]).contains("note: 2 attempts are of configurations that are not shown"));
+    assert!(told(&["--where", "accuracy > 0.12"]).contains("note: --where selects attempts by `accuracy`"));
+    assert!(told(&["--group-by", "device"]).contains("note: rows average over `params.x`"));
+    let plain = told(&["--where", "x > 1"]);
+    assert!(!plain.contains("not shown") && !plain.contains("selects") && !plain.contains("average"), "{plain}");
+}

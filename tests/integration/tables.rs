@@ -38,7 +38,7 @@ fn a_corrected_map_replaces_what_an_earlier_one_made_of_the_same_rows() {
     assert_eq!(best(&sandbox), [(4e3, 1), (6e3, 2)]);
     assert_eq!(import("m1.toml")["replaced"], 0, "the same map is nothing new");
     let said = sandbox.run(&["import", "table", "t.csv", "--map", "m2.toml"]).expect(0);
-    let told = "replaces 3 rows of an earlier import of t.csv (hidden; to count them again, import t.csv with the earlier map)\n";
+    let told = "replaces 3 rows of an earlier import of the same content (hidden; to count them again, import t.csv with the earlier map)\n";
     assert!(said.ends_with(told), "{said}");
     assert_eq!(
         (best(&sandbox), visible(&sandbox)),

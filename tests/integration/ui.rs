@@ -221,6 +221,10 @@ fn a_page_is_told_of_an_attempt_that_starts_and_ends() {
     let run = sandbox.start(&["run", "m.toml"]);
     let told = until("\"loss\": 0.5");
     assert!(told.starts_with("data: {") && told.contains("\"step\": 1"), "{told}");
+    // It stands before the others, except where a condition asks what is not known of it yet.
+    let running = |more: &[&str]| sandbox.json(&[&["ls"], more].concat(), 0)["running"].as_array().unwrap().len();
+    assert_eq!([running(&[]), running(&["--model", "toy"]), running(&["--model", "other"])], [1, 1, 0]);
+    assert_eq!([running(&["--where", "x == 7"]), running(&["--outcome", "failed"])], [0, 0]);
     sandbox.write("go", "");
     until("\"total\": 2");
     assert_eq!(Sandbox::finish(run).code, Some(0));

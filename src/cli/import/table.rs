@@ -257,7 +257,7 @@ fn text(args: &Args, results: &Results, models: &BTreeMap<String, Model>, replac
     if replaced.rows > 0 {
         let file = args.file.display();
         text.push_str(&format!(
-            "replaces {} of an earlier import of {file} (hidden; to count them again, import {file} with the earlier map)\n",
+            "replaces {} of an earlier import of the same content (hidden; to count them again, import {file} with the earlier map)\n",
             count(replaced.rows, "row")
         ));
     }
