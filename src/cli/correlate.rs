@@ -1,13 +1,13 @@
 //! `ledger correlate`
 
-use super::context::Context;
+use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Beside, Correlation, Curve, PhaseRow, Trial};
-use crate::record::{self, Attempt, AttemptId, MetricKind, Sealed, Unit, Value, Why, known_metric};
+use crate::record::{self, Attempt, AttemptId, Digest, MetricKind, RunId, Sealed, Unit, Value, Why, known_metric};
 use crate::report::{self, Correlated, LabelledPoint};
 use crate::store::{Reader, StoreError};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Correlate two quantities over runs, GPUs or phases
 ///
@@ -78,8 +78,10 @@ type PointKey = (Option<Cluster>, String);
 #[derive(Default)]
 struct Points {
     values: BTreeMap<PointKey, (Vec<f64>, Vec<f64>)>,
-    /// Seeds, computations and values that there are.
-    copies: BTreeSet<(u64, u64, Option<u64>, Option<u64>)>,
+    /// What runs with a seed have computed, and which run did so first.
+    computed: BTreeMap<Digest, RunId>,
+    /// How many runs computed what another one has.
+    copies: usize,
 }
 
 impl Points {
@@ -124,6 +126,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let named = |text: &String| name(args, text, &quantities, &asked.events, &selected);
     let (x, y) = (named(&args.x)?, named(&args.y)?);
     let points = context.store_as_it_is().read(|reader| points(reader, &asked, &counting, (&x.0, &y.0), &selected))?;
+    if points.copies > 0 {
+        let runs = report::count(points.copies, "attempt");
+        say(&format!("note: {runs} computed the same as another run with the same seed, and do not count again"));
+    }
     let (points, incomplete) = points.finish();
     let plain: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
     let units: Vec<usize> = points.iter().map(|point| point.unit).collect();
@@ -254,24 +260,31 @@ fn points(
     selected: &Selected,
 ) -> Result<Points, StoreError> {
     let mut points = Points::default();
-    let is_outcome = |trial: &&Trial| {
-        let has = |name: &&str| {
-            trial.attempt.metrics.contains_key(*name) && trial.attempt.metric_kind(name) == MetricKind::Outcome
-        };
-        [x, y].iter().any(has)
+    let outcomes = |trial: &Trial| {
+        let all = trial.attempt.metrics.iter();
+        let all = all.filter(|(name, _)| trial.attempt.metric_kind(name) == MetricKind::Outcome);
+        all.map(|(name, metric)| (name.clone(), metric.value.map(f64::to_bits))).collect::<BTreeMap<_, _>>()
     };
-    let has_outcome = trials.iter().any(is_outcome);
+    let of_outcome = trials.iter().any(|trial| {
+        let all = outcomes(trial);
+        all.contains_key(x) || all.contains_key(y)
+    });
     for trial in trials {
         let plain = |name: &str| match trial.attempt.metrics.get(name) {
             Some(_) => trial.measured(name, &selected.admitted).ok(),
             None => trial.field(name).as_ref().and_then(Value::as_float),
         };
         if asked.by == "run" {
-            // Runs that computed the same and agree in both are copies of one point.
+            let (of_x, of_y) = (plain(x), plain(y));
             let one = analysis::Asked::replicate(*trial);
-            let bits = |value: Option<f64>| value.map(f64::to_bits);
-            if points.copies.insert((one.seed, one.execution, bits(plain(x)), bits(plain(y)))) || !has_outcome {
-                points.add((None, trial.run.id.0.prefix(12)), plain(x), plain(y));
+            // With one seed, the same outcomes to the last bit at the same place are copies of one point.
+            let bits = [of_x, of_y].map(|value| value.map(f64::to_bits));
+            let computed = Digest::of(format!("{} {bits:?} {:?}", one.seed, outcomes(trial)).as_bytes());
+            let first = *points.computed.entry(computed).or_insert(trial.run.id);
+            if of_outcome && one.is_seeded() && first != trial.run.id {
+                points.copies += 1;
+            } else {
+                points.add((None, trial.run.id.0.prefix(12)), of_x, of_y);
             }
             continue;
         }

@@ -126,9 +126,8 @@ fn joined<'a, T: Asked>(observed: Observations<'a, T>, asked: &[String], names: 
         return observed;
     }
     let trials: Vec<&T> = observed.observations.iter().flat_map(|one| one.trials.iter().copied()).collect();
-    let mut fields = analysis::differing_among(&trials, names);
-    fields.retain(|name| !asked.contains(name));
-    observed.joined(&fields)
+    let fields = analysis::differing_among(&trials, names);
+    observed.joined(&fields, asked)
 }
 
 /// The effects on a metric, and the observations that they were found from; none without observations.
@@ -303,7 +302,7 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     for name in names {
         if asked.is_empty() && subject.averages_over(name) {
             let text =
-                "attempts of one seed that differ in it are averaged, or computed the same (`--axes` analyses it)";
+                "attempts of one seed that differ in it are averaged, or have the same value (`--axes` analyses it)";
             found.notes.push(format!("`{name}` is not analysed: {text}"));
             continue;
         }

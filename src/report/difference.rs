@@ -222,7 +222,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         (Untested::NoScatter, "neither varies over its repetitions"),
         (
             Untested::TooFew,
-            "with so few independent repetitions no p below 0.05 is possible (3 or more each are needed)",
+            "with so few independent repetitions no exact test gives a p below 0.05 (3 or more each are needed)",
         ),
         (
             Untested::Confounded,

@@ -204,10 +204,14 @@ fn sureness(ranking: &Ranking) -> String {
         (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
     let units = unit_word(&first.estimate);
     if !few.is_empty() {
+        let has_interval = others().any(|(_, against)| {
+            against.comparison.is_some_and(|one| one.test == Err(Untested::TooFew) && one.interval.is_some())
+        });
         text.push_str(&format!(
-            "not tested: {}; with so few {units} no p below 0.05 is possible (3 or more each are needed: {})\n",
+            "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
             few.join(" "),
             more_of(&first.estimate),
+            if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
         ));
     }
     let varies = |rank: &String| {

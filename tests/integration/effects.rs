@@ -92,13 +92,14 @@ fn attempts_of_one_seed_are_one_observation_of_an_accuracy() {
     let sandbox = sealed();
     sandbox.run(&["run", "grid.toml", "--repeat", "2"]).expect(0);
     let found = sandbox.json(&asked("accuracy", &[]), 0);
-    assert_eq!((found["attempts"].as_i64(), found["observations"].as_i64()), (Some(36), Some(12)));
+    // `y` changes no accuracy: three values of `x`, two seeds.
+    assert_eq!((found["attempts"].as_i64(), found["observations"].as_i64()), (Some(36), Some(6)));
     assert_eq!((&found["kind"], &found["scale"]), (&"outcome".into(), &"linear".into()));
     // Six configurations in three rounds, with two seeds in each.
     let energy = sandbox.json(&asked("energy", &[]), 0);
     assert_eq!((energy["attempts"].as_i64(), energy["observations"].as_i64()), (Some(36), Some(18)));
     let text = sandbox.run(&asked("accuracy", &[])).expect(0);
-    assert!(text.contains("12 observations (attempts of one seed are averaged) of 36 attempts"), "{text}");
+    assert!(text.contains("6 observations ("), "{text}");
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn an_optimum_in_the_middle_is_named_with_both_ends_in_points() {
     near(&ends[1]["difference"], -0.1);
     assert_eq!((&ends[0]["value"], &ends[1]["is_significant"]), (&1.into(), &true.into()));
     let document = sandbox.json(&["plot", "effects", "--model", "toy", "--metric", "accuracy"], 0);
-    assert_eq!(document["rows"].as_array().unwrap().len(), 5);
+    assert_eq!(document["rows"].as_array().unwrap().len(), 3);
     let drawn = sandbox.run(&["plot", "effects", "--model", "toy", "--metric", "accuracy"]).expect(0);
     assert!(drawn.contains("% of the variance, p < 0.001, best at 2"), "{drawn}");
 }
@@ -201,4 +202,25 @@ fn what_cannot_be_judged_is_said() {
     );
     let text = sandbox.run(&asked("score", &["--direction", "maximize"])).expect(0);
     assert!(text.contains("which is better") && !text.contains("--direction"), "{text}");
+}
+
+#[test]
+fn a_field_that_changes_nothing_makes_no_samples() {
+    let sandbox = Sandbox::new();
+    let worker = "echo \"{\\\"event\\\":\\\"metric\\\",\\\"name\\\":\\\"accuracy\\\",\\\"value\\\":0.$1$3}\" >> \"$LEDGER_EVENTS\"\n";
+    sandbox.write("worker.sh", worker);
+    let manifest = "name = 'toy'\nseed = [1, 2, 4]\n[model]\nname = 'toy'\n[program]\ncommand = ['sh', 'worker.sh', '{x}', '{workers}', '{seed}']\n\
+        [params]\nx = [1, 3]\nworkers = [1, 8]\n[hardware]\ndevice = 'cpu'\n";
+    sandbox.write("m.toml", manifest);
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let found = sandbox.json(&["effects", "--model", "toy", "--metric", "accuracy"], 0);
+    assert_eq!((found["observations"].as_i64(), found["attempts"].as_i64()), (Some(6), Some(12)), "{found}");
+    assert!(found["notes"].to_string().contains("`params.workers` is not analysed"), "{found}");
+    let said = sandbox.run(&["correlate", "x", "accuracy"]);
+    assert!(said.err.contains("note: 6 attempts computed the same as another run"), "{said:?}");
+    // One of several that are alike is not the best with certainty.
+    let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy"], 0);
+    let chances: Vec<f64> =
+        best["places"].as_array().unwrap().iter().map(|one| one["p_best"].as_f64().unwrap()).collect();
+    assert_eq!(chances, [0.5, 0.5, 0.0, 0.0], "{best}");
 }

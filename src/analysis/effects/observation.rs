@@ -106,45 +106,57 @@ fn by_round<'a, T: Asked>(counted: Vec<(&'a T, f64)>, axes: &[String]) -> Vec<Ob
     found.into_iter().map(|(trials, values)| Observation { trials, value: record::mean(&values) }).collect()
 }
 
+/// A seed, and the values of some fields.
+type Cell = (u64, Vec<Option<Digest>>);
+
 impl<T: Asked> Observations<'_, T> {
-    /// Joins observations of an outcome that computed the same bits with one seed, though they differ in some of the fields, if those fields change
-    /// nothing anywhere: they are copies of one result, and no samples.
+    /// Joins observations of an outcome that have one seed and the same value to the last bit, though they differ in a field that changes no value
+    /// anywhere: they are copies of one result, and no samples. `fields` are all that differ; those in `kept` are never joined over.
     #[must_use]
-    pub fn joined(self, fields: &[String]) -> Self {
-        let computed = |one: &Observation<'_, T>| -> (u64, BTreeSet<u64>) {
-            let executions = one.trials.iter().map(|trial| trial.replicate().execution).collect();
-            (one.trials.first().map_or(0, |trial| trial.replicate().seed), executions)
+    pub fn joined(self, fields: &[String], kept: &[String]) -> Self {
+        let unit = |one: &Observation<'_, T>| {
+            (one.trials.first().map_or(0, |trial| trial.replicate().seed), one.value.to_bits())
         };
-        let mut places: BTreeMap<(u64, BTreeSet<u64>), Vec<usize>> = BTreeMap::new();
-        for (at, one) in self.observations.iter().enumerate() {
-            places.entry(computed(one)).or_default().push(at);
-        }
-        let level = |at: usize, name: &String| {
-            let trial = self.observations.get(at).and_then(|one| one.trials.first());
-            trial.and_then(|trial| trial.field(name)).as_ref().map(Value::digest)
-        };
-        let differs =
-            |name: &&String| places.values().any(|same| same.iter().any(|at| level(*at, name) != level(same[0], name)));
-        let (idle, others): (Vec<&String>, Vec<&String>) = fields.iter().partition(differs);
-        if idle.is_empty() {
+        let units: Vec<(u64, u64)> = self.observations.iter().map(unit).collect();
+        if units.iter().collect::<BTreeSet<_>>().len() == units.len() {
             return self;
         }
-        // If what is alike in all other fields computed something else, one of the fields does change something.
-        let mut seen: BTreeMap<_, &(u64, BTreeSet<u64>)> = BTreeMap::new();
-        for (key, same) in &places {
-            let alike: Vec<_> = others.iter().map(|name| level(same[0], name)).collect();
-            if seen.insert((key.0, alike), key).is_some() {
-                return self;
+        let level = |one: &Observation<'_, T>, name: &String| {
+            one.trials.first().and_then(|trial| trial.field(name)).as_ref().map(Value::digest)
+        };
+        let levels_of = |one: &Observation<'_, T>| fields.iter().map(|name| level(one, name)).collect();
+        let levels: Vec<Vec<Option<Digest>>> = self.observations.iter().map(levels_of).collect();
+        let is_idle = |field: usize| {
+            let mut seen: BTreeMap<Cell, (Option<Digest>, u64)> = BTreeMap::new();
+            let mut is_seen = false;
+            for (levels, (seed, bits)) in levels.iter().zip(&units) {
+                let mut others = levels.clone();
+                let own = others.remove(field);
+                let (level, value) = *seen.entry((*seed, others)).or_insert((own, *bits));
+                if value != *bits {
+                    return false;
+                }
+                is_seen |= level != own;
+            }
+            is_seen
+        };
+        let told: Vec<usize> = (0..fields.len()).filter(|at| kept.contains(&fields[*at]) || !is_idle(*at)).collect();
+        let mut places: BTreeMap<Cell, usize> = BTreeMap::new();
+        let mut joined: Vec<Vec<usize>> = Vec::new();
+        for (at, (levels, (seed, bits))) in levels.iter().zip(&units).enumerate() {
+            let place = *places.entry((*seed, told.iter().map(|at| levels[*at]).collect())).or_insert(joined.len());
+            match joined.get_mut(place) {
+                Some(same) if units[same[0]].1 == *bits => same.push(at),
+                // Something else than these fields made another value.
+                Some(_) => return self,
+                None => joined.push(vec![at]),
             }
         }
-        let mut order: Vec<Vec<usize>> = places.into_values().collect();
-        order.sort();
-        let join = |same: Vec<usize>| {
-            let all = || same.iter().filter_map(|at| self.observations.get(*at));
-            let values: Vec<f64> = all().map(|one| one.value).collect();
-            Observation { trials: all().flat_map(|one| one.trials.clone()).collect(), value: record::mean(&values) }
+        let join = |same: Vec<usize>| Observation {
+            value: self.observations[same[0]].value,
+            trials: same.iter().flat_map(|at| self.observations[*at].trials.clone()).collect(),
         };
-        Self { kind: self.kind, observations: order.into_iter().map(join).collect() }
+        Self { kind: self.kind, observations: joined.into_iter().map(join).collect() }
     }
 }
 
@@ -195,33 +207,25 @@ mod tests {
         assert_eq!(observations(&trials, "accuracy", &BTreeSet::new(), &[]).values(), [0.7]);
     }
 
-    /// An attempt of one seed at `x` with so many workers, whose weights are a digest of `computed`.
-    fn computed(x: i64, workers: i64, seed: u64, computed: u8) -> Trial {
-        let fields = [("x", x.into()), ("workers", workers.into())];
-        let mut one = trial(&fields, seed, &[("accuracy", f64::from(computed))]);
-        one.attempt.digests.insert("weights".to_owned(), Digest([computed; 32]));
-        Trial { id: one.attempt.id(), ..one }
-    }
-
     #[test]
-    fn runs_that_computed_the_same_are_one_observation_where_a_field_changes_nothing() {
-        let joined = |trials: &[Trial]| {
-            let found = observations(trials, "accuracy", &BTreeSet::new(), &[]);
-            let found = found.joined(&["workers".to_owned(), "x".to_owned()]);
+    fn a_field_that_changes_no_value_makes_no_observations() {
+        let joined = |cells: &[(i64, i64, u64, f64)], kept: &[String]| {
+            let of = |(x, workers, seed, accuracy): &(i64, i64, u64, f64)| {
+                trial(&[("x", (*x).into()), ("workers", (*workers).into())], *seed, &[("accuracy", *accuracy)])
+            };
+            let trials: Vec<Trial> = cells.iter().map(of).collect();
+            let found = observations(&trials, "accuracy", &BTreeSet::new(), &[]);
+            let found = found.joined(&["workers".to_owned(), "x".to_owned()], kept);
             (found.values(), found.attempts())
         };
-        let grid = |last: u8| {
-            [
-                computed(1, 1, 1, 10),
-                computed(1, 8, 1, 10),
-                computed(2, 1, 1, 20),
-                computed(2, 8, 1, last),
-                computed(1, 1, 2, 30),
-            ]
-        };
-        assert_eq!(joined(&grid(20)), (vec![10.0, 20.0, 30.0], 5));
-        // At 2 it changes something, so that nowhere it is taken for nothing.
-        assert_eq!(joined(&grid(21)), (vec![10.0, 10.0, 20.0, 21.0, 30.0], 5));
+        // The values of both levels of `x` are the same with seed 2 by chance.
+        let mut cells =
+            [(1, 1, 1, 0.1), (1, 8, 1, 0.1), (2, 1, 1, 0.2), (2, 8, 1, 0.2), (1, 1, 2, 0.3), (2, 1, 2, 0.3)];
+        assert_eq!(joined(&cells, &[]), (vec![0.1, 0.2, 0.3, 0.3], 6));
+        assert_eq!(joined(&cells, &["workers".to_owned()]).0.len(), 6);
+        // At 2 the workers change something, so that nowhere they are taken for nothing.
+        cells[3].3 = 0.25;
+        assert_eq!(joined(&cells, &[]).0.len(), 6);
     }
 
     #[test]
