@@ -478,7 +478,7 @@ fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Marg
 }
 
 /// Facts that say what surrounded an attempt, and not what became of it.
-const SURROUNDINGS: [&str; 11] = [
+const SURROUNDINGS: [&str; 12] = [
     "host.",
     "cpu.",
     "memory.",
@@ -490,6 +490,7 @@ const SURROUNDINGS: [&str; 11] = [
     "library.",
     "limit.",
     "numa.",
+    "program.read.",
 ];
 
 /// Facts that are recorded only where there is something to tell: a limit that is absent is none.

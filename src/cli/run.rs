@@ -16,7 +16,7 @@ use super::watch::{Interruption, Watcher};
 use crate::analysis::differing;
 use crate::engine::{
     self, BindError, Bound, Cause, EngineError, Launch, Machine, Place, Planned, Shim, Sweep, SweepReport,
-    bind_anchored, is_of_identity, plan,
+    bind_anchored, is_of_identity, plan, read_files_changed,
 };
 use crate::host::user_key::UserKey;
 use crate::host::{container, environment, machine, process, slurm};
@@ -152,26 +152,37 @@ fn say_what_uses_the_cpu(planned: &[Planned]) {
     reasons.iter().for_each(|why| say(&format!("note: runs use the CPU: {why}")));
 }
 
-/// Sealed attempts whose program may have been another one than their run names are not executed again.
+/// Sealed attempts whose program may have been another one than their run names are not executed again; nor are those that read files which
+/// have changed since.
 fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
-    let sealed = planned.iter().filter(|planned| planned.sealed > 0 && planned.bound.launch != Launch::Trainer);
-    let runs: Vec<RunId> = sealed.map(|planned| planned.bound.run.id).collect();
-    let warned = store.if_there(|reader| {
-        let mut warned: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
-        for run in &runs {
+    let sealed = planned.iter().filter(|planned| planned.sealed > 0);
+    let programs: Vec<(RunId, &Path)> = sealed
+        .filter_map(|planned| match &planned.bound.launch {
+            Launch::Program { directory, .. } => Some((planned.bound.run.id, directory.as_path())),
+            Launch::Trainer | Launch::Attached(_) => None,
+        })
+        .collect();
+    let doubts = store.if_there(|reader| {
+        let mut doubts: BTreeMap<String, BTreeSet<RunId>> = BTreeMap::new();
+        for (run, directory) in &programs {
             for (id, _) in reader.attempts_of(*run)? {
-                let warnings = reader.readable(id)?.map(|attempt| attempt.warnings).unwrap_or_default();
-                for warning in warnings.into_iter().filter(|warning| is_of_identity(warning)) {
-                    warned.entry(warning).or_default().push(*run);
+                let Some(attempt) = reader.readable(id)? else { continue };
+                let warnings = attempt.warnings.into_iter().filter(|warning| is_of_identity(warning));
+                let changed = read_files_changed(&attempt.facts, directory).into_iter().map(|name| {
+                    format!(
+                        "the program read `{name}`, which has changed since and is not in its identity (add it to `files` of [program])"
+                    )
+                });
+                for doubt in warnings.chain(changed) {
+                    doubts.entry(doubt).or_default().insert(*run);
                 }
             }
         }
-        Ok(warned)
+        Ok(doubts)
     })?;
-    for (warning, mut runs) in warned.unwrap_or_default() {
-        runs.dedup();
+    for (doubt, runs) in doubts.unwrap_or_default() {
         let fix = "`ledger run --repeat 1` executes them again";
-        say(&format!("warning: {} sealed before: {warning}; {fix}", count(runs.len(), "run")));
+        say(&format!("warning: {} sealed before: {doubt}; {fix}", count(runs.len(), "run")));
     }
     Ok(())
 }

@@ -428,8 +428,9 @@ impl Supervision {
             }
         }
         self.keep(bound.changed_program(&is_over).map(Entry::Warning).into_iter().collect());
-        let loaded = loaded.map(|loaded| loaded.finish(bound)).unwrap_or_default();
+        let (loaded, read) = loaded.map(|loaded| loaded.finish(bound)).unwrap_or_default();
         self.keep(loaded.into_iter().map(Entry::Warning).collect());
+        self.keep(facts_of(read));
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = match &attached {

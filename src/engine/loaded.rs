@@ -1,14 +1,14 @@
-//! What a program's Python processes have loaded, compared with the closure that its run is named by.
+//! What a program's Python processes have loaded and read, compared with the closure that its run is named by.
 //!
 //! A folder in front of `PYTHONPATH` holds a `sitecustomize` of ours. It takes its own folder out of the import path, imports the `sitecustomize` that
-//! there would have been, and appends the paths of loaded local files to a list when the process ends. A Python that is started with `-I`, `-E` or `-S`, and one
-//! that is killed, lists nothing.
+//! there would have been, and appends the paths of local files that were loaded as modules or opened to read to a list when the process ends. A Python
+//! that is started with `-I`, `-E` or `-S`, and one that is killed, lists nothing.
 
 use super::bind::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
 use crate::host::{environment, files, python};
 use crate::manifest::ProgramIdentity;
-use crate::record::{Digest, Value};
+use crate::record::{Digest, Table, Value};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -64,43 +64,57 @@ impl Loaded {
         [("LEDGER_LOADED", self.list.clone().into()), ("PYTHONPATH", path)]
     }
 
-    /// Warns of what its Python processes loaded and its identity does not hold: local files, and the interpreter with its packages.
-    pub(super) fn finish(self, bound: &Bound) -> Vec<String> {
+    /// What its Python processes loaded or read and its identity does not hold: warnings of local files, of the interpreter with its packages, and
+    /// facts with the digests of the files read.
+    pub(super) fn finish(self, bound: &Bound) -> (Vec<String>, Table) {
         self.unknown(bound).unwrap_or_default()
     }
 
-    fn unknown(&self, bound: &Bound) -> Option<Vec<String>> {
+    fn unknown(&self, bound: &Bound) -> Option<(Vec<String>, Table)> {
         use std::io::Read;
         let Launch::Program { directory, argv } = &bound.launch else { return None };
         let mut listed = Vec::new();
         std::fs::File::open(&self.list).ok()?.take(MOST_BYTES).read_to_end(&mut listed).ok()?;
-        let paths: BTreeSet<PathBuf> = listed
-            .split(|byte| *byte == 0)
-            .filter_map(|path| Some(PathBuf::from(std::str::from_utf8(path).ok()?)))
-            .collect();
         let known: BTreeSet<PathBuf> =
             bound.program_files.iter().filter_map(|file| file.path.canonicalize().ok()).collect();
         let directory = directory.canonicalize().ok()?;
+        let data = bound.cell.settings.get("data.path").and_then(Value::as_str);
+        let data = data.and_then(|path| directory.join(path).canonicalize().ok()).filter(|data| *data != directory);
         let is_hidden_python = bound.run.parts.program.as_table()?.get(INTERPRETER).is_none();
-        let (mut unknown, mut has_python) = (Vec::new(), false);
-        for path in paths {
-            let Ok(path) = path.canonicalize() else { continue };
+        let (mut loaded, mut read, mut has_python) = (BTreeSet::new(), BTreeSet::new(), false);
+        for path in listed.split(|byte| *byte == 0) {
+            let Some((kind, path)) = std::str::from_utf8(path).ok().and_then(|path| path.split_at_checked(1)) else {
+                continue;
+            };
+            let Ok(path) = Path::new(path).canonicalize() else { continue };
             let Ok(name) = path.strip_prefix(&directory) else { continue };
-            has_python |= is_hidden_python;
-            if !known.contains(&path) && !is_hidden(name) && !self.is_new(&path) {
-                unknown.push(format!("`{}`", name.display()));
+            let is_loaded = kind == "L";
+            has_python |= is_loaded && is_hidden_python;
+            let is_module = name.extension().is_some_and(|extension| extension == "py" || extension == "pyc");
+            let is_data = data.as_ref().is_some_and(|data| path.starts_with(data));
+            if known.contains(&path) || is_hidden(name) || self.is_new(&path) || (!is_loaded && (is_module || is_data))
+            {
+                continue;
             }
+            if is_loaded { &mut loaded } else { &mut read }.insert(name.display().to_string());
         }
-        let more = unknown.len().saturating_sub(SHOWN);
-        unknown.truncate(SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let files = (!unknown.is_empty())
-            .then(|| format!("{LOADED}: {}{more} (add them to `files` of [program])", unknown.join(", ")));
+        let files = |how: &str, names: &BTreeSet<String>| {
+            let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+            let more = names.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            (!names.is_empty()).then(|| format!("{how}: {}{more} (add them to `files` of [program])", shown.join(", ")))
+        };
         let starter = argv.first().map_or("", String::as_str);
         let python = has_python.then(|| {
             format!("{BEHIND} `{starter}`: the versions of Python and its packages are not in its identity (start Python in `command` of [program])")
         });
-        Some(files.into_iter().chain(python).chain(self.written(bound, &directory)).collect())
+        let of_files = [files(LOADED, &loaded), files(OPENED, &read)];
+        let warnings = of_files.into_iter().flatten().chain(python).chain(self.written(bound, &directory)).collect();
+        let digests = read.into_iter().take(MOST_READ).filter_map(|name| {
+            let digest = content(&directory.join(&name))?;
+            Some((format!("{READ}{name}"), digest.into()))
+        });
+        Some((warnings, digests.collect()))
     }
 
     /// Warns of files that the program wrote and its command names: the next binding would take them as a part of the program.
@@ -133,12 +147,37 @@ impl Drop for Loaded {
 /// How the warning of an attempt begins whose program loaded other files.
 const LOADED: &str = "the program loaded files that are not in its identity";
 
+/// How it begins if the program opened other files to read.
+const OPENED: &str = "the program read files that are not in its identity";
+
+/// How the facts begin that have the digests of these files; their names in the program's folder follow.
+const READ: &str = "program.read.";
+
+/// No more files have a digest, and none that is larger.
+const MOST_READ: usize = 100;
+const MOST_READ_BYTES: u64 = 16 << 20;
+
 /// How it begins if a program that is not seen through started a Python.
 const BEHIND: &str = "the program started Python behind";
 
+/// The SHA-256 of a file's content; none if it is large or cannot be read.
+fn content(path: &Path) -> Option<String> {
+    let is_small =
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST_READ_BYTES);
+    let content = std::fs::read(path).ok().filter(|_| is_small)?;
+    Some(Digest::of(&content).to_string())
+}
+
+/// The files that an attempt read, that are not in its run's identity, and that have another content by now.
+pub fn read_files_changed(facts: &Table, directory: &Path) -> Vec<String> {
+    let read = facts.iter().filter_map(|(fact, digest)| Some((fact.strip_prefix(READ)?, digest.as_str()?)));
+    let is_changed = |(name, digest): &(&str, &str)| content(&directory.join(name)).is_none_or(|now| now != *digest);
+    read.filter(is_changed).map(|(name, _)| name.to_owned()).collect()
+}
+
 /// Whether a warning of an attempt says that something of its program is not in its identity.
 pub fn is_of_program(warning: &str) -> bool {
-    warning.starts_with(BEHIND) || is_of_identity(warning)
+    [BEHIND, OPENED].iter().any(|begin| warning.starts_with(begin)) || is_of_identity(warning)
 }
 
 /// Whether a warning of an attempt says that other files may have run than those that name its run.

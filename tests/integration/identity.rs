@@ -168,6 +168,33 @@ fn a_file_that_only_the_run_loads_is_warned_of() {
 }
 
 #[test]
+fn a_file_that_only_the_run_reads_is_warned_of_and_named_once_it_changed() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write(
+        "model.py",
+        "import os\nopen('made.txt', 'w').write('x')\nopen('made.txt').read()\nos.listdir('.')\n\
+         def accuracy():\n    return int(open('config/size.txt').read())\n",
+    );
+    fs::create_dir(sandbox.path("config")).unwrap();
+    sandbox.write("config/size.txt", "1");
+    let said = sandbox.run(&["run", "m.toml"]);
+    let named =
+        "the program read files that are not in its identity: `config/size.txt` (add them to `files` of [program])";
+    assert!(said.code == Some(0) && said.err.contains(named), "{}", said.err);
+    let again = sandbox.run(&["run", "m.toml"]);
+    assert!(!again.err.contains("size.txt"), "unchanged: {}", again.err);
+    sandbox.write("config/size.txt", "2");
+    let again = sandbox.run(&["run", "m.toml"]);
+    let changed = "warning: 2 runs sealed before: the program read `config/size.txt`, which has changed since";
+    assert!(again.code == Some(0) && again.err.contains(changed), "{}", again.err);
+    let rerun = sandbox.run(&["rerun", "latest"]);
+    assert!(rerun.code == Some(5) && rerun.err.contains("program.read.config/size.txt"), "{}", rerun.err);
+    manifest(&sandbox, "files = ['config/size.txt']");
+    let said = sandbox.run(&["run", "m.toml"]);
+    assert!(said.code == Some(0) && !said.err.contains("size.txt"), "{}", said.err);
+}
+
+#[test]
 fn a_file_that_the_program_writes_and_its_command_names_is_warned_of() {
     let Some(sandbox) = program("") else { return };
     sandbox.write("model.py", "import sys\nopen(sys.argv[1], 'w').write('x')\ndef accuracy():\n    return 1\n");

@@ -1,4 +1,5 @@
-# Lists the local files that this process has loaded, when it ends. Written by ledger; it changes nothing of the program.
+# Lists the local files that this process has loaded as modules (L) or opened to read (R), when it ends. Written by ledger; it changes
+# nothing of the program.
 # Any Python can execute it, and no fault of it may reach the program.
 def _begin():
     import os, sys
@@ -11,6 +12,27 @@ def _begin():
         import atexit
 
         began = os.getcwd()
+        reads = set()
+        most = 1000
+
+        def _opened(event, arguments):
+            if event != "open" or len(reads) >= most:
+                return
+            try:
+                path, mode, flags = arguments
+                if mode is None:
+                    is_read = flags & os.O_ACCMODE == os.O_RDONLY and not flags & getattr(os, "O_DIRECTORY", 0)
+                else:
+                    is_read = "r" in mode and "+" not in mode
+                if is_read and not isinstance(path, int):
+                    path = os.path.join(os.getcwd(), os.fsdecode(path))
+                    if path.startswith(began + os.sep):
+                        reads.add(path)
+            except Exception:
+                pass
+
+        if hasattr(sys, "addaudithook"):
+            sys.addaudithook(_opened)
 
         @atexit.register
         def _end():
@@ -20,13 +42,14 @@ def _begin():
                 paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
                 # When a script ends, its module has no `__file__` any more.
                 paths.extend(path for path in sys.argv[:1] if os.path.isfile(path))
-                for path in paths:
+                opened = list(reads)
+                for kind, path in [("L", path) for path in paths] + [("R", path) for path in opened]:
                     if not isinstance(path, str):
                         continue
                     path = os.path.join(began, path)
                     if path.startswith(begins) or path.startswith(own) or "/site-packages/" in path or "/dist-packages/" in path:
                         continue
-                    found.add(path)
+                    found.add(kind + path)
                 text = "".join(sorted(path + "\0" for path in found))
                 if text:
                     handle = os.open(target, os.O_WRONLY | os.O_APPEND)
