@@ -55,8 +55,8 @@ fn rates(series: &Series) -> Series {
     rates
 }
 
-/// The phases that overlap a stretch of time, sorted by start. Neighbours of one name and rank that are too narrow to be told apart in so many
-/// columns are joined to one, without a number of its own. Says whether any were.
+/// The phases that overlap a time range, sorted by start. Adjacent phases of one name and rank that are narrower than a column are merged; the
+/// result says whether any were.
 pub fn phases_between(phases: &[Phase], wall_ns: u64, (from, to): (u64, u64), columns: usize) -> (Vec<Phase>, bool) {
     let narrow = to.saturating_sub(from) / (columns.max(1) as u64);
     let mut all: BTreeMap<(u32, &str), Vec<Phase>> = BTreeMap::new();
@@ -89,7 +89,7 @@ pub type EnergyOfDevices = (Vec<(Source, Energy)>, Energy);
 /// The energy of each device from one moment to another, and their sum.
 ///
 /// # Errors
-/// If it cannot be said: the reason.
+/// The reason, if the energy is not known.
 pub fn energy_between(
     run: &Run,
     attempt: &Attempt,
@@ -102,7 +102,7 @@ pub fn energy_between(
     let meters = Hardware::new(telemetry, &attempt.facts, gpus, hz).meters();
     let windows = Windows::new([(from_ns, to_ns.min(attempt.wall_ns))]);
     if windows.is_empty() {
-        return Err("the stretch has no length".to_owned());
+        return Err("the time range is empty".to_owned());
     }
     Hardware::energy(meters.as_deref().map_err(String::as_str), "it", &windows)
 }

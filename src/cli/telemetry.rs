@@ -227,7 +227,7 @@ impl Args {
         (self.from.map_or(0, place), self.to.map_or(last, place))
     }
 
-    /// What is meant of a series.
+    /// The requested range of a series, thinned with `--points`.
     fn part<'s>(&self, series: &'s Series) -> Cow<'s, Series> {
         let last = series.positions.last().copied().unwrap_or(0);
         let (from, to) = self.range(series.axis, last);
@@ -245,7 +245,7 @@ impl Args {
         Cow::Owned(part)
     }
 
-    /// What else is said of the part of the attempt that is meant.
+    /// Energy and phases of the requested time.
     fn part_of(
         &self,
         (run, attempt): (&Run, &Attempt),

@@ -216,7 +216,7 @@ impl Bound {
         })
     }
 
-    /// Which file of the program holds something else now than what the run is named by, where that is sure.
+    /// A source file of the program that has changed since the run id was computed, if one certainly has.
     pub(super) fn changed_code(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
         let mut code = self.program_files.iter().filter(|file| file.is_code);
         let changed = code.find(|file| file.known.is_of(&file.path, is_over) == Some(false))?;

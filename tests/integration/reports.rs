@@ -135,13 +135,7 @@ fn a_model_begins_with_its_best_and_its_last_configuration() {
 #[test]
 fn energy_is_drawn_by_phase() {
     let sandbox = Sandbox::new();
-    let mut sealed = crate::telemetry::sealed();
-    let mut config = sealed.run.config().clone();
-    config.insert("hardware.gpus".to_owned(), 1i64.into());
-    sealed.run = ledger::record::Run::new(ledger::record::Parts { config: config.into(), ..sealed.run.parts.clone() });
-    sealed.attempt.run = sealed.run.id;
-    let pack = sandbox.write("run.ledger", ledger::wire::encode_pack(&sealed).unwrap());
-    sandbox.run(&["import", pack.to_str().unwrap()]).expect(0);
+    crate::telemetry::import_of_a_gpu(&sandbox);
     sandbox.run(&["plot", "energy", "latest", "-o", "e.csv"]).expect(0);
     let csv = fs::read_to_string(sandbox.path("e.csv")).unwrap();
     let joules = |phase: &str| -> f64 {

@@ -68,6 +68,17 @@ fn imported() -> Sandbox {
     sandbox
 }
 
+/// The same of a run on one GPU, in the ledger of a sandbox.
+pub fn import_of_a_gpu(sandbox: &Sandbox) {
+    let mut sealed = sealed();
+    let mut config = sealed.run.config().clone();
+    config.insert("hardware.gpus".to_owned(), 1i64.into());
+    sealed.run = Run::new(Parts { config: config.into(), ..sealed.run.parts.clone() });
+    sealed.attempt.run = sealed.run.id;
+    let pack = sandbox.write("run.ledger", encode_pack(&sealed).unwrap());
+    sandbox.run(&["import", pack.to_str().unwrap()]).expect(0);
+}
+
 #[test]
 fn the_readings_of_an_attempt_are_a_table() {
     let sandbox = imported();

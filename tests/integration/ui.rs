@@ -270,13 +270,7 @@ fn a_person_filters_sorts_and_compares() {
 fn a_stretch_of_the_timeline_has_its_energy() {
     let Some(mut page) = Page::open(1400, false) else { return };
     let sandbox = Sandbox::new();
-    let mut sealed = crate::telemetry::sealed();
-    let mut config = sealed.run.config().clone();
-    config.insert("hardware.gpus".to_owned(), 1i64.into());
-    sealed.run = ledger::record::Run::new(ledger::record::Parts { config: config.into(), ..sealed.run.parts.clone() });
-    sealed.attempt.run = sealed.run.id;
-    let pack = sandbox.write("run.ledger", ledger::wire::encode_pack(&sealed).unwrap());
-    sandbox.run(&["import", pack.to_str().unwrap()]).expect(0);
+    crate::telemetry::import_of_a_gpu(&sandbox);
     let served = Served::new(&sandbox);
     page.visit(&served.address);
     page.wait(ROW);

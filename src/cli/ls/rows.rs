@@ -1,4 +1,4 @@
-//! Which attempts `ls` lists, in which order, and what it shows of each.
+//! The rows of `ls`: selection, order and columns.
 
 use super::Args;
 use crate::analysis::expr::{Expr, full_name};
@@ -19,7 +19,7 @@ pub(super) struct Rows {
     pub(super) columns: Vec<String>,
 }
 
-/// What a listing is sorted by.
+/// The sort key of a listing.
 enum Key {
     /// A column that every row has.
     OfRow(fn(&Row) -> Value),
@@ -59,7 +59,7 @@ pub(super) fn read(reader: &Reader<'_>, args: &Args) -> Result<Result<Rows, Fail
 
 struct Asking {
     condition: Option<Expr>,
-    /// What to sort by, and whether the largest comes first.
+    /// The sort key, and whether the largest comes first.
     sort: Option<(Key, bool)>,
     columns: Vec<String>,
 }
