@@ -62,8 +62,17 @@ const MOST_TOLD: usize = 10;
 fn tell_target(packed: &Packed) {
     let mut seen = BTreeSet::new();
     let mut runs = packed.attempts.iter().filter(|sealed| seen.insert(sealed.run.id));
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
     for sealed in runs.by_ref().take(MOST_TOLD) {
-        say(&format!("note: run {} {}", sealed.run.id.0.prefix(8), in_short(sealed, packed)));
+        let (id, text) = (sealed.run.id.0.prefix(8), in_short(sealed, packed));
+        match told.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, ids)) => ids.push(id),
+            None => told.push((text, vec![id])),
+        }
+    }
+    for (text, ids) in told {
+        let which = if ids.len() == 1 { "run" } else { "each of the runs" };
+        say(&format!("note: {which} {} {text}", ids.join(", ")));
     }
     let rest = runs.count();
     if rest > 0 {

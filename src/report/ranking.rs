@@ -2,7 +2,9 @@
 
 use super::document::table_of;
 use super::number::{count, duration, mean_within, significant};
-use super::sample::{compared_text, compared_value, estimate_text, needed_text, sample_text, sample_value, unit_word};
+use super::sample::{
+    compared_text, compared_value, estimate_text, more_of, needed_text, sample_text, sample_value, unit_word,
+};
 use super::table::columns;
 use crate::analysis::{self, Comparison, Place, SampleModel, Saving, Scale, TestMethod, Untested};
 use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value, Why};
@@ -202,7 +204,7 @@ fn sureness(ranking: &Ranking) -> String {
     }
     let (few, still, sensors) =
         (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
-    let units = unit_word(&first.estimate);
+    let units = unit_word(first);
     if !few.is_empty() {
         let has_interval = others().any(|(_, against)| {
             against.comparison.is_some_and(|one| one.test == Err(Untested::TooFew) && one.interval.is_some())
@@ -210,7 +212,7 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!(
             "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
             few.join(" "),
-            more_of(&first.estimate),
+            more_of(first, 3),
             if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
         ));
     }
@@ -250,7 +252,7 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!(
             "not tested: {}; different sensors measured these and #1, so a t-test needs 3 or more {units} each ({})\n",
             sensors.join(" "),
-            more_of(&first.estimate),
+            more_of(first, 3),
         ));
     }
     let covers: Vec<&str> = ranking.places.iter().filter_map(|place| place.estimate.covers()).collect();
@@ -267,15 +269,6 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!("within {}% of #1: {which}\n", significant(tolerance * 100.0)));
     }
     text
-}
-
-/// How to get more independent units.
-fn more_of(estimate: &analysis::Estimate) -> &'static str {
-    match estimate.kind {
-        MetricKind::Outcome => "`seed = [1, 2, 3]` in the manifest",
-        MetricKind::Measured if estimate.machines > 1 => "run on more GPUs",
-        MetricKind::Measured => "`ledger run --repeat 3`",
-    }
 }
 
 fn saving(ranking: &Ranking) -> String {

@@ -3,7 +3,7 @@
 use super::document::table_of;
 use super::number::{count, mean_within, significant};
 use super::ranking::in_unit;
-use crate::analysis::{Block, Comparison, Estimate, Place, SampleModel, Scale, TestMethod};
+use crate::analysis::{Block, Comparison, Place, SampleModel, Scale, TestMethod};
 use crate::record::{MetricKind, Value};
 
 /// The share of the mean to which a range of two values is said to lack replicates.
@@ -44,12 +44,22 @@ fn machine_word(place: &Place) -> &'static str {
 }
 
 /// What the independent units of a sample are called.
-pub(super) fn unit_word(estimate: &Estimate) -> &'static str {
+pub(super) fn unit_word(place: &Place) -> String {
+    let estimate = &place.estimate;
     match estimate.kind {
-        MetricKind::Outcome if estimate.seeds > 1 => "seeds",
-        MetricKind::Measured if estimate.machines > 1 => "machines",
-        MetricKind::Measured if estimate.rounds > 1 => "rounds",
-        _ => "attempts",
+        MetricKind::Outcome if estimate.seeds > 1 => "seeds".to_owned(),
+        MetricKind::Measured if estimate.machines > 1 => format!("{}s", machine_word(place)),
+        MetricKind::Measured if estimate.rounds > 1 => "rounds".to_owned(),
+        _ => "attempts".to_owned(),
+    }
+}
+
+/// How to get more of these units: `count` of them, each for itself.
+pub(super) fn more_of(place: &Place, count: usize) -> String {
+    match place.estimate.kind {
+        MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),
+        MetricKind::Measured if place.estimate.machines > 1 => format!("run on more {}s", machine_word(place)),
+        MetricKind::Measured => format!("`ledger run --repeat {count}`"),
     }
 }
 
@@ -125,25 +135,19 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
 
 /// How many more units would make an interval of the ranges that stand for two.
 pub(super) fn needed_text(places: &[Place]) -> String {
-    let ranges: Vec<&Estimate> =
-        places.iter().map(|place| &place.estimate).filter(|estimate| estimate.range().is_some()).collect();
+    let ranges: Vec<&Place> = places.iter().filter(|place| place.estimate.range().is_some()).collect();
     let Some(first) = ranges.first() else { return String::new() };
     let units = unit_word(first);
-    let alike = ranges.iter().filter(|estimate| unit_word(estimate) == units);
+    let alike = ranges.iter().filter(|place| unit_word(place) == units);
     // Of a range that contains 0 no share is meant.
     let needed =
-        alike.map(|estimate| estimate.units_for(WANTED)).max_by_key(|more| more.map_or(usize::MAX, |more| more));
+        alike.map(|place| place.estimate.units_for(WANTED)).max_by_key(|more| more.map_or(usize::MAX, |more| more));
     let needed = needed.flatten();
-    let how = |more: usize| match first.kind {
-        MetricKind::Outcome => "`seed = [...]`".to_owned(),
-        MetricKind::Measured if first.machines > 1 => "run on more machines".to_owned(),
-        MetricKind::Measured => format!("`ledger run --repeat {more}`"),
-    };
     match needed {
         Some(more) => format!(
             "two {units} give a range, not an interval: about {more} more would give ±{}% ({})\n",
             significant(100.0 * WANTED),
-            how(more),
+            more_of(first, more),
         ),
         None => format!("two {units} give a range, not an interval\n"),
     }
