@@ -67,7 +67,19 @@ def against(place):
         return "best"
     p = place.get("p_corrected")
     said = "not tested" if p is None else ("p < 0.001" if p < 0.001 else f"p = {p:.3f}")
-    return f"{comparison['estimate']:.3f}× ({comparison['low']:.3f} to {comparison['high']:.3f}), {said}"
+    low, high = comparison.get("low"), comparison.get("high")
+    between = "" if low is None else f" ({low:.3f} to {high:.3f})"
+    return f"{comparison['estimate']:.3f}×{between}, {said}"
+
+
+def saving(place):
+    """What the best needs less than this place, with its interval where there is one."""
+    comparison = place.get("comparison")
+    if not comparison:
+        return "0%"
+    less = {name: 100 * (1 - 1 / comparison[name]) for name in ("estimate", "low", "high") if comparison.get(name) is not None}
+    between = f" ({less['low']:.0f} to {less['high']:.0f}%)" if "low" in less else ""
+    return f"{less['estimate']:.0f}%{between}"
 
 
 def named(group):
@@ -93,9 +105,7 @@ def page(ledger, model, device):
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
     lines.append("\n".join(f"- **Best by {METRICS[metric]}**: {winner}." for metric, winner in winners.items()))
     if default is not best:
-        ratio = default["comparison"]["estimate"]
-        low, high = default["comparison"]["low"], default["comparison"]["high"]
-        lines.append(f"- **Against {named(default['group'])}**, the largest batch in fp32: {named(best['group'])} needs {100 * (1 - 1 / ratio):.0f}% less energy a sample ({100 * (1 - 1 / low):.0f} to {100 * (1 - 1 / high):.0f}%).")
+        lines.append(f"- **Against {named(default['group'])}**, the largest batch in fp32: {named(best['group'])} needs {saving(default)} less energy a sample.")
     lines.append("")
     cells = {}
     for metric, rank in ranks.items():
@@ -106,18 +116,22 @@ def page(ledger, model, device):
     lines.append(table(["cell", "J a sample", "against the best", "samples/s", "µJ·s a sample", "sample"], [[name, of_place(cells[name]["energy_per_sample"]), against(cells[name]["energy_per_sample"]), of_place(cells[name]["throughput"]), of_place(cells[name]["edp_per_sample"], 1e6), cells[name]["energy_per_sample"]["sample"]["text"]] for name in order]))
     front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--where", f"gpu.0.name == '{device}'")
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
-    lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
+    if covers:
+        lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", f"gpu.0.name == '{device}'")
     lines.append("## Effect of each axis on the energy of a sample\n")
     lines.append("\n".join("- " + effect["sentence"].replace("; ", "\n  - ") for effect in effects["main"] + effects["interactions"]))
+    # Each batch size has steps of its own, by the manifest.
+    mixed = [one for one in effects.get("confounded", []) if one["field"] == "machine"]
+    lines.extend(f"- confounded: {one['sentence']} ({one['separation']})" for one in mixed)
     lines.append("\n## Energy by phase of the best cell\n")
     lines.append(f"Attempt `{best['attempts'][0][:8]}`.\n")
     events = ledger.ask("events", best["attempts"][0])
     lines.append(table(["phase", "count", "time s", "power W", "energy J"], [[phase["phase"], str(phase["count"]), digits(phase["time_s"]), digits(phase.get("power_w")), energy_of(phase)] for phase in events["phases"]]))
     text = "\n".join(lines)
-    return text, {"title": title, "energy": winners["energy_per_sample"], "speed": winners["throughput"], "attempts": energy["counted"]}
+    return text, {"title": title, "energy": winners["energy_per_sample"], "speed": winners["throughput"], "attempts": energy["counted"], "saving": saving(default), "default": named(default["group"])}
 
 
 def front_row(point):
@@ -136,7 +150,7 @@ def energy_of(phase):
 
 def summary(pages):
     lines = ["# Results of the reference campaign\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`. [The campaign](../campaign.md) says how they are measured.\n"]
-    lines.append(table(["model", "device", "least energy", "most samples/s", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], row["energy"], row["speed"], str(row["attempts"])] for row in pages]))
+    lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], row["energy"], row["speed"], row["saving"], row["default"], str(row["attempts"])] for row in pages]))
     return "\n".join(lines)
 
 
