@@ -1,7 +1,7 @@
 """A record of a process that already runs: `ledger run --attach` supervises it.
 
 The supervisor gets a manifest on its standard input and answers with one line of JSON: the run's id and the pipe for events. A line
-`finished` on the same standard input ends the attempt. If the process ends without it, the attempt is interrupted.
+`finished` or `interrupted` on the same standard input ends the attempt. If the process ends without one, the attempt is interrupted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import os
 import select
+import shutil
 import subprocess
 import sys
 
@@ -33,6 +34,9 @@ class Attached:
 
     def finish(self):
         """Ends the attempt as finished."""
+        self._end(b"finished\n")
+
+    def _end(self, last):
         process, self._process = self._process, None
         # A forked child has the parent's supervisor, and does not end it.
         if process is None or os.getpid() != self._owner:
@@ -41,26 +45,30 @@ class Attached:
         self._client.reset(None)
         os.environ.pop("LEDGER_EVENTS", None)
         try:
-            process.stdin.write(b"finished\n")
+            process.stdin.write(last)
             process.stdin.close()
             process.wait(ANSWER_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             say(f"the attempt was not sealed yet: {error} (the next `ledger` command seals it)")
 
-    def _at_exit(self):
-        # An exception that ends the process is no success.
-        error = getattr(sys, "last_value", None)
-        if error is not None and self._process is not None and not hasattr(sys, "ps1"):
+    def _raised(self, error):
+        """Ends the attempt after an exception: Ctrl-C interrupts it, any other makes it a failure."""
+        if isinstance(error, KeyboardInterrupt):
+            self._end(b"interrupted\n")
+            return
+        if error is not None and self._process is not None:
             self._client.event("failure", message=f"{type(error).__name__}: {error}")
         self.finish()
+
+    def _at_exit(self):
+        # An exception that ends the process is no success.
+        self._raised(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
 
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, error, _):
-        if error is not None and self._process is not None:
-            self._client.event("failure", message=f"{kind.__name__}: {error}")
-        self.finish()
+    def __exit__(self, _kind, error, _trace):
+        self._raised(error)
 
 
 def attach(client, name, params, seed, device, directory):
@@ -120,12 +128,24 @@ def command():
     script = getattr(main, "__file__", None)
     if script is None or hasattr(sys, "ps1") or not os.path.isfile(script):
         # A notebook has no file that is known to hold what runs.
-        return [sys.executable]
+        return [interpreter()]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in ("__main__", None):
         module = spec.name[: -len(".__main__")] if spec.name.endswith(".__main__") else spec.name
-        return [sys.executable, "-m", module, *sys.argv[1:]]
-    return [sys.executable, script, *sys.argv[1:]]
+        return [interpreter(), "-m", module, *sys.argv[1:]]
+    return [interpreter(), _relative(script), *sys.argv[1:]]
+
+
+def interpreter():
+    """This interpreter by its plain name, if that is what it means here: a path would make the run another one on each machine."""
+    name = os.path.basename(sys.executable)
+    return name if shutil.which(name) == sys.executable else sys.executable
+
+
+def _relative(path):
+    """A file below the current folder by its name there."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir + os.sep) else relative
 
 
 def manifest(name, params, seed, device, command):

@@ -134,6 +134,24 @@ class Records(Case):
         attempt = self.attempt()
         self.assertEqual((attempt["outcome"], attempt["reason"]), ("failed", "KeyError: 'no data'"))
 
+    def test_ctrl_c_interrupts_the_attempt(self):
+        self.start("raise KeyboardInterrupt")
+        attempt = self.attempt()
+        self.assertEqual((attempt["outcome"], attempt["reason"]), ("interrupted", "it was stopped by Ctrl-C"))
+        path = self.folder / "later.py"
+        path.write_text('import ledger_events as ledger\nledger.attach("later", device="cpu")\nraise KeyboardInterrupt\n')
+        subprocess.run([sys.executable, "-B", str(path)], cwd=self.folder, env=self.variables, capture_output=True, timeout=120, check=False)
+        self.assertEqual(self.attempt()["outcome"], "interrupted", "also without `with`")
+
+    def test_the_run_does_not_depend_on_where_its_folder_lies(self):
+        first = self.start()[1]
+        there = self.folder
+        self.folder = there / "elsewhere"
+        self.folder.mkdir()
+        second = self.start()[1]
+        self.folder = there
+        self.assertEqual(first, second)
+
     def test_a_process_that_is_killed_leaves_an_interrupted_attempt(self):
         process = self.start("ledger.flush(); print('ready', flush=True); import time; time.sleep(100)", wait=False)
         while process.stdout.readline() != "ready\n":

@@ -1,7 +1,7 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
 use super::failure::{Failure, exit, with_holders};
-use crate::engine::{Bound, Executed, FIRST_REJECTED, Launch, REJECTED, Seen, Stop, Watch, is_of_program};
+use crate::engine::{Bound, Executed, FIRST_REJECTED, IMPOSSIBLE, Launch, REJECTED, Seen, Stop, Watch, is_of_program};
 use crate::host::signals::Interrupts;
 use crate::host::terminal;
 use crate::manifest::PATTERNS;
@@ -98,7 +98,9 @@ impl Watcher {
             let lines = if count.as_int() == Some(1) { "line is not an event" } else { "lines are not events" };
             self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
         }
-        let is_told = |warning: &&String| warning.starts_with(PATTERNS) || is_of_program(warning);
+        let is_told = |warning: &&String| {
+            warning.starts_with(PATTERNS) || warning.starts_with(IMPOSSIBLE) || is_of_program(warning)
+        };
         // Of one that failed, that is the reason.
         let warnings = attempt.warnings.iter().filter(|_| attempt.outcome == Outcome::Finished);
         for warning in warnings.filter(is_told) {

@@ -4,7 +4,7 @@ use super::attempt::{Attempted, execute};
 use super::bind::{Bound, Launch};
 use super::halt::Halt;
 use super::worker::{Ended, Shim};
-use super::{EngineError, Stop, Watch};
+use super::{AttachedEnd, EngineError, Stop, Watch};
 use crate::host::clock::Moment;
 use crate::host::owner::{Liveness, liveness};
 use crate::record::{Exit, Outcome, Owner, Table};
@@ -45,8 +45,8 @@ impl<'a> Attached<'a> {
     /// How the record ended, if it has: by the process, by its death, or by this side.
     pub(super) fn ended(&self, stop: &dyn Stop, is_broken: bool) -> Option<Ended> {
         let exit = match stop.attached_end() {
-            Some(true) => Exit::Code(0),
-            Some(false) => UNSAID,
+            Some(AttachedEnd::Finished) => Exit::Code(0),
+            Some(AttachedEnd::Interrupted | AttachedEnd::Silent) => UNSAID,
             // Where nothing can be said of a process, it is there.
             None if is_broken || stop.asked() > 0 || matches!(liveness(self.0), Ok(Liveness::Gone)) => UNSAID,
             None => return None,
@@ -55,9 +55,11 @@ impl<'a> Attached<'a> {
     }
 
     pub(super) fn outcome(&self, exit: Exit, halt: Halt, stop: &dyn Stop) -> Outcome {
+        let is_interrupted = stop.attached_end() == Some(AttachedEnd::Interrupted);
         match halt.failure {
             Some(reason) => Outcome::Failed { reason },
             None if exit == Exit::Code(0) => Outcome::Finished,
+            None if is_interrupted => Outcome::Interrupted { reason: "it was stopped by Ctrl-C".to_owned() },
             None if halt.asked > 0 => Outcome::Interrupted { reason: format!("it was stopped {}", stop.by()) },
             None => Outcome::Interrupted { reason: "the process ended without `finish`".to_owned() },
         }

@@ -9,6 +9,7 @@ mod times;
 
 pub use self::folded::Folded;
 
+pub use self::invalid::IMPOSSIBLE;
 use self::invalid::invalidate;
 use self::others::Others;
 use self::points::{Readings, Told, named};

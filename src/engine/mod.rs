@@ -52,7 +52,7 @@ pub use container::{ContainerError, Image, image_of, surroundings};
 pub use data::DataFiles;
 pub use drift::{Canary, Drift};
 pub use expect::Expected;
-pub use fold::{FIRST_REJECTED, Folded, REJECTED};
+pub use fold::{FIRST_REJECTED, Folded, IMPOSSIBLE, REJECTED};
 pub use hold::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use left::Left;
@@ -169,14 +169,25 @@ pub trait Watch: Sync {
     }
 }
 
+/// How an attached process ended its side of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachedEnd {
+    /// It said that it finished.
+    Finished,
+    /// It said that Ctrl-C stopped it.
+    Interrupted,
+    /// It said nothing, as a process that is killed.
+    Silent,
+}
+
 /// What tells a supervisor to stop, polled many times a second.
 pub trait Stop: Sync {
     /// How often it was asked to: once means at the next good moment, more means now.
     fn asked(&self) -> u32;
     /// How much longer a worker may take to stop, where somebody waits who will kill us soon.
     fn time_left(&self) -> Option<Duration>;
-    /// Whether an attached process said that it finished, once its side is closed. None while it goes on.
-    fn attached_end(&self) -> Option<bool> {
+    /// How an attached process ended its side. None while it goes on.
+    fn attached_end(&self) -> Option<AttachedEnd> {
         None
     }
     /// Who asks, as it is recorded: `it was stopped on request`.

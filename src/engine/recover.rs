@@ -332,6 +332,27 @@ mod tests {
         fn see(&self, _seen: Seen<'_>) {}
     }
 
+    struct Asked;
+
+    impl Stop for Asked {
+        fn asked(&self) -> u32 {
+            1
+        }
+
+        fn time_left(&self) -> Option<Duration> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_is_done_is_not_interrupted_by_a_late_request() {
+        let (_dir, store) = store();
+        let shim = Shim { executable: "ledger".into(), restore: Place::at(store.dir().join("restore")), key: None };
+        let (facts, jobs, canary) = (Table::new(), 1, false);
+        let sweep = Sweep { store: &store, facts: &facts, shim: &shim, watch: &Nobody, stop: &Asked, jobs, canary };
+        assert!(!sweep.run(Vec::new()).interrupted);
+    }
+
     #[test]
     fn what_a_sweep_could_not_seal_is_its_own_whoever_has_sealed_it_since() {
         let (_dir, store) = store();

@@ -291,9 +291,14 @@ impl Rounds {
         if self.in_flight.is_empty() && self.since_canary > 0 { self.canary.take() } else { None }
     }
 
+    /// Whether a task waits to be taken.
+    fn is_left(&self) -> bool {
+        !self.now.is_empty() || !self.next.is_empty()
+    }
+
     /// Whether no task is left, nor may be put back.
     fn is_over(&self) -> bool {
-        self.now.is_empty() && self.next.is_empty() && self.in_flight.is_empty()
+        !self.is_left() && self.in_flight.is_empty()
     }
 
     /// A task whose attempt will name its round.
@@ -328,7 +333,10 @@ impl Sweep<'_> {
         });
         self.seal_waiting(&report);
         let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-        report.interrupted |= self.stop.asked() > 0;
+        // Of a request that comes when all is done, nothing is to be told.
+        let is_left = queue.into_inner().unwrap_or_else(PoisonError::into_inner).is_left();
+        let is_cut = |executed: &Executed| matches!(executed.attempt.outcome, Outcome::Interrupted { .. });
+        report.interrupted |= self.stop.asked() > 0 && (is_left || report.executed.iter().any(is_cut));
         report
     }
 

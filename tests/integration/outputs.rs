@@ -236,6 +236,22 @@ fn a_long_reason_is_said_once_at_the_end_and_each_line_names_what_varies() {
 }
 
 #[test]
+fn an_impossible_value_is_told_when_the_run_ends_with_the_fix() {
+    let sandbox = sandbox("echo acc 92.5", "[program.metrics]\naccuracy = 'acc (\\S+)'");
+    let said = sandbox.run(&["run", "m.toml"]);
+    let told =
+        "invalid: `accuracy` is no share from 0 to 1 (the worker states 92.5; state a percentage with the unit `%`)";
+    assert!(said.code == Some(0) && said.err.contains(told), "{}", said.err);
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    let stated = text.replace("'acc (\\S+)'", "{ pattern = 'acc (\\S+)', unit = '%' }");
+    assert_ne!(stated, text);
+    sandbox.write("m.toml", stated);
+    sandbox.run(&["run", "m.toml", "--repeat", "1"]).expect(0);
+    let shown = sandbox.json(&["show", "latest"], 0)["attempts"][0].clone();
+    assert!((shown["metrics"]["accuracy"]["value"].as_f64().unwrap() - 0.925).abs() < 1e-9, "{shown}");
+}
+
+#[test]
 fn much_output_is_kept_at_both_ends_and_nothing_else_is_lost() {
     // Twenty times what is kept of it.
     let script =

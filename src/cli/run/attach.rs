@@ -1,6 +1,6 @@
 //! `ledger run --attach PID`: records a process that already runs.
 //!
-//! Standard input is the process's side: one line `{"manifest": TEXT}`, and `finished` at the end. The answer on standard output is one
+//! Standard input is the process's side: one line `{"manifest": TEXT}`, and `finished` or `interrupted` at the end. The answer on standard output is one
 //! line with the run's id and the pipe for events.
 
 use super::super::context::{Context, print, say};
@@ -8,7 +8,7 @@ use super::super::failure::{Failure, exit, with_holders};
 use super::super::watch::Interruption;
 use super::{bound, facts, provenance, shim};
 use crate::cli::provenance::Provenance;
-use crate::engine::{self, Attempted, Launch, Seen, Stop, Watch};
+use crate::engine::{self, AttachedEnd, Attempted, Launch, Seen, Stop, Watch};
 use crate::host::owner;
 use crate::manifest::{self, Manifest};
 use crate::record::{Digest, Outcome, SourceText, Table, Value};
@@ -81,7 +81,7 @@ fn source(text: &str, manifest: &Manifest) -> Provenance {
 /// The process's side: what it says on standard input, and signals.
 struct Side {
     interruption: Interruption,
-    end: Arc<OnceLock<bool>>,
+    end: Arc<OnceLock<AttachedEnd>>,
 }
 
 impl Side {
@@ -89,8 +89,13 @@ impl Side {
     fn listen(&self) {
         let end = Arc::clone(&self.end);
         std::thread::spawn(move || {
-            let has_finished = std::io::stdin().lock().lines().map_while(Result::ok).any(|line| line == "finished");
-            let _ = end.set(has_finished);
+            let said = |line: String| match line.as_str() {
+                "finished" => Some(AttachedEnd::Finished),
+                "interrupted" => Some(AttachedEnd::Interrupted),
+                _ => None,
+            };
+            let last = std::io::stdin().lock().lines().map_while(Result::ok).find_map(said);
+            let _ = end.set(last.unwrap_or(AttachedEnd::Silent));
         });
     }
 }
@@ -104,7 +109,7 @@ impl Stop for Side {
         self.interruption.time_left()
     }
 
-    fn attached_end(&self) -> Option<bool> {
+    fn attached_end(&self) -> Option<AttachedEnd> {
         self.end.get().copied()
     }
 }

@@ -4,6 +4,9 @@ use crate::analysis::{Implausible, implausible};
 use crate::record::{Attempt, Metric, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How the warning of an attempt begins whose worker stated an impossible value.
+pub const IMPOSSIBLE: &str = "invalid: ";
+
 /// Marks the attempt as invalid where the worker stated impossible values. Measured values have rules of their own.
 pub(super) fn invalidate(
     stated: &BTreeSet<String>,
@@ -16,8 +19,9 @@ pub(super) fn invalidate(
     if faults.is_empty() {
         return;
     }
-    warnings
-        .extend(faults.iter().map(|fault| format!("invalid: {} (the worker states {})", fault.reason, fault.detail)));
+    warnings.extend(
+        faults.iter().map(|fault| format!("{IMPOSSIBLE}{} (the worker states {})", fault.reason, fault.detail)),
+    );
     let reasons: Vec<String> = faults.into_iter().map(|fault| fault.reason).collect();
     facts.insert(Attempt::TAINT.to_owned(), reasons.into());
 }
