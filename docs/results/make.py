@@ -94,6 +94,28 @@ def ranking(ledger, model, device, metric):
     return ledger.ask("best", "--model", model, "--metric", metric, "--group-by", SPEED, "--where", f"gpu.0.name == '{device}'", "--top", "50")
 
 
+def advice(places, winners, default):
+    """What somebody who trains the model should take, from the means: the best, and what its two axes are worth."""
+    best = places[0]
+    batch, precision = (best["group"][key] for key in ("training.batch_size", "training.precision"))
+    said = [f"Train with {named(best['group'])}."]
+    if len(set(winners.values())) == 1:
+        said.append("It needs the least energy a sample, and is the fastest.")
+    else:
+        others = ", ".join(f"{winners[metric]} by {METRICS[metric]}" for metric in winners if winners[metric] != named(best["group"]))
+        said.append(f"It needs the least energy a sample. Best by something else: {others}.")
+    if default is not best:
+        said.append(f"Against {named(default['group'])}, the largest batch in fp32, it needs {saving(default)} less energy a sample.")
+    for place in places[1:]:
+        if (place.get("p_best") or 0) >= 0.05:
+            said.append(f"By energy, {named(place['group'])} may be as good: it is the best with a probability of {100 * place['p_best']:.0f}%.")
+    smaller = [place for place in places if place["group"]["training.precision"] == precision and place["group"]["training.batch_size"] < batch]
+    if smaller:
+        smallest = min(smaller, key=lambda place: place["group"]["training.batch_size"])
+        said.append(f"If the batch has to be {smallest['group']['training.batch_size']}, the same precision needs {smallest['comparison']['estimate']:.2f} times the energy a sample.")
+    return " ".join(said)
+
+
 def page(ledger, model, device):
     title = TITLES.get(model, model)
     ranks = {metric: ranking(ledger, model, device, metric) for metric in METRICS}
@@ -103,9 +125,9 @@ def page(ledger, model, device):
     lines = [f"# {title} on one {device}\n"]
     lines.append(f"Made by `docs/results/make.py` from {energy['counted']} attempts in `ledger/reference/campaign`. Each cell trains on a fixed number of steps, so this page says nothing of accuracy.\n")
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
+    lines.append("## What to do\n")
+    lines.append(advice(energy["places"], winners, default) + "\n")
     lines.append("\n".join(f"- **Best by {METRICS[metric]}**: {winner}." for metric, winner in winners.items()))
-    if default is not best:
-        lines.append(f"- **Against {named(default['group'])}**, the largest batch in fp32: {named(best['group'])} needs {saving(default)} less energy a sample.")
     lines.append("")
     cells = {}
     for metric, rank in ranks.items():
