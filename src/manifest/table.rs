@@ -443,7 +443,7 @@ const HERE: &[Field] = &[
         "each round executes every run once, in an order that is shuffled anew or as written",
     )
     .text("shuffled"),
-    F::setting("protocol.order_seed", Kind::Int { min: 0, max: i64::MAX }, "seeds the shuffling").int(0),
+    F::setting("protocol.order_seed", Kind::Int { min: 0, max: i64::MAX }, "seeds the shuffling, with the seeds of the runs").int(0),
     F::setting(
         "protocol.canary_every",
         Kind::Int { min: 0, max: 1000 },

@@ -3,7 +3,7 @@
 # missing attempts are executed. Changes no setting of the GPU.
 # Usage: tests/gpu/campaign.sh LEDGER OUT SECONDS MANIFEST[@EXPR]... [-- EARLIER...]
 #   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
-#   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`
+#   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`; `{job}` in it is the number of the GPU's job, from 1
 #   REPEAT in the environment: how many more attempts each run gets, sealed or not, of each of JOBS; without it the manifest decides
 #   JOBS in the environment: so many GPUs, each with a `ledger run` of its own that takes what the others have not begun (1)
 #   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
@@ -57,24 +57,27 @@ if [ -n "$driver" ] && ! "$work/ledger" calibrate --list 2>/dev/null | grep -qF 
     wait
     cat "$work"/calibrate.* | tee -a "$out/log.txt" | cut -c1-200
 fi
-for entry in "${manifests[@]}"; do
-    manifest=${entry%%@*}
-    only=()
-    [ "$entry" = "$manifest" ] || only=(--only "${entry#*@}")
-    say "plan $entry"
-    try 30 4 "$work/ledger" plan "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
-    left=$((seconds - SECONDS))
-    [ "$left" -gt 20 ] || { say "no time is left"; break; }
-    say "run $entry, at most $left s"
-    # The first interrupt lets the attempt end at its next step; everything so far is kept.
-    for gpu in $(seq 0 $((${JOBS:-1} - 1))); do
-        (
-            [ -z "${JOBS:-}" ] || export CUDA_VISIBLE_DEVICES=$gpu
-            try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
-        ) &
+# All manifests, one after the other, on one GPU. Each job begins with another manifest: two jobs never execute one run at the same time, but wait for each other.
+one_job() {
+    local gpu=$1 first entry manifest left only
+    [ -z "${JOBS:-}" ] || export CUDA_VISIBLE_DEVICES=$gpu
+    first=$((gpu % ${#manifests[@]}))
+    for entry in "${manifests[@]:first}" "${manifests[@]:0:first}"; do
+        manifest=${entry%%@*}
+        only=()
+        [ "$entry" = "$manifest" ] || only=(--only "${entry#*@}")
+        only=("${only[@]//\{job\}/$((gpu + 1))}")
+        left=$((seconds - SECONDS))
+        [ "$left" -gt 20 ] || { say "no time is left"; return; }
+        say "job $((gpu + 1)): $manifest ${only[*]-}, at most $left s"
+        # The first interrupt lets the attempt end at its next step; everything so far is kept.
+        try "$left" 40 "$work/ledger" run "$manifest" ${only[@]+"${only[@]}"} ${repeat[@]+"${repeat[@]}"}
     done
-    wait
+}
+for gpu in $(seq 0 $((${JOBS:-1} - 1))); do
+    one_job "$gpu" &
 done
+wait
 say "pack"
 timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
 ids=$(python3 -c 'import json, sys; print(*sorted({row["attempt"] for row in json.load(open(sys.argv[1]))["attempts"]}))' "$work/ls.json")

@@ -388,7 +388,12 @@ class Campaign(Sandbox):
     def test_each_run_gets_as_many_more_attempts_as_repeat_says(self):
         calls, _ = self.campaign(60, "a.toml@batch == 8", "b.toml", REPEAT="1")
         self.assertIn("run a.toml --only batch == 8 --repeat 1", calls)
-        self.assertIn("plan b.toml --repeat 1", calls)
+        self.assertIn("run b.toml --repeat 1", calls)
+
+    def test_each_job_takes_all_manifests_and_the_runs_that_are_its_own(self):
+        calls, _ = self.campaign(60, "a.toml@seed == {job}", "b.toml", JOBS="2")
+        runs = [call for call in calls if call.startswith("run")]
+        self.assertEqual(sorted(runs), ["run a.toml --only seed == 1", "run a.toml --only seed == 2", "run b.toml", "run b.toml"])
 
     def test_nothing_begins_when_time_is_up(self):
         calls, said = self.campaign(5, "a.toml")
