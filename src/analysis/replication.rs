@@ -154,6 +154,9 @@ impl Estimate {
             SampleModel::Attempts | SampleModel::Rounds if self.machines == 1 && self.kind == MetricKind::Measured => {
                 Some("repeats on one machine only")
             }
+            SampleModel::Attempts if self.machines == 0 && self.kind == MetricKind::Measured && self.attempts > 1 => {
+                Some("repeats only: the records do not name the machines")
+            }
             _ => None,
         }
     }

@@ -129,6 +129,8 @@ impl Attempt {
 
     /// The fact that lists why the attempt's numbers cannot be right.
     pub const TAINT: &str = "tainted";
+    /// In the fact `import` of a row: the GPU or host by whose sensors it was measured.
+    pub const IMPORTED_MACHINE: &str = "machine";
     /// The fact that stamps what was measured of it: `valid` or `tainted`.
     pub const VALIDITY: &str = "validity";
     /// The fact that lists why what was measured of times, power and energy is not to be believed.

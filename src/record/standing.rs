@@ -216,6 +216,10 @@ impl Attempt {
         if found.is_empty() {
             found.extend(self.facts.get("host.name").and_then(Value::as_str));
         }
+        if found.is_empty() {
+            let import = self.facts.get("import").and_then(Value::as_table);
+            found.extend(import.and_then(|import| import.get(Self::IMPORTED_MACHINE)).and_then(Value::as_str));
+        }
         found.sort_unstable();
         found
     }
@@ -356,5 +360,8 @@ mod tests {
         let facts = gpus.map(|(name, text)| (name.to_owned(), Value::from(text))).into_iter().chain([host.clone()]);
         assert_eq!(attempt(Outcome::Finished, facts.collect()).sensors(), ["GPU-b", "GPU-c"]);
         assert_eq!(attempt(Outcome::Finished, [host].into()).sensors(), ["n1"]);
+        let row = Table::from([(Attempt::IMPORTED_MACHINE.to_owned(), "gpu7".into())]);
+        let facts = Table::from([("import".to_owned(), row.into())]);
+        assert_eq!(attempt(Outcome::Finished, facts).sensors(), ["gpu7"]);
     }
 }

@@ -98,7 +98,7 @@ fn columns(map: &Map, tables: Tables<'_>, faults: &mut Faults) {
         Origin::Cell(template) => Some((template, rule.at)),
         Origin::Formula(_) => None,
     });
-    let single = [&map.started, &map.device, &map.seed];
+    let single = [&map.started, &map.device, &map.machine, &map.seed];
     let single = single.into_iter().flatten().map(|Placed { value, at }| (value, *at));
     let templates = map.fields.iter().map(|rule| (&rule.template, rule.at)).chain(cells).chain(single);
     for (template, at) in templates {

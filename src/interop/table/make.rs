@@ -143,7 +143,7 @@ impl<'a> Maker<'a> {
         let wall_s = metrics.get("wall_time").and_then(|metric| metric.value).unwrap_or(0.0);
         let attempt = Attempt {
             run: run.id,
-            nonce: of.nonce(&run, &self.made_bytes(&metrics, &taints), seen),
+            nonce: of.nonce(&run, &self.made_bytes(&of, &metrics, &taints), seen),
             started_unix_ms,
             wall_ns: std::time::Duration::try_from_secs_f64(wall_s)
                 .map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(0)),
@@ -270,14 +270,22 @@ impl<'a> Maker<'a> {
         if seed.is_some_and(|seed| !is_missing(&seed)) {
             import.insert("seed".to_owned(), true.into());
         }
+        if let Some(machine) = self.machine(of) {
+            import.insert(Attempt::IMPORTED_MACHINE.to_owned(), machine.into());
+        }
         if let (Some(joined), Some(partner)) = (self.tables.joined, of.partner) {
             import.insert("joined".to_owned(), place(&joined.source, partner, &joined.heads).into());
         }
         import.into()
     }
 
+    /// The machine that a row was measured on; none where the map or the row names none.
+    fn machine(&self, of: &Cells<'_>) -> Option<String> {
+        self.map.machine.as_ref().and_then(|machine| of.text(&machine.value)).filter(|name| !is_missing(name))
+    }
+
     /// What the map made of a row besides its run. Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
-    fn made_bytes(&self, metrics: &BTreeMap<String, Metric>, taints: &[String]) -> Vec<u8> {
+    fn made_bytes(&self, of: &Cells<'_>, metrics: &BTreeMap<String, Metric>, taints: &[String]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let text = |bytes: &mut Vec<u8>, text: &str| {
             bytes.extend_from_slice(text.as_bytes());
@@ -297,6 +305,10 @@ impl<'a> Maker<'a> {
             bytes.push(3);
             text(&mut bytes, name);
             text(&mut bytes, kind);
+        }
+        if let Some(machine) = self.machine(of) {
+            bytes.push(4);
+            text(&mut bytes, &machine);
         }
         bytes
     }

@@ -22,6 +22,8 @@ pub(super) struct Map {
     pub(super) date_ms: Option<i64>,
     pub(super) started: Option<Placed<Template>>,
     pub(super) device: Option<Placed<Template>>,
+    /// The GPU or host by whose sensors a row was measured.
+    pub(super) machine: Option<Placed<Template>>,
     pub(super) seed: Option<Placed<Template>>,
     pub(super) separator: u8,
     pub(super) condition: Option<Placed<String>>,
@@ -168,15 +170,16 @@ struct Named {
 type Each<'a, Reader> = dyn FnMut(&mut Reader, (String, &Key), &Node) + 'a;
 
 const KEYS: &str =
-    "name, description, date, started, device, seed, separator, where, [fields], [metrics], [join], [[taint]]";
+    "name, description, date, started, device, machine, seed, separator, where, [fields], [metrics], [join], [[taint]]";
 
 /// The same as they are written.
-const WORDS: [&str; 12] = [
+const WORDS: [&str; 13] = [
     "name",
     "description",
     "date",
     "started",
     "device",
+    "machine",
     "seed",
     "separator",
     "where",
@@ -208,6 +211,7 @@ impl Reader<'_> {
             date_ms: None,
             started: None,
             device: None,
+            machine: None,
             seed: None,
             separator: b',',
             condition: None,
@@ -234,7 +238,10 @@ impl Reader<'_> {
                     let is_moment = |text: &str| unix_ms(text).is_some();
                     map.started = self.fixed(made, (key, node), "moment as 2018-11-08T08:18:55.510Z", is_moment);
                 }
-                "device" => map.device = self.template(key, node).map(|value| Placed { value, at: node.span.start }),
+                "device" | "machine" => {
+                    let named = if key.text == "device" { &mut map.device } else { &mut map.machine };
+                    *named = self.template(key, node).map(|value| Placed { value, at: node.span.start });
+                }
                 "seed" => {
                     let made = self.template(key, node);
                     let is_seed = |text: &str| text.parse::<u64>().is_ok();

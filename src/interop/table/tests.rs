@@ -62,6 +62,22 @@ impl Files {
 }
 
 #[test]
+fn rows_of_one_machine_are_of_one_machine() {
+    let map = MAP.replace("device = \"V100\"", "machine = \"{note}\"");
+    let results = Files::new(TABLE, &map).read().unwrap();
+    let machines: Vec<Vec<&str>> = results.sealed.iter().map(|one| one.attempt.sensors()).collect();
+    assert_eq!(machines, [vec!["first"], vec!["first"], vec!["idle?"], vec![], vec![]]);
+    let without = Files::new(TABLE, MAP).read().unwrap();
+    assert_ne!(
+        results.sealed[0].attempt.nonce, without.sealed[0].attempt.nonce,
+        "a corrected map makes other attempts"
+    );
+    let wrong = MAP.replace("device = \"V100\"", "machine = \"{gpu}\"");
+    let fault = Files::new(TABLE, &wrong).read().unwrap_err();
+    assert!(fault.starts_with("m.toml:4:11: ") && fault.contains("`gpu`"), "{fault}");
+}
+
+#[test]
 fn rows_in_pieces_are_the_rows_of_the_whole_and_those_of_a_line_stay_together() {
     let table = format!("{TABLE}c,1,1000,1,1,\n");
     let files = Files::new(&table, MAP);
