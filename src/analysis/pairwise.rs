@@ -33,7 +33,7 @@ impl Scale {
 }
 
 /// What both configurations have in common, so that their difference does not contain it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Block {
     /// A seed.
     Seed,

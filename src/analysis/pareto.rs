@@ -62,7 +62,30 @@ fn dominates(a: &[f64], b: &[f64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::best::tests::contender;
+    use crate::analysis::{Ordering as Ranking, place};
+    use crate::record::MetricKind;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_configuration_that_is_worse_in_every_seed_is_never_on_the_front() {
+        let of_seeds = [0.82, 0.76, 0.85, 0.79, 0.81, 0.74, 0.83, 0.80];
+        let place = |x: i64, kind: MetricKind, values: &[f64], direction: Direction| {
+            let one = crate::analysis::Contender { kind, ..contender(x, values, None, "g") };
+            place(vec![one], Ranking::of("", "", direction)).pop().unwrap()
+        };
+        let configuration = |x: i64, better: f64, energy: f64| {
+            let accuracies = of_seeds.map(|value| value + better);
+            let energies = [0.1, -0.3, 0.2, 0.4, -0.2, 0.0, -0.4, 0.2].map(|noise| energy + noise);
+            vec![
+                place(x, MetricKind::Outcome, &accuracies, Direction::Maximize),
+                place(x, MetricKind::Measured, &energies, Direction::Minimize),
+            ]
+        };
+        let (first, other) = (configuration(1, 0.01, 100.0), configuration(2, 0.0, 120.0));
+        let directions = [Direction::Maximize, Direction::Minimize];
+        assert_eq!(front_probabilities(&[&first, &other], &directions), Some(vec![1.0, 0.0]));
+    }
 
     #[test]
     fn the_front_is_what_nothing_beats_in_everything() {

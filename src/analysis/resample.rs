@@ -20,50 +20,58 @@ struct Spread {
     mean: f64,
     standard_error: f64,
     degrees: f64,
-    /// For each attempt its part of the deviation: together they have the variance 1.
+    /// For each attempt, or for each block that all configurations have, its part of the deviation: together they have the variance 1.
     parts: Vec<(usize, f64)>,
+    /// Whether the parts are of blocks.
+    is_common: bool,
 }
 
 /// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
 ///
-/// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. Metrics of one
-/// configuration share the random numbers of the attempts that they have in common, so that they vary together as the attempts did.
-/// Configurations with one metric that have all seeds, rounds or machines in common share the random numbers of these, as a paired test
-/// does. What sensors may be off by is added to each draw: the same relative error for all configurations that the same sensors measured,
-/// independent errors for others.
+/// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
+/// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
+/// configurations, as a paired test does. Other metrics of one configuration share the random numbers of the attempts that they have in
+/// common, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
+/// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
     judge: &mut Judge<'_>,
 ) -> Option<Vec<f64>> {
+    let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
+    let of_metrics = configurations.first().map_or(0, Vec::len);
+    let mut common: Vec<_> = (0..of_metrics).map(|metric| in_common(configurations, metric, &mut blocks)).collect();
     let mut attempts: Vec<usize> = Vec::new();
     let mut spreads: Vec<Vec<Spread>> = Vec::new();
-    for metrics in configurations {
+    for (at, metrics) in configurations.iter().enumerate() {
         let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
-        let of_metric = |(contender, estimate): &(&Contender, &Estimate)| spread(contender, estimate, &mut known);
-        spreads.push(metrics.iter().map(of_metric).collect::<Option<_>>()?);
+        let of_metric = |((contender, estimate), common): (
+            &(&Contender, &Estimate),
+            &mut Option<Vec<Option<Spread>>>,
+        )| {
+            match common {
+                Some(spreads) => spreads[at].take(),
+                None => spread(contender, estimate, &mut known),
+            }
+        };
+        spreads.push(metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?);
         attempts.push(known.len());
     }
-    let shared = in_common(configurations);
     let sensors = Sensors::of(configurations);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut counts = vec![0.0; configurations.len()];
     let (mut draw, mut named): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
     for _ in 0..DRAWS {
         draw.clear();
-        if let Some((spreads, blocks)) = &shared {
-            let deviations: Vec<f64> = (0..*blocks).map(|_| random.normal()).collect();
-            let degrees = spreads.first().map_or(1.0, |spread| spread.degrees);
-            let scale = (random.chi_squared(degrees) / degrees).sqrt();
-            draw.extend(spreads.iter().map(|spread| vec![spread.drawn(&deviations, scale)]));
-        } else {
-            for (metrics, attempts) in spreads.iter().zip(&attempts) {
-                let deviations: Vec<f64> = (0..*attempts).map(|_| random.normal()).collect();
-                let of_metric = |spread: &Spread| {
-                    let scale = (random.chi_squared(spread.degrees) / spread.degrees).sqrt();
-                    spread.drawn(&deviations, scale)
-                };
-                draw.push(metrics.iter().map(of_metric).collect());
-            }
+        let of_blocks: Vec<f64> = (0..blocks.len()).map(|_| random.normal()).collect();
+        let of_common = |spread: &Spread| if spread.is_common { random.scale(spread.degrees) } else { 1.0 };
+        let scales: Vec<f64> = spreads.first().map_or_else(Vec::new, |first| first.iter().map(of_common).collect());
+        for (metrics, attempts) in spreads.iter().zip(&attempts) {
+            let of_attempts: Vec<f64> = (0..*attempts).map(|_| random.normal()).collect();
+            let of_metric = |(spread, scale): (&Spread, &f64)| match spread.is_common {
+                true => spread.drawn(&of_blocks, *scale),
+                false => spread.drawn(&of_attempts, random.scale(spread.degrees)),
+            };
+            draw.push(metrics.iter().zip(&scales).map(of_metric).collect());
         }
         sensors.disturb(&mut draw, &mut random);
         named.clear();
@@ -130,30 +138,43 @@ impl Spread {
     }
 }
 
-/// The spreads over blocks that all configurations have in common, and how many blocks there are. None unless each has one metric, and its units are these blocks.
-fn in_common(configurations: &[Vec<(&Contender, &Estimate)>]) -> Option<(Vec<Spread>, usize)> {
-    let mut spreads = Vec::new();
-    let mut known: Option<(Block, Vec<u64>, Option<BTreeSet<u64>>)> = None;
+/// The spread of one metric of each configuration over blocks that all of them have in common, whose numbers are added to `known`. None
+/// unless the units of the metric are these blocks.
+fn in_common(
+    configurations: &[Vec<(&Contender, &Estimate)>],
+    metric: usize,
+    known: &mut BTreeMap<(Block, u64), usize>,
+) -> Option<Vec<Option<Spread>>> {
+    let mut found = Vec::new();
+    let mut shared: Option<(Block, Vec<u64>, Option<BTreeSet<u64>>)> = None;
     for metrics in configurations {
-        let [(contender, estimate)] = metrics.as_slice() else { return None };
+        let (contender, estimate) = metrics.get(metric)?;
         let (block, means) = blocks_of(contender);
         let own = (block, means.keys().copied().collect(), machines(contender).filter(|_| block != Block::Seed));
         let is_whole = means.len() >= PAIRS && means.len() == estimate.units.len();
-        if !is_whole || known.as_ref().is_some_and(|known| *known != own) {
+        if !is_whole || shared.as_ref().is_some_and(|shared| *shared != own) {
             return None;
         }
-        known = Some(own);
+        shared = Some(own);
         let deviations: Vec<f64> = means.values().map(|mean| mean - estimate.mean).collect();
         let length = deviations.iter().map(|deviation| deviation * deviation).sum::<f64>().sqrt();
         if length == 0.0 {
             return None;
         }
-        let parts = deviations.iter().enumerate().map(|(at, deviation)| (at, deviation / length)).collect();
-        let degrees = number(means.len()) - 1.0;
-        spreads.push(Spread { mean: estimate.mean, standard_error: estimate.standard_error?, degrees, parts });
+        found.push((estimate.mean, estimate.standard_error?, deviations.into_iter().map(move |one| one / length)));
     }
-    let (_, blocks, _) = known?;
-    Some((spreads, blocks.len()))
+    let (block, ids, _) = shared?;
+    let degrees = number(ids.len()) - 1.0;
+    let mut numbered = |id: u64| {
+        let next = known.len();
+        *known.entry((block, id)).or_insert(next)
+    };
+    let numbers: Vec<usize> = ids.into_iter().map(&mut numbered).collect();
+    let spread = |(mean, standard_error, parts)| {
+        let parts = numbers.iter().copied().zip(parts).collect();
+        Some(Spread { mean, standard_error, degrees, parts, is_common: true })
+    };
+    Some(found.into_iter().map(spread).collect())
 }
 
 fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {
@@ -186,7 +207,8 @@ fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<Attem
         // Machines of equal means whose attempts scatter.
         *part = 1.0;
     }
-    Some(Spread { mean: estimate.mean, standard_error: estimate.standard_error?, degrees: estimate.degrees, parts })
+    let (mean, degrees) = (estimate.mean, estimate.degrees);
+    Some(Spread { mean, standard_error: estimate.standard_error?, degrees, parts, is_common: false })
 }
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
@@ -210,6 +232,11 @@ impl Random {
     pub(super) fn normal(&mut self) -> f64 {
         let (radius, angle) = ((-2.0 * self.uniform().ln()).sqrt(), std::f64::consts::TAU * self.uniform());
         radius * angle.cos()
+    }
+
+    /// What a normal deviation is divided by to be Student's t with so many degrees of freedom.
+    fn scale(&mut self, degrees: f64) -> f64 {
+        (self.chi_squared(degrees) / degrees).sqrt()
     }
 
     /// Chi-squared with so many degrees of freedom, more than 0 (Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26, 2000).
