@@ -349,9 +349,14 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     // An axis that was not asked for may be the reason for the effect of one that was.
     for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {
         let Some(factor) = factor(name).filter(|_| !subject.averages_over(name)) else { continue };
-        let other = found.judged.iter().find(|other| is_equal(other, &factor));
-        let one = other.map(|other| subject.equal(&factor, other));
-        found.confounded.extend(one);
+        if let Some(other) = found.judged.iter().find(|other| is_equal(other, &factor)) {
+            found.confounded.push(subject.equal(&factor, other));
+            continue;
+        }
+        // Where each value was observed once, an axis is nested in every other one, which says nothing.
+        let is_within = |axis: &&Factor| axis.levels.len() < n && axis.relation(&factor) == Some(Relation::Nested);
+        let nested = found.judged.iter().filter(is_within).map(|axis| subject.nested_in(axis, &factor, None));
+        found.confounded.extend(nested);
     }
     Ok(found)
 }

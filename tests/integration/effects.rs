@@ -159,6 +159,8 @@ fn the_command_for_a_nested_axis_judges_it() {
     );
     let command = one["command"].as_str().unwrap();
     assert!(command.ends_with("--axes params.x --where 'params.y == \"b\"' --include tainted"), "{command}");
+    let chosen = sandbox.run(&asked("energy", &["--axes", "x"])).expect(0);
+    assert!(chosen.contains("confounded: `params.x` is nested in `params.y`"), "{chosen}");
     let where_b = ["--axes", "params.x", "--where", "params.y == \"b\""];
     let within = sandbox.json(&asked("energy", &where_b), 0);
     assert_eq!(within["main"][0]["levels"].as_array().map(Vec::len), Some(3));

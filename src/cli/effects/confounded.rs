@@ -112,14 +112,17 @@ impl<T: Asked> Subject<'_, T> {
                     continue;
                 }
                 let (inner, outer) = if relation == Relation::Nesting { (other, *axis) } else { (*axis, other) };
-                let command = self.within(inner, outer);
-                let separation = ("its effect at one value of the other axis", command);
-                let (field, with) = (inner.name.clone(), Some(outer.name.clone()));
-                let alone = self.without_nested(outer, factors);
-                found.push(Confounded { field, with, relation: Some(Relation::Nested), separation, alone });
+                found.push(self.nested_in(inner, outer, self.without_nested(outer, factors)));
             }
         }
         found
+    }
+
+    /// An axis each of whose values occurs with one value of another axis; `alone` is the command that judges the other one without it.
+    pub(super) fn nested_in(&self, inner: &Factor, outer: &Factor, alone: Option<String>) -> Confounded {
+        let separation = ("its effect at one value of the other axis", self.within(inner, outer));
+        let (field, with) = (inner.name.clone(), Some(outer.name.clone()));
+        Confounded { field, with, relation: Some(Relation::Nested), separation, alone }
     }
 
     /// The command that judges an axis where the one that it is nested in has the value with the most observations.
