@@ -4,9 +4,10 @@
 
 mod named;
 
-use super::environment::{REDACTED, without_credentials};
+use super::environment::{self, REDACTED, without_credentials};
 use ledger_record::{Table, Value};
 use named::{Name, without_values};
+use std::sync::OnceLock;
 
 /// What tokens of well-known services begin with; at least sixteen characters follow.
 const TOKENS: &[&str] = &[
@@ -28,6 +29,8 @@ const TOKENS: &[&str] = &[
     "dckr_pat_",
     "eyJhbGciOi",
 ];
+/// The value of a secret variable is known by itself from so many characters on.
+const SHORTEST_VALUE: usize = 16;
 /// Lines longer than this are no text that a person wrote; they are taken out whole.
 const LONGEST_LINE: usize = 64 << 10;
 
@@ -210,7 +213,30 @@ fn marker(text: &str, begin: &str) -> Option<(usize, usize)> {
 fn of_text(text: &str) -> String {
     let text = without_credentials(text);
     let text = without_tokens(&text);
-    without_values(&text)
+    let text = without_values(&text);
+    without_any(text, secrets_of_environment())
+}
+
+/// The values of this process's secret variables, which its workers inherit: a program may print them behind any name, or none. Short ones and paths
+/// are left out, since they may be words of any text.
+fn secrets_of_environment() -> &'static [String] {
+    static FOUND: OnceLock<Vec<String>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let named = environment::all().into_iter().filter_map(|(name, value)| {
+            let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+            let is_one =
+                value.len() >= SHORTEST_VALUE && !value.starts_with('/') && !value.contains(char::is_whitespace);
+            (is_one && environment::is_secret(&name)).then_some(value)
+        });
+        named.collect()
+    })
+}
+
+fn without_any(text: String, secrets: &[String]) -> String {
+    secrets.iter().fold(text, |text, secret| match text.contains(secret) {
+        true => text.replace(secret, REDACTED),
+        false => text,
+    })
 }
 
 fn is_of_token(c: char) -> bool {
@@ -282,6 +308,17 @@ mod tests {
 
     fn clean(text: &str) -> String {
         String::from_utf8(redact(text.as_bytes()).0).unwrap()
+    }
+
+    #[test]
+    fn values_of_secret_variables_are_taken_out_wherever_they_stand() {
+        let secrets = ["0123456789abcdef0123".to_owned()];
+        let clean = |text: &str| without_any(text.to_owned(), &secrets);
+        assert_eq!(
+            clean("rep '0123456789abcdef0123', twice 0123456789abcdef0123"),
+            "rep '(redacted)', twice (redacted)"
+        );
+        assert_eq!(clean("loss 0.5"), "loss 0.5");
     }
 
     #[test]

@@ -70,6 +70,10 @@ impl<'a> Name<'a> {
         let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
         let text = begin.map_or(text, |at| text[at..].trim_start_matches(|c: char| !c.is_ascii_alphanumeric()));
         let upper = text.to_ascii_uppercase();
+        // What a shell calls its folders is no password.
+        if text == upper && (text == "PWD" || text == "OLDPWD") {
+            return None;
+        }
         let words: Vec<&str> = upper.split(['_', '-']).collect();
         let is_known = |word: &&str| SECRET.contains(word) || WORDS.contains(word);
         if !words.iter().any(is_known) {
