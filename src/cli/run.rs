@@ -165,8 +165,14 @@ fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failu
     let doubts = store.if_there(|reader| {
         let mut doubts: BTreeMap<String, BTreeSet<RunId>> = BTreeMap::new();
         for (run, directory) in &programs {
+            // Why none of its attempts counts, if that is so; each states its own numbers behind the reason.
+            let mut tainted = None;
+            let mut counts = false;
             for (id, _) in reader.attempts_of(*run)? {
                 let Some(attempt) = reader.readable(id)? else { continue };
+                counts |= attempt.counts().is_ok();
+                let reason = attempt.taints().first().and_then(|reason| reason.split(" (").next().map(str::to_owned));
+                tainted = tainted.or(reason);
                 let warnings = attempt.warnings.into_iter().filter(|warning| is_of_identity(warning));
                 let changed = read_files_changed(&attempt.facts, directory).into_iter().map(|name| {
                     format!(
@@ -177,12 +183,15 @@ fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failu
                     doubts.entry(doubt).or_default().insert(*run);
                 }
             }
+            if let Some(reason) = tainted.filter(|_| !counts) {
+                doubts.entry(format!("all attempts are tainted: {reason}")).or_default().insert(*run);
+            }
         }
         Ok(doubts)
     })?;
     for (doubt, runs) in doubts.unwrap_or_default() {
-        let fix = "`ledger run --repeat 1` executes them again";
-        say(&format!("warning: {} sealed before: {doubt}; {fix}", count(runs.len(), "run")));
+        let fix = if doubt.ends_with("of [program])") { "" } else { "; `ledger run --repeat 1` executes them again" };
+        say(&format!("warning: {} sealed before: {doubt}{fix}", count(runs.len(), "run")));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::closure::{ClosureError, check_program};
 use super::container::{self, BINDS, ContainerError, HOST, IMAGE, Image, Inside, Loads};
 use super::data::{self, DataFiles, bind_data};
 use super::machine::Machine;
-use super::program::{Named, ProgramFile};
+use super::program::{GIT_COMMIT, Named, ProgramFile};
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Bind, Manifest, Program, ProgramIdentity};
@@ -63,6 +63,12 @@ impl BindError {
 /// Something that the cell asks for and this machine does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// The program is to be named by its commit, and there is none.
+    #[error("`identity` of [program] is git, but `{}` is in no Git repository with a commit (`git init` and commit there, or remove `identity`)", directory.display())]
+    NoCommit {
+        /// The folder of the program.
+        directory: PathBuf,
+    },
     /// A GPU is asked for and there is none.
     #[error("{asked}, but {why} (`ledger doctor` shows what is missing; device = \"cpu\" trains without)")]
     NoCuda {
@@ -361,8 +367,13 @@ fn bind_cell(
             if image.is_none() {
                 check_program(&argv, &directory, true)?;
             }
+            let is_recorded = recorded.is_some();
             let settings = recorded.unwrap_or_else(|| program.settings(&cell));
             let named = Named::of(program, (&cell, settings), image.is_some(), machine)?;
+            let has_commit = named.part.as_table().is_some_and(|part| part.contains_key(GIT_COMMIT));
+            if program.identity == ProgramIdentity::Git && !has_commit && !is_recorded {
+                return Err(Refusal::NoCommit { directory }.into());
+            }
             program_files = named.files;
             notes.extend(named.notes);
             (named.part, Launch::Program { argv, directory })

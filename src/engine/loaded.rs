@@ -65,7 +65,7 @@ impl Loaded {
     }
 
     /// What its Python processes loaded or read and its identity does not hold: warnings of local files, of the interpreter with its packages, and
-    /// facts with the digests of the files read.
+    /// facts with the digests of these files.
     pub(super) fn finish(self, bound: &Bound) -> (Vec<String>, Table) {
         self.unknown(bound).unwrap_or_default()
     }
@@ -82,21 +82,26 @@ impl Loaded {
         let data = data.and_then(|path| directory.join(path).canonicalize().ok()).filter(|data| *data != directory);
         let is_hidden_python = bound.run.parts.program.as_table()?.get(INTERPRETER).is_none();
         let (mut loaded, mut read, mut has_python) = (BTreeSet::new(), BTreeSet::new(), false);
-        for path in listed.split(|byte| *byte == 0) {
+        // Sorted, so that loaded files come before those that were opened: an import opens its file, too.
+        let listed: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).collect();
+        for path in listed {
             let Some((kind, path)) = std::str::from_utf8(path).ok().and_then(|path| path.split_at_checked(1)) else {
                 continue;
             };
-            let Ok(path) = Path::new(path).canonicalize() else { continue };
+            let Ok(path) = source_of(Path::new(path)).canonicalize() else { continue };
             let Ok(name) = path.strip_prefix(&directory) else { continue };
             let is_loaded = kind == "L";
             has_python |= is_loaded && is_hidden_python;
-            let is_module = name.extension().is_some_and(|extension| extension == "py" || extension == "pyc");
             let is_data = data.as_ref().is_some_and(|data| path.starts_with(data));
-            if known.contains(&path) || is_hidden(name) || self.is_new(&path) || (!is_loaded && (is_module || is_data))
-            {
+            if known.contains(&path) || is_hidden(name) || self.is_new(&path) || (!is_loaded && is_data) {
                 continue;
             }
-            if is_loaded { &mut loaded } else { &mut read }.insert(name.display().to_string());
+            let name = name.display().to_string();
+            if is_loaded {
+                loaded.insert(name);
+            } else if !loaded.contains(&name) {
+                read.insert(name);
+            }
         }
         let files = |how: &str, names: &BTreeSet<String>| {
             let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
@@ -110,7 +115,7 @@ impl Loaded {
         });
         let of_files = [files(LOADED, &loaded), files(OPENED, &read)];
         let warnings = of_files.into_iter().flatten().chain(python).chain(self.written(bound, &directory)).collect();
-        let digests = read.into_iter().take(MOST_READ).filter_map(|name| {
+        let digests = loaded.into_iter().chain(read).take(MOST_READ).filter_map(|name| {
             let digest = content(&directory.join(&name))?;
             Some((format!("{READ}{name}"), digest.into()))
         });
@@ -188,6 +193,17 @@ pub fn is_of_identity(warning: &str) -> bool {
 /// Whether a warning of an attempt says that a file of its program changed.
 pub fn is_changed(warning: &str) -> bool {
     warning.ends_with(CHANGED)
+}
+
+/// The source of compiled code, which Python keeps as `__pycache__/NAME.cpython-312.pyc` beside it; of another file itself.
+fn source_of(path: &Path) -> PathBuf {
+    let is_compiled = path.extension().is_some_and(|extension| extension == "pyc");
+    let folder = path.parent().filter(|folder| is_compiled && folder.ends_with("__pycache__"));
+    let name = path.file_name().and_then(|name| name.to_str()?.split('.').next());
+    match (folder.and_then(Path::parent), name) {
+        (Some(folder), Some(name)) => folder.join(name).with_extension("py"),
+        _ => path.to_owned(),
+    }
 }
 
 /// Whether a file lies in a hidden folder, such as an environment or a cache.

@@ -101,7 +101,7 @@ impl Named {
             // What earlier versions hashed has no member more, so that their ids stay.
             ProgramIdentity::Git => {
                 let git = machine.git(directory);
-                for (fact, field) in [("git.commit", "git_commit"), ("git.patch", "git_patch")] {
+                for (fact, field) in [("git.commit", GIT_COMMIT), ("git.patch", "git_patch")] {
                     table.extend(git.get(fact).map(|value| (field.to_owned(), value.clone())));
                 }
             }
@@ -119,6 +119,7 @@ impl Named {
 /// Members of a program part.
 pub(super) const INTERPRETER: &str = "interpreter";
 const PACKAGES: &str = "packages";
+pub(super) const GIT_COMMIT: &str = "git_commit";
 
 fn same(a: &Path, b: &Path) -> bool {
     a == b || a.canonicalize().ok().is_some_and(|a| b.canonicalize().is_ok_and(|b| a == b))

@@ -69,7 +69,12 @@ fn a_commit_makes_no_run_missing_and_git_asks_for_it() {
         assert!(!format!("{}{}", said.out, said.err).contains("git"), "{said:?}");
     }
 
+    // A repository is needed whose commit can name the program.
+    fs::rename(sandbox.path(".git"), sandbox.path("git-away")).unwrap();
     manifest(&sandbox, "identity = 'git'");
+    let refused = sandbox.run(&["plan", "m.toml"]);
+    assert!(refused.err.contains("`identity` of [program] is git, but `"), "{refused:?}");
+    fs::rename(sandbox.path("git-away"), sandbox.path(".git")).unwrap();
     let before = planned(&sandbox);
     sandbox.write("README", "read me again");
     git(&sandbox, &["commit", "-qam", "three"]);
@@ -192,6 +197,40 @@ fn a_file_that_only_the_run_reads_is_warned_of_and_named_once_it_changed() {
     manifest(&sandbox, "files = ['config/size.txt']");
     let said = sandbox.run(&["run", "m.toml"]);
     assert!(said.code == Some(0) && !said.err.contains("size.txt"), "{}", said.err);
+}
+
+#[test]
+fn python_files_that_no_import_names_are_warned_of_and_named_once_they_changed() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write(
+        "model.py",
+        "import importlib.util\nspec = importlib.util.spec_from_file_location('e', 'extra' + '.py')\n\
+         module = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(module)\n\
+         exec(open('inc' + '.py').read())\nname = 'plug' + 'in'\n__import__(name)\ndef accuracy():\n    return 1\n",
+    );
+    for file in ["extra.py", "inc.py", "plugin.py"] {
+        sandbox.write(file, "");
+    }
+    let said = sandbox.run(&["run", "m.toml"]);
+    let (loaded, read) = (
+        "loaded files that are not in its identity: `plugin.py` (",
+        "read files that are not in its identity: `extra.py`, `inc.py` (",
+    );
+    assert!(said.err.contains(loaded) && said.err.contains(read), "{}", said.err);
+    for file in ["extra.py", "inc.py", "plugin.py"] {
+        sandbox.write(file, "pass\n");
+        let again = sandbox.run(&["run", "m.toml"]);
+        assert!(again.err.contains(&format!("the program read `{file}`, which has changed since")), "{}", again.err);
+    }
+    let rerun = sandbox.run(&["rerun", "latest"]);
+    assert!(
+        rerun.err.contains("program.read.plugin.py") && rerun.err.contains("program.read.extra.py"),
+        "{}",
+        rerun.err
+    );
+    manifest(&sandbox, "files = ['extra.py', 'inc.py', 'plugin.py']");
+    let said = sandbox.run(&["run", "m.toml"]);
+    assert!(said.code == Some(0) && !said.err.contains("identity"), "{}", said.err);
 }
 
 #[test]

@@ -149,7 +149,12 @@ fn impossible_values_of_a_worker_make_the_attempt_invalid() {
         assert!(warning.starts_with(&format!("invalid: {reason} (the worker states ")), "{warning}");
     }
     let percent = stated("accuracy", 97.0, "").warnings.join("");
-    assert!(percent.ends_with("(the worker states 97; state a percentage with the unit `%`)"), "{percent}");
+    assert!(
+        percent.ends_with(
+            "(the worker states 97; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`)"
+        ),
+        "{percent}"
+    );
 
     let right = stated("accuracy", 97.0, "%");
     assert_eq!((right.metric("accuracy"), right.taints().len(), right.warnings.len()), (Some(0.97), 0, 0));
