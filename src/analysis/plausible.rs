@@ -53,7 +53,11 @@ pub fn implausible(metrics: &BTreeMap<String, Metric>) -> Vec<Implausible> {
             let is_percent = value > 1.0 && value <= 100.0;
             add(
                 format!("`{name}` is no share from 0 to 1"),
-                if is_percent { "; state a percentage with the unit `%`" } else { "" },
+                if is_percent {
+                    "; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`"
+                } else {
+                    ""
+                },
             );
         }
         if PERCENTAGES.contains(&name) && unit == "%" && !(0.0..=100.0).contains(&value) && !value.is_nan() {
@@ -110,7 +114,10 @@ mod tests {
     #[test]
     fn a_percentage_without_its_unit_is_named_and_so_is_a_share_with_it() {
         let metrics = BTreeMap::from([("accuracy".to_owned(), Metric::new(97.0, ""))]);
-        assert_eq!(implausible(&metrics)[0].detail, "97; state a percentage with the unit `%`");
+        assert_eq!(
+            implausible(&metrics)[0].detail,
+            "97; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`"
+        );
         let metrics = BTreeMap::from([("accuracy".to_owned(), Metric::new(-0.5, ""))]);
         assert_eq!(implausible(&metrics)[0].detail, "-0.5");
         let hint = |name, value, unit| share_for_percent(name, &Metric::new(value, unit));

@@ -139,7 +139,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     });
     let better = if ranking.direction == Direction::Maximize { "higher" } else { "lower" };
     let of = if first.estimate.attempts == 1 && is_one_sample {
-        format!("{}, one each", count(usize::try_from(ranking.counted).unwrap_or(usize::MAX), "attempt"))
+        "one attempt each".to_owned()
     } else if is_one_sample {
         format!("mean of {} each", samples[0])
     } else {
@@ -184,23 +184,37 @@ fn sureness(ranking: &Ranking) -> String {
     };
     let untested =
         |why: Untested| named(&|against| against.comparison.is_some_and(|comparison| comparison.test == Err(why)));
-    let mut methods: Vec<String> = Vec::new();
-    for (_, against) in others() {
-        let method =
-            against.comparison.and_then(|comparison| comparison.test.ok()).map(|(_, method)| method_text(method));
-        methods.extend(method.filter(|method| !methods.contains(method)));
-    }
-    if others().filter(|(_, against)| against.corrected.is_some()).count() > 1 {
-        methods.push("Holm's correction of P".to_owned());
-    }
-    let methods = methods.join(", ");
+    // Where not all have the same test, each is named with its own.
+    let methods = |wanted: &[String]| {
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        for (rank, against) in others() {
+            let Some((_, method)) = against.comparison.and_then(|comparison| comparison.test.ok()) else { continue };
+            let (method, rank) = (method_text(method), format!("#{rank}"));
+            if !wanted.contains(&rank) {
+                continue;
+            }
+            match found.iter_mut().find(|(known, _)| *known == method) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => found.push((method, vec![rank])),
+            }
+        }
+        let is_one = found.len() == 1;
+        let one = |(method, ranks): (String, Vec<String>)| {
+            if is_one { method } else { format!("{}: {method}", ranks.join(" ")) }
+        };
+        let mut said: Vec<String> = found.into_iter().map(one).collect();
+        if others().filter(|(_, against)| against.corrected.is_some()).count() > 1 {
+            said.push("Holm's correction of P".to_owned());
+        }
+        said.join(if is_one { ", " } else { "; " })
+    };
     let mut text = String::new();
     let (alike, apart) = (named(&|one| one.differs() == Some(false)), named(&|one| one.differs() == Some(true)));
     if !alike.is_empty() {
-        text.push_str(&format!("no significant difference between #1 and {} ({methods})\n", alike.join(" ")));
+        text.push_str(&format!("no significant difference between #1 and {} ({})\n", alike.join(" "), methods(&alike)));
     }
     if !apart.is_empty() {
-        text.push_str(&format!("#1 differs significantly from {} ({methods})\n", apart.join(" ")));
+        text.push_str(&format!("#1 differs significantly from {} ({})\n", apart.join(" "), methods(&apart)));
     }
     let (few, still, sensors) =
         (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
@@ -209,6 +223,9 @@ fn sureness(ranking: &Ranking) -> String {
         let has_interval = others().any(|(_, against)| {
             against.comparison.is_some_and(|one| one.test == Err(Untested::TooFew) && one.interval.is_some())
         });
+        // Of one seed more executions are no remedy.
+        let is_seeded = first.estimate.kind == MetricKind::Outcome && first.estimate.seeds > 0;
+        let units = if is_seeded { "seeds" } else { &units };
         text.push_str(&format!(
             "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
             few.join(" "),
@@ -244,7 +261,7 @@ fn sureness(ranking: &Ranking) -> String {
     let rounds = untested(Untested::OtherRounds);
     if !rounds.is_empty() {
         text.push_str(&format!(
-            "not tested: {}; each side's rounds are others than #1's, and a single round may explain the difference (run all configurations in one sweep, or with `--repeat 3`)\n",
+            "not tested: {}; these and #1 did not run in the same rounds, and a single round may explain the difference (repeat all of them together: `ledger run MANIFEST --repeat 3`)\n",
             rounds.join(" ")
         ));
     }
@@ -255,10 +272,7 @@ fn sureness(ranking: &Ranking) -> String {
             more_of(first, 3),
         ));
     }
-    let covers: Vec<&str> = ranking.places.iter().filter_map(|place| place.estimate.covers()).collect();
-    if let Some(covers) = covers.first() {
-        text.push_str(&format!("intervals cover {covers}\n"));
-    }
+    text.push_str(&covers_text(&ranking.places));
     text.push_str(&needed_text(&ranking.places));
     if [SampleModel::Clusters, SampleModel::Mixed, SampleModel::Rounds].contains(&first.estimate.model) {
         text.push_str(&format!("model of the intervals: {}\n", first.estimate.model.name()));
@@ -271,6 +285,24 @@ fn sureness(ranking: &Ranking) -> String {
     text
 }
 
+/// What the intervals hold for, where it is not every seed and machine; the places are named where they differ.
+fn covers_text(places: &[Place]) -> String {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for (rank, place) in (1u32..).zip(places) {
+        let Some(covers) = place.estimate.covers() else { continue };
+        match found.iter_mut().find(|(known, _)| *known == covers) {
+            Some((_, ranks)) => ranks.push(format!("#{rank}")),
+            None => found.push((covers, vec![format!("#{rank}")])),
+        }
+    }
+    let with_scatter = places.iter().filter(|place| place.estimate.attempts > 1).count();
+    let line = |(covers, ranks): &(&str, Vec<String>)| match ranks.len() == with_scatter {
+        true => format!("intervals cover {covers}\n"),
+        false => format!("intervals of {} cover {covers}\n", ranks.join(" ")),
+    };
+    found.iter().map(line).collect()
+}
+
 fn saving(ranking: &Ranking) -> String {
     let Some(baseline) = &ranking.baseline else { return String::new() };
     let Some(saving) = &baseline.saving else {
@@ -278,7 +310,8 @@ fn saving(ranking: &Ranking) -> String {
             return String::new();
         }
         let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
-        return format!("#1 is {} as well{by}\n", named(baseline));
+        let is_compared = ranking.places.len() > 1;
+        return if is_compared { format!("#1 is also {}{by}, by the mean\n", named(baseline)) } else { String::new() };
     };
     let Some(first) = ranking.places.first() else { return String::new() };
     let group = baseline.run.parts.group_id();

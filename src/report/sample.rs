@@ -35,7 +35,7 @@ fn machine_word(place: &Place) -> &'static str {
     let is_gpu = |name: &String| name.starts_with("GPU-");
     let sensors = || place.contender.measured.iter().map(|one| &one.sensors);
     if !sensors().all(|all| !all.is_empty() && all.iter().all(is_gpu)) {
-        "host"
+        "machine"
     } else if sensors().all(|all| all.len() == 1) {
         "GPU"
     } else {

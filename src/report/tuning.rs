@@ -148,7 +148,7 @@ pub fn too_slow(time: &str, share: f64) -> String {
 
 /// Why one went that was not among the better half.
 pub fn behind(better: usize) -> String {
-    format!("{} better", if better == 1 { "1 is".to_owned() } else { format!("{better} are") })
+    format!("{} {} better", count(better, "candidate"), if better == 1 { "is" } else { "are" })
 }
 
 /// The same as a document.

@@ -75,7 +75,7 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
     }
     assert!(text.starts_with("toy by energy (lower is better), means\n"), "{text}");
     assert!(
-        text.contains("1020 ± 2.4%  3 attempts in 1 round on 1 host") && text.contains("1.980× (1.941 to 2.021)"),
+        text.contains("1020 ± 2.4%  3 attempts in 1 round on 1 machine") && text.contains("1.980× (1.941 to 2.021)"),
         "{text}"
     );
     sandbox.json(&["verify"], 0);

@@ -239,8 +239,7 @@ fn a_long_reason_is_said_once_at_the_end_and_each_line_names_what_varies() {
 fn an_impossible_value_is_told_when_the_run_ends_with_the_fix() {
     let sandbox = sandbox("echo acc 92.5", "[program.metrics]\naccuracy = 'acc (\\S+)'");
     let said = sandbox.run(&["run", "m.toml"]);
-    let told =
-        "invalid: `accuracy` is no share from 0 to 1 (the worker states 92.5; state a percentage with the unit `%`)";
+    let told = "invalid: `accuracy` is no share from 0 to 1 (the worker states 92.5; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`)";
     assert!(said.code == Some(0) && said.err.contains(told), "{}", said.err);
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     let stated = text.replace("'acc (\\S+)'", "{ pattern = 'acc (\\S+)', unit = '%' }");

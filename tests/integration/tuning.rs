@@ -115,12 +115,12 @@ fn the_better_half_is_executed_twice_as_often_until_few_are_left() {
     assert_eq!(
         gone,
         [
-            r#"{"params.x":2,"training.batch_size":128} after 2: 3 are better"#,
+            r#"{"params.x":2,"training.batch_size":128} after 2: 3 candidates are better"#,
             r#"{"params.x":2,"training.batch_size":16} after 1: slower"#,
-            r#"{"params.x":2,"training.batch_size":64} after 3: 1 is better"#,
-            r#"{"training.batch_size":128} after 1: 4 are better"#,
+            r#"{"params.x":2,"training.batch_size":64} after 3: 1 candidate is better"#,
+            r#"{"training.batch_size":128} after 1: 4 candidates are better"#,
             r#"{"training.batch_size":16} after 1: slower"#,
-            r#"{"training.batch_size":64} after 2: 2 are better"#,
+            r#"{"training.batch_size":64} after 2: 2 candidates are better"#,
         ]
     );
     let again = sandbox.json(&SEARCH, 0);
