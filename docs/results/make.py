@@ -4,11 +4,12 @@
     docs/results/make.py [--check] [LEDGER]
 
 LEDGER is the program (default: target/release/ledger). With --check the committed pages stay as they are; exit code 1 names those that differ
-from what the program answers now. Every number of a page is one of `best`, `pareto`, `effects` and `events`; nothing is computed here.
+from what the program answers now. Every number of a page is one of `best`, `pareto`, `effects`, `events` and `ls`; nothing is computed here.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CAMPAIGN = ROOT / "ledger/reference/campaign"
+MANIFESTS = ROOT / "manifests/reference"
 SPEED = "batch_size,precision"
 TITLES = {"bert": "BERT-base", "dqn": "DQN", "gpt2": "GPT-2", "gru": "GRU", "lstm": "LSTM", "maskrcnn": "Mask R-CNN", "resnet50": "ResNet-50", "vgg16": "VGG16", "yolov3": "YOLOv3"}
 METRICS = {"energy_per_sample": "energy", "throughput": "speed", "edp_per_sample": "energy × time"}
+RATE = "training.learning_rate"
+UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 
 class Ledger:
@@ -39,6 +43,19 @@ class Ledger:
     def ask(self, *words, good=(0,)):
         return json.loads(self.run(*words, "--json", good=good))
 
+    def best(self, model, where, metric, axes, *more, good=(0,)):
+        return self.ask("best", "--model", model, "--metric", metric, "--group-by", axes, "--where", where, "--top", "50", *more, good=good)
+
+    def attempts(self, where, *columns):
+        """The finished attempts that match, oldest first, with these fields or metrics in `columns`."""
+        more = ("--columns", ",".join(columns)) if columns else ()
+        return self.ask("ls", "--all", "--outcome", "finished", "--sort", "started", "--where", where, *more)["attempts"]
+
+
+def attempts_of(model, kind, device):
+    """The condition on attempts of one reference manifest, `speed` or `learns`, on one kind of GPU."""
+    return f"experiment == '{model}-{kind}' and gpu.0.name == '{device}'"
+
 
 def digits(value, count=3):
     """A number with `count` significant digits, never in powers of ten."""
@@ -48,28 +65,39 @@ def digits(value, count=3):
     return f"{float(shown):,.0f}" if abs(value) >= 1000 else (f"{float(shown):.10g}" if "e" in shown else shown)
 
 
-def interval(mean, half_width, sample, scale=1):
-    """A mean and the half-width of its interval; the range where the program gives no interval."""
+def interval(mean, half_width, sample, scale=1, is_share=False):
+    """A mean and the half-width of its interval, in percent unless it is a share; the range where the program gives no interval."""
     if sample.get("range"):
         low, high = sample["range"]
         return f"{digits(scale * low, 4)} to {digits(scale * high, 4)}"
+    if is_share and half_width is not None:
+        return f"{digits(mean, 4)} ± {digits(half_width, 2)}"
     return f"{digits(scale * mean, 4)} ± {digits(100 * half_width / mean, 2)}%" if half_width is not None else f"{digits(scale * mean, 4)}"
 
 
-def of_place(place, scale=1):
-    return interval(place["mean"], place.get("half_width"), place["sample"], scale)
+def of_place(place, scale=1, is_share=False):
+    return interval(place["mean"], place.get("half_width"), place["sample"], scale, is_share)
+
+
+def probability(place):
+    """The p of a comparison, after the program's correction for all rows; or why there is none."""
+    p = place.get("p_corrected", place["comparison"].get("p"))
+    if p is None:
+        return f"not tested ({UNTESTED[place['comparison']['untested']]})"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def difference(place):
+    """The ratio to the best, or the difference in points, with its interval."""
+    comparison = place["comparison"]
+    form, unit = ("{:.3f}", "×") if comparison["scale"] == "ratio" else ("{:+.1f}", " points")
+    low, high = comparison.get("low"), comparison.get("high")
+    between = "" if low is None else f" ({form.format(low)} to {form.format(high)})"
+    return f"{form.format(comparison['estimate'])}{unit}{between}"
 
 
 def against(place):
-    """The ratio to the best, with its interval and p."""
-    comparison = place.get("comparison")
-    if not comparison:
-        return "best"
-    p = place.get("p_corrected")
-    said = "not tested" if p is None else ("p < 0.001" if p < 0.001 else f"p = {p:.3f}")
-    low, high = comparison.get("low"), comparison.get("high")
-    between = "" if low is None else f" ({low:.3f} to {high:.3f})"
-    return f"{comparison['estimate']:.3f}×{between}, {said}"
+    return f"{difference(place)}, {probability(place)}" if place.get("comparison") else "best"
 
 
 def saving(place):
@@ -83,15 +111,12 @@ def saving(place):
 
 
 def named(group):
-    return ", ".join(f"{value}" if "precision" in key else f"batch {value}" for key, value in sorted(group.items()))
+    words = {"training.batch_size": "batch {}", RATE: "rate {}"}
+    return ", ".join(words.get(key, "{}").format(value) for key, value in sorted(group.items()))
 
 
 def table(head, rows):
     return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
-def ranking(ledger, model, device, metric):
-    return ledger.ask("best", "--model", model, "--metric", metric, "--group-by", SPEED, "--where", f"gpu.0.name == '{device}'", "--top", "50")
 
 
 def advice(places, winners, default):
@@ -118,12 +143,14 @@ def advice(places, winners, default):
 
 def page(ledger, model, device):
     title = TITLES.get(model, model)
-    ranks = {metric: ranking(ledger, model, device, metric) for metric in METRICS}
+    speed = attempts_of(model, "speed", device)
+    ranks = {metric: ledger.best(model, speed, metric, SPEED) for metric in METRICS}
     energy = ranks["energy_per_sample"]
     default = next(place for place in reversed(sorted(energy["places"], key=lambda place: place["group"]["training.batch_size"])) if place["group"]["training.precision"] == "fp32")
     best = energy["places"][0]
     lines = [f"# {title} on one {device}\n"]
-    lines.append(f"Made by `docs/results/make.py` from {energy['counted']} attempts in `ledger/reference/campaign`. Each cell trains on a fixed number of steps, so this page says nothing of accuracy.\n")
+    lines.append("Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`.\n")
+    lines.append(f"The first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy.\n")
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
     lines.append("## What to do\n")
     lines.append(advice(energy["places"], winners, default) + "\n")
@@ -136,13 +163,13 @@ def page(ledger, model, device):
     order = [named(place["group"]) for place in energy["places"]]
     lines.append("## Every cell\n")
     lines.append(table(["cell", "J a sample", "against the best", "samples/s", "µJ·s a sample", "sample"], [[name, of_place(cells[name]["energy_per_sample"]), against(cells[name]["energy_per_sample"]), of_place(cells[name]["throughput"]), of_place(cells[name]["edp_per_sample"], 1e6), cells[name]["energy_per_sample"]["sample"]["text"]] for name in order]))
-    front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--where", f"gpu.0.name == '{device}'")
+    front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--where", speed)
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
-    effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", f"gpu.0.name == '{device}'")
+    effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)
     lines.append("## Effect of each axis on the energy of a sample\n")
     lines.append("\n".join("- " + effect["sentence"].replace("; ", "\n  - ") for effect in effects["main"] + effects["interactions"]))
     # Each batch size has steps of its own, by the manifest.
@@ -152,8 +179,9 @@ def page(ledger, model, device):
     lines.append(f"Attempt `{best['attempts'][0][:8]}`.\n")
     events = ledger.ask("events", best["attempts"][0])
     lines.append(table(["phase", "count", "time s", "power W", "energy J"], [[phase["phase"], str(phase["count"]), digits(phase["time_s"]), digits(phase.get("power_w")), energy_of(phase)] for phase in events["phases"]]))
-    text = "\n".join(lines)
-    return text, {"title": title, "energy": winners["energy_per_sample"], "speed": winners["throughput"], "attempts": energy["counted"], "saving": saving(default), "default": named(default["group"])}
+    section, learned = learning(ledger, model, device)
+    text = "\n".join([*lines, *section])
+    return text, {"learned": learned, "title": title, "energy": winners["energy_per_sample"], "speed": winners["throughput"], "attempts": energy["counted"], "saving": saving(default), "default": named(default["group"])}
 
 
 def front_row(point):
@@ -170,9 +198,148 @@ def energy_of(phase):
     return f"{digits(energy['joules'])} ± {digits(100 * energy['uncertainty_j'] / energy['joules'], 2)}%"
 
 
+def target_of(model):
+    """The target that the manifest states: the condition on an attempt, its metric, and the words that keep configurations whose mean reaches it."""
+    condition = re.search(r"--where '(.+)' --metric energy", (MANIFESTS / f"{model}-learns.toml").read_text(encoding="utf-8"))[1]
+    limits = re.findall(r"(\w+) (>=|<=) ([\d.]+)", condition)
+    words = [word for metric, way, value in limits for word in ("--at-least" if way == ">=" else "--at-most", f"{metric}={value}")]
+    return condition, limits[0][0], words
+
+
+def learning(ledger, model, device):
+    """The section on the attempts that train to the target, and their row of the summary; neither where there are none."""
+    learns = attempts_of(model, "learns", device)
+    condition, metric, limits = target_of(model)
+    # Exit code 1: there are no such attempts.
+    if not ledger.best(model, learns, metric, RATE, good=(0, 1)).get("places"):
+        return [], None
+    ranks = {name: ledger.best(model, learns, name, RATE) for name in (metric, "energy", "train_time")}
+    rates = {place["group"][RATE]: {} for place in ranks[metric]["places"]}
+    for name, rank in ranks.items():
+        for place in rank["places"]:
+            rates[place["group"][RATE]][name] = place
+    reached = {(attempt["columns"][RATE], attempt["seed"]) for attempt in ledger.attempts(f"{learns} and {condition}", RATE)}
+    seeds = {rate: (sum(one == rate for one, _ in reached), places[metric]["sample"]["seeds"]) for rate, places in rates.items()}
+    # Exit code 1: no mean reaches the target.
+    least, fastest = (ledger.best(model, learns, name, RATE, *limits, good=(0, 1)).get("places", []) for name in ("energy", "train_time"))
+    best = ranks[metric]["places"][0]
+    outcome = f"{named(best['group'])}, {of_place(best, is_share=metric == 'accuracy')}"
+    lines = ["\n## Learning\n", f"{ranks['energy']['counted']} attempts of `{model}-learns.toml`: each learning rate trains for the same number of steps. The target is `{condition}`.\n"]
+    if least:
+        lines.append(f"- **Least energy in J**, of the rates whose mean reaches the target: {first_of(least)}")
+        lines.append(f"- **Least time in s**, of the same: {first_of(fastest)}")
+    else:
+        lines.append("- The mean of no rate reaches the target.")
+    every = ", ".join(f"{rate}" for rate in sorted(rates) if seeds[rate][0] == seeds[rate][1]) or "none"
+    lines.append(f"- **Rates with which every seed reaches it**: {every}.")
+    lines.append(f"- **Best {metric}**: {outcome}.\n")
+    lines.append(table(["rate", metric, "against the best", "seeds at the target", "energy J", "against the least", "training s", "against the fastest"], [[f"{rate}", *(word for name in ranks for word in rate_cells(rates[rate][name], name, metric, seeds[rate]))] for rate in sorted(rates)]))
+    lines.append("On each GPU the rates ran in ascending order, so their energy and time are confounded with the order. Interrupted attempts do not count.")
+    row = {"condition": condition, "rates": str(len(rates)), "least": named(least[0]["group"]) if least else "none reaches it", "sure": surely(least), "outcome": outcome, "every": every, "attempts": str(ranks["energy"]["counted"])}
+    return lines, row
+
+
+def rate_cells(place, name, metric, seeds):
+    cells = [of_place(place, is_share=name == "accuracy"), against(place)]
+    return [*cells, f"{seeds[0]} of {seeds[1]}"] if name == metric else cells
+
+
+def first_of(places):
+    """The first of a ranking, and each other one with its difference."""
+    others = [f" {named(place['group']).capitalize()}: {against(place)}." for place in places[1:]]
+    return f"{named(places[0]['group'])}, {of_place(places[0])}.{''.join(others) or ' No other rate reaches it.'}"
+
+
+def surely(places):
+    """Whether the first of a ranking differs from all others."""
+    differs = {place["differs"] for place in places[1:]}
+    return "–" if not places else "the only one" if not differs else "significant" if differs == {"yes"} else "not significant" if "no" in differs else "not tested"
+
+
+# The round of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
+ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
+COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
+ALL, BLOCKS = "all attempts", "GPUs as blocks"
+
+# Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
+# and the value that has to be the better one if the claim is true (None: no claim, only a difference).
+FINDINGS = [
+    ("bf16 costs energy where the GPU waits for the host", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A likely reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. Whether bf16 is slower, too, is not settled. At batch 128 no difference is significant.", [
+        (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "energy_per_sample", "precision", "fp32"),
+        (f"batch 32, {BLOCKS}", "dqn-speed", f"batch_size == 32 and {ROUND}", "energy_per_sample", "precision", "fp32"),
+        (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "throughput", "precision", "fp32"),
+        (f"batch 32, {BLOCKS}", "dqn-speed", f"batch_size == 32 and {ROUND}", "throughput", "precision", "fp32"),
+        (f"batch 128, {ALL}", "dqn-speed", "batch_size == 128", "energy_per_sample", "precision", "fp32"),
+        (f"batch 128, {BLOCKS}", "dqn-speed", f"batch_size == 128 and {ROUND}", "energy_per_sample", "precision", "fp32"),
+        (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "gpu_util", "precision", None),
+    ]),
+    ("Least energy and most speed need not agree", "Mask R-CNN at batch 2: bf16 needs less energy, and fp32 is faster.", [
+        (f"batch 2, {ALL}", "maskrcnn-speed", "batch_size == 2", "energy_per_sample", "precision", "bf16"),
+        (f"batch 2, {BLOCKS}", "maskrcnn-speed", f"batch_size == 2 and {ROUND}", "energy_per_sample", "precision", "bf16"),
+        (f"batch 2, {ALL}", "maskrcnn-speed", "batch_size == 2", "throughput", "precision", "fp32"),
+        (f"batch 2, {BLOCKS}", "maskrcnn-speed", f"batch_size == 2 and {ROUND}", "throughput", "precision", "fp32"),
+    ]),
+    ("A larger batch saves little where the GPU is busy", "Largest against smallest batch in bf16, for a model that keeps the GPU busy (YOLOv3) and one that does not (LSTM). YOLOv3's blocks are the three GPUs that executed both cells.", [
+        (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "energy_per_sample", "batch_size", "batch 128"),
+        (f"YOLOv3, {BLOCKS}", "yolov3-speed", f"precision == bf16 and batch_size != 64 and {COMPLETE}", "energy_per_sample", "batch_size", "batch 128"),
+        (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "energy_per_sample", "batch_size", "batch 128"),
+        (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
+        (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
+    ]),
+    ("The learning rate changes the result more than the energy", "Each rate trains for the same number of steps, and all rates reach the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. They ran in ascending order there, so the order explains it as well. That rate is also the largest one tested: a larger one may be better.", [
+        ("GPT-2", "gpt2-learns", None, "perplexity", "learning_rate", "rate 0.0004"),
+        ("GPT-2", "gpt2-learns", None, "energy", "learning_rate", None),
+        ("YOLOv3", "yolov3-learns", None, "accuracy", "learning_rate", "rate 0.001"),
+        ("YOLOv3", "yolov3-learns", None, "energy", "learning_rate", None),
+        (f"YOLOv3, seeds 1, 3 and 4, {BLOCKS}", "yolov3-learns", "seed != 2", "energy", "learning_rate", None),
+    ]),
+    ("Four seeds do not settle the learning rate of ResNet-50", "The means differ by many points, but so do the seeds of one rate. For LSTM the smallest rate is significantly worse.", [
+        ("ResNet-50", "resnet50-learns", None, "accuracy", "learning_rate", "rate 0.001"),
+        ("LSTM", "lstm-learns", None, "perplexity", "learning_rate", "rate 0.004"),
+    ]),
+    ("A significant difference that need not be an effect", "DQN needs more energy with rate 0.00025 than with 0.000125, for the same steps. The test is significant, but the rates ran in ascending order. Attempts of one run, repeated on the same GPU in another piece, differ by more (last table). The load of the host may explain the difference as well as the rate.", [
+        ("DQN", "dqn-learns", None, "energy", "learning_rate", None),
+        ("DQN", "dqn-learns", None, "train_time", "learning_rate", None),
+    ]),
+]
+
+
+def findings(ledger):
+    lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s. Each row is an answer of `ledger best`.\n"]
+    lines.append(f'- "{ALL}": of both rounds, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
+    lines.append(f'- "{BLOCKS}": of the round in which each GPU executed each run once; tested by pairs.')
+    lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction within a row's question, and none over this page.")
+    lines.append("- A difference that is not significant is no proof of equality: its interval says how large it may be.")
+    for title, text, questions in FINDINGS:
+        lines.extend([f"\n## {title}\n", text + "\n", table(["compared", "metric", "best", "other", "against the best", "p", "verdict"], [row for question in questions for row in answered(ledger, *question)])])
+    lines.append("Runs that were executed twice, with rate 0.0005:\n")
+    twice = ledger.attempts("experiment == 'dqn-learns' and learning_rate == 0.0005", "seed", "step_time", "energy")
+    lines.append(table(["seed", "attempt", "step ms", "energy J"], [[str(one["columns"]["seed"]), f"`{one['attempt'][:8]}`", digits(1000 * one["columns"]["step_time"]), digits(one["columns"]["energy"], 4)] for one in sorted(twice, key=lambda one: one["seed"])]))
+    return "\n".join(lines)
+
+
+def answered(ledger, compared, experiment, condition, metric, axis, claimed):
+    """A row for each configuration but the best."""
+    where = f"experiment == '{experiment}'" + (f" and {condition}" if condition else "")
+    best, *others = ledger.best(experiment.split("-")[0], where, metric, axis)["places"]
+    for place in others:
+        verdict = {"yes": "different" if claimed is None else "supported" if named(best["group"]) == claimed else "contradicted", "no": "not significant", "untested": "not tested"}[place["differs"]]
+        shown = [f"{named(one['group'])}: {of_place(one, is_share=metric in ('accuracy', 'gpu_util'))}" for one in (best, place)]
+        yield [compared, metric, *shown, difference(place), probability(place), verdict]
+
+
 def summary(pages):
     lines = ["# Results of the reference campaign\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`. [The campaign](../campaign.md) says how they are measured.\n"]
+    lines.append("- [Findings that are not obvious](findings.md), each with its test")
+    lines.append("- [Beside published findings](published.md)\n")
+    lines.append("## Energy and speed of a sample\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], row["energy"], row["speed"], row["saving"], row["default"], str(row["attempts"])] for row in pages]))
+    lines.append("## Learning to a target\n")
+    lines.append("Each learning rate trains for the same number of steps. The least energy is that of the rates whose mean reaches the target.\n")
+    lines.append(table(["model", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
+    missing = [row["title"] for row in pages if not row["learned"]]
+    if missing:
+        lines.append(f"Not trained to a target yet: {', '.join(missing)}.")
     return "\n".join(lines)
 
 
@@ -189,6 +356,7 @@ def main():
             made[file], row = page(ledger, model, device)
             rows.append({"file": file, "device": device, **row})
         made["README.md"] = summary(rows)
+        made["findings.md"] = findings(ledger)
     for file, text in made.items():
         path = HERE / file
         text = text.rstrip("\n") + "\n"
@@ -202,12 +370,7 @@ def main():
 
 def models(ledger):
     """Each model, with each kind of GPU that it ran on."""
-    found = set()
-    for attempt in ledger.ask("ls", "--all")["attempts"]:
-        if attempt["outcome"] == "finished":
-            shown = ledger.ask("show", attempt["attempt"])["attempts"][0]
-            found.add((attempt["model"], shown["facts"]["gpu.0.name"]))
-    return sorted(found)
+    return sorted({(attempt["model"], attempt["columns"]["gpu.0.name"]) for attempt in ledger.ask("ls", "--all", "--outcome", "finished", "--columns", "gpu.0.name")["attempts"]})
 
 
 if __name__ == "__main__":
