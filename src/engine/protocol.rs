@@ -36,10 +36,11 @@ impl Order {
         }
     }
 
-    /// Puts the items of a round in its order.
-    pub fn arrange<T>(self, round: u64, items: &mut [T]) {
+    /// Puts the items of a round in its order. `seeds` is the sum of the runs' seeds: sweeps of one manifest over other seeds have other orders, so that no
+    /// configuration is always the first.
+    pub fn arrange<T>(self, round: u64, seeds: u64, items: &mut [T]) {
         let Some(seed) = self.seed else { return };
-        let mut state = seed ^ round.wrapping_mul(0xd1b5_4a32_d192_ed03);
+        let mut state = seed ^ (round ^ seeds << 32).wrapping_mul(0xd1b5_4a32_d192_ed03);
         for last in (1..items.len()).rev() {
             let among = u64::try_from(last + 1).unwrap_or(u64::MAX);
             let at = usize::try_from(draw(&mut state) % among).unwrap_or(0);
@@ -104,17 +105,20 @@ mod tests {
         let order = Order { seed: Some(7), canary_every: 0 };
         let round = |round: u64| {
             let mut items: Vec<u32> = (0..20).collect();
-            order.arrange(round, &mut items);
+            order.arrange(round, 5, &mut items);
             items
         };
         assert_eq!(round(0), round(0), "the same seed, the same order");
         assert_ne!(round(0), round(1));
+        let mut of_others: Vec<u32> = (0..20).collect();
+        order.arrange(0, 6, &mut of_others);
+        assert_ne!(round(0), of_others, "other seeds, another order");
         assert_ne!(round(0), (0..20).collect::<Vec<_>>());
         let mut sorted = round(3);
         sorted.sort_unstable();
         assert_eq!(sorted, (0..20).collect::<Vec<_>>());
         let mut untouched = [1, 2, 3];
-        Order { seed: None, canary_every: 0 }.arrange(5, &mut untouched);
+        Order { seed: None, canary_every: 0 }.arrange(5, 5, &mut untouched);
         assert_eq!(untouched, [1, 2, 3]);
     }
 
@@ -125,7 +129,7 @@ mod tests {
         let mut seen = BTreeMap::<[u8; 3], u32>::new();
         for seed in 0..6000 {
             let mut items = [0, 1, 2];
-            Order { seed: Some(seed), canary_every: 0 }.arrange(0, &mut items);
+            Order { seed: Some(seed), canary_every: 0 }.arrange(0, 0, &mut items);
             *seen.entry(items).or_default() += 1;
         }
         let chi: f64 = seen.values().map(|count| (f64::from(*count) - 1000.0).powi(2) / 1000.0).sum();

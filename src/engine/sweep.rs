@@ -256,9 +256,8 @@ impl Rounds {
     /// The next task, whose run has no attempt in flight; none if there is none now.
     fn take(&mut self) -> Option<Task> {
         if self.now.is_empty() && !self.next.is_empty() {
-            // Sweeps of one manifest over other seeds have other orders, so that no configuration is always the first.
             let seeds = self.next.iter().fold(0, |sum: u64, task| sum.wrapping_add(task.bound.run.parts.seed));
-            self.order.arrange(self.number ^ seeds << 32, &mut self.next);
+            self.order.arrange(self.number, seeds, &mut self.next);
             self.number += 1;
             self.now.extend(self.next.drain(..));
         }

@@ -34,10 +34,12 @@ fn rounds_are_shuffled_by_the_seed_and_each_has_every_run_once() {
     let sandbox = sandbox("0", head, "[1, 2, 3, 4, 5]");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let order = Order { seed: Some(7), canary_every: 0 };
+    let seed = sandbox.json(&["ls", "--all"], 0)["attempts"][0]["seed"].to_string();
+    let seed: u64 = seed.trim_matches('"').parse().unwrap();
     let mut expected = Vec::new();
     let mut round = vec![1, 2, 3, 4, 5];
     for number in 0..3 {
-        order.arrange(number, &mut round);
+        order.arrange(number, 5 * seed, &mut round);
         expected.extend(round.clone());
     }
     assert_eq!(executed(&sandbox), expected);

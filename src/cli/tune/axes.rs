@@ -164,7 +164,7 @@ pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<Vec<Table>, Failu
     }
     found.remove(0);
     if found.len() > most {
-        DRAW.arrange(0, &mut found);
+        DRAW.arrange(0, 0, &mut found);
     }
     Ok(found)
 }
