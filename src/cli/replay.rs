@@ -7,7 +7,7 @@ use super::rerun::{self, Consent, Elsewhere, Original, bind_again, is_program, t
 use super::run::facts;
 use super::sources::{self, Unpacked};
 use crate::analysis::{FieldDifference, PartDifference, environment_changes, why};
-use crate::engine::{Bound, Launch, surroundings};
+use crate::engine::{Bound, Launch, is_of_files, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
 use crate::report::{document, environment_value, fields_text, plain, plain_lines, table_of, why_text, why_value};
@@ -200,6 +200,9 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
             say(&format!("note: {text} (--trust reads them, --data PATH names others): `{}`", plain(path)));
         }
         checked.bound.notes.iter().for_each(|note| say(&format!("note: {note}")));
+        // What is in no identity is in no pack either.
+        let unpacked = sealed.attempt.warnings.iter().filter(|warning| is_of_files(warning));
+        unpacked.for_each(|warning| say(&format!("note: not in the pack: {}", plain(warning))));
         let mut text = if same {
             match unasked(sealed) {
                 Some(commit) => {

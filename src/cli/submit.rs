@@ -248,7 +248,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
         };
         let gpus = request.gpus_of(&anchored).map_err(|error| Failure::new(exit::USAGE, error))?;
         if seen.insert(expected.id()) {
-            let label = report::axes_label(&anchored, &manifest.axes);
+            let label = report::axes_label(&anchored, &manifest.axes, None);
             cells.push(Wanted { expected, label, cause, kind: request.kind(&limits.cluster, gpus) });
         }
     }

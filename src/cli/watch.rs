@@ -74,13 +74,18 @@ impl Watcher {
     }
 
     fn line(&self, bound: &Bound, text: &str) -> String {
-        let room = self.progress.width().map(|width| width / 2);
-        format!("{} {}: {text}", bound.run.id.0.prefix(8), report::fitted(&self.label(bound), room))
+        format!("{} {}: {text}", bound.run.id.0.prefix(8), self.label(bound))
     }
 
     /// What a person tells the run from the others by: the fields in which they differ, the seed among them; else its model and parameters.
     fn label(&self, bound: &Bound) -> String {
-        if self.axes.is_empty() { label(bound) } else { report::axes_label(&bound.cell, &self.axes) }
+        // The id, the numbers and the bar need the other half.
+        let room = self.progress.width().map(|width| (width / 2).saturating_sub(9));
+        if self.axes.is_empty() {
+            report::fitted(&label(bound), room)
+        } else {
+            report::axes_label(&bound.cell, &self.axes, room)
+        }
     }
 
     /// What a reader of the answer has to know of an attempt, said once for all that it is true of.
@@ -157,7 +162,8 @@ fn result_line(bound: &Bound, executed: &Executed, short: impl Fn(&str, usize) -
     let mut words = vec![attempt.outcome.name().to_owned()];
     let usual = ["accuracy", "mean_return", "perplexity", "loss"];
     let deciding = bound.cell.text("objective.metric").filter(|name| !usual.contains(name));
-    for name in deciding.into_iter().chain(usual) {
+    let own = report::own_metrics(&bound.cell, attempt).filter(|name| deciding != Some(*name));
+    for name in deciding.into_iter().chain(usual).chain(own) {
         if let Some(metric) = attempt.metrics.get(name)
             && let Some(value) = metric.value
         {

@@ -182,7 +182,12 @@ pub fn read_files_changed(facts: &Table, directory: &Path) -> Vec<String> {
 
 /// Whether a warning of an attempt says that something of its program is not in its identity.
 pub fn is_of_program(warning: &str) -> bool {
-    [BEHIND, OPENED].iter().any(|begin| warning.starts_with(begin)) || is_of_identity(warning)
+    warning.starts_with(BEHIND) || is_of_files(warning) || is_of_identity(warning)
+}
+
+/// Whether a warning of an attempt names files that are not in its run's identity.
+pub fn is_of_files(warning: &str) -> bool {
+    [LOADED, OPENED].iter().any(|begin| warning.starts_with(begin))
 }
 
 /// Whether a warning of an attempt says that other files may have run than those that name its run.

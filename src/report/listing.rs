@@ -1,10 +1,11 @@
 //! Lists: attempts, planned runs, checks, and what a sweep has done.
 
 use super::document::table_of;
+use super::live::fitted;
 use super::number::{count, duration, significant, wall_seconds, when};
 use super::ranking::mean_text;
 use super::table::columns;
-use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Nonce, Origin, Row, Table, Value};
+use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Nonce, Origin, Row, Table, Value, known_metric};
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -258,10 +259,20 @@ pub(super) fn short_name(axis: &str) -> String {
 }
 
 /// What a person tells a cell from the others of its grid by: `optimizer adam seed 2`; its model where it is alone.
-pub fn axes_label(cell: &Cell, axes: &[String]) -> String {
+pub fn axes_label(cell: &Cell, axes: &[String], width: Option<usize>) -> String {
     let words = axes.iter().filter(|axis| axis.as_str() == "seed" || cell.get(axis).is_some());
-    let label: Vec<String> = words.map(|axis| format!("{} {}", short_name(axis), axis_text(cell, axis))).collect();
-    if label.is_empty() { cell.text("model.name").unwrap_or("program").to_owned() } else { label.join(" ") }
+    let label: Vec<(String, String)> = words.map(|axis| (short_name(axis), axis_text(cell, axis))).collect();
+    if label.is_empty() {
+        return fitted(cell.text("model.name").unwrap_or("program"), width);
+    }
+    let with_names_of = |most: usize| {
+        let words = label.iter().map(|(name, value)| format!("{} {value}", fitted(name, Some(most))));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let longest = label.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    // Values tell runs apart, names do not.
+    let fits = |label: &String| width.is_none_or(|width| label.chars().count() <= width);
+    (1..=longest).rev().map(with_names_of).find(fits).unwrap_or_else(|| fitted(&with_names_of(1), width))
 }
 
 pub(super) fn axis_text(cell: &Cell, axis: &str) -> String {
@@ -325,12 +336,23 @@ fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
     let or_else = (!has("train_time")).then_some("wall_time");
     let objectives = runs.iter().filter_map(|(_, cell, _)| cell.text("objective.metric"));
     let mut metrics = Vec::new();
-    for name in objectives.chain(usual).chain(or_else) {
+    let own = runs.iter().filter_map(|(_, cell, newest)| Some(own_metrics(cell, (*newest)?))).flatten();
+    for name in objectives.chain(usual).chain(own).chain(or_else) {
         if !metrics.contains(&name) && has(name) {
             metrics.push(name);
         }
     }
     metrics
+}
+
+/// Metrics that a program has besides the usual ones; so many at most.
+pub fn own_metrics<'a>(cell: &Cell, attempt: &'a Attempt) -> impl Iterator<Item = &'a str> {
+    const MOST: usize = 3;
+    let is_program = cell.text("program.directory").is_some();
+    let names = attempt.metrics.iter().filter(move |(name, metric)| {
+        is_program && metric.value.is_some() && known_metric(name).is_none() && !name.contains(['.', '@', '/'])
+    });
+    names.map(|(name, _)| name.as_str()).take(MOST)
 }
 
 /// What this machine can do, and the fix for what it cannot.
@@ -365,6 +387,19 @@ pub fn checks_value(checks: &[Check]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_that_has_no_room_loses_its_names_before_its_values() {
+        let value = |name: &str, value: Value| (name.to_owned(), value);
+        let config = [value("params.a_rather_long_name", "alpha".into()), value("params.ticks", Value::Int(20))].into();
+        let cell = Cell { config, settings: Table::new(), seed: 2 };
+        let axes = ["params.a_rather_long_name", "params.ticks", "seed"].map(str::to_owned);
+        let label = |width| axes_label(&cell, &axes, width);
+        assert_eq!(label(None), "a_rather_long_name alpha ticks 20 seed 2");
+        assert_eq!(label(Some(31)), "a_rather… alpha ticks 20 seed 2");
+        assert_eq!(label(Some(21)), "a… alpha t… 20 s… 2");
+        assert_eq!(label(Some(9)), "… alpha …");
+    }
     use crate::record::{Digest, Outcome, RunId, Tail};
 
     fn attempt(metrics: &[(&str, Metric)]) -> Attempt {

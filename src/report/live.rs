@@ -69,12 +69,18 @@ pub fn live_text(seen: &[Seen], width: Option<usize>) -> String {
         return "no attempt is running\n".to_owned();
     }
     let heads = ["RUN", ">STEP", ">LOSS", ">POWER", ">TEMP", ">MEMORY", ">TIME", ">LEFT", "WITH", "HOST"];
-    let rows = seen.iter().map(|one| {
+    let row = |one: &Seen| {
         let mut row = vec![one.running.row.run.0.prefix(8)];
         row.extend(one.cells());
         row.extend([one.with(), one.running.host.clone()]);
         row
-    });
+    };
+    let rows: Vec<Vec<String>> = seen.iter().map(row).collect();
+    // A column that nothing is known of takes the room of what tells the attempts apart.
+    let is_known = |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|cell| cell != NONE));
+    let kept: Vec<usize> = (0..heads.len()).filter(is_known).collect();
+    let heads: Vec<&str> = kept.iter().map(|at| heads[*at]).collect();
+    let rows = rows.iter().map(|row| kept.iter().map(|at| row[*at].clone()).collect());
     columns(&heads, rows).lines().map(|line| format!("{}\n", fitted(line, width))).collect()
 }
 
@@ -173,8 +179,8 @@ mod tests {
     #[test]
     fn what_runs_is_a_table_that_fits_and_lines_where_there_is_no_terminal() {
         insta::assert_snapshot!(live_text(&[seen()], None), @r"
-        RUN           STEP  LOSS  POWER   TEMP  MEMORY    TIME        LEFT  WITH                     HOST
-        abababab  120/5000  0.25  412 W  61 °C       -  90.0 s  1 h 00 min  toy x 1\u{1b}[2K seed 3  n1
+        RUN           STEP  LOSS  POWER   TEMP    TIME        LEFT  WITH                     HOST
+        abababab  120/5000  0.25  412 W  61 °C  90.0 s  1 h 00 min  toy x 1\u{1b}[2K seed 3  n1
         ");
         let narrow = live_text(&[seen()], Some(40));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40) && narrow.contains('…'), "{narrow}");

@@ -50,8 +50,8 @@ pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
 pub use listing::{
-    Line, Listing, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, plan_text, plan_value,
-    summary_text,
+    Line, Listing, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, own_metrics, plan_text,
+    plan_value, summary_text,
 };
 pub use live::{Screen, Seen, fitted, live_lines, live_text, live_value};
 pub use number::{bytes, count, duration, mean_within, percent, quantity, significant, timestamp, when};

@@ -1,6 +1,6 @@
 //! Bars on standard error while attempts are executed; plain lines where that is no terminal.
 
-use super::{fitted, plain};
+use super::plain;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -41,9 +41,7 @@ impl Progress {
         let bar = self.bars.insert_before(&self.total, ProgressBar::new(0));
         // Until a number of steps is planned.
         bar.set_style(style("{prefix} {wide_msg} {elapsed} elapsed"));
-        // The numbers and the bar need the other half.
-        let room = self.width.map(|width| (width / 2).max(id.len()));
-        bar.set_prefix(fitted(&plain(&format!("{id} {label}")), room));
+        bar.set_prefix(plain(&format!("{id} {label}")));
         if self.live {
             bar.enable_steady_tick(Duration::from_secs(1));
         }

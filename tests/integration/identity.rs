@@ -217,6 +217,9 @@ fn python_files_that_no_import_names_are_warned_of_and_named_once_they_changed()
         "read files that are not in its identity: `extra.py`, `inc.py` (",
     );
     assert!(said.err.contains(loaded) && said.err.contains(read), "{}", said.err);
+    sandbox.run(&["pack", "latest", "-o", "all.ledger"]).expect(0);
+    let replay = sandbox.run(&["replay", "all.ledger"]);
+    assert!(replay.err.contains("note: not in the pack: the program loaded files"), "{replay:?}");
     for file in ["extra.py", "inc.py", "plugin.py"] {
         sandbox.write(file, "pass\n");
         let again = sandbox.run(&["run", "m.toml"]);
