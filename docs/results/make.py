@@ -125,19 +125,19 @@ def advice(places, winners, default):
     batch, precision = (best["group"][key] for key in ("training.batch_size", "training.precision"))
     said = [f"Train with {named(best['group'])}."]
     if len(set(winners.values())) == 1:
-        said.append("It needs the least energy a sample, and is the fastest.")
+        said.append("Its mean energy a sample is the least, and its mean speed the highest.")
     else:
         others = ", ".join(f"{winners[metric]} by {METRICS[metric]}" for metric in winners if winners[metric] != named(best["group"]))
-        said.append(f"It needs the least energy a sample. Best by something else: {others}.")
+        said.append(f"Its mean energy a sample is the least. Best by something else: {others}.")
     if default is not best:
         said.append(f"Against {named(default['group'])}, the largest batch in fp32, it needs {saving(default)} less energy a sample.")
     for place in places[1:]:
         if (place.get("p_best") or 0) >= 0.05:
-            said.append(f"By energy, {named(place['group'])} may be as good: it is the best with a probability of {100 * place['p_best']:.0f}%.")
+            said.append(f"By energy, {named(place['group'])} may be as good: it is the best with a [probability](../answers.md#best) of {100 * place['p_best']:.0f}%.")
     smaller = [place for place in places if place["group"]["training.precision"] == precision and place["group"]["training.batch_size"] < batch]
     if smaller:
         smallest = min(smaller, key=lambda place: place["group"]["training.batch_size"])
-        said.append(f"If the batch has to be {smallest['group']['training.batch_size']}, the same precision needs {smallest['comparison']['estimate']:.2f} times the energy a sample.")
+        said.append(f"If the batch has to be {smallest['group']['training.batch_size']}, batch {smallest['group']['training.batch_size']} in the same precision needs {smallest['comparison']['estimate']:.2f} times the energy a sample.")
     return " ".join(said)
 
 
@@ -150,7 +150,7 @@ def page(ledger, model, device):
     best = energy["places"][0]
     lines = [f"# {title} on one {device}\n"]
     lines.append("Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`.\n")
-    lines.append(f"The first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy.\n")
+    lines.append(f"The first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n")
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
     lines.append("## What to do\n")
     lines.append(advice(energy["places"], winners, default) + "\n")
@@ -162,11 +162,12 @@ def page(ledger, model, device):
             cells.setdefault(named(place["group"]), {})[metric] = place
     order = [named(place["group"]) for place in energy["places"]]
     lines.append("## Every cell\n")
-    lines.append(table(["cell", "J a sample", "against the best", "samples/s", "µJ·s a sample", "sample"], [[name, of_place(cells[name]["energy_per_sample"]), against(cells[name]["energy_per_sample"]), of_place(cells[name]["throughput"]), of_place(cells[name]["edp_per_sample"], 1e6), cells[name]["energy_per_sample"]["sample"]["text"]] for name in order]))
+    lines.append(table(["cell", "J a sample", "against the best", "samples/s", "energy × time, µJ·s a sample", "attempts"], [[name, of_place(cells[name]["energy_per_sample"]), against(cells[name]["energy_per_sample"]), of_place(cells[name]["throughput"]), of_place(cells[name]["edp_per_sample"], 1e6), cells[name]["energy_per_sample"]["sample"]["text"]] for name in order]))
     front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--where", speed)
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
+    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval.\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)
@@ -264,7 +265,7 @@ ALL, BLOCKS = "all attempts", "GPUs as blocks"
 # Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
 # and the value that has to be the better one if the claim is true (None: no claim, only a difference).
 FINDINGS = [
-    ("bf16 costs energy where the GPU waits for the host", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A likely reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. Whether bf16 is slower, too, is not settled. At batch 128 no difference is significant.", [
+    ("DQN at batch 32 needs more energy in bf16", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A possible reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. Over all attempts bf16 is slower, too; with GPUs as blocks that is not significant. At batch 128 no difference is significant.", [
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {BLOCKS}", "dqn-speed", f"batch_size == 32 and {ROUND}", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "throughput", "precision", "fp32"),
@@ -273,20 +274,20 @@ FINDINGS = [
         (f"batch 128, {BLOCKS}", "dqn-speed", f"batch_size == 128 and {ROUND}", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "gpu_util", "precision", None),
     ]),
-    ("Least energy and most speed need not agree", "Mask R-CNN at batch 2: bf16 needs less energy, and fp32 is faster.", [
+    ("Mask R-CNN at batch 2 needs less energy and is slower in bf16", "Over all cells, one cell is the best by energy and by speed, for each of the nine models. At batch 2 the two disagree.", [
         (f"batch 2, {ALL}", "maskrcnn-speed", "batch_size == 2", "energy_per_sample", "precision", "bf16"),
         (f"batch 2, {BLOCKS}", "maskrcnn-speed", f"batch_size == 2 and {ROUND}", "energy_per_sample", "precision", "bf16"),
         (f"batch 2, {ALL}", "maskrcnn-speed", "batch_size == 2", "throughput", "precision", "fp32"),
         (f"batch 2, {BLOCKS}", "maskrcnn-speed", f"batch_size == 2 and {ROUND}", "throughput", "precision", "fp32"),
     ]),
-    ("A larger batch saves little where the GPU is busy", "Largest against smallest batch in bf16, for a model that keeps the GPU busy (YOLOv3) and one that does not (LSTM). YOLOv3's blocks are the three GPUs that executed both cells.", [
+    ("A larger batch saves little for YOLOv3 and half for LSTM", "Largest against smallest batch in bf16. YOLOv3 keeps the GPU busy, and LSTM does not. VGG16 keeps it as busy as YOLOv3 and saves more, so [utilisation](../metrics.md) alone does not predict the saving. YOLOv3's blocks are the three GPUs that executed both cells.", [
         (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "energy_per_sample", "batch_size", "batch 128"),
         (f"YOLOv3, {BLOCKS}", "yolov3-speed", f"precision == bf16 and batch_size != 64 and {COMPLETE}", "energy_per_sample", "batch_size", "batch 128"),
         (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "energy_per_sample", "batch_size", "batch 128"),
         (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
         (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
     ]),
-    ("The learning rate changes the result more than the energy", "Each rate trains for the same number of steps, and all rates reach the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. They ran in ascending order there, so the order explains it as well. That rate is also the largest one tested: a larger one may be better.", [
+    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and all rates reach the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. That rate is also the largest one tested: a larger one may be better.", [
         ("GPT-2", "gpt2-learns", None, "perplexity", "learning_rate", "rate 0.0004"),
         ("GPT-2", "gpt2-learns", None, "energy", "learning_rate", None),
         ("YOLOv3", "yolov3-learns", None, "accuracy", "learning_rate", "rate 0.001"),
@@ -308,10 +309,13 @@ def findings(ledger):
     lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s. Each row is an answer of `ledger best`.\n"]
     lines.append(f'- "{ALL}": of both rounds, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
     lines.append(f'- "{BLOCKS}": of the round in which each GPU executed each run once; tested by pairs.')
-    lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction within a row's question, and none over this page.")
+    lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction over the cells that one call of `ledger best` compares. A model's page compares all cells, so its p can be larger.")
+    lines.append("- p is not corrected over this page: with so many rows a p near 0.05 would not survive it. The blocks are part of all attempts, so they are no second confirmation.")
+    lines.append("- Energies are in J (`energy_per_sample`: J a sample), throughput in samples/s, times in s. A range \"a to b\" is that of the seeds' or GPUs' means, where there are too few for an interval.")
+    lines.append("- \"different\": significant, where no claim was made.")
     lines.append("- A difference that is not significant is no proof of equality: its interval says how large it may be.")
     for title, text, questions in FINDINGS:
-        lines.extend([f"\n## {title}\n", text + "\n", table(["compared", "metric", "best", "other", "against the best", "p", "verdict"], [row for question in questions for row in answered(ledger, *question)])])
+        lines.extend([f"\n## {title}\n", text + "\n", table(["compared", "metric", "first", "other", "other against first", "p", "verdict"], [row for question in questions for row in answered(ledger, *question)])])
     lines.append("Runs that were executed twice, with rate 0.0005:\n")
     twice = ledger.attempts("experiment == 'dqn-learns' and learning_rate == 0.0005", "seed", "step_time", "energy")
     lines.append(table(["seed", "attempt", "step ms", "energy J"], [[str(one["columns"]["seed"]), f"`{one['attempt'][:8]}`", digits(1000 * one["columns"]["step_time"]), digits(one["columns"]["energy"], 4)] for one in sorted(twice, key=lambda one: one["seed"])]))
@@ -333,13 +337,14 @@ def summary(pages):
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
+    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. The effect of precision over all cells of a model is tested there, too.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], row["energy"], row["speed"], row["saving"], row["default"], str(row["attempts"])] for row in pages]))
-    lines.append("## Learning to a target\n")
-    lines.append("Each learning rate trains for the same number of steps. The least energy is that of the rates whose mean reaches the target.\n")
+    lines.append("## Learning rates at a fixed number of steps\n")
+    lines.append("Training does not stop at the target. The energy is that of all steps, and the least one is that of the rates whose mean reaches the target. All data are generated ([data](../data.md)); YOLOv3's accuracy is average precision. [Models](../models.md) defines the targets.\n")
     lines.append(table(["model", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
     missing = [row["title"] for row in pages if not row["learned"]]
     if missing:
-        lines.append(f"Not trained to a target yet: {', '.join(missing)}.")
+        lines.append(f"No learning rates compared yet: {', '.join(missing)}.")
     return "\n".join(lines)
 
 

@@ -54,7 +54,7 @@ pub fn implausible(metrics: &BTreeMap<String, Metric>) -> Vec<Implausible> {
             add(
                 format!("`{name}` is no share from 0 to 1"),
                 if is_percent {
-                    "; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`"
+                    "; state a percentage with the unit `%`, in the event or in [program.metrics]"
                 } else {
                     ""
                 },
@@ -116,7 +116,7 @@ mod tests {
         let metrics = BTreeMap::from([("accuracy".to_owned(), Metric::new(97.0, ""))]);
         assert_eq!(
             implausible(&metrics)[0].detail,
-            "97; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`"
+            "97; state a percentage with the unit `%`, in the event or in [program.metrics]"
         );
         let metrics = BTreeMap::from([("accuracy".to_owned(), Metric::new(-0.5, ""))]);
         assert_eq!(implausible(&metrics)[0].detail, "-0.5");

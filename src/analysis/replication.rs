@@ -64,7 +64,7 @@ pub struct Estimate {
     pub attempts: usize,
     /// How many seeds they have; 0 where no record states one.
     pub seeds: usize,
-    /// How many machines they ran on; 0 where no record names one.
+    /// How many machines they ran on; 0 where not all records name one.
     pub machines: usize,
     /// How many rounds there are where several attempts of one round are on one machine; else 0. An attempt without a round is one by
     /// itself.
@@ -94,7 +94,7 @@ impl Estimate {
             degrees: number(units.len()) - 1.0,
             attempts: values.len(),
             seeds: if is_seeded { seeds } else { 0 },
-            machines: machines.iter().filter(|machine| **machine != 0).count(),
+            machines: if machines.contains(&0) { 0 } else { machines.len() },
             rounds: 0,
             units,
         };
@@ -154,7 +154,9 @@ impl Estimate {
             SampleModel::Attempts | SampleModel::Rounds if self.machines == 1 && self.kind == MetricKind::Measured => {
                 Some("repeats on one machine only")
             }
-            SampleModel::Attempts if self.machines == 0 && self.kind == MetricKind::Measured && self.attempts > 1 => {
+            SampleModel::Attempts | SampleModel::Rounds
+                if self.machines == 0 && self.kind == MetricKind::Measured && self.attempts > 1 =>
+            {
                 Some("repeats only: the records do not name the machines")
             }
             _ => None,

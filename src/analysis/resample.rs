@@ -158,10 +158,13 @@ fn in_common(
         shared = Some(own);
         let deviations: Vec<f64> = means.values().map(|mean| mean - estimate.mean).collect();
         let length = deviations.iter().map(|deviation| deviation * deviation).sum::<f64>().sqrt();
-        if length == 0.0 {
+        let standard_error = estimate.standard_error?;
+        if length == 0.0 && standard_error > 0.0 {
             return None;
         }
-        found.push((estimate.mean, estimate.standard_error?, deviations.into_iter().map(move |one| one / length)));
+        // Equal in all blocks, it stays where it is.
+        let length = if length == 0.0 { 1.0 } else { length };
+        found.push((estimate.mean, standard_error, deviations.into_iter().map(move |one| one / length)));
     }
     let (block, ids, _) = shared?;
     let degrees = number(ids.len()) - 1.0;

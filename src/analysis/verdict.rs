@@ -505,10 +505,7 @@ pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifferenc
         name.starts_with(|first: char| first.is_ascii_uppercase()) && !name.starts_with("SLURM_") && name != "HOSTNAME"
     };
     let told = |name: &str| {
-        // The memory of a virtual machine grows and shrinks.
-        let is_memory = name.starts_with("numa.") && name.ends_with(".memory_bytes");
-        let is_one = || SURROUNDINGS.iter().any(|kind| name.starts_with(kind)) && !is_memory;
-        variable(name) || of_host(name).is_none() && is_one()
+        variable(name) || of_host(name).is_none() && SURROUNDINGS.iter().any(|kind| name.starts_with(kind))
     };
     let of = |facts: &Table| -> Value {
         let facts = facts.iter().filter(|(name, _)| told(name)).map(|(name, value)| (name.clone(), value.clone()));
@@ -517,7 +514,11 @@ pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifferenc
     let mut changes = fields(&of(recorded), &of(here), "");
     // What is absent on one side was not asked for there; a variable that is absent is not set.
     let is_told = |field: &str| variable(field) || LIMITS.contains(&field);
-    changes.retain(|change| is_told(&change.field) || change.a.is_some() && change.b.is_some());
+    // The memory of a virtual machine grows and shrinks.
+    let is_memory = |field: &str| field.starts_with("numa.") && field.ends_with(".memory_bytes");
+    changes.retain(|change| {
+        is_told(&change.field) || change.a.is_some() && change.b.is_some() && !is_memory(&change.field)
+    });
     changes
 }
 

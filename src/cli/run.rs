@@ -22,7 +22,7 @@ use crate::host::user_key::UserKey;
 use crate::host::{container, environment, machine, process, slurm};
 use crate::journal::JournalError;
 use crate::manifest::{self, Manifest};
-use crate::record::{Cell, Digest, Run, RunId, SourceText, Table};
+use crate::record::{Cell, Digest, Outcome, Run, RunId, SourceText, Table};
 use crate::report::{self, count};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,21 +156,21 @@ fn say_what_uses_the_cpu(planned: &[Planned]) {
 /// have changed since.
 fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
     let sealed = planned.iter().filter(|planned| planned.sealed > 0);
-    let programs: Vec<(RunId, &Path)> = sealed
+    let programs: Vec<(RunId, &Path, bool)> = sealed
         .filter_map(|planned| match &planned.bound.launch {
-            Launch::Program { directory, .. } => Some((planned.bound.run.id, directory.as_path())),
+            Launch::Program { directory, .. } => Some((planned.bound.run.id, directory.as_path(), planned.missing > 0)),
             Launch::Trainer | Launch::Attached(_) => None,
         })
         .collect();
     let doubts = store.if_there(|reader| {
         let mut doubts: BTreeMap<String, BTreeSet<RunId>> = BTreeMap::new();
-        for (run, directory) in &programs {
+        for (run, directory, is_missing) in &programs {
             // Why none of its attempts counts, if that is so; each states its own numbers behind the reason.
             let mut tainted = None;
-            let mut counts = false;
+            let mut counts = *is_missing;
             for (id, _) in reader.attempts_of(*run)? {
                 let Some(attempt) = reader.readable(id)? else { continue };
-                counts |= attempt.counts().is_ok();
+                counts |= attempt.counts().is_ok() || attempt.outcome != Outcome::Finished;
                 let reason = attempt.taints().first().and_then(|reason| reason.split(" (").next().map(str::to_owned));
                 tainted = tainted.or(reason);
                 let warnings = attempt.warnings.into_iter().filter(|warning| is_of_identity(warning));

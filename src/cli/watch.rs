@@ -1,7 +1,10 @@
 //! Shows a sweep while it runs, and hears Ctrl-C.
 
 use super::failure::{Failure, exit, with_holders};
-use crate::engine::{Bound, Executed, FIRST_REJECTED, IMPOSSIBLE, Launch, REJECTED, Seen, Stop, Watch, is_of_program};
+use crate::engine::{
+    Bound, Executed, FIRST_REJECTED, IMPOSSIBLE, Launch, REJECTED, Seen, Stop, Watch, is_of_left_processes,
+    is_of_program,
+};
 use crate::host::signals::Interrupts;
 use crate::host::terminal;
 use crate::manifest::PATTERNS;
@@ -104,7 +107,9 @@ impl Watcher {
             self.remember(run, format!("warning: {count} {lines}; the first: {first}"));
         }
         let is_told = |warning: &&String| {
-            warning.starts_with(PATTERNS) || warning.starts_with(IMPOSSIBLE) || is_of_program(warning)
+            [PATTERNS, IMPOSSIBLE].iter().any(|begin| warning.starts_with(begin))
+                || is_of_program(warning)
+                || is_of_left_processes(warning)
         };
         // Of one that failed, that is the reason.
         let warnings = attempt.warnings.iter().filter(|_| attempt.outcome == Outcome::Finished);

@@ -10,6 +10,7 @@ use super::kernels::{InUse, KernelCache};
 use super::libraries::Libraries;
 use super::loaded::Loaded;
 use super::matches::Matches;
+use super::orphans::still_running;
 use super::output::Overflow;
 use super::protocol::cool_down;
 use super::telemetry::{Sampler, Watched, facts as facts_of};
@@ -431,6 +432,9 @@ impl Supervision {
         let (loaded, read) = loaded.map(|loaded| loaded.finish(bound)).unwrap_or_default();
         self.keep(loaded.into_iter().map(Entry::Warning).collect());
         self.keep(facts_of(read));
+        if matches!(bound.launch, Launch::Program { .. }) {
+            self.keep(still_running(&fifo).map(Entry::Warning).into_iter().collect());
+        }
         self.keep(facts_of(watch.last_facts(self.run)));
         halt.hear_late(stop, exit);
         let outcome = match &attached {

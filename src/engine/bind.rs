@@ -64,10 +64,12 @@ impl BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The program is to be named by its commit, and there is none.
-    #[error("`identity` of [program] is git, but `{}` is in no Git repository with a commit (`git init` and commit there, or remove `identity`)", directory.display())]
+    #[error("`identity` of [program] is git, but git names no commit of `{}`: {why} (remove `identity` to name the program by its files)", directory.display())]
     NoCommit {
         /// The folder of the program.
         directory: PathBuf,
+        /// What git says.
+        why: String,
     },
     /// A GPU is asked for and there is none.
     #[error("{asked}, but {why} (`ledger doctor` shows what is missing; device = \"cpu\" trains without)")]
@@ -372,7 +374,8 @@ fn bind_cell(
             let named = Named::of(program, (&cell, settings), image.is_some(), machine)?;
             let has_commit = named.part.as_table().is_some_and(|part| part.contains_key(GIT_COMMIT));
             if program.identity == ProgramIdentity::Git && !has_commit && !is_recorded {
-                return Err(Refusal::NoCommit { directory }.into());
+                let why = machine.git(&directory).get("git.state").map_or_else(String::new, Value::to_string);
+                return Err(Refusal::NoCommit { directory, why }.into());
             }
             program_files = named.files;
             notes.extend(named.notes);

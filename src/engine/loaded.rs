@@ -202,16 +202,33 @@ pub fn is_changed(warning: &str) -> bool {
 
 /// The source of compiled code, which Python keeps as `__pycache__/NAME.cpython-312.pyc` beside it; of another file itself.
 fn source_of(path: &Path) -> PathBuf {
-    let is_compiled = path.extension().is_some_and(|extension| extension == "pyc");
-    let folder = path.parent().filter(|folder| is_compiled && folder.ends_with("__pycache__"));
-    let name = path.file_name().and_then(|name| name.to_str()?.split('.').next());
-    match (folder.and_then(Path::parent), name) {
-        (Some(folder), Some(name)) => folder.join(name).with_extension("py"),
-        _ => path.to_owned(),
-    }
+    let folder = path.parent().filter(|folder| folder.ends_with("__pycache__")).and_then(Path::parent);
+    let name = path.file_name().and_then(|name| {
+        let name = name.to_str()?.strip_suffix(".pyc")?;
+        let name = name.rsplit_once(".opt-").map_or(name, |(name, _)| name);
+        Some(format!("{}.py", name.rsplit_once('.')?.0))
+    });
+    folder.zip(name).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }
 
 /// Whether a file lies in a hidden folder, such as an environment or a cache.
 fn is_hidden(name: &Path) -> bool {
     name.components().any(|part| matches!(part, Component::Normal(part) if part.to_string_lossy().starts_with('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compiled_code_is_known_by_its_source() {
+        for (path, source) in [
+            ("/p/__pycache__/model.cpython-312.pyc", "/p/model.py"),
+            ("/p/__pycache__/my.mod.cpython-312.opt-1.pyc", "/p/my.mod.py"),
+            ("/p/model.py", "/p/model.py"),
+            ("/p/model.pyc", "/p/model.pyc"),
+        ] {
+            assert_eq!(source_of(Path::new(path)), Path::new(source));
+        }
+    }
 }

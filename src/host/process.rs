@@ -213,14 +213,8 @@ fn pass_on(starter: u32, what: Signal) -> io::Result<()> {
 /// # Errors
 /// If the processes cannot be listed.
 pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> io::Result<bool> {
-    let prefix = format!("{variable}=");
     // Not by `getpgid`: that of the kernel's threads is 0, on which rustix panics.
     let is_member = |pid: u32| Stat::of(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.group == leader));
-    let was_told = |variables: &[u8]| {
-        variables
-            .split(|byte| *byte == 0)
-            .any(|text| text.strip_prefix(prefix.as_bytes()).is_some_and(|value| is_ours(OsStr::from_bytes(value))))
-    };
     // A process that is just becoming another program has no variables for a moment.
     for _ in 0..20 {
         let mut is_sure = true;
@@ -230,7 +224,7 @@ pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> b
                 continue;
             }
             let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            if was_told(&variables) {
+            if has_variable(&variables, variable, &is_ours) {
                 return signal(Target::Group(leader), Signal::Kill);
             }
             is_sure &= !variables.is_empty();
@@ -241,6 +235,26 @@ pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> b
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(false)
+}
+
+/// Processes that were started with that variable and a value that `is_ours`, each with its command's name. Those of other users are not seen, nor what has ended.
+pub fn started_with(variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> Vec<(u32, String)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let found = entries.flatten().filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let command = || std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+        has_variable(&variables, variable, &is_ours).then(command)?.map(|command| (pid, command.trim_end().to_owned()))
+    });
+    found.collect()
+}
+
+/// Whether an environment as the kernel shows it has that variable, with a value that `is_ours`.
+fn has_variable(variables: &[u8], variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> bool {
+    let value = |text: &[u8]| {
+        text.strip_prefix(variable.as_bytes())?.strip_prefix(b"=").map(|value| is_ours(OsStr::from_bytes(value)))
+    };
+    variables.split(|byte| *byte == 0).any(|text| value(text) == Some(true))
 }
 
 /// The ids of a process in the PID namespaces that it is in, from this one on inwards.

@@ -224,12 +224,20 @@ fn secrets_of_environment() -> &'static [String] {
     FOUND.get_or_init(|| {
         let named = environment::all().into_iter().filter_map(|(name, value)| {
             let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-            let is_one =
-                value.len() >= SHORTEST_VALUE && !value.starts_with('/') && !value.contains(char::is_whitespace);
-            (is_one && environment::is_secret(&name)).then_some(value)
+            is_secret_value(&name, &value).then_some(value)
         });
-        named.collect()
+        let mut found: Vec<String> = named.collect();
+        // One may be a part of another.
+        found.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        found
     })
+}
+
+/// Whether a variable's name has a word that tells of a secret, and its value is no path, address or plain word.
+fn is_secret_value(name: &str, value: &str) -> bool {
+    let is_named = || name.to_ascii_uppercase().split('_').any(|word| environment::SECRET.contains(&word));
+    let is_plain = value.starts_with('/') || value.contains("://") || value.contains(char::is_whitespace);
+    value.len() >= SHORTEST_VALUE && !is_plain && named::is_mixed(value) && is_named()
 }
 
 fn without_any(text: String, secrets: &[String]) -> String {
@@ -319,6 +327,16 @@ mod tests {
             "rep '(redacted)', twice (redacted)"
         );
         assert_eq!(clean("loss 0.5"), "loss 0.5");
+        assert!(is_secret_value("WANDB_API_KEY", "0123456789abcdef0123"));
+        for (name, value) in [
+            ("TOKENIZER_NAME", "bert-base-uncased-2"),
+            ("MONKEY", "0123456789abcdef0123"),
+            ("OS_AUTH_URL", "https://host1/path/of/it"),
+            ("SSH_KEY", "/home/me/.ssh/id_ed25519"),
+            ("API_TOKEN", "short1"),
+        ] {
+            assert!(!is_secret_value(name, value), "{name}");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::document::table_of;
 use super::number::{count, duration, mean_within, significant};
 use super::sample::{
-    compared_text, compared_value, estimate_text, more_of, needed_text, sample_text, sample_value, unit_word,
+    compared_text, compared_value, estimate_text, machine_word, more_of, needed_text, sample_text, sample_value,
+    unit_word,
 };
 use super::table::columns;
 use crate::analysis::{self, Comparison, Place, SampleModel, Saving, Scale, TestMethod, Untested};
@@ -250,8 +251,12 @@ fn sureness(ranking: &Ranking) -> String {
     let confounded = untested(Untested::Confounded);
     if !confounded.is_empty() {
         let (own, fix) = match first.estimate.kind {
-            MetricKind::Outcome => ("seeds", "give all configurations the same seeds"),
-            MetricKind::Measured => ("GPUs", "run all configurations on the same GPUs"),
+            MetricKind::Outcome => ("seeds".to_owned(), "give all configurations the same seeds".to_owned()),
+            MetricKind::Measured => {
+                let own = format!("{}s", machine_word(first));
+                let fix = format!("run all configurations on the same {own}");
+                (own, fix)
+            }
         };
         text.push_str(&format!(
             "not tested: {}; these have other {own} than #1, and the {own} may explain the difference ({fix})\n",

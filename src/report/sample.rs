@@ -31,7 +31,7 @@ pub fn sample_text(place: &Place) -> String {
 }
 
 /// What a place's attempts were measured on.
-fn machine_word(place: &Place) -> &'static str {
+pub(super) fn machine_word(place: &Place) -> &'static str {
     let is_gpu = |name: &String| name.starts_with("GPU-");
     let sensors = || place.contender.measured.iter().map(|one| &one.sensors);
     if !sensors().all(|all| !all.is_empty() && all.iter().all(is_gpu)) {

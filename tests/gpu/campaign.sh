@@ -5,7 +5,7 @@
 #   LEDGER: the binary, plain or .xz; OUT: a folder that gets campaign.ledger, campaign.kernels.xz, calibrations.tgz and log.txt
 #   SECONDS: when to interrupt what runs and to pack; allow 30 s more. EXPR: as `ledger run --only`; `{job}` in it is the number of the GPU's job, from 1
 #   REPEAT in the environment: how many more attempts each run gets, sealed or not, of each of JOBS; without it the manifest decides
-#   JOBS in the environment: so many GPUs, each with a `ledger run` of its own that takes what the others have not begun (1)
+#   JOBS in the environment: so many GPUs, each with `ledger run`s of its own, which begin with another manifest and take what the others have not begun (1)
 #   EARLIER: what an earlier piece left in its OUT: campaign.ledger, campaign.kernels.xz, calibrations.tgz
 # Works in $WORK, /tmp/ledger-campaign by default, and removes it. Imported kernels need the same place on each machine: compiled kernels contain its path.
 set -uo pipefail
@@ -15,6 +15,7 @@ manifests=() earlier=() repeat=()
 [ -z "${REPEAT:-}" ] || repeat=(--repeat "$REPEAT")
 while [ $# -gt 0 ] && [ "$1" != -- ]; do manifests+=("$1"); shift; done
 [ $# -gt 0 ] && shift && earlier=("$@")
+[ "${#manifests[@]}" -gt 0 ] || { sed -n '2,/^set -u/p' "$0" | sed -n 's/^# \{0,1\}//p' >&2; exit 2; }
 mkdir -p "$out"
 work=${WORK:-/tmp/ledger-campaign}
 mkdir "$work" || exit

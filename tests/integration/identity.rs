@@ -73,7 +73,7 @@ fn a_commit_makes_no_run_missing_and_git_asks_for_it() {
     fs::rename(sandbox.path(".git"), sandbox.path("git-away")).unwrap();
     manifest(&sandbox, "identity = 'git'");
     let refused = sandbox.run(&["plan", "m.toml"]);
-    assert!(refused.err.contains("`identity` of [program] is git, but `"), "{refused:?}");
+    assert!(refused.err.contains("`identity` of [program] is git, but git names no commit of `"), "{refused:?}");
     fs::rename(sandbox.path("git-away"), sandbox.path(".git")).unwrap();
     let before = planned(&sandbox);
     sandbox.write("README", "read me again");

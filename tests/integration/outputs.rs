@@ -27,6 +27,18 @@ fn warnings(attempt: &Value) -> String {
 const BOTH: &str = "echo one; sleep 0.1; echo oh >&2; sleep 0.1; echo two; echo PASSWORD=hunter2\n";
 
 #[test]
+fn a_process_that_leaves_its_group_and_lives_on_is_told() {
+    let sandbox = sandbox("setsid sleep 20 >/dev/null 2>&1 &\nsleep 0.3\n", "");
+    let said = sandbox.run(&["run", "m.toml"]);
+    let begin = "warning: processes of the program still run: `sleep` (process ";
+    let at = said.err.find(begin).unwrap_or_else(|| panic!("{said:?}"));
+    let rest = &said.err[at + begin.len()..];
+    let pid = &rest[..rest.find(')').unwrap()];
+    assert!(std::process::Command::new("kill").arg(pid).status().unwrap().success());
+    assert!(warnings(&attempt(&sandbox)).contains("processes of the program still run"));
+}
+
+#[test]
 fn the_output_of_a_finished_attempt_is_kept_without_secrets_and_shown_by_stream() {
     let sandbox = sandbox(BOTH, "");
     sandbox.run(&["run", "m.toml"]).expect(0);
@@ -239,7 +251,7 @@ fn a_long_reason_is_said_once_at_the_end_and_each_line_names_what_varies() {
 fn an_impossible_value_is_told_when_the_run_ends_with_the_fix() {
     let sandbox = sandbox("echo acc 92.5", "[program.metrics]\naccuracy = 'acc (\\S+)'");
     let said = sandbox.run(&["run", "m.toml"]);
-    let told = "invalid: `accuracy` is no share from 0 to 1 (the worker states 92.5; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`)";
+    let told = "invalid: `accuracy` is no share from 0 to 1 (the worker states 92.5; state a percentage with the unit `%`, in the event or in [program.metrics])";
     assert!(said.code == Some(0) && said.err.contains(told), "{}", said.err);
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     let stated = text.replace("'acc (\\S+)'", "{ pattern = 'acc (\\S+)', unit = '%' }");

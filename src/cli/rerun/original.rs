@@ -69,13 +69,13 @@ impl Marks {
         self.reruns.get(&id).cloned().or_else(stated)
     }
 
-    /// The attempt of a run that later ones are held against: its first one, before tainted ones, those of other ledgers and reruns. Were it the newest, what has drifted
+    /// The attempt of a run that later ones are held against: its first one, before those of other ledgers and before reruns. Were it the newest, what has drifted
     /// would be the measure of the next rerun.
     fn reference(&self, reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
         let mut first = None;
         for (id, finished) in reader.attempts_of(run)? {
             let Some(attempt) = (if finished { reader.readable(id)? } else { None }) else { continue };
-            // What nothing is believed of is no measure, while there is another.
+            // Of one kind, what nothing is believed of comes last.
             let is_tainted = !attempt.taints().is_empty();
             let rank = (self.rerun_of(id, &attempt).is_some(), self.imported.contains(&id), is_tainted);
             let found = (rank, attempt.started_unix_ms, id);

@@ -151,7 +151,7 @@ fn impossible_values_of_a_worker_make_the_attempt_invalid() {
     let percent = stated("accuracy", 97.0, "").warnings.join("");
     assert!(
         percent.ends_with(
-            "(the worker states 97; state a percentage with the unit `%`, in [program.metrics] by `unit = \"%\"`)"
+            "(the worker states 97; state a percentage with the unit `%`, in the event or in [program.metrics])"
         ),
         "{percent}"
     );

@@ -70,10 +70,6 @@ impl<'a> Name<'a> {
         let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
         let text = begin.map_or(text, |at| text[at..].trim_start_matches(|c: char| !c.is_ascii_alphanumeric()));
         let upper = text.to_ascii_uppercase();
-        // What a shell calls its folders is no password.
-        if text == upper && (text == "PWD" || text == "OLDPWD") {
-            return None;
-        }
         let words: Vec<&str> = upper.split(['_', '-']).collect();
         let is_known = |word: &&str| SECRET.contains(word) || WORDS.contains(word);
         if !words.iter().any(is_known) {
@@ -143,6 +139,10 @@ fn secret(name: Name<'_>, sign: &str, is_spaced: bool, after: &str) -> Option<(u
         begin += scheme + 1;
     }
     let value = &after[begin..];
+    // What a shell calls its folders is no password.
+    if matches!(name.text, "PWD" | "OLDPWD") && value.starts_with(['/', '~']) {
+        return None;
+    }
     let end = match quote {
         Some(quote) => value.find(quote).unwrap_or(value.trim_end().len()),
         None => word(value),
@@ -160,7 +160,7 @@ fn secret(name: Name<'_>, sign: &str, is_spaced: bool, after: &str) -> Option<(u
     found.then_some((begin, begin + value.len()))
 }
 
-fn is_mixed(value: &str) -> bool {
+pub(super) fn is_mixed(value: &str) -> bool {
     value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic())
 }
 

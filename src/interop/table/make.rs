@@ -281,7 +281,10 @@ impl<'a> Maker<'a> {
 
     /// The machine that a row was measured on; none where the map or the row names none.
     fn machine(&self, of: &Cells<'_>) -> Option<String> {
-        self.map.machine.as_ref().and_then(|machine| of.text(&machine.value)).filter(|name| !is_missing(name))
+        let text = |placed: &Option<Placed<Template>>| placed.as_ref().and_then(|placed| of.text(&placed.value));
+        let name = text(&self.map.machine).filter(|name| !is_missing(name))?;
+        // GPU 0 of one device is not GPU 0 of another.
+        Some(text(&self.map.device).map_or_else(|| name.clone(), |device| format!("{device} {name}")))
     }
 
     /// What the map made of a row besides its run. Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
