@@ -310,7 +310,7 @@ def findings(ledger):
     lines.append(f'- "{ALL}": of both rounds, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
     lines.append(f'- "{BLOCKS}": of the round in which each GPU executed each run once; tested by pairs.')
     lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction over the cells that one call of `ledger best` compares. A model's page compares all cells, so its p can be larger.")
-    lines.append("- p is not corrected over this page: with so many rows a p near 0.05 would not survive it. The blocks are part of all attempts, so they are no second confirmation.")
+    lines.append("- p is not corrected over this page, and a p near 0.05 would not survive that. The blocks are part of all attempts. They do not confirm them a second time.")
     lines.append("- Energies are in J (`energy_per_sample`: J a sample), throughput in samples/s, times in s. A range \"a to b\" is that of the seeds' or GPUs' means, where there are too few for an interval.")
     lines.append("- \"different\": significant, where no claim was made.")
     lines.append("- A difference that is not significant is no proof of equality: its interval says how large it may be.")

@@ -237,7 +237,7 @@ impl Random {
         radius * angle.cos()
     }
 
-    /// What a normal deviation is divided by to be Student's t with so many degrees of freedom.
+    /// A normal number divided by this is Student's t with so many degrees of freedom.
     fn scale(&mut self, degrees: f64) -> f64 {
         (self.chi_squared(degrees) / degrees).sqrt()
     }

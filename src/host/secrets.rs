@@ -233,11 +233,10 @@ fn secrets_of_environment() -> &'static [String] {
     })
 }
 
-/// Whether a variable's name has a word that tells of a secret, and its value is no path, address or plain word.
+/// Whether a variable's name is that of a secret, and its value is no path, address or plain word.
 fn is_secret_value(name: &str, value: &str) -> bool {
-    let is_named = || name.to_ascii_uppercase().split('_').any(|word| environment::SECRET.contains(&word));
     let is_plain = value.starts_with('/') || value.contains("://") || value.contains(char::is_whitespace);
-    value.len() >= SHORTEST_VALUE && !is_plain && named::is_mixed(value) && is_named()
+    value.len() >= SHORTEST_VALUE && !is_plain && named::is_mixed(value) && is_named_secret(name)
 }
 
 fn without_any(text: String, secrets: &[String]) -> String {
