@@ -4,7 +4,8 @@
 //! A reader recomputes every id and digest before it believes any of it.
 //!
 //! Format 2 holds many attempts and the texts that they were made from: after magic and digest come frames of one byte that says what it is, four that say how long, and
-//! the content. Nothing in a pack is a path.
+//! the content. Format 3 is format 2 with its frames compressed by zstd: attempts of one machine have most of their facts in common, and the series of one attempt
+//! their times. Nothing in a pack is a path.
 
 use super::chunk::{
     ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory,
@@ -14,6 +15,7 @@ use super::v1::{WireError, decode_attempt, decode_run, decode_seen, encode, enco
 use bincode::{BorrowDecode, Encode};
 use ledger_record::{Digest, Inconsistency, Sealed, SourceText};
 use std::collections::BTreeSet;
+use std::io::Read as _;
 
 /// The first eight bytes of a pack; the last of them is the format.
 pub const PACK_MAGIC: [u8; 8] = *b"ledger\x00\x01";
@@ -25,11 +27,14 @@ pub enum PackError {
     #[error("it is not a ledger pack")]
     NoPack,
     /// It was written by a newer ledger.
-    #[error("it has pack format {0}, but this ledger reads up to 2 (use a newer ledger)")]
+    #[error("it has pack format {0}, but this ledger reads up to 3 (use a newer ledger)")]
     Newer(u8),
     /// Bytes were changed or lost.
     #[error("its content does not match its digest (it is damaged or cut short: fetch it again)")]
     Damaged,
+    /// The machine's memory or zstd itself.
+    #[error("it cannot be compressed: {0}")]
+    Compress(#[source] std::io::Error),
     /// One attempt is more than a frame of a pack can hold.
     #[error("one of the attempts has more than 1 GiB (`merge` takes a whole ledger)")]
     Large,
@@ -52,8 +57,12 @@ pub enum PackError {
 
 /// No pack is longer.
 pub const PACK_MOST_BYTES: u64 = 1 << 30;
-/// No attempt's frame is longer: there are still the pack's magic and digest.
+/// No pack's frames are longer: there are still its magic and digest.
+const FRAMES_MOST_BYTES: u64 = PACK_MOST_BYTES - 64;
+/// No attempt's frame is longer.
 const FRAME_MOST_BYTES: usize = (1 << 30) - 64;
+/// What higher levels save is below 1% (telemetry of GPUs), and they take several times as long.
+const ZSTD_LEVEL: i32 = 9;
 /// What the series and phases of a pack may take in memory, all together: a few bytes can say that they are millions of points.
 const MOST_MEMORY: u64 = 2 << 30;
 
@@ -91,8 +100,17 @@ impl Packed {
 const OF_ATTEMPT: u8 = 1;
 const OF_SOURCE: u8 = 2;
 
-/// Encodes attempts and sources as the bytes of a pack of format 2.
+/// Encodes attempts and sources as the bytes of a pack of format 3.
 pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
+    let compressed = zstd::encode_all(encode_frames(packed)?.as_slice(), ZSTD_LEVEL).map_err(PackError::Compress)?;
+    Ok(signed(3, &compressed))
+}
+
+fn signed(format: u8, body: &[u8]) -> Vec<u8> {
+    [&PACK_MAGIC[..7], &[format], &Digest::of(body).0, body].concat()
+}
+
+fn encode_frames(packed: &Packed) -> Result<Vec<u8>, PackError> {
     let mut body = Vec::new();
     let mut frame = |kind: u8, content: Vec<u8>| -> Result<(), PackError> {
         let length = u32::try_from(content.len()).map_err(|_| PackError::Large)?;
@@ -107,15 +125,14 @@ pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
     for source in &packed.sources {
         frame(OF_SOURCE, encode_source(source)?)?;
     }
-    let pack = [PACK_MAGIC[..7].to_vec(), vec![2], Digest::of(&body).0.to_vec(), body].concat();
-    if u64::try_from(pack.len()).is_ok_and(|length| length <= PACK_MOST_BYTES) {
-        Ok(pack)
+    if u64::try_from(body.len()).is_ok_and(|length| length <= FRAMES_MOST_BYTES) {
+        Ok(body)
     } else {
         Err(PackError::Long)
     }
 }
 
-/// Decodes and checks a pack of either format.
+/// Decodes and checks a pack of any format.
 pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7]) {
         return Err(PackError::NoPack);
@@ -125,7 +142,8 @@ pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     }
     match bytes[7] {
         0 | 1 => Ok(Packed { attempts: vec![decode_pack(bytes)?], sources: Vec::new() }),
-        2 => decode_frames(&bytes[8..], MOST_MEMORY),
+        2 => decode_frames(body_of(bytes)?, MOST_MEMORY),
+        3 => decode_frames(&decompress(body_of(bytes)?, FRAMES_MOST_BYTES)?, MOST_MEMORY),
         newer => Err(PackError::Newer(newer)),
     }
 }
@@ -135,18 +153,28 @@ pub fn decode_own_packed(bytes: &[u8]) -> Result<(Sealed, Vec<SourceText>), Pack
     if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7] || magic[7] != 2) {
         return Ok((decode_pack_within(bytes, u64::MAX)?, Vec::new()));
     }
-    let mut packed = decode_frames(&bytes[8..], u64::MAX)?;
+    let mut packed = decode_frames(body_of(bytes)?, u64::MAX)?;
     match packed.attempts.pop() {
         Some(sealed) if packed.attempts.is_empty() => Ok((sealed, packed.sources)),
         _ => Err(PackError::Damaged),
     }
 }
 
-fn decode_frames(bytes: &[u8], mut memory: u64) -> Result<Packed, PackError> {
-    let (digest, mut body) = bytes.split_at_checked(32).ok_or(PackError::Damaged)?;
-    if Digest::of(body).0 != *digest {
-        return Err(PackError::Damaged);
-    }
+/// What follows a pack's magic and digest, if the digest is right.
+fn body_of(pack: &[u8]) -> Result<&[u8], PackError> {
+    let (digest, body) = pack.get(8..).and_then(|rest| rest.split_at_checked(32)).ok_or(PackError::Damaged)?;
+    if Digest::of(body).0 == *digest { Ok(body) } else { Err(PackError::Damaged) }
+}
+
+/// At most `most` bytes, whatever the compressed ones stand for.
+fn decompress(body: &[u8], most: u64) -> Result<Vec<u8>, PackError> {
+    let mut frames = Vec::new();
+    let decoder = zstd::Decoder::with_buffer(body).map_err(|_| PackError::Damaged)?;
+    decoder.take(most + 1).read_to_end(&mut frames).map_err(|_| PackError::Damaged)?;
+    if u64::try_from(frames.len()).is_ok_and(|length| length <= most) { Ok(frames) } else { Err(PackError::Long) }
+}
+
+fn decode_frames(mut body: &[u8], mut memory: u64) -> Result<Packed, PackError> {
     let mut packed = Packed::default();
     while let Some((head, rest)) = body.split_at_checked(5) {
         let length = usize::try_from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])).unwrap_or(usize::MAX);
@@ -178,12 +206,12 @@ struct BodyV1Seen<'a> {
     phases: &'a [u8],
 }
 
-/// Encodes an attempt with the texts that go with it: a pack of format 1 where there are none.
+/// Encodes an attempt with the texts that go with it: a pack of format 1 where there are none, else of format 2.
 pub fn encode_with(sealed: &Sealed, sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
     if sources.is_empty() {
         return encode_pack(sealed);
     }
-    encode_packed(&Packed { attempts: vec![sealed.clone()], sources: sources.to_vec() })
+    Ok(signed(2, &encode_frames(&Packed { attempts: vec![sealed.clone()], sources: sources.to_vec() })?))
 }
 
 /// Encodes a sealed attempt as the bytes of a pack.
@@ -212,18 +240,14 @@ pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
 }
 
 fn decode_pack_within(bytes: &[u8], mut memory: u64) -> Result<Sealed, PackError> {
-    let (magic, rest) = bytes.split_at_checked(8).ok_or(PackError::NoPack)?;
+    let magic = bytes.get(..8).ok_or(PackError::NoPack)?;
     if magic[..7] != PACK_MAGIC[..7] {
         return Err(PackError::NoPack);
     }
     if magic[7] > PACK_MAGIC[7] {
         return Err(PackError::Newer(magic[7]));
     }
-    let (digest, body) = rest.split_at_checked(32).ok_or(PackError::Damaged)?;
-    if Digest::of(body).0 != *digest {
-        return Err(PackError::Damaged);
-    }
-    decode_body(body, &mut memory)
+    decode_body(body_of(bytes)?, &mut memory)
 }
 
 /// `memory` is what may be taken still, and is made less by what is taken.
@@ -247,7 +271,7 @@ fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger_record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Series, Table, Tail};
+    use ledger_record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Series, Table, Tail, Value};
     use proptest::prelude::*;
 
     fn packed() -> Vec<u8> {
@@ -256,20 +280,20 @@ mod tests {
         encode_packed(&Packed { attempts: Vec::new(), sources }).unwrap()
     }
 
-    /// A pack whose digest is right, whatever is in it.
-    fn signed(body: &[u8]) -> Vec<u8> {
-        [b"ledger\0\x02".as_slice(), &Digest::of(body).0, body].concat()
+    /// A pack of format 2 whose digest is right, whatever is in it.
+    fn with_frames(body: &[u8]) -> Vec<u8> {
+        signed(2, body)
     }
 
     proptest! {
         #[test]
         fn rubbish_never_panics_nor_takes_memory_on_its_word(body in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_packed(&body);
-            let _ = decode_packed(&signed(&body));
+            let _ = decode_packed(&with_frames(&body));
             // A frame that says that it is an attempt, with rubbish in it.
             let length = u32::try_from(body.len()).unwrap().to_le_bytes();
             for kind in [OF_ATTEMPT, OF_SOURCE] {
-                prop_assert!(decode_packed(&signed(&[&[kind], length.as_slice(), &body].concat())).is_err());
+                prop_assert!(decode_packed(&with_frames(&[&[kind], length.as_slice(), &body].concat())).is_err());
             }
         }
 
@@ -286,9 +310,9 @@ mod tests {
     fn frames_stay_within_the_pack() {
         assert_eq!(decode_packed(&packed()).unwrap().sources.len(), 2);
         let long = [&[OF_SOURCE], u32::MAX.to_le_bytes().as_slice(), b"abc"].concat();
-        assert!(matches!(decode_packed(&signed(&long)), Err(PackError::Damaged)));
-        assert!(matches!(decode_packed(&signed(&[9, 0, 0, 0, 0])), Err(PackError::Damaged)));
-        assert!(matches!(decode_packed(&signed(&[1, 0])), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&with_frames(&long)), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&with_frames(&[9, 0, 0, 0, 0])), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&with_frames(&[1, 0])), Err(PackError::Damaged)));
     }
     fn an_attempt() -> Sealed {
         let none = || "none".into();
@@ -326,7 +350,7 @@ mod tests {
         assert!(one.len() < 10_000);
         let frame =
             |body: &[u8]| [&[OF_ATTEMPT], u32::try_from(body.len()).unwrap().to_le_bytes().as_slice(), body].concat();
-        assert!(matches!(decode_packed(&signed(&frame(&one))), Err(PackError::Memory)));
+        assert!(matches!(decode_packed(&with_frames(&frame(&one))), Err(PackError::Memory)));
         let old = [PACK_MAGIC.as_slice(), &Digest::of(&one).0, &one].concat();
         assert!(matches!(decode_packed(&old), Err(PackError::Memory)));
         // What is within the limit is looked at, and taken from what is left.
@@ -365,6 +389,47 @@ mod tests {
         );
         let packed = Packed { attempts: vec![attempt], sources: Vec::new() };
         assert_eq!(decode_packed(&encode_packed(&packed).unwrap()).unwrap(), packed);
+    }
+
+    #[test]
+    fn packs_of_every_format_are_read() {
+        let sealed = an_attempt();
+        let sources = vec![SourceText { original: Digest::of(b"a"), is_redacted: false, kept: b"a".to_vec() }];
+        let packed = Packed { attempts: vec![sealed.clone()], sources: sources.clone() };
+        let without = Packed { sources: Vec::new(), ..packed.clone() };
+        for (format, pack, content) in [
+            (1, encode_pack(&sealed).unwrap(), &without),
+            (2, encode_with(&sealed, &sources).unwrap(), &packed),
+            (3, encode_packed(&packed).unwrap(), &packed),
+        ] {
+            assert_eq!((pack[7], &decode_packed(&pack).unwrap()), (format, content));
+        }
+        assert!(matches!(decode_packed(&signed(4, &[])), Err(PackError::Newer(4))));
+    }
+
+    #[test]
+    fn what_attempts_have_in_common_is_packed_once() {
+        let attempts = (0..100).map(|nonce| {
+            let mut sealed = an_attempt();
+            let facts = (0..100).map(|fact| (format!("fact {fact}"), Value::from(Digest::of(&[fact]).to_string())));
+            sealed.attempt.facts.extend(facts);
+            sealed.attempt.nonce = Nonce([nonce; 16]);
+            sealed
+        });
+        let packed = Packed { attempts: attempts.collect(), sources: Vec::new() };
+        let (frames, pack) = (encode_frames(&packed).unwrap(), encode_packed(&packed).unwrap());
+        assert!(frames.len() > 20 * pack.len(), "{} to {} bytes", frames.len(), pack.len());
+    }
+
+    #[test]
+    fn what_is_compressed_is_bounded() {
+        let compressed = zstd::encode_all([0; 1 << 20].as_slice(), ZSTD_LEVEL).unwrap();
+        assert!(compressed.len() < 1 << 10);
+        assert_eq!(decompress(&compressed, 1 << 20).unwrap(), [0; 1 << 20]);
+        assert!(matches!(decompress(&compressed, (1 << 20) - 1), Err(PackError::Long)));
+        for damaged in [&b""[..], b"no zstd", &compressed[..20]] {
+            assert!(matches!(decode_packed(&signed(3, damaged)), Err(PackError::Damaged)));
+        }
     }
 
     #[test]
