@@ -23,6 +23,10 @@ SPEED = "batch_size,precision"
 TITLES = {"bert": "BERT-base", "dqn": "DQN", "gpt2": "GPT-2", "gru": "GRU", "lstm": "LSTM", "maskrcnn": "Mask R-CNN", "resnet50": "ResNet-50", "vgg16": "VGG16", "yolov3": "YOLOv3"}
 METRICS = {"energy_per_sample": "energy", "throughput": "speed", "edp_per_sample": "energy × time"}
 RATE = "training.learning_rate"
+GPUS = "hardware.gpus"
+# The round of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
+ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
+COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 
@@ -111,8 +115,8 @@ def saving(place):
 
 
 def named(group):
-    words = {"training.batch_size": "batch {}", RATE: "rate {}"}
-    return ", ".join(words.get(key, "{}").format(value) for key, value in sorted(group.items()))
+    words = {"training.batch_size": "batch {}", RATE: "rate {}", GPUS: "{} GPUs"}
+    return ", ".join(words.get(key, "{}").format(value) for key, value in sorted(group.items())).replace("1 GPUs", "1 GPU")
 
 
 def table(head, rows):
@@ -142,15 +146,26 @@ def advice(places, winners, default):
 
 
 def page(ledger, model, device):
+    """The page of a model on one kind of GPU, and its rows of the summary. A section stands where there are attempts for it."""
+    sections = {"speed": speed_of(ledger, model, device), "learned": learning(ledger, model, device), "scaled": scaling(ledger, model, device)}
     title = TITLES.get(model, model)
+    lines = [f"# {title} on {device}\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`."]
+    lines.extend(line for section, _ in sections.values() for line in section)
+    rows = {name: row for name, (_, row) in sections.items()}
+    return "\n".join(lines), {"title": title, **rows}
+
+
+def speed_of(ledger, model, device):
+    """The sections on fixed steps, and their row of the summary; neither where there are no such attempts."""
     speed = attempts_of(model, "speed", device)
-    ranks = {metric: ledger.best(model, speed, metric, SPEED) for metric in METRICS}
+    # Exit code 1: there are no such attempts.
+    ranks = {metric: ledger.best(model, speed, metric, SPEED, good=(0, 1)) for metric in METRICS}
     energy = ranks["energy_per_sample"]
+    if not energy.get("places"):
+        return [], None
     default = next(place for place in reversed(sorted(energy["places"], key=lambda place: place["group"]["training.batch_size"])) if place["group"]["training.precision"] == "fp32")
     best = energy["places"][0]
-    lines = [f"# {title} on one {device}\n"]
-    lines.append("Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`.\n")
-    lines.append(f"The first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n")
+    lines = [f"\nThe first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n"]
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
     lines.append("## What to do\n")
     lines.append(advice(energy["places"], winners, default) + "\n")
@@ -180,9 +195,28 @@ def page(ledger, model, device):
     lines.append(f"Attempt `{best['attempts'][0][:8]}`.\n")
     events = ledger.ask("events", best["attempts"][0])
     lines.append(table(["phase", "count", "time s", "power W", "energy J"], [[phase["phase"], str(phase["count"]), digits(phase["time_s"]), digits(phase.get("power_w")), energy_of(phase)] for phase in events["phases"]]))
-    section, learned = learning(ledger, model, device)
-    text = "\n".join([*lines, *section])
-    return text, {"learned": learned, "title": title, "energy": winners["energy_per_sample"], "speed": winners["throughput"], "attempts": energy["counted"], "saving": saving(default), "default": named(default["group"])}
+    row = {"energy": winners["energy_per_sample"], "fastest": winners["throughput"], "attempts": str(energy["counted"]), "saving": saving(default), "default": named(default["group"])}
+    return lines, row
+
+
+def scaling(ledger, model, device):
+    """The section on several GPUs that share each batch, and its row of the summary; neither where there are no such attempts."""
+    where = attempts_of(model, "gpus", device)
+    ranks = {metric: ledger.best(model, where, metric, GPUS, good=(0, 1)) for metric in ("throughput", "energy_per_sample")}
+    if not ranks["throughput"].get("places"):
+        return [], None
+    gpus = {place["group"][GPUS]: {} for place in ranks["throughput"]["places"]}
+    for metric, rank in ranks.items():
+        for place in rank["places"]:
+            gpus[place["group"][GPUS]][metric] = place
+    lines = ["\n## Several GPUs\n", f"{ranks['throughput']['counted']} attempts of `{model}-gpus.toml`. Each GPU takes the same number of samples of a step, so more GPUs take a larger batch.\n"]
+    cells = [[str(count), *(word for metric in ranks for word in (of_place(places[metric]), against(places[metric]))), places["throughput"]["sample"]["text"]] for count, places in sorted(gpus.items())]
+    lines.append(table(["GPUs", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
+    covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
+    lines.extend(f"Intervals cover {text}." for text in sorted(covers))
+    one, most = gpus[min(gpus)], gpus[max(gpus)]
+    row = {metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}
+    return lines, {**row, "gpus": f"{max(gpus)}", "attempts": str(ranks["throughput"]["counted"])}
 
 
 def front_row(point):
@@ -235,7 +269,10 @@ def learning(ledger, model, device):
     lines.append(f"- **Rates with which every seed reaches it**: {every}.")
     lines.append(f"- **Best {metric}**: {outcome}.\n")
     lines.append(table(["rate", metric, "against the best", "seeds at the target", "energy J", "against the least", "training s", "against the fastest"], [[f"{rate}", *(word for name in ranks for word in rate_cells(rates[rate][name], name, metric, seeds[rate]))] for rate in sorted(rates)]))
-    lines.append("On each GPU the rates ran in ascending order, so their energy and time are confounded with the order. Interrupted attempts do not count.")
+    # The first round had no order of its own in the manifests.
+    if ledger.attempts(f"{learns} and {ROUND}"):
+        lines.append("On each GPU the rates ran in ascending order, so their energy and time are confounded with the order.")
+    lines.append("Interrupted attempts do not count.")
     row = {"condition": condition, "rates": str(len(rates)), "least": named(least[0]["group"]) if least else "none reaches it", "sure": surely(least), "outcome": outcome, "every": every, "attempts": str(ranks["energy"]["counted"])}
     return lines, row
 
@@ -257,9 +294,6 @@ def surely(places):
     return "–" if not places else "the only one" if not differs else "significant" if differs == {"yes"} else "not significant" if "no" in differs else "not tested"
 
 
-# The round of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
-ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
-COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
 ALL, BLOCKS = "all attempts", "GPUs as blocks"
 
 # Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
@@ -294,6 +328,21 @@ FINDINGS = [
         ("YOLOv3", "yolov3-learns", None, "energy", "learning_rate", None),
         (f"YOLOv3, seeds 1, 3 and 4, {BLOCKS}", "yolov3-learns", "seed != 2", "energy", "learning_rate", None),
     ]),
+    ("Twice the learning rate spoils BERT-base and costs the same", "On H200s. Only the middle rate reaches the target. With twice that rate the training of every seed goes wrong, and the energy tells nothing of it. The order of the rates was shuffled.", [
+        ("BERT-base, H200", "bert-learns", None, "perplexity", "learning_rate", "rate 0.0002"),
+        ("BERT-base, H200", "bert-learns", None, "energy", "learning_rate", None),
+    ]),
+    ("VGG16's largest learning rate needs the least energy for the same steps", "On H200s. It computes the same operations and is 1 to 2% faster, on each of four GPUs. In three of the four shuffled orders this rate came last; in the fourth it came second, with the same result. The cause is not known; the values that the kernels compute with differ.", [
+        ("VGG16, H200", "vgg16-learns", None, "energy", "learning_rate", "rate 0.0002"),
+        ("VGG16, H200", "vgg16-learns", None, "train_time", "learning_rate", "rate 0.0002"),
+        ("VGG16, H200", "vgg16-learns", None, "accuracy", "learning_rate", None),
+    ]),
+    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts on one host: other hosts may differ.", [
+        ("BERT-base, H200", "bert-gpus", None, "energy_per_sample", GPUS, "1 GPU"),
+        ("BERT-base, H200", "bert-gpus", None, "throughput", GPUS, "2 GPUs"),
+        ("ResNet-50, H200", "resnet50-gpus", None, "energy_per_sample", GPUS, "1 GPU"),
+        ("ResNet-50, H200", "resnet50-gpus", None, "throughput", GPUS, "2 GPUs"),
+    ]),
     ("Four seeds do not settle the learning rate of ResNet-50", "The means differ by many points, but so do the seeds of one rate. For LSTM the smallest rate is significantly worse.", [
         ("ResNet-50", "resnet50-learns", None, "accuracy", "learning_rate", "rate 0.001"),
         ("LSTM", "lstm-learns", None, "perplexity", "learning_rate", "rate 0.004"),
@@ -306,7 +355,7 @@ FINDINGS = [
 
 
 def findings(ledger):
-    lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s. Each row is an answer of `ledger best`.\n"]
+    lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s where no H200 is named. Each row is an answer of `ledger best`.\n"]
     lines.append(f'- "{ALL}": of both rounds, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
     lines.append(f'- "{BLOCKS}": of the round in which each GPU executed each run once; tested by pairs.')
     lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction over the cells that one call of `ledger best` compares. A model's page compares all cells, so its p can be larger.")
@@ -338,11 +387,16 @@ def summary(pages):
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
     lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. The effect of precision over all cells of a model is tested there, too.\n")
-    lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], row["energy"], row["speed"], row["saving"], row["default"], str(row["attempts"])] for row in pages]))
+    lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
+    scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages if (one := row["scaled"])]
+    if scaled:
+        lines.append("## From one GPU to several\n")
+        lines.append("Each GPU takes the same number of samples of a step. The model's page has the tests.\n")
+        lines.append(table(["model", "device", "GPUs", "samples/s: one → all", "J a sample: one → all", "attempts"], scaled))
     lines.append("## Learning rates at a fixed number of steps\n")
     lines.append("Training does not stop at the target. The energy is that of all steps, and the least one is that of the rates whose mean reaches the target. All data are generated ([data](../data.md)); YOLOv3's accuracy is average precision. [Models](../models.md) defines the targets.\n")
-    lines.append(table(["model", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
-    missing = [row["title"] for row in pages if not row["learned"]]
+    lines.append(table(["model", "device", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", row["device"], f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
+    missing = sorted({row["title"] for row in pages} - {row["title"] for row in pages if row["learned"]})
     if missing:
         lines.append(f"No learning rates compared yet: {', '.join(missing)}.")
     return "\n".join(lines)
