@@ -4,7 +4,7 @@ use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
 use crate::host::{environment, holders, ownership};
-use crate::journal::Gate;
+use crate::journal::{self, Gate};
 use crate::record::{Attempt, AttemptId, Run, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
 use crate::store::{Reader, Store, StoreError};
@@ -63,7 +63,7 @@ impl Context {
             Ok(Some(found)) => found.iter().for_each(|found| self.tell_recovered(found)),
             Ok(None) => self.tell_locked(),
             // A ledger that can only be read still answers.
-            Err(error) => say(&format!("warning: abandoned attempts could not be sealed: {error}")),
+            Err(error) => say(&format!("warning: {} could not be sealed: {error}", waiting(&self.store))),
         }
         &self.store
     }
@@ -231,6 +231,18 @@ pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<A
         }
     }
     Ok(newest.map(|(.., id)| id))
+}
+
+/// The attempts that are over and wait to be sealed, in words.
+fn waiting(store: &Store) -> String {
+    let journals = journal::list(&store.journals()).unwrap_or_default();
+    let over = journals.iter().filter_map(|path| engine::Living::open(path)).filter(engine::Living::is_over);
+    let ids: Vec<String> = over.map(|living| living.nonce.to_string()[..8].to_owned()).collect();
+    match ids.as_slice() {
+        [] => "abandoned attempts".to_owned(),
+        [only] => format!("attempt {only}, which has ended,"),
+        _ => format!("attempts {}, which have ended,", ids.join(", ")),
+    }
 }
 
 /// Reads a file that a command was given.

@@ -4,7 +4,7 @@ mod confounded;
 
 use super::context::Context;
 use super::failure::{Failure, exit};
-use super::selection::{Ask, Found, OBJECTIVE, Selected, Selection, nothing};
+use super::selection::{Ask, Found, OBJECTIVE, OfModel, Selected, Selection, nothing};
 use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
@@ -33,9 +33,8 @@ pub(super) struct Args {
 /// Arguments that say which effects are meant.
 #[derive(Debug, clap::Args)]
 pub(super) struct Question {
-    /// The model
-    #[arg(long, value_name = "M")]
-    model: String,
+    #[command(flatten)]
+    model: OfModel,
 
     /// The metric
     #[arg(long, value_name = "X")]
@@ -92,14 +91,16 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<
         fields.insert(confounded::IMPORT.to_owned());
         Ok(Ask { fields, metrics: [metric].into(), of_others: false })
     };
-    match args.selection.find(context, &args.model, &ask)? {
-        Found::Briefs(selected) => found(args, &selected, context),
-        Found::Records(selected) => found(args, &selected, context),
+    let model = args.model.name(context)?;
+    match args.selection.find(context, &model, &ask)? {
+        Found::Briefs(selected) => found(args, &model, &selected, context),
+        Found::Records(selected) => found(args, &model, &selected, context),
     }
 }
 
 fn found<T: Asked>(
     args: &Question,
+    model: &str,
     selected: &Selected<T>,
     context: &Context,
 ) -> Result<(Effected, Vec<f64>), Failure> {
@@ -110,9 +111,9 @@ fn found<T: Asked>(
         direction: args.direction.as_deref().map(direction_named),
         selection: Some(&args.selection),
     };
-    judge(&args.model, &metric, &wanted, selected)?.ok_or_else(|| {
+    judge(model, &metric, &wanted, selected)?.ok_or_else(|| {
         let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
-        nothing(context, &args.model, &metric, &left_out)
+        nothing(context, model, &metric, &left_out)
     })
 }
 

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
-use super::selection::{Ask, Found, Selected, Selection, all_tainted, metric_of_model, nothing};
+use super::selection::{Ask, Found, OfModel, Selected, Selection, all_tainted, metric_of_model, nothing};
 use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
@@ -40,9 +40,8 @@ pub(super) struct Args {
 /// Arguments that say what front is meant.
 #[derive(Debug, clap::Args)]
 pub(super) struct Question {
-    /// The model
-    #[arg(long, value_name = "M")]
-    model: String,
+    #[command(flatten)]
+    model: OfModel,
 
     /// Two or more metrics; `score:maximize` states the better direction of a custom metric that was no objective
     #[arg(long, value_name = "X,Y,…", value_delimiter = ',', required = true)]
@@ -71,21 +70,23 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The front that is asked for.
 pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure> {
-    let coordinates = coordinates(args, context)?;
+    let model = args.model.name(context)?;
+    let coordinates = coordinates(args, &model, context)?;
     let ask = |names: &Selected<()>| {
         let mut fields = names.varied();
         fields.extend(names.full_names(&args.group_by, "--group-by")?);
         let metrics = coordinates.iter().map(|one| one.metric.clone()).collect();
         Ok(Ask { fields, metrics, of_others: false })
     };
-    match args.selection.find(context, &args.model, &ask)? {
-        Found::Briefs(selected) => find_among(args, &selected, coordinates, context),
-        Found::Records(selected) => find_among(args, &selected, coordinates, context),
+    match args.selection.find(context, &model, &ask)? {
+        Found::Briefs(selected) => find_among(args, &model, &selected, coordinates, context),
+        Found::Records(selected) => find_among(args, &model, &selected, coordinates, context),
     }
 }
 
 fn find_among<T: Asked>(
     args: &Question,
+    model: &str,
     selected: &Selected<T>,
     mut coordinates: Vec<Coordinate>,
     context: &Context,
@@ -93,7 +94,7 @@ fn find_among<T: Asked>(
     coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
     let by = selected.full_names(&args.group_by, "--group-by")?;
     let found = configurations(&selected.trials, &by);
-    let mut front = front(&args.model, selected, coordinates, &found);
+    let mut front = front(model, selected, coordinates, &found);
     if front.points.is_empty() {
         return Err(empty(context, args, &front, selected));
     }
@@ -110,10 +111,10 @@ pub(super) fn name(context: &Context, front: &mut Front) -> Result<(), Failure> 
     Ok(())
 }
 
-fn coordinates(args: &Question, context: &Context) -> Result<Vec<Coordinate>, Failure> {
+fn coordinates(args: &Question, model: &str, context: &Context) -> Result<Vec<Coordinate>, Failure> {
     let mut found: Vec<Coordinate> = Vec::new();
     for text in &args.metrics {
-        let (metric, direction) = metric_of_model(text, "--metrics", &args.model, context)?;
+        let (metric, direction) = metric_of_model(text, "--metrics", model, context)?;
         if !found.iter().any(|one| one.metric == metric) {
             found.push(Coordinate { metric, unit: String::new(), direction });
         }
@@ -128,13 +129,14 @@ fn coordinates(args: &Question, context: &Context) -> Result<Vec<Coordinate>, Fa
 }
 
 fn empty<T: Asked>(context: &Context, args: &Question, front: &Front, selected: &Selected<T>) -> Failure {
+    let model = &front.model;
     let none = |one: &&Coordinate| {
         !selected.trials.iter().any(|trial| trial.measured(&one.metric, &selected.admitted).is_ok())
     };
     let left_out = |one: &Coordinate| count_left_out(&selected.trials, &one.metric, &selected.admitted).1;
     let why = front.coordinates.iter().find(none).and_then(|one| match args.selection.is_everything() {
-        true => Some(nothing(context, &args.model, &one.metric, &left_out(one))),
-        false => all_tainted(context, &args.model, &one.metric, &left_out(one)),
+        true => Some(nothing(context, model, &one.metric, &left_out(one))),
+        false => all_tainted(context, model, &one.metric, &left_out(one)),
     });
     why.unwrap_or_else(|| Failure::new(exit::NO, "no matching configuration has a finite value of every metric"))
 }

@@ -7,7 +7,7 @@ use super::living;
 use super::pareto;
 use super::picture::{Output, failed};
 use super::recorded::energy_of;
-use super::selection::{Selected, Selection, all_tainted, nothing};
+use super::selection::{OfModel, Selected, Selection, all_tainted, nothing};
 use crate::analysis::{self, Thin, portions};
 use crate::record::{Attempt, AttemptId, Axis, Direction, Run, Sealed, SeriesSummary, Why, known_metric};
 use crate::report::{self, Curved, EnergyOf, Figure, Heat, Over, Subject};
@@ -162,9 +162,8 @@ struct Grid {
 /// Arguments that say which values are meant.
 #[derive(Debug, clap::Args)]
 struct Question {
-    /// The model
-    #[arg(long, value_name = "M")]
-    model: String,
+    #[command(flatten)]
+    model: OfModel,
 
     /// The metric
     #[arg(long, value_name = "X")]
@@ -225,15 +224,16 @@ impl Question {
         context: &Context,
         draw: impl FnOnce(&Subject<'_>, &Selected) -> Result<Figure, Failure>,
     ) -> Result<Figure, Failure> {
-        let selected = self.selection.select(context, Some(&self.model))?;
+        let model = self.model.name(context)?;
+        let selected = self.selection.select(context, Some(&model))?;
         let metric = selected.metric(&self.metric, "--metric")?;
         let counts = selected.trials.iter().any(|trial| trial.measured(&metric, &selected.admitted).is_ok());
         if !counts {
             let left_out = analysis::count_left_out(&selected.trials, &metric, &selected.admitted).1;
             if self.selection.is_everything() {
-                return Err(nothing(context, &self.model, &metric, &left_out));
+                return Err(nothing(context, &model, &metric, &left_out));
             }
-            all_tainted(context, &self.model, &metric, &left_out).map_or(Ok(()), Err)?;
+            all_tainted(context, &model, &metric, &left_out).map_or(Ok(()), Err)?;
         }
         let stated = match self.direction.as_deref() {
             Some("maximize") => Some(Direction::Maximize),
@@ -242,7 +242,7 @@ impl Question {
         };
         let unit = selected.unit(&metric);
         let subject = Subject {
-            model: &self.model,
+            model: &model,
             metric: &metric,
             unit: &unit,
             direction: stated,

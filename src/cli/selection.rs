@@ -33,6 +33,35 @@ pub(super) struct Selection {
     include: Vec<String>,
 }
 
+/// The argument that names the model of a question.
+#[derive(Debug, clap::Args)]
+pub(super) struct OfModel {
+    /// The model [default: the only model of the ledger]
+    #[arg(long, value_name = "M")]
+    model: Option<String>,
+}
+
+impl OfModel {
+    /// The model that is named, or the only one that there is.
+    ///
+    /// # Errors
+    /// If none is named and there are several, or none.
+    pub(super) fn name(&self, context: &Context) -> Result<String, Failure> {
+        if let Some(model) = &self.model {
+            return Ok(model.clone());
+        }
+        let mut models = context.store().read(|reader| reader.models())?;
+        match (models.pop(), models.as_slice()) {
+            (Some(only), []) => Ok(only),
+            (None, _) => Err(Failure::new(exit::NO, "the ledger has no attempts (`ledger run MANIFEST` makes some)")),
+            (Some(last), first) => {
+                let text = format!("--model is needed: the ledger has the models {} and {last}", first.join(", "));
+                Err(Failure::new(exit::USAGE, text))
+            }
+        }
+    }
+}
+
 /// The attempts that are meant.
 pub(super) struct Selected<T = Trial> {
     /// The attempts that match.

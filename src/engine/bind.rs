@@ -9,6 +9,7 @@ use crate::gpu::{self, GpuInfo, Settings};
 use crate::host::HostError;
 use crate::manifest::{ArgvError, Bind, Manifest, Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Owner, Parts, Run, Table, Value};
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,13 +22,15 @@ pub enum BindError {
     /// The machine refused.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A file of the program cannot be read.
-    #[error("{source}")]
+    /// Files of the program cannot be read.
+    #[error("{why}{}", also_unread(others, why))]
     File {
         /// As the manifest names it.
         file: String,
         /// The cause.
-        source: HostError,
+        why: HostError,
+        /// Further files that cannot be read.
+        others: Vec<String>,
     },
     /// The data cannot be read.
     #[error(transparent)]
@@ -48,7 +51,10 @@ impl BindError {
     pub fn named<'a>(&'a self, cell: &'a Cell) -> Option<(&'static str, &'a str)> {
         let of = |key| Some((key, cell.text(key)?));
         match self {
-            Self::File { file, .. } => Some(("program", file.as_str())),
+            Self::File { file: word, .. }
+            | Self::Closure(ClosureError::NoScript { word, .. } | ClosureError::NoProgram(word)) => {
+                Some(("program", word.as_str()))
+            }
             Self::Data(_) | Self::Refused(Refusal::NoData { .. }) => of("data.path"),
             Self::Container(error) if error.is_of_image() => of(IMAGE),
             Self::Container(error) => match (error.bind(), cell.get(BINDS)) {
@@ -116,6 +122,11 @@ pub enum Refusal {
         /// The missing file, and in which form it may be there.
         file: String,
     },
+}
+
+fn also_unread(files: &[String], why: &HostError) -> String {
+    let cause = why.source().map(|cause| format!(": {cause}"));
+    files.iter().map(|file| format!(", nor `{file}`")).chain(cause).collect()
 }
 
 fn are(count: usize) -> String {

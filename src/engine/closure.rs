@@ -67,8 +67,13 @@ pub enum ClosureError {
     #[error("its interpreter `{0}` is not started without trust (--trust starts it)")]
     Untrusted(String),
     /// The script is not there.
-    #[error("the command starts `{}`, which is not a file (fix program.command)", .0.display())]
-    NoScript(PathBuf),
+    #[error("the command starts `{}`, which is not a file (fix program.command)", path.display())]
+    NoScript {
+        /// As the command names it.
+        word: String,
+        /// Where it would lie.
+        path: PathBuf,
+    },
     /// The program is not there.
     #[error("the command starts `{0}`, which is not on the PATH (install it or fix program.command)")]
     NoProgram(String),
@@ -110,7 +115,7 @@ pub(super) fn check_program(argv: &[String], directory: &Path, runs_here: bool) 
     match argv.first() {
         Some(word) if word.contains('/') => {
             let path = directory.join(word);
-            if path.is_file() { Ok(()) } else { Err(ClosureError::NoScript(path)) }
+            if path.is_file() { Ok(()) } else { Err(ClosureError::NoScript { word: word.clone(), path }) }
         }
         Some(word) if runs_here && environment::which(word).is_none() => Err(ClosureError::NoProgram(word.clone())),
         _ => Ok(()),
@@ -146,7 +151,7 @@ pub(super) fn closure(
         let path = directory.join(script);
         let is_inside = || path.starts_with(directory);
         if !path.is_file() && (!is_contained || is_inside()) {
-            return Err(ClosureError::NoScript(path).into());
+            return Err(ClosureError::NoScript { word: script.clone(), path }.into());
         }
         if is_contained && !is_inside() {
             return Ok(found);

@@ -4,7 +4,7 @@ use super::bind::{BindError, DIRECTORY, SETTINGS};
 use super::closure::{Closure, ClosureError, closure};
 use super::container;
 use super::machine::{KnownFile, Machine};
-use crate::host::python;
+use crate::host::{HostError, python};
 use crate::manifest::{Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,14 +78,19 @@ impl Named {
             }
         }
         let mut files = Vec::new();
+        let mut unread: Vec<(String, HostError)> = Vec::new();
         for (name, path) in paths {
             match machine.known(&path) {
                 Ok(known) => {
                     let is_code = code.contains(&path);
                     files.push(ProgramFile { name, path, known, is_code });
                 }
-                Err(source) => return Err(BindError::File { file: name, source }),
+                Err(why) => unread.push((name, why)),
             }
+        }
+        let mut unread = unread.into_iter();
+        if let Some((file, why)) = unread.next() {
+            return Err(BindError::File { file, why, others: unread.map(|(name, _)| name).collect() });
         }
         let digests: Table = files.iter().map(|file| (file.name.clone(), file.digest().to_string().into())).collect();
         let mut table: Table = [

@@ -60,6 +60,9 @@ impl Node {
     }
 }
 
+const PATTERNS_IN_SINGLE_QUOTES: &str =
+    r" (in double quotes a backslash begins an escape: write patterns and paths in single quotes, as 'acc (\d+)')";
+
 /// Parses a TOML document.
 ///
 /// # Errors
@@ -70,7 +73,11 @@ pub fn parse(text: &str) -> Result<Node, (Span, String)> {
             let span = root.span();
             Ok(Node { content: table(root.into_inner()), span })
         }
-        Err(error) => Err((error.span().unwrap_or(0..0), error.message().trim().replace('\n', " "))),
+        Err(error) => {
+            let message = error.message().trim().replace('\n', " ");
+            let hint = if message.contains("escaped value") { PATTERNS_IN_SINGLE_QUOTES } else { "" };
+            Err((error.span().unwrap_or(0..0), format!("{message}{hint}")))
+        }
     }
 }
 

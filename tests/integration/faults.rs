@@ -286,6 +286,18 @@ fn files_that_a_manifest_names_and_that_are_not_there_are_told_with_their_places
     assert_eq!([complaint("run"), complaint("plan")], [gone, gone]);
     sandbox.write(
         "m.toml",
+        "[model]\nname = 'toy'\n[program]\ncommand = ['sh', 'worker.sh']\nfiles = ['z.py', 'gone.py', 'also.yaml']\n",
+    );
+    let all = "m.toml:5:29: cannot read `HERE/also.yaml` (check the path), nor `gone.py`, nor `z.py`: \
+               No such file or directory (os error 2)\n";
+    assert_eq!(complaint("run"), all);
+    for (command, place) in [("'./gone.sh'", 12), ("'python3', 'gone.py'", 23), ("'no-such-program'", 12)] {
+        sandbox.write("m.toml", format!("[model]\nname = 'toy'\n[program]\ncommand = [{command}]\n"));
+        let said = complaint("run");
+        assert!(said.starts_with(&format!("m.toml:4:{place}: the command starts `")), "{said}");
+    }
+    sandbox.write(
+        "m.toml",
         "model.name = 'softmax'\ntraining = { learning_rate = 0.1, epochs = [1, 2] }\nhardware.device = 'cpu'\n\
          data = { name = 'idx', path = ['a', 'b'] }\n",
     );

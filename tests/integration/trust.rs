@@ -353,8 +353,8 @@ fn a_replay_says_what_would_differ_and_executes_on_trust_alone() {
     to.run(&["replay", "one.pack", "0000"]).complaint(1);
     to.write("bad.pack", b"ledger\0\x02hello");
     assert!(to.run(&["replay", "bad.pack"]).complaint(2).contains("damaged"));
-    to.write("new.pack", b"ledger\0\x03hello");
-    assert!(to.run(&["unpack", "new.pack"]).complaint(2).contains("reads up to 2"));
+    to.write("new.pack", b"ledger\0\x04hello");
+    assert!(to.run(&["unpack", "new.pack"]).complaint(2).contains("reads up to 3"));
     let huge = std::fs::File::create(to.path("huge.pack")).unwrap();
     huge.set_len((1 << 30) + 1).unwrap();
     assert!(to.run(&["unpack", "huge.pack"]).complaint(2).contains("more than 1 GiB"));

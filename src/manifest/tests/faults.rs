@@ -327,6 +327,8 @@ fn syntax_errors_have_a_place_and_the_parsers_words() {
     insta::assert_snapshot!(faults("[model]\nname = \n"), @"m:2:8: this is not TOML: string values must be quoted, expected literal string");
     insta::assert_snapshot!(faults("[model]\nname = 'a'\nname = 'b'"), @"m:3:1: this is not TOML: duplicate key");
     insta::assert_snapshot!(faults("ü = 'é' x"), @"m:1:9: this is not TOML: unexpected key or value, expected newline, `#`");
+    let pattern = faults("acc = \"acc (\\d+)\"");
+    assert!(pattern.contains("write patterns and paths in single quotes, as 'acc (\\d+)'"), "{pattern}");
     assert!(faults(&format!("{}1", "a.".repeat(200_000))).contains("m:1:"));
     assert!(faults(&format!("a = {}", "[".repeat(200_000))).contains("m:1:"));
 }
