@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let _ = decode_packed(bytes);
     let digest = Digest::of(bytes).0;
-    for format in [0, 2] {
+    for format in [0, 2, 3] {
         let signed = [b"ledger\0".as_slice(), &[format], &digest, bytes].concat();
         let Ok(packed) = decode_packed(&signed) else { continue };
         let again = encode_packed(&packed).expect("what was read is written");

@@ -63,7 +63,7 @@ impl Context {
             Ok(Some(found)) => found.iter().for_each(|found| self.tell_recovered(found)),
             Ok(None) => self.tell_locked(),
             // A ledger that can only be read still answers.
-            Err(error) => say(&format!("warning: {} could not be sealed: {error}", waiting(&self.store))),
+            Err(error) => say(&format!("warning: {} could not be sealed: {error}", unsealed_attempts(&self.store))),
         }
         &self.store
     }
@@ -234,7 +234,7 @@ pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<A
 }
 
 /// The attempts that are over and wait to be sealed, in words.
-fn waiting(store: &Store) -> String {
+fn unsealed_attempts(store: &Store) -> String {
     let journals = journal::list(&store.journals()).unwrap_or_default();
     let over = journals.iter().filter_map(|path| engine::Living::open(path)).filter(engine::Living::is_over);
     let ids: Vec<String> = over.map(|living| living.nonce.to_string()[..8].to_owned()).collect();

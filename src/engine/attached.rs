@@ -1,34 +1,15 @@
 //! A process that already runs, as the worker of an attempt: its events and its telemetry are recorded, and it is never signalled.
 
-use super::attempt::{Attempted, execute};
-use super::bind::{Bound, Launch};
+use super::bound::{Bound, Launch};
 use super::halt::Halt;
-use super::worker::{Ended, Shim};
-use super::{AttachedEnd, EngineError, Stop, Watch};
+use super::worker::Ended;
+use super::{AttachedEnd, Stop};
 use crate::host::clock::Moment;
 use crate::host::owner::{Liveness, liveness};
-use crate::record::{Exit, Outcome, Owner, Table};
-use crate::store::Store;
+use crate::record::{Exit, Outcome, Owner};
 
 /// How it ended where the process did not say that it finished.
 const UNSAID: Exit = Exit::Code(-1);
-
-/// Records a run of a process that already runs, until that ends or says that it finished. `bound` is of the process's own command.
-///
-/// # Errors
-/// As [`execute`].
-pub fn attach(
-    (store, facts): (&Store, &Table),
-    bound: Bound,
-    process: Owner,
-    shim: &Shim,
-    watch: &dyn Watch,
-    stop: &dyn Stop,
-) -> Result<Attempted, EngineError> {
-    let mut bound = Bound { launch: Launch::Attached(process), ..bound };
-    bound.facts.insert("attached".to_owned(), true.into());
-    execute(store, &bound, None, facts, shim, watch, stop)
-}
 
 /// The attached process of an attempt.
 pub(super) struct Attached<'a>(&'a Owner);

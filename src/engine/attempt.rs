@@ -1,7 +1,7 @@
 //! One attempt from its claim to its seal.
 
 use super::attached::Attached;
-use super::bind::{Bound, Launch};
+use super::bound::{Bound, Launch};
 use super::container;
 use super::fold::{Fold, Folded};
 use super::halt::Halt;

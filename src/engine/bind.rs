@@ -1,255 +1,17 @@
 //! Binds a cell to this machine: a run, its id, and how it is launched.
 
-use super::closure::{ClosureError, check_program};
-use super::container::{self, BINDS, ContainerError, HOST, IMAGE, Image, Inside, Loads};
-use super::data::{self, DataFiles, bind_data};
+use super::bound::{Bound, Launch, OBSERVE_ONLY, Trainer};
+use super::closure::check_program;
+use super::container::{self, BINDS, HOST, IMAGE, Image, Inside, Loads};
+use super::data::{self, DataFiles};
 use super::machine::Machine;
-use super::program::{GIT_COMMIT, Named, ProgramFile};
+use super::program::{DIRECTORY, GIT_COMMIT, Named, SETTINGS};
+use super::refusal::{BindError, Refusal};
 use crate::gpu::{self, GpuInfo, Settings};
-use crate::host::HostError;
-use crate::manifest::{ArgvError, Bind, Manifest, Program, ProgramIdentity};
-use crate::record::{Cell, Digest, Owner, Parts, Run, Table, Value};
-use std::error::Error as _;
+use crate::manifest::{Bind, Manifest, Program, ProgramIdentity};
+use crate::record::{Cell, Parts, Run, Table, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The cell cannot be bound to this machine.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// A program's command has a placeholder without a value.
-    #[error(transparent)]
-    Argv(#[from] ArgvError),
-    /// The machine refused.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// Files of the program cannot be read.
-    #[error("{why}{}", also_unread(others, why))]
-    File {
-        /// As the manifest names it.
-        file: String,
-        /// The cause.
-        why: HostError,
-        /// Further files that cannot be read.
-        others: Vec<String>,
-    },
-    /// The data cannot be read.
-    #[error(transparent)]
-    Data(HostError),
-    /// What is asked for is not to be had here.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The image that it asks for cannot be started.
-    #[error(transparent)]
-    Container(#[from] ContainerError),
-    /// The files and packages of its program are not known.
-    #[error(transparent)]
-    Closure(#[from] ClosureError),
-}
-
-impl BindError {
-    /// The key by which a manifest names what is not there or cannot be read, and the text that the cell has of it; none where it is no file.
-    pub fn named<'a>(&'a self, cell: &'a Cell) -> Option<(&'static str, &'a str)> {
-        let of = |key| Some((key, cell.text(key)?));
-        match self {
-            Self::File { file: word, .. }
-            | Self::Closure(ClosureError::NoScript { word, .. } | ClosureError::NoProgram(word)) => {
-                Some(("program", word.as_str()))
-            }
-            Self::Data(_) | Self::Refused(Refusal::NoData { .. }) => of("data.path"),
-            Self::Container(error) if error.is_of_image() => of(IMAGE),
-            Self::Container(error) => match (error.bind(), cell.get(BINDS)) {
-                (Some(index), Some(Value::List(texts))) => Some((BINDS, texts.get(index)?.as_str()?)),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-}
-
-/// Something that the cell asks for and this machine does not have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The program is to be named by its commit, and there is none.
-    #[error("`identity` of [program] is git, but git names no commit of `{}`: {why} (remove `identity` to name the program by its files)", directory.display())]
-    NoCommit {
-        /// The folder of the program.
-        directory: PathBuf,
-        /// What git says.
-        why: String,
-    },
-    /// A GPU is asked for and there is none.
-    #[error("{asked}, but {why} (`ledger doctor` shows what is missing; device = \"cpu\" trains without)")]
-    NoCuda {
-        /// What in the cell asks for it.
-        asked: String,
-        /// Why there is none.
-        why: String,
-    },
-    /// More GPUs are asked for than there are.
-    #[error("`hardware.gpus` is {asked}, but {} visible: {} (CUDA_VISIBLE_DEVICES selects the visible GPUs)", are(*there), names.join(", "))]
-    TooFewGpus {
-        /// How many are asked for.
-        asked: i64,
-        /// How many there are.
-        there: usize,
-        /// Their names.
-        names: Vec<String>,
-    },
-    /// Several GPUs are asked for, and nothing connects them.
-    #[error("`hardware.gpus` is {asked}, but {why} (gpus = 1 trains without; `ledger doctor` shows what is missing)")]
-    NoNccl {
-        /// How many are asked for.
-        asked: usize,
-        /// What is missing, and how to get it.
-        why: String,
-    },
-    /// A power limit or a clock is asked for that a card does not have.
-    #[error("{0}")]
-    NotAllowed(String),
-    /// A power limit or a clock is asked for, and there is no GPU to set it on.
-    #[error(
-        "the cell sets a power limit or clocks, but uses no GPU (give device = \"cuda\", or remove the keys; `ledger doctor` shows what is missing)"
-    )]
-    NothingToSet,
-    /// This binary has no trainer.
-    #[error("this ledger was built without its trainer (build with default features, or give a [program])")]
-    NoTrainer,
-    /// A data file is missing.
-    #[error("`data.path` is `{}`, which has no {file}", path.display())]
-    NoData {
-        /// The directory.
-        path: PathBuf,
-        /// The missing file, and in which form it may be there.
-        file: String,
-    },
-}
-
-fn also_unread(files: &[String], why: &HostError) -> String {
-    let cause = why.source().map(|cause| format!(": {cause}"));
-    files.iter().map(|file| format!(", nor `{file}`")).chain(cause).collect()
-}
-
-fn are(count: usize) -> String {
-    if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
-}
-
-/// The setting that says that nothing is set on the GPUs.
-pub const OBSERVE_ONLY: &str = "hardware.observe_only";
-
-/// What a program's part says of the settings that stand in its command.
-pub(super) const SETTINGS: &str = "settings";
-/// The setting that says in which folder a program runs.
-pub(super) const DIRECTORY: &str = "program.directory";
-
-/// What the built-in trainer is, as far as a run's identity goes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trainer {
-    /// The program part on the CPU.
-    pub cpu: Value,
-    /// The program part on CUDA; none if this binary cannot use it.
-    pub cuda: Option<Value>,
-    /// What each generator draws, as a digest, by the data's name.
-    pub generators: Vec<(&'static str, Digest)>,
-}
-
-/// How a run's worker is started.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Launch {
-    /// The built-in trainer.
-    Trainer,
-    /// Another program, in that directory.
-    Program {
-        /// Program and arguments.
-        argv: Vec<String>,
-        /// Where it runs.
-        directory: PathBuf,
-    },
-    /// A process that already runs the program: it is watched, and neither started nor signalled.
-    Attached(Owner),
-}
-
-/// A cell bound to this machine.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// What will be executed, by its id.
-    pub run: Run,
-    /// The cell, with everything that the machine decided.
-    pub cell: Cell,
-    /// How.
-    pub launch: Launch,
-    /// The GPUs that it uses, by rank; none on the CPU.
-    pub gpus: Vec<GpuInfo>,
-    /// The NVIDIA driver's management library, where it is not the usual one.
-    pub nvml: Option<PathBuf>,
-    /// The image that its worker runs in; none is the host itself.
-    pub image: Option<Image>,
-    /// The files of its data as they were when it was named by them; none where no files were read.
-    pub data: Option<Arc<DataFiles>>,
-    /// The files of its program that it is named by, as they were then.
-    pub program_files: Vec<ProgramFile>,
-    /// What could not be found out about its program, for the attempt's warnings.
-    pub notes: Vec<String>,
-    /// Why it uses no GPU, where it was left open and one might be expected.
-    pub no_gpu: Option<String>,
-    /// What is recorded of where it comes from, which other runs of a sweep need not share.
-    pub facts: Table,
-}
-
-/// How the warning of an attempt ends whose program changed.
-pub(super) const CHANGED: &str = "changed after its run id was computed";
-/// How it ends where that is not known.
-pub(super) const MAY_HAVE_CHANGED: &str =
-    "may have changed after its run id was computed: there was no time to compare it";
-
-impl Bound {
-    /// How long an attempt may take, in seconds.
-    pub fn timeout_s(&self) -> Option<f64> {
-        self.cell.float("limits.timeout_s")
-    }
-
-    /// What is to be set on its GPUs; none where the cell asks for nothing, or only to be watched (`--observe-only`).
-    pub fn settings_to_make(&self) -> Option<Settings> {
-        let observed = self.cell.get(OBSERVE_ONLY).is_some();
-        Settings::of(&self.cell.config).filter(|_| !observed && !self.gpus.is_empty())
-    }
-
-    /// How often the hardware is looked at, in looks a second.
-    pub fn telemetry_hz(&self) -> u32 {
-        self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
-    }
-
-    /// What says that its worker may read other data than it is named by, or may have read them; an error if nobody can look.
-    pub(super) fn changed_data(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
-        self.data.as_ref().map_or(Ok(None), |data| data.changed(is_over))
-    }
-
-    /// Why other files may have run than those that it is named by. Words of a command may be files that the program writes.
-    pub(super) fn changed_program(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
-        self.program_files.iter().find_map(|file| {
-            let found = match file.known.is_of(&file.path, is_over) {
-                Some(true) => return None,
-                Some(false) => CHANGED,
-                None => MAY_HAVE_CHANGED,
-            };
-            Some(format!("`{}` {found}", file.path.display()))
-        })
-    }
-
-    /// A source file of the program that has changed since the run id was computed, if one certainly has.
-    pub(super) fn changed_code(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
-        let mut code = self.program_files.iter().filter(|file| file.is_code);
-        let changed = code.find(|file| file.known.is_of(&file.path, is_over) == Some(false))?;
-        Some(format!("`{}` changed after the run ids were computed", changed.path.display()))
-    }
-
-    /// The files that an external program's manifest names, where they lie.
-    pub(super) fn named_files(&self) -> Vec<PathBuf> {
-        let Launch::Program { directory, .. } = &self.launch else { return Vec::new() };
-        let named = self.run.parts.program.as_table().and_then(|program| program.get("named_files"));
-        let Some(Value::List(files)) = named else { return Vec::new() };
-        files.iter().filter_map(Value::as_str).map(|file| directory.join(file)).collect()
-    }
-}
 
 /// Nothing is to be set on the cell's GPUs: their own settings are held against what it asks for.
 pub fn observe_only(cell: &mut Cell) {
@@ -346,7 +108,7 @@ fn bind_cell(
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
-    let image = container::image(&cell, machine)?;
+    let image = container::image(&cell, |path| machine.image(path), || machine.container_tool())?;
     let (gpus, no_gpu) = choose_device(&mut cell, program.is_some(), image.is_some(), trainer, machine)?;
     if gpus > 1
         && program.is_none()
@@ -442,6 +204,29 @@ fn bind_cell(
     Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, program_files, notes, no_gpu, facts: Table::new() })
 }
 
+/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws. Gives the files, where they were read.
+pub(super) fn bind_data(
+    cell: &mut Cell,
+    trainer: Option<&Trainer>,
+    machine: &Machine,
+) -> Result<Option<Arc<DataFiles>>, BindError> {
+    let Some(name) = cell.text("data.name").map(str::to_owned) else { return Ok(None) };
+    if !data::is_of_files(&name) {
+        let drawn = trainer.and_then(|trainer| trainer.generators.iter().find(|(of, _)| *of == name));
+        if let Some((_, digest)) = drawn {
+            cell.config.insert(data::DIGEST.to_owned(), digest.to_string().into());
+        }
+        return Ok(None);
+    }
+    if let Some(told) = machine.told_data() {
+        cell.config.insert(data::DIGEST.to_owned(), told.clone());
+        return Ok(None);
+    }
+    let (digest, files) = machine.data(&name, Path::new(cell.text("data.path").unwrap_or_default()))?;
+    cell.config.insert(data::DIGEST.to_owned(), digest.to_string().into());
+    Ok(Some(files))
+}
+
 /// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs; of none, why,
 /// where somebody may expect one.
 fn choose_device(
@@ -489,4 +274,36 @@ fn choose_device(
     cell.config.insert("hardware.device".to_owned(), if cuda { "cuda" } else { "cpu" }.into());
     cell.config.insert("hardware.gpus".to_owned(), gpus.into());
     Ok((count, no_gpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_are_not_to_be_read_are_what_the_record_says() {
+        let root = tempfile::tempdir().unwrap();
+        let gone = root.path().join("gone").display().to_string();
+        let config: Table = [("data.name".to_owned(), "idx".into()), (data::DIGEST.to_owned(), "ab".into())].into();
+        let none = || Value::from("none");
+        let run = Run::new(Parts {
+            config: config.clone().into(),
+            program: none(),
+            container: none(),
+            cuda: none(),
+            driver: none(),
+            device: none(),
+            seed: 1,
+        });
+        let settings: Table = [("data.path".to_owned(), gone.into())].into();
+        let bound = |machine: &Machine| {
+            let config = [("data.name".to_owned(), "idx".into())].into();
+            let mut cell = Cell { config, settings: settings.clone(), seed: 1 };
+            bind_data(&mut cell, None, machine).map(|_| cell.config)
+        };
+        assert!(matches!(bound(&Machine::default()), Err(BindError::Refused(Refusal::NoData { .. }))));
+        assert_eq!(bound(&Machine::without_git(&run).without_data(&run)).unwrap(), config);
+        let silent = Run::new(Parts { config: Table::new().into(), ..run.parts.clone() });
+        assert!(bound(&Machine::default().without_data(&silent)).is_ok());
+    }
 }

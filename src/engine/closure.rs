@@ -2,8 +2,8 @@
 //!
 //! Knows how commands start Python programs. It must not know manifests' texts or ledgers.
 
-use super::bind::BindError;
 use super::machine::Machine;
+use super::refusal::{BindError, ClosureError};
 use crate::host::environment;
 use crate::host::python::{self, Entry, Imports, Question, is_named, is_python};
 use std::collections::BTreeMap;
@@ -40,46 +40,6 @@ pub(super) struct Closure {
     pub(super) packages: BTreeMap<String, String>,
     /// What could not be found out, for the attempt's warnings.
     pub(super) notes: Vec<String>,
-}
-
-/// The closure of a program cannot be determined.
-#[derive(Debug, thiserror::Error)]
-pub enum ClosureError {
-    /// There is no such interpreter.
-    #[error(
-        "the command needs `{0}`, which is not an executable here (install it or fix program.command; `[program] identity = \"files\"` does not need it)"
-    )]
-    NoInterpreter(String),
-    /// The environment that `uv run` would make is not there yet.
-    #[error("the packages of `uv run` are unknown: `{}` has no environment (run `uv sync` there, or say `[program] identity = \"files\"`)", .0.display())]
-    NoEnvironment(PathBuf),
-    /// The environment of another manager of projects is neither active nor in the project's folder.
-    #[error(
-        "the packages of `{0} run` are unknown: its environment is neither active nor `.venv` (activate it, or say `[program] identity = \"files\"`)"
-    )]
-    NoActive(&'static str),
-    /// The command sets where its imports are looked for.
-    #[error(
-        "the command sets PYTHONPATH, so the files that it imports are unknown (set PYTHONPATH for `ledger run`, or say `[program] identity = \"files\"`)"
-    )]
-    PythonPath,
-    /// The interpreter lies where the record says, and nobody has said that it may be started.
-    #[error("its interpreter `{0}` is not started without trust (--trust starts it)")]
-    Untrusted(String),
-    /// The script is not there.
-    #[error("the command starts `{}`, which is not a file (fix program.command)", path.display())]
-    NoScript {
-        /// As the command names it.
-        word: String,
-        /// Where it would lie.
-        path: PathBuf,
-    },
-    /// The program is not there.
-    #[error("the command starts `{0}`, which is not on the PATH (install it or fix program.command)")]
-    NoProgram(String),
-    /// The interpreter did not answer.
-    #[error("{0} (`[program] identity = \"files\"` does not need it)")]
-    Python(#[from] python::PythonError),
 }
 
 /// How a command starts a Python program.

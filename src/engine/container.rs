@@ -13,13 +13,12 @@ mod tool;
 pub(super) use self::brought::{BINDS, Loads, texts as binds};
 use self::brought::{Brought, brought, digests};
 pub use self::error::ContainerError;
+pub(super) use self::inside::{NCCL, TOOLKIT};
 pub(super) use self::mounts::lies_in;
 use self::mounts::{Mount, outside};
 use self::told::{MOST_TEXT, labels, oci_digest, short};
 pub(super) use self::tool::{Tool, tool};
-use super::bind::{Bound, Launch};
 use super::kernels::InUse;
-use super::machine::Machine;
 use crate::gpu::CudaVersions;
 use crate::host::environment;
 use crate::host::sif::{self, Sif};
@@ -30,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a cell says which image it wants, and what stands there for none.
 pub(super) const IMAGE: &str = "container.image";
-pub(super) const HOST: &str = "host";
+pub(super) const HOST: &str = Parts::HOST;
 /// Where a submission keeps the digest of the image that it was made with.
 pub(super) const EXPECTED: &str = "container.sha256";
 /// Where it keeps what says that the file is still the one of that digest.
@@ -90,8 +89,12 @@ pub(super) struct Inside {
     pub(super) notes: Vec<String>,
 }
 
-/// The image that a cell asks for, if it does.
-pub(super) fn image(cell: &Cell, machine: &Machine) -> Result<Option<Image>, ContainerError> {
+/// The image that a cell asks for, if it does. `known` reads its digest, and what says that the file is still the one of it; `tool` finds the program.
+pub(super) fn image(
+    cell: &Cell,
+    known: impl FnOnce(&Path) -> Result<(String, Stamp, Sif), ContainerError>,
+    tool: impl FnOnce() -> Result<Tool, ContainerError>,
+) -> Result<Option<Image>, ContainerError> {
     let Some(path) = asked(cell)? else {
         return if binds(cell).is_empty() { Ok(None) } else { Err(ContainerError::NothingToBindIn) };
     };
@@ -104,9 +107,8 @@ pub(super) fn image(cell: &Cell, machine: &Machine) -> Result<Option<Image>, Con
     if let Some(hiding) = shown.find(|shown| SYSTEM.iter().any(|folder| *shown == Path::new(folder))) {
         return Err(ContainerError::Hides(hiding.to_owned()));
     }
-    let (sha256, stamp, told) = machine.image(&path)?;
-    let tool = machine.container_tool()?;
-    Ok(Some(Image { path, sha256, stamp, told, tool, brought: Vec::new() }))
+    let (sha256, stamp, told) = known(&path)?;
+    Ok(Some(Image { path, sha256, stamp, told, tool: tool()?, brought: Vec::new() }))
 }
 
 /// Where programs keep what they need for a while.
@@ -171,8 +173,15 @@ pub(super) struct Contained {
     inside: Vec<(&'static str, OsString)>,
 }
 
-/// What a worker's start knows besides its run.
+/// What a worker is started with.
 pub(super) struct Start<'a> {
+    /// The command of an external program and its folder; none is the built-in trainer.
+    pub(super) program: Option<(&'a [String], &'a Path)>,
+    /// The files that its manifest names.
+    pub(super) named_files: Vec<PathBuf>,
+    /// Where the data lie, if anywhere.
+    pub(super) data: Option<&'a Path>,
+    pub(super) has_gpus: bool,
     /// This program.
     pub(super) executable: &'a Path,
     /// The pipe of the events.
@@ -254,7 +263,7 @@ impl Image {
     }
 
     /// The command that starts a worker in it.
-    pub(super) fn contain(&self, bound: &Bound, start: &Start<'_>) -> Contained {
+    pub(super) fn contain(&self, start: &Start<'_>) -> Contained {
         let own = |name: &str| Path::new(OWN).join(name);
         let mut mounts = vec![
             Mount { source: start.fifo.to_owned(), target: own("events"), is_writable: true },
@@ -263,25 +272,23 @@ impl Image {
         let mut inside = start.told.clone();
         inside.push(("LEDGER_EVENTS", own("events").into()));
         inside.push(("TMPDIR", start.scratch.into()));
-        let data = bound.cell.text("data.path").map(Path::new).filter(|path| path.exists());
-        mounts.extend(data.map(|path| Mount::same(path, false)));
-        let (directory, program): (PathBuf, Vec<OsString>) = match &bound.launch {
-            Launch::Program { argv, directory } => {
+        mounts.extend(start.data.filter(|path| path.exists()).map(|path| Mount::same(path, false)));
+        let (directory, program): (PathBuf, Vec<OsString>) = match start.program {
+            Some((argv, directory)) => {
                 mounts.push(Mount::same(directory, true));
-                (directory.clone(), argv.iter().map(OsString::from).collect())
+                (directory.to_owned(), argv.iter().map(OsString::from).collect())
             }
-            // A process that already runs is in no image of ours.
-            Launch::Trainer | Launch::Attached(_) => {
+            None => {
                 mounts.push(own_binary(start.executable));
                 mounts.extend(start.kernels.map(|kernels| Mount::same(&kernels.cache.dir, true)));
                 let directory = start.kernels.map_or(start.scratch, |kernels| &kernels.workplace);
                 (directory.to_owned(), self.trainer())
             }
         };
-        mounts.extend(bound.named_files().iter().filter_map(|file| outside(file, &directory)));
+        mounts.extend(start.named_files.iter().filter_map(|file| outside(file, &directory)));
         mounts.extend(self.brought.iter().map(|one| one.mount.clone()));
         mounts.dedup();
-        let mut argv = self.exec(!bound.gpus.is_empty(), &directory, &mounts);
+        let mut argv = self.exec(start.has_gpus, &directory, &mounts);
         argv.extend(program);
         let set = inside.iter().map(|(name, value)| (format!("{}{name}", self.tool.prefix), value.clone())).collect();
         Contained { argv, set, unset: strays(environment::all()), mounts, inside }

@@ -1,12 +1,11 @@
 //! The data of a cell, as it enters the identity: by what it holds, wherever it lies.
 
-use super::bind::{BindError, Refusal, Trainer};
-use super::machine::Machine;
+use super::refusal::{BindError, Refusal};
 use crate::host::files;
 use crate::host::sums::Stamp;
-use crate::record::{Cell, Digest};
+use crate::record::Digest;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 pub(super) const DIGEST: &str = "data.digest";
 /// Data that lie in files.
@@ -114,27 +113,9 @@ fn digest_of_names(files: &[(String, PathBuf)]) -> Digest {
     Digest::of_pieces("ledger data names v1", &files.iter().map(|(name, _)| name.as_bytes()).collect::<Vec<_>>())
 }
 
-/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws. Gives the files, where they were read.
-pub(super) fn bind_data(
-    cell: &mut Cell,
-    trainer: Option<&Trainer>,
-    machine: &Machine,
-) -> Result<Option<Arc<DataFiles>>, BindError> {
-    let Some(name) = cell.text("data.name").map(str::to_owned) else { return Ok(None) };
-    if !FILES.contains(&name.as_str()) {
-        let drawn = trainer.and_then(|trainer| trainer.generators.iter().find(|(of, _)| *of == name));
-        if let Some((_, digest)) = drawn {
-            cell.config.insert(DIGEST.to_owned(), digest.to_string().into());
-        }
-        return Ok(None);
-    }
-    if let Some(told) = machine.told_data() {
-        cell.config.insert(DIGEST.to_owned(), told.clone());
-        return Ok(None);
-    }
-    let (digest, files) = machine.data(&name, Path::new(cell.text("data.path").unwrap_or_default()))?;
-    cell.config.insert(DIGEST.to_owned(), digest.to_string().into());
-    Ok(Some(files))
+/// Whether data of that name lie in files.
+pub(super) fn is_of_files(name: &str) -> bool {
+    FILES.contains(&name)
 }
 
 /// The files of a kind of data, by the names that enter the identity.
@@ -197,35 +178,7 @@ fn coco(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Parts, Run, Table, Value};
     use std::fs;
-
-    #[test]
-    fn data_that_are_not_to_be_read_are_what_the_record_says() {
-        let root = tempfile::tempdir().unwrap();
-        let gone = root.path().join("gone").display().to_string();
-        let config: Table = [("data.name".to_owned(), "idx".into()), (DIGEST.to_owned(), "ab".into())].into();
-        let none = || Value::from("none");
-        let run = Run::new(Parts {
-            config: config.clone().into(),
-            program: none(),
-            container: none(),
-            cuda: none(),
-            driver: none(),
-            device: none(),
-            seed: 1,
-        });
-        let settings: Table = [("data.path".to_owned(), gone.into())].into();
-        let bound = |machine: &Machine| {
-            let config = [("data.name".to_owned(), "idx".into())].into();
-            let mut cell = Cell { config, settings: settings.clone(), seed: 1 };
-            bind_data(&mut cell, None, machine).map(|_| cell.config)
-        };
-        assert!(matches!(bound(&Machine::default()), Err(BindError::Refused(Refusal::NoData { .. }))));
-        assert_eq!(bound(&Machine::without_git(&run).without_data(&run)).unwrap(), config);
-        let silent = Run::new(Parts { config: Table::new().into(), ..run.parts.clone() });
-        assert!(bound(&Machine::default().without_data(&silent)).is_ok());
-    }
 
     #[test]
     fn ids_of_data_that_lie_there_are_those_of_their_names_and_contents() {

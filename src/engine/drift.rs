@@ -1,6 +1,6 @@
 //! Whether a machine drifted while a sweep was executed: what its canary says.
 
-use super::bind::Bound;
+use super::bound::Bound;
 use super::protocol::CANARY;
 use super::until::{counted, usual_metric};
 use crate::analysis::{Correlation, Summary};

@@ -1,11 +1,13 @@
 //! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
 
-use super::bind::{BindError, DIRECTORY, Refusal, Trainer};
+use super::bind::bind_data;
+use super::bound::Trainer;
 use super::closure::check_program;
 use super::container::{self, EXPECTED, STAMP};
-use super::data::bind_data;
 use super::machine::Machine;
+use super::program::DIRECTORY;
 use super::program::{Named, ProgramFile};
+use super::refusal::{BindError, Refusal};
 use crate::manifest::Program;
 use crate::record::{Cell, Digest, Run, Table, Value};
 use std::collections::BTreeSet;

@@ -6,7 +6,7 @@
 
 use super::Stop;
 use crate::host::files;
-use crate::record::{Digest, Part, Run, Table, Value};
+use crate::record::{Digest, Part, Parts, Run, Table, Value};
 use crate::wire::{Kernels, KernelsError, decode_kernels, encode_kernels, from_json, to_json_text};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -167,7 +167,7 @@ impl KernelCache {
         .into();
         // An image has a compiler of its own.
         let container = run.parts.value(Part::Container);
-        if container.as_str() != Some(super::container::HOST) {
+        if container.as_str() != Some(Parts::HOST) {
             environment.insert("container".to_owned(), container);
         }
         Self::new(ledger, environment)

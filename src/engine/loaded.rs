@@ -4,7 +4,7 @@
 //! there would have been, and appends the paths of local files that were loaded as modules or opened to read to a list when the process ends. A Python
 //! that is started with `-I`, `-E` or `-S`, and one that is killed, lists nothing.
 
-use super::bind::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
+use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
 use crate::host::{environment, files, python};
 use crate::manifest::ProgramIdentity;

@@ -1,10 +1,9 @@
 //! What this machine is, as far as runs depend on it.
 
 use super::Stop;
-use super::bind::BindError;
-use super::closure::ClosureError;
-use super::container::{self, ContainerError, Image, Inside, Loads, Tool};
+use super::container::{self, ContainerError, Image, Inside, Loads, NCCL, TOOLKIT, Tool};
 use super::data::{self, DataFiles};
+use super::refusal::{BindError, ClosureError};
 use crate::gpu::{self, Allowed, GpuError, GpuInfo, Gpus, LibraryEnv};
 use crate::host::python::{self, Imports, Question};
 use crate::host::sif::{self, Sif};
@@ -51,11 +50,6 @@ type ReadData = (Digest, Arc<DataFiles>);
 
 /// An image, its binds, and what a run loads in it.
 type ImageUse = (Option<PathBuf>, Vec<String>, Loads);
-
-/// What the built-in trainer compiles its kernels with on a GPU.
-pub(super) const TOOLKIT: [&str; 3] = ["libnvrtc.so", "cuda_fp16.h", "mma.h"];
-/// What connects several GPUs.
-pub(super) const NCCL: &str = "libnccl.so.2";
 
 /// What this machine is, asked as late as possible and once.
 #[derive(Default)]

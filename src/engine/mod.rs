@@ -3,10 +3,12 @@
 //! Knows the order in which things happen: fingerprint, claim, journal, worker, journal, seal. Must not know how a model is
 //! trained, how a question is answered, or how anything looks.
 
+mod attach;
 mod attached;
 mod attempt;
 mod backlog;
 mod bind;
+mod bound;
 mod calibrate;
 mod calibrations;
 mod closure;
@@ -17,6 +19,7 @@ mod expect;
 mod fold;
 mod halt;
 mod hold;
+mod hold_error;
 mod kept;
 mod kernels;
 mod left;
@@ -32,6 +35,7 @@ mod place;
 mod program;
 mod protocol;
 mod recover;
+mod refusal;
 mod restore;
 mod said;
 mod sweep;
@@ -40,21 +44,18 @@ mod until;
 mod worker;
 mod zeusd;
 
-pub use attached::attach;
+pub use attach::attach;
 pub use attempt::{Attempted, Executed, execute};
-pub use bind::{
-    BindError, Bound, Launch, OBSERVE_ONLY, Refusal, Trainer, anchor, bind, bind_anchored, observe_only, rebind,
-    rebind_with,
-};
+pub use bind::{anchor, bind, bind_anchored, observe_only, rebind, rebind_with};
+pub use bound::{Bound, Launch, OBSERVE_ONLY, Trainer};
 pub use calibrate::{CalibrateError, Calibrated, Load, calibrate};
 pub use calibrations::{CalibrationError, KeptCalibration, calibration_check};
-pub use closure::ClosureError;
 pub use container::{ContainerError, Image, image_of, surroundings};
 pub use data::DataFiles;
 pub use drift::{Canary, Drift};
 pub use expect::Expected;
 pub use fold::{FIRST_REJECTED, Folded, IMPOSSIBLE, REJECTED};
-pub use hold::HoldError;
+pub use hold_error::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use left::Left;
 pub use living::{Living, OutputFollower, Pulse};
@@ -66,6 +67,7 @@ pub use place::Place;
 pub use program::ProgramFile;
 pub use protocol::{CANARY, Order};
 pub use recover::{Recovered, recover, recover_left, try_recover};
+pub use refusal::{BindError, ClosureError, Refusal};
 pub use restore::{Held, HeldState, Restored, held, restore, watch_settings};
 pub use sweep::{Cause, Planned, Sweep, SweepReport, attempts, plan};
 pub use until::{Repeated, Until, filled};

@@ -1,6 +1,6 @@
 //! What is written down of changes of GPUs, so that somebody can undo them: the cards, what they had before, and which changes were tried.
 
-use super::HoldError;
+use super::hold_error::HoldError;
 use super::place::Place;
 use super::zeusd::Zeusd;
 use crate::gpu::{Change, ChangeError, GpuInfo, Gpus, Settings};

@@ -5,7 +5,7 @@
 //! with its process, so that a file whose cards are not locked is one that nobody looks after any more. Neither names of hosts nor ids
 //! of processes are needed for that, which containers have of their own.
 
-use super::HoldError;
+use super::hold_error::HoldError;
 use crate::host::{environment, files, process};
 use std::fs::{DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io::ErrorKind;

@@ -1,14 +1,19 @@
 //! The program part of a run's identity, for a program that is not the built-in trainer.
 
-use super::bind::{BindError, DIRECTORY, SETTINGS};
-use super::closure::{Closure, ClosureError, closure};
+use super::closure::{Closure, closure};
 use super::container;
 use super::machine::{KnownFile, Machine};
+use super::refusal::{BindError, ClosureError};
 use crate::host::{HostError, python};
 use crate::manifest::{Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// What a program's part says of the settings that stand in its command.
+pub(super) const SETTINGS: &str = "settings";
+/// The setting that says in which folder a program runs.
+pub(super) const DIRECTORY: &str = "program.directory";
 
 /// A file that a run is named by.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +95,7 @@ impl Named {
         }
         let mut unread = unread.into_iter();
         if let Some((file, why)) = unread.next() {
-            return Err(BindError::File { file, why, others: unread.map(|(name, _)| name).collect() });
+            return Err(BindError::File { file, why, others: unread.map(|(_, why)| why).collect() });
         }
         let digests: Table = files.iter().map(|file| (file.name.clone(), file.digest().to_string().into())).collect();
         let mut table: Table = [

@@ -3,7 +3,7 @@
 //! Everything is read from the settings of the cells, so that it is recorded with each attempt. What is measured of an attempt, and what
 //! taints it, is decided in `analysis`.
 
-use super::bind::Bound;
+use super::bound::Bound;
 use super::{Seen, Stop, Watch};
 use crate::gpu::Gpus;
 use crate::record::{Table, Value};

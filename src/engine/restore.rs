@@ -4,7 +4,7 @@
 //! Works on files of a [`Place`], each under the locks of the cards that it names; what a file says is [`Pending`]'s to know.
 
 use super::EngineError;
-use super::hold::HoldError;
+use super::hold_error::HoldError;
 use super::pending::Pending;
 use super::place::Place;
 use super::worker::Shim;

@@ -1,7 +1,7 @@
 //! Many runs: which are missing, and executing exactly those.
 
 use super::attempt::{Attempted, Executed, execute};
-use super::bind::Bound;
+use super::bound::Bound;
 use super::protocol::{self, Order};
 use super::until::{Until, filled};
 use super::worker::Shim;

@@ -2,7 +2,7 @@
 //!
 //! Everything is read from the settings of the cell and from what the ledger holds.
 
-use super::bind::{Bound, OBSERVE_ONLY};
+use super::bound::{Bound, OBSERVE_ONLY};
 use super::protocol::CANARY;
 use crate::analysis::{Estimate, standard};
 use crate::gpu::Settings;

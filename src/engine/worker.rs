@@ -1,7 +1,7 @@
 //! A worker's process and what comes out of it.
 
 use super::backlog::Backlog;
-use super::bind::{Bound, Launch};
+use super::bound::{Bound, Launch};
 use super::container::{self, Contained, ContainerError, Image, Start};
 use super::kernels::InUse;
 use super::place::Place;
@@ -261,8 +261,22 @@ impl Drop for Worker {
 pub(super) fn contain(image: &Image, shim: &Shim, bound: &Bound, kernels: Option<&InUse>, fifo: &Path) -> Contained {
     let scratch = container::scratch();
     let executable = shim.path();
-    let start = Start { executable: &executable, fifo, kernels, scratch: &scratch, told: told(bound, kernels) };
-    image.contain(bound, &start)
+    let program = match &bound.launch {
+        Launch::Program { argv, directory } => Some((argv.as_slice(), directory.as_path())),
+        // A process that already runs is in no image of ours.
+        Launch::Trainer | Launch::Attached(_) => None,
+    };
+    image.contain(&Start {
+        program,
+        named_files: bound.named_files(),
+        data: bound.cell.text("data.path").map(Path::new),
+        has_gpus: !bound.gpus.is_empty(),
+        executable: &executable,
+        fifo,
+        kernels,
+        scratch: &scratch,
+        told: told(bound, kernels),
+    })
 }
 
 /// What a worker is told of its run in its environment, besides the way of its events.

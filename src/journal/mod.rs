@@ -12,7 +12,7 @@ pub use follow::Follower;
 pub use side::{Side, SidePart, copy_side, read_side};
 pub use spill::{Column, Kept, Spill};
 
-use crate::record::{Entry, Nonce, RunId, room_hint};
+use crate::record::{Entry, Nonce, RunId, disk_hint};
 use crate::wire::{WireError, decode_entry, encode_entry};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -30,7 +30,7 @@ const EXTENSION: &str = "journal";
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file system refused.
-    #[error("cannot {action} `{path}`{}: {source}", room_hint(source.kind()))]
+    #[error("cannot {action} `{path}`{}: {source}", disk_hint(source.kind()))]
     Io {
         /// What was tried.
         action: &'static str,

@@ -114,6 +114,9 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// The container part of a run without a container.
+    pub const HOST: &str = "host";
+
     /// The value of a part; the seed is given as decimal text, since it may exceed `i64`.
     pub fn value(&self, part: Part) -> Value {
         match part {

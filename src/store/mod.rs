@@ -22,7 +22,7 @@ mod units;
 mod verified;
 mod verify;
 
-use crate::record::{AttemptId, Digest, Inconsistency, room_hint};
+use crate::record::{AttemptId, Digest, Inconsistency, disk_hint};
 use crate::wire::{ChunkError, FORMAT, WireError};
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ pub enum StoreError {
         fault: String,
     },
     /// The file system refused.
-    #[error("cannot {action} `{}`{}: {source}", path.display(), room_hint(source.kind()))]
+    #[error("cannot {action} `{}`{}: {source}", path.display(), disk_hint(source.kind()))]
     Io {
         /// What was tried.
         action: &'static str,

@@ -308,6 +308,8 @@ fn a_full_disk_is_told_with_what_to_do() {
         "{full}"
     );
     assert!(refused(io::ErrorKind::PermissionDenied).starts_with("cannot read or write `l`: "));
+    let fix = "cannot read or write `l` (choose a folder that can be written with --ledger or LEDGER_DIR): ";
+    assert!(refused(io::ErrorKind::ReadOnlyFilesystem).starts_with(fix));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::chunk::{
 use super::source::{decode_source, encode_source};
 use super::v1::{WireError, decode_attempt, decode_run, decode_seen, encode, encode_attempt, encode_run};
 use bincode::{BorrowDecode, Encode};
-use ledger_record::{Digest, Inconsistency, Sealed, SourceText};
+use ledger_record::{Attempt, Digest, Inconsistency, Parts, Run, Sealed, SourceText, Table, Value};
 use std::collections::BTreeSet;
 use std::io::Read as _;
 
@@ -42,7 +42,7 @@ pub enum PackError {
     #[error("it has more than 1 GiB (`merge` takes a whole ledger)")]
     Long,
     /// It would take more memory than any pack should.
-    #[error("its series and phases take more than 2 GiB of memory (`merge` takes a whole ledger)")]
+    #[error("its content takes more than 2 GiB of memory (`merge` takes a whole ledger)")]
     Memory,
     /// The run or attempt does not decode.
     #[error(transparent)]
@@ -59,11 +59,12 @@ pub enum PackError {
 pub const PACK_MOST_BYTES: u64 = 1 << 30;
 /// No pack's frames are longer: there are still its magic and digest.
 const FRAMES_MOST_BYTES: u64 = PACK_MOST_BYTES - 64;
-/// No attempt's frame is longer.
-const FRAME_MOST_BYTES: usize = (1 << 30) - 64;
+/// No attempt's frame is longer: there is still what says its kind and length.
+const FRAME_MOST_BYTES: usize = (1 << 30) - 64 - FRAME_HEAD_BYTES;
+const FRAME_HEAD_BYTES: usize = 5;
 /// What higher levels save is below 1% (telemetry of GPUs), and they take several times as long.
 const ZSTD_LEVEL: i32 = 9;
-/// What the series and phases of a pack may take in memory, all together: a few bytes can say that they are millions of points.
+/// What the attempts of a pack may take in memory, all together: a few bytes can say that they are millions of points or empty texts.
 const MOST_MEMORY: u64 = 2 << 30;
 
 /// What lies in a pack.
@@ -103,7 +104,13 @@ const OF_SOURCE: u8 = 2;
 /// Encodes attempts and sources as the bytes of a pack of format 3.
 pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
     let compressed = zstd::encode_all(encode_frames(packed)?.as_slice(), ZSTD_LEVEL).map_err(PackError::Compress)?;
-    Ok(signed(3, &compressed))
+    let pack = signed(3, &compressed);
+    // What does not compress becomes a little longer.
+    if u64::try_from(pack.len()).is_ok_and(|length| length <= PACK_MOST_BYTES) {
+        Ok(pack)
+    } else {
+        Err(PackError::Long)
+    }
 }
 
 fn signed(format: u8, body: &[u8]) -> Vec<u8> {
@@ -134,26 +141,26 @@ fn encode_frames(packed: &Packed) -> Result<Vec<u8>, PackError> {
 
 /// Decodes and checks a pack of any format.
 pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
-    if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7]) {
-        return Err(PackError::NoPack);
-    }
     if u64::try_from(bytes.len()).is_ok_and(|length| length > PACK_MOST_BYTES) {
         return Err(PackError::Long);
     }
-    match bytes[7] {
-        0 | 1 => Ok(Packed { attempts: vec![decode_pack(bytes)?], sources: Vec::new() }),
-        2 => decode_frames(body_of(bytes)?, MOST_MEMORY),
-        3 => decode_frames(&decompress(body_of(bytes)?, FRAMES_MOST_BYTES)?, MOST_MEMORY),
-        newer => Err(PackError::Newer(newer)),
+    decode_within(bytes, MOST_MEMORY)
+}
+
+fn decode_within(bytes: &[u8], memory: u64) -> Result<Packed, PackError> {
+    match bytes.get(..8).ok_or(PackError::NoPack)? {
+        magic if magic[..7] != PACK_MAGIC[..7] => Err(PackError::NoPack),
+        [.., 0 | 1] => Ok(Packed { attempts: vec![decode_pack_within(bytes, memory)?], sources: Vec::new() }),
+        [.., 2] => decode_frames(body_of(bytes)?, memory),
+        [.., 3] => decode_frames(&decompress(body_of(bytes)?, memory.min(FRAMES_MOST_BYTES))?, memory),
+        [.., newer] => Err(PackError::Newer(*newer)),
+        [] => Err(PackError::NoPack),
     }
 }
 
 /// Decodes a pack of one attempt that this ledger has written: its series and phases were in memory, so that they are not bounded.
 pub fn decode_own_packed(bytes: &[u8]) -> Result<(Sealed, Vec<SourceText>), PackError> {
-    if bytes.get(..8).is_none_or(|magic| magic[..7] != PACK_MAGIC[..7] || magic[7] != 2) {
-        return Ok((decode_pack_within(bytes, u64::MAX)?, Vec::new()));
-    }
-    let mut packed = decode_frames(body_of(bytes)?, u64::MAX)?;
+    let mut packed = decode_within(bytes, u64::MAX)?;
     match packed.attempts.pop() {
         Some(sealed) if packed.attempts.is_empty() => Ok((sealed, packed.sources)),
         _ => Err(PackError::Damaged),
@@ -176,12 +183,16 @@ fn decompress(body: &[u8], most: u64) -> Result<Vec<u8>, PackError> {
 
 fn decode_frames(mut body: &[u8], mut memory: u64) -> Result<Packed, PackError> {
     let mut packed = Packed::default();
-    while let Some((head, rest)) = body.split_at_checked(5) {
+    while let Some((head, rest)) = body.split_at_checked(FRAME_HEAD_BYTES) {
         let length = usize::try_from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])).unwrap_or(usize::MAX);
         let (content, rest) = rest.split_at_checked(length).ok_or(PackError::Damaged)?;
         match head[0] {
             OF_ATTEMPT => packed.attempts.push(decode_body(content, &mut memory)?),
-            OF_SOURCE => packed.sources.push(decode_source(content)?),
+            OF_SOURCE => {
+                let takes = size_of::<SourceText>() as u64 + content.len() as u64;
+                memory = memory.checked_sub(takes).ok_or(PackError::Memory)?;
+                packed.sources.push(decode_source(content)?);
+            }
             _ => return Err(PackError::Damaged),
         }
         body = rest;
@@ -258,9 +269,11 @@ fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
         takes = takes.saturating_add(series_memory(chunk)?);
     }
     *memory = memory.checked_sub(takes).ok_or(PackError::Memory)?;
+    let (run, attempt) = (decode_run(body.run)?, decode_attempt(body.attempt)?);
+    *memory = memory.checked_sub(record_memory(&run, &attempt)).ok_or(PackError::Memory)?;
     let sealed = Sealed {
-        run: decode_run(body.run)?,
-        attempt: decode_attempt(body.attempt)?,
+        run,
+        attempt,
         series: body.series.iter().map(|chunk| decode_series(chunk)).collect::<Result<_, _>>()?,
         phases: decode_phases(body.phases)?,
     };
@@ -268,10 +281,42 @@ fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
     Ok(sealed)
 }
 
+/// What a run and an attempt take in memory, about: an empty text takes 24 times what it is encoded in.
+fn record_memory(run: &Run, attempt: &Attempt) -> u64 {
+    let Parts { config, program, container, cuda, driver, device, .. } = &run.parts;
+    let parts: usize = [config, program, container, cuda, driver, device].into_iter().map(value_memory).sum();
+    let texts = |texts: &[String]| texts.iter().map(|text| size_of::<String>() + text.len()).sum::<usize>();
+    let tables = table_memory(&attempt.settings) + table_memory(&attempt.facts);
+    let metrics = attempt.metrics.iter().map(|(name, metric)| size_of_val(metric) + ENTRY_BYTES + name.len());
+    let digests = attempt.digests.keys().map(|name| size_of::<Digest>() + ENTRY_BYTES + name.len());
+    let series = attempt.series.iter().map(|one| size_of_val(one) + one.name.len() + one.unit.len());
+    let said =
+        texts(&attempt.warnings) + texts(&attempt.tail.events) + attempt.tail.stderr.len() + attempt.tail.stdout.len();
+    let all = parts + tables + metrics.sum::<usize>() + digests.sum::<usize>() + series.sum::<usize>() + said;
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// Of a name's place in a map, and its share of the map's node.
+const ENTRY_BYTES: usize = 2 * size_of::<String>();
+
+fn table_memory(table: &Table) -> usize {
+    table.iter().map(|(name, value)| ENTRY_BYTES + name.len() + value_memory(value)).sum()
+}
+
+fn value_memory(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::Str(text) => text.len(),
+            Value::List(values) => values.iter().map(value_memory).sum(),
+            Value::Table(table) => table_memory(table),
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+        }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger_record::{Attempt, Axis, Nonce, Outcome, Parts, Phase, Run, Series, Table, Tail, Value};
+    use ledger_record::{Axis, Nonce, Outcome, Phase, Series, Tail};
     use proptest::prelude::*;
 
     fn packed() -> Vec<u8> {
@@ -292,8 +337,12 @@ mod tests {
             let _ = decode_packed(&with_frames(&body));
             // A frame that says that it is an attempt, with rubbish in it.
             let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+            let _ = decode_packed(&signed(3, &body));
             for kind in [OF_ATTEMPT, OF_SOURCE] {
-                prop_assert!(decode_packed(&with_frames(&[&[kind], length.as_slice(), &body].concat())).is_err());
+                let frame = [&[kind], length.as_slice(), &body].concat();
+                prop_assert!(decode_packed(&with_frames(&frame)).is_err());
+                let compressed = zstd::encode_all(frame.as_slice(), 1).unwrap();
+                prop_assert!(decode_packed(&signed(3, &compressed)).is_err());
             }
         }
 
@@ -356,7 +405,7 @@ mod tests {
         // What is within the limit is looked at, and taken from what is left.
         let mut memory = 2_000_000;
         assert!(matches!(decode_body(&body(1, 100_000), &mut memory), Err(PackError::Inconsistent(_))));
-        assert_eq!(memory, 400_000);
+        assert!((390_000..400_000).contains(&memory), "{memory}");
         assert!(matches!(decode_body(&body(1, 100_000), &mut memory), Err(PackError::Memory)));
     }
 
@@ -408,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_attempts_have_in_common_is_packed_once() {
+    fn what_attempts_have_in_common_takes_little_room() {
         let attempts = (0..100).map(|nonce| {
             let mut sealed = an_attempt();
             let facts = (0..100).map(|fact| (format!("fact {fact}"), Value::from(Digest::of(&[fact]).to_string())));
@@ -419,6 +468,23 @@ mod tests {
         let packed = Packed { attempts: attempts.collect(), sources: Vec::new() };
         let (frames, pack) = (encode_frames(&packed).unwrap(), encode_packed(&packed).unwrap());
         assert!(frames.len() > 20 * pack.len(), "{} to {} bytes", frames.len(), pack.len());
+    }
+
+    #[test]
+    fn empty_texts_count_by_what_they_take_in_memory() {
+        let mut sealed = an_attempt();
+        sealed.attempt.warnings = vec![String::new(); 100_000];
+        sealed.attempt.facts.insert("list".to_owned(), Value::List(vec![Value::Bool(true); 10_000]));
+        let body = encode_body(&sealed).unwrap();
+        assert!(body.len() < 130_000);
+        let mut memory = 6_000_000;
+        assert!(decode_body(&body, &mut memory).is_ok());
+        assert!(memory < 3_400_000, "{memory}");
+        assert!(matches!(decode_body(&body, &mut 2_000_000), Err(PackError::Memory)));
+        let frames = encode_frames(&Packed { attempts: vec![sealed], sources: Vec::new() }).unwrap().repeat(100);
+        let bomb = signed(3, &zstd::encode_all(frames.as_slice(), ZSTD_LEVEL).unwrap());
+        assert!(bomb.len() < 10_000, "{}", bomb.len());
+        assert!(matches!(decode_within(&bomb, 20_000_000), Err(PackError::Memory)));
     }
 
     #[test]

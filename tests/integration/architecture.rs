@@ -256,3 +256,35 @@ fn the_lock_file_holds_what_burn_needs() {
         assert!(lock.contains(&entry), "{name} has to be {version} (cargo update -p {name} --precise {version})");
     }
 }
+
+/// The modules at the root of a room, each with those of them that its code names by `super::` or by the room's own path.
+fn modules(room: &str) -> BTreeMap<String, Vec<String>> {
+    let root = source().join(room);
+    let mut found = Vec::new();
+    files(&root, &mut found);
+    let of = |path: &Path| {
+        let inner = path.strip_prefix(&root).unwrap().with_extension("");
+        inner.iter().next().unwrap().to_string_lossy().into_owned()
+    };
+    let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in found.iter().filter(|path| !path.ends_with("tests.rs") && of(path) != "mod") {
+        let (code, own) = (code(path), format!("crate::{room}::"));
+        let above = if path.parent() == Some(&root) { after(&code, "super::") } else { Vec::new() };
+        let named = above.into_iter().chain(after(&code, &own)).map(str::to_owned);
+        modules.entry(of(path)).or_default().extend(named);
+    }
+    let names: Vec<String> = modules.keys().cloned().collect();
+    modules.iter_mut().for_each(|(name, named)| named.retain(|other| other != name && names.contains(other)));
+    modules
+}
+
+#[test]
+fn the_modules_of_the_engine_import_each_other_in_no_circle() {
+    let mut left = modules("engine");
+    assert!(left.len() > 30 && left["bind"].contains(&"machine".to_owned()), "{left:?}");
+    while let Some(free) = left.iter().find(|(_, named)| !named.iter().any(|name| left.contains_key(name))) {
+        let free = free.0.clone();
+        left.remove(&free);
+    }
+    assert!(left.is_empty(), "each of these imports, in the end, itself: {left:?}");
+}

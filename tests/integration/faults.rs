@@ -271,6 +271,27 @@ fn a_ledger_may_be_named_by_a_relative_path_and_a_missing_image_is_refused() {
 }
 
 #[test]
+fn the_only_model_is_meant_where_none_is_named() {
+    let sandbox = Sandbox::new();
+    let asks = [&["effects", "--metric", "loss"][..], &["pareto", "--metrics", "loss,wall_time"][..]];
+    for ask in asks {
+        assert!(sandbox.run(ask).complaint(3).contains("there is no ledger"), "{ask:?}");
+    }
+    sandbox.sweep_manifest(WORKER, "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let front = sandbox.json(&["pareto", "--metrics", "loss,wall_time"], 0);
+    assert_eq!(front["model"], "toy");
+    sandbox.run(&["plot", "distribution", "--metric", "loss", "-o", "d.svg"]).expect(0);
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("toy", "other"));
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let several = "error: --model is needed: the ledger has the models other and toy\n";
+    for ask in asks {
+        assert_eq!(sandbox.run(ask).complaint(2), several, "{ask:?}");
+    }
+}
+
+#[test]
 fn files_that_a_manifest_names_and_that_are_not_there_are_told_with_their_places() {
     let sandbox = Sandbox::new();
     let complaint = |command: &str| {
@@ -288,9 +309,10 @@ fn files_that_a_manifest_names_and_that_are_not_there_are_told_with_their_places
         "m.toml",
         "[model]\nname = 'toy'\n[program]\ncommand = ['sh', 'worker.sh']\nfiles = ['z.py', 'gone.py', 'also.yaml']\n",
     );
-    let all = "m.toml:5:29: cannot read `HERE/also.yaml` (check the path), nor `gone.py`, nor `z.py`: \
-               No such file or directory (os error 2)\n";
-    assert_eq!(complaint("run"), all);
+    let cannot =
+        |file: &str| format!("cannot read `HERE/{file}` (check the path): No such file or directory (os error 2)");
+    let all = ["also.yaml", "gone.py", "z.py"].map(cannot).join("; ");
+    assert_eq!(complaint("run"), format!("m.toml:5:29: {all}\n"));
     for (command, place) in [("'./gone.sh'", 12), ("'python3', 'gone.py'", 23), ("'no-such-program'", 12)] {
         sandbox.write("m.toml", format!("[model]\nname = 'toy'\n[program]\ncommand = [{command}]\n"));
         let said = complaint("run");

@@ -2,13 +2,16 @@
 
 use super::brought::Loads;
 use super::{ContainerError, Image};
-use crate::engine::machine::{NCCL, TOOLKIT};
 use crate::gpu::SurveyReport;
 use crate::host::{command, environment, process};
 use crate::wire::from_json;
 use std::path::Path;
 use std::time::Duration;
 
+/// What the built-in trainer compiles its kernels with on a GPU.
+pub(in crate::engine) const TOOLKIT: [&str; 3] = ["libnvrtc.so", "cuda_fp16.h", "mma.h"];
+/// What connects several GPUs.
+pub(in crate::engine) const NCCL: &str = "libnccl.so.2";
 /// How long a container may take to start and report: without squashfuse a user's is unpacked first.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The driver's library.

@@ -1,7 +1,8 @@
 use super::told::{MOST_LABELS, MOST_NAME};
 use super::tool::too_old;
 use super::*;
-use crate::record::{Parts, Run};
+use crate::engine::machine::Machine;
+use crate::record::Parts;
 
 fn image() -> Image {
     let path = std::env::current_exe().unwrap();
@@ -18,31 +19,12 @@ fn image() -> Image {
     }
 }
 
-fn bound(launch: Launch, settings: &[(&str, &str)]) -> Bound {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
-    let cell = Cell { settings, ..Cell::default() };
-    let none = || "none".into();
-    let (container, cuda, driver, device) = (none(), none(), none(), none());
-    let program: Table = [("named_files".to_owned(), vec!["/shared/vocabulary.txt", "model.py"].into())].into();
-    let parts =
-        Parts { config: Table::new().into(), program: program.into(), container, cuda, driver, device, seed: 1 };
-    Bound {
-        run: Run::new(parts),
-        cell,
-        launch,
-        gpus: Vec::new(),
-        nvml: None,
-        image: None,
-        data: None,
-        program_files: Vec::new(),
-        notes: Vec::new(),
-        no_gpu: None,
-        facts: Table::new(),
-    }
-}
-
 fn start() -> Start<'static> {
     Start {
+        program: None,
+        named_files: vec!["/shared/vocabulary.txt".into()],
+        data: None,
+        has_gpus: false,
         executable: Path::new("/bin/ledger"),
         fifo: Path::new("/l/journal/a.events"),
         kernels: None,
@@ -57,12 +39,11 @@ fn words(contained: &Contained) -> Vec<String> {
 
 #[test]
 fn a_program_sees_what_is_stated_and_nothing_else() {
-    let launch = Launch::Program {
-        argv: vec!["python3".to_owned(), "a b.py".to_owned()],
-        directory: "/home/me/a,b \"c\"".into(),
-    };
-    let bound = bound(launch, &[("data.path", "/tmp"), ("program.directory", "/home/me/a,b \"c\"")]);
-    let contained = image().contain(&bound, &start());
+    let directory = Path::new("/home/me/a,b \"c\"");
+    let argv = ["python3".to_owned(), "a b.py".to_owned()];
+    let named_files = vec!["/shared/vocabulary.txt".into(), directory.join("model.py")];
+    let program = Some((argv.as_slice(), directory));
+    let contained = image().contain(&Start { program, named_files, data: Some(Path::new("/tmp")), ..start() });
     assert_eq!(
         words(&contained),
         [
@@ -105,7 +86,7 @@ fn a_program_sees_what_is_stated_and_nothing_else() {
 
 #[test]
 fn the_trainer_is_brought_along() {
-    let contained = image().contain(&bound(Launch::Trainer, &[]), &start());
+    let contained = image().contain(&start());
     let words = words(&contained);
     assert!(
         words.contains(&r#"type=bind,"source=/bin/ledger","destination=/.ledger/ledger",ro"#.to_owned()),
@@ -119,7 +100,8 @@ fn a_folder_of_the_system_is_not_laid_over_the_images() {
     for folder in ["/usr", "/usr/local", "/opt/conda"] {
         let settings: Table =
             [(IMAGE.to_owned(), "/a.sif".into()), ("program.directory".to_owned(), folder.into())].into();
-        let error = super::image(&Cell { settings, ..Cell::default() }, &Machine::default()).unwrap_err().to_string();
+        let unasked = |_: &Path| -> Result<_, ContainerError> { panic!("the image is read") };
+        let error = super::image(&Cell { settings, ..Cell::default() }, unasked, tool).unwrap_err().to_string();
         assert!(error.starts_with(&format!("`{folder}` must be visible in the container")), "{error}");
     }
 }
@@ -256,7 +238,7 @@ fn binds_are_mounted_and_the_trainer_finds_their_libraries() {
     let binds = Value::List(vec![format!("{}:/usr/local/cuda:ro", root.join("cuda").display()).into()]);
     let cell = Cell { settings: [(BINDS.to_owned(), binds)].into(), ..Cell::default() };
     let image = Image { brought: brought(&cell, Loads::Cuda { nccl: false }).unwrap(), ..image() };
-    let contained = image.contain(&bound(Launch::Trainer, &[]), &start());
+    let contained = image.contain(&start());
     let words = words(&contained);
     let mount = format!(r#"type=bind,"source={}/cuda","destination=/usr/local/cuda",ro"#, root.display());
     assert!(words.contains(&mount), "{words:?}");
@@ -340,7 +322,9 @@ fn binds_of_a_record_that_nobody_trusts_are_taken_as_recorded() {
     };
     let container = table(&[("image", "sha256:ab"), ("headers", "sha256:cd")]);
     let cuda = table(&[("driver_api", "13.0"), ("nvrtc", "13.0")]);
-    let parts = Parts { container: container.clone(), cuda, ..bound(Launch::Trainer, &[]).run.parts };
+    let none = || "none".into();
+    let (config, program, driver, device) = (Table::new().into(), none(), none(), none());
+    let parts = Parts { config, program, container: container.clone(), cuda, driver, device, seed: 1 };
     let here = table(&[("driver_api", "13.1")]);
     let (same, versions) = recorded(&parts, part(Some("ab")), here.clone());
     assert_eq!((same, versions), (container, table(&[("driver_api", "13.1"), ("nvrtc", "13.0")])));
