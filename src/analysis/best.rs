@@ -88,6 +88,17 @@ pub struct Against {
 }
 
 impl Against {
+    /// Whether a test says that it is better than the first one, by more than chance: their means are then of different units.
+    fn is_better(&self, direction: Direction) -> bool {
+        let Some(comparison) = self.comparison else { return false };
+        let neutral = if comparison.scale == Scale::Ratio { 1.0 } else { 0.0 };
+        let is_better = match direction {
+            Direction::Minimize => comparison.estimate < neutral,
+            Direction::Maximize => comparison.estimate > neutral,
+        };
+        is_better && comparison.test.is_ok_and(|(p, _)| p < SIGNIFICANCE)
+    }
+
     /// Whether it differs by more than chance; none where that was not tested.
     pub fn differs(&self) -> Option<bool> {
         self.corrected.map(|p| p < SIGNIFICANCE)
@@ -113,6 +124,8 @@ pub struct Place {
     pub scale: Scale,
     /// How it stands to the first one; none for the first one itself.
     pub against: Option<Against>,
+    /// Whether attempts were left out of seeds or rounds that other places do not have, since the order would be another one with them.
+    pub is_common: bool,
 }
 
 /// How configurations are ordered and compared.
@@ -146,7 +159,44 @@ pub(super) fn scale_named(metric: &str, unit: &str) -> Option<Scale> {
 
 /// Orders configurations by their means, best first, keeps at most as many as asked for, and compares each with the first. Equal ones stand by their groups; those
 /// that are of several stay in the order in which they come.
+///
+/// Where configurations lack some seeds (or rounds, of what is measured), the means are of different ones. If a test of common ones contradicts the order of the
+/// means, all are ranked by what they have in common ([`Place::is_common`]).
 pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
+    let places = placed(contenders, ordering);
+    let contradicts = |place: &Place| place.against.is_some_and(|against| against.is_better(ordering.direction));
+    if !places.iter().any(contradicts) {
+        return places;
+    }
+    let Some(common) = in_common(&places) else { return places };
+    let mut places = placed(common, ordering);
+    places.iter_mut().for_each(|place| place.is_common = true);
+    places
+}
+
+/// The configurations with the attempts alone whose seed or round all of them have; none if that is one, or leaves nothing out.
+fn in_common(places: &[Place]) -> Option<Vec<Contender>> {
+    let unit = |kind: MetricKind, one: &Measured| match kind {
+        MetricKind::Outcome => one.replicate.is_seeded().then_some(one.replicate.seed),
+        MetricKind::Measured => one.round,
+    };
+    let units = |place: &Place| -> BTreeSet<u64> {
+        place.contender.measured.iter().filter_map(|one| unit(place.contender.kind, one)).collect()
+    };
+    let common = places.iter().map(units).reduce(|a, b| a.intersection(&b).copied().collect())?;
+    let all_have_it = places.iter().all(|place| units(place) == common);
+    if common.len() < 2 || all_have_it {
+        return None;
+    }
+    let of = |place: &Place| {
+        let mut contender = place.contender.clone();
+        contender.measured.retain(|one| unit(contender.kind, one).is_some_and(|unit| common.contains(&unit)));
+        contender
+    };
+    Some(places.iter().map(of).collect())
+}
+
+fn placed(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     let Ordering { direction, limit, tolerance, .. } = ordering;
     let mut places: Vec<Place> = contenders.into_iter().filter_map(alone).collect();
     places.sort_by(|a, b| {
@@ -270,6 +320,7 @@ fn alone(contender: Contender) -> Option<Place> {
         probability: None,
         scale: Scale::Ratio,
         against: None,
+        is_common: false,
         estimate,
         contender,
     })

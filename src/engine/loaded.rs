@@ -6,7 +6,7 @@
 
 use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
-use crate::host::{environment, files, python};
+use crate::host::{environment, files, git, python};
 use crate::manifest::ProgramIdentity;
 use crate::record::{Digest, Table, Value};
 use std::collections::BTreeSet;
@@ -30,9 +30,7 @@ impl Loaded {
     /// Makes the list of an attempt beside its journal. None where there is nothing to compare, and where it cannot be made: a run needs it as little as
     /// its identity does.
     pub(super) fn prepare(bound: &Bound, journal: &Path) -> Option<Self> {
-        let program = bound.run.parts.program.as_table()?;
-        let is_closure = ProgramIdentity::recorded(program) == ProgramIdentity::Closure;
-        if !matches!(bound.launch, Launch::Program { .. }) || bound.image.is_some() || !is_closure {
+        if !matches!(bound.launch, Launch::Program { .. }) || bound.image.is_some() {
             return None;
         }
         let key = Digest::of(python::LOADED.as_bytes()).prefix(16);
@@ -80,7 +78,9 @@ impl Loaded {
         let directory = directory.canonicalize().ok()?;
         let data = bound.cell.settings.get("data.path").and_then(Value::as_str);
         let data = data.and_then(|path| directory.join(path).canonicalize().ok()).filter(|data| *data != directory);
-        let is_hidden_python = bound.run.parts.program.as_table()?.get(INTERPRETER).is_none();
+        let program = bound.run.parts.program.as_table()?;
+        let identity = ProgramIdentity::recorded(program);
+        let is_hidden_python = identity == ProgramIdentity::Closure && program.get(INTERPRETER).is_none();
         let (mut loaded, mut read, mut has_python) = (BTreeSet::new(), BTreeSet::new(), false);
         // Sorted, so that loaded files come before those that were opened: an import opens its file, too.
         let listed: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).collect();
@@ -102,6 +102,13 @@ impl Loaded {
             } else if !loaded.contains(&name) {
                 read.insert(name);
             }
+        }
+        if identity == ProgramIdentity::Git {
+            // Commit and patch hold what git tracks.
+            let named: Vec<&str> = loaded.iter().chain(&read).map(String::as_str).collect();
+            let tracked = git::tracked(&directory, &named);
+            loaded.retain(|name| !tracked.contains(name));
+            read.retain(|name| !tracked.contains(name));
         }
         let files = |how: &str, names: &BTreeSet<String>| {
             let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();

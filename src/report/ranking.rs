@@ -277,6 +277,11 @@ fn sureness(ranking: &Ranking) -> String {
             more_of(first, 3),
         ));
     }
+    if first.is_common {
+        text.push_str(&format!(
+            "ranked by the {units} that all of these have: over all {units} of each the order would contradict the test\n"
+        ));
+    }
     text.push_str(&covers_text(&ranking.places));
     text.push_str(&needed_text(&ranking.places));
     if [SampleModel::Clusters, SampleModel::Mixed, SampleModel::Rounds].contains(&first.estimate.model) {
@@ -469,6 +474,9 @@ pub fn best_value(ranking: &Ranking) -> Table {
         ("left_out", left_out_value(&ranking.left_out)),
         ("places", Value::List(ranking.places.iter().map(|place| place_value(place, first)).collect())),
     ]);
+    if ranking.places.first().is_some_and(|first| first.is_common) {
+        members.insert("common_units_only".to_owned(), true.into());
+    }
     if let Some((metric, least, most)) = unequal(ranking) {
         let work = table_of([("metric", metric.into()), ("least", least.into()), ("most", most.into())]);
         members.insert("unequal_samples".to_owned(), Value::Table(work));

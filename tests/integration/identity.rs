@@ -80,6 +80,13 @@ fn a_commit_makes_no_run_missing_and_git_asks_for_it() {
     git(&sandbox, &["commit", "-qam", "three"]);
     let after = planned(&sandbox);
     assert!(before.iter().zip(&after).all(|(before, after)| before != after));
+    // Commit and patch hold what git tracks, and nothing else.
+    sandbox.write("model.py", format!("import loose\n{MODEL}"));
+    git(&sandbox, &["commit", "-qam", "four"]);
+    sandbox.write("loose.py", "");
+    assert_eq!(executed(&sandbox), 2);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
+    assert!(warnings.contains("`loose.py`") && !warnings.contains("model.py"), "{warnings}");
 }
 
 #[test]
@@ -272,8 +279,12 @@ fn a_program_is_seen_behind_a_module_that_starts_it() {
 fn declared_files_alone_are_an_identity() {
     let Some(sandbox) = program("identity = 'files'\nfiles = ['train.py']") else { return };
     let before = planned(&sandbox);
+    assert_eq!(executed(&sandbox), 2);
+    let warnings = sandbox.json(&["show", "latest"], 0)["attempts"][0]["warnings"].to_string();
+    assert!(warnings.contains("`model.py`") && !warnings.contains("train.py"), "{warnings}");
     sandbox.write("model.py", "def accuracy():\n    return 1\n");
     assert_eq!(planned(&sandbox), before);
+    assert!(sandbox.run(&["run", "m.toml"]).err.contains("model.py"), "the result is an old one");
     sandbox.write("train.py", format!("{TRAIN}# changed\n"));
     assert_ne!(planned(&sandbox), before);
     manifest(&sandbox, "identity = 'files'");

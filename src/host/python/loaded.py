@@ -1,5 +1,5 @@
-# Lists the local files that this process has loaded as modules (L) or opened to read (R), when it ends. Written by ledger; it changes
-# nothing of the program.
+# Lists the local files that this process has loaded as modules (L) or opened to read (R), when it ends, and has local modules compiled
+# from their source. Written by ledger; it changes nothing else of the program.
 # Any Python can execute it, and no fault of it may reach the program.
 def _begin():
     import os, sys
@@ -33,6 +33,20 @@ def _begin():
 
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(_opened)
+
+        # Python believes bytecode whose source has the same size and the same second of change: after a quick edit it would execute the
+        # code before. Without a place for bytecode the source is compiled.
+        import importlib._bootstrap_external as bootstrap
+
+        place_of_bytecode = bootstrap.cache_from_source
+
+        def _cache_from_source(path, *arguments, **named):
+            full = os.path.join(began, os.fspath(path))
+            if full.startswith(began + os.sep) and "/site-packages/" not in full and "/dist-packages/" not in full:
+                raise NotImplementedError
+            return place_of_bytecode(path, *arguments, **named)
+
+        bootstrap.cache_from_source = _cache_from_source
 
         @atexit.register
         def _end():

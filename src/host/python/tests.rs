@@ -2,6 +2,7 @@ use super::*;
 use crate::environment;
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Asks the host's Python about a folder; none where there is no Python, or one without `importlib.metadata`.
 fn ask(directory: &Path, entry: Entry, flags: &str) -> Option<Imports> {
@@ -160,6 +161,34 @@ fn what_was_loaded_is_listed_and_the_program_notices_nothing() {
     assert!(listed.contains(&"part.py") && listed.contains(&"train.py"), "{listed:?}");
     // A list that is not there is no fault of the program.
     assert!(run(&hook, "/nonexistent/list").ends_with("[]\n"));
+}
+
+#[test]
+fn bytecode_of_another_source_is_not_executed() {
+    let Some(python) = environment::which("python3") else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    write(
+        dir.path(),
+        &[("hook/sitecustomize.py", LOADED), ("train.py", "import part\nprint(part.width)"), ("list", "")],
+    );
+    let part = dir.path().join("part.py");
+    let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let says = |text: &str, with_hook: bool| {
+        fs::write(&part, text).unwrap();
+        fs::File::options().write(true).open(&part).unwrap().set_modified(at).unwrap();
+        let mut command = Command::new(&python);
+        command.arg("train.py").current_dir(dir.path()).env_remove("PYTHONDONTWRITEBYTECODE").env_remove("PYTHONPATH");
+        if with_hook {
+            let (hook, list) = (dir.path().join("hook"), dir.path().join("list"));
+            command.env("PYTHONPATH", hook).env("LEDGER_LOADED", list);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!((says("width = 1", false).as_str(), says("width = 2", false).as_str()), ("1\n", "1\n"), "Python's own");
+    assert_eq!((says("width = 3", true).as_str(), says("width = 4", true).as_str()), ("3\n", "4\n"));
 }
 
 #[test]
