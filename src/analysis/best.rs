@@ -88,17 +88,6 @@ pub struct Against {
 }
 
 impl Against {
-    /// Whether a test says that it is better than the first one, by more than chance: their means are then of different units.
-    fn is_better(&self, direction: Direction) -> bool {
-        let Some(comparison) = self.comparison else { return false };
-        let neutral = if comparison.scale == Scale::Ratio { 1.0 } else { 0.0 };
-        let is_better = match direction {
-            Direction::Minimize => comparison.estimate < neutral,
-            Direction::Maximize => comparison.estimate > neutral,
-        };
-        is_better && comparison.test.is_ok_and(|(p, _)| p < SIGNIFICANCE)
-    }
-
     /// Whether it differs by more than chance; none where that was not tested.
     pub fn differs(&self) -> Option<bool> {
         self.corrected.map(|p| p < SIGNIFICANCE)
@@ -124,8 +113,8 @@ pub struct Place {
     pub scale: Scale,
     /// How it stands to the first one; none for the first one itself.
     pub against: Option<Against>,
-    /// Whether attempts were left out of seeds or rounds that other places do not have, since the order would be another one with them.
-    pub is_common: bool,
+    /// How many attempts are left out, because other places lack their seeds or rounds: see [`place`].
+    pub dropped: usize,
 }
 
 /// How configurations are ordered and compared.
@@ -160,51 +149,18 @@ pub(super) fn scale_named(metric: &str, unit: &str) -> Option<Scale> {
 /// Orders configurations by their means, best first, keeps at most as many as asked for, and compares each with the first. Equal ones stand by their groups; those
 /// that are of several stay in the order in which they come.
 ///
-/// Where configurations lack some seeds (or rounds, of what is measured), the means are of different ones. If a test of common ones contradicts the order of the
-/// means, all are ranked by what they have in common ([`Place::is_common`]).
+/// Configurations that lack some seeds (or rounds, of what is measured) have means of different ones. If a test of common ones contradicts the order of the means,
+/// the attempts of other ones are left out ([`Place::dropped`]).
 pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
-    let places = placed(contenders, ordering);
-    let contradicts = |place: &Place| place.against.is_some_and(|against| against.is_better(ordering.direction));
-    if !places.iter().any(contradicts) {
-        return places;
-    }
-    let Some(common) = in_common(&places) else { return places };
-    let mut places = placed(common, ordering);
-    places.iter_mut().for_each(|place| place.is_common = true);
-    places
-}
-
-/// The configurations with the attempts alone whose seed or round all of them have; none if that is one, or leaves nothing out.
-fn in_common(places: &[Place]) -> Option<Vec<Contender>> {
-    let unit = |kind: MetricKind, one: &Measured| match kind {
-        MetricKind::Outcome => one.replicate.is_seeded().then_some(one.replicate.seed),
-        MetricKind::Measured => one.round,
-    };
-    let units = |place: &Place| -> BTreeSet<u64> {
-        place.contender.measured.iter().filter_map(|one| unit(place.contender.kind, one)).collect()
-    };
-    let common = places.iter().map(units).reduce(|a, b| a.intersection(&b).copied().collect())?;
-    let all_have_it = places.iter().all(|place| units(place) == common);
-    if common.len() < 2 || all_have_it {
-        return None;
-    }
-    let of = |place: &Place| {
-        let mut contender = place.contender.clone();
-        contender.measured.retain(|one| unit(contender.kind, one).is_some_and(|unit| common.contains(&unit)));
-        contender
-    };
-    Some(places.iter().map(of).collect())
-}
-
-fn placed(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     let Ordering { direction, limit, tolerance, .. } = ordering;
-    let mut places: Vec<Place> = contenders.into_iter().filter_map(alone).collect();
-    places.sort_by(|a, b| {
-        let order = a.estimate.mean.total_cmp(&b.estimate.mean);
-        let order = if direction == Direction::Maximize { order.reverse() } else { order };
-        let group = |place: &Place| place.contender.agreed.is_empty().then(|| place.contender.run.parts.group_id());
-        order.then_with(|| group(a).cmp(&group(b)))
-    });
+    let mut places = in_order(contenders.into_iter().filter_map(alone).collect(), direction);
+    places.truncate(considered(limit));
+    if let Some(first) = places.first()
+        && places[1..].iter().take(MOST_PAIRED).any(|other| is_contradicted(first, other, ordering))
+        && let Some(common) = in_common(&places)
+    {
+        places = in_order(common, direction);
+    }
     places.truncate(limit);
     let estimates: Vec<&Estimate> = places.iter().map(|place| &place.estimate).collect();
     let scale = ordering.scale.unwrap_or_else(|| scale_of(&estimates, Some(direction)));
@@ -224,6 +180,50 @@ fn placed(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
 
 /// Of no more configurations all pairs are tested: of more, pairs without the first one are only counted.
 const MOST_PAIRED: usize = 40;
+
+/// How many configurations, best first by their means, [`place`] needs to keep `limit` of them: the best one may not be the first.
+pub fn considered(limit: usize) -> usize {
+    limit.max(MOST_PAIRED)
+}
+
+fn in_order(mut places: Vec<Place>, direction: Direction) -> Vec<Place> {
+    places.sort_by(|a, b| {
+        let order = a.estimate.mean.total_cmp(&b.estimate.mean);
+        let order = if direction == Direction::Maximize { order.reverse() } else { order };
+        let group = |place: &Place| place.contender.agreed.is_empty().then(|| place.contender.run.parts.group_id());
+        order.then_with(|| group(a).cmp(&group(b)))
+    });
+    places
+}
+
+/// Whether a test says that the second one is better, though its mean is worse.
+fn is_contradicted(first: &Place, other: &Place, ordering: Ordering) -> bool {
+    let direction = ordering.direction;
+    let scale = ordering.scale.unwrap_or_else(|| scale_of(&[&first.estimate, &other.estimate], Some(direction)));
+    compared(&first.contender, &other.contender, scale).is_some_and(|comparison| comparison.prefers_other(direction))
+}
+
+/// The configurations with the attempts alone whose seed or round all of them have; none if that is one, or leaves nothing out.
+fn in_common(places: &[Place]) -> Option<Vec<Place>> {
+    let unit = |kind: MetricKind, one: &Measured| match kind {
+        MetricKind::Outcome => one.replicate.is_seeded().then_some(one.replicate.seed),
+        MetricKind::Measured => one.round,
+    };
+    let units = |place: &Place| -> BTreeSet<u64> {
+        place.contender.measured.iter().filter_map(|one| unit(place.contender.kind, one)).collect()
+    };
+    let common = places.iter().map(units).reduce(|a, b| a.intersection(&b).copied().collect())?;
+    if common.len() < 2 || places.iter().all(|place| units(place) == common) {
+        return None;
+    }
+    let of = |place: &Place| {
+        let mut contender = place.contender.clone();
+        contender.measured.retain(|one| unit(contender.kind, one).is_some_and(|unit| common.contains(&unit)));
+        let dropped = place.contender.measured.len() - contender.measured.len();
+        alone(contender).map(|place| Place { dropped, ..place })
+    };
+    places.iter().map(of).collect()
+}
 
 /// Each other configuration compared with the first, and the probability of chance by Holm's correction over all pairs: which one is the
 /// first
@@ -320,7 +320,7 @@ fn alone(contender: Contender) -> Option<Place> {
         probability: None,
         scale: Scale::Ratio,
         against: None,
-        is_common: false,
+        dropped: 0,
         estimate,
         contender,
     })

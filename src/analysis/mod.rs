@@ -54,7 +54,7 @@ mod window;
 mod work;
 
 pub use crate::record::{Names, field};
-pub use best::{Against, Contender, Measured, Ordering, Place, Saving, newest_run, place, saving};
+pub use best::{Against, Contender, Measured, Ordering, Place, Saving, considered, newest_run, place, saving};
 pub use compare::{Line as SideLine, SideBySide, side_by_side};
 pub use comparison::{SIGNIFICANCE, Summary, holm, olympic_mean, together, tost};
 pub use contrast::{PhaseDifference, Significance, TelemetryDifference, significance};

@@ -7,7 +7,7 @@ use super::comparison::{SIGNIFICANCE, Summary};
 use super::distribution::{reach, two_sided};
 use super::replication::{Estimate, SampleModel};
 use super::statistic::{CONFIDENCE, number};
-use crate::record::{MetricKind, Replicate, execution_values, mean};
+use crate::record::{Direction, MetricKind, Replicate, execution_values, mean};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// In what a difference is stated.
@@ -113,6 +113,16 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Whether the other one is better than the first, by more than chance.
+    pub fn prefers_other(&self, direction: Direction) -> bool {
+        let neutral = if self.scale == Scale::Ratio { 1.0 } else { 0.0 };
+        let is_better = match direction {
+            Direction::Minimize => self.estimate < neutral,
+            Direction::Maximize => self.estimate > neutral,
+        };
+        is_better && self.test.is_ok_and(|(p, _)| p < SIGNIFICANCE)
+    }
+
     /// A difference of which only the estimate is known, for these two means.
     pub fn of_means(first: f64, other: f64, scale: Scale) -> Self {
         let estimate = match scale {

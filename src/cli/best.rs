@@ -10,7 +10,7 @@ use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
 use super::run::USUAL;
 use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, recorded_objective};
-use crate::analysis::{Contender, Measured, Ordering, Place, newest_run, place, saving};
+use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
 use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
@@ -369,7 +369,7 @@ fn by_index(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ran
         let mut contenders = Vec::new();
         let known = known_metric(&args.metric).map(|known| known.unit.to_owned());
         let mut unit = known.clone().unwrap_or_default();
-        for ranked in reader.best(&args.model, &args.metric, direction, args.limit())? {
+        for ranked in reader.best(&args.model, &args.metric, direction, considered(args.limit()))? {
             let found = indexed(reader, ranked.group, &args.metric)?;
             contenders.extend(found.map(|(contender, recorded)| {
                 if known.is_none() && !recorded.is_empty() {

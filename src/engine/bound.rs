@@ -12,14 +12,14 @@ use std::sync::Arc;
 /// The setting that says that nothing is set on the GPUs.
 pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 
-/// What the built-in trainer is, as far as a run's identity goes.
+/// The built-in trainer as a part of a run's identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trainer {
     /// The program part on the CPU.
     pub cpu: Value,
     /// The program part on CUDA; none if this binary cannot use it.
     pub cuda: Option<Value>,
-    /// What each generator draws, as a digest, by the data's name.
+    /// The digest of each generator's samples, by the data's name.
     pub generators: Vec<(&'static str, Digest)>,
 }
 
@@ -42,7 +42,7 @@ pub enum Launch {
 /// A cell bound to this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    /// What will be executed, by its id.
+    /// The run that will be executed.
     pub run: Run,
     /// The cell, with everything that the machine decided.
     pub cell: Cell,
@@ -58,11 +58,11 @@ pub struct Bound {
     pub data: Option<Arc<DataFiles>>,
     /// The files of its program that it is named by, as they were then.
     pub program_files: Vec<ProgramFile>,
-    /// What could not be found out about its program, for the attempt's warnings.
+    /// Warnings for the attempt: parts of its program that are unknown.
     pub notes: Vec<String>,
     /// Why it uses no GPU, where it was left open and one might be expected.
     pub no_gpu: Option<String>,
-    /// What is recorded of where it comes from, which other runs of a sweep need not share.
+    /// Its origin, as facts of its attempts. Other runs of the sweep may have other ones.
     pub facts: Table,
 }
 
@@ -78,7 +78,7 @@ impl Bound {
         self.cell.float("limits.timeout_s")
     }
 
-    /// What is to be set on its GPUs; none where the cell asks for nothing, or only to be watched (`--observe-only`).
+    /// The power limit and clocks to set on its GPUs. None if the cell states none, and with `--observe-only`.
     pub fn settings_to_make(&self) -> Option<Settings> {
         let observed = self.cell.get(OBSERVE_ONLY).is_some();
         Settings::of(&self.cell.config).filter(|_| !observed && !self.gpus.is_empty())
@@ -89,7 +89,10 @@ impl Bound {
         self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
     }
 
-    /// What says that its worker may read other data than it is named by, or may have read them; an error if nobody can look.
+    /// A warning if its data changed since it was named by them.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
     pub(super) fn changed_data(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
         self.data.as_ref().map_or(Ok(None), |data| data.changed(is_over))
     }

@@ -173,7 +173,7 @@ pub(super) struct Contained {
     inside: Vec<(&'static str, OsString)>,
 }
 
-/// What a worker is started with.
+/// The program, folders and files of a worker in a container.
 pub(super) struct Start<'a> {
     /// The command of an external program and its folder; none is the built-in trainer.
     pub(super) program: Option<(&'a [String], &'a Path)>,

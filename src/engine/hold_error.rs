@@ -3,10 +3,10 @@
 use crate::gpu::Change;
 use std::path::PathBuf;
 
-/// What a cell asks for cannot be set.
+/// A power limit or clock cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// Nobody who may do it is there.
+    /// Neither this user nor zeusd has the privilege.
     #[error(
         "{change} on GPU {gpu} is refused: {why} (run as root, or start zeusd; `ledger run --observe-only` sets nothing, and marks attempts at other settings as tainted)"
     )]

@@ -277,9 +277,18 @@ fn sureness(ranking: &Ranking) -> String {
             more_of(first, 3),
         ));
     }
-    if first.is_common {
+    let dropped: usize = ranking.places.iter().map(|place| place.dropped).sum();
+    if dropped > 0 {
         text.push_str(&format!(
-            "ranked by the {units} that all of these have: over all {units} of each the order would contradict the test\n"
+            "only common {units} count ({} of other {units} left out): the means of all attempts contradict the test\n",
+            count(dropped, "attempt")
+        ));
+    }
+    let better = named(&|against| against.comparison.is_some_and(|one| one.prefers_other(ranking.direction)));
+    if !better.is_empty() {
+        text.push_str(&format!(
+            "warning: over common {units} better than #1: {}; the means are of different {units} (run all configurations with the same ones)\n",
+            better.join(" ")
         ));
     }
     text.push_str(&covers_text(&ranking.places));
@@ -474,7 +483,7 @@ pub fn best_value(ranking: &Ranking) -> Table {
         ("left_out", left_out_value(&ranking.left_out)),
         ("places", Value::List(ranking.places.iter().map(|place| place_value(place, first)).collect())),
     ]);
-    if ranking.places.first().is_some_and(|first| first.is_common) {
+    if ranking.places.iter().any(|place| place.dropped > 0) {
         members.insert("common_units_only".to_owned(), true.into());
     }
     if let Some((metric, least, most)) = unequal(ranking) {

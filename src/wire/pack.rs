@@ -148,13 +148,12 @@ pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
 }
 
 fn decode_within(bytes: &[u8], memory: u64) -> Result<Packed, PackError> {
-    match bytes.get(..8).ok_or(PackError::NoPack)? {
-        magic if magic[..7] != PACK_MAGIC[..7] => Err(PackError::NoPack),
-        [.., 0 | 1] => Ok(Packed { attempts: vec![decode_pack_within(bytes, memory)?], sources: Vec::new() }),
-        [.., 2] => decode_frames(body_of(bytes)?, memory),
-        [.., 3] => decode_frames(&decompress(body_of(bytes)?, memory.min(FRAMES_MOST_BYTES))?, memory),
-        [.., newer] => Err(PackError::Newer(*newer)),
-        [] => Err(PackError::NoPack),
+    let magic = bytes.first_chunk::<8>().filter(|magic| magic[..7] == PACK_MAGIC[..7]).ok_or(PackError::NoPack)?;
+    match magic[7] {
+        0 | 1 => Ok(Packed { attempts: vec![decode_pack_within(bytes, memory)?], sources: Vec::new() }),
+        2 => decode_frames(body_of(bytes)?, memory),
+        3 => decode_frames(&decompress(body_of(bytes)?, memory.min(FRAMES_MOST_BYTES))?, memory),
+        newer => Err(PackError::Newer(newer)),
     }
 }
 

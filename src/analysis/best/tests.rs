@@ -133,16 +133,19 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     let all = seeds(1, &[1.11, 1.08, 1.10, 1.13, 1.09, 10.1, 10.1, 10.1]);
     let lacking = seeds(2, &[1.21, 1.19, 1.20, 1.22, 1.18]);
     let places = place(vec![all.clone(), lacking.clone()], lowest());
-    assert!(places.iter().map(x).eq([1, 2]) && places.iter().all(|place| place.is_common));
+    assert!(places.iter().map(|place| (x(place), place.dropped)).eq([(1, 3), (2, 0)]));
     assert!(places.iter().all(|place| place.estimate.units.len() == 5), "the seeds that both have");
     assert!(places[0].probability.unwrap() > 0.95 && places[1].against.unwrap().differs() == Some(true));
     assert!(places[1].against.unwrap().comparison.unwrap().estimate > 1.0);
+    // Also where one alone is kept.
+    let only = place(vec![all.clone(), lacking], Ordering { limit: 1, ..lowest() });
+    assert!(only.iter().map(x).eq([1]) && only[0].estimate.units.len() == 5);
     // Seeds that both have, or means in the order of the test: nothing is left out.
     let equal = seeds(3, &[1.31, 1.28, 1.33, 1.30, 1.29, 10.4, 10.3, 10.3]);
-    assert!(place(vec![all.clone(), equal], lowest()).iter().all(|place| !place.is_common));
+    assert!(place(vec![all.clone(), equal], lowest()).iter().all(|place| place.dropped == 0));
     let worse = seeds(4, &[12.0, 12.1, 12.2]);
     let places = place(vec![all, worse], lowest());
-    assert!(!places[0].is_common && places[0].estimate.units.len() == 8);
+    assert!(places[0].dropped == 0 && places[0].estimate.units.len() == 8);
     // Rounds, of what is measured.
     let in_rounds = |number, values: &[f64]| {
         let mut contender = contender(number, values, None, "s");
@@ -151,7 +154,7 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     };
     let (slow, lacking) = (in_rounds(1, &[1.1, 1.2, 1.15, 1.12, 9.0, 9.5]), in_rounds(2, &[1.2, 1.31, 1.24, 1.22]));
     let places = place(vec![slow, lacking], lowest());
-    assert!(places.iter().map(x).eq([1, 2]) && places[0].is_common, "{places:?}");
+    assert!(places.iter().map(x).eq([1, 2]) && places[0].dropped == 2, "{places:?}");
 }
 
 #[test]

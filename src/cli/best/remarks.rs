@@ -22,7 +22,7 @@ pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store) -> Result<
 
 /// Says what of the question makes the ranking shorter, or its means other ones.
 fn tell_selection(ranking: &Ranking, asked: &Rest) {
-    let shown: usize = ranking.places.iter().map(|place| place.estimate.attempts).sum();
+    let shown: usize = ranking.places.iter().map(|place| place.estimate.attempts + place.dropped).sum();
     let hidden = usize::try_from(ranking.counted).unwrap_or(usize::MAX).saturating_sub(shown);
     if ranking.places.len() == asked.limit() && hidden > 0 && ranking.unmet.is_empty() {
         let verb = if hidden == 1 { "is" } else { "are" };

@@ -1,7 +1,7 @@
 //! The question with conditions: what it has in common wherever the attempts come from, and from their records.
 
 use super::{Asked as Query, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
-use crate::analysis::{Asked, Configuration, Contender, Place, configurations, count_left_out, place};
+use crate::analysis::{Asked, Configuration, Contender, Place, configurations, considered, count_left_out, place};
 use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
@@ -78,7 +78,7 @@ impl<T: Asked> Question<'_, T> {
         Ok(ranking)
     }
 
-    /// As many as are shown, in the order of [`place`]: what the others are is not told.
+    /// As many as [`place`] considers, in its order: what the others are is not told.
     fn first_ones<'b>(&self, found: &'b [Configuration<'b, T>]) -> Vec<&'b Configuration<'b, T>> {
         let ranked = |one: &'b Configuration<'b, T>| {
             Some((one.mean(&self.args.metric, &self.selected.admitted)?, one.first()?.group(), one))
@@ -89,7 +89,7 @@ impl<T: Asked> Question<'_, T> {
             let order = if self.direction == Direction::Maximize { order.reverse() } else { order };
             order.then_with(|| a.1.cmp(&b.1))
         });
-        ranked.truncate(self.args.limit());
+        ranked.truncate(considered(self.args.limit()));
         ranked.into_iter().map(|(.., one)| one).collect()
     }
 

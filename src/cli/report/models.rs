@@ -1,6 +1,6 @@
 //! What a report says of each model: rankings and figures.
 
-use crate::analysis::{self, Asked, Ordering, configurations, count_left_out, place};
+use crate::analysis::{self, Asked, Ordering, configurations, considered, count_left_out, place};
 use crate::cli::effects;
 use crate::cli::failure::Failure;
 use crate::cli::pareto;
@@ -149,7 +149,7 @@ fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (R
         order.then_with(|| a.1.cmp(&b.1))
     });
     let all = ranked.len();
-    let shown = ranked.iter().take(PLACES);
+    let shown = ranked.iter().take(considered(PLACES));
     let contenders: Vec<_> = shown.filter_map(|(.., one)| one.contender(&metric.name, &selected.admitted)).collect();
     let unit = selected.unit(&metric.name);
     let ordering = Ordering { limit: PLACES, ..Ordering::of(&metric.name, &unit, metric.direction) };

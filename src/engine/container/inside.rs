@@ -8,9 +8,9 @@ use crate::wire::from_json;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the built-in trainer compiles its kernels with on a GPU.
+/// The library and headers by which the built-in trainer compiles GPU kernels.
 pub(in crate::engine) const TOOLKIT: [&str; 3] = ["libnvrtc.so", "cuda_fp16.h", "mma.h"];
-/// What connects several GPUs.
+/// The library that connects several GPUs.
 pub(in crate::engine) const NCCL: &str = "libnccl.so.2";
 /// How long a container may take to start and report: without squashfuse a user's is unpacked first.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -34,20 +34,6 @@ def _begin():
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(_opened)
 
-        # Python believes bytecode whose source has the same size and the same second of change: after a quick edit it would execute the
-        # code before. Without a place for bytecode the source is compiled.
-        import importlib._bootstrap_external as bootstrap
-
-        place_of_bytecode = bootstrap.cache_from_source
-
-        def _cache_from_source(path, *arguments, **named):
-            full = os.path.join(began, os.fspath(path))
-            if full.startswith(began + os.sep) and "/site-packages/" not in full and "/dist-packages/" not in full:
-                raise NotImplementedError
-            return place_of_bytecode(path, *arguments, **named)
-
-        bootstrap.cache_from_source = _cache_from_source
-
         @atexit.register
         def _end():
             try:
@@ -75,6 +61,26 @@ def _begin():
                 pass
 
 
+def _compile_from_source():
+    # Python takes bytecode for current whose source has the same size and the same second of change: after a quick edit it would execute
+    # the code before. Where there is no place for bytecode, it compiles the source.
+    import os
+    import importlib._bootstrap_external as bootstrap
+
+    if not os.environ.get("LEDGER_LOADED"):
+        return
+    began = os.getcwd() + os.sep
+    place_of_bytecode = bootstrap.cache_from_source
+
+    def _cache_from_source(path, *arguments, **named):
+        full = os.path.join(began, os.fspath(path))
+        if full.startswith(began) and "/site-packages/" not in full and "/dist-packages/" not in full:
+            raise NotImplementedError
+        return place_of_bytecode(path, *arguments, **named)
+
+    bootstrap.cache_from_source = _cache_from_source
+
+
 def _next():
     import sys
 
@@ -88,8 +94,9 @@ def _next():
         sys.modules.setdefault("sitecustomize", own)
 
 
-try:
-    _begin()
-except Exception:
-    pass
+for _step in (_begin, _compile_from_source):
+    try:
+        _step()
+    except Exception:
+        pass
 _next()
