@@ -147,7 +147,7 @@ def advice(places, winners, default):
 
 def page(ledger, model, device):
     """The page of a model on one kind of GPU, and its rows of the summary. A section stands where there are attempts for it."""
-    sections = {"speed": speed_of(ledger, model, device), "learned": learning(ledger, model, device), "scaled": scaling(ledger, model, device)}
+    sections = {"speed": speed_of(ledger, model, device), "learned": learning(ledger, model, device), "scaled": scaling(ledger, model, device), "beside": beside_pytorch(ledger, model, device)}
     title = TITLES.get(model, model)
     lines = [f"# {title} on {device}\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`."]
     lines.extend(line for section, _ in sections.values() for line in section)
@@ -161,9 +161,10 @@ def speed_of(ledger, model, device):
     # Exit code 1: there are no such attempts.
     ranks = {metric: ledger.best(model, speed, metric, SPEED, good=(0, 1)) for metric in METRICS}
     energy = ranks["energy_per_sample"]
-    if not energy.get("places"):
+    defaults = [place for place in energy.get("places", []) if place["group"]["training.precision"] == "fp32"]
+    if not defaults:
         return [], None
-    default = next(place for place in reversed(sorted(energy["places"], key=lambda place: place["group"]["training.batch_size"])) if place["group"]["training.precision"] == "fp32")
+    default = max(defaults, key=lambda place: place["group"]["training.batch_size"])
     best = energy["places"][0]
     lines = [f"\nThe first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n"]
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
@@ -200,23 +201,52 @@ def speed_of(ledger, model, device):
 
 
 def scaling(ledger, model, device):
-    """The section on several GPUs that share each batch, and its row of the summary; neither where there are no such attempts."""
+    """The section on several GPUs that share each batch, and its rows of the summary; neither where there are no such attempts."""
     where = attempts_of(model, "gpus", device)
-    ranks = {metric: ledger.best(model, where, metric, GPUS, good=(0, 1)) for metric in ("throughput", "energy_per_sample")}
-    if not ranks["throughput"].get("places"):
-        return [], None
-    gpus = {place["group"][GPUS]: {} for place in ranks["throughput"]["places"]}
-    for metric, rank in ranks.items():
-        for place in rank["places"]:
-            gpus[place["group"][GPUS]][metric] = place
-    lines = ["\n## Several GPUs\n", f"{ranks['throughput']['counted']} attempts of `{model}-gpus.toml`. Each GPU takes the same number of samples of a step, so more GPUs take a larger batch.\n"]
-    cells = [[str(count), *(word for metric in ranks for word in (of_place(places[metric]), against(places[metric]))), places["throughput"]["sample"]["text"]] for count, places in sorted(gpus.items())]
-    lines.append(table(["GPUs", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
-    covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
+    hosts = dict.fromkeys(one["columns"]["gpu.0.uuid"] for one in ledger.attempts(where, "gpu.0.uuid"))
+    if not hosts:
+        return [], []
+    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml`. Each GPU takes the same number of samples of a step, so more GPUs take a larger batch. Hosts differ by several percent, so each has a table of its own.\n"]
+    rows = []
+    for host in hosts:
+        ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}'", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
+        gpus = {place["group"][GPUS]: {} for place in ranks["throughput"]["places"]}
+        for metric, rank in ranks.items():
+            for place in rank["places"]:
+                gpus[place["group"][GPUS]][metric] = place
+        cells = [[str(count), *(word for metric in ranks for word in (of_place(places[metric]), against(places[metric]))), places["throughput"]["sample"]["text"]] for count, places in sorted(gpus.items())]
+        lines.append(table(["GPUs", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
+        covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
+        one, most = gpus[min(gpus)], gpus[max(gpus)]
+        rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)}", "attempts": str(ranks["throughput"]["counted"])})
     lines.extend(f"Intervals cover {text}." for text in sorted(covers))
-    one, most = gpus[min(gpus)], gpus[max(gpus)]
-    row = {metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}
-    return lines, {**row, "gpus": f"{max(gpus)}", "attempts": str(ranks["throughput"]["counted"])}
+    return lines, rows
+
+
+def beside_pytorch(ledger, model, device):
+    """The section that sets PyTorch's attempts beside ours of the same cells, and its rows of the summary; neither where there are none."""
+    torch = attempts_of(model, "pytorch", device)
+    attempts = ledger.attempts(torch, "training.batch_size", "training.precision", "gpu.0.uuid")
+    cells = sorted({(one["columns"]["training.batch_size"], one["columns"]["training.precision"]) for one in attempts})
+    # Other GPUs would differ by more than the program.
+    machines = " or ".join(sorted({f"gpu.0.uuid == '{one['columns']['gpu.0.uuid']}'" for one in attempts}))
+    lines, rows = [], []
+    for batch, precision in cells:
+        where = f"(({torch}) or ({attempts_of(model, 'speed', device)})) and batch_size == {batch} and precision == {precision} and ({machines})"
+        ranks = {metric: ledger.best(model, where, metric, "pytorch") for metric in ("throughput", "energy_per_sample")}
+        by = {metric: {place["group"].get("params.pytorch"): place for place in rank["places"]} for metric, rank in ranks.items()}
+        lines.append(table([f"batch {batch}, {precision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], [[program_of(mode), *(word for metric in ranks for word in (of_place(by[metric][mode]), against(by[metric][mode]))), by["energy_per_sample"][mode]["sample"]["text"]] for mode in by["energy_per_sample"]]))
+        first, own = ranks["energy_per_sample"]["places"][0], by["energy_per_sample"].get(None)
+        if own:
+            rows.append([f"batch {batch}, {precision}", program_of(first["group"].get("params.pytorch")), of_place(first), of_place(own), against(own), of_place(ranks["throughput"]["places"][0]), of_place(by["throughput"][None])])
+    if not lines:
+        return [], None
+    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, under the same meter. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast` has channels-last tensors and a fused optimiser. PyTorch's images are random and already on the GPU, with 1,000 classes. `ledger` loads generated images of 10 classes from the host.\n"]
+    return [*head, *lines], rows
+
+
+def program_of(mode):
+    return f"PyTorch, `{mode}`" if mode else "`ledger`"
 
 
 def front_row(point):
@@ -298,6 +328,9 @@ def surely(places):
 
 H200 = "NVIDIA H200"
 ON_H200 = f"gpu.0.name == '{H200}'"
+# Each piece of the campaign has a commit and a host of its own.
+TWO_GPUS = f"{ON_H200} and git.commit == '903aab9f6c1488e883365db99c050fcedc50c473'"
+FOUR_GPUS = f"{ON_H200} and git.commit == 'dff318ee627d09939dc283ab95f7311a1e40180c'"
 ALL, BLOCKS = "all attempts", "GPUs as blocks"
 
 # Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
@@ -325,11 +358,13 @@ FINDINGS = [
         (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
         (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
     ]),
-    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and all rates reach the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. That rate is also the largest one tested: a larger one may be better.", [
+    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and the mean of each rate reaches the target. Mask R-CNN ran on H200s. Its best rate is also the largest one tested. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. That rate is also the largest one tested: a larger one may be better.", [
         ("GPT-2", "gpt2-learns", None, "perplexity", "learning_rate", "rate 0.0004"),
         ("GPT-2", "gpt2-learns", None, "energy", "learning_rate", None),
         ("YOLOv3", "yolov3-learns", None, "accuracy", "learning_rate", "rate 0.001"),
         ("YOLOv3", "yolov3-learns", None, "energy", "learning_rate", None),
+        ("Mask R-CNN", "maskrcnn-learns", ON_H200, "accuracy", "learning_rate", "rate 0.0003"),
+        ("Mask R-CNN", "maskrcnn-learns", ON_H200, "energy", "learning_rate", None),
         (f"YOLOv3, seeds 1, 3 and 4, {BLOCKS}", "yolov3-learns", "seed != 2", "energy", "learning_rate", None),
     ]),
     ("Twice the learning rate spoils BERT-base, and the energy does not show it", "On H200s. Only the middle rate reaches the target. With twice that rate every seed ends at a perplexity of 477 or more, for an energy that differs by less than 1.5%. Rate 0.0002 ran first on each GPU, in a piece of its own; the other two rates were shuffled.", [
@@ -341,15 +376,18 @@ FINDINGS = [
         ("VGG16, H200", "vgg16-learns", ON_H200, "train_time", "learning_rate", "rate 0.0002"),
         ("VGG16, H200", "vgg16-learns", ON_H200, "accuracy", "learning_rate", None),
     ]),
-    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts on one host: other hosts may differ.", [
-        ("BERT-base, H200", "bert-gpus", ON_H200, "energy_per_sample", GPUS, "1 GPU"),
-        ("BERT-base, H200", "bert-gpus", ON_H200, "throughput", GPUS, "2 GPUs"),
-        ("ResNet-50, H200", "resnet50-gpus", ON_H200, "energy_per_sample", GPUS, "1 GPU"),
-        ("ResNet-50, H200", "resnet50-gpus", ON_H200, "throughput", GPUS, "2 GPUs"),
+    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell: two GPUs on one host, four on another. With four GPUs the means say the same, but the difference is not significant. Other hosts may differ.", [
+        (f"{title}, {count}", f"{model}-gpus", condition, metric, GPUS, claim if metric == "throughput" else "1 GPU")
+        for title, model in (("BERT-base", "bert"), ("ResNet-50", "resnet50"))
+        for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
+        for metric in ("energy_per_sample", "throughput")
     ]),
-    ("Four seeds do not settle the learning rate of ResNet-50", "The means differ by many points, but so do the seeds of one rate. For LSTM the smallest rate is significantly worse.", [
+    ("PyTorch's mode changes the energy of a sample by up to 1.8 times", "ResNet-50 in PyTorch on H200s, batch 128, bf16: the same operations in each mode. On each of three GPUs each mode ran once, in another order. Replayed CUDA graphs need the least, also against our own trainer ([ResNet-50](resnet50-h200.md#beside-pytorch)).", [
+        ("ResNet-50, H200", "resnet50-pytorch", ON_H200, metric, "pytorch", "graphs") for metric in ("energy_per_sample", "throughput")
+    ]),
+    ("Four seeds do not settle the learning rate of ResNet-50", "The means differ by many points, but so do the seeds of one rate. For LSTM (on H200s) the two larger rates do not differ significantly, and the smallest rate is significantly worse.", [
         ("ResNet-50", "resnet50-learns", None, "accuracy", "learning_rate", "rate 0.001"),
-        ("LSTM", "lstm-learns", None, "perplexity", "learning_rate", "rate 0.004"),
+        ("LSTM", "lstm-learns", ON_H200, "perplexity", "learning_rate", "rate 0.004"),
     ]),
     ("A significant difference that need not be an effect", "DQN needs more energy with rate 0.00025 than with 0.000125, for the same steps. The test is significant, but the rates ran in ascending order. Attempts of one run, repeated on the same GPU in another piece, differ by more (last table). The load of the host may explain the difference as well as the rate.", [
         ("DQN", "dqn-learns", None, "energy", "learning_rate", None),
@@ -392,7 +430,7 @@ def summary(pages):
     lines.append("## Energy and speed of a sample\n")
     lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. The effect of precision over all cells of a model is tested there, too.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
-    scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages if (one := row["scaled"])]
+    scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
         lines.append("Each GPU takes the same number of samples of a step. The model's page has the tests.\n")

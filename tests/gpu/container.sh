@@ -10,6 +10,7 @@
 #              libraries.tar.xz  libstdc++.so.6 and libz.so.1 of Debian 12, which cuDNN and NVRTC need and the image lacks
 # OUT gets     rows.tsv          one line for each step: what, ok or FAILED or note, seconds since the start, what was found
 #              *.txt, *.json     what each command wrote
+# In the environment: MODELS, `lstm resnet50` by default; PAIRS, of attempts outside and inside, whose order alternates (3); CUDA_VISIBLE_DEVICES, one GPU (0)
 #
 # CUDA comes in by a bind of /usr/local/cuda; libraries that lie elsewhere on the loader's path are copied to one folder, which is bound too.
 # Nothing of the GPU's settings is changed. At most 8 minutes: each step has a limit of its own, and later steps are left out when time is over.
@@ -18,7 +19,7 @@ dry=0; [ "${1:-}" != --dry ] || { dry=1; shift; }
 [ $# -eq 2 ] || { sed -n '2,/^set -u/p' "$0" | sed -n 's/^# \{0,1\}//p' >&2; exit 2; }
 carry=$(readlink -f "$1"); mkdir -p "$2"; out=$(readlink -f "$2")
 work=$(mktemp -d /tmp/container-proof.XXXXXX); chmod 755 "$work"
-limit=470
+limit=${LIMIT:-470} pairs=${PAIRS:-3}
 : >"$out/rows.tsv"
 row() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$SECONDS" "$3" | tee -a "$out/rows.tsv"; }
 # NAME SECONDS COMMAND...: its output to NAME.txt; its exit code.
@@ -65,7 +66,7 @@ if [ $dry = 0 ]; then
         esac
     done
     binds="[\"/usr/local/cuda:ro\", \"$work/libraries:/opt/libraries\"]"
-    models="lstm resnet50"
+    models=${MODELS:-lstm resnet50}
 else
     binds="[\"$work/libraries:/opt/libraries\"]"
     models="softmax mnist_mlp"
@@ -144,8 +145,8 @@ a, b = (ask("show", run) for run in (outside, inside))
 if not a.get("attempts") or not b.get("attempts"):
     told("compared", False, f"no attempt of {outside} or {inside}")
     sys.exit()
-newest = lambda shown: max(shown["attempts"], key=lambda attempt: attempt["started_unix_ms"])
-x, y = newest(a), newest(b)
+in_order = lambda shown: sorted(shown["attempts"], key=lambda attempt: attempt["started_unix_ms"])
+x, y = in_order(a)[-1], in_order(b)[-1]
 told("finished", x["outcome"] == y["outcome"] == "finished", f"{x['outcome']}, {y['outcome']}")
 curves = lambda attempt: {(one["name"], one["axis"]): one["digest"] for one in attempt["series"] if one["axis"] != "time_ns" and one["unit"] not in ("ns", "s")}
 left, right = curves(x), curves(y)
@@ -154,12 +155,17 @@ told("curves, bit for bit", bool(left) and not differ, f"{len(left)} curves: {',
 told("digests", x["digests"] == y["digests"], f"{x['digests']}; {y['digests']}"[:400])
 value = lambda attempt, metric: (attempt["metrics"].get(metric) or {}).get("value")
 told("loss", value(x, "loss") == value(y, "loss") if value(x, "loss") is not None else None, f"{value(x, 'loss')!r}, {value(y, 'loss')!r}")
-steps = value(x, "step_time"), value(y, "step_time")
-if all(steps):
-    apart = steps[1] / steps[0] - 1
-    told("step time within 1%", (abs(apart) <= 0.01) if dry == "0" else None, f"{steps[0]!r} outside, {steps[1]!r} inside, {apart:+.2%}")
+# The first attempt of each side compiles; the others are pairs.
+pairs = [(value(left, "step_time"), value(right, "step_time")) for left, right in zip(in_order(a)[1:], in_order(b)[1:])]
+if pairs and all(all(pair) for pair in pairs):
+    apart = [inside / outside - 1 for outside, inside in pairs]
+    mean = sum(apart) / len(apart)
+    # 95% of Student's t with 2 to 5 degrees of freedom.
+    half = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}.get(len(apart), float("nan")) * (sum((one - mean) ** 2 for one in apart) / max(1, len(apart) - 1) / len(apart)) ** 0.5
+    listed = ", ".join(f"{one:+.2%}" for one in apart)
+    told("step time within 1%", (abs(mean) <= 0.01) if dry == "0" else None, f"{mean:+.2%} ± {half:.2%} inside, of {len(pairs)} pairs: {listed}; {pairs}")
 else:
-    told("step time within 1%", None, f"{steps}; {[(attempt['metrics'].get('step_time') or {}).get('reason') for attempt in (x, y)]}")
+    told("step time within 1%", None, f"{pairs}; {[(attempt['metrics'].get('step_time') or {}).get('reason') for attempt in (x, y)]}")
 walls = value(x, "wall_time"), value(y, "wall_time")
 if all(walls):
     told("wall time of the attempt", None, f"{walls[0]:.3f} s outside, {walls[1]:.3f} s inside, {walls[1] - walls[0]:+.3f} s")
@@ -182,20 +188,27 @@ P
 
 newest_run() { "$work/ledger" show latest --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin).get("run", "none"))' 2>/dev/null || echo none; }
 for model in $models; do
-    manifest "$model-outside" "$model" 300
-    manifest "$model-inside" "$model" 300 "$work/minimal.sif" "$binds"
-    declare -A run=() took=()
+    case $model in lstm) steps=1500 ;; *) steps=300 ;; esac
+    manifest "$model-outside" "$model" $steps
+    manifest "$model-inside" "$model" $steps "$work/minimal.sif" "$binds"
+    declare -A run=() took=([outside]=0 [inside]=0)
     for side in outside inside; do
-        # The first attempt compiles and selects kernels; the second one is measured.
+        # The first attempt compiles and selects kernels; those after it are measured.
         step "$model-$side-1" 120 "$work/ledger" run "$work/$model-$side.toml"; code=$?
         run[$side]=$(newest_run)
         row "$model $side, first attempt" "$([ $code = 0 ] && echo ok || echo FAILED)" "${run[$side]:-}: $(tail -n 1 "$out/$model-$side-1.txt" | cut -c 1-200)"
-        begin=$(date +%s%N)
-        step "$model-$side-2" 60 "$work/ledger" run "$work/$model-$side.toml" --repeat 1; code=$?
-        took[$side]=$((($(date +%s%N) - begin) / 1000000))
-        row "$model $side, second attempt" "$([ $code = 0 ] && echo ok || echo FAILED)" "${took[$side]} ms: $(tail -n 1 "$out/$model-$side-2.txt" | cut -c 1-200)"
     done
-    row "$model: the whole command" note "${took[outside]} ms outside, ${took[inside]} ms inside: $((took[inside] - took[outside])) ms"
+    for pair in $(seq "$pairs"); do
+        # Neither side is always the first.
+        sides="outside inside"; [ $((pair % 2)) = 1 ] || sides="inside outside"
+        for side in $sides; do
+            begin=$(date +%s%N)
+            step "$model-$side-$((pair + 1))" 60 "$work/ledger" run "$work/$model-$side.toml" --repeat 1; code=$?
+            took[$side]=$((took[$side] + ($(date +%s%N) - begin) / 1000000))
+            row "$model $side, pair $pair" "$([ $code = 0 ] && echo ok || echo FAILED)" "$(tail -n 1 "$out/$model-$side-$((pair + 1)).txt" | cut -c 1-200)"
+        done
+    done
+    row "$model: $pairs commands" note "${took[outside]} ms outside, ${took[inside]} ms inside: $(((took[inside] - took[outside]) / pairs)) ms each"
     for side in outside inside; do "$work/ledger" show "${run[$side]:-none}" --json >"$out/$model-$side.json" 2>&1; done
     timeout 60 python3 "$work/compare.py" "$work/ledger" "$model" "$dry" "${run[outside]:-none}" "${run[inside]:-none}" >"$work/rows" 2>"$out/$model-compare.txt" ||
         row "$model: compared" FAILED "$(tail -n 1 "$out/$model-compare.txt")"
@@ -203,14 +216,14 @@ for model in $models; do
 done
 
 # A rerun inside, and one that is told another place of the image.
-last=${models%% *}
-step "$last-rerun" 60 "$work/ledger" rerun "$(newest_run)"; code=$?
+last=${models##* }
+step "$last-rerun" 60 "$work/ledger" rerun "${run[inside]:-none}"; code=$?
 row "rerun inside" "$([ $code = 0 ] && echo ok || echo FAILED)" "$(grep -m 1 -E 'identical|equivalent|drifted|failed' "$out/$last-rerun.txt" | cut -c 1-200)"
 
 # Kill -9 of the supervisor leaves nothing.
 manifest killed "$last" 1000000 "$work/minimal.sif" "$binds"
-on_gpu() { nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader 2>/dev/null | grep -c .; }
-memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0 2>/dev/null | head -n 1; }
+on_gpu() { nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader -i "$CUDA_VISIBLE_DEVICES" 2>/dev/null | grep -c .; }
+memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "$CUDA_VISIBLE_DEVICES" 2>/dev/null | head -n 1; }
 inside() { grep -lzs -e '^/\.ledger/ledger$' -e '^/proc/self/exe$' /proc/[0-9]*/cmdline | grep -c .; }
 if [ $((limit - SECONDS)) -gt 40 ]; then
     before=$([ $dry = 1 ] && echo 0 || memory)
