@@ -140,8 +140,10 @@ impl fmt::Display for Margin {
 /// Where a rerun parts from what it repeats.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Divergence {
-    /// The curve that parts first, with the step; none where only digests differ.
+    /// The curve that parts first, with the step; none where only digests or metrics differ.
     pub first: Option<CurveDifference>,
+    /// Whether there were curves to compare.
+    pub has_curves: bool,
     /// The phase that the step belongs to, with its number: `epoch 2`.
     pub phase: Option<String>,
     /// Every curve that parts.
@@ -344,6 +346,7 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
     let also = parted.iter().filter(is_beside).map(|curve| curve.name.clone()).collect();
     let place = first.as_ref().and_then(|curve| phase_of(&original.phases, &curve.name, curve.first_step?));
     judged.divergence = Some(Divergence {
+        has_curves: !curves(original, rerun).is_empty(),
         phase: place,
         curves: parted.iter().map(|curve| curve.name.clone()).collect(),
         also,
@@ -397,8 +400,10 @@ impl fmt::Display for Divergence {
                 let (a, b) = (number(first.values.0), number(first.values.1));
                 write!(f, ": {a} against {b} ({})", first.extent())?;
             }
-            None => write!(f, "all recorded curves are identical")?,
+            None if self.has_curves => write!(f, "all recorded curves are identical")?,
+            None => {}
         }
+        let mut is_first = self.first.is_none() && !self.has_curves;
         let others = |names: &mut dyn Iterator<Item = &str>| {
             names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
         };
@@ -412,7 +417,8 @@ impl fmt::Display for Divergence {
             [("also", also), ("later", curves), ("other digests of", digests), ("other values of", metrics)]
         {
             if !names.is_empty() {
-                write!(f, "; {what} {names}")?;
+                let between = if std::mem::take(&mut is_first) { "" } else { "; " };
+                write!(f, "{between}{what} {names}")?;
             }
         }
         Ok(())

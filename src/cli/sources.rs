@@ -151,7 +151,14 @@ impl Unpacked {
         let inside = Path::new(word).ancestors().filter(|part| !part.as_os_str().is_empty());
         let linked = inside.clone().find(environment).unwrap_or(Path::new(word));
         let (there, here) = (Path::new(recorded).join(linked), self.path.join(linked));
-        if !is_plain(word) || !Path::new(recorded).join(word).is_file() {
+        if !is_plain(word) {
+            let text = format!(
+                "its interpreter `{}` lies outside of the program's folder, which a pack does not bring along (--in DIR names the program's folder here)",
+                plain(word)
+            );
+            return Err(Failure::new(exit::USAGE, text));
+        }
+        if !Path::new(recorded).join(word).is_file() {
             let text = format!(
                 "its interpreter `{}` is not in the pack and not in `{}` (--in DIR names a folder that has it and the program's files; --sources DIR writes the files into one)",
                 plain(word),

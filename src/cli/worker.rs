@@ -65,8 +65,12 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     }
     if let Some(name) = args.program.first() {
         let error = process::exec(&args.program, environment::all());
-        let text = format!("cannot start `{}`: {error} (is it on the PATH?)", name.to_string_lossy());
-        return Err(Failure::new(exit::FAILED, text));
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "is it on the PATH, and is the interpreter of its first line there?",
+            io::ErrorKind::PermissionDenied => "is it executable?",
+            _ => "a script needs a first line such as `#!/bin/sh`",
+        };
+        return Err(Failure::new(exit::FAILED, format!("cannot start `{}`: {error} ({hint})", name.to_string_lossy())));
     }
     if args.load { load() } else { train() }
 }

@@ -5,7 +5,7 @@ use super::closure::check_program;
 use super::container::{self, BINDS, HOST, IMAGE, Image, Inside, Loads};
 use super::data::{self, DataFiles};
 use super::machine::Machine;
-use super::program::{DIRECTORY, GIT_COMMIT, Named, SETTINGS};
+use super::program::{DIRECTORY, GIT_COMMIT, Named, Stated};
 use super::refusal::{BindError, Refusal};
 use crate::gpu::{self, GpuInfo, Settings};
 use crate::manifest::{Bind, Manifest, Program, ProgramIdentity};
@@ -81,9 +81,7 @@ pub fn rebind_with(
     let program = (!command.is_empty()).then(|| Program::new(command, list("named_files"), identity));
     // A recorded command was read once already, so that it can be read again.
     let program = program.and_then(Result::ok);
-    // Places may be other ones here, and older records have no settings: what the id says of them stays.
-    let recorded = run.parts.program.as_table().and_then(|table| table.get(SETTINGS)?.as_table());
-    bind_cell(cell, program.as_ref(), Some(recorded.cloned().unwrap_or_default()), trainer, machine)
+    bind_cell(cell, program.as_ref(), Some(Stated::recorded(&run.parts.program)), trainer, machine)
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -104,7 +102,7 @@ pub fn bind_anchored(
 fn bind_cell(
     mut cell: Cell,
     program: Option<&Program>,
-    recorded: Option<Table>,
+    recorded: Option<Stated>,
     trainer: Option<&Trainer>,
     machine: &Machine,
 ) -> Result<Bound, BindError> {
@@ -143,8 +141,8 @@ fn bind_cell(
                 check_program(&argv, &directory, true)?;
             }
             let is_recorded = recorded.is_some();
-            let settings = recorded.unwrap_or_else(|| program.settings(&cell));
-            let named = Named::of(program, (&cell, settings), image.is_some(), machine)?;
+            let stated = recorded.unwrap_or_else(|| Stated::of(program, &cell));
+            let named = Named::of(program, (&cell, stated), image.is_some(), machine)?;
             let has_commit = named.part.as_table().is_some_and(|part| part.contains_key(GIT_COMMIT));
             if program.identity == ProgramIdentity::Git && !has_commit && !is_recorded {
                 let why = machine.git(&directory).get("git.state").map_or_else(String::new, Value::to_string);

@@ -70,12 +70,18 @@ enum Interpreter {
     Uv,
 }
 
-/// Refuses a command whose program is missing. A bare name is looked for only where the command is to run: it may be on the PATH of a node alone.
+/// Refuses a command whose program is missing or cannot be executed. A bare name is looked for only where the command is to run: it may be on the PATH of a node alone.
 pub(super) fn check_program(argv: &[String], directory: &Path, runs_here: bool) -> Result<(), ClosureError> {
     match argv.first() {
         Some(word) if word.contains('/') => {
             let path = directory.join(word);
-            if path.is_file() { Ok(()) } else { Err(ClosureError::NoScript { word: word.clone(), path }) }
+            if !path.is_file() {
+                return Err(ClosureError::NoScript { word: word.clone(), path });
+            }
+            match environment::which(&path.to_string_lossy()) {
+                None if runs_here => Err(ClosureError::NotExecutable(word.clone())),
+                _ => Ok(()),
+            }
         }
         Some(word) if runs_here && environment::which(word).is_none() => Err(ClosureError::NoProgram(word.clone())),
         _ => Ok(()),
@@ -255,7 +261,10 @@ fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) 
         }
         let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
             if word != "-" {
-                started.entry = Some(Entry::Script(word.clone()));
+                // Of a folder Python executes this file.
+                let main = format!("{}/__main__.py", word.trim_end_matches('/'));
+                let is_folder = directory.join(&main).is_file();
+                started.entry = Some(Entry::Script(if is_folder { main } else { word.clone() }));
             }
             return started;
         };

@@ -5,8 +5,7 @@ use super::bound::Trainer;
 use super::closure::check_program;
 use super::container::{self, EXPECTED, STAMP};
 use super::machine::Machine;
-use super::program::DIRECTORY;
-use super::program::{Named, ProgramFile};
+use super::program::{DIRECTORY, Named, ProgramFile, Stated};
 use super::refusal::{BindError, Refusal};
 use crate::manifest::Program;
 use crate::record::{Cell, Digest, Run, Table, Value};
@@ -57,7 +56,7 @@ impl Expected {
                 if !is_contained {
                     check_program(&program.argv(&cell)?, Path::new(cell.text(DIRECTORY).unwrap_or(".")), false)?;
                 }
-                let named = Named::of(program, (&cell, program.settings(&cell)), is_contained, machine)?;
+                let named = Named::of(program, (&cell, Stated::of(program, &cell)), is_contained, machine)?;
                 files = named.files;
                 [("program".to_owned(), named.part)].into()
             }

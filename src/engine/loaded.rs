@@ -1,7 +1,8 @@
 //! What a program's Python processes have loaded and read, compared with the closure that its run is named by.
 //!
 //! A folder in front of `PYTHONPATH` holds a `sitecustomize` of ours. It takes its own folder out of the import path, imports the `sitecustomize` that
-//! there would have been, and appends the paths of local files that were loaded as modules or opened to read to a list when the process ends. A Python
+//! there would have been, and appends paths to a list when the process ends: of modules, those of the standard library and of installed packages
+//! aside, and of files of the program's folder that were opened to read. A Python
 //! that is started with `-I`, `-E` or `-S`, and one that is killed, lists nothing.
 
 use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
@@ -89,11 +90,16 @@ impl Loaded {
                 continue;
             };
             let Ok(path) = source_of(Path::new(path)).canonicalize() else { continue };
-            let Ok(name) = path.strip_prefix(&directory) else { continue };
             let is_loaded = kind == "L";
-            has_python |= is_loaded && is_hidden_python;
+            let is_inside = path.starts_with(&directory);
+            // What is opened elsewhere is data.
+            if !is_inside && !is_loaded {
+                continue;
+            }
+            let name = name_from(&directory, &path);
+            has_python |= is_inside && is_loaded && is_hidden_python;
             let is_data = data.as_ref().is_some_and(|data| path.starts_with(data));
-            if known.contains(&path) || is_hidden(name) || self.is_new(&path) || (!is_loaded && is_data) {
+            if known.contains(&path) || is_hidden(&name) || self.is_new(&path) || (!is_loaded && is_data) {
                 continue;
             }
             let name = name.display().to_string();
@@ -104,9 +110,13 @@ impl Loaded {
             }
         }
         if identity == ProgramIdentity::Git {
-            // Commit and patch hold what git tracks.
-            let named: Vec<&str> = loaded.iter().chain(&read).map(String::as_str).collect();
-            let tracked = git::tracked(&directory, &named);
+            // Commit and patch hold what git tracks. One name outside of the repository would leave git without an answer.
+            let is_outside = |name: &&str| name.starts_with("..");
+            let (outside, inside): (Vec<&str>, Vec<&str>) =
+                loaded.iter().chain(&read).map(String::as_str).partition(is_outside);
+            let mut tracked: BTreeSet<String> = git::tracked(&directory, &inside)
+                .unwrap_or_else(|| inside.iter().map(|name| (*name).to_owned()).collect());
+            tracked.extend(outside.iter().filter_map(|name| git::tracked(&directory, &[name])).flatten());
             loaded.retain(|name| !tracked.contains(name));
             read.retain(|name| !tracked.contains(name));
         }
@@ -218,6 +228,13 @@ fn source_of(path: &Path) -> PathBuf {
     folder.zip(name).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }
 
+/// The way from a folder to a file, as `files` of a manifest takes it: `../shared/layers.py`.
+fn name_from(directory: &Path, path: &Path) -> PathBuf {
+    let common = directory.components().zip(path.components()).take_while(|(a, b)| a == b).count();
+    let up = directory.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(path.components().skip(common)).collect()
+}
+
 /// Whether a file lies in a hidden folder, such as an environment or a cache.
 fn is_hidden(name: &Path) -> bool {
     name.components().any(|part| matches!(part, Component::Normal(part) if part.to_string_lossy().starts_with('.')))
@@ -226,6 +243,18 @@ fn is_hidden(name: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_named_from_the_folder_of_the_program() {
+        for (path, name) in [
+            ("/p/a/model.py", "model.py"),
+            ("/p/a/b/model.py", "b/model.py"),
+            ("/p/shared/model.py", "../shared/model.py"),
+            ("/q/model.py", "../../q/model.py"),
+        ] {
+            assert_eq!(name_from(Path::new("/p/a"), Path::new(path)), Path::new(name));
+        }
+    }
 
     #[test]
     fn compiled_code_is_known_by_its_source() {

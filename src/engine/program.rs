@@ -5,13 +5,36 @@ use super::container;
 use super::machine::{KnownFile, Machine};
 use super::refusal::{BindError, ClosureError};
 use crate::host::{HostError, python};
-use crate::manifest::{Program, ProgramIdentity};
+use crate::manifest::{PATTERNS, Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What a program's part says of the settings that stand in its command.
-pub(super) const SETTINGS: &str = "settings";
+/// What a program's part says besides its command and files. A record says what its id was made of, which an earlier version made of less.
+#[derive(Default)]
+pub(super) struct Stated {
+    settings: Table,
+    metrics: Option<Value>,
+}
+
+impl Stated {
+    /// Members of a program part.
+    const SETTINGS: &str = "settings";
+    const METRICS: &str = "metrics";
+
+    /// The settings that stand in the command, and the patterns of metrics: another pattern finds another quantity.
+    pub(super) fn of(program: &Program, cell: &Cell) -> Self {
+        Self { settings: program.settings(cell), metrics: cell.settings.get(PATTERNS).cloned() }
+    }
+
+    /// As a program part has them: places may be other ones here.
+    pub(super) fn recorded(part: &Value) -> Self {
+        let member = |name: &str| part.as_table()?.get(name).cloned();
+        let settings = member(Self::SETTINGS).and_then(|settings| settings.as_table().cloned());
+        Self { settings: settings.unwrap_or_default(), metrics: member(Self::METRICS) }
+    }
+}
+
 /// The setting that says in which folder a program runs.
 pub(super) const DIRECTORY: &str = "program.directory";
 
@@ -43,11 +66,11 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Of a program and a cell with what its command takes from its settings. In an image, a word of the command that means a file outside of the folder
+    /// Of a program and a cell. In an image, a word of the command that means a file outside of the folder
     /// means one of the image's, which has its digest.
     pub(super) fn of(
         program: &Program,
-        (cell, settings): (&Cell, Table),
+        (cell, stated): (&Cell, Stated),
         is_contained: bool,
         machine: &Machine,
     ) -> Result<Self, BindError> {
@@ -104,9 +127,10 @@ impl Named {
             ("files".to_owned(), digests.into()),
         ]
         .into();
-        if !settings.is_empty() {
-            table.insert(SETTINGS.to_owned(), settings.into());
+        if !stated.settings.is_empty() {
+            table.insert(Stated::SETTINGS.to_owned(), stated.settings.into());
         }
+        table.extend(stated.metrics.map(|metrics| (Stated::METRICS.to_owned(), metrics)));
         match program.identity {
             // What earlier versions hashed has no member more, so that their ids stay.
             ProgramIdentity::Git => {
@@ -184,6 +208,22 @@ fn as_submitted(submitted: &Table, made: &mut Closure, paths: &mut BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_without_patterns_keeps_its_id() {
+        let metrics = Table::from([("accuracy".to_owned(), r"acc (\S+)".into())]);
+        let cell =
+            Cell { config: Table::new(), settings: [(PATTERNS.to_owned(), metrics.clone().into())].into(), seed: 0 };
+        let program = Program::new(vec!["sh".to_owned()], Vec::new(), ProgramIdentity::Closure).unwrap();
+        assert_eq!(Stated::of(&program, &cell).metrics, Some(metrics.clone().into()));
+        let part = |metrics: Option<&Table>| {
+            let command = ("command".to_owned(), vec!["sh".to_owned()].into());
+            let metrics = metrics.map(|metrics| (Stated::METRICS.to_owned(), metrics.clone().into()));
+            Value::Table([command].into_iter().chain(metrics).collect())
+        };
+        assert_eq!(Stated::recorded(&part(None)).metrics, None);
+        assert_eq!(Stated::recorded(&part(Some(&metrics))).metrics, Some(metrics.into()));
+    }
 
     #[test]
     fn a_task_has_the_closure_of_its_submission_and_says_what_differs_on_the_node() {

@@ -48,9 +48,9 @@ impl BindError {
         let of = |key| Some((key, cell.text(key)?));
         match self {
             Self::File { file: word, .. }
-            | Self::Closure(ClosureError::NoScript { word, .. } | ClosureError::NoProgram(word)) => {
-                Some(("program", word.as_str()))
-            }
+            | Self::Closure(
+                ClosureError::NoScript { word, .. } | ClosureError::NoProgram(word) | ClosureError::NotExecutable(word),
+            ) => Some(("program", word.as_str())),
             Self::Data(_) | Self::Refused(Refusal::NoData { .. }) => of("data.path"),
             Self::Container(error) if error.is_of_image() => of(IMAGE),
             Self::Container(error) => match (error.bind(), cell.get(BINDS)) {
@@ -166,6 +166,9 @@ pub enum ClosureError {
         /// Where it would lie.
         path: PathBuf,
     },
+    /// The program lacks the permission.
+    #[error("the command starts `{0}`, which is not executable (`chmod +x {0}`)")]
+    NotExecutable(String),
     /// The program is not there.
     #[error("the command starts `{0}`, which is not on the PATH (install it or fix program.command)")]
     NoProgram(String),

@@ -131,18 +131,13 @@ fn unanswered(error: &io::Error) -> Table {
     }
 }
 
-/// Which of these files of a directory git tracks, by their names from there. Where git does not answer, all of them.
-pub fn tracked(directory: &Path, names: &[&str]) -> BTreeSet<String> {
-    let all = || names.iter().map(|name| (*name).to_owned()).collect();
-    let Some(git) = environment::which("git").filter(|_| !names.is_empty()) else { return all() };
+/// Which of these files git tracks, by their names from a directory; none if git does not answer, or one lies outside of the repository.
+pub fn tracked(directory: &Path, names: &[&str]) -> Option<BTreeSet<String>> {
+    let git = environment::which("git").filter(|_| !names.is_empty())?;
     let arguments = [&["--literal-pathspecs", "ls-files", "-z", "--"], names].concat();
-    match ask(git.as_os_str(), directory, &arguments, TIMEOUT, MOST_LISTED) {
-        Ok(answer) if answer.status.success() => {
-            let listed = answer.head.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-            listed.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
-        }
-        _ => all(),
-    }
+    let answer = ask(git.as_os_str(), directory, &arguments, TIMEOUT, MOST_LISTED).ok()?;
+    let listed = answer.head.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    answer.status.success().then(|| listed.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
 /// Of a longer answer nothing is believed.

@@ -389,8 +389,7 @@ const HERE: &[Field] = &[
     )
     .role(Role::Program)
     .preset(Preset::Stated("closure")),
-    F::shape("program.metrics", Kind::Patterns, "metrics that are found in the standard output")
-        .role(Role::Setting),
+    F::shape("program.metrics", Kind::Patterns, "metrics that are found in the standard output").role(Role::Program),
     F::hashed("params.*", Kind::Scalar, "a parameter of the program, under any name").when("[program]", &["given"]),
     F::setting("telemetry.hz", Kind::Int { min: 0, max: 100 }, "readings of each device a second; 0 is none").int(10),
     F::setting(

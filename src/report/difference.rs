@@ -91,6 +91,7 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
         return Some(versions(package));
     }
     match field.field.as_str() {
+        pattern if pattern.starts_with("metrics.") => Some(versions(pattern)),
         "interpreter" => Some(versions("interpreter")),
         // Records of earlier versions name no identity: theirs had commit and patch in it.
         "identity" => {

@@ -110,7 +110,7 @@ pub fn verdict_value(
 }
 
 fn divergence(judged: &Judged) -> Table {
-    let Some(Divergence { first, phase, curves, also, digests, metrics }) = &judged.divergence else {
+    let Some(Divergence { first, phase, curves, also, digests, metrics, .. }) = &judged.divergence else {
         return Table::new();
     };
     let mut table = table_of([

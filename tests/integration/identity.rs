@@ -180,6 +180,52 @@ fn a_file_that_only_the_run_loads_is_warned_of() {
 }
 
 #[test]
+fn a_module_of_another_folder_is_warned_of_and_compiled_from_its_source() {
+    let Some(sandbox) = program("") else { return };
+    fs::create_dir(sandbox.path("app")).unwrap();
+    fs::create_dir(sandbox.path("shared")).unwrap();
+    sandbox.write("app/train.py", format!("import sys\nsys.path.append('../shared')\n{TRAIN}"));
+    let model = |value: &str, second: u64| {
+        sandbox.write("shared/model.py", format!("def accuracy():\n    return {value}\n"));
+        let model = fs::File::options().write(true).open(sandbox.path("shared/model.py")).unwrap();
+        model.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(second)).unwrap();
+    };
+    model("0.5", 1_700_000_000);
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("app/m.toml", &text);
+    let said = sandbox.run(&["run", "app/m.toml"]);
+    let named = "loaded files that are not in its identity: `../shared/model.py` (add them to `files` of [program])";
+    assert!(said.code == Some(0) && said.err.contains(named), "{}", said.err);
+    // As many bytes, in the same second: Python's bytecode would be the one before.
+    model("0.7", 1_700_000_000);
+    let again = sandbox.run(&["run", "app/m.toml"]);
+    assert!(again.err.contains("the program read `../shared/model.py`, which has changed since"), "{}", again.err);
+    sandbox.write("app/m.toml", format!("{text}files = ['../shared/model.py']\n"));
+    let said = sandbox.run(&["run", "app/m.toml"]);
+    assert!(said.code == Some(0) && !said.err.contains("identity"), "{}", said.err);
+    let accuracy = &sandbox.json(&["show", "latest"], 0)["attempts"][0]["metrics"]["accuracy"]["value"];
+    assert_eq!(accuracy.as_f64(), Some(0.7));
+}
+
+#[test]
+fn another_pattern_of_a_metric_makes_another_run() {
+    let Some(sandbox) = program("") else { return };
+    sandbox.write("train.py", "print('train 0.5')\nprint('test 0.4')\n");
+    let pattern = |text: &str| manifest(&sandbox, &format!("metrics = {{ accuracy = '{text} (\\S+)' }}"));
+    pattern("train");
+    assert_eq!((executed(&sandbox), executed(&sandbox)), (2, 0));
+    pattern("test");
+    assert_eq!(executed(&sandbox), 2);
+    let best = ["best", "--model", "toy", "--metric", "accuracy", "--where", "params.x == 1"];
+    let places = sandbox.json(&best, 0)["places"].clone();
+    let means: Vec<_> = places.as_array().unwrap().iter().map(|place| place["mean"].as_f64()).collect();
+    assert_eq!(means, [Some(0.5), Some(0.4)]);
+    let said = sandbox.run(&best).err;
+    assert!(said.contains("metrics.accuracy train (\\S+) → test (\\S+)"), "{said}");
+    sandbox.run(&["rerun", "latest"]).expect(0);
+}
+
+#[test]
 fn a_file_that_only_the_run_reads_is_warned_of_and_named_once_it_changed() {
     let Some(sandbox) = program("") else { return };
     sandbox.write(
@@ -276,6 +322,21 @@ fn a_program_is_seen_behind_a_module_that_starts_it() {
 }
 
 #[test]
+fn a_folder_is_a_program_as_python_takes_it() {
+    let Some(sandbox) = program("") else { return };
+    fs::create_dir(sandbox.path("app")).unwrap();
+    fs::rename(sandbox.path("train.py"), sandbox.path("app/__main__.py")).unwrap();
+    fs::rename(sandbox.path("model.py"), sandbox.path("app/model.py")).unwrap();
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("'train.py'", "'app'"));
+    assert_eq!(executed(&sandbox), 2);
+    let shown = sandbox.json(&["show", "latest"], 0);
+    let files = shown["parts"]["program"]["value"]["files"].as_object().unwrap();
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["app/__main__.py", "app/model.py"]);
+    assert_eq!(shown["attempts"][0]["warnings"], serde_json::json!([]));
+}
+
+#[test]
 fn declared_files_alone_are_an_identity() {
     let Some(sandbox) = program("identity = 'files'\nfiles = ['train.py']") else { return };
     let before = planned(&sandbox);
@@ -310,6 +371,14 @@ fn what_cannot_be_started_or_parsed_is_said_in_a_line() {
     sandbox.write("m.toml", text.replace("python3", "python3.99"));
     let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
     assert!(refused.contains("`python3.99`, which is not on the PATH"), "{refused}");
+    sandbox.write("start.sh", "#!/bin/sh\n");
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("'python3.99', 'train.py'", "'./start.sh'"));
+    let refused = sandbox.run(&["run", "m.toml"]).complaint(2);
+    assert!(
+        refused.contains("m.toml:8:12: the command starts `./start.sh`, which is not executable (`chmod +x"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -397,6 +466,18 @@ fn a_replay_finds_an_interpreter_in_the_programs_own_folder() {
         let (code, said) = replay(args);
         assert!(code == Some(2) && said.contains("its interpreter `v/bin/python` is not in the pack"), "{said}");
     }
+    let text = fs::read_to_string(from.path("m.toml")).unwrap();
+    from.write("app.toml", text.replace("v/bin/python", "../w/bin/python"));
+    fs::create_dir(from.path("app")).unwrap();
+    for file in ["app.toml", "train.py", "model.py"] {
+        fs::rename(from.path(file), from.path("app").join(file.replace("app.toml", "m.toml"))).unwrap();
+    }
+    assert_eq!(from.json(&["run", "app/m.toml"], 0)["executed"].as_i64(), Some(2));
+    from.run(&["pack", "latest", "-o", "outside.pack"]).expect(0);
+    fs::copy(from.path("outside.pack"), to.path("best.pack")).unwrap();
+    from.write("app/model.py", "def accuracy():\n    return 0.75\n");
+    let (code, said) = replay(&[]);
+    assert!(code == Some(2) && said.contains("`../w/bin/python` lies outside of the program's folder"), "{said}");
 }
 
 #[test]

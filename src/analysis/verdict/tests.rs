@@ -88,6 +88,17 @@ fn every_bit_and_digest_counts() {
 }
 
 #[test]
+fn without_curves_none_is_called_identical() {
+    let with = |weights| {
+        let mut one = sealed(Made { device: "cpu", weights, ..made(&[2.0, 1.0]) });
+        one.series.clear();
+        one
+    };
+    let found = verdict(&with(1), &[], &[&with(2)], None);
+    assert_eq!((found.grade, found.detail.as_str()), (Grade::Drifted, "other digests of `weights`"));
+}
+
+#[test]
 fn a_metric_that_is_stated_to_be_measured_is_not_compared() {
     let with = |ratio: f64, kind: Option<&str>| {
         let mut one = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });

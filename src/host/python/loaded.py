@@ -1,6 +1,13 @@
-# Lists the local files that this process has loaded as modules (L) or opened to read (R), when it ends, and has local modules compiled
-# from their source. Written by ledger; it changes nothing else of the program.
+# Lists the files that this process has loaded as modules (L) or opened to read (R), when it ends, and has these modules compiled from their
+# source. Those of the standard library and of installed packages aside. Written by ledger; it changes nothing else of the program.
 # Any Python can execute it, and no fault of it may reach the program.
+def _is_installed(path):
+    import os
+
+    standard = os.path.dirname(os.__file__) + os.sep
+    return path.startswith(standard) or "/site-packages/" in path or "/dist-packages/" in path
+
+
 def _begin():
     import os, sys
 
@@ -37,7 +44,6 @@ def _begin():
         @atexit.register
         def _end():
             try:
-                begins = (os.path.dirname(os.__file__) + os.sep,)
                 found = set()
                 paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
                 # When a script ends, its module has no `__file__` any more.
@@ -47,7 +53,7 @@ def _begin():
                     if not isinstance(path, str):
                         continue
                     path = os.path.join(began, path)
-                    if path.startswith(begins) or path.startswith(own) or "/site-packages/" in path or "/dist-packages/" in path:
+                    if path.startswith(own) or _is_installed(path):
                         continue
                     found.add(kind + path)
                 text = "".join(sorted(path + "\0" for path in found))
@@ -69,12 +75,11 @@ def _compile_from_source():
 
     if not os.environ.get("LEDGER_LOADED"):
         return
-    began = os.getcwd() + os.sep
+    began = os.getcwd()
     place_of_bytecode = bootstrap.cache_from_source
 
     def _cache_from_source(path, *arguments, **named):
-        full = os.path.join(began, os.fspath(path))
-        if full.startswith(began) and "/site-packages/" not in full and "/dist-packages/" not in full:
+        if not _is_installed(os.path.join(began, os.fspath(path))):
             raise NotImplementedError
         return place_of_bytecode(path, *arguments, **named)
 
