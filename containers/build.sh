@@ -69,7 +69,7 @@ sif() {
 
 # An OCI archive: one layer of the same files but Apptainer's own.
 oci() {
-    local blobs=$work/oci/blobs/sha256 layer config entry=''
+    local blobs=$work/oci/blobs/sha256 layer config entry='' variables=''
     mkdir -p "$blobs"
     # Moves a file to the blobs; prints its descriptor.
     blob() {
@@ -84,15 +84,16 @@ oci() {
     config=$(sha256sum "$work/layer" | cut -d ' ' -f 1)
     gzip -n "$work/layer"
     layer=$(blob layer.v1.tar+gzip "$work/layer.gz")
-    case $name in ledger*) entry=',"Entrypoint":["/usr/local/bin/ledger"]' ;; esac
+    # In a home that is gone with the container, the ledger would be gone, too.
+    case $name in ledger*) entry=',"Entrypoint":["/usr/local/bin/ledger"]' variables=',"LEDGER_DIR=ledger"' ;; esac
     local path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin cuda=/usr/local/cuda time
     time=$(date -u -d "@$epoch" +%FT%TZ)
-    printf '{"created":"%s","architecture":"amd64","os":"linux","config":{"Env":["PATH=%s","LC_ALL=C.UTF-8","LD_LIBRARY_PATH=%s/lib","CUDA_PATH=%s"]%s},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]},"history":[{"created":"%s","created_by":"containers/build.sh %s"}]}' \
-        "$time" "$path" "$cuda" "$cuda" "$entry" "$config" "$time" "$name" >"$work/config"
+    printf '{"created":"%s","architecture":"amd64","os":"linux","config":{"Env":["PATH=%s","LC_ALL=C.UTF-8","LD_LIBRARY_PATH=%s/lib","CUDA_PATH=%s"%s]%s},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]},"history":[{"created":"%s","created_by":"containers/build.sh %s"}]}' \
+        "$time" "$path" "$cuda" "$cuda" "$variables" "$entry" "$config" "$time" "$name" >"$work/config"
     config=$(blob config.v1+json "$work/config")
     printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":%s,"layers":[%s]}' "$config" "$layer" >"$work/manifest"
-    printf '{"schemaVersion":2,"manifests":[%s,"annotations":{"org.opencontainers.image.ref.name":"latest"}}]}' \
-        "$(blob manifest.v1+json "$work/manifest" | sed 's/}$//')" >"$work/oci/index.json"
+    printf '{"schemaVersion":2,"manifests":[%s,"annotations":{"org.opencontainers.image.ref.name":"%s:latest"}}]}' \
+        "$(blob manifest.v1+json "$work/manifest" | sed 's/}$//')" "$name" >"$work/oci/index.json"
     printf '{"imageLayoutVersion":"1.0.0"}' >"$work/oci/oci-layout"
     tar -C "$work/oci" --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --format=gnu -cf "$oci" blobs index.json oci-layout
 }

@@ -96,7 +96,9 @@ fn what_is_missing_is_named_with_a_way_out() {
     let program = check("no-such-program train.py", true).unwrap_err().to_string();
     assert!(program.contains("`no-such-program`, which is not on the PATH"), "{program}");
     // It may be on the PATH of a node.
-    assert!(check("no-such-program train.py", false).is_ok() && check("./train.py", true).is_ok());
+    assert!(check("no-such-program train.py", false).is_ok() && check("./train.py", false).is_ok());
+    let program = check("./train.py", true).unwrap_err().to_string();
+    assert!(program.contains("`./train.py`, which is not executable (`chmod +x ./train.py`)"), "{program}");
     let untrusting = untrusting();
     let refused = closure(&words("./env/bin/python train.py"), dir.path(), false, &untrusting).unwrap_err().to_string();
     assert!(refused.contains("not an executable"), "{refused}");

@@ -23,10 +23,10 @@ def _begin():
         most = 1000
 
         def _opened(event, arguments):
-            if event != "open" or len(reads) >= most:
+            if event not in ("open", "ctypes.dlopen") or len(reads) >= most:
                 return
             try:
-                path, mode, flags = arguments
+                path, mode, flags = arguments if event == "open" else (arguments[0], "r", 0)
                 if mode is None:
                     is_read = flags & os.O_ACCMODE == os.O_RDONLY and not flags & getattr(os, "O_DIRECTORY", 0)
                 else:
@@ -40,6 +40,15 @@ def _begin():
 
         if hasattr(sys, "addaudithook"):
             sys.addaudithook(_opened)
+
+        def _in_child():
+            # A forked worker of `multiprocessing` ends without `atexit`.
+            util = sys.modules.get("multiprocessing.util")
+            if util:
+                util.register_after_fork(_end, lambda end: util.Finalize(None, end, exitpriority=0))
+
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_in_child)
 
         @atexit.register
         def _end():

@@ -164,6 +164,34 @@ fn what_was_loaded_is_listed_and_the_program_notices_nothing() {
 }
 
 #[test]
+fn workers_of_multiprocessing_list_what_they_load() {
+    let Some(python) = environment::which("python3") else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import multiprocessing\n\
+                  def work(name):\n    __import__(name)\n    open('read.txt').read()\n\
+                  if __name__ == '__main__':\n    \
+                  for way in ('fork', 'spawn'):\n        \
+                  with multiprocessing.get_context(way).Pool(1) as pool:\n            \
+                  pool.map(work, ['part_of_' + way])\n            pool.close()\n            pool.join()\n";
+    let files = [("hook/sitecustomize.py", LOADED), ("train.py", script), ("read.txt", ""), ("list", "")];
+    write(dir.path(), &files);
+    write(dir.path(), &[("part_of_fork.py", ""), ("part_of_spawn.py", "")]);
+    let (hook, list) = (dir.path().join("hook"), dir.path().join("list"));
+    let mut command = Command::new(&python);
+    command.arg("train.py").current_dir(dir.path()).env("PYTHONPATH", hook).env("LEDGER_LOADED", &list);
+    let said = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stderr), "");
+    let listed = fs::read_to_string(&list).unwrap();
+    let listed: Vec<&str> = listed.split('\0').filter_map(|path| path.rsplit('/').next()).collect();
+    for name in ["part_of_fork.py", "part_of_spawn.py", "read.txt"] {
+        assert!(listed.contains(&name), "{name}: {listed:?}");
+    }
+}
+
+#[test]
 fn bytecode_of_another_source_is_not_executed() {
     let Some(python) = environment::which("python3") else {
         eprintln!("skipped: there is no python3");
