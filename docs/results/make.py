@@ -208,17 +208,17 @@ def scaling(ledger, model, device):
         return [], []
     lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml`. Each GPU takes the same number of samples of a step, so more GPUs take a larger batch. Hosts differ by several percent, so each has a table of its own.\n"]
     rows = []
-    for host in hosts:
+    for number, host in enumerate(hosts, 1):
         ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}'", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
         gpus = {place["group"][GPUS]: {} for place in ranks["throughput"]["places"]}
         for metric, rank in ranks.items():
             for place in rank["places"]:
                 gpus[place["group"][GPUS]][metric] = place
         cells = [[str(count), *(word for metric in ranks for word in (of_place(places[metric]), against(places[metric]))), places["throughput"]["sample"]["text"]] for count, places in sorted(gpus.items())]
-        lines.append(table(["GPUs", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
+        lines.append(table([f"GPUs of host {number}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
         covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
         one, most = gpus[min(gpus)], gpus[max(gpus)]
-        rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)}", "attempts": str(ranks["throughput"]["counted"])})
+        rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)} (host {number})", "attempts": str(ranks["throughput"]["counted"])})
     lines.extend(f"Intervals cover {text}." for text in sorted(covers))
     return lines, rows
 
@@ -358,7 +358,7 @@ FINDINGS = [
         (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
         (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
     ]),
-    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and the mean of each rate reaches the target. Mask R-CNN ran on H200s. Its best rate is also the largest one tested. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. That rate is also the largest one tested: a larger one may be better.", [
+    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and the mean of each rate reaches the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. YOLOv3's best rate is also the largest one tested, and so is Mask R-CNN's (on H200s): a larger one may be better.", [
         ("GPT-2", "gpt2-learns", None, "perplexity", "learning_rate", "rate 0.0004"),
         ("GPT-2", "gpt2-learns", None, "energy", "learning_rate", None),
         ("YOLOv3", "yolov3-learns", None, "accuracy", "learning_rate", "rate 0.001"),
@@ -376,7 +376,7 @@ FINDINGS = [
         ("VGG16, H200", "vgg16-learns", ON_H200, "train_time", "learning_rate", "rate 0.0002"),
         ("VGG16, H200", "vgg16-learns", ON_H200, "accuracy", "learning_rate", None),
     ]),
-    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell: two GPUs on one host, four on another. With four GPUs the means say the same, but the difference is not significant. Other hosts may differ.", [
+    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell: two GPUs on one host, four on another. With four GPUs the means differ in the same way, but not significantly. Other hosts may differ.", [
         (f"{title}, {count}", f"{model}-gpus", condition, metric, GPUS, claim if metric == "throughput" else "1 GPU")
         for title, model in (("BERT-base", "bert"), ("ResNet-50", "resnet50"))
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))

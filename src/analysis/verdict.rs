@@ -308,8 +308,9 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
         judged.failure = Some(format!("the rerun is {}: {reason}", rerun.attempt.outcome.name()));
         return judged;
     }
-    let parted: Vec<CurveDifference> =
-        curves(original, rerun).into_iter().filter(|curve| curve.first_step.is_some()).collect();
+    let curves = curves(original, rerun);
+    let has_curves = !curves.is_empty();
+    let parted: Vec<CurveDifference> = curves.into_iter().filter(|curve| curve.first_step.is_some()).collect();
     let digests = digests(&original.attempt, &rerun.attempt);
     let metrics = if class == Class::Unknown { metrics(&original.attempt, &rerun.attempt) } else { Vec::new() };
     if parted.is_empty() && digests.is_empty() && metrics.is_empty() {
@@ -346,7 +347,7 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
     let also = parted.iter().filter(is_beside).map(|curve| curve.name.clone()).collect();
     let place = first.as_ref().and_then(|curve| phase_of(&original.phases, &curve.name, curve.first_step?));
     judged.divergence = Some(Divergence {
-        has_curves: !curves(original, rerun).is_empty(),
+        has_curves,
         phase: place,
         curves: parted.iter().map(|curve| curve.name.clone()).collect(),
         also,

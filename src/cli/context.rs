@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::{environment, holders, ownership};
+use crate::host::{environment, holders, ownership, terminal};
 use crate::journal::{self, Gate};
 use crate::record::{Attempt, AttemptId, Run, RunId, Sealed, Table, Target};
 use crate::report::{self, document};
@@ -105,7 +105,11 @@ impl Context {
 
     /// Prints the answer: the document with `--json`, else the text.
     pub(super) fn answer(&self, text: impl FnOnce() -> String, members: impl FnOnce() -> Table) -> Result<(), Failure> {
-        let answer = if self.json { document(members()) } else { report::plain_lines(&text()) };
+        let answer = if self.json {
+            document(members())
+        } else {
+            report::plain_lines(&report::fitted_to(terminal::columns(), text))
+        };
         print(&answer)
     }
 }

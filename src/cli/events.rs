@@ -23,6 +23,7 @@ use clap::ValueEnum;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// An attempt or a run: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(default_value = "latest")]
     id: String,
 
     /// Group the phases [default for an imported cluster: name]

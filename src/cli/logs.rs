@@ -22,8 +22,9 @@ use std::time::Duration;
 /// Example: ledger logs latest --stderr --tail 20
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A run (its running or newest attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1` [default: the newest attempt, running or not]
-    id: Option<String>,
+    /// A run (its running or newest attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(default_value = "latest")]
+    id: String,
 
     /// Follow the output until the attempt ends
     #[arg(short, long)]
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     // Seals what a supervisor left behind.
     let store = context.store();
-    let text = args.id.as_deref().unwrap_or("latest");
+    let text = args.id.as_str();
     if let Some(living) = living::find(context, text)? {
         return args.of_living(&living, context);
     }

@@ -19,7 +19,7 @@ use crate::engine::{
     bind_anchored, is_of_identity, plan, read_files_changed,
 };
 use crate::host::user_key::UserKey;
-use crate::host::{container, environment, machine, process, slurm};
+use crate::host::{container, environment, machine, process, slurm, terminal};
 use crate::journal::JournalError;
 use crate::manifest::{self, Manifest};
 use crate::record::{Cell, Digest, Outcome, Run, RunId, SourceText, Table};
@@ -138,11 +138,25 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         report
     };
     answer::answer(context, store, &planned, &axes, &report)?;
+    if missing > 0 && !context.json && terminal::stderr_columns().is_some() {
+        say(&next_commands(store.dir(), &planned, code(&report) == exit::YES));
+    }
     let is_short = planned.iter().any(|planned| planned.out_of_memory.is_some());
     Ok(match code(&report) {
         exit::YES if is_short => exit::FAILED,
         code => code,
     })
+}
+
+/// Where the records are, and what to ask next: for whoever sits at a terminal.
+fn next_commands(ledger: &Path, planned: &[Planned], is_well: bool) -> String {
+    let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
+    let best = match models.first() {
+        Some(model) if models.len() == 1 => format!("ledger best --model {model}"),
+        _ => "ledger best".to_owned(),
+    };
+    let next = if is_well { best.as_str() } else { "ledger logs" };
+    format!("recorded in `{}`; next: `{next}`, `ledger show`", ledger.display())
 }
 
 /// A default that falls back to the CPU must not do so unheard: what takes minutes on a GPU may take days.

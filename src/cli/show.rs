@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A run (all its attempts) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(default_value = "latest")]
     id: String,
 }
 

@@ -91,7 +91,10 @@ pub(super) fn count_lines_here(parts: &mut [PartDifference], recorded: &Texts, b
 
 /// A folder with the files of a packed program.
 pub(super) struct Unpacked {
+    /// The program's folder.
     pub(super) path: PathBuf,
+    /// What was made: the program's folder, or one above it that has files of folders beside it.
+    top: PathBuf,
     is_kept: bool,
 }
 
@@ -107,9 +110,15 @@ impl Unpacked {
         let files: Vec<(&String, Digest, &String)> = wanted
             .iter()
             .filter_map(|(name, value)| Some((name, digest(value)?)))
-            .filter(|(name, _)| is_plain(name))
             .filter_map(|(name, digest)| Some((name, digest, texts.get(&digest)?)))
             .collect();
+        // A name such as `../shared/layers.py` needs as many folders above the program's, by their recorded names.
+        let recorded = sealed.attempt.settings.get("program.directory").and_then(Value::as_str).unwrap_or_default();
+        let ends: Vec<&str> = recorded.split('/').filter(|part| !part.is_empty() && is_plain(part)).collect();
+        let files: Vec<(&String, Digest, &String)> =
+            files.into_iter().filter(|(name, ..)| climbs(name).is_some_and(|up| up <= ends.len())).collect();
+        let up = files.iter().filter_map(|(name, ..)| climbs(name)).max().unwrap_or(0);
+        let own: PathBuf = ends[ends.len() - up..].iter().collect();
         if files.is_empty() {
             return Ok(None);
         }
@@ -121,8 +130,9 @@ impl Unpacked {
             }
         };
         files::private_folder(&path).map_err(|error| refused(&path, error))?;
-        let unpacked =
-            Self { path: path.canonicalize().map_err(|error| refused(&path, error))?, is_kept: into.is_some() };
+        let top = path.canonicalize().map_err(|error| refused(&path, error))?;
+        let unpacked = Self { path: top.join(own), top, is_kept: into.is_some() };
+        files::private_folder(&unpacked.path).map_err(|error| refused(&unpacked.path, error))?;
         for (name, digest, text) in files {
             let target = unpacked.path.join(name);
             let made = write_new(&target, text);
@@ -146,18 +156,18 @@ impl Unpacked {
         if self.path.join(word).exists() {
             return Ok(());
         }
+        if !is_plain(word) {
+            let text = format!(
+                "its interpreter `{}` is named by a way out of the program's folder, which a pack does not bring along (--in DIR names the program's folder here)",
+                plain(word)
+            );
+            return Err(Failure::new(exit::USAGE, text));
+        }
         let recorded = sealed.attempt.settings.get("program.directory").and_then(Value::as_str).unwrap_or_default();
         let environment = |part: &&Path| Path::new(recorded).join(part).join("pyvenv.cfg").is_file();
         let inside = Path::new(word).ancestors().filter(|part| !part.as_os_str().is_empty());
         let linked = inside.clone().find(environment).unwrap_or(Path::new(word));
         let (there, here) = (Path::new(recorded).join(linked), self.path.join(linked));
-        if !is_plain(word) {
-            let text = format!(
-                "its interpreter `{}` lies outside of the program's folder, which a pack does not bring along (--in DIR names the program's folder here)",
-                plain(word)
-            );
-            return Err(Failure::new(exit::USAGE, text));
-        }
         if !Path::new(recorded).join(word).is_file() {
             let text = format!(
                 "its interpreter `{}` is not in the pack and not in `{}` (--in DIR names a folder that has it and the program's files; --sources DIR writes the files into one)",
@@ -169,6 +179,14 @@ impl Unpacked {
         let made = here.parent().map_or(Ok(()), files::private_folder);
         made.and_then(|()| std::os::unix::fs::symlink(&there, &here)).map_err(|error| refused(&here, error))
     }
+}
+
+/// How many folders above the one that it is joined to a name begins; none where it is no way to a file.
+fn climbs(name: &str) -> Option<usize> {
+    let path = Path::new(name);
+    let up = path.components().take_while(|part| matches!(part, Component::ParentDir)).count();
+    let rest: PathBuf = path.components().skip(up).collect();
+    (is_plain(&rest.to_string_lossy()) && rest.file_name().is_some()).then_some(up)
 }
 
 /// Whether a name that somebody else has written is one of a file in the folder that it is joined to.
@@ -194,7 +212,7 @@ fn write_new(target: &Path, text: &str) -> std::io::Result<()> {
 impl Drop for Unpacked {
     fn drop(&mut self) {
         if !self.is_kept {
-            let _ = std::fs::remove_dir_all(&self.path);
+            let _ = std::fs::remove_dir_all(&self.top);
         }
     }
 }

@@ -26,6 +26,7 @@ const UNREAD: &str = "telemetry.unread.";
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A run (its newest finished attempt) or an attempt: an id's prefix, a tag, `latest`, `latest~1`
+    #[arg(default_value = "latest")]
     id: String,
 
     /// Only these series: names, prefixes (`gpu.0`) or patterns (`gpu.*.power*`), also series over steps (`loss`)

@@ -98,6 +98,7 @@ impl Watcher {
         if is_silent
             && !attempt.facts.contains_key(REJECTED)
             && bound.launch != Launch::Trainer
+            && !bound.cell.settings.contains_key(PATTERNS)
             && attempt.outcome == Outcome::Finished
         {
             self.remember(run, NO_EVENTS.to_owned());

@@ -68,12 +68,16 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "is it on the PATH, and is the interpreter of its first line there?",
             io::ErrorKind::PermissionDenied => "is it executable?",
-            _ => "a script needs a first line such as `#!/bin/sh`",
+            _ if error.raw_os_error() == Some(NO_FORMAT) => "a script needs a first line such as `#!/bin/sh`",
+            _ => "the system refuses it",
         };
         return Err(Failure::new(exit::FAILED, format!("cannot start `{}`: {error} ({hint})", name.to_string_lossy())));
     }
     if args.load { load() } else { train() }
 }
+
+/// `ENOEXEC`: the file is neither a program nor a script that names its interpreter.
+const NO_FORMAT: i32 = 8;
 
 /// Starts this program anew, since the loader reads `LD_LIBRARY_PATH` at a start. Returns only if that failed.
 fn with_libraries(folders: &OsStr, is_survey: bool) -> Failure {

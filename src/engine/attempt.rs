@@ -329,7 +329,7 @@ impl Supervision {
         let facts = image.zip(contained.as_ref()).map(|(image, contained)| image.facts(contained));
         self.keep(facts_of(facts.unwrap_or_default()));
         let loaded = Loaded::prepare(bound, self.journal.path());
-        let variables = loaded.as_ref().map(Loaded::variables);
+        let variables = loaded.as_ref().map(|loaded| loaded.variables(bound));
         let attached = Attached::of(bound);
         let worker = match &attached {
             Some(attached) => Worker::attach(attached.pid(), &fifo),

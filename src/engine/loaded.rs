@@ -1,19 +1,18 @@
 //! What a program's Python processes have loaded and read, compared with the closure that its run is named by.
 //!
-//! A folder in front of `PYTHONPATH` holds a `sitecustomize` of ours. It takes its own folder out of the import path, imports the `sitecustomize` that
-//! there would have been, and appends paths to a list when the process ends: of modules, those of the standard library and of installed packages
-//! aside, and of files of the program's folder that were opened to read. A Python
-//! that is started with `-I`, `-E` or `-S`, and one that is killed, lists nothing.
+//! A folder in front of `PYTHONPATH` holds a `sitecustomize` of ours. It takes its own folder out of the import path, and imports the `sitecustomize`
+//! that there would have been. It lists the files of the program's folder that are opened to read, and at the end the modules that are neither
+//! of the standard library nor of an installed package. A Python that is started with `-I`, `-E` or `-S` lists nothing.
 
 use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
 use crate::host::{environment, files, git, python};
 use crate::manifest::ProgramIdentity;
 use crate::record::{Digest, Table, Value};
-use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A warning names no more files.
 const SHOWN: usize = 5;
@@ -54,13 +53,15 @@ impl Loaded {
     }
 
     /// The variables of the worker.
-    pub(super) fn variables(&self) -> [(&'static str, OsString); 2] {
+    pub(super) fn variables(&self, bound: &Bound) -> [(&'static str, OsString); 3] {
         let mut path = self.folder.clone().into_os_string();
         if let Some(own) = environment::var("PYTHONPATH").filter(|own| !own.is_empty()) {
             path.push(":");
             path.push(own);
         }
-        [("LEDGER_LOADED", self.list.clone().into()), ("PYTHONPATH", path)]
+        let folders: Vec<OsString> = folders(bound).into_iter().map(PathBuf::into_os_string).collect();
+        let folders = folders.join(OsStr::new(":"));
+        [("LEDGER_LOADED", self.list.clone().into()), ("LEDGER_FOLDERS", folders), ("PYTHONPATH", path)]
     }
 
     /// What its Python processes loaded or read and its identity does not hold: warnings of local files, of the interpreter with its packages, and
@@ -82,58 +83,79 @@ impl Loaded {
         let program = bound.run.parts.program.as_table()?;
         let identity = ProgramIdentity::recorded(program);
         let is_hidden_python = identity == ProgramIdentity::Closure && program.get(INTERPRETER).is_none();
-        let (mut loaded, mut read, mut has_python) = (BTreeSet::new(), BTreeSet::new(), false);
-        // Sorted, so that loaded files come before those that were opened: an import opens its file, too.
-        let listed: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).collect();
-        for path in listed {
-            let Some((kind, path)) = std::str::from_utf8(path).ok().and_then(|path| path.split_at_checked(1)) else {
+        let folders = folders(bound);
+        let mut found: BTreeMap<PathBuf, Opened> = BTreeMap::new();
+        for entry in listed.split(|byte| *byte == 0) {
+            let Some((kind, path)) = std::str::from_utf8(entry).ok().and_then(|entry| entry.split_at_checked(1)) else {
                 continue;
             };
+            let (changed_ns, path) = match path.split_once(' ').filter(|_| kind == "R") {
+                Some((time, path)) => (time.parse().ok(), path),
+                None => (None, path),
+            };
             let Ok(path) = source_of(Path::new(path)).canonicalize() else { continue };
-            let is_loaded = kind == "L";
-            let is_inside = path.starts_with(&directory);
-            // What is opened elsewhere is data.
-            if !is_inside && !is_loaded {
-                continue;
-            }
+            let opened = found.entry(path).or_default();
+            opened.is_loaded |= kind == "L";
+            opened.changed_ns = opened.changed_ns.into_iter().chain(changed_ns).min();
+        }
+        let has_python = is_hidden_python && found.values().any(|opened| opened.is_loaded);
+        let (mut loaded, mut read, mut changed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for (path, opened) in found {
             let name = name_from(&directory, &path);
-            has_python |= is_inside && is_loaded && is_hidden_python;
             let is_data = data.as_ref().is_some_and(|data| path.starts_with(data));
-            if known.contains(&path) || is_hidden(&name) || self.is_new(&path) || (!is_loaded && is_data) {
+            let is_inside = folders.iter().any(|folder| path.starts_with(folder));
+            // What is opened elsewhere is data.
+            let is_other = !opened.is_loaded && (is_data || !is_inside);
+            let is_own = match opened.changed_ns {
+                Some(ns) => UNIX_EPOCH + Duration::from_nanos(ns) >= self.since,
+                None => self.is_new(&path),
+            };
+            if known.contains(&path) || is_hidden(&name) || is_own || is_other {
                 continue;
             }
             let name = name.display().to_string();
-            if is_loaded {
-                loaded.insert(name);
-            } else if !loaded.contains(&name) {
-                read.insert(name);
+            if opened.changed_ns.is_some() && self.is_new(&path) {
+                changed.insert(name.clone());
             }
+            if opened.is_loaded {
+                loaded.insert(name)
+            } else {
+                read.insert(name)
+            };
         }
         if identity == ProgramIdentity::Git {
-            // Commit and patch hold what git tracks. One name outside of the repository would leave git without an answer.
-            let is_outside = |name: &&str| name.starts_with("..");
-            let (outside, inside): (Vec<&str>, Vec<&str>) =
-                loaded.iter().chain(&read).map(String::as_str).partition(is_outside);
-            let mut tracked: BTreeSet<String> = git::tracked(&directory, &inside)
-                .unwrap_or_else(|| inside.iter().map(|name| (*name).to_owned()).collect());
-            tracked.extend(outside.iter().filter_map(|name| git::tracked(&directory, &[name])).flatten());
+            // Commit and patch hold what git tracks.
+            let tracked = git::tracked(&directory, &loaded.union(&read).cloned().collect());
             loaded.retain(|name| !tracked.contains(name));
             read.retain(|name| !tracked.contains(name));
         }
-        let files = |how: &str, names: &BTreeSet<String>| {
-            let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
-            let more = names.len().saturating_sub(SHOWN);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            (!names.is_empty()).then(|| format!("{how}: {}{more} (add them to `files` of [program])", shown.join(", ")))
+        changed.retain(|name| loaded.contains(name) || read.contains(name));
+        let read = lonely_first(read);
+        let loaded: Vec<String> = loaded.into_iter().collect();
+        let files = |how: &str, names: &[String]| {
+            (!names.is_empty()).then(|| {
+                let unwatched = names.len().saturating_sub(MOST_READ);
+                let unwatched = if unwatched > 0 {
+                    format!("; whether {unwatched} of them change later is not seen")
+                } else {
+                    String::new()
+                };
+                format!("{how}: {} (add them to `files` of [program]{unwatched})", listing(names))
+            })
         };
         let starter = argv.first().map_or("", String::as_str);
         let python = has_python.then(|| {
             format!("{BEHIND} `{starter}`: the versions of Python and its packages are not in its identity (start Python in `command` of [program])")
         });
         let of_files = [files(LOADED, &loaded), files(OPENED, &read)];
-        let warnings = of_files.into_iter().flatten().chain(python).chain(self.written(bound, &directory)).collect();
+        let meanwhile: Vec<String> = changed.iter().cloned().collect();
+        let meanwhile = (!meanwhile.is_empty())
+            .then(|| format!("{MEANWHILE}: {} (what it read of them is not known)", listing(&meanwhile)));
+        let warnings = of_files.into_iter().flatten().chain(meanwhile).chain(python);
+        let warnings = warnings.chain(self.written(bound, &directory)).collect();
         let digests = loaded.into_iter().chain(read).take(MOST_READ).filter_map(|name| {
-            let digest = content(&directory.join(&name))?;
+            let digest =
+                if changed.contains(&name) { "changed meanwhile".to_owned() } else { content(&directory.join(&name))? };
             Some((format!("{READ}{name}"), digest.into()))
         });
         Some((warnings, digests.collect()))
@@ -150,7 +172,7 @@ impl Loaded {
         };
         let word = words.iter().filter_map(Value::as_str).find(is_written)?;
         Some(format!(
-            "the program wrote `{word}`, which its command names: the next run takes it as a file of the program and has another id (name it by a parameter, such as `{{out}}`)"
+            "{WROTE} `{word}`, which its command names: the next run takes it as a file of the program and has another id (name it by a parameter, such as `{{out}}`)"
         ))
     }
 
@@ -172,6 +194,9 @@ const LOADED: &str = "the program loaded files that are not in its identity";
 /// How it begins if the program opened other files to read.
 const OPENED: &str = "the program read files that are not in its identity";
 
+/// How it begins if some of these changed before the program ended.
+const MEANWHILE: &str = "files that the program read changed while it ran";
+
 /// How the facts begin that have the digests of these files; their names in the program's folder follow.
 const READ: &str = "program.read.";
 
@@ -182,6 +207,9 @@ const MOST_READ_BYTES: u64 = 16 << 20;
 /// How it begins if a program that is not seen through started a Python.
 const BEHIND: &str = "the program started Python behind";
 
+/// How it begins if the program wrote a file that its command names.
+const WROTE: &str = "the program wrote";
+
 /// The SHA-256 of a file's content; none if it is large or cannot be read.
 fn content(path: &Path) -> Option<String> {
     let is_small =
@@ -190,21 +218,25 @@ fn content(path: &Path) -> Option<String> {
     Some(Digest::of(&content).to_string())
 }
 
+/// The files that an attempt read and that are not in its run's identity, each with what is known of its content.
+pub fn read_files(facts: &Table) -> impl Iterator<Item = (&str, &str)> {
+    facts.iter().filter_map(|(fact, digest)| Some((fact.strip_prefix(READ)?, digest.as_str()?)))
+}
+
 /// The files that an attempt read, that are not in its run's identity, and that have another content by now.
 pub fn read_files_changed(facts: &Table, directory: &Path) -> Vec<String> {
-    let read = facts.iter().filter_map(|(fact, digest)| Some((fact.strip_prefix(READ)?, digest.as_str()?)));
     let is_changed = |(name, digest): &(&str, &str)| content(&directory.join(name)).is_none_or(|now| now != *digest);
-    read.filter(is_changed).map(|(name, _)| name.to_owned()).collect()
+    read_files(facts).filter(is_changed).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Whether a warning of an attempt says that something of its program is not in its identity.
 pub fn is_of_program(warning: &str) -> bool {
-    warning.starts_with(BEHIND) || is_of_files(warning) || is_of_identity(warning)
+    [BEHIND, WROTE].iter().any(|begin| warning.starts_with(begin)) || is_of_files(warning) || is_of_identity(warning)
 }
 
 /// Whether a warning of an attempt names files that are not in its run's identity.
 pub fn is_of_files(warning: &str) -> bool {
-    [LOADED, OPENED].iter().any(|begin| warning.starts_with(begin))
+    [LOADED, OPENED, MEANWHILE].iter().any(|begin| warning.starts_with(begin))
 }
 
 /// Whether a warning of an attempt says that other files may have run than those that name its run.
@@ -226,6 +258,48 @@ fn source_of(path: &Path) -> PathBuf {
         Some(format!("{}.py", name.rsplit_once('.')?.0))
     });
     folder.zip(name).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
+}
+
+/// What is listed of a file.
+#[derive(Default)]
+struct Opened {
+    is_loaded: bool,
+    /// When it was changed last, in Unix time, before it was opened to read; the earliest of several.
+    changed_ns: Option<u64>,
+}
+
+/// The folders whose files are the program's: its own, those of its scripts and modules elsewhere, and the repository, unless that is a whole home.
+fn folders(bound: &Bound) -> BTreeSet<PathBuf> {
+    let Launch::Program { directory, .. } = &bound.launch else { return BTreeSet::new() };
+    let Ok(directory) = directory.canonicalize() else { return BTreeSet::new() };
+    let home = environment::var("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let repository = directory.ancestors().find(|folder| folder.join(".git").exists());
+    let code = bound.program_files.iter().filter(|file| file.path.extension().is_some_and(|end| end == "py"));
+    let code = code.filter_map(|file| Some(file.path.canonicalize().ok()?.parent()?.to_owned()));
+    let mut folders: BTreeSet<PathBuf> = code.collect();
+    folders.extend(repository.map(Path::to_owned).filter(|top| Some(top) != home.as_ref()));
+    folders.insert(directory);
+    // In a list of folders it would be two.
+    folders.retain(|folder| !folder.to_string_lossy().contains(':'));
+    folders
+}
+
+/// Files in folders of which few are read before those of which many are, which are data.
+fn lonely_first(names: BTreeSet<String>) -> Vec<String> {
+    let folder = |name: &str| Path::new(name).parent().map(Path::to_owned);
+    let mut count: BTreeMap<Option<PathBuf>, usize> = BTreeMap::new();
+    names.iter().for_each(|name| *count.entry(folder(name)).or_default() += 1);
+    let mut names: Vec<String> = names.into_iter().collect();
+    names.sort_by_key(|name| count.get(&folder(name)).copied());
+    names
+}
+
+/// The first names, and how many more there are.
+fn listing(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// The way from a folder to a file, as `files` of a manifest takes it: `../shared/layers.py`.

@@ -30,6 +30,10 @@ struct Sought {
     near: Option<String>,
     /// Whether an event of the worker has the metric, or its series.
     is_reported: bool,
+    /// How many points of its series were found.
+    points: u64,
+    /// The first line whose number may be another one, and why.
+    doubt: Option<(String, String)>,
 }
 
 impl Matches {
@@ -79,7 +83,7 @@ impl Matches {
         for one in &mut self.sought {
             one.look(&rest, t_ns, &mut found);
             found.extend(one.tell(t_ns, 0));
-            found.extend(one.warning().map(Entry::Warning));
+            found.extend(one.warning().into_iter().chain(one.doubted()).map(Entry::Warning));
         }
         found
     }
@@ -117,6 +121,8 @@ impl Sought {
             is_last_a_number: true,
             near: None,
             is_reported: false,
+            points: 0,
+            doubt: None,
         }
     }
 
@@ -129,6 +135,9 @@ impl Sought {
             return;
         };
         self.near = None;
+        if let Some(why) = found.doubt {
+            self.doubt.get_or_insert_with(|| (line.to_owned(), why));
+        }
         let value = match found.value {
             Ok(value) => value,
             Err(text) => {
@@ -144,6 +153,7 @@ impl Sought {
         if self.pattern.is_series && !self.is_reported {
             let values = vec![(self.pattern.name.clone(), value)];
             let step = found.step.unwrap_or(self.matches);
+            self.points += 1;
             into.push(event(t_ns, EventKind::Step { step, duration_ns: None, values }));
         }
     }
@@ -156,11 +166,21 @@ impl Sought {
         Some(event(t_ns, EventKind::Metric { name, value, unit }))
     }
 
+    fn doubted(&self) -> Option<String> {
+        let (line, why) = self.doubt.as_ref().filter(|_| !self.is_reported)?;
+        let MetricPattern { name, pattern, .. } = &self.pattern;
+        Some(format!(
+            "program.metrics.{name}: `{pattern}` in the line {}: {why} (make it say which number is meant)",
+            quoted(line)
+        ))
+    }
+
     fn warning(&self) -> Option<String> {
         let MetricPattern { name, pattern, .. } = &self.pattern;
         if self.is_reported && self.last.is_some() {
+            let series = if self.points > 0 { "; its series has the points of both" } else { "" };
             return Some(format!(
-                "program.metrics.{name}: the program reports `{name}` as an event too, and the event counts (remove one of them)"
+                "program.metrics.{name}: the program reports `{name}` as an event too, and the event counts{series} (remove one of them)"
             ));
         }
         match &self.not_numbers {

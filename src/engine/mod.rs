@@ -59,7 +59,7 @@ pub use hold_error::HoldError;
 pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
 pub use left::Left;
 pub use living::{Living, OutputFollower, Pulse};
-pub use loaded::{is_changed, is_of_files, is_of_identity, is_of_program, read_files_changed};
+pub use loaded::{is_changed, is_of_files, is_of_identity, is_of_program, read_files, read_files_changed};
 pub use machine::{KnownFile, Machine};
 pub use matches::is_stale;
 pub use orphans::is_of_left_processes;

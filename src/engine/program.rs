@@ -5,12 +5,12 @@ use super::container;
 use super::machine::{KnownFile, Machine};
 use super::refusal::{BindError, ClosureError};
 use crate::host::{HostError, python};
-use crate::manifest::{PATTERNS, Program, ProgramIdentity};
+use crate::manifest::{MetricPattern, Program, ProgramIdentity};
 use crate::record::{Cell, Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What a program's part says besides its command and files. A record says what its id was made of, which an earlier version made of less.
+/// What a program's part says besides its command and files. Parts that earlier versions recorded may have fewer members.
 #[derive(Default)]
 pub(super) struct Stated {
     settings: Table,
@@ -24,7 +24,9 @@ impl Stated {
 
     /// The settings that stand in the command, and the patterns of metrics: another pattern finds another quantity.
     pub(super) fn of(program: &Program, cell: &Cell) -> Self {
-        Self { settings: program.settings(cell), metrics: cell.settings.get(PATTERNS).cloned() }
+        let patterns = MetricPattern::of(&cell.settings).into_iter();
+        let metrics: Table = patterns.map(|pattern| (pattern.name.clone(), pattern.value())).collect();
+        Self { settings: program.settings(cell), metrics: (!metrics.is_empty()).then(|| metrics.into()) }
     }
 
     /// As a program part has them: places may be other ones here.
@@ -208,6 +210,7 @@ fn as_submitted(submitted: &Table, made: &mut Closure, paths: &mut BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::PATTERNS;
 
     #[test]
     fn a_record_without_patterns_keeps_its_id() {

@@ -131,13 +131,28 @@ fn unanswered(error: &io::Error) -> Table {
     }
 }
 
-/// Which of these files git tracks, by their names from a directory; none if git does not answer, or one lies outside of the repository.
-pub fn tracked(directory: &Path, names: &[&str]) -> Option<BTreeSet<String>> {
-    let git = environment::which("git").filter(|_| !names.is_empty())?;
-    let arguments = [&["--literal-pathspecs", "ls-files", "-z", "--"], names].concat();
-    let answer = ask(git.as_os_str(), directory, &arguments, TIMEOUT, MOST_LISTED).ok()?;
-    let listed = answer.head.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    answer.status.success().then(|| listed.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+/// Which of these files git tracks, by their names from a directory; none of those outside of the repository. Where git does not answer, all of them.
+pub fn tracked(directory: &Path, names: &BTreeSet<String>) -> BTreeSet<String> {
+    tracked_of(directory, names).unwrap_or_else(|| names.clone())
+}
+
+fn tracked_of(directory: &Path, names: &BTreeSet<String>) -> Option<BTreeSet<String>> {
+    let git = environment::which("git")?;
+    let lines = |arguments: &[&str], end: u8| {
+        let answer = ask(git.as_os_str(), directory, arguments, TIMEOUT, MOST_LISTED).ok()?;
+        let lines = answer.head.split(|byte| *byte == end).filter(|line| !line.is_empty());
+        answer.status.success().then(|| lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect())
+    };
+    let top: Vec<String> = lines(&["rev-parse", "--show-toplevel"], b'\n')?;
+    let top = Path::new(top.first()?).canonicalize().ok()?;
+    // One name outside of the repository would leave git without an answer.
+    let is_inside = |name: &&str| directory.join(name).canonicalize().is_ok_and(|path| path.starts_with(&top));
+    let inside: Vec<&str> = names.iter().map(String::as_str).filter(is_inside).collect();
+    if inside.is_empty() {
+        return Some(BTreeSet::new());
+    }
+    let listed: Vec<String> = lines(&[&["--literal-pathspecs", "ls-files", "-z", "--"], &inside[..]].concat(), 0)?;
+    Some(listed.into_iter().collect())
 }
 
 /// Of a longer answer nothing is believed.

@@ -26,8 +26,8 @@ pub struct MetricPattern {
     /// What decides the metric, if that is stated.
     pub kind: Option<MetricKind>,
     regex: Regex,
-    /// The text that every match begins with; none if that is not known.
-    begins: Option<String>,
+    /// The same with any word in place of the value; none if that would match nearly everything.
+    relaxed: Option<Regex>,
 }
 
 /// What a pattern found in a line.
@@ -37,6 +37,8 @@ pub struct Found {
     pub value: Result<f64, String>,
     /// Where it stands in its series, if the line says so.
     pub step: Option<u64>,
+    /// Why the line may mean another number.
+    pub doubt: Option<String>,
 }
 
 impl MetricPattern {
@@ -85,8 +87,27 @@ impl MetricPattern {
                 }
             },
         };
-        let (name, pattern, unit, begins) = (name.to_owned(), pattern.to_owned(), unit.to_owned(), begins(pattern));
-        Ok(Self { name, pattern, is_series: flag, unit, kind, regex, begins })
+        let relaxed = relaxed(pattern).and_then(|text| RegexBuilder::new(&text).size_limit(MOST_BYTES).build().ok());
+        let (name, pattern, unit) = (name.to_owned(), pattern.to_owned(), unit.to_owned());
+        Ok(Self { name, pattern, is_series: flag, unit, kind, regex, relaxed })
+    }
+
+    /// As a manifest may write it, in one form: the pattern alone where all else is usual.
+    pub fn value(&self) -> Value {
+        let pattern = Value::Str(self.pattern.clone());
+        let mut more = Table::new();
+        if self.is_series {
+            more.insert("series".to_owned(), true.into());
+        }
+        if !self.unit.is_empty() {
+            more.insert("unit".to_owned(), self.unit.clone().into());
+        }
+        more.extend(self.kind.map(|kind| ("kind".to_owned(), kind.name().into())));
+        if more.is_empty() {
+            return pattern;
+        }
+        more.insert("pattern".to_owned(), pattern);
+        more.into()
     }
 
     /// The patterns of a cell with these settings.
@@ -95,31 +116,87 @@ impl MetricPattern {
         patterns.filter_map(|(name, value)| Self::read(name, value).ok()).collect()
     }
 
-    /// Whether a line that does not match begins like one that does: `acc nan` for `acc (\d\.\d+)`.
+    /// Whether a line that does not match would with another value: `acc nan` for `acc (\d\.\d+)`.
     pub fn is_near(&self, line: &str) -> bool {
-        self.begins.as_deref().is_some_and(|begins| line.contains(begins))
+        self.relaxed.as_ref().is_some_and(|relaxed| relaxed.is_match(line))
     }
 
     /// What the last match in a line says.
     pub fn find(&self, line: &str) -> Option<Found> {
-        let groups = self.regex.captures_iter(line).last()?;
+        let mut count = 0;
+        let groups = self.regex.captures_iter(line).inspect(|_| count += 1).last()?;
         let group = groups.name(VALUE).or_else(|| groups.get(1))?;
         let text = &line[group.start()..group.end() + exponent(&line[group.end()..])];
         let value = text.trim().parse::<f64>().map_err(|_| text.to_owned());
         let step = groups.name(STEP).and_then(|step| step.as_str().parse().ok());
-        Some(Found { value, step })
+        let doubt = if is_cut(&line[..group.start()], text, &line[group.start() + text.len()..]) {
+            Some(format!("`{text}` is a part of a longer number"))
+        } else {
+            (count > 1).then(|| format!("it has {count} matches, of which the last one counts"))
+        };
+        Some(Found { value, step, doubt })
     }
 }
 
-/// What the pattern begins with before anything that may vary.
-fn begins(pattern: &str) -> Option<String> {
-    let text = pattern.strip_prefix('^').unwrap_or(pattern);
-    let end = text.find(|c| r"\.+*?()|[]{}^$".contains(c)).unwrap_or(text.len());
-    let plain = &text[..end];
-    // A quantifier is of the last character.
-    let is_quantified = text[end..].starts_with(['*', '?', '{']);
-    let known = if is_quantified { plain.char_indices().last().map_or("", |(at, _)| &plain[..at]) } else { plain };
-    (known.trim().len() > 1 && !pattern.contains('|')).then(|| known.to_owned())
+/// The pattern with any word in place of its value. None where the rest has no word that a line is known by.
+fn relaxed(pattern: &str) -> Option<String> {
+    let named = ["(?<value>", "(?P<value>"].iter().find_map(|open| Some((pattern.find(open)?, open.len())));
+    let (mut is_escaped, mut is_class, mut depth) = (false, false, 0_usize);
+    let mut group: Option<(usize, usize)> = None;
+    let mut rest = String::new();
+    for (at, c) in pattern.char_indices() {
+        let is_plain = !is_escaped && !is_class;
+        match c {
+            '(' if is_plain && group.is_none() => {
+                let open = match named {
+                    Some((start, length)) => (start == at).then_some(length),
+                    None => (!pattern[at..].starts_with("(?")).then_some(1),
+                };
+                if let Some(length) = open {
+                    group = Some((at + length, 0));
+                    depth = 1;
+                }
+            }
+            '(' if is_plain && depth > 0 => depth += 1,
+            ')' if is_plain && depth > 0 => {
+                depth -= 1;
+                if let Some((_, end)) = group.as_mut().filter(|_| depth == 0) {
+                    *end = at;
+                }
+            }
+            '[' if is_plain => is_class = true,
+            ']' if !is_escaped => is_class = false,
+            '|' if is_plain && depth == 0 => return None,
+            c if is_plain && depth == 0 => rest.push(if c.is_alphabetic() { c } else { ' ' }),
+            _ => {}
+        }
+        is_escaped = !is_escaped && c == '\\';
+    }
+    let (start, end) = group.filter(|(start, end)| end > start)?;
+    let has_word = rest.split(' ').any(|word| word.chars().count() > 1);
+    has_word.then(|| format!(r"{}\S+{}", &pattern[..start], &pattern[end..]))
+}
+
+/// Whether what stands around a number belongs to it: `12.5` of `-12.5`, `1` of `1,234`.
+fn is_cut(before: &str, text: &str, after: &str) -> bool {
+    if !text.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return false;
+    }
+    let mut back = before.chars().rev();
+    let is_before = match back.next() {
+        Some(c) if c.is_ascii_digit() => true,
+        Some('.') => back.next().is_some_and(|c| c.is_ascii_digit()),
+        Some('-') => back.next().is_none_or(|c| !c.is_alphanumeric()),
+        _ => false,
+    };
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let is_after = match after.chars().next() {
+        Some(c) if c.is_ascii_digit() => true,
+        Some('.' | '_') => digits(&after[1..]) > 0,
+        Some(',') => digits(&after[1..]) == 3,
+        _ => false,
+    };
+    is_before || is_after
 }
 
 /// The length of an exponent that a text begins with: `(\d+\.\d+)` matches `1.2` of `1.2e-05`.
@@ -143,14 +220,24 @@ mod tests {
     #[test]
     fn the_last_match_of_a_line_counts_and_groups_say_what_is_what() {
         let plain = MetricPattern::read("accuracy", &r"acc (\d\.\d+)".into()).unwrap();
-        let found = |value: f64, step| Some(Found { value: Ok(value), step });
-        assert_eq!(plain.find("acc 0.25 then acc 0.75"), found(0.75, None));
+        let found = |value: f64, step| Some(Found { value: Ok(value), step, doubt: None });
+        let twice = plain.find("acc 0.25 then acc 0.75").unwrap();
+        assert_eq!((twice.value, twice.doubt.is_some()), (Ok(0.75), true));
         assert_eq!(plain.find("accuracy"), None);
-        assert_eq!(plain.find("acc 1.5e-3, acc 2.5E+2x"), found(250.0, None), "an exponent belongs to its number");
+        assert_eq!(plain.find("acc 2.5E+2x"), found(250.0, None), "an exponent belongs to its number");
         assert_eq!((plain.find("acc 1.5e"), plain.find("acc 1.5epochs")), (found(1.5, None), found(1.5, None)));
         assert!(plain.is_near("the acc nan") && !plain.is_near("accuracy"));
-        for (pattern, known) in [("^loss: ?(.)", Some("loss:")), ("a (.)|b (.)", None), ("(.)", None), ("x(.)", None)] {
-            assert_eq!(begins(pattern).as_deref(), known, "{pattern}");
+        for (pattern, expected) in [
+            (r"^loss: ?(\d)", Some(r"^loss: ?(\S+)")),
+            (r"\bloss\s*=\s*(\d+(\.\d+)?)$", Some(r"\bloss\s*=\s*(\S+)$")),
+            (r"(?i)(?:val_)?loss[ (](\d[)\d])", Some(r"(?i)(?:val_)?loss[ (](\S+)")),
+            (r"(\d+) loss", Some(r"(\S+) loss")),
+            (r"(?<step>\d) loss (?<value>\d\S+)", Some(r"(?<step>\d) loss (?<value>\S+)")),
+            (r"aa (.)|bb (.)", None),
+            (r"(.)", None),
+            (r"\s\d(.)", None),
+        ] {
+            assert_eq!(relaxed(pattern).as_deref(), expected, "{pattern}");
         }
         let pattern = r"step (?<step>\d+): loss (?<value>\S+)";
         let named =
@@ -158,8 +245,44 @@ mod tests {
         let named = MetricPattern::read("loss", &table(&named)).unwrap();
         assert_eq!((named.is_series, named.unit.as_str(), named.kind), (true, "J", Some(MetricKind::Measured)));
         assert_eq!(named.find("step 7: loss 1.5e-3"), found(0.0015, Some(7)));
-        assert_eq!(named.find("step 8: loss low"), Some(Found { value: Err("low".to_owned()), step: Some(8) }));
+        assert_eq!(
+            named.find("step 8: loss low"),
+            Some(Found { value: Err("low".to_owned()), step: Some(8), doubt: None })
+        );
         assert!(matches!(named.find("step 9: loss nan"), Some(Found { value: Ok(value), .. }) if value.is_nan()));
+    }
+
+    #[test]
+    fn a_number_that_is_cut_is_doubted() {
+        let doubt = |pattern: &str, line: &str| {
+            MetricPattern::read("a", &pattern.into()).unwrap().find(line).unwrap().doubt.unwrap_or_default()
+        };
+        for (pattern, line) in [
+            (r"score.*?(\d+\.\d+)", "score -12.5"),
+            (r"ppl (\d+)", "ppl 1,234.5"),
+            (r"big (\d+)", "big 1_000"),
+            (r"acc (\d+)", "acc 0.25"),
+        ] {
+            assert!(doubt(pattern, line).ends_with("is a part of a longer number"), "{line}");
+        }
+        for (pattern, line) in [
+            (r"acc-(\d+\.\d+)", "acc-0.5"),
+            (r"acc (\d+\.\d+)", "acc 0.5, loss 0.25"),
+            (r"acc (\d+\.\d+)", "acc 0.5."),
+            (r"step (\d+)", "step 10/20"),
+            (r"acc (\S+)", "acc -0.5"),
+        ] {
+            assert_eq!(doubt(pattern, line), "", "{line}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_has_one_form() {
+        let form = |value: Value| MetricPattern::read("a", &value).unwrap().value();
+        let spelled = table(&[("pattern", "(a)".into()), ("series", false.into()), ("unit", "".into())]);
+        assert_eq!(form(spelled), Value::from("(a)"));
+        let series = table(&[("pattern", "(a)".into()), ("series", true.into()), ("kind", "outcome".into())]);
+        assert_eq!(form(series.clone()), series);
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
         return Some(match (&field.a, &field.b, field.lines) {
             (Some(_), None, _) => format!("{file}: only {a}"),
             (None, _, _) => format!("{file}: only {b}"),
-            (_, _, Some(0)) => format!("{file}: another content (without its secrets the text is the same)"),
+            (_, _, Some(0)) => format!("{file}: another content (no line differs: line ends, or removed secrets)"),
             (_, _, Some(1)) => format!("{file}: 1 line"),
             (_, _, Some(lines)) => format!("{file}: {lines} lines"),
             (_, _, None) => format!("{file}: another content"),

@@ -158,8 +158,18 @@ pub fn ls_text(listing: &Listing) -> String {
         cells
     };
     let rows = running.iter().rev().map(of_running).chain(rows);
-    let mut heads =
-        vec!["RUN", "STARTED (UTC)", "EXPERIMENT", "MODEL", "WITH", ">SEED", "OUTCOME", ">TIME", ">ACCURACY", ">LOSS"];
+    let mut heads = vec![
+        "RUN",
+        "~STARTED (UTC)",
+        "~~EXPERIMENT",
+        "MODEL",
+        "<WITH",
+        ">SEED",
+        "OUTCOME",
+        ">TIME",
+        ">ACCURACY",
+        ">~LOSS",
+    ];
     let more: Vec<String> = more.iter().map(|name| format!(">{name}")).collect();
     heads.extend(more.iter().map(String::as_str));
     let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };

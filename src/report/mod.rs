@@ -68,7 +68,7 @@ pub use sample::{place_text, sample_text, sample_value};
 pub use site::{
     AttemptNames, AttemptOf, AttemptPage, AttemptTable, MARKER, ModelOf, ReportOf, RunOf, page_of, run_page,
 };
-pub use table::columns;
+pub use table::{columns, fitted_to};
 pub use telemetry::{CSV_HEADS, Telemetry, TelemetryPart, TelemetryTable, csv_rows, telemetry_value};
 pub use tuning::{
     Gone, Learned, Round, Tuning, behind, drawn_text, left_behind_text, left_behind_value, searched_text, too_slow,

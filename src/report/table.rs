@@ -1,20 +1,131 @@
 //! Columns of text, aligned, without borders: readable on a terminal and by `awk`.
 
+use super::live;
 use super::plain::plain;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::cell::Cell;
 
-/// Lays rows out under their heads. Columns whose head begins with `>` are aligned to the right. A cell is one line, whatever is in it.
+thread_local! {
+    /// How many characters a line has; none where lines may have any number.
+    static WIDTH: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Makes a text whose tables are fitted to a terminal of that width, if it is one.
+pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> T {
+    let before = WIDTH.replace(width);
+    let made = make();
+    WIDTH.set(before);
+    made
+}
+
+/// Lays rows out under their heads. A cell is one line, whatever is in it. A head begins with marks:
+/// - `>`: the column is aligned to the right;
+/// - `~`: the column may be left out of a narrow terminal, those with most of these marks first;
+/// - `<`: its cells may be cut there.
 pub fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut columns: Vec<Column> = heads.iter().map(|head| Column::new(head)).collect();
+    for row in rows {
+        for (column, cell) in columns.iter_mut().zip(row) {
+            column.cells.push(plain(&cell));
+        }
+    }
+    match WIDTH.get() {
+        Some(width) if total(&columns) > width => narrowed(columns, width),
+        _ => laid_out(&columns),
+    }
+}
+
+struct Column {
+    head: String,
+    is_right: bool,
+    /// How soon it is left out; never if 0.
+    spare: usize,
+    may_be_cut: bool,
+    cells: Vec<String>,
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+/// What is cut keeps so many characters.
+const LEAST: usize = 12;
+
+impl Column {
+    fn new(head: &str) -> Self {
+        let name = head.trim_start_matches(['>', '~', '<']);
+        let marks = &head[..head.len() - name.len()];
+        Self {
+            head: plain(name),
+            is_right: marks.contains('>'),
+            spare: marks.matches('~').count(),
+            may_be_cut: marks.contains('<'),
+            cells: Vec::new(),
+        }
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().chain([&self.head]).map(|cell| cell.chars().count());
+        cells.max().unwrap_or(0) + GAP
+    }
+
+    /// The value of all rows, if there are several and it is one.
+    fn constant(&self) -> Option<&str> {
+        let (first, rest) = self.cells.split_first()?;
+        (!rest.is_empty() && rest.iter().all(|cell| cell == first)).then_some(first)
+    }
+
+    fn cut(&mut self, width: usize) {
+        self.cells.iter_mut().for_each(|cell| *cell = live::fitted(cell, Some(width)));
+    }
+}
+
+fn total(columns: &[Column]) -> usize {
+    columns.iter().map(Column::width).sum::<usize>().saturating_sub(GAP)
+}
+
+/// What all rows share stands above; what has no room and may be left out is named below.
+fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
+    let mut shared = Vec::new();
+    let mut number = 0;
+    columns.retain(|column| {
+        number += 1;
+        // The first column names the row.
+        let constant = column.constant().filter(|_| number > 1);
+        shared.extend(
+            constant.filter(|value| !["", "-"].contains(value)).map(|value| format!("{} {value}", column.head)),
+        );
+        constant.is_none()
+    });
+    let mut left_out = Vec::new();
+    while total(&columns) > width {
+        let most_spare = columns.iter().enumerate().filter(|(_, column)| column.spare > 0);
+        let Some((at, _)) = most_spare.max_by_key(|(_, column)| column.spare) else { break };
+        left_out.push(columns.remove(at).head);
+    }
+    let excess = total(&columns).saturating_sub(width);
+    if let Some(column) = columns.iter_mut().find(|column| column.may_be_cut).filter(|_| excess > 0) {
+        let room = (column.width() - GAP).saturating_sub(excess);
+        column.cut(room.max(LEAST));
+    }
+    let above = if shared.is_empty() { String::new() } else { format!("all rows: {}\n", shared.join(", ")) };
+    let below = match left_out.as_slice() {
+        [] => String::new(),
+        names => format!("left out for the width: {} (`| cat` shows all)\n", names.join(", ")),
+    };
+    format!("{above}{}{below}", laid_out(&columns))
+}
+
+fn laid_out(columns: &[Column]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heads.iter().map(|head| plain(head.trim_start_matches('>'))));
-    for row in rows {
-        table.add_row(row.iter().map(|cell| plain(cell)));
+    table.set_header(columns.iter().map(|column| &column.head));
+    let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);
+    for row in 0..rows {
+        table.add_row(columns.iter().map(|column| column.cells.get(row).map_or("", String::as_str)));
     }
-    for (column, head) in table.column_iter_mut().zip(heads) {
-        column.set_padding((0, 2));
-        if head.starts_with('>') {
-            column.set_cell_alignment(CellAlignment::Right);
+    for (shown, column) in table.column_iter_mut().zip(columns) {
+        shown.set_padding((0, 2));
+        if column.is_right {
+            shown.set_cell_alignment(CellAlignment::Right);
         }
     }
     let mut text = String::new();
@@ -39,5 +150,34 @@ mod tests {
     fn a_cell_stays_in_its_place() {
         let rows = [vec!["a\nbest: b".to_owned(), "\u{1b}[2K1".to_owned()]];
         assert_eq!(columns(&["na\rme", ">n"], rows), "na\\u{d}me               n\na\\u{a}best: b  \\u{1b}[2K1\n");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_what_differs_and_is_told_the_rest() {
+        let heads = ["RUN", "~EXPERIMENT", "MODEL", "<WITH", "~~>LOSS"];
+        let row = |run: &str, experiment: &str, loss: &str| {
+            let with = format!("adamw lr 0.001 batch 64 steps 1100 {run}");
+            [run, experiment, "bert", &with, loss].map(str::to_owned).to_vec()
+        };
+        let rows = || [row("a1", "speed", "2.5"), row("b2", "learns", "0.25")];
+        let at = |width| fitted_to(Some(width), || columns(&heads, rows()));
+        let whole = columns(&heads, rows());
+        assert_eq!(at(80), whole);
+        assert_eq!(
+            at(60),
+            "all rows: MODEL bert\n\
+             RUN  EXPERIMENT  WITH                                   LOSS\n\
+             a1   speed       adamw lr 0.001 batch 64 steps 1100 a1   2.5\n\
+             b2   learns      adamw lr 0.001 batch 64 steps 1100 b2  0.25\n"
+        );
+        assert_eq!(
+            at(40),
+            "all rows: MODEL bert\n\
+             RUN  WITH\n\
+             a1   adamw lr 0.001 batch 64 steps 1100…\n\
+             b2   adamw lr 0.001 batch 64 steps 1100…\n\
+             left out for the width: LOSS, EXPERIMENT (`| cat` shows all)\n"
+        );
+        assert_eq!(columns(&heads, rows()), whole, "elsewhere lines may have any width");
     }
 }

@@ -205,6 +205,48 @@ fn a_module_of_another_folder_is_warned_of_and_compiled_from_its_source() {
     assert!(said.code == Some(0) && !said.err.contains("identity"), "{}", said.err);
     let accuracy = &sandbox.json(&["show", "latest"], 0)["attempts"][0]["metrics"]["accuracy"]["value"];
     assert_eq!(accuracy.as_f64(), Some(0.7));
+    // A pack brings it along, beside the program's folder.
+    sandbox.run(&["pack", "latest", "-o", "p.pack"]).expect(0);
+    for folder in ["app", "shared"] {
+        fs::rename(sandbox.path(folder), sandbox.path(&format!("{folder}.moved"))).unwrap();
+    }
+    let replayed = sandbox.run(&["replay", "p.pack", "--trust"]);
+    assert!(replayed.code == Some(0) && replayed.out.contains("identical"), "{replayed:?}");
+    sandbox.run(&["replay", "p.pack", "--sources", "kept"]).expect(0);
+    assert!(sandbox.path("kept/app/train.py").is_file() && sandbox.path("kept/shared/model.py").is_file());
+}
+
+#[test]
+fn a_file_that_changes_after_it_was_read_is_not_taken_for_an_output() {
+    let Some(sandbox) = program("") else { return };
+    let model = "import os\ntext = open('config.json').read()\nopen('config.json', 'w').write(text + ' ')\n\
+                 open('log.txt', 'w').write('x')\nopen('log.txt').read()\n\
+                 def accuracy():\n    return int(text)\n";
+    sandbox.write("model.py", model);
+    sandbox.write("config.json", "1");
+    sandbox.run(&["run", "m.toml", "--only", "params.x == 1"]).expect(0);
+    let attempt = sandbox.json(&["show", "latest"], 0)["attempts"][0].clone();
+    let warnings = attempt["warnings"].to_string();
+    assert!(warnings.contains("read files that are not in its identity: `config.json` ("), "{warnings}");
+    assert!(warnings.contains("files that the program read changed while it ran: `config.json` ("), "{warnings}");
+    assert!(!warnings.contains("log.txt"), "its own output: {warnings}");
+    let again = sandbox.run(&["run", "m.toml", "--only", "params.x == 1"]);
+    assert!(again.err.contains("the program read `config.json`, which has changed since"), "{}", again.err);
+}
+
+#[test]
+fn a_file_of_the_repository_beside_the_programs_folder_is_warned_of() {
+    let Some(sandbox) = program("") else { return };
+    git(&sandbox, &["init", "-q"]);
+    for folder in ["app", "conf"] {
+        fs::create_dir(sandbox.path(folder)).unwrap();
+    }
+    sandbox.write("app/model.py", "def accuracy():\n    return int(open('../conf/base.json').read())\n");
+    sandbox.write("conf/base.json", "1");
+    fs::rename(sandbox.path("train.py"), sandbox.path("app/train.py")).unwrap();
+    fs::rename(sandbox.path("m.toml"), sandbox.path("app/m.toml")).unwrap();
+    let said = sandbox.run(&["run", "app/m.toml"]);
+    assert!(said.err.contains("read files that are not in its identity: `../conf/base.json` ("), "{}", said.err);
 }
 
 #[test]
@@ -241,12 +283,14 @@ fn a_file_that_only_the_run_reads_is_warned_of_and_named_once_it_changed() {
     assert!(said.code == Some(0) && said.err.contains(named), "{}", said.err);
     let again = sandbox.run(&["run", "m.toml"]);
     assert!(!again.err.contains("size.txt"), "unchanged: {}", again.err);
-    sandbox.write("config/size.txt", "2");
+    sandbox.write("config/size.txt", "0");
     let again = sandbox.run(&["run", "m.toml"]);
     let changed = "warning: 2 runs sealed before: the program read `config/size.txt`, which has changed since";
     assert!(again.code == Some(0) && again.err.contains(changed), "{}", again.err);
     let rerun = sandbox.run(&["rerun", "latest"]);
     assert!(rerun.code == Some(5) && rerun.err.contains("program.read.config/size.txt"), "{}", rerun.err);
+    let best = sandbox.run(&["best", "--model", "toy", "--metric", "accuracy"]);
+    assert!(best.err.contains("mixes attempts that read different `config/size.txt` (`ledger diff "), "{}", best.err);
     manifest(&sandbox, "files = ['config/size.txt']");
     let said = sandbox.run(&["run", "m.toml"]);
     assert!(said.code == Some(0) && !said.err.contains("size.txt"), "{}", said.err);
@@ -477,7 +521,10 @@ fn a_replay_finds_an_interpreter_in_the_programs_own_folder() {
     fs::copy(from.path("outside.pack"), to.path("best.pack")).unwrap();
     from.write("app/model.py", "def accuracy():\n    return 0.75\n");
     let (code, said) = replay(&[]);
-    assert!(code == Some(2) && said.contains("`../w/bin/python` lies outside of the program's folder"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("`../w/bin/python` is named by a way out of the program's folder"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
 use crate::cli::context::say;
 use crate::cli::failure::Failure;
 use crate::cli::why::texts;
-use crate::engine::{is_changed, is_stale};
+use crate::engine::{is_changed, is_stale, read_files};
 use crate::record::{Attempt, AttemptId, MetricKind, Origin, Part, Parts, Run, RunId};
 use crate::report::{self, Ranking, count};
 use crate::store::Store;
@@ -97,27 +97,47 @@ const SHOWN: usize = 3;
 
 /// Names the attempts of an answer that are reruns that drifted, or whose value may be stale: they count like all others.
 fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
-    let (drifted, stale, others) = store.read(|reader| {
+    let (drifted, stale, others, mixed) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
-        for measured in ranking.places.iter().flat_map(|place| &place.contender.measured) {
-            let Some(attempt) = reader.readable(measured.attempt)? else { continue };
-            if attempt.facts.contains_key(Attempt::RERUN_OF) {
-                reruns.insert(measured.attempt);
+        let mut mixed = Vec::new();
+        for (number, place) in (1..).zip(&ranking.places) {
+            // By name and content of a file that is not in the identity: an attempt that read it.
+            let mut read: BTreeMap<String, BTreeMap<String, AttemptId>> = BTreeMap::new();
+            for measured in &place.contender.measured {
+                let Some(attempt) = reader.readable(measured.attempt)? else { continue };
+                if attempt.facts.contains_key(Attempt::RERUN_OF) {
+                    reruns.insert(measured.attempt);
+                }
+                if attempt.warnings.iter().any(|warning| is_stale(warning, &ranking.metric)) {
+                    stale.push(measured.attempt.0.prefix(8));
+                }
+                if attempt.warnings.iter().any(|warning| is_changed(warning)) {
+                    others.push(measured.attempt.0.prefix(8));
+                }
+                for (name, content) in read_files(&attempt.facts) {
+                    let of_name = read.entry(name.to_owned()).or_default();
+                    of_name.entry(content.to_owned()).or_insert(measured.attempt);
+                }
             }
-            if attempt.warnings.iter().any(|warning| is_stale(warning, &ranking.metric)) {
-                stale.push(measured.attempt.0.prefix(8));
-            }
-            if attempt.warnings.iter().any(|warning| is_changed(warning)) {
-                others.push(measured.attempt.0.prefix(8));
-            }
+            mixed.extend(read.iter().filter(|(_, contents)| contents.len() > 1).take(1).map(|(name, contents)| {
+                let ids: Vec<String> = contents.values().take(2).map(|id| id.0.prefix(8)).collect();
+                let name = report::plain(name);
+                format!(
+                    "warning: #{number} mixes attempts that read different `{name}` (`ledger diff {}` compares two)",
+                    ids.join(" ")
+                )
+            }));
         }
         let origins = reader.origins(&reruns)?.into_iter();
         let has_drifted = |(id, origin): &(AttemptId, Origin)| {
             origin.as_rerun(*id).is_some_and(|repeated| repeated.verdict == Grade::Drifted.name())
         };
         let drifted: Vec<String> = origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect();
-        Ok((drifted, stale, others))
+        Ok((drifted, stale, others, mixed))
     })?;
+    for line in &mixed {
+        say(line);
+    }
     if let Some(named) = named(&others) {
         say(&format!(
             "warning: the program changed while attempts ran: {named} (`ledger show ID` names the file, `ledger hide ID` leaves one out)"

@@ -163,32 +163,66 @@ fn what_was_loaded_is_listed_and_the_program_notices_nothing() {
     assert!(run(&hook, "/nonexistent/list").ends_with("[]\n"));
 }
 
+/// Executes `train.py` in a folder with the hook, and gives what the list has then: kind, and the last part of each path.
+fn listed(dir: &Path, python: &Path, path: &str) -> Vec<String> {
+    write(dir, &[("hook/sitecustomize.py", LOADED), ("list", "")]);
+    let mut command = Command::new(python);
+    let path = format!("{}:{path}", dir.join("hook").display());
+    command.arg("train.py").current_dir(dir).env("PYTHONPATH", path).env("LEDGER_LOADED", dir.join("list"));
+    let said = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stderr), "");
+    let text = fs::read_to_string(dir.join("list")).unwrap();
+    let name = |entry: &str| Some(format!("{}{}", entry.get(..1)?, entry.rsplit('/').next()?));
+    text.split('\0').filter_map(name).collect()
+}
+
 #[test]
-fn workers_of_multiprocessing_list_what_they_load() {
+fn processes_that_end_early_list_what_they_read() {
     let Some(python) = environment::which("python3") else {
         eprintln!("skipped: there is no python3");
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let script = "import multiprocessing\n\
-                  def work(name):\n    __import__(name)\n    open('read.txt').read()\n\
+    // `with` terminates the workers of the pool.
+    let script = "import multiprocessing, os\n\
+                  def work(way):\n    __import__('part_of_' + way)\n    open('read_by_' + way).read()\n\
                   if __name__ == '__main__':\n    \
                   for way in ('fork', 'spawn'):\n        \
-                  with multiprocessing.get_context(way).Pool(1) as pool:\n            \
-                  pool.map(work, ['part_of_' + way])\n            pool.close()\n            pool.join()\n";
-    let files = [("hook/sitecustomize.py", LOADED), ("train.py", script), ("read.txt", ""), ("list", "")];
-    write(dir.path(), &files);
-    write(dir.path(), &[("part_of_fork.py", ""), ("part_of_spawn.py", "")]);
-    let (hook, list) = (dir.path().join("hook"), dir.path().join("list"));
-    let mut command = Command::new(&python);
-    command.arg("train.py").current_dir(dir.path()).env("PYTHONPATH", hook).env("LEDGER_LOADED", &list);
-    let said = command.output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said.stderr), "");
-    let listed = fs::read_to_string(&list).unwrap();
-    let listed: Vec<&str> = listed.split('\0').filter_map(|path| path.rsplit('/').next()).collect();
-    for name in ["part_of_fork.py", "part_of_spawn.py", "read.txt"] {
-        assert!(listed.contains(&name), "{name}: {listed:?}");
+                  with multiprocessing.get_context(way).Pool(1) as pool:\n            pool.map(work, [way])\n    \
+                  if os.fork() == 0:\n        work('exit')\n        os._exit(0)\n    os.wait()\n";
+    write(dir.path(), &[("train.py", script)]);
+    for way in ["fork", "spawn", "exit"] {
+        write(dir.path(), &[(&format!("part_of_{way}.py"), ""), (&format!("read_by_{way}"), "")]);
     }
+    let listed = listed(dir.path(), &python, "");
+    for way in ["fork", "spawn", "exit"] {
+        let (module, file) = (format!("Rpart_of_{way}.py"), format!("Rread_by_{way}"));
+        assert!(listed.contains(&module) && listed.contains(&file), "{way}: {listed:?}");
+    }
+}
+
+#[test]
+fn what_is_installed_is_not_listed_and_can_be_compiled() {
+    let Some(python) = environment::which("python3") else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import sys\nsys.path.append('../shared')\nimport py_compile, packed, of_shared\npy_compile.compile('part.py')\n";
+    let files = [
+        ("app/train.py", script),
+        ("app/part.py", ""),
+        ("shared/of_shared.py", ""),
+        ("target/packed.py", ""),
+        ("target/packed-1.0.dist-info/METADATA", ""),
+        ("site/sitecustomize.py", ""),
+    ];
+    write(dir.path(), &files);
+    let path = ["target", "site"].map(|name| dir.path().join(name).display().to_string()).join(":");
+    let listed = listed(&dir.path().join("app"), &python, &path);
+    assert!(listed.contains(&"Lof_shared.py".to_owned()), "{listed:?}");
+    assert!(!listed.iter().any(|name| name.ends_with("packed.py") || name.ends_with("customize.py")), "{listed:?}");
+    assert!(dir.path().join("app/__pycache__").is_dir(), "py_compile finds the place of bytecode");
 }
 
 #[test]
