@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Context {
     store: Store,
     pub(super) json: bool,
+    /// Whether `--ledger` names it.
+    pub(super) is_named: bool,
 }
 
 impl Context {
@@ -39,7 +41,7 @@ impl Context {
         }
         // Workers run in other folders, and find their pipe by this path.
         let dir = std::path::absolute(&found).unwrap_or(found);
-        Ok(Self { store: Store::at(dir), json })
+        Ok(Self { store: Store::at(dir), json, is_named: ledger.is_some() })
     }
 
     /// The ledger, after every attempt whose supervisor died has been sealed.

@@ -138,25 +138,30 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         report
     };
     answer::answer(context, store, &planned, &axes, &report)?;
-    if missing > 0 && !context.json && terminal::stderr_columns().is_some() {
-        say(&next_commands(store.dir(), &planned, code(&report) == exit::YES));
-    }
     let is_short = planned.iter().any(|planned| planned.out_of_memory.is_some());
-    Ok(match code(&report) {
+    let code = match code(&report) {
         exit::YES if is_short => exit::FAILED,
         code => code,
-    })
+    };
+    if missing > 0 && !context.json && terminal::stderr_columns().is_some() {
+        say(&next_commands(context, &planned, code == exit::YES));
+    }
+    Ok(code)
 }
 
-/// Where the records are, and what to ask next: for whoever sits at a terminal.
-fn next_commands(ledger: &Path, planned: &[Planned], is_well: bool) -> String {
+/// Where the records are, and what to ask next. Printed at a terminal only.
+fn next_commands(context: &Context, planned: &[Planned], is_well: bool) -> String {
+    let ledger = context.store_as_it_is().dir().display();
+    let program = if context.is_named { format!("ledger --ledger {ledger}") } else { "ledger".to_owned() };
     let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
-    let best = match models.first() {
-        Some(model) if models.len() == 1 => format!("ledger best --model {model}"),
-        _ => "ledger best".to_owned(),
+    let has_objective = planned.iter().all(|planned| planned.bound.cell.get("objective.metric").is_some());
+    let first = match models.first() {
+        _ if !is_well => "logs".to_owned(),
+        Some(model) if models.len() == 1 && has_objective => format!("best --model {model}"),
+        _ if has_objective => "best".to_owned(),
+        _ => "ls".to_owned(),
     };
-    let next = if is_well { best.as_str() } else { "ledger logs" };
-    format!("recorded in `{}`; next: `{next}`, `ledger show`", ledger.display())
+    format!("recorded in `{ledger}`; next: `{program} {first}`, `{program} show`")
 }
 
 /// A default that falls back to the CPU must not do so unheard: what takes minutes on a GPU may take days.

@@ -112,13 +112,10 @@ impl Unpacked {
             .filter_map(|(name, value)| Some((name, digest(value)?)))
             .filter_map(|(name, digest)| Some((name, digest, texts.get(&digest)?)))
             .collect();
-        // A name such as `../shared/layers.py` needs as many folders above the program's, by their recorded names.
         let recorded = sealed.attempt.settings.get("program.directory").and_then(Value::as_str).unwrap_or_default();
-        let ends: Vec<&str> = recorded.split('/').filter(|part| !part.is_empty() && is_plain(part)).collect();
+        let (own, most) = folders_for(recorded, files.iter().map(|(name, ..)| name.as_str()));
         let files: Vec<(&String, Digest, &String)> =
-            files.into_iter().filter(|(name, ..)| climbs(name).is_some_and(|up| up <= ends.len())).collect();
-        let up = files.iter().filter_map(|(name, ..)| climbs(name)).max().unwrap_or(0);
-        let own: PathBuf = ends[ends.len() - up..].iter().collect();
+            files.into_iter().filter(|(name, ..)| climbs(name).is_some_and(|up| up <= most)).collect();
         if files.is_empty() {
             return Ok(None);
         }
@@ -181,6 +178,15 @@ impl Unpacked {
     }
 }
 
+/// The program's folder below the one that is made, and how many folders a name may climb from it: a name such as `../shared/layers.py` needs as many
+/// folders above, which get their recorded names.
+fn folders_for<'a>(recorded: &str, names: impl Iterator<Item = &'a str>) -> (PathBuf, usize) {
+    let ends: Vec<Component<'_>> =
+        Path::new(recorded).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    let up = names.filter_map(climbs).filter(|up| *up <= ends.len()).max().unwrap_or(0);
+    (ends[ends.len() - up..].iter().collect(), up)
+}
+
 /// How many folders above the one that it is joined to a name begins; none where it is no way to a file.
 fn climbs(name: &str) -> Option<usize> {
     let path = Path::new(name);
@@ -214,5 +220,25 @@ impl Drop for Unpacked {
         if !self.is_kept {
             let _ = std::fs::remove_dir_all(&self.top);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_packed_name_leaves_the_folder_that_is_made() {
+        let of = |recorded: &str, names: &[&str]| folders_for(recorded, names.iter().copied());
+        assert_eq!(of("/home/a/app", &["train.py", "../shared/x.py"]), ("app".into(), 1));
+        assert_eq!(of("/home/a/app", &["../../x.py", "../y.py"]), ("a/app".into(), 2));
+        // Parts that are no folders are none to climb from.
+        assert_eq!(of("/x/././app", &["../../../x.py"]), (PathBuf::new(), 0));
+        assert_eq!(of("/x/../app", &["../../x.py"]), ("x/app".into(), 2));
+        assert_eq!(of("", &["../x.py"]), (PathBuf::new(), 0));
+        for name in ["/etc/x", "a/../../x", "..", "", "../", "a/.."] {
+            assert_eq!(climbs(name), None, "{name}");
+        }
+        assert_eq!((climbs("a/./b.py"), climbs("../../b.py")), (Some(0), Some(2)));
     }
 }

@@ -8,11 +8,11 @@ use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
 use crate::host::{environment, files, git, python};
 use crate::manifest::ProgramIdentity;
-use crate::record::{Digest, Table, Value};
+use crate::record::{Digest, Table, Value, count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// A warning names no more files.
 const SHOWN: usize = 5;
@@ -93,28 +93,39 @@ impl Loaded {
                 Some((time, path)) => (time.parse().ok(), path),
                 None => (None, path),
             };
-            let Ok(path) = source_of(Path::new(path)).canonicalize() else { continue };
+            let source = source_of(Path::new(path));
+            let Ok(path) = source.canonicalize() else { continue };
+            if !path.is_file() {
+                continue;
+            }
             let opened = found.entry(path).or_default();
-            opened.is_loaded |= kind == "L";
-            opened.changed_ns = opened.changed_ns.into_iter().chain(changed_ns).min();
+            opened.is_inside |= is_in(&folders, &source);
+            match kind {
+                "W" => opened.is_written = true,
+                "L" => opened.is_loaded = true,
+                // What it has written it may read again.
+                _ if !opened.is_written && opened.changed_ns.is_none() => opened.changed_ns = changed_ns,
+                _ => {}
+            }
         }
         let has_python = is_hidden_python && found.values().any(|opened| opened.is_loaded);
+        let is_shell = program.get(INTERPRETER).is_none();
         let (mut loaded, mut read, mut changed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (path, opened) in found {
             let name = name_from(&directory, &path);
             let is_data = data.as_ref().is_some_and(|data| path.starts_with(data));
-            let is_inside = folders.iter().any(|folder| path.starts_with(folder));
+            let is_inside = opened.is_inside || is_in(&folders, &path);
+            let is_read = opened.changed_ns.is_some();
             // What is opened elsewhere is data.
-            let is_other = !opened.is_loaded && (is_data || !is_inside);
-            let is_own = match opened.changed_ns {
-                Some(ns) => UNIX_EPOCH + Duration::from_nanos(ns) >= self.since,
-                None => self.is_new(&path),
-            };
+            let is_other = !opened.is_loaded && (!is_read || is_data || !is_inside);
+            // A module that was only loaded, or that the program wrote; and what is made while a shell runs, which lists nothing.
+            let is_own = self.is_new(&path)
+                && (opened.is_loaded && (opened.is_written || !is_read) || is_shell && self.is_made(&path));
             if known.contains(&path) || is_hidden(&name) || is_own || is_other {
                 continue;
             }
             let name = name.display().to_string();
-            if opened.changed_ns.is_some() && self.is_new(&path) {
+            if is_read && !opened.is_written && self.is_new(&path) {
                 changed.insert(name.clone());
             }
             if opened.is_loaded {
@@ -133,15 +144,7 @@ impl Loaded {
         let read = lonely_first(read);
         let loaded: Vec<String> = loaded.into_iter().collect();
         let files = |how: &str, names: &[String]| {
-            (!names.is_empty()).then(|| {
-                let unwatched = names.len().saturating_sub(MOST_READ);
-                let unwatched = if unwatched > 0 {
-                    format!("; whether {unwatched} of them change later is not seen")
-                } else {
-                    String::new()
-                };
-                format!("{how}: {} (add them to `files` of [program]{unwatched})", listing(names))
-            })
+            (!names.is_empty()).then(|| format!("{how}: {} (add them to `files` of [program])", listing(names)))
         };
         let starter = argv.first().map_or("", String::as_str);
         let python = has_python.then(|| {
@@ -151,14 +154,24 @@ impl Loaded {
         let meanwhile: Vec<String> = changed.iter().cloned().collect();
         let meanwhile = (!meanwhile.is_empty())
             .then(|| format!("{MEANWHILE}: {} (what it read of them is not known)", listing(&meanwhile)));
-        let warnings = of_files.into_iter().flatten().chain(meanwhile).chain(python);
-        let warnings = warnings.chain(self.written(bound, &directory)).collect();
-        let digests = loaded.into_iter().chain(read).take(MOST_READ).filter_map(|name| {
-            let digest =
-                if changed.contains(&name) { "changed meanwhile".to_owned() } else { content(&directory.join(&name))? };
-            Some((format!("{READ}{name}"), digest.into()))
+        let names: Vec<String> = loaded.into_iter().chain(read).collect();
+        let digest = |name: &String| {
+            let digest = if changed.contains(name) {
+                Some("changed meanwhile".to_owned())
+            } else {
+                content(&directory.join(name))
+            };
+            Some((format!("{READ}{name}"), digest?.into()))
+        };
+        let digests: Table = names.iter().filter_map(digest).take(MOST_READ).collect();
+        let unwatched = names.len() - digests.len();
+        let unwatched = (unwatched > 0).then(|| {
+            format!("{UNWATCHED} {} that are not in its identity will not be noticed", count(unwatched, "file"))
         });
-        Some((warnings, digests.collect()))
+        let is_silent = listed.is_empty() && program.get(INTERPRETER).is_some();
+        let silent = is_silent.then(|| UNSEEN.to_owned());
+        let warnings = of_files.into_iter().flatten().chain(meanwhile).chain(unwatched).chain(python).chain(silent);
+        Some((warnings.chain(self.written(bound, &directory)).collect(), digests))
     }
 
     /// Warns of files that the program wrote and its command names: the next binding would take them as a part of the program.
@@ -172,13 +185,20 @@ impl Loaded {
         };
         let word = words.iter().filter_map(Value::as_str).find(is_written)?;
         Some(format!(
-            "{WROTE} `{word}`, which its command names: the next run takes it as a file of the program and has another id (name it by a parameter, such as `{{out}}`)"
+            "{WROTE}{word}`, which its command names: the next run takes it as a file of the program and has another id (name it by a parameter, such as `{{out}}`)"
         ))
     }
 
     /// Whether the program made the file itself, as far as the clocks say.
     fn is_new(&self, path: &Path) -> bool {
         std::fs::metadata(path).and_then(|metadata| metadata.modified()).is_ok_and(|changed| changed >= self.since)
+    }
+}
+
+impl Loaded {
+    /// Whether the file was not there before the attempt, as far as the file system says.
+    fn is_made(&self, path: &Path) -> bool {
+        std::fs::metadata(path).and_then(|metadata| metadata.created()).is_ok_and(|made| made >= self.since)
     }
 }
 
@@ -197,6 +217,12 @@ const OPENED: &str = "the program read files that are not in its identity";
 /// How it begins if some of these changed before the program ended.
 const MEANWHILE: &str = "files that the program read changed while it ran";
 
+/// How it begins if not all of them have a digest.
+const UNWATCHED: &str = "later changes of";
+
+/// The warning of a Python program of which no process listed anything.
+const UNSEEN: &str = "what the program loaded and read is not known: no Python process of it told (it starts Python with -I, -E or -S, or sets PYTHONPATH)";
+
 /// How the facts begin that have the digests of these files; their names in the program's folder follow.
 const READ: &str = "program.read.";
 
@@ -208,7 +234,7 @@ const MOST_READ_BYTES: u64 = 16 << 20;
 const BEHIND: &str = "the program started Python behind";
 
 /// How it begins if the program wrote a file that its command names.
-const WROTE: &str = "the program wrote";
+const WROTE: &str = "the program wrote `";
 
 /// The SHA-256 of a file's content; none if it is large or cannot be read.
 fn content(path: &Path) -> Option<String> {
@@ -231,12 +257,14 @@ pub fn read_files_changed(facts: &Table, directory: &Path) -> Vec<String> {
 
 /// Whether a warning of an attempt says that something of its program is not in its identity.
 pub fn is_of_program(warning: &str) -> bool {
-    [BEHIND, WROTE].iter().any(|begin| warning.starts_with(begin)) || is_of_files(warning) || is_of_identity(warning)
+    [BEHIND, WROTE, UNSEEN].iter().any(|begin| warning.starts_with(begin))
+        || is_of_files(warning)
+        || is_of_identity(warning)
 }
 
 /// Whether a warning of an attempt names files that are not in its run's identity.
 pub fn is_of_files(warning: &str) -> bool {
-    [LOADED, OPENED, MEANWHILE].iter().any(|begin| warning.starts_with(begin))
+    [LOADED, OPENED, MEANWHILE, UNWATCHED].iter().any(|begin| warning.starts_with(begin))
 }
 
 /// Whether a warning of an attempt says that other files may have run than those that name its run.
@@ -264,11 +292,26 @@ fn source_of(path: &Path) -> PathBuf {
 #[derive(Default)]
 struct Opened {
     is_loaded: bool,
-    /// When it was changed last, in Unix time, before it was opened to read; the earliest of several.
+    is_written: bool,
+    /// Whether the path by which it was opened lies in the program's folders; a link may lead out of them.
+    is_inside: bool,
+    /// When it had been changed last, in Unix time, when it was first opened to read; none if the program had written it before.
     changed_ns: Option<u64>,
 }
 
-/// The folders whose files are the program's: its own, those of its scripts and modules elsewhere, and the repository, unless that is a whole home.
+/// Whether a path lies in one of these folders, by its text.
+fn is_in(folders: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    folders.iter().any(|folder| plain.starts_with(folder))
+}
+
+/// The folders whose files are the program's: its own, those of its scripts and modules elsewhere, and the repository. None of the others is a whole home.
 fn folders(bound: &Bound) -> BTreeSet<PathBuf> {
     let Launch::Program { directory, .. } = &bound.launch else { return BTreeSet::new() };
     let Ok(directory) = directory.canonicalize() else { return BTreeSet::new() };
@@ -277,7 +320,8 @@ fn folders(bound: &Bound) -> BTreeSet<PathBuf> {
     let code = bound.program_files.iter().filter(|file| file.path.extension().is_some_and(|end| end == "py"));
     let code = code.filter_map(|file| Some(file.path.canonicalize().ok()?.parent()?.to_owned()));
     let mut folders: BTreeSet<PathBuf> = code.collect();
-    folders.extend(repository.map(Path::to_owned).filter(|top| Some(top) != home.as_ref()));
+    folders.extend(repository.map(Path::to_owned));
+    folders.retain(|folder| Some(folder) != home.as_ref());
     folders.insert(directory);
     // In a list of folders it would be two.
     folders.retain(|folder| !folder.to_string_lossy().contains(':'));
@@ -290,7 +334,7 @@ fn lonely_first(names: BTreeSet<String>) -> Vec<String> {
     let mut count: BTreeMap<Option<PathBuf>, usize> = BTreeMap::new();
     names.iter().for_each(|name| *count.entry(folder(name)).or_default() += 1);
     let mut names: Vec<String> = names.into_iter().collect();
-    names.sort_by_key(|name| count.get(&folder(name)).copied());
+    names.sort_by_cached_key(|name| count.get(&folder(name)).copied());
     names
 }
 

@@ -135,8 +135,9 @@ impl Sought {
             return;
         };
         self.near = None;
-        if let Some(why) = found.doubt {
-            self.doubt.get_or_insert_with(|| (line.to_owned(), why));
+        // Of a series all matches count, else the last one.
+        if !self.pattern.is_series || self.doubt.is_none() {
+            self.doubt = found.doubt.map(|why| (line.to_owned(), why));
         }
         let value = match found.value {
             Ok(value) => value,

@@ -137,6 +137,9 @@ pub fn tracked(directory: &Path, names: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 fn tracked_of(directory: &Path, names: &BTreeSet<String>) -> Option<BTreeSet<String>> {
+    if names.is_empty() {
+        return Some(BTreeSet::new());
+    }
     let git = environment::which("git")?;
     let lines = |arguments: &[&str], end: u8| {
         let answer = ask(git.as_os_str(), directory, arguments, TIMEOUT, MOST_LISTED).ok()?;
@@ -148,13 +151,16 @@ fn tracked_of(directory: &Path, names: &BTreeSet<String>) -> Option<BTreeSet<Str
     // One name outside of the repository would leave git without an answer.
     let is_inside = |name: &&str| directory.join(name).canonicalize().is_ok_and(|path| path.starts_with(&top));
     let inside: Vec<&str> = names.iter().map(String::as_str).filter(is_inside).collect();
-    if inside.is_empty() {
-        return Some(BTreeSet::new());
+    let mut tracked = BTreeSet::new();
+    for some in inside.chunks(MOST_ASKED) {
+        let listed: Vec<String> = lines(&[&["--literal-pathspecs", "ls-files", "-z", "--"], some].concat(), 0)?;
+        tracked.extend(listed);
     }
-    let listed: Vec<String> = lines(&[&["--literal-pathspecs", "ls-files", "-z", "--"], &inside[..]].concat(), 0)?;
-    Some(listed.into_iter().collect())
+    Some(tracked)
 }
 
+/// A command has room for so many names.
+const MOST_ASKED: usize = 200;
 /// Of a longer answer nothing is believed.
 const MOST_LISTED: usize = 1 << 26;
 /// Submodules lie in submodules no deeper than this.

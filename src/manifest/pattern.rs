@@ -1,7 +1,7 @@
 //! Metrics that are found in the standard output of a program: `[program.metrics]`.
 
 use crate::record::{MetricKind, Table, Value};
-use regex::{Regex, RegexBuilder};
+use regex::{Captures, Match, Regex, RegexBuilder};
 
 /// The setting of a cell that holds its patterns, by the metrics' names.
 pub const PATTERNS: &str = "program.metrics";
@@ -64,7 +64,7 @@ impl MetricPattern {
             let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
             (Some("pattern"), format!("has the pattern `{pattern}`, which is not a regular expression: {last}"))
         })?;
-        if regex.captures_len() < 2 {
+        if regex.capture_names().skip(1).all(|name| name == Some(STEP)) {
             let fault = format!("has the pattern `{pattern}` without a group (put parentheses around the number)");
             return Err((Some("pattern"), fault));
         }
@@ -87,7 +87,7 @@ impl MetricPattern {
                 }
             },
         };
-        let relaxed = relaxed(pattern).and_then(|text| RegexBuilder::new(&text).size_limit(MOST_BYTES).build().ok());
+        let relaxed = relaxed(pattern);
         let (name, pattern, unit) = (name.to_owned(), pattern.to_owned(), unit.to_owned());
         Ok(Self { name, pattern, is_series: flag, unit, kind, regex, relaxed })
     }
@@ -118,18 +118,34 @@ impl MetricPattern {
 
     /// Whether a line that does not match would with another value: `acc nan` for `acc (\d\.\d+)`.
     pub fn is_near(&self, line: &str) -> bool {
-        self.relaxed.as_ref().is_some_and(|relaxed| relaxed.is_match(line))
+        let groups = self.relaxed.as_ref().and_then(|relaxed| relaxed.captures_iter(line).last());
+        let Some(word) = groups.as_ref().and_then(|groups| self.value_of(groups)) else { return false };
+        // Prose has other words there.
+        let word = word.as_str().to_ascii_lowercase();
+        word.contains(|c: char| c.is_ascii_digit()) || ["nan", "inf", "none", "null"].iter().any(|no| word.contains(no))
+    }
+
+    /// The group named so, or the first one that is not the position.
+    fn value_of<'l>(&self, groups: &Captures<'l>) -> Option<Match<'l>> {
+        let first = self.regex.capture_names().skip(1).position(|name| name != Some(STEP));
+        groups.name(VALUE).or_else(|| groups.get(first? + 1))
     }
 
     /// What the last match in a line says.
     pub fn find(&self, line: &str) -> Option<Found> {
         let mut count = 0;
         let groups = self.regex.captures_iter(line).inspect(|_| count += 1).last()?;
-        let group = groups.name(VALUE).or_else(|| groups.get(1))?;
+        let group = self.value_of(&groups)?;
         let text = &line[group.start()..group.end() + exponent(&line[group.end()..])];
+        let end = group.start() + text.len();
+        let names_before = group_of_value(&self.pattern).is_some_and(|(start, _)| {
+            self.pattern[..start].trim_end_matches(|c| c != '(').trim_end_matches('(').ends_with(['-', '.'])
+        });
+        let before = (!names_before).then(|| &line[..group.start()]);
+        let after = groups.get(0).is_none_or(|all| all.end() <= end).then(|| &line[end..]);
         let value = text.trim().parse::<f64>().map_err(|_| text.to_owned());
         let step = groups.name(STEP).and_then(|step| step.as_str().parse().ok());
-        let doubt = if is_cut(&line[..group.start()], text, &line[group.start() + text.len()..]) {
+        let doubt = if is_cut(before, text, after) {
             Some(format!("`{text}` is a part of a longer number"))
         } else {
             (count > 1).then(|| format!("it has {count} matches, of which the last one counts"))
@@ -138,62 +154,76 @@ impl MetricPattern {
     }
 }
 
-/// The pattern with any word in place of its value. None where the rest has no word that a line is known by.
-fn relaxed(pattern: &str) -> Option<String> {
-    let named = ["(?<value>", "(?P<value>"].iter().find_map(|open| Some((pattern.find(open)?, open.len())));
+/// Lines as they may stand in any output. A relaxed pattern that finds anything in them has no word that a line is known by.
+const ANY_LINES: [&str; 3] = [
+    "saved 3 files to out/x-1.5_2 in 2 s, 97.5% | [1/3] {'a': 0.5} (done)",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3 4 5 6 7 8 9",
+    "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789.0123456789",
+];
+
+/// Where the group of the value begins and ends in a pattern, without its parentheses; none where that is not certain.
+fn group_of_value(pattern: &str) -> Option<(usize, usize)> {
+    let named = ["(?<value>", "(?P<value>"].iter().find_map(|open| pattern.find(open));
     let (mut is_escaped, mut is_class, mut depth) = (false, false, 0_usize);
-    let mut group: Option<(usize, usize)> = None;
-    let mut rest = String::new();
+    let mut start = None;
     for (at, c) in pattern.char_indices() {
         let is_plain = !is_escaped && !is_class;
+        is_escaped = !is_escaped && c == '\\';
         match c {
-            '(' if is_plain && group.is_none() => {
-                let open = match named {
-                    Some((start, length)) => (start == at).then_some(length),
-                    None => (!pattern[at..].starts_with("(?")).then_some(1),
-                };
-                if let Some(length) = open {
-                    group = Some((at + length, 0));
+            '(' if is_plain && start.is_none() => {
+                let rest = &pattern[at + 1..];
+                let name = rest.strip_prefix("?P<").or_else(|| rest.strip_prefix("?<"));
+                let name = name.and_then(|rest| rest.split_once('>')).map(|(name, _)| name);
+                let is_other = name == Some(STEP) || (name.is_none() && rest.starts_with('?'));
+                if named.map_or(!is_other, |named| named == at) {
+                    start = Some(at + 1 + name.map_or(0, |_| rest.find('>').map_or(0, |end| end + 1)));
                     depth = 1;
                 }
             }
-            '(' if is_plain && depth > 0 => depth += 1,
-            ')' if is_plain && depth > 0 => {
+            '(' if is_plain && start.is_some() => depth += 1,
+            ')' if is_plain && start.is_some() => {
                 depth -= 1;
-                if let Some((_, end)) = group.as_mut().filter(|_| depth == 0) {
-                    *end = at;
+                if depth == 0 {
+                    return start.map(|start| (start, at));
                 }
             }
             '[' if is_plain => is_class = true,
-            ']' if !is_escaped => is_class = false,
-            '|' if is_plain && depth == 0 => return None,
-            c if is_plain && depth == 0 => rest.push(if c.is_alphabetic() { c } else { ' ' }),
+            ']' if is_class && !is_escaped => is_class = false,
             _ => {}
         }
-        is_escaped = !is_escaped && c == '\\';
     }
-    let (start, end) = group.filter(|(start, end)| end > start)?;
-    let has_word = rest.split(' ').any(|word| word.chars().count() > 1);
-    has_word.then(|| format!(r"{}\S+{}", &pattern[..start], &pattern[end..]))
+    None
 }
 
-/// Whether what stands around a number belongs to it: `12.5` of `-12.5`, `1` of `1,234`.
-fn is_cut(before: &str, text: &str, after: &str) -> bool {
-    if !text.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+/// The pattern with any word in place of its value. None where that would match nearly everything.
+fn relaxed(pattern: &str) -> Option<Regex> {
+    let (start, end) = group_of_value(pattern).filter(|_| !pattern.contains('|'))?;
+    let text = format!(r"{}\S+{}", &pattern[..start], &pattern[end..]);
+    let relaxed = RegexBuilder::new(&text).size_limit(MOST_BYTES).build().ok()?;
+    (!ANY_LINES.iter().chain([&""]).any(|line| relaxed.is_match(line))).then_some(relaxed)
+}
+
+/// Whether what stands around a number belongs to it: `12.5` of `-12.5`, `1` of `1,234`. What the pattern itself names beside its group does not.
+fn is_cut(before: Option<&str>, text: &str, after: Option<&str>) -> bool {
+    let has_sign = text.starts_with(['-', '+']);
+    if !text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return false;
     }
-    let mut back = before.chars().rev();
-    let is_before = match back.next() {
-        Some(c) if c.is_ascii_digit() => true,
-        Some('.') => back.next().is_some_and(|c| c.is_ascii_digit()),
-        Some('-') => back.next().is_none_or(|c| !c.is_alphanumeric()),
-        _ => false,
-    };
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let mut back = before.unwrap_or_default().chars().rev();
+    let is_before = !has_sign
+        && match back.next() {
+            Some(c) if c.is_ascii_digit() => true,
+            Some('.') => back.next().is_some_and(|c| c.is_ascii_digit()),
+            Some('-' | '\u{2212}') => back.next().is_none_or(|c| c.is_whitespace() || "=:([".contains(c)),
+            _ => false,
+        };
+    let after = after.unwrap_or_default();
+    let digits = after.bytes().skip(1).take_while(u8::is_ascii_digit).count();
+    let is_short = text.len() <= 3 && !text.contains('.');
     let is_after = match after.chars().next() {
         Some(c) if c.is_ascii_digit() => true,
-        Some('.' | '_') => digits(&after[1..]) > 0,
-        Some(',') => digits(&after[1..]) == 3,
+        Some('.') => digits > 0 && !text.contains('.'),
+        Some(',' | '_') => digits == 3 && is_short && !after[4..].starts_with(char::is_alphanumeric),
         _ => false,
     };
     is_before || is_after
@@ -233,12 +263,20 @@ mod tests {
             (r"(?i)(?:val_)?loss[ (](\d[)\d])", Some(r"(?i)(?:val_)?loss[ (](\S+)")),
             (r"(\d+) loss", Some(r"(\S+) loss")),
             (r"(?<step>\d) loss (?<value>\d\S+)", Some(r"(?<step>\d) loss (?<value>\S+)")),
+            (r"(?<step>\d) loss (\d\S+)", Some(r"(?<step>\d) loss (\S+)")),
             (r"aa (.)|bb (.)", None),
             (r"(.)", None),
+            (r"x(.)", None),
             (r"\s\d(.)", None),
+            (r"(?<step>\d+)\s+(?<value>\d+\.\d+)", None),
+            (r"(?is)(\d+\.\d+)", None),
+            (r"(?:accuracy )?(\d+\.\d+)", None),
+            (r"(?:loss (\d+\.\d+))?", None),
         ] {
-            assert_eq!(relaxed(pattern).as_deref(), expected, "{pattern}");
+            assert_eq!(relaxed(pattern).as_ref().map(Regex::as_str), expected, "{pattern}");
         }
+        let beside = MetricPattern::read("loss", &r"(?<step>\d+) loss (\d+)".into()).unwrap();
+        assert_eq!(beside.find("7 loss 5"), found(5.0, Some(7)), "the position is not the value");
         let pattern = r"step (?<step>\d+): loss (?<value>\S+)";
         let named =
             [("pattern", pattern.into()), ("series", true.into()), ("unit", "J".into()), ("kind", "measured".into())];
@@ -271,6 +309,13 @@ mod tests {
             (r"acc (\d+\.\d+)", "acc 0.5."),
             (r"step (\d+)", "step 10/20"),
             (r"acc (\S+)", "acc -0.5"),
+            (r"^\d+,(\d+\.\d+),", "3,0.512,128"),
+            (r"lr=(\d+\.\d+)", "(lr=0.5,100)"),
+            (r"resnet(\d+)", "resnet50_32x4d"),
+            (r"nll: -(\d+\.\d+)", "nll: -0.5"),
+            (r"v1\.(\d+)", "v1.25"),
+            (r"loss (\d+)", "loss 5\u{e9}"),
+            (r"loss (\d+)", "loss 5,\u{e9}\u{e9}"),
         ] {
             assert_eq!(doubt(pattern, line), "", "{line}");
         }

@@ -67,7 +67,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let names = short_names(&front.fields);
     let mut heads = vec![">#", "RUN"];
     heads.extend(metric_heads.iter().map(String::as_str));
-    heads.push(">ATTEMPTS");
+    heads.push("~>ATTEMPTS");
     let is_sure = front.points.iter().any(|point| point.probability.is_some());
     heads.extend(is_sure.then_some(">P(FRONT)"));
     heads.extend(with_dominated.then_some("BEATEN BY"));

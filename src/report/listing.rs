@@ -160,8 +160,8 @@ pub fn ls_text(listing: &Listing) -> String {
     let rows = running.iter().rev().map(of_running).chain(rows);
     let mut heads = vec![
         "RUN",
-        "~STARTED (UTC)",
-        "~~EXPERIMENT",
+        "~~STARTED (UTC)",
+        "~~~EXPERIMENT",
         "MODEL",
         "<WITH",
         ">SEED",

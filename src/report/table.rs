@@ -22,15 +22,19 @@ pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> T {
 /// - `>`: the column is aligned to the right;
 /// - `~`: the column may be left out of a narrow terminal, those with most of these marks first;
 /// - `<`: its cells may be cut there.
+///
+/// Only tables with `~` or `<` are fitted to the terminal.
 pub fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut columns: Vec<Column> = heads.iter().map(|head| Column::new(head)).collect();
     for row in rows {
-        for (column, cell) in columns.iter_mut().zip(row) {
-            column.cells.push(plain(&cell));
-        }
+        let mut cells = row.iter();
+        columns
+            .iter_mut()
+            .for_each(|column| column.cells.push(cells.next().map_or_else(String::new, |cell| plain(cell))));
     }
+    let has_marks = columns.iter().any(|column| column.spare > 0 || column.may_be_cut);
     match WIDTH.get() {
-        Some(width) if total(&columns) > width => narrowed(columns, width),
+        Some(width) if has_marks && total(&columns) > width => narrowed(columns, width),
         _ => laid_out(&columns),
     }
 }

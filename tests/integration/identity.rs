@@ -217,21 +217,38 @@ fn a_module_of_another_folder_is_warned_of_and_compiled_from_its_source() {
 }
 
 #[test]
-fn a_file_that_changes_after_it_was_read_is_not_taken_for_an_output() {
+fn a_file_that_others_change_is_not_taken_for_an_output() {
     let Some(sandbox) = program("") else { return };
-    let model = "import os\ntext = open('config.json').read()\nopen('config.json', 'w').write(text + ' ')\n\
+    // Another process is the editor: once after the file was read, once before.
+    let model = "import subprocess\nedit = lambda name: subprocess.run(['sh', '-c', 'echo 1 > ' + name])\n\
+                 open('after.json').read()\nedit('after.json')\nedit('before.json')\nopen('before.json').read()\n\
                  open('log.txt', 'w').write('x')\nopen('log.txt').read()\n\
-                 def accuracy():\n    return int(text)\n";
+                 state = open('state.txt').read()\nopen('state.txt', 'w').write(state)\n\
+                 def accuracy():\n    return 0.5\n";
     sandbox.write("model.py", model);
-    sandbox.write("config.json", "1");
+    for file in ["after.json", "before.json", "state.txt"] {
+        sandbox.write(file, "2");
+    }
     sandbox.run(&["run", "m.toml", "--only", "params.x == 1"]).expect(0);
     let attempt = sandbox.json(&["show", "latest"], 0)["attempts"][0].clone();
     let warnings = attempt["warnings"].to_string();
-    assert!(warnings.contains("read files that are not in its identity: `config.json` ("), "{warnings}");
-    assert!(warnings.contains("files that the program read changed while it ran: `config.json` ("), "{warnings}");
+    let read = "read files that are not in its identity: `after.json`, `before.json`, `state.txt` (";
+    let changed = "files that the program read changed while it ran: `after.json`, `before.json` (";
+    assert!(warnings.contains(read) && warnings.contains(changed), "{warnings}");
     assert!(!warnings.contains("log.txt"), "its own output: {warnings}");
     let again = sandbox.run(&["run", "m.toml", "--only", "params.x == 1"]);
-    assert!(again.err.contains("the program read `config.json`, which has changed since"), "{}", again.err);
+    for file in ["after.json", "before.json"] {
+        assert!(again.err.contains(&format!("the program read `{file}`, which has changed since")), "{}", again.err);
+    }
+}
+
+#[test]
+fn a_python_that_tells_nothing_is_said_to() {
+    let Some(sandbox) = program("") else { return };
+    let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
+    sandbox.write("m.toml", text.replace("'python3', ", "'python3', '-E', "));
+    let said = sandbox.run(&["run", "m.toml"]);
+    assert!(said.code == Some(0) && said.err.contains("no Python process of it told"), "{}", said.err);
 }
 
 #[test]

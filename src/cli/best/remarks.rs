@@ -135,8 +135,12 @@ fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         let drifted: Vec<String> = origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect();
         Ok((drifted, stale, others, mixed))
     })?;
-    for line in &mixed {
-        say(line);
+    mixed.iter().take(SHOWN).for_each(|line| say(line));
+    if mixed.len() > SHOWN {
+        say(&format!(
+            "warning: so do {} (`ledger show ID` lists what an attempt read)",
+            count(mixed.len() - SHOWN, "more row")
+        ));
     }
     if let Some(named) = named(&others) {
         say(&format!(

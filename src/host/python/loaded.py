@@ -1,8 +1,9 @@
-# Lists the files that this process loads as modules (L) or opens to read (R): modules when it ends, files of the program's folder at once.
+# Lists the files that this process loads as modules (L), and those of the program's folders that it opens to read (R, with their time of change)
+# or to write (W): modules when it ends, files at once.
 # It also has these modules compiled from their source. It leaves out the standard library and installed packages.
 # Written by ledger. Any Python can execute it, and no fault of it may reach the program.
 def _begin(customized):
-    import os, sys
+    import os, stat, sys
 
     own = os.path.dirname(os.path.abspath(__file__))
     # The program sees its own import path, and the `sitecustomize` that it would have had.
@@ -11,21 +12,27 @@ def _begin(customized):
     if not target:
         return
     began = os.getcwd()
-    # The program's folders: of its files, what is opened to read is listed.
-    inside = tuple(folder + os.sep for folder in os.environ.get("LEDGER_FOLDERS", began).split(":"))
+    # The program's folders: of its files, what is opened to read is listed. A path may lead to them by a link.
+    folders = [folder for folder in os.environ.get("LEDGER_FOLDERS", began).split(":") if folder]
+    for link in (os.environ.get("PWD"), os.environ.get("HOME")):
+        real = os.path.realpath(link) if link else None
+        if real and real != link and real != "/":
+            folders += [link + folder[len(real) :] for folder in folders if (folder + os.sep).startswith(real + os.sep)]
+    inside = tuple(folder + os.sep for folder in folders)
     installed = [own, os.path.dirname(os.__file__)]
-    for prefix in (sys.prefix, getattr(sys, "base_prefix", sys.prefix)):
-        # Launchers such as `torchrun`.
-        installed.append(os.path.join(prefix, "bin"))
-    installed.append(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or own)
+    base = getattr(sys, "base_prefix", sys.prefix)
+    # A virtual environment; and launchers such as `torchrun`.
+    installed.append(sys.prefix if sys.prefix != base else os.path.join(base, "bin"))
+    installed.append(os.path.abspath(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or own))
     installed = tuple(folder + os.sep for folder in installed)
-    marks = ("/site-packages/", "/dist-packages/", "/lib_pypy/", "/torchinductor_")
+    marks = ("/site-packages/", "/dist-packages/", "/lib_pypy/", "/torchinductor_", ".dist-info/", ".egg-info/")
     holds_packages = {}
 
     def _is_of_target(path):
         # `pip install --target` leaves the names and versions of its packages beside them.
         for entry in sys.path:
-            if entry and not (entry + os.sep).startswith(inside) and path.startswith(entry + os.sep):
+            # Python ignores entries of other types.
+            if isinstance(entry, str) and entry not in ("", began) and path.startswith(entry + os.sep):
                 if entry not in holds_packages:
                     try:
                         holds_packages[entry] = any(name.endswith(".dist-info") for name in os.listdir(entry))
@@ -38,91 +45,112 @@ def _begin(customized):
     def _is_installed(path):
         return path.startswith(installed) or any(mark in path for mark in marks) or _is_of_target(path)
 
-    def _list(paths):
+    def _list(paths, most_bytes):
         try:
             text = "".join(path + "\0" for path in paths)
             if text:
                 handle = os.open(target, os.O_WRONLY | os.O_APPEND)
                 try:
-                    if os.fstat(handle).st_size < 1 << 24:
+                    if os.fstat(handle).st_size < most_bytes:
                         os.write(handle, text.encode("utf-8", "surrogateescape"))
                 finally:
                     os.close(handle)
         except Exception:
             pass
 
-    reads = set()
-    most = 1000
+    # Of a process no more are listed.
+    reads, most_reads = set(), 1000
+    writes, most_writes = set(), 10000
 
-    def _opened(event, arguments):
-        if event not in ("open", "ctypes.dlopen") or len(reads) >= most:
+    def _seen(kind, path):
+        path = os.path.join(os.getcwd(), os.fsdecode(path))
+        known, most = (reads, most_reads) if kind == "R" else (writes, most_writes)
+        if path in known or len(known) >= most or not path.startswith(inside) or path == target or _is_installed(path):
             return
-        try:
-            path, mode, flags = arguments if event == "open" else (arguments[0], "r", 0)
-            if mode is None:
-                is_read = flags & os.O_ACCMODE == os.O_RDONLY and not flags & getattr(os, "O_DIRECTORY", 0)
-            else:
-                is_read = "r" in mode and "+" not in mode
-            if not is_read or isinstance(path, int):
+        # Hidden files and folders of a folder are left out.
+        rests = [os.sep + path[len(folder) :] for folder in inside if path.startswith(folder)]
+        if all(os.sep + "." in rest.replace("/../", "/").replace("/./", "/") for rest in rests):
+            return
+        time = ""
+        if kind == "R":
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
                 return
-            path = os.fsdecode(path)
+            time = "%d " % status.st_mtime_ns
+        known.add(path)
+        # At once: a worker of `multiprocessing`, or a process that is killed, does not come to its end.
+        _list([kind + time + path], 1 << 23)
+
+    def _audit(event, arguments):
+        try:
+            if event == "open":
+                path, mode, flags = arguments
+                if isinstance(path, int):
+                    return
+                if mode is None:
+                    is_write = flags & os.O_ACCMODE != os.O_RDONLY
+                else:
+                    is_write = any(letter in mode for letter in "wax+")
+                _seen("W" if is_write else "R", path)
+            elif event == "os.rename":
+                _seen("W", arguments[1])
             # The loader looks for a bare name elsewhere.
-            if event == "open" or os.sep in path:
-                path = os.path.normpath(os.path.join(os.getcwd(), path))
-                if path.startswith(inside) and path not in reads and path != target and not _is_installed(path):
-                    reads.add(path)
-                    # At once: a worker of `multiprocessing`, or a process that is killed, does not come to its end. With its time of change:
-                    # whether the program made the file itself, or somebody changes it later.
-                    _list(["R%d %s" % (os.stat(path).st_mtime_ns, path)])
-        except Exception:
+            elif event == "ctypes.dlopen" and os.sep in arguments[0]:
+                _seen("R", arguments[0])
+        except (TypeError, ValueError, OSError, AttributeError):
             pass
 
     if hasattr(sys, "addaudithook"):
-        sys.addaudithook(_opened)
-
-    # The modules that a forked process has from its parent, which lists them.
-    before = set()
+        sys.addaudithook(_audit)
 
     def _in_child():
-        before.update(sys.modules)
         # A forked worker of `multiprocessing` ends without `atexit`.
         util = sys.modules.get("multiprocessing.util")
         if util:
             util.register_after_fork(_end, lambda end: util.Finalize(None, end, exitpriority=0))
 
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_in_child)
+        # Whether the parent comes to its end nobody knows.
+        os.register_at_fork(before=lambda: _end(), after_in_child=_in_child)
 
     import atexit
+
+    listed = set()
 
     @atexit.register
     def _end():
         try:
-            modules = [module for name, module in list(sys.modules.items()) if name not in before]
-            paths = [getattr(module, "__file__", None) for module in modules]
+            paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
             # When a script ends, its module has no `__file__` any more.
             paths.extend(path for path in sys.argv[:1] if os.path.isfile(path))
             paths = set(os.path.join(began, path) for path in paths if isinstance(path, str))
             other = getattr(customized[0], "__file__", None)
             if other and not other.startswith(inside):
                 paths.discard(other)
-            _list(sorted("L" + path for path in paths if not _is_installed(path)))
+            paths = [path for path in paths if path not in listed and not _is_installed(path)]
+            listed.update(paths)
+            _list(sorted("L" + path for path in paths), 1 << 24)
         except Exception:
             pass
 
     # Python takes bytecode for current whose source has the same size and the same second of change: after a quick edit it would execute
-    # the code before. Where there is no place for bytecode, it compiles the source. `importlib.util` keeps the function for others.
-    import importlib.util
+    # the code before. Without valid bytecode it compiles the source.
     import importlib._bootstrap_external as bootstrap
 
-    place_of_bytecode = bootstrap.cache_from_source
+    name = "_validate_timestamp_pyc" if hasattr(bootstrap, "_validate_timestamp_pyc") else "_validate_bytecode_header"
+    validate = getattr(bootstrap, name)
 
-    def _cache_from_source(path, *arguments, **named):
-        if not _is_installed(os.path.join(began, os.fspath(path))):
-            raise NotImplementedError
-        return place_of_bytecode(path, *arguments, **named)
+    def _validate(*arguments, **named):
+        details = arguments[4] if len(arguments) > 4 else named
+        try:
+            is_installed = _is_installed(details["path"])
+        except Exception:
+            is_installed = True
+        if not is_installed:
+            raise ImportError("local modules are compiled from their source")
+        return validate(*arguments, **named)
 
-    bootstrap.cache_from_source = _cache_from_source
+    setattr(bootstrap, name, _validate)
 
 
 def _next(customized):

@@ -172,14 +172,15 @@ fn listed(dir: &Path, python: &Path, path: &str) -> Vec<String> {
     let said = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&said.stderr), "");
     let text = fs::read_to_string(dir.join("list")).unwrap();
+    // Each once: neither the time of change nor the folder.
     let name = |entry: &str| Some(format!("{}{}", entry.get(..1)?, entry.rsplit('/').next()?));
     text.split('\0').filter_map(name).collect()
 }
 
 #[test]
 fn processes_that_end_early_list_what_they_read() {
-    let Some(python) = environment::which("python3") else {
-        eprintln!("skipped: there is no python3");
+    let Some(python) = environment::which("python3").filter(|python| audits(python)) else {
+        eprintln!("skipped: there is no python3 of 3.8 or later");
         return;
     };
     let dir = tempfile::tempdir().unwrap();
@@ -198,6 +199,35 @@ fn processes_that_end_early_list_what_they_read() {
     for way in ["fork", "spawn", "exit"] {
         let (module, file) = (format!("Rpart_of_{way}.py"), format!("Rread_by_{way}"));
         assert!(listed.contains(&module) && listed.contains(&file), "{way}: {listed:?}");
+    }
+}
+
+/// Whether an interpreter tells of opened files: from 3.8 on.
+fn audits(python: &Path) -> bool {
+    let asked = Command::new(python).args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"]).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn what_is_written_is_told_from_what_is_read() {
+    let Some(python) = environment::which("python3").filter(|python| audits(python)) else {
+        eprintln!("skipped: there is no python3 of 3.8 or later");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import os, pathlib, shutil, sys\nsys.path[:0] = [pathlib.Path('lib'), b'lib']\nimport part\n\
+                  open('made', 'w').write('x')\nos.rename('made', 'moved')\nopen('moved').read()\n\
+                  open('both', 'r+').close()\nos.makedirs('out')\nshutil.rmtree('out')\nopen('.env').close()\n\
+                  open('plain').read()\nopen('plain').read()\nassert part.__cached__\n";
+    let files = [("train.py", script), ("part.py", ""), ("both", ""), (".env", ""), ("plain", "")];
+    write(dir.path(), &files);
+    let listed = listed(dir.path(), &python, "");
+    let of = |name: &str| -> Vec<&str> {
+        listed.iter().filter(|entry| entry[1..] == *name).map(|entry| &entry[..1]).collect()
+    };
+    let expected = [("made", "W"), ("moved", "WR"), ("both", "W"), ("plain", "R"), (".env", ""), ("out", "")];
+    for (name, kinds) in expected {
+        assert_eq!(of(name).concat(), kinds, "{name}: {listed:?}");
     }
 }
 
