@@ -5,7 +5,7 @@
 //!
 //! Format 2 holds many attempts and the texts that they were made from: after magic and digest come frames of one byte that says what it is, four that say how long, and
 //! the content. Format 3 is format 2 with its frames compressed by zstd: attempts of one machine have most of their facts in common, and the series of one attempt
-//! their times. Nothing in a pack is a path.
+//! their times. Names in it lead from a folder that its reader makes.
 
 use super::chunk::{
     ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory,
