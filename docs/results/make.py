@@ -21,6 +21,8 @@ CAMPAIGN = ROOT / "ledger/reference/campaign"
 MANIFESTS = ROOT / "manifests/reference"
 SPEED = "batch_size,precision"
 TITLES = {"bert": "BERT-base", "dqn": "DQN", "gpt2": "GPT-2", "gru": "GRU", "lstm": "LSTM", "maskrcnn": "Mask R-CNN", "resnet50": "ResNet-50", "vgg16": "VGG16", "yolov3": "YOLOv3"}
+# Of `MODEL-gpus.toml`.
+SAMPLES_EACH = {"bert": 64, "resnet50": 128}
 METRICS = {"energy_per_sample": "energy", "throughput": "speed", "edp_per_sample": "energy × time"}
 RATE = "training.learning_rate"
 GPUS = "hardware.gpus"
@@ -108,7 +110,7 @@ def saving(place):
     """What the best needs less than this place, with its interval where there is one."""
     comparison = place.get("comparison")
     if not comparison:
-        return "0%"
+        return "– (it is the best)"
     less = {name: 100 * (1 - 1 / comparison[name]) for name in ("estimate", "low", "high") if comparison.get(name) is not None}
     between = f" ({less['low']:.0f} to {less['high']:.0f}%)" if "low" in less else ""
     return f"{less['estimate']:.0f}%{between}"
@@ -206,7 +208,7 @@ def scaling(ledger, model, device):
     hosts = dict.fromkeys(one["columns"]["gpu.0.uuid"] for one in ledger.attempts(where, "gpu.0.uuid"))
     if not hosts:
         return [], []
-    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml`. Each GPU takes the same number of samples of a step, so more GPUs take a larger batch. Hosts differ by several percent, so each has a table of its own.\n"]
+    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, with {SAMPLES_EACH[model]} samples of a step on each GPU. Hosts differ by several percent, so each has a table of its own.\n"]
     rows = []
     for number, host in enumerate(hosts, 1):
         ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}'", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
@@ -219,7 +221,7 @@ def scaling(ledger, model, device):
         covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
         one, most = gpus[min(gpus)], gpus[max(gpus)]
         rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)} (host {number})", "attempts": str(ranks["throughput"]["counted"])})
-    lines.extend(f"Intervals cover {text}." for text in sorted(covers))
+    lines.extend(f"± has the sensor's ±5%, too. Intervals cover {text}." for text in sorted(covers))
     return lines, rows
 
 
@@ -285,6 +287,7 @@ def learning(ledger, model, device):
             rates[place["group"][RATE]][name] = place
     reached = {(attempt["columns"][RATE], attempt["seed"]) for attempt in ledger.attempts(f"{learns} and {condition}", RATE)}
     seeds = {rate: (sum(one == rate for one, _ in reached), places[metric]["sample"]["seeds"]) for rate, places in rates.items()}
+    most = max(count for _, count in seeds.values())
     # Exit code 1: no mean reaches the target.
     least, fastest = (ledger.best(model, learns, name, RATE, *limits, good=(0, 1)).get("places", []) for name in ("energy", "train_time"))
     best = ranks[metric]["places"][0]
@@ -295,7 +298,7 @@ def learning(ledger, model, device):
         lines.append(f"- **Least time in s**, of the same: {first_of(fastest)}")
     else:
         lines.append("- The mean of no rate reaches the target.")
-    every = ", ".join(f"{rate}" for rate in sorted(rates) if seeds[rate][0] == seeds[rate][1]) or "none"
+    every = ", ".join(f"{rate}" + (f" ({seeds[rate][1]} seeds)" if seeds[rate][1] != most else "") for rate in sorted(rates) if seeds[rate][0] == seeds[rate][1]) or "none"
     lines.append(f"- **Rates with which every seed reaches it**: {every}.")
     lines.append(f"- **Best {metric}**: {outcome}.\n")
     lines.append(table(["rate", metric, "against the best", "seeds at the target", "energy J", "against the least", "training s", "against the fastest"], [[f"{rate}", *(word for name in ranks for word in rate_cells(rates[rate][name], name, metric, seeds[rate]))] for rate in sorted(rates)]))
@@ -363,8 +366,8 @@ FINDINGS = [
         ("GPT-2", "gpt2-learns", None, "energy", "learning_rate", None),
         ("YOLOv3", "yolov3-learns", None, "accuracy", "learning_rate", "rate 0.001"),
         ("YOLOv3", "yolov3-learns", None, "energy", "learning_rate", None),
-        ("Mask R-CNN", "maskrcnn-learns", ON_H200, "accuracy", "learning_rate", "rate 0.0003"),
-        ("Mask R-CNN", "maskrcnn-learns", ON_H200, "energy", "learning_rate", None),
+        ("Mask R-CNN, H200", "maskrcnn-learns", ON_H200, "accuracy", "learning_rate", "rate 0.0003"),
+        ("Mask R-CNN, H200", "maskrcnn-learns", ON_H200, "energy", "learning_rate", None),
         (f"YOLOv3, seeds 1, 3 and 4, {BLOCKS}", "yolov3-learns", "seed != 2", "energy", "learning_rate", None),
     ]),
     ("Twice the learning rate spoils BERT-base, and the energy does not show it", "On H200s. Only the middle rate reaches the target. With twice that rate every seed ends at a perplexity of 477 or more, for an energy that differs by less than 1.5%. Rate 0.0002 ran first on each GPU, in a piece of its own; the other two rates were shuffled.", [
@@ -382,12 +385,12 @@ FINDINGS = [
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
         for metric in ("energy_per_sample", "throughput")
     ]),
-    ("PyTorch's mode changes the energy of a sample by up to 1.8 times", "ResNet-50 in PyTorch on H200s, batch 128, bf16: the same operations in each mode. On each of three GPUs each mode ran once, in another order. Replayed CUDA graphs need the least, also against our own trainer ([ResNet-50](resnet50-h200.md#beside-pytorch)).", [
+    ("PyTorch's mode changes the energy of a sample by up to 1.8 times", "ResNet-50 in PyTorch on H200s, batch 128, bf16: the same operations in each mode. On each of three GPUs each mode ran once, in another order. Replayed CUDA graphs need the least. Our own trainer needs 1.36 times as much, with images that it loads from the host ([ResNet-50](resnet50-h200.md#beside-pytorch)).", [
         ("ResNet-50, H200", "resnet50-pytorch", ON_H200, metric, "pytorch", "graphs") for metric in ("energy_per_sample", "throughput")
     ]),
     ("Four seeds do not settle the learning rate of ResNet-50", "The means differ by many points, but so do the seeds of one rate. For LSTM (on H200s) the two larger rates do not differ significantly, and the smallest rate is significantly worse.", [
         ("ResNet-50", "resnet50-learns", None, "accuracy", "learning_rate", "rate 0.001"),
-        ("LSTM", "lstm-learns", ON_H200, "perplexity", "learning_rate", "rate 0.004"),
+        ("LSTM, H200", "lstm-learns", ON_H200, "perplexity", "learning_rate", "rate 0.004"),
     ]),
     ("A significant difference that need not be an effect", "DQN needs more energy with rate 0.00025 than with 0.000125, for the same steps. The test is significant, but the rates ran in ascending order. Attempts of one run, repeated on the same GPU in another piece, differ by more (last table). The load of the host may explain the difference as well as the rate.", [
         ("DQN", "dqn-learns", None, "energy", "learning_rate", None),
@@ -404,6 +407,7 @@ def findings(ledger):
     lines.append("- p is not corrected over this page, and a p near 0.05 would not survive that. The blocks are part of all attempts. They do not confirm them a second time.")
     lines.append("- Energies are in J (`energy_per_sample`: J a sample), throughput in samples/s, times in s. A range \"a to b\" is that of the seeds' or GPUs' means, where there are too few for an interval.")
     lines.append("- \"different\": significant, where no claim was made.")
+    lines.append("- Intervals have no correction for several comparisons, so one may exclude 1× where p is above 0.05.")
     lines.append("- A difference that is not significant is no proof of equality: its interval says how large it may be.")
     for title, text, questions in FINDINGS:
         lines.extend([f"\n## {title}\n", text + "\n", table(["compared", "metric", "first", "other", "other against first", "p", "verdict"], [row for question in questions for row in answered(ledger, *question)])])
@@ -433,7 +437,7 @@ def summary(pages):
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
-        lines.append("Each GPU takes the same number of samples of a step. The model's page has the tests.\n")
+        lines.append("bf16. Each GPU takes 64 samples of a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
         lines.append(table(["model", "device", "GPUs", "samples/s: one → all", "J a sample: one → all", "attempts"], scaled))
     lines.append("## Learning rates at a fixed number of steps\n")
     lines.append("Training does not stop at the target. The energy is that of all steps, and the least one is that of the rates whose mean reaches the target. All data are generated ([data](../data.md)); YOLOv3's accuracy is average precision. [Models](../models.md) defines the targets.\n")
