@@ -505,12 +505,18 @@ mod tests {
     #[test]
     fn a_worker_that_says_more_than_anybody_takes_waits_and_can_be_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let worker = shell(r#"exec yes "$LINE" >> "$LEDGER_EVENTS""#, &dir.path().join("events"));
+        let (events, begun) = (dir.path().join("events"), dir.path().join("events.begun"));
+        let worker = shell(r#": > "$LEDGER_EVENTS.begun"; exec yes "$LINE" >> "$LEDGER_EVENTS""#, &events);
+        let since = Instant::now();
+        while !begun.exists() {
+            assert!(since.elapsed() < Duration::from_secs(30), "it does not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(300));
         assert!(worker.ended().is_none());
         worker.signal(process::Signal::Kill);
         assert_eq!(end_of(&worker).exit, Exit::Signal(9));
-        let turn = worker.receive(Duration::ZERO).len();
+        let turn = worker.receive(Duration::from_secs(30)).len();
         assert!(turn > 0 && turn * LINE.len() <= 128 << 10, "{turn}");
         let rest = worker.finish().len();
         assert!(rest > 0 && rest * LINE.len() < 8 << 20, "{rest}");
