@@ -2,7 +2,9 @@
 
 mod original;
 
-pub(super) use self::original::{Elsewhere, Original, find, is_executed_by_user, is_program, tell_packed_rerun};
+pub(super) use self::original::{
+    DIRECTORY, Elsewhere, Original, find, is_executed_by_user, is_program, tell_packed_rerun,
+};
 use super::context::{Context, say};
 use super::failure::{Failure, exit};
 use super::provenance::Provenance;

@@ -3,6 +3,7 @@
 use super::context::say;
 use super::failure::{Failure, exit};
 use super::provenance::kept;
+use super::rerun::DIRECTORY;
 use crate::analysis::{PartDifference, count_lines};
 use crate::engine::{Bound, ProgramFile};
 use crate::host::{files, python};
@@ -93,7 +94,7 @@ pub(super) fn count_lines_here(parts: &mut [PartDifference], recorded: &Texts, b
 pub(super) struct Unpacked {
     /// The program's folder.
     pub(super) path: PathBuf,
-    /// What was made: the program's folder, or one above it that has files of folders beside it.
+    /// The folder that was made. It lies above the program's if the program has files beside its folder.
     top: PathBuf,
     is_kept: bool,
 }
@@ -112,7 +113,7 @@ impl Unpacked {
             .filter_map(|(name, value)| Some((name, digest(value)?)))
             .filter_map(|(name, digest)| Some((name, digest, texts.get(&digest)?)))
             .collect();
-        let recorded = sealed.attempt.settings.get("program.directory").and_then(Value::as_str).unwrap_or_default();
+        let recorded = sealed.attempt.settings.get(DIRECTORY).and_then(Value::as_str).unwrap_or_default();
         let (own, most) = folders_for(recorded, files.iter().map(|(name, ..)| name.as_str()));
         let files: Vec<(&String, Digest, &String)> =
             files.into_iter().filter(|(name, ..)| climbs(name).is_some_and(|up| up <= most)).collect();
@@ -160,7 +161,7 @@ impl Unpacked {
             );
             return Err(Failure::new(exit::USAGE, text));
         }
-        let recorded = sealed.attempt.settings.get("program.directory").and_then(Value::as_str).unwrap_or_default();
+        let recorded = sealed.attempt.settings.get(DIRECTORY).and_then(Value::as_str).unwrap_or_default();
         let environment = |part: &&Path| Path::new(recorded).join(part).join("pyvenv.cfg").is_file();
         let inside = Path::new(word).ancestors().filter(|part| !part.as_os_str().is_empty());
         let linked = inside.clone().find(environment).unwrap_or(Path::new(word));
@@ -178,8 +179,8 @@ impl Unpacked {
     }
 }
 
-/// The program's folder below the one that is made, and how many folders a name may climb from it: a name such as `../shared/layers.py` needs as many
-/// folders above, which get their recorded names.
+/// The program's folder below the one that is made, and how many folders a name may climb from it. A name such as `../shared/layers.py` needs as many
+/// folders above the program's; they get their recorded names.
 fn folders_for<'a>(recorded: &str, names: impl Iterator<Item = &'a str>) -> (PathBuf, usize) {
     let ends: Vec<Component<'_>> =
         Path::new(recorded).components().filter(|part| matches!(part, Component::Normal(_))).collect();
@@ -187,7 +188,7 @@ fn folders_for<'a>(recorded: &str, names: impl Iterator<Item = &'a str>) -> (Pat
     (ends[ends.len() - up..].iter().collect(), up)
 }
 
-/// How many folders above the one that it is joined to a name begins; none where it is no way to a file.
+/// How many `..` a file's name begins with; none if it names no file below that.
 fn climbs(name: &str) -> Option<usize> {
     let path = Path::new(name);
     let up = path.components().take_while(|part| matches!(part, Component::ParentDir)).count();

@@ -82,34 +82,11 @@ impl Loaded {
         let data = data.and_then(|path| directory.join(path).canonicalize().ok()).filter(|data| *data != directory);
         let program = bound.run.parts.program.as_table()?;
         let identity = ProgramIdentity::recorded(program);
-        let is_hidden_python = identity == ProgramIdentity::Closure && program.get(INTERPRETER).is_none();
-        let folders = folders(bound);
-        let mut found: BTreeMap<PathBuf, Opened> = BTreeMap::new();
-        for entry in listed.split(|byte| *byte == 0) {
-            let Some((kind, path)) = std::str::from_utf8(entry).ok().and_then(|entry| entry.split_at_checked(1)) else {
-                continue;
-            };
-            let (changed_ns, path) = match path.split_once(' ').filter(|_| kind == "R") {
-                Some((time, path)) => (time.parse().ok(), path),
-                None => (None, path),
-            };
-            let source = source_of(Path::new(path));
-            let Ok(path) = source.canonicalize() else { continue };
-            if !path.is_file() {
-                continue;
-            }
-            let opened = found.entry(path).or_default();
-            opened.is_inside |= is_in(&folders, &source);
-            match kind {
-                "W" => opened.is_written = true,
-                "L" => opened.is_loaded = true,
-                // What it has written it may read again.
-                _ if !opened.is_written && opened.changed_ns.is_none() => opened.changed_ns = changed_ns,
-                _ => {}
-            }
-        }
-        let has_python = is_hidden_python && found.values().any(|opened| opened.is_loaded);
         let is_shell = program.get(INTERPRETER).is_none();
+        let folders = folders(bound);
+        let found = opened(&listed, &folders);
+        let is_hidden_python = is_shell && identity == ProgramIdentity::Closure;
+        let has_python = is_hidden_python && found.values().any(|opened| opened.is_loaded);
         let (mut loaded, mut read, mut changed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (path, opened) in found {
             let name = name_from(&directory, &path);
@@ -118,7 +95,7 @@ impl Loaded {
             let is_read = opened.changed_ns.is_some();
             // What is opened elsewhere is data.
             let is_other = !opened.is_loaded && (!is_read || is_data || !is_inside);
-            // A module that was only loaded, or that the program wrote; and what is made while a shell runs, which lists nothing.
+            // A new module that the program wrote, or was not seen to read. A shell lists nothing, so a file that is made while one runs counts, too.
             let is_own = self.is_new(&path)
                 && (opened.is_loaded && (opened.is_written || !is_read) || is_shell && self.is_made(&path));
             if known.contains(&path) || is_hidden(&name) || is_own || is_other {
@@ -168,8 +145,7 @@ impl Loaded {
         let unwatched = (unwatched > 0).then(|| {
             format!("{UNWATCHED} {} that are not in its identity will not be noticed", count(unwatched, "file"))
         });
-        let is_silent = listed.is_empty() && program.get(INTERPRETER).is_some();
-        let silent = is_silent.then(|| UNSEEN.to_owned());
+        let silent = (listed.is_empty() && !is_shell).then(|| UNSEEN.to_owned());
         let warnings = of_files.into_iter().flatten().chain(meanwhile).chain(unwatched).chain(python).chain(silent);
         Some((warnings.chain(self.written(bound, &directory)).collect(), digests))
     }
@@ -193,9 +169,7 @@ impl Loaded {
     fn is_new(&self, path: &Path) -> bool {
         std::fs::metadata(path).and_then(|metadata| metadata.modified()).is_ok_and(|changed| changed >= self.since)
     }
-}
 
-impl Loaded {
     /// Whether the file was not there before the attempt, as far as the file system says.
     fn is_made(&self, path: &Path) -> bool {
         std::fs::metadata(path).and_then(|metadata| metadata.created()).is_ok_and(|made| made >= self.since)
@@ -221,7 +195,7 @@ const MEANWHILE: &str = "files that the program read changed while it ran";
 const UNWATCHED: &str = "later changes of";
 
 /// The warning of a Python program of which no process listed anything.
-const UNSEEN: &str = "what the program loaded and read is not known: no Python process of it told (it starts Python with -I, -E or -S, or sets PYTHONPATH)";
+const UNSEEN: &str = "no Python process of the program reported what it loaded and read (start Python without -I, -E and -S, and keep what PYTHONPATH has)";
 
 /// How the facts begin that have the digests of these files; their names in the program's folder follow.
 const READ: &str = "program.read.";
@@ -288,7 +262,7 @@ fn source_of(path: &Path) -> PathBuf {
     folder.zip(name).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }
 
-/// What is listed of a file.
+/// How the processes of a program used a file.
 #[derive(Default)]
 struct Opened {
     is_loaded: bool,
@@ -297,6 +271,35 @@ struct Opened {
     is_inside: bool,
     /// When it had been changed last, in Unix time, when it was first opened to read; none if the program had written it before.
     changed_ns: Option<u64>,
+}
+
+/// What a list says of each file. Its entries are in the order of their events.
+fn opened(listed: &[u8], folders: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, Opened> {
+    let mut found: BTreeMap<PathBuf, Opened> = BTreeMap::new();
+    for entry in listed.split(|byte| *byte == 0) {
+        let Some((kind, path)) = std::str::from_utf8(entry).ok().and_then(|entry| entry.split_at_checked(1)) else {
+            continue;
+        };
+        let (changed_ns, path) = match path.split_once(' ').filter(|_| kind == "R") {
+            Some((time, path)) => (time.parse().ok(), path),
+            None => (None, path),
+        };
+        let source = source_of(Path::new(path));
+        let Ok(path) = source.canonicalize() else { continue };
+        if !path.is_file() {
+            continue;
+        }
+        let opened = found.entry(path).or_default();
+        opened.is_inside |= is_in(folders, &source);
+        match kind {
+            "W" => opened.is_written = true,
+            "L" => opened.is_loaded = true,
+            // What it has written it may read again.
+            _ if !opened.is_written && opened.changed_ns.is_none() => opened.changed_ns = changed_ns,
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Whether a path lies in one of these folders, by its text.
@@ -311,7 +314,7 @@ fn is_in(folders: &BTreeSet<PathBuf>, path: &Path) -> bool {
     folders.iter().any(|folder| plain.starts_with(folder))
 }
 
-/// The folders whose files are the program's: its own, those of its scripts and modules elsewhere, and the repository. None of the others is a whole home.
+/// The folders whose files are the program's: its own, those of its scripts and modules elsewhere, and the repository. A home folder is only its own.
 fn folders(bound: &Bound) -> BTreeSet<PathBuf> {
     let Launch::Program { directory, .. } = &bound.launch else { return BTreeSet::new() };
     let Ok(directory) = directory.canonicalize() else { return BTreeSet::new() };

@@ -10,7 +10,7 @@ use crate::record::{Cell, Digest, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What a program's part says besides its command and files. Parts that earlier versions recorded may have fewer members.
+/// The members of a program part besides command and files. Parts of earlier versions may lack some.
 #[derive(Default)]
 pub(super) struct Stated {
     settings: Table,

@@ -131,7 +131,7 @@ fn unanswered(error: &io::Error) -> Table {
     }
 }
 
-/// Which of these files git tracks, by their names from a directory; none of those outside of the repository. Where git does not answer, all of them.
+/// Those of these files that git tracks. They are named from a directory, and may lie outside of the repository. All of them if git does not answer.
 pub fn tracked(directory: &Path, names: &BTreeSet<String>) -> BTreeSet<String> {
     tracked_of(directory, names).unwrap_or_else(|| names.clone())
 }
@@ -159,7 +159,7 @@ fn tracked_of(directory: &Path, names: &BTreeSet<String>) -> Option<BTreeSet<Str
     Some(tracked)
 }
 
-/// A command has room for so many names.
+/// Names of one `git ls-files`: the length of a command is limited.
 const MOST_ASKED: usize = 200;
 /// Of a longer answer nothing is believed.
 const MOST_LISTED: usize = 1 << 26;

@@ -26,6 +26,8 @@ pub struct MetricPattern {
     /// What decides the metric, if that is stated.
     pub kind: Option<MetricKind>,
     regex: Regex,
+    /// Whether the pattern itself names a sign or a point before its group, which is no part of the value then.
+    is_led: bool,
     /// The same with any word in place of the value; none if that would match nearly everything.
     relaxed: Option<Regex>,
 }
@@ -87,9 +89,11 @@ impl MetricPattern {
                 }
             },
         };
-        let relaxed = relaxed(pattern);
+        let group = group_of_value(pattern);
+        let is_led = group.as_ref().is_some_and(|group| pattern[..group.open].ends_with(['-', '.']));
+        let relaxed = group.and_then(|group| relaxed(pattern, &group));
         let (name, pattern, unit) = (name.to_owned(), pattern.to_owned(), unit.to_owned());
-        Ok(Self { name, pattern, is_series: flag, unit, kind, regex, relaxed })
+        Ok(Self { name, pattern, is_series: flag, unit, kind, regex, is_led, relaxed })
     }
 
     /// As a manifest may write it, in one form: the pattern alone where all else is usual.
@@ -138,11 +142,8 @@ impl MetricPattern {
         let group = self.value_of(&groups)?;
         let text = &line[group.start()..group.end() + exponent(&line[group.end()..])];
         let end = group.start() + text.len();
-        let names_before = group_of_value(&self.pattern).is_some_and(|(start, _)| {
-            self.pattern[..start].trim_end_matches(|c| c != '(').trim_end_matches('(').ends_with(['-', '.'])
-        });
-        let before = (!names_before).then(|| &line[..group.start()]);
-        let after = groups.get(0).is_none_or(|all| all.end() <= end).then(|| &line[end..]);
+        let before = if self.is_led { "" } else { &line[..group.start()] };
+        let after = if groups.get_match().end() > end { "" } else { &line[end..] };
         let value = text.trim().parse::<f64>().map_err(|_| text.to_owned());
         let step = groups.name(STEP).and_then(|step| step.as_str().parse().ok());
         let doubt = if is_cut(before, text, after) {
@@ -154,37 +155,45 @@ impl MetricPattern {
     }
 }
 
-/// Lines as they may stand in any output. A relaxed pattern that finds anything in them has no word that a line is known by.
+/// Lines of any output. A relaxed pattern that matches one of them would match nearly everything.
 const ANY_LINES: [&str; 3] = [
     "saved 3 files to out/x-1.5_2 in 2 s, 97.5% | [1/3] {'a': 0.5} (done)",
     "a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3 4 5 6 7 8 9",
     "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789.0123456789",
 ];
 
-/// Where the group of the value begins and ends in a pattern, without its parentheses; none where that is not certain.
-fn group_of_value(pattern: &str) -> Option<(usize, usize)> {
+/// A group of a pattern: where its parenthesis opens, and where its content begins and ends.
+struct Group {
+    open: usize,
+    start: usize,
+    end: usize,
+}
+
+/// The group of the value; none where that is not certain.
+fn group_of_value(pattern: &str) -> Option<Group> {
     let named = ["(?<value>", "(?P<value>"].iter().find_map(|open| pattern.find(open));
     let (mut is_escaped, mut is_class, mut depth) = (false, false, 0_usize);
-    let mut start = None;
+    let mut group: Option<(usize, usize)> = None;
     for (at, c) in pattern.char_indices() {
         let is_plain = !is_escaped && !is_class;
         is_escaped = !is_escaped && c == '\\';
         match c {
-            '(' if is_plain && start.is_none() => {
+            '(' if is_plain && group.is_none() => {
                 let rest = &pattern[at + 1..];
                 let name = rest.strip_prefix("?P<").or_else(|| rest.strip_prefix("?<"));
                 let name = name.and_then(|rest| rest.split_once('>')).map(|(name, _)| name);
                 let is_other = name == Some(STEP) || (name.is_none() && rest.starts_with('?'));
                 if named.map_or(!is_other, |named| named == at) {
-                    start = Some(at + 1 + name.map_or(0, |_| rest.find('>').map_or(0, |end| end + 1)));
+                    let name = name.and_then(|_| rest.find('>')).map_or(0, |end| end + 1);
+                    group = Some((at, at + 1 + name));
                     depth = 1;
                 }
             }
-            '(' if is_plain && start.is_some() => depth += 1,
-            ')' if is_plain && start.is_some() => {
+            '(' if is_plain && group.is_some() => depth += 1,
+            ')' if is_plain && group.is_some() => {
                 depth -= 1;
                 if depth == 0 {
-                    return start.map(|start| (start, at));
+                    return group.map(|(open, start)| Group { open, start, end: at });
                 }
             }
             '[' if is_plain => is_class = true,
@@ -196,20 +205,22 @@ fn group_of_value(pattern: &str) -> Option<(usize, usize)> {
 }
 
 /// The pattern with any word in place of its value. None where that would match nearly everything.
-fn relaxed(pattern: &str) -> Option<Regex> {
-    let (start, end) = group_of_value(pattern).filter(|_| !pattern.contains('|'))?;
-    let text = format!(r"{}\S+{}", &pattern[..start], &pattern[end..]);
+fn relaxed(pattern: &str, group: &Group) -> Option<Regex> {
+    if pattern.contains('|') {
+        return None;
+    }
+    let text = format!(r"{}\S+{}", &pattern[..group.start], &pattern[group.end..]);
     let relaxed = RegexBuilder::new(&text).size_limit(MOST_BYTES).build().ok()?;
     (!ANY_LINES.iter().chain([&""]).any(|line| relaxed.is_match(line))).then_some(relaxed)
 }
 
-/// Whether what stands around a number belongs to it: `12.5` of `-12.5`, `1` of `1,234`. What the pattern itself names beside its group does not.
-fn is_cut(before: Option<&str>, text: &str, after: Option<&str>) -> bool {
+/// Whether what stands around a number belongs to it: `12.5` of `-12.5`, `1` of `1,234`.
+fn is_cut(before: &str, text: &str, after: &str) -> bool {
     let has_sign = text.starts_with(['-', '+']);
     if !text.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return false;
     }
-    let mut back = before.unwrap_or_default().chars().rev();
+    let mut back = before.chars().rev();
     let is_before = !has_sign
         && match back.next() {
             Some(c) if c.is_ascii_digit() => true,
@@ -217,7 +228,6 @@ fn is_cut(before: Option<&str>, text: &str, after: Option<&str>) -> bool {
             Some('-' | '\u{2212}') => back.next().is_none_or(|c| c.is_whitespace() || "=:([".contains(c)),
             _ => false,
         };
-    let after = after.unwrap_or_default();
     let digits = after.bytes().skip(1).take_while(u8::is_ascii_digit).count();
     let is_short = text.len() <= 3 && !text.contains('.');
     let is_after = match after.chars().next() {
@@ -273,7 +283,8 @@ mod tests {
             (r"(?:accuracy )?(\d+\.\d+)", None),
             (r"(?:loss (\d+\.\d+))?", None),
         ] {
-            assert_eq!(relaxed(pattern).as_ref().map(Regex::as_str), expected, "{pattern}");
+            let read = MetricPattern::read("a", &pattern.into()).unwrap();
+            assert_eq!(read.relaxed.as_ref().map(Regex::as_str), expected, "{pattern}");
         }
         let beside = MetricPattern::read("loss", &r"(?<step>\d+) loss (\d+)".into()).unwrap();
         assert_eq!(beside.find("7 loss 5"), found(5.0, Some(7)), "the position is not the value");

@@ -50,7 +50,7 @@ struct Column {
 
 /// Between two columns.
 const GAP: usize = 2;
-/// What is cut keeps so many characters.
+/// The least width of a column that is cut.
 const LEAST: usize = 12;
 
 impl Column {
@@ -86,20 +86,16 @@ fn total(columns: &[Column]) -> usize {
     columns.iter().map(Column::width).sum::<usize>().saturating_sub(GAP)
 }
 
-/// What all rows share stands above; what has no room and may be left out is named below.
+/// Moves columns with one value into a line above. Then leaves columns out, which a line below names, until the rest fits.
 fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
-    let mut shared = Vec::new();
-    let mut number = 0;
-    columns.retain(|column| {
-        number += 1;
-        // The first column names the row.
-        let constant = column.constant().filter(|_| number > 1);
-        shared.extend(
-            constant.filter(|value| !["", "-"].contains(value)).map(|value| format!("{} {value}", column.head)),
-        );
-        constant.is_none()
-    });
-    let mut left_out = Vec::new();
+    let (mut shared, mut left_out) = (Vec::new(), Vec::new());
+    // The first column names the row.
+    for column in columns.extract_if(1.., |column| column.constant().is_some()) {
+        match column.constant() {
+            Some("" | "-") | None => left_out.push(column.head),
+            Some(value) => shared.push(format!("{} {value}", column.head)),
+        }
+    }
     while total(&columns) > width {
         let most_spare = columns.iter().enumerate().filter(|(_, column)| column.spare > 0);
         let Some((at, _)) = most_spare.max_by_key(|(_, column)| column.spare) else { break };
@@ -122,9 +118,8 @@ fn laid_out(columns: &[Column]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(columns.iter().map(|column| &column.head));
-    let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);
-    for row in 0..rows {
-        table.add_row(columns.iter().map(|column| column.cells.get(row).map_or("", String::as_str)));
+    for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        table.add_row(columns.iter().map(|column| &column.cells[row]));
     }
     for (shown, column) in table.column_iter_mut().zip(columns) {
         shown.set_padding((0, 2));
@@ -158,21 +153,22 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_gets_what_differs_and_is_told_the_rest() {
-        let heads = ["RUN", "~EXPERIMENT", "MODEL", "<WITH", "~~>LOSS"];
+        let heads = ["RUN", "~EXPERIMENT", "MODEL", "<WITH", "~~>LOSS", ">ACCURACY"];
         let row = |run: &str, experiment: &str, loss: &str| {
             let with = format!("adamw lr 0.001 batch 64 steps 1100 {run}");
-            [run, experiment, "bert", &with, loss].map(str::to_owned).to_vec()
+            [run, experiment, "bert", &with, loss, "-"].map(str::to_owned).to_vec()
         };
         let rows = || [row("a1", "speed", "2.5"), row("b2", "learns", "0.25")];
         let at = |width| fitted_to(Some(width), || columns(&heads, rows()));
         let whole = columns(&heads, rows());
-        assert_eq!(at(80), whole);
+        assert_eq!(at(90), whole);
         assert_eq!(
             at(60),
             "all rows: MODEL bert\n\
              RUN  EXPERIMENT  WITH                                   LOSS\n\
              a1   speed       adamw lr 0.001 batch 64 steps 1100 a1   2.5\n\
-             b2   learns      adamw lr 0.001 batch 64 steps 1100 b2  0.25\n"
+             b2   learns      adamw lr 0.001 batch 64 steps 1100 b2  0.25\n\
+             left out for the width: ACCURACY (`| cat` shows all)\n"
         );
         assert_eq!(
             at(40),
@@ -180,7 +176,7 @@ mod tests {
              RUN  WITH\n\
              a1   adamw lr 0.001 batch 64 steps 1100…\n\
              b2   adamw lr 0.001 batch 64 steps 1100…\n\
-             left out for the width: LOSS, EXPERIMENT (`| cat` shows all)\n"
+             left out for the width: ACCURACY, LOSS, EXPERIMENT (`| cat` shows all)\n"
         );
         assert_eq!(columns(&heads, rows()), whole, "elsewhere lines may have any width");
     }

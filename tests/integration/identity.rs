@@ -248,7 +248,7 @@ fn a_python_that_tells_nothing_is_said_to() {
     let text = fs::read_to_string(sandbox.path("m.toml")).unwrap();
     sandbox.write("m.toml", text.replace("'python3', ", "'python3', '-E', "));
     let said = sandbox.run(&["run", "m.toml"]);
-    assert!(said.code == Some(0) && said.err.contains("no Python process of it told"), "{}", said.err);
+    assert!(said.code == Some(0) && said.err.contains("no Python process of the program reported"), "{}", said.err);
 }
 
 #[test]

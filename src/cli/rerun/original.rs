@@ -170,7 +170,7 @@ pub(in crate::cli) struct Elsewhere {
 }
 
 const DATA: &str = "data.path";
-const DIRECTORY: &str = "program.directory";
+pub(in crate::cli) const DIRECTORY: &str = "program.directory";
 const IMAGE: &str = "container.image";
 
 impl Elsewhere {

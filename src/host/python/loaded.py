@@ -67,7 +67,7 @@ def _begin(customized):
         known, most = (reads, most_reads) if kind == "R" else (writes, most_writes)
         if path in known or len(known) >= most or not path.startswith(inside) or path == target or _is_installed(path):
             return
-        # Hidden files and folders of a folder are left out.
+        # Hidden files, and those in hidden folders, are left out.
         rests = [os.sep + path[len(folder) :] for folder in inside if path.startswith(folder)]
         if all(os.sep + "." in rest.replace("/../", "/").replace("/./", "/") for rest in rests):
             return
@@ -88,10 +88,14 @@ def _begin(customized):
                 if isinstance(path, int):
                     return
                 if mode is None:
-                    is_write = flags & os.O_ACCMODE != os.O_RDONLY
+                    is_read = flags & os.O_ACCMODE == os.O_RDONLY
+                    is_write = not is_read
                 else:
-                    is_write = any(letter in mode for letter in "wax+")
-                _seen("W" if is_write else "R", path)
+                    is_read, is_write = "r" in mode, any(letter in mode for letter in "wax+")
+                if is_read:
+                    _seen("R", path)
+                if is_write:
+                    _seen("W", path)
             elif event == "os.rename":
                 _seen("W", arguments[1])
             # The loader looks for a bare name elsewhere.
@@ -110,7 +114,7 @@ def _begin(customized):
             util.register_after_fork(_end, lambda end: util.Finalize(None, end, exitpriority=0))
 
     if hasattr(os, "register_at_fork"):
-        # Whether the parent comes to its end nobody knows.
+        # The parent may end without `atexit`, too.
         os.register_at_fork(before=lambda: _end(), after_in_child=_in_child)
 
     import atexit
