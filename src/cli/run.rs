@@ -137,30 +137,23 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         watcher.finish();
         report
     };
-    answer::answer(context, store, &planned, &axes, &report)?;
+    let ranked = answer::answer(context, store, &planned, &axes, &report)?;
     let is_short = planned.iter().any(|planned| planned.out_of_memory.is_some());
     let code = match code(&report) {
         exit::YES if is_short => exit::FAILED,
         code => code,
     };
     if missing > 0 && !context.json && terminal::stderr_columns().is_some() {
-        say(&next_commands(context, &planned, code == exit::YES));
+        let first = if code == exit::YES { ranked.as_deref().unwrap_or("ls") } else { "logs" };
+        say(&next_commands(context, first));
     }
     Ok(code)
 }
 
 /// Where the records are, and what to ask next. Printed at a terminal only.
-fn next_commands(context: &Context, planned: &[Planned], is_well: bool) -> String {
+fn next_commands(context: &Context, first: &str) -> String {
     let ledger = context.store_as_it_is().dir().display();
     let program = if context.is_named { format!("ledger --ledger {ledger}") } else { "ledger".to_owned() };
-    let models: BTreeSet<&str> = planned.iter().map(|planned| planned.bound.run.model()).collect();
-    let has_objective = planned.iter().all(|planned| planned.bound.cell.get("objective.metric").is_some());
-    let first = match models.first() {
-        _ if !is_well => "logs".to_owned(),
-        Some(model) if models.len() == 1 && has_objective => format!("best --model {model}"),
-        _ if has_objective => "best".to_owned(),
-        _ => "ls".to_owned(),
-    };
     format!("recorded in `{ledger}`; next: `{program} {first}`, `{program} show`")
 }
 

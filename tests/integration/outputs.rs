@@ -3,7 +3,7 @@
 use crate::sandbox::Sandbox;
 use serde_json::Value;
 use std::fs;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 /// A program of the shell, and what else stands in `[program]`.
 fn sandbox(script: &str, program: &str) -> Sandbox {
@@ -34,7 +34,7 @@ fn a_process_that_leaves_its_group_and_lives_on_is_told() {
     let at = said.err.find(begin).unwrap_or_else(|| panic!("{said:?}"));
     let rest = &said.err[at + begin.len()..];
     let pid = &rest[..rest.find(')').unwrap()];
-    assert!(std::process::Command::new("kill").arg(pid).status().unwrap().success());
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
     assert!(warnings(&attempt(&sandbox)).contains("processes of the program still run"));
 }
 
@@ -245,6 +245,39 @@ fn a_long_reason_is_said_once_at_the_end_and_each_line_names_what_varies() {
     assert!(!err.contains("lr ") && !err.contains(" x 1 "), "{err}");
     assert_eq!(err.matches(long.trim()).count(), 1, "{err}");
     assert!(err.contains(" and 1 more: the worker exited with code 3: too little"), "{err}");
+}
+
+/// What a command prints at a terminal of so many columns; none where no program makes one.
+fn at_a_terminal(sandbox: &Sandbox, columns: u32, args: &str) -> Option<String> {
+    let own = sandbox.command(&[]);
+    let line = format!("stty cols {columns}; exec '{}' {args}", own.get_program().display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(own.get_current_dir()?).env_clear();
+    script.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = script.stdin(Stdio::null()).output().ok()?;
+    Some(String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
+#[test]
+fn a_terminal_gets_the_next_commands_and_tables_that_fit() {
+    let sandbox = Sandbox::new();
+    let worker = "echo '{\"event\":\"metric\",\"name\":\"loss\",\"value\":0.5}' >> \"$LEDGER_EVENTS\"";
+    sandbox.sweep_manifest(worker, "[1, 2]", "1");
+    let Some(said) = at_a_terminal(&sandbox, 80, "run m.toml") else {
+        eprintln!("skipped: there is no `script`");
+        return;
+    };
+    let ledger = sandbox.ledger_dir();
+    let next =
+        format!("recorded in `{}`; next: `ledger best --model toy --metric loss`, `ledger show`", ledger.display());
+    assert!(said.contains(&next), "{said}");
+    sandbox.run(&["best", "--model", "toy", "--metric", "loss"]).expect(0);
+    let listed = at_a_terminal(&sandbox, 60, "ls").unwrap();
+    assert!(listed.contains("all rows: ") && listed.contains("left out for the width: "), "{listed}");
+    let rows = || listed.lines().skip_while(|line| !line.starts_with("RUN"));
+    assert!(rows().take(3).all(|line| line.trim_end().chars().count() <= 60), "{listed}");
+    let piped = sandbox.run(&["ls"]).expect(0);
+    assert!(piped.contains("EXPERIMENT") && !piped.contains("left out"), "{piped}");
 }
 
 #[test]

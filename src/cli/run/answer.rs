@@ -21,13 +21,14 @@ struct Held {
     canary: Option<Canary>,
 }
 
+/// Prints it. Gives the command that ranks the runs of the first model with a best one.
 pub(super) fn answer(
     context: &Context,
     store: &Store,
     planned: &[Planned],
     axes: &[String],
     report: &SweepReport,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     if report.troubled.iter().any(|(_, error)| is_of_ledger(error)) {
         say("some runs were not executed or not recorded (repeat the command once the ledger can be read and written)");
     }
@@ -87,7 +88,7 @@ pub(super) fn answer(
     if report.interrupted {
         say("interrupted; repeat the command to continue (the interrupted run starts from its beginning)");
     }
-    Ok(())
+    Ok(held.best.iter().find_map(Best::command))
 }
 
 /// Whether the ledger is what kept a run from being executed or kept.

@@ -18,6 +18,14 @@ pub(super) struct Best {
     found: Result<Found, String>,
 }
 
+impl Best {
+    /// The command that answers with it, and with those behind it; none if there is none.
+    pub(super) fn command(&self) -> Option<String> {
+        self.found.as_ref().ok()?;
+        Some(format!("best --model {} --metric {}", self.model, self.metric))
+    }
+}
+
 struct Found {
     /// The run by which `ledger best` names it, and how that is shown.
     run: RunId,
