@@ -7,6 +7,7 @@ mod browser;
 mod calibrate;
 mod campaign;
 mod container;
+mod corpus;
 mod crash;
 mod data;
 mod devtools;
