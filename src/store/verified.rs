@@ -34,9 +34,10 @@ impl Store {
     /// If the file cannot be written.
     pub fn remember_verified(&self, verified: &Verified) -> Result<(), StoreError> {
         let path = self.verified_file();
-        let draft = path.with_extension(format!("{:016x}", super::random()));
+        // One name for all: what a killed command left is written over. Two at once may mix their lines, and such a line is not understood.
+        let draft = path.with_extension("new");
         let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
             writeln!(file, "{} {}", verified.entries, verified.head)?;
             file.sync_all()?;
             fs::rename(&draft, &path)
