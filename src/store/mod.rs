@@ -283,7 +283,8 @@ impl Store {
         let mut is_open = false;
         let found = self.read(|reader| {
             is_open = true;
-            let Some(mut found) = check.go_on(reader, &|| self.is_wanted(), progress)? else { return Ok(None) };
+            let is_wanted = Turn::is_taken_at_times(&self.dir);
+            let Some(mut found) = check.go_on(reader, &is_wanted, progress)? else { return Ok(None) };
             if deep {
                 // The file stays open for reading meanwhile, so that nobody changes it.
                 match catch_unwind(AssertUnwindSafe(|| pages::are_sound(&self.file()))) {

@@ -6,11 +6,14 @@
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A process that is stopped while it has the turn delays others for no longer than this.
 const LIMIT: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::from_secs(1) };
 const RETRY_EVERY: Duration = Duration::from_millis(1);
+/// Between two pieces of a check that takes longer.
+const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// The right to open the ledger's file next. It ends when this is dropped.
 #[derive(Debug)]
@@ -44,6 +47,18 @@ impl Turn {
         let since = Instant::now();
         while Self::is_taken(dir) && since.elapsed() < patience.min(LIMIT) {
             std::thread::sleep(RETRY_EVERY);
+        }
+    }
+
+    /// As [`is_taken`](Self::is_taken), for whoever asks often: most answers cost nothing, and are no.
+    pub(super) fn is_taken_at_times(dir: &Path) -> impl Fn() -> bool + Sync {
+        let asked = Mutex::new(Instant::now());
+        move || match asked.try_lock() {
+            Ok(mut asked) if asked.elapsed() >= ASK_EVERY => {
+                *asked = Instant::now();
+                Self::is_taken(dir)
+            }
+            _ => false,
         }
     }
 

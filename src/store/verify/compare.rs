@@ -144,7 +144,8 @@ pub(super) fn each_piece<T: Send>(
     let begun = || usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all);
     std::thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(1);
+        // With a place for one alone, threads would wait for each other at every piece of a small ledger.
+        let (sender, receiver) = sync_channel(64);
         for _ in 0..threads {
             let sender = sender.clone();
             let begun = &begun;
