@@ -258,10 +258,6 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Writes a file that must not exist yet: whole, or not at all.
 pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
-        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-    };
     let write = || {
         let draft = Draft::file(path)?;
         let mut file = draft.held();
@@ -269,5 +265,11 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         file.sync_all()?;
         draft.finish()
     };
-    write().map_err(failed)
+    write().map_err(|error| unwritten(path, &error))
+}
+
+/// A file that cannot be written, and what helps.
+pub(super) fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
+    Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
 }

@@ -33,6 +33,7 @@ mod names;
 mod note;
 mod only;
 mod pack;
+mod packing;
 mod pareto;
 mod picture;
 mod plan;

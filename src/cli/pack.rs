@@ -1,11 +1,12 @@
 //! `ledger pack`
 
-use super::context::{self, Context, say, write_new};
+use super::context::{self, Context, say};
 use super::failure::{Failure, exit};
-use crate::record::{AttemptId, Digest, Sealed, SourceText, Target, Value};
+use super::packing;
+use crate::record::{AttemptId, Digest, SourceText, Target, Value};
 use crate::report::{bytes, count, plain, table_of};
 use crate::store::{Reader, StoreError};
-use crate::wire::{Packed, decode_packed, encode_packed};
+use crate::wire::{ToPack, missing_sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -29,29 +30,24 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let (packed, reruns) = context.store().read(|reader| collect(reader, &args.ids))??;
-    let pack = encode_packed(&packed).map_err(|error| Failure::new(exit::LEDGER, error))?;
-    // What is written can be read back, by this program at least: nothing is missing, nothing too large.
-    if let Err(error) = decode_packed(&pack) {
-        return Err(Failure::new(exit::LEDGER, format!("the pack would be incomplete: {error}")));
-    }
-    write_new(&args.output, &pack)?;
-    let missing = packed.missing_sources();
+    let Collected { attempts, sources, reruns } = context.store().read(|reader| collect(reader, &args.ids))??;
+    let length = packing::write(&args.output, 3, (&attempts, &sources), context)?;
+    let missing = missing_sources(attempts.iter().map(|to_pack| &to_pack.attempt), &sources);
     tell_missing(&missing, "the ledger does not keep it");
     reruns.iter().for_each(|note| say(note));
     let file = args.output.display().to_string();
     context.answer(
         || {
-            let (attempts, sources) = (count(packed.attempts.len(), "attempt"), count(packed.sources.len(), "source"));
-            format!("{file}: {attempts}, {sources}, {}\n", bytes(pack.len() as u64))
+            let (attempts, sources) = (count(attempts.len(), "attempt"), count(sources.len(), "source"));
+            format!("{file}: {attempts}, {sources}, {}\n", bytes(length))
         },
         || {
-            let ids = packed.attempts.iter().map(|sealed| sealed.attempt.id().to_string()).collect::<Vec<_>>();
+            let ids = attempts.iter().map(|to_pack| to_pack.attempt.id().to_string()).collect::<Vec<_>>();
             table_of([
                 ("file", file.as_str().into()),
                 ("attempts", ids.into()),
-                ("sources", packed.sources.len().into()),
-                ("bytes", pack.len().into()),
+                ("sources", sources.len().into()),
+                ("bytes", length.into()),
                 ("missing", missing_value(&missing)),
             ])
         },
@@ -74,35 +70,41 @@ fn missing_value(missing: &BTreeSet<(&'static str, Digest)>) -> Value {
 }
 
 /// What is packed, and a note of each rerun among it: its verdict stays behind.
-fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<(Packed, Vec<String>), Failure>, StoreError> {
-    let mut attempts: BTreeMap<AttemptId, Sealed> = BTreeMap::new();
+struct Collected {
+    attempts: Vec<ToPack>,
+    sources: Vec<SourceText>,
+    reruns: Vec<String>,
+}
+
+fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Collected, Failure>, StoreError> {
+    let mut attempts: BTreeMap<AttemptId, ToPack> = BTreeMap::new();
     for text in ids {
         match context::resolve(reader, text)? {
             Err(failure) => return Ok(Err(failure)),
-            Ok(Target::Attempt(id)) => attempts.extend(reader.sealed(id)?.map(|sealed| (id, sealed))),
+            Ok(Target::Attempt(id)) => attempts.extend(reader.to_pack(id)?.map(|to_pack| (id, to_pack))),
             Ok(Target::Run(run)) => {
                 for (id, _) in reader.attempts_of(run)? {
-                    attempts.extend(reader.readable_sealed(id)?.map(|sealed| (id, sealed)));
+                    attempts.extend(reader.readable_to_pack(id)?.map(|to_pack| (id, to_pack)));
                 }
             }
         }
     }
     let mut sources: BTreeMap<_, SourceText> = BTreeMap::new();
-    for sealed in attempts.values() {
-        for (_, digest) in SourceText::belonging_to(&sealed.attempt.settings, &sealed.attempt.facts) {
-            let source = reader.source(digest, &sealed.attempt.facts)?;
+    for ToPack { attempt, .. } in attempts.values() {
+        for (_, digest) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
+            let source = reader.source(digest, &attempt.facts)?;
             sources.extend(source.map(|source| (source.key(), source)));
         }
     }
     let origins = reader.origins(&attempts.keys().copied().collect())?;
-    let note = |(id, sealed): (&AttemptId, &Sealed)| {
-        let of = sealed.attempt.rerun_of()?;
+    let note = |(id, to_pack): (&AttemptId, &ToPack)| {
+        let of = to_pack.attempt.rerun_of()?;
         let verdict = origins.get(id).and_then(|origin| origin.as_rerun(*id));
         let verdict = verdict.map_or("no verdict", |repeated| repeated.verdict.as_str());
         let text = "which the pack does not say";
         Some(format!("note: {} is a rerun of {} ({}), {text}", id.0.prefix(8), of.0.prefix(8), plain(verdict)))
     };
     let reruns = attempts.iter().filter_map(note).collect();
-    let packed = Packed { attempts: attempts.into_values().collect(), sources: sources.into_values().collect() };
-    Ok(Ok((packed, reruns)))
+    let (attempts, sources) = (attempts.into_values().collect(), sources.into_values().collect());
+    Ok(Ok(Collected { attempts, sources, reruns }))
 }

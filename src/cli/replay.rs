@@ -11,7 +11,7 @@ use crate::engine::{Bound, Launch, is_of_files, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
 use crate::report::{document, environment_value, fields_text, plain, plain_lines, table_of, why_text, why_value};
-use crate::wire::Packed;
+use crate::wire::{PackFile, PackedAttempt};
 use std::path::{Path, PathBuf};
 
 /// Check whether this machine can repeat a packed run, and execute it with --trust
@@ -55,12 +55,13 @@ struct Checked {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let packed = read_pack(&args.file)?;
-    let chosen: Vec<&Sealed> = packed.attempts.iter().filter(|sealed| is_meant(sealed, args.id.as_deref())).collect();
-    let sealed = match chosen.as_slice() {
+    let chosen: Vec<&PackedAttempt> =
+        packed.attempts.iter().filter(|one| is_meant(&one.sealed, args.id.as_deref())).collect();
+    let one = match chosen.as_slice() {
         [] => return Err(Failure::new(exit::NO, format!("`{}` holds no such attempt", args.file.display()))),
         [one] => *one,
         many => {
-            let named = |sealed: &&Sealed| {
+            let named = |PackedAttempt { sealed, .. }: &&PackedAttempt| {
                 let of = sealed.attempt.rerun_of().map(|of| format!(" (a rerun of {})", of.0.prefix(8)));
                 format!("{}{}", sealed.attempt.id().0.prefix(8), of.unwrap_or_default())
             };
@@ -69,6 +70,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             return Err(Failure::new(exit::USAGE, text));
         }
     };
+    let sealed = &one.sealed;
     let id = sealed.attempt.id();
     let (elsewhere, unpacked) = place(sealed, &packed, &args.elsewhere, args.sources.as_deref())?;
     if let Some(unpacked) = unpacked.as_ref().filter(|_| args.sources.is_some()) {
@@ -82,7 +84,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     bind_again(sealed, &id.0.prefix(8), &elsewhere, true)?;
     context.store().write(|writer| {
         packed.named_sources().try_for_each(|(_, source)| writer.keep(source))?;
-        writer.unite(sealed, clock::unix_ms())
+        writer.unite_packed(one, clock::unix_ms())
     })?;
     let original: Original = context.store().read(|reader| rerun::find(reader, &id.to_string()))??;
     original.tell_rerun();
@@ -97,7 +99,7 @@ fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
 /// answer is the same with and without trust.
 fn place(
     sealed: &Sealed,
-    packed: &Packed,
+    packed: &PackFile,
     elsewhere: &Elsewhere,
     sources: Option<&Path>,
 ) -> Result<(Elsewhere, Option<Unpacked>), Failure> {
@@ -129,7 +131,7 @@ fn place(
     }
 }
 
-fn check(sealed: &Sealed, packed: &Packed, elsewhere: &Elsewhere, facts: &Table) -> Result<Checked, Failure> {
+fn check(sealed: &Sealed, packed: &PackFile, elsewhere: &Elsewhere, facts: &Table) -> Result<Checked, Failure> {
     let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), elsewhere, false)?;
     let mut parts = why(&sealed.run, &bound.run);
     sources::count_lines_here(&mut parts, &sources::of_pack(packed, &sealed.attempt.facts), &bound);
@@ -139,7 +141,7 @@ fn check(sealed: &Sealed, packed: &Packed, elsewhere: &Elsewhere, facts: &Table)
 }
 
 /// What this machine would make of an attempt, in a line.
-pub(super) fn in_short(sealed: &Sealed, packed: &Packed) -> String {
+pub(super) fn in_short(sealed: &Sealed, packed: &PackFile) -> String {
     let placed = place(sealed, packed, &Elsewhere::default(), None);
     let bound = placed.and_then(|(elsewhere, unpacked)| {
         let bound = bind_again(sealed, &sealed.attempt.id().0.prefix(8), &elsewhere, false);

@@ -10,7 +10,7 @@ use crate::host::{files, python};
 use crate::record::{Digest, Part, Sealed, SourceText, Table, Value};
 use crate::report::plain;
 use crate::store::{Reader, StoreError};
-use crate::wire::Packed;
+use crate::wire::PackFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -70,7 +70,7 @@ pub(super) fn of_ledger(reader: &Reader<'_>, facts: &Table) -> Result<Texts, Sto
 }
 
 /// The same of a pack.
-pub(super) fn of_pack(packed: &Packed, facts: &Table) -> Texts {
+pub(super) fn of_pack(packed: &PackFile, facts: &Table) -> Texts {
     let of =
         |digest| packed.sources.iter().find(|source| SourceText::keys(digest, facts).any(|key| key == source.key()));
     let texts = SourceText::of_program(facts).into_iter().filter_map(|(_, digest)| {
@@ -101,7 +101,7 @@ pub(super) struct Unpacked {
 
 impl Unpacked {
     /// Writes the program's files that a pack holds: into that folder, which stays, or into a private one, which goes. None if it holds none of them.
-    pub(super) fn write(sealed: &Sealed, packed: &Packed, into: Option<&Path>) -> Result<Option<Self>, Failure> {
+    pub(super) fn write(sealed: &Sealed, packed: &PackFile, into: Option<&Path>) -> Result<Option<Self>, Failure> {
         let facts = &sealed.attempt.facts;
         let program = sealed.run.parts.value(Part::Program);
         let wanted =

@@ -8,7 +8,7 @@ use super::replay::in_short;
 use super::rerun::tell_packed_rerun;
 use crate::record::{Digest, SourceText};
 use crate::report::count;
-use crate::wire::Packed;
+use crate::wire::{PackFile, missing_sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let code = take_in(&packs, context)?;
     for (path, packed) in &packs {
-        tell_missing(&packed.missing_sources(), &format!("`{}` does not hold it", path.display()));
-        packed.attempts.iter().for_each(|sealed| tell_packed_rerun(&sealed.attempt));
+        let attempts = packed.attempts.iter().map(|one| &one.sealed.attempt);
+        tell_missing(&missing_sources(attempts, &packed.sources), &format!("`{}` does not hold it", path.display()));
+        packed.attempts.iter().for_each(|one| tell_packed_rerun(&one.sealed.attempt));
         tell_target(packed);
     }
     for (path, source) in &targets {
@@ -59,9 +60,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 const MOST_TOLD: usize = 10;
 
 /// Says what this machine would make of the runs of a pack; looking executes nothing and reads no data.
-fn tell_target(packed: &Packed) {
+fn tell_target(packed: &PackFile) {
     let mut seen = BTreeSet::new();
-    let mut runs = packed.attempts.iter().filter(|sealed| seen.insert(sealed.run.id));
+    let mut runs = packed.attempts.iter().map(|one| &one.sealed).filter(|sealed| seen.insert(sealed.run.id));
     let mut told: Vec<(String, Vec<String>)> = Vec::new();
     for sealed in runs.by_ref().take(MOST_TOLD) {
         let (id, text) = (sealed.run.id.0.prefix(8), in_short(sealed, packed));
@@ -81,7 +82,7 @@ fn tell_target(packed: &Packed) {
 }
 
 /// What is to be written where: each text once, of however many packs.
-fn targets<'a>(dir: &Path, packs: &'a [(&Path, Packed)]) -> BTreeMap<PathBuf, &'a SourceText> {
+fn targets<'a>(dir: &Path, packs: &'a [(&Path, PackFile)]) -> BTreeMap<PathBuf, &'a SourceText> {
     let mut targets: BTreeMap<PathBuf, &SourceText> = BTreeMap::new();
     let all = packs.iter().flat_map(|(_, packed)| packed.named_sources());
     // `ledger logs` shows outputs.

@@ -199,7 +199,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// How a file is made that is handed on: everybody may read it, as far as the process's mask lets them, and this user alone may write.
 pub fn handed_on() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).mode(0o644);
+    options.read(true).write(true).mode(0o644);
     options
 }
 

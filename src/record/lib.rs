@@ -41,7 +41,7 @@ pub use output::{OutputFacts, Piece, Stream};
 pub use replicate::{Replicate, execution_values, is_computed, unit_mean, unit_values};
 pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};
 pub use sample::{Quantity, Reading, Sample, Source};
-pub use sealed::{Inconsistency, Sealed};
+pub use sealed::{Inconsistency, Sealed, check_pieces};
 pub use series::{Axis, Phase, Series, SeriesDigest, SeriesSummary};
 pub use source::SourceText;
 pub use standing::{LeftOut, Why};

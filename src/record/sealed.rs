@@ -1,6 +1,6 @@
 //! All that is kept of one attempt.
 
-use super::{Attempt, Phase, Run, Series};
+use super::{Attempt, Phase, Run, Series, SeriesSummary};
 use std::collections::BTreeSet;
 
 /// An attempt with its run, its series and its phases.
@@ -42,27 +42,38 @@ pub enum Inconsistency {
 impl Sealed {
     /// Checks that run, attempt, series and phases belong together, by their digests, and that each series can be kept by its name.
     pub fn check(&self) -> Result<(), Inconsistency> {
-        if self.attempt.run != self.run.id {
-            return Err(Inconsistency::Run);
-        }
-        if self.attempt.series.len() != self.series.len() {
-            return Err(Inconsistency::SeriesCount);
-        }
-        let mut names = BTreeSet::new();
-        for (summary, series) in self.attempt.series.iter().zip(&self.series) {
-            if summary.name.is_empty() {
-                return Err(Inconsistency::Unnamed);
-            }
-            if !names.insert(summary.name.as_str()) {
-                return Err(Inconsistency::Repeated(summary.name.clone()));
-            }
-            if *summary != series.summary() {
-                return Err(Inconsistency::Series(summary.name.clone()));
-            }
-        }
-        if self.attempt.phases != Phase::digest_all(&self.phases) {
-            return Err(Inconsistency::Phases);
-        }
-        Ok(())
+        let series: Vec<SeriesSummary> = self.series.iter().map(Series::summary).collect();
+        check_pieces(&self.run, &self.attempt, &series, &self.phases)
     }
+}
+
+/// As [`Sealed::check`], of series that are known by their summaries.
+pub fn check_pieces(
+    run: &Run,
+    attempt: &Attempt,
+    series: &[SeriesSummary],
+    phases: &[Phase],
+) -> Result<(), Inconsistency> {
+    if attempt.run != run.id {
+        return Err(Inconsistency::Run);
+    }
+    if attempt.series.len() != series.len() {
+        return Err(Inconsistency::SeriesCount);
+    }
+    let mut names = BTreeSet::new();
+    for (summary, found) in attempt.series.iter().zip(series) {
+        if summary.name.is_empty() {
+            return Err(Inconsistency::Unnamed);
+        }
+        if !names.insert(summary.name.as_str()) {
+            return Err(Inconsistency::Repeated(summary.name.clone()));
+        }
+        if summary != found {
+            return Err(Inconsistency::Series(summary.name.clone()));
+        }
+    }
+    if attempt.phases != Phase::digest_all(phases) {
+        return Err(Inconsistency::Phases);
+    }
+    Ok(())
 }

@@ -5,11 +5,11 @@ use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOT
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, brief, census, index_version, units, verify};
 use crate::record::{
     Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Names, Nonce, OutputFacts, Phase, Row,
-    Run, RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, count,
+    Run, RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, check_pieces, count,
 };
 use crate::wire::{
-    ChunkError, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series, decode_source,
-    visit_series,
+    ChunkError, ToPack, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series,
+    decode_source, summarize_series, visit_series,
 };
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -213,6 +213,35 @@ impl<'a> Reader<'a> {
             series.extend(self.series(id, &summary.name)?);
         }
         Ok(Some(Sealed { run, phases: self.phases(id)?, attempt, series }))
+    }
+
+    /// What of an attempt is packed, without its chunks, which are checked.
+    pub fn to_pack(&self, id: AttemptId) -> Result<Option<ToPack>, StoreError> {
+        let Some(attempt) = self.attempt(id)? else { return Ok(None) };
+        let Some(run) = self.run(attempt.run)? else { return Ok(None) };
+        let table = self.txn.open_table(CHUNKS)?;
+        let (mut chunk_lengths, mut found) = (Vec::new(), Vec::new());
+        for summary in &attempt.series {
+            if let Some(bytes) = table.get((id.0.0, summary.name.as_str()))? {
+                found.push(summarize_series(bytes.value()).map_err(|error| damaged(id, error))?);
+                chunk_lengths.push(bytes.value().len());
+            }
+        }
+        check_pieces(&run, &attempt, &found, &self.phases(id)?)?;
+        let phases = table.get((id.0.0, ""))?.map(|bytes| bytes.value().len());
+        let missing = || damaged(id, std::io::Error::new(std::io::ErrorKind::NotFound, "its phases are missing"));
+        chunk_lengths.push(phases.ok_or_else(missing)?);
+        Ok(Some(ToPack { run, attempt, chunk_lengths }))
+    }
+
+    /// As [`to_pack`](Self::to_pack), of an attempt among many: see [`readable`](Self::readable).
+    pub fn readable_to_pack(&self, id: AttemptId) -> Result<Option<ToPack>, StoreError> {
+        self.pass_over(self.to_pack(id))
+    }
+
+    /// The bytes of a series by its name, or of the phases by the empty one.
+    pub fn chunk(&self, id: AttemptId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.txn.open_table(CHUNKS)?.get((id.0.0, name))?.map(|bytes| bytes.value().to_vec()))
     }
 
     /// Listing rows, newest first, at most `limit` after the first `skip`; hidden ones only if asked for.

@@ -9,8 +9,8 @@ use super::tables::{
 use super::{StoreError, index, rank};
 use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Outcome, Run, Sealed, SourceText, Target};
 use crate::wire::{
-    ChunkError, decode_attempt, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run, encode_series,
-    encode_source,
+    ChunkError, PackedAttempt, decode_attempt, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run,
+    encode_series, encode_source,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 use std::borrow::Cow;
@@ -124,6 +124,12 @@ impl<'txn> Writer<'txn> {
     /// Takes in an attempt of another ledger. If that one has sealed an execution of this one otherwise, both stay: which came first must not matter.
     pub fn unite(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         self.add(sealed, unix_ms, Change::Imported)
+    }
+
+    /// As [`unite`](Self::unite), of an attempt that lies in a pack: its pieces were checked when the pack was read.
+    pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
+        let chunk = |name: &str| Ok(Cow::Owned(packed.chunk(name)?));
+        self.put_new((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)
     }
 
     fn add_once(

@@ -7,15 +7,16 @@
 //! the content. Format 3 is format 2 with its frames compressed by zstd: attempts of one machine have most of their facts in common, and the series of one attempt
 //! their times. Names in it lead from a folder that its reader makes.
 
-use super::chunk::{
-    ChunkError, decode_phases, decode_series, encode_phases, encode_series, phases_memory, series_memory,
-};
-use super::source::{decode_source, encode_source};
-use super::v1::{WireError, decode_attempt, decode_run, decode_seen, encode, encode_attempt, encode_run};
-use bincode::{BorrowDecode, Encode};
+mod file;
+
+pub use file::{NextChunk, PackFile, PackedAttempt, ToPack, write_pack};
+
+use super::chunk::{ChunkError, encode_phases, encode_series};
+use super::v1::WireError;
+use file::{Frames, frames_of};
 use ledger_record::{Attempt, Digest, Inconsistency, Parts, Run, Sealed, SourceText, Table, Value};
 use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::io::{self, Cursor, Read as _};
 
 /// The first eight bytes of a pack; the last of them is the format.
 pub const PACK_MAGIC: [u8; 8] = *b"ledger\x00\x01";
@@ -34,7 +35,16 @@ pub enum PackError {
     Damaged,
     /// The machine's memory or zstd itself.
     #[error("it cannot be compressed: {0}")]
-    Compress(#[source] std::io::Error),
+    Compress(#[source] io::Error),
+    /// What lies in it, or is to be packed, cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unread(#[source] io::Error),
+    /// Its content is kept in a temporary file while it is checked.
+    #[error("its content cannot be kept in a temporary file: {0} (TMPDIR names another folder)")]
+    Unspooled(#[source] io::Error),
+    /// Its file cannot be written.
+    #[error("it cannot be written: {0}")]
+    Unwritten(#[source] io::Error),
     /// One attempt is more than a frame of a pack can hold.
     #[error("one of the attempts has more than 1 GiB (`merge` takes a whole ledger)")]
     Large,
@@ -42,7 +52,7 @@ pub enum PackError {
     #[error("it has more than 1 GiB (`merge` takes a whole ledger)")]
     Long,
     /// It would take more memory than any pack should.
-    #[error("its content takes more than 2 GiB of memory (`merge` takes a whole ledger)")]
+    #[error("its records take more than 256 MiB of memory, or its points 2 GiB (`merge` takes a whole ledger)")]
     Memory,
     /// The run or attempt does not decode.
     #[error(transparent)]
@@ -64,8 +74,10 @@ const FRAME_MOST_BYTES: usize = (1 << 30) - 64 - FRAME_HEAD_BYTES;
 const FRAME_HEAD_BYTES: usize = 5;
 /// What higher levels save is below 1% (telemetry of GPUs), and they take several times as long.
 const ZSTD_LEVEL: i32 = 9;
-/// What the attempts of a pack may take in memory, all together: a few bytes can say that they are millions of points or empty texts.
-const MOST_MEMORY: u64 = 2 << 30;
+/// What the records and sources of a pack may take in memory, all together: a few bytes can say that they are millions of empty texts.
+const MOST_HELD_BYTES: u64 = 256 << 20;
+/// What the points of a pack may stand for, all together: nobody holds them, but each is looked at.
+const MOST_POINT_BYTES: u64 = 2 << 30;
 
 /// What lies in a pack.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,26 +88,29 @@ pub struct Packed {
     pub sources: Vec<SourceText>,
 }
 
-impl Packed {
-    /// The sources that an attempt of the pack names; nobody asks for others.
-    pub fn named_sources(&self) -> impl Iterator<Item = (&'static str, &SourceText)> {
-        self.sources.iter().filter_map(|source| {
-            let mut attempts = self.attempts.iter().map(|sealed| &sealed.attempt);
-            Some((attempts.find_map(|attempt| source.kind(&attempt.settings, &attempt.facts))?, source))
-        })
-    }
+/// The sources that one of these attempts names.
+fn named_sources<'s>(
+    sources: &'s [SourceText],
+    attempts: impl Iterator<Item = &'s Attempt> + Clone,
+) -> impl Iterator<Item = (&'static str, &'s SourceText)> {
+    sources.iter().filter_map(move |source| {
+        let kind = attempts.clone().find_map(|attempt| source.kind(&attempt.settings, &attempt.facts))?;
+        Some((kind, source))
+    })
+}
 
-    /// The texts that attempts of the pack name and that are not in it, each with what it is.
-    pub fn missing_sources(&self) -> BTreeSet<(&'static str, Digest)> {
-        let keys: BTreeSet<Digest> = self.sources.iter().map(SourceText::key).collect();
-        let attempts = self.attempts.iter().map(|sealed| &sealed.attempt);
-        let named = attempts.flat_map(|attempt| {
-            let named = SourceText::belonging_to(&attempt.settings, &attempt.facts).into_iter();
-            named.map(|(kind, digest)| (kind, digest, &attempt.facts))
-        });
-        let is_missing = |digest, facts| !SourceText::keys(digest, facts).any(|key| keys.contains(&key));
-        named.filter(|(_, digest, facts)| is_missing(*digest, *facts)).map(|(kind, digest, _)| (kind, digest)).collect()
-    }
+/// The texts that attempts name and that are not there, each with what it is.
+pub fn missing_sources<'a>(
+    attempts: impl Iterator<Item = &'a Attempt>,
+    sources: &[SourceText],
+) -> BTreeSet<(&'static str, Digest)> {
+    let keys: BTreeSet<Digest> = sources.iter().map(SourceText::key).collect();
+    let named = attempts.flat_map(|attempt| {
+        let named = SourceText::belonging_to(&attempt.settings, &attempt.facts).into_iter();
+        named.map(|(kind, digest)| (kind, digest, &attempt.facts))
+    });
+    let is_missing = |digest, facts| !SourceText::keys(digest, facts).any(|key| keys.contains(&key));
+    named.filter(|(_, digest, facts)| is_missing(*digest, *facts)).map(|(kind, digest, _)| (kind, digest)).collect()
 }
 
 const OF_ATTEMPT: u8 = 1;
@@ -103,67 +118,90 @@ const OF_SOURCE: u8 = 2;
 
 /// Encodes attempts and sources as the bytes of a pack of format 3.
 pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
-    let compressed = zstd::encode_all(encode_frames(packed)?.as_slice(), ZSTD_LEVEL).map_err(PackError::Compress)?;
-    let pack = signed(3, &compressed);
-    // What does not compress becomes a little longer.
-    if u64::try_from(pack.len()).is_ok_and(|length| length <= PACK_MOST_BYTES) {
-        Ok(pack)
-    } else {
-        Err(PackError::Long)
+    encode_as(3, &packed.attempts, &packed.sources)
+}
+
+/// Encodes an attempt with the texts that go with it: a pack of format 1 where there are none, else of format 2.
+pub fn encode_with(sealed: &Sealed, sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
+    encode_as(if sources.is_empty() { 1 } else { 2 }, std::slice::from_ref(sealed), sources)
+}
+
+/// Encodes a sealed attempt as the bytes of a pack.
+pub fn encode_pack(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
+    encode_with(sealed, &[])
+}
+
+fn encode_as(format: u8, attempts: &[Sealed], sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
+    let (mut chunks, mut to_pack) = (Vec::new(), Vec::new());
+    for Sealed { run, attempt, series, phases } in attempts {
+        let of_attempt = series.iter().map(encode_series).chain([encode_phases(phases)]);
+        let of_attempt = of_attempt.collect::<Result<Vec<_>, _>>()?;
+        let chunk_lengths = of_attempt.iter().map(Vec::len).collect();
+        to_pack.push(ToPack { run: run.clone(), attempt: attempt.clone(), chunk_lengths });
+        chunks.extend(of_attempt);
     }
+    let (mut pack, mut chunks) = (Cursor::new(Vec::new()), chunks.into_iter());
+    let mut next_chunk = || chunks.next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+    write_pack(&mut pack, format, &to_pack, sources, &mut next_chunk)?;
+    Ok(pack.into_inner())
 }
 
-fn signed(format: u8, body: &[u8]) -> Vec<u8> {
-    [&PACK_MAGIC[..7], &[format], &Digest::of(body).0, body].concat()
+/// What may be taken still.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    held_bytes: u64,
+    point_bytes: u64,
 }
 
-fn encode_frames(packed: &Packed) -> Result<Vec<u8>, PackError> {
-    let mut body = Vec::new();
-    let mut frame = |kind: u8, content: Vec<u8>| -> Result<(), PackError> {
-        let length = u32::try_from(content.len()).map_err(|_| PackError::Large)?;
-        body.push(kind);
-        body.extend_from_slice(&length.to_le_bytes());
-        body.extend(content);
+impl Room {
+    const OF_A_PACK: Self = Self { held_bytes: MOST_HELD_BYTES, point_bytes: MOST_POINT_BYTES };
+    const ALL: Self = Self { held_bytes: u64::MAX, point_bytes: u64::MAX };
+
+    fn hold(&mut self, bytes: u64) -> Result<(), PackError> {
+        self.held_bytes = self.held_bytes.checked_sub(bytes).ok_or(PackError::Memory)?;
         Ok(())
-    };
-    for sealed in &packed.attempts {
-        frame(OF_ATTEMPT, encode_body(sealed)?)?;
     }
-    for source in &packed.sources {
-        frame(OF_SOURCE, encode_source(source)?)?;
-    }
-    if u64::try_from(body.len()).is_ok_and(|length| length <= FRAMES_MOST_BYTES) {
-        Ok(body)
-    } else {
-        Err(PackError::Long)
+
+    fn look_at(&mut self, bytes: u64) -> Result<(), PackError> {
+        self.point_bytes = self.point_bytes.checked_sub(bytes).ok_or(PackError::Memory)?;
+        Ok(())
     }
 }
 
-/// Decodes and checks a pack of any format.
+/// Decodes and checks a pack of any format, which is in memory with all its points. [`PackFile`] leaves them where they lie.
 pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     if u64::try_from(bytes.len()).is_ok_and(|length| length > PACK_MOST_BYTES) {
         return Err(PackError::Long);
     }
-    decode_within(bytes, MOST_MEMORY)
+    decode_within(bytes, Room::OF_A_PACK)
 }
 
-fn decode_within(bytes: &[u8], memory: u64) -> Result<Packed, PackError> {
+fn decode_within(bytes: &[u8], room: Room) -> Result<Packed, PackError> {
     let magic = bytes.first_chunk::<8>().filter(|magic| magic[..7] == PACK_MAGIC[..7]).ok_or(PackError::NoPack)?;
-    match magic[7] {
-        0 | 1 => Ok(Packed { attempts: vec![decode_pack_within(bytes, memory)?], sources: Vec::new() }),
-        2 => decode_frames(body_of(bytes)?, memory),
-        3 => decode_frames(&decompress(body_of(bytes)?, memory.min(FRAMES_MOST_BYTES))?, memory),
-        newer => Err(PackError::Newer(newer)),
-    }
+    let frames = match magic[7] {
+        0..=2 => body_of(bytes)?.to_vec(),
+        3 => decompress(body_of(bytes)?, FRAMES_MOST_BYTES)?,
+        newer => return Err(PackError::Newer(newer)),
+    };
+    let len = frames.len() as u64;
+    let PackFile { attempts, sources } = frames_of(Frames::Memory(frames), len, magic[7], room)?;
+    let attempts = attempts.into_iter().map(PackedAttempt::whole).collect::<Result<_, _>>()?;
+    Ok(Packed { attempts, sources })
 }
 
 /// Decodes a pack of one attempt that this ledger has written: its series and phases were in memory, so that they are not bounded.
 pub fn decode_own_packed(bytes: &[u8]) -> Result<(Sealed, Vec<SourceText>), PackError> {
-    let mut packed = decode_within(bytes, u64::MAX)?;
+    let mut packed = decode_within(bytes, Room::ALL)?;
     match packed.attempts.pop() {
         Some(sealed) if packed.attempts.is_empty() => Ok((sealed, packed.sources)),
         _ => Err(PackError::Damaged),
     }
+}
+
+/// Decodes and checks a pack of one attempt.
+pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
+    let mut packed = decode_packed(bytes)?;
+    packed.attempts.pop().filter(|_| packed.attempts.is_empty()).ok_or(PackError::Damaged)
 }
 
 /// What follows a pack's magic and digest, if the digest is right.
@@ -178,106 +216,6 @@ fn decompress(body: &[u8], most: u64) -> Result<Vec<u8>, PackError> {
     let decoder = zstd::Decoder::with_buffer(body).map_err(|_| PackError::Damaged)?;
     decoder.take(most + 1).read_to_end(&mut frames).map_err(|_| PackError::Damaged)?;
     if u64::try_from(frames.len()).is_ok_and(|length| length <= most) { Ok(frames) } else { Err(PackError::Long) }
-}
-
-fn decode_frames(mut body: &[u8], mut memory: u64) -> Result<Packed, PackError> {
-    let mut packed = Packed::default();
-    while let Some((head, rest)) = body.split_at_checked(FRAME_HEAD_BYTES) {
-        let length = usize::try_from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])).unwrap_or(usize::MAX);
-        let (content, rest) = rest.split_at_checked(length).ok_or(PackError::Damaged)?;
-        match head[0] {
-            OF_ATTEMPT => packed.attempts.push(decode_body(content, &mut memory)?),
-            OF_SOURCE => {
-                let takes = size_of::<SourceText>() as u64 + content.len() as u64;
-                memory = memory.checked_sub(takes).ok_or(PackError::Memory)?;
-                packed.sources.push(decode_source(content)?);
-            }
-            _ => return Err(PackError::Damaged),
-        }
-        body = rest;
-    }
-    if body.is_empty() { Ok(packed) } else { Err(PackError::Damaged) }
-}
-
-#[derive(Encode)]
-struct BodyV1 {
-    run: Vec<u8>,
-    attempt: Vec<u8>,
-    series: Vec<Vec<u8>>,
-    phases: Vec<u8>,
-}
-
-/// The same where it lies: a length that is not there takes no memory.
-#[derive(BorrowDecode)]
-struct BodyV1Seen<'a> {
-    run: &'a [u8],
-    attempt: &'a [u8],
-    series: Vec<&'a [u8]>,
-    phases: &'a [u8],
-}
-
-/// Encodes an attempt with the texts that go with it: a pack of format 1 where there are none, else of format 2.
-pub fn encode_with(sealed: &Sealed, sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
-    if sources.is_empty() {
-        return encode_pack(sealed);
-    }
-    Ok(signed(2, &encode_frames(&Packed { attempts: vec![sealed.clone()], sources: sources.to_vec() })?))
-}
-
-/// Encodes a sealed attempt as the bytes of a pack.
-pub fn encode_pack(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
-    let body = encode_body(sealed)?;
-    Ok([PACK_MAGIC.as_slice(), Digest::of(&body).0.as_slice(), &body].concat())
-}
-
-fn encode_body(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
-    let body = BodyV1 {
-        run: encode_run(&sealed.run)?,
-        attempt: encode_attempt(&sealed.attempt)?,
-        series: sealed.series.iter().map(encode_series).collect::<Result<_, _>>()?,
-        phases: encode_phases(&sealed.phases)?,
-    };
-    fits(encode("pack", &body)?, FRAME_MOST_BYTES)
-}
-
-fn fits(frame: Vec<u8>, most: usize) -> Result<Vec<u8>, PackError> {
-    if frame.len() <= most { Ok(frame) } else { Err(PackError::Large) }
-}
-
-/// Decodes and checks a pack.
-pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
-    decode_pack_within(bytes, MOST_MEMORY)
-}
-
-fn decode_pack_within(bytes: &[u8], mut memory: u64) -> Result<Sealed, PackError> {
-    let magic = bytes.get(..8).ok_or(PackError::NoPack)?;
-    if magic[..7] != PACK_MAGIC[..7] {
-        return Err(PackError::NoPack);
-    }
-    if magic[7] > PACK_MAGIC[7] {
-        return Err(PackError::Newer(magic[7]));
-    }
-    decode_body(body_of(bytes)?, &mut memory)
-}
-
-/// `memory` is what may be taken still, and is made less by what is taken.
-fn decode_body(body: &[u8], memory: &mut u64) -> Result<Sealed, PackError> {
-    let body: BodyV1Seen<'_> = decode_seen("pack", body)?;
-    let mut takes = phases_memory(body.phases)?;
-    for chunk in &body.series {
-        takes = takes.saturating_add(series_memory(chunk)?);
-    }
-    *memory = memory.checked_sub(takes).ok_or(PackError::Memory)?;
-    let (run, attempt) = (decode_run(body.run)?, decode_attempt(body.attempt)?);
-    *memory = memory.checked_sub(record_memory(&run, &attempt)).ok_or(PackError::Memory)?;
-    let sealed = Sealed {
-        run,
-        attempt,
-        series: body.series.iter().map(|chunk| decode_series(chunk)).collect::<Result<_, _>>()?,
-        phases: decode_phases(body.phases)?,
-    };
-    sealed.check()?;
-    Ok(sealed)
 }
 
 /// What a run and an attempt take in memory, about: an empty text takes 24 times what it is encoded in.
@@ -315,8 +253,10 @@ fn value_memory(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::v1::{encode, encode_attempt, encode_run};
     use ledger_record::{Axis, Nonce, Outcome, Phase, Series, Tail};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn packed() -> Vec<u8> {
         let kept = b"name = \"toy\"".to_vec();
@@ -327,6 +267,23 @@ mod tests {
     /// A pack of format 2 whose digest is right, whatever is in it.
     fn with_frames(body: &[u8]) -> Vec<u8> {
         signed(2, body)
+    }
+
+    fn signed(format: u8, body: &[u8]) -> Vec<u8> {
+        [&PACK_MAGIC[..7], &[format], &Digest::of(body).0, body].concat()
+    }
+
+    fn body_with(attempt: &Sealed, series: Vec<Vec<u8>>) -> Vec<u8> {
+        let (run, phases) = (encode_run(&attempt.run).unwrap(), encode_phases(&attempt.phases).unwrap());
+        encode("pack", &(run, encode_attempt(&attempt.attempt).unwrap(), series, phases)).unwrap()
+    }
+
+    fn read_body(body: &[u8], room: &mut Room) -> Result<PackedAttempt, PackError> {
+        PackedAttempt::read(&Arc::new(Frames::Memory(body.to_vec())), 0..body.len() as u64, room)
+    }
+
+    fn frame(body: &[u8]) -> Vec<u8> {
+        [&[OF_ATTEMPT], u32::try_from(body.len()).unwrap().to_le_bytes().as_slice(), body].concat()
     }
 
     proptest! {
@@ -389,23 +346,17 @@ mod tests {
     #[test]
     fn a_pack_of_a_few_bytes_takes_no_memory_on_its_word() {
         let attempt = an_attempt();
-        let body = |bombs: usize, len: u64| {
-            let (run, phases) = (encode_run(&attempt.run).unwrap(), encode_phases(&[]).unwrap());
-            let series = vec![crate::chunk::bomb(len); bombs];
-            encode("pack", &BodyV1 { run, attempt: encode_attempt(&attempt.attempt).unwrap(), series, phases }).unwrap()
-        };
+        let body = |bombs: usize, len: u64| body_with(&attempt, vec![crate::chunk::bomb(len); bombs]);
         let one = body(100, 50_000_000);
         assert!(one.len() < 10_000);
-        let frame =
-            |body: &[u8]| [&[OF_ATTEMPT], u32::try_from(body.len()).unwrap().to_le_bytes().as_slice(), body].concat();
         assert!(matches!(decode_packed(&with_frames(&frame(&one))), Err(PackError::Memory)));
         let old = [PACK_MAGIC.as_slice(), &Digest::of(&one).0, &one].concat();
         assert!(matches!(decode_packed(&old), Err(PackError::Memory)));
         // What is within the limit is looked at, and taken from what is left.
-        let mut memory = 2_000_000;
-        assert!(matches!(decode_body(&body(1, 100_000), &mut memory), Err(PackError::Inconsistent(_))));
-        assert!((390_000..400_000).contains(&memory), "{memory}");
-        assert!(matches!(decode_body(&body(1, 100_000), &mut memory), Err(PackError::Memory)));
+        let mut room = Room { point_bytes: 2_000_000, ..Room::OF_A_PACK };
+        assert!(matches!(read_body(&body(1, 100_000), &mut room), Err(PackError::Inconsistent(_))));
+        assert!((390_000..=400_000).contains(&room.point_bytes), "{room:?}");
+        assert!(matches!(read_body(&body(1, 100_000), &mut room), Err(PackError::Memory)));
     }
 
     #[test]
@@ -417,8 +368,11 @@ mod tests {
         );
         attempt.attempt.facts.insert("long".to_owned(), "x".repeat(64 << 20).into());
         assert!(matches!(encode_pack(&attempt), Err(PackError::Wire(WireError::Unreadable { .. }))));
-        assert_eq!(fits(vec![1; 9], 9).unwrap(), [1; 9]);
-        assert!(matches!(fits(vec![1; 9], 8), Err(PackError::Large)));
+        let Sealed { run, attempt, .. } = an_attempt();
+        let large = ToPack { run, attempt, chunk_lengths: vec![FRAME_MOST_BYTES] };
+        let mut nothing = || Ok(Vec::new());
+        let written = write_pack(&mut Cursor::new(Vec::new()), 3, &[large], &[], &mut nothing);
+        assert!(matches!(written, Err(PackError::Large)));
     }
 
     #[test]
@@ -456,6 +410,38 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_as_memory_is() {
+        let mut sealed = an_attempt();
+        sealed.series = vec![Series::new("loss", "", Axis::Step), Series::new("power", "W", Axis::TimeNs)];
+        sealed.series.iter_mut().zip([1.5, 2.5]).for_each(|(series, value)| series.push(1, value));
+        sealed.attempt.series = sealed.series.iter().map(Series::summary).collect();
+        let sources = vec![SourceText { original: Digest::of(b"a"), is_redacted: false, kept: b"a".to_vec() }];
+        let packed = Packed { attempts: vec![sealed.clone()], sources: sources.clone() };
+        let spool = || tempfile::tempfile();
+        for pack in
+            [encode_pack(&sealed).unwrap(), encode_with(&sealed, &sources).unwrap(), encode_packed(&packed).unwrap()]
+        {
+            let mut file = PackFile::read(pack.as_slice(), &spool).unwrap();
+            let one = file.attempts.pop().unwrap();
+            assert_eq!(one.chunk("power").unwrap(), encode_series(&sealed.series[1]).unwrap());
+            assert_eq!(one.chunk("").unwrap(), encode_phases(&[]).unwrap());
+            assert_eq!(one.whole().unwrap(), sealed);
+            for at in 0..pack.len() {
+                let mut damaged = pack.clone();
+                damaged[at] ^= 1;
+                let file = |pack: &[u8]| PackFile::read(pack, &spool).map(drop).map_err(|error| error.to_string());
+                let memory = |pack: &[u8]| decode_packed(pack).map(drop).map_err(|error| error.to_string());
+                assert_eq!(file(&damaged), memory(&damaged), "byte {at}");
+                assert_eq!(file(&pack[..at]), memory(&pack[..at]), "{at} bytes");
+                assert!(at == 7 || file(&damaged).is_err());
+            }
+        }
+        let full = || Err(io::ErrorKind::StorageFull.into());
+        let said = PackFile::read(encode_pack(&sealed).unwrap().as_slice(), &full).unwrap_err().to_string();
+        assert!(said.contains("temporary file: no storage space (TMPDIR names another folder)"), "{said}");
+    }
+
+    #[test]
     fn what_attempts_have_in_common_takes_little_room() {
         let attempts = (0..100).map(|nonce| {
             let mut sealed = an_attempt();
@@ -465,7 +451,8 @@ mod tests {
             sealed
         });
         let packed = Packed { attempts: attempts.collect(), sources: Vec::new() };
-        let (frames, pack) = (encode_frames(&packed).unwrap(), encode_packed(&packed).unwrap());
+        let frames: Vec<u8> = packed.attempts.iter().flat_map(|sealed| frame(&body_with(sealed, Vec::new()))).collect();
+        let pack = encode_packed(&packed).unwrap();
         assert!(frames.len() > 20 * pack.len(), "{} to {} bytes", frames.len(), pack.len());
     }
 
@@ -474,16 +461,17 @@ mod tests {
         let mut sealed = an_attempt();
         sealed.attempt.warnings = vec![String::new(); 100_000];
         sealed.attempt.facts.insert("list".to_owned(), Value::List(vec![Value::Bool(true); 10_000]));
-        let body = encode_body(&sealed).unwrap();
+        let body = body_with(&sealed, Vec::new());
         assert!(body.len() < 130_000);
-        let mut memory = 6_000_000;
-        assert!(decode_body(&body, &mut memory).is_ok());
-        assert!(memory < 3_400_000, "{memory}");
-        assert!(matches!(decode_body(&body, &mut 2_000_000), Err(PackError::Memory)));
-        let frames = encode_frames(&Packed { attempts: vec![sealed], sources: Vec::new() }).unwrap().repeat(100);
+        let room = |held_bytes: u64| Room { held_bytes, ..Room::OF_A_PACK };
+        let mut some = room(6_000_000);
+        assert!(read_body(&body, &mut some).is_ok());
+        assert!(some.held_bytes < 3_400_000, "{some:?}");
+        assert!(matches!(read_body(&body, &mut room(2_000_000)), Err(PackError::Memory)));
+        let frames = frame(&body).repeat(100);
         let bomb = signed(3, &zstd::encode_all(frames.as_slice(), ZSTD_LEVEL).unwrap());
         assert!(bomb.len() < 10_000, "{}", bomb.len());
-        assert!(matches!(decode_within(&bomb, 20_000_000), Err(PackError::Memory)));
+        assert!(matches!(decode_within(&bomb, room(20_000_000)), Err(PackError::Memory)));
     }
 
     #[test]
@@ -523,9 +511,11 @@ mod tests {
         one.attempt.settings.insert("manifest.digest".to_owned(), genuine.original.to_string().into());
         one.attempt.facts.extend(SourceText::redacted(std::slice::from_ref(&genuine)));
         let sources = vec![forged, genuine.clone(), patch.clone()];
-        let mut packed = Packed { attempts: vec![one], sources };
-        assert_eq!(packed.named_sources().collect::<Vec<_>>(), [("manifest", &genuine)]);
-        packed.attempts[0].attempt.facts.insert("git.patch".to_owned(), patch.original.to_string().into());
-        assert_eq!(packed.named_sources().collect::<Vec<_>>(), [("manifest", &genuine), ("patch", &patch)]);
+        fn named<'s>(one: &'s Sealed, sources: &'s [SourceText]) -> Vec<(&'static str, &'s SourceText)> {
+            named_sources(sources, [&one.attempt].into_iter()).collect()
+        }
+        assert_eq!(named(&one, &sources), [("manifest", &genuine)]);
+        one.attempt.facts.insert("git.patch".to_owned(), patch.original.to_string().into());
+        assert_eq!(named(&one, &sources), [("manifest", &genuine), ("patch", &patch)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Format 1 of runs and attempts, in bincode (standard configuration: little-endian, variable-length integers).
 
-use bincode::{BorrowDecode, Decode, Encode};
+use bincode::{Decode, Encode};
 use ledger_record::{
     Attempt, Axis, Digest, Exit, Metric, Nonce, Outcome, Parts, Run, RunId, SeriesSummary, Table, Tail, Value,
 };
@@ -60,15 +60,6 @@ pub(super) fn encode<T: Encode>(what: &'static str, value: &T) -> Result<Vec<u8>
 pub(super) fn decode<T: Decode<()>>(what: &'static str, bytes: &[u8]) -> Result<T, WireError> {
     let (value, rest) = decode_first(what, bytes)?;
     if rest.is_empty() { Ok(value) } else { Err(WireError::Shape { what, fault: "bytes follow its end" }) }
-}
-
-/// [`decode`] of what refers to the bytes: it has no others, and only of a list is room taken on its word.
-pub(super) fn decode_seen<'a, T: BorrowDecode<'a, ()>>(what: &'static str, bytes: &'a [u8]) -> Result<T, WireError> {
-    const SEEN_LIMIT_BYTES: usize = 2 << 30;
-    let config = bincode::config::standard().with_limit::<SEEN_LIMIT_BYTES>();
-    let (value, used) = bincode::borrow_decode_from_slice(bytes, config)
-        .map_err(|source| WireError::Decode { what, source: Box::new(source) })?;
-    if used == bytes.len() { Ok(value) } else { Err(WireError::Shape { what, fault: "bytes follow its end" }) }
 }
 
 /// Decodes what the bytes begin with, and returns the bytes that follow it.

@@ -1,27 +1,30 @@
 //! `ledger export ID`
 
-use crate::cli::context::{self, Context, print, write_new};
+use crate::cli::context::{self, Context, print};
 use crate::cli::failure::{Failure, exit};
+use crate::cli::packing;
 use crate::report::{bytes, table_of};
-use crate::wire::encode_with;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(id: &str, output: Option<&Path>, context: &Context) -> Result<u8, Failure> {
-    let (id, sealed, written) = context.store().read(|reader| {
-        let found = context::resolve_attempt(reader, id)?;
-        let written = found.as_ref().map_or(Ok(None), |(_, sealed)| reader.output(&sealed.attempt.facts))?;
-        Ok(found.map(|(id, sealed)| (id, sealed, written)))
+    let (id, to_pack, output_text) = context.store().read(|reader| {
+        let (id, _, attempt) = match context::resolve_head(reader, id)? {
+            Ok(found) => found,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        Ok(Ok((id, reader.to_pack(id)?, reader.output(&attempt.facts)?)))
     })??;
-    let pack = encode_with(&sealed, written.as_slice()).map_err(|error| Failure::new(exit::LEDGER, error))?;
+    let attempts: Vec<_> = to_pack.into_iter().collect();
     let path = output.map_or_else(|| PathBuf::from(format!("{}.ledger", id.0.prefix(8))), Path::to_owned);
-    write_new(&path, &pack)?;
-    let text = || format!("{} {} {}\n", id.0.prefix(8), path.display(), bytes(pack.len() as u64));
+    let format = if output_text.is_none() { 1 } else { 2 };
+    let length = packing::write(&path, format, (&attempts, output_text.as_slice()), context)?;
+    let text = || format!("{} {} {}\n", id.0.prefix(8), path.display(), bytes(length));
     if context.json {
         let members = table_of([
             ("attempt", id.to_string().into()),
-            ("run", sealed.run.id.to_string().into()),
+            ("run", attempts.first().map_or_else(String::new, |one| one.run.id.to_string()).into()),
             ("file", path.display().to_string().into()),
-            ("bytes", pack.len().into()),
+            ("bytes", length.into()),
         ]);
         print(&crate::report::document(members))?;
     } else {

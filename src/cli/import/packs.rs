@@ -3,11 +3,10 @@
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::host::clock;
-use crate::record::{Sealed, Value};
+use crate::record::Value;
 use crate::report::{columns, table_of};
 use crate::store::Added;
-use crate::wire::{PACK_MOST_BYTES, PackError, Packed, decode_packed};
-use std::io::Read;
+use crate::wire::{PACK_MOST_BYTES, PackError, PackFile, PackedAttempt};
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
@@ -15,26 +14,26 @@ pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
 }
 
 /// Takes in all that lies in packs, or nothing of them.
-pub(in crate::cli) fn take_in(packs: &[(&Path, Packed)], context: &Context) -> Result<u8, Failure> {
-    let attempts: Vec<(&Path, &Sealed)> =
-        packs.iter().flat_map(|(path, packed)| packed.attempts.iter().map(move |sealed| (*path, sealed))).collect();
+pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) -> Result<u8, Failure> {
+    let attempts: Vec<(&Path, &PackedAttempt)> =
+        packs.iter().flat_map(|(path, packed)| packed.attempts.iter().map(move |one| (*path, one))).collect();
     let added = context.store().write(|writer| {
         let mut sources = packs.iter().flat_map(|(_, packed)| packed.named_sources());
         sources.try_for_each(|(_, source)| writer.keep(source))?;
-        attempts.iter().map(|(_, sealed)| writer.unite(sealed, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
+        attempts.iter().map(|(_, one)| writer.unite_packed(one, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
     context.answer(
         || {
-            let rows = attempts.iter().zip(&added).map(|((path, sealed), added)| {
-                let run = sealed.run.id.0.prefix(8);
+            let rows = attempts.iter().zip(&added).map(|((path, one), added)| {
+                let run = one.sealed.run.id.0.prefix(8);
                 vec![run, added.id().0.prefix(8), state(added).to_owned(), path.display().to_string()]
             });
             columns(&["RUN", "ATTEMPT", "STATE", "FILE"], rows)
         },
         || {
-            let items = attempts.iter().zip(&added).map(|((path, sealed), added)| {
+            let items = attempts.iter().zip(&added).map(|((path, one), added)| {
                 Value::Table(table_of([
-                    ("run", sealed.run.id.to_string().into()),
+                    ("run", one.sealed.run.id.to_string().into()),
                     ("attempt", added.id().to_string().into()),
                     ("state", state(added).into()),
                     ("file", path.display().to_string().into()),
@@ -47,22 +46,22 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, Packed)], context: &Context) -> R
 }
 
 /// Reads each file once: a pipe has nothing to say to who asks again.
-pub(in crate::cli) fn read_packs(files: &[PathBuf]) -> Result<Vec<(&Path, Packed)>, Failure> {
+pub(in crate::cli) fn read_packs(files: &[PathBuf]) -> Result<Vec<(&Path, PackFile)>, Failure> {
     files.iter().map(|path| Ok((path.as_path(), read_pack(path)?))).collect()
 }
 
 /// Reads a pack and recomputes every id and digest in it.
-pub(in crate::cli) fn read_pack(path: &Path) -> Result<Packed, Failure> {
-    let refused = |why: String| Failure::new(exit::USAGE, format!("`{}` is refused: {why}", path.display()));
+pub(in crate::cli) fn read_pack(path: &Path) -> Result<PackFile, Failure> {
     let unread = |error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display()));
-    // What a pipe holds is not told by its length.
-    let mut bytes = Vec::new();
+    let refused = |error: PackError| match error {
+        PackError::Unread(error) => unread(error),
+        error => Failure::new(exit::USAGE, format!("`{}` is refused: {error}", path.display())),
+    };
     let file = std::fs::File::open(path).map_err(unread)?;
     if file.metadata().is_ok_and(|metadata| metadata.len() > PACK_MOST_BYTES) {
-        return Err(refused(PackError::Long.to_string()));
+        return Err(refused(PackError::Long));
     }
-    file.take(PACK_MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
-    decode_packed(&bytes).map_err(|error| refused(error.to_string()))
+    PackFile::read(file, &tempfile::tempfile).map_err(refused)
 }
 
 /// `new` or `known`.

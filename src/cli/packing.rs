@@ -1,0 +1,78 @@
+//! Attempts of the ledger as the file of a pack, written piece by piece.
+
+use super::context::{self, Context};
+use super::draft::Draft;
+use super::failure::{Failure, exit};
+use crate::record::{AttemptId, SourceText};
+use crate::store::{Store, StoreError};
+use crate::wire::{PackError, PackFile, ToPack, write_pack};
+use std::collections::VecDeque;
+use std::io::{Error, Seek};
+use std::path::Path;
+
+/// So much is read before the ledger is closed again: who wants to write waits no longer than that takes.
+const AHEAD_BYTES: usize = 32 << 20;
+
+/// Chunks in the order in which a pack holds them.
+struct Chunks<'s> {
+    store: &'s Store,
+    wanted: VecDeque<(AttemptId, String)>,
+    read: VecDeque<Vec<u8>>,
+}
+
+impl<'s> Chunks<'s> {
+    fn of(attempts: &[ToPack], store: &'s Store) -> Self {
+        let of_attempt = |to_pack: &ToPack| {
+            let id = to_pack.attempt.id();
+            let names: Vec<_> = to_pack.attempt.series.iter().map(|series| (id, series.name.clone())).collect();
+            names.into_iter().chain([(id, String::new())])
+        };
+        Self { store, wanted: attempts.iter().flat_map(of_attempt).collect(), read: VecDeque::new() }
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        if self.read.is_empty() {
+            let (wanted, read) = (&mut self.wanted, &mut self.read);
+            self.store.read(|reader| {
+                let mut bytes = 0;
+                while bytes < AHEAD_BYTES {
+                    let Some((id, name)) = wanted.pop_front() else { break };
+                    let Some(chunk) = reader.chunk(id, &name)? else { break };
+                    bytes += chunk.len();
+                    read.push_back(chunk);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(self.read.pop_front())
+    }
+}
+
+/// Writes a pack into a file that must not exist yet: whole, or not at all. Returns its length.
+pub(super) fn write(
+    path: &Path,
+    format: u8,
+    (attempts, sources): (&[ToPack], &[SourceText]),
+    context: &Context,
+) -> Result<u64, Failure> {
+    let unwritten = |error: Error| context::unwritten(path, &error);
+    let draft = Draft::file(path).map_err(unwritten)?;
+    let mut file = draft.held();
+    let mut chunks = Chunks::of(attempts, context.store());
+    let mut next = || match chunks.next() {
+        Ok(Some(chunk)) => Ok(chunk),
+        Ok(None) => Err(Error::other("a series is missing in the ledger (`ledger verify` names all that is damaged)")),
+        Err(error) => Err(Error::other(error)),
+    };
+    let length = write_pack(file, format, attempts, sources, &mut next).map_err(|error| match error {
+        PackError::Unwritten(error) => unwritten(error),
+        error => Failure::new(exit::LEDGER, error),
+    })?;
+    file.sync_all().and_then(|()| file.rewind()).map_err(unwritten)?;
+    // What is written can be read back, by this program at least: nothing is missing, nothing too large.
+    if let Err(error) = PackFile::read(file, &tempfile::tempfile) {
+        return Err(Failure::new(exit::LEDGER, format!("the pack would be incomplete: {error}")));
+    }
+    draft.finish().map_err(unwritten)?;
+    Ok(length)
+}

@@ -1,0 +1,373 @@
+//! Packs that are read and written piece by piece: memory does not grow with their series.
+
+use super::{
+    FRAME_HEAD_BYTES, FRAME_MOST_BYTES, FRAMES_MOST_BYTES, OF_ATTEMPT, OF_SOURCE, PACK_MAGIC, PACK_MOST_BYTES,
+    PackError, Room, ZSTD_LEVEL, named_sources, record_memory,
+};
+use crate::chunk::{decode_phases, decode_series, phases_memory, series_memory, summarize_series};
+use crate::source::{decode_source, encode_source};
+use crate::v1::{WireError, decode_attempt, decode_first, decode_run, encode, encode_attempt, encode_run};
+use ledger_record::{Attempt, Digest, DigestWriter, Run, Sealed, SourceText, check_pieces};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// The longest number of bincode's variable-length form.
+const NUMBER_BYTES: u64 = 9;
+
+/// What lies in a pack. Its records are in memory; its series and phases stay where they lie.
+#[derive(Debug)]
+pub struct PackFile {
+    /// The attempts, each with its run.
+    pub attempts: Vec<PackedAttempt>,
+    /// Texts that they were made from.
+    pub sources: Vec<SourceText>,
+}
+
+/// An attempt of a pack.
+#[derive(Debug)]
+pub struct PackedAttempt {
+    /// Its run and its record, without series and phases: [`chunk`](Self::chunk) has these.
+    pub sealed: Sealed,
+    frames: Arc<Frames>,
+    series: Vec<Range<u64>>,
+    phases: Range<u64>,
+}
+
+/// The frames of a pack.
+#[derive(Debug)]
+pub(super) enum Frames {
+    Memory(Vec<u8>),
+    File(File),
+}
+
+impl Frames {
+    fn read(&self, range: &Range<u64>) -> Result<Vec<u8>, PackError> {
+        let len = usize::try_from(range.end - range.start).map_err(|_| PackError::Damaged)?;
+        match self {
+            Self::Memory(bytes) => {
+                let start = usize::try_from(range.start).map_err(|_| PackError::Damaged)?;
+                Ok(bytes.get(start..start + len).ok_or(PackError::Damaged)?.to_vec())
+            }
+            Self::File(file) => {
+                let mut bytes = vec![0; len];
+                file.read_exact_at(&mut bytes, range.start).map_err(PackError::Unread)?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+impl PackFile {
+    /// Reads and checks a pack of any format. `spool` makes an empty file that nobody else has, for what cannot be read twice.
+    ///
+    /// # Errors
+    /// If it cannot be read, or cannot be believed.
+    pub fn read(mut pack: impl Read, spool: &dyn Fn() -> io::Result<File>) -> Result<Self, PackError> {
+        let mut head = [0; 40];
+        let has = read_up_to(&mut pack, &mut head).map_err(PackError::Unread)?;
+        let magic = head.first_chunk::<8>().filter(|magic| has >= 8 && magic[..7] == PACK_MAGIC[..7]);
+        let format = magic.ok_or(PackError::NoPack)?[7];
+        if format > 3 {
+            return Err(PackError::Newer(format));
+        }
+        if has < head.len() {
+            return Err(PackError::Damaged);
+        }
+        let (body, len, digest) = spooled(pack, PACK_MOST_BYTES - head.len() as u64, spool)?;
+        if digest.0 != head[8..] {
+            return Err(PackError::Damaged);
+        }
+        if format < 3 {
+            return frames_of(Frames::File(body), len, format, Room::OF_A_PACK);
+        }
+        let decoder = zstd::Decoder::new(body).map_err(|_| PackError::Damaged)?;
+        let (frames, len, _) = spooled(Undamaged(decoder), FRAMES_MOST_BYTES, spool)?;
+        frames_of(Frames::File(frames), len, format, Room::OF_A_PACK)
+    }
+
+    /// The sources that an attempt of the pack names; nobody asks for others.
+    pub fn named_sources(&self) -> impl Iterator<Item = (&'static str, &SourceText)> {
+        named_sources(&self.sources, self.attempts.iter().map(|packed| &packed.sealed.attempt))
+    }
+}
+
+/// What zstd says of bytes that it does not understand.
+struct Undamaged<R>(R);
+
+impl<R: Read> Read for Undamaged<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut has = 0;
+    while has < buffer.len() {
+        match from.read(&mut buffer[has..]) {
+            Ok(0) => break,
+            Ok(more) => has += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(has)
+}
+
+/// Copies at most `most` bytes into a file, which is read from its beginning next.
+fn spooled(
+    mut from: impl Read,
+    most: u64,
+    spool: &dyn Fn() -> io::Result<File>,
+) -> Result<(File, u64, Digest), PackError> {
+    let mut file = spool().map_err(PackError::Unspooled)?;
+    let (mut digest, mut len) = (DigestWriter::new(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let has = read_up_to(&mut from, &mut buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => PackError::Damaged,
+            _ => PackError::Unread(error),
+        })?;
+        len += has as u64;
+        if len > most {
+            return Err(PackError::Long);
+        }
+        digest.write(&buffer[..has]);
+        file.write_all(&buffer[..has]).map_err(PackError::Unspooled)?;
+        if has < buffer.len() {
+            break;
+        }
+    }
+    file.rewind().map_err(PackError::Unspooled)?;
+    Ok((file, len, digest.finish()))
+}
+
+/// The attempts and sources in frames whose digest is right.
+pub(super) fn frames_of(frames: Frames, len: u64, format: u8, mut room: Room) -> Result<PackFile, PackError> {
+    let frames = Arc::new(frames);
+    if format < 2 {
+        let attempt = PackedAttempt::read(&frames, 0..len, &mut room)?;
+        return Ok(PackFile { attempts: vec![attempt], sources: Vec::new() });
+    }
+    let mut packed = PackFile { attempts: Vec::new(), sources: Vec::new() };
+    let mut at = 0;
+    while at < len {
+        let content = at + FRAME_HEAD_BYTES as u64;
+        if content > len {
+            return Err(PackError::Damaged);
+        }
+        let head = frames.read(&(at..content))?;
+        let length = u64::from(u32::from_le_bytes([head[1], head[2], head[3], head[4]]));
+        at = content + length;
+        if at > len {
+            return Err(PackError::Damaged);
+        }
+        match head[0] {
+            OF_ATTEMPT => packed.attempts.push(PackedAttempt::read(&frames, content..at, &mut room)?),
+            OF_SOURCE => {
+                room.hold(size_of::<SourceText>() as u64 + length)?;
+                packed.sources.push(decode_source(&frames.read(&(content..at))?)?);
+            }
+            _ => return Err(PackError::Damaged),
+        }
+    }
+    Ok(packed)
+}
+
+/// Of bytes whose digest is right.
+fn misshapen(fault: &'static str) -> WireError {
+    WireError::Shape { what: "pack", fault }
+}
+
+/// Goes through the pieces of an attempt.
+struct Pieces<'f> {
+    frames: &'f Frames,
+    left: Range<u64>,
+}
+
+impl Pieces<'_> {
+    fn number(&mut self) -> Result<u64, PackError> {
+        let end = self.left.end.min(self.left.start + NUMBER_BYTES);
+        let bytes = self.frames.read(&(self.left.start..end))?;
+        let (number, rest) = decode_first::<u64>("pack", &bytes)?;
+        self.left.start = end - rest.len() as u64;
+        Ok(number)
+    }
+
+    /// The place of bytes that stand behind their length.
+    fn bytes(&mut self) -> Result<Range<u64>, PackError> {
+        let len = self.number()?;
+        let start = self.left.start;
+        let end = start.checked_add(len).filter(|end| *end <= self.left.end);
+        let end = end.ok_or(misshapen("a length leads beyond its end"))?;
+        self.left.start = end;
+        Ok(start..end)
+    }
+}
+
+impl PackedAttempt {
+    /// `room` is made less by what is taken.
+    pub(super) fn read(frames: &Arc<Frames>, place: Range<u64>, room: &mut Room) -> Result<Self, PackError> {
+        let mut pieces = Pieces { frames, left: place };
+        let (run, attempt) = (pieces.bytes()?, pieces.bytes()?);
+        let (run, attempt) = (decode_run(&frames.read(&run)?)?, decode_attempt(&frames.read(&attempt)?)?);
+        room.hold(record_memory(&run, &attempt))?;
+        let (mut series, mut summaries) = (Vec::new(), Vec::new());
+        for _ in 0..pieces.number()? {
+            let place = pieces.bytes()?;
+            let chunk = frames.read(&place)?;
+            room.look_at(series_memory(&chunk)?)?;
+            summaries.push(summarize_series(&chunk)?);
+            series.push(place);
+        }
+        let phases = pieces.bytes()?;
+        if !pieces.left.is_empty() {
+            return Err(misshapen("bytes follow its end").into());
+        }
+        let chunk = frames.read(&phases)?;
+        room.look_at(phases_memory(&chunk)?)?;
+        if phases_memory(&chunk)? > room.held_bytes {
+            return Err(PackError::Memory);
+        }
+        check_pieces(&run, &attempt, &summaries, &decode_phases(&chunk)?)?;
+        let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
+        Ok(Self { sealed, frames: Arc::clone(frames), series, phases })
+    }
+
+    /// The chunk of a series by its name, and the phases' by the empty one.
+    ///
+    /// # Errors
+    /// If it cannot be read from where it lies.
+    pub fn chunk(&self, name: &str) -> io::Result<Vec<u8>> {
+        let at = self.sealed.attempt.series.iter().position(|series| series.name == name);
+        let place = at.and_then(|at| self.series.get(at)).unwrap_or(&self.phases);
+        self.frames.read(place).map_err(io::Error::other)
+    }
+
+    /// With its series and phases in memory.
+    pub(super) fn whole(self) -> Result<Sealed, PackError> {
+        let series = self.series.iter().map(|place| Ok(decode_series(&self.frames.read(place)?)?));
+        let series = series.collect::<Result<_, PackError>>()?;
+        let phases = decode_phases(&self.frames.read(&self.phases)?)?;
+        Ok(Sealed { series, phases, ..self.sealed })
+    }
+}
+
+/// An attempt that is packed: its records, and the lengths of its chunks, which are those of its series in order and that of its phases.
+#[derive(Clone, Debug)]
+pub struct ToPack {
+    /// The run that was executed.
+    pub run: Run,
+    /// What happened.
+    pub attempt: Attempt,
+    /// The length of each chunk in bytes.
+    pub chunk_lengths: Vec<usize>,
+}
+
+/// Gives the next chunk: of each attempt those of its series in order, then that of its phases.
+pub type NextChunk<'c> = dyn FnMut() -> io::Result<Vec<u8>> + 'c;
+
+/// Writes a pack of that format, 1 to 3, and returns its length. Format 1 holds one attempt and no sources.
+///
+/// # Errors
+/// If it cannot be written, a chunk cannot be had, or it is longer than packs may be.
+pub fn write_pack<W: Write + Seek>(
+    to: W,
+    format: u8,
+    attempts: &[ToPack],
+    sources: &[SourceText],
+    next_chunk: &mut NextChunk<'_>,
+) -> Result<u64, PackError> {
+    let mut to = Hashed { to: BufWriter::new(to), digest: DigestWriter::new(), len: 0 };
+    to.to.write_all(&[&PACK_MAGIC[..7], &[format], &[0; 32]].concat()).map_err(PackError::Unwritten)?;
+    if format == 3 {
+        let mut encoder = zstd::Encoder::new(to, ZSTD_LEVEL).map_err(PackError::Compress)?;
+        write_frames(&mut encoder, format, attempts, sources, next_chunk)?;
+        to = encoder.finish().map_err(unwritten)?;
+    } else {
+        write_frames(&mut to, format, attempts, sources, next_chunk)?;
+    }
+    let Hashed { mut to, digest, len } = to;
+    // What does not compress becomes a little longer.
+    let len = len + 40;
+    if len > PACK_MOST_BYTES {
+        return Err(PackError::Long);
+    }
+    to.seek(SeekFrom::Start(8)).and_then(|_| to.write_all(&digest.finish().0)).map_err(PackError::Unwritten)?;
+    to.flush().map_err(PackError::Unwritten)?;
+    Ok(len)
+}
+
+fn write_frames(
+    to: &mut impl Write,
+    format: u8,
+    attempts: &[ToPack],
+    sources: &[SourceText],
+    next_chunk: &mut NextChunk<'_>,
+) -> Result<(), PackError> {
+    let mut written = 0;
+    let mut frame = |to: &mut dyn Write, kind: u8, length: u64| {
+        written += FRAME_HEAD_BYTES as u64 + length;
+        if written > FRAMES_MOST_BYTES {
+            return Err(PackError::Long);
+        }
+        if format < 2 {
+            return Ok(());
+        }
+        let length = u32::try_from(length).map_err(|_| PackError::Large)?;
+        to.write_all(&[&[kind], length.to_le_bytes().as_slice()].concat()).map_err(unwritten)
+    };
+    for ToPack { run, attempt, chunk_lengths } in attempts {
+        let head = encode("pack", &(encode_run(run)?, encode_attempt(attempt)?))?;
+        let number = |number: usize| encode("pack", &(number as u64));
+        let count = number(chunk_lengths.len().saturating_sub(1))?;
+        let mut length = head.len() + count.len();
+        for chunk in chunk_lengths {
+            length += number(*chunk)?.len() + chunk;
+        }
+        if length > FRAME_MOST_BYTES {
+            return Err(PackError::Large);
+        }
+        frame(to, OF_ATTEMPT, length as u64)?;
+        to.write_all(&head).and_then(|()| to.write_all(&count)).map_err(unwritten)?;
+        for length in chunk_lengths {
+            let chunk = next_chunk().map_err(PackError::Unread)?;
+            if chunk.len() != *length {
+                return Err(PackError::Damaged);
+            }
+            to.write_all(&number(chunk.len())?).and_then(|()| to.write_all(&chunk)).map_err(unwritten)?;
+        }
+    }
+    for source in sources {
+        let content = encode_source(source)?;
+        frame(to, OF_SOURCE, content.len() as u64)?;
+        to.write_all(&content).map_err(unwritten)?;
+    }
+    Ok(())
+}
+
+/// Takes the digest of what it writes.
+struct Hashed<W> {
+    to: W,
+    digest: DigestWriter,
+    len: u64,
+}
+
+impl<W: Write> Write for Hashed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.digest.write(&bytes[..written]);
+        self.len += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn unwritten(error: io::Error) -> PackError {
+    PackError::Unwritten(error)
+}
