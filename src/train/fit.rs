@@ -174,9 +174,7 @@ impl<'a> Trainer<'a> {
             if !self.rested(stop)? {
                 return Ok(Finish::Stopped);
             }
-            if self.group.ranks() == 1 {
-                memory::begin(self.place, self.spec.batch);
-            }
+            memory::begin(self.place, self.batch());
             let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
             self.status(if tuned { "loading kernels" } else { cold }.to_owned());
         }
