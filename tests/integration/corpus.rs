@@ -1,6 +1,7 @@
 //! The inputs of `fuzz/corpus`, each of which reached code that no other one had reached: what the fuzz targets check holds of them.
 
 #[path = "../../fuzz/src/lib.rs"]
+#[expect(clippy::expect_used, reason = "a check fails by a panic")]
 mod checks;
 
 use crate::sandbox::repository;
