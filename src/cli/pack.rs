@@ -5,7 +5,6 @@ use super::failure::{Failure, exit};
 use super::packing;
 use crate::record::{AttemptId, Digest, SourceText, Target, Value};
 use crate::report::{bytes, count, plain, table_of};
-use crate::store::{Reader, StoreError};
 use crate::wire::{ToPack, missing_sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -30,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let Collected { attempts, sources, reruns } = context.store().read(|reader| collect(reader, &args.ids))??;
+    let Collected { attempts, sources, reruns } = collect(&args.ids, context)?;
     let length = packing::write(&args.output, 3, (&attempts, &sources), context)?;
     let missing = missing_sources(attempts.iter().map(|to_pack| &to_pack.attempt), &sources);
     tell_missing(&missing, "the ledger does not keep it");
@@ -76,27 +75,42 @@ struct Collected {
     reruns: Vec<String>,
 }
 
-fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Collected, Failure>, StoreError> {
-    let mut attempts: BTreeMap<AttemptId, ToPack> = BTreeMap::new();
+/// The ledger is closed between two attempts: each of their points is looked at meanwhile.
+fn collect(ids: &[String], context: &Context) -> Result<Collected, Failure> {
+    let store = context.store();
+    // One of many is passed over if it cannot be read.
+    let mut chosen: BTreeMap<AttemptId, bool> = BTreeMap::new();
     for text in ids {
-        match context::resolve(reader, text)? {
-            Err(failure) => return Ok(Err(failure)),
-            Ok(Target::Attempt(id)) => attempts.extend(reader.to_pack(id)?.map(|to_pack| (id, to_pack))),
-            Ok(Target::Run(run)) => {
-                for (id, _) in reader.attempts_of(run)? {
-                    attempts.extend(reader.readable_to_pack(id)?.map(|to_pack| (id, to_pack)));
+        store.read(|reader| {
+            match context::resolve(reader, text)? {
+                Err(failure) => return Ok(Err(failure)),
+                Ok(Target::Attempt(id)) => drop(chosen.insert(id, false)),
+                Ok(Target::Run(run)) => {
+                    for (id, _) in reader.attempts_of(run)? {
+                        chosen.entry(id).or_insert(true);
+                    }
                 }
             }
-        }
+            Ok(Ok(()))
+        })??;
     }
+    let mut attempts: BTreeMap<AttemptId, ToPack> = BTreeMap::new();
     let mut sources: BTreeMap<_, SourceText> = BTreeMap::new();
-    for ToPack { attempt, .. } in attempts.values() {
-        for (_, digest) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
-            let source = reader.source(digest, &attempt.facts)?;
-            sources.extend(source.map(|source| (source.key(), source)));
-        }
+    for (id, is_of_run) in chosen {
+        store.read(|reader| {
+            let found = if is_of_run { reader.readable_to_pack(id)? } else { reader.to_pack(id)? };
+            let Some(to_pack) = found else { return Ok(()) };
+            let attempt = &to_pack.attempt;
+            for (_, digest) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
+                let source = reader.source(digest, &attempt.facts)?;
+                sources.extend(source.map(|source| (source.key(), source)));
+            }
+            attempts.insert(id, to_pack);
+            Ok(())
+        })?;
     }
-    let origins = reader.origins(&attempts.keys().copied().collect())?;
+    let ids = attempts.keys().copied().collect();
+    let origins = store.read(|reader| reader.origins(&ids))?;
     let note = |(id, to_pack): (&AttemptId, &ToPack)| {
         let of = to_pack.attempt.rerun_of()?;
         let verdict = origins.get(id).and_then(|origin| origin.as_rerun(*id));
@@ -106,5 +120,5 @@ fn collect(reader: &Reader<'_>, ids: &[String]) -> Result<Result<Collected, Fail
     };
     let reruns = attempts.iter().filter_map(note).collect();
     let (attempts, sources) = (attempts.into_values().collect(), sources.into_values().collect());
-    Ok(Ok(Collected { attempts, sources, reruns }))
+    Ok(Collected { attempts, sources, reruns })
 }

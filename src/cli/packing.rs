@@ -3,9 +3,10 @@
 use super::context::{self, Context};
 use super::draft::Draft;
 use super::failure::{Failure, exit};
+use crate::host::files;
 use crate::record::{AttemptId, SourceText};
-use crate::store::{Store, StoreError};
-use crate::wire::{PackError, PackFile, ToPack, write_pack};
+use crate::store::Store;
+use crate::wire::{PackError, PackFile, PackRoom, ToPack, write_pack};
 use std::collections::VecDeque;
 use std::io::{Error, Seek};
 use std::path::Path;
@@ -17,7 +18,7 @@ const AHEAD_BYTES: usize = 32 << 20;
 struct Chunks<'s> {
     store: &'s Store,
     wanted: VecDeque<(AttemptId, String)>,
-    read: VecDeque<Vec<u8>>,
+    read: VecDeque<Result<Vec<u8>, (AttemptId, String)>>,
 }
 
 impl<'s> Chunks<'s> {
@@ -30,21 +31,30 @@ impl<'s> Chunks<'s> {
         Self { store, wanted: attempts.iter().flat_map(of_attempt).collect(), read: VecDeque::new() }
     }
 
-    fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+    fn next(&mut self) -> Result<Vec<u8>, Error> {
         if self.read.is_empty() {
             let (wanted, read) = (&mut self.wanted, &mut self.read);
-            self.store.read(|reader| {
-                let mut bytes = 0;
-                while bytes < AHEAD_BYTES {
-                    let Some((id, name)) = wanted.pop_front() else { break };
-                    let Some(chunk) = reader.chunk(id, &name)? else { break };
-                    bytes += chunk.len();
-                    read.push_back(chunk);
-                }
-                Ok(())
-            })?;
+            self.store
+                .read(|reader| {
+                    let mut bytes = 0;
+                    while bytes < AHEAD_BYTES {
+                        let Some((id, name)) = wanted.pop_front() else { break };
+                        let chunk = reader.chunk(id, &name)?;
+                        bytes += chunk.as_ref().map_or(0, Vec::len);
+                        read.push_back(chunk.ok_or((id, name)));
+                    }
+                    Ok(())
+                })
+                .map_err(Error::other)?;
         }
-        Ok(self.read.pop_front())
+        match self.read.pop_front() {
+            Some(Ok(chunk)) => Ok(chunk),
+            Some(Err((id, name))) => {
+                let text = "is missing in the ledger (`ledger verify` names all that is damaged)";
+                Err(Error::other(format!("series `{name}` of attempt {} {text}", id.0.prefix(8))))
+            }
+            None => Err(Error::other("the ledger has fewer series than before")),
+        }
     }
 }
 
@@ -59,19 +69,26 @@ pub(super) fn write(
     let draft = Draft::file(path).map_err(unwritten)?;
     let mut file = draft.held();
     let mut chunks = Chunks::of(attempts, context.store());
-    let mut next = || match chunks.next() {
-        Ok(Some(chunk)) => Ok(chunk),
-        Ok(None) => Err(Error::other("a series is missing in the ledger (`ledger verify` names all that is damaged)")),
-        Err(error) => Err(Error::other(error)),
-    };
-    let length = write_pack(file, format, attempts, sources, &mut next).map_err(|error| match error {
+    let written = write_pack(file, format, attempts, sources, &mut || chunks.next());
+    let length = written.map_err(|error| match error {
         PackError::Unwritten(error) => unwritten(error),
+        PackError::Unread(error) => Failure::new(exit::LEDGER, error),
         error => Failure::new(exit::LEDGER, error),
     })?;
     file.sync_all().and_then(|()| file.rewind()).map_err(unwritten)?;
     // What is written can be read back, by this program at least: nothing is missing, nothing too large.
-    if let Err(error) = PackFile::read(file, &tempfile::tempfile) {
-        return Err(Failure::new(exit::LEDGER, format!("the pack would be incomplete: {error}")));
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match PackFile::read(file, &mut { PackRoom::WHOLE }, &|| files::nameless_in(folder)) {
+        Ok(_) => {}
+        Err(PackError::Unspooled(error) | PackError::Unread(error)) => {
+            let text =
+                format!("the pack was not written, since it cannot be checked in `{}`: {error}", folder.display());
+            return Err(Failure::new(exit::FAILED, text));
+        }
+        Err(error) => return Err(Failure::new(exit::LEDGER, format!("the pack would be incomplete: {error}"))),
     }
     draft.finish().map_err(unwritten)?;
     Ok(length)

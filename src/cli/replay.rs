@@ -82,8 +82,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     // What cannot be executed here is not taken in either.
     bind_again(sealed, &id.0.prefix(8), &elsewhere, true)?;
+    let sources = packed.named_sources();
     context.store().write(|writer| {
-        packed.named_sources().try_for_each(|(_, source)| writer.keep(source))?;
+        sources.iter().try_for_each(|(_, source)| writer.keep(source))?;
         writer.unite_packed(one, clock::unix_ms())
     })?;
     let original: Original = context.store().read(|reader| rerun::find(reader, &id.to_string()))??;

@@ -62,6 +62,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         say(&format!("warning: the next `--since-last` begins where this one began: {error}"));
     }
     let sound = found.faults.is_empty();
+    if !sound {
+        store.forget_verified();
+    }
     // What is attested is one question, whether the ledger is whole another.
     let attested = match (&args.attested, &args.key) {
         (Some(file), Some(key)) => {

@@ -196,6 +196,26 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
+/// A file that is read and written, and that no name leads to: it goes with this process. Others may write in the folder.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn nameless_in(folder: &Path) -> std::io::Result<File> {
+    let nonce = random_nonce().map_err(std::io::Error::other)?;
+    let path = folder.join(format!(".ledger-{nonce}"));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
+/// Where large files lie that go with this process: `TMPDIR`, else `/var/tmp`, which is rarely in memory.
+pub fn folder_for_large() -> PathBuf {
+    match std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => folder.into(),
+        None => PathBuf::from("/var/tmp"),
+    }
+}
+
 /// How a file is made that is handed on: everybody may read it, as far as the process's mask lets them, and this user alone may write.
 pub fn handed_on() -> OpenOptions {
     let mut options = OpenOptions::new();

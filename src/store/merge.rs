@@ -69,6 +69,8 @@ impl Store {
                 wanted.push(id);
             }
         }
+        // Before the attempts that name them: a merge that is interrupted leaves no attempt without its texts.
+        self.take_sources(other, &mut merged.faults)?;
         let total = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
         let mut done = 0;
         progress(done, total);
@@ -91,7 +93,6 @@ impl Store {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages are inconsistent".to_owned() })
             })
         })?;
-        self.take_sources(other, &mut merged.faults)?;
         let mut changes: Vec<LogEntry> =
             log.into_iter().filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_))).collect();
         changes.retain(|entry| match &entry.change {

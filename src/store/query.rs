@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
                 chunk_lengths.push(bytes.value().len());
             }
         }
-        check_pieces(&run, &attempt, &found, &self.phases(id)?)?;
+        check_pieces(&run, &attempt, &found, &self.phases(id)?).map_err(|error| damaged(id, error))?;
         let phases = table.get((id.0.0, ""))?.map(|bytes| bytes.value().len());
         let missing = || damaged(id, std::io::Error::new(std::io::ErrorKind::NotFound, "its phases are missing"));
         chunk_lengths.push(phases.ok_or_else(missing)?);

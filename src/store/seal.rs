@@ -16,8 +16,8 @@ use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Gives the chunk of a series by its name, and the phases' by the empty one.
-type ChunkOf<'c> = dyn Fn(&str) -> Result<Cow<'c, [u8]>, ChunkError> + 'c;
+/// Gives the chunk of a series by its place and its name, and the phases' by the place behind all series and the empty name.
+type ChunkOf<'c> = dyn Fn(usize, &str) -> Result<Cow<'c, [u8]>, ChunkError> + 'c;
 
 /// Whether an attempt was new to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl<'txn> Writer<'txn> {
 
     /// As [`unite`](Self::unite), of an attempt that lies in a pack: its pieces were checked when the pack was read.
     pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
-        let chunk = |name: &str| Ok(Cow::Owned(packed.chunk(name)?));
+        let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
         self.put_new((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)
     }
 
@@ -171,7 +171,7 @@ impl<'txn> Writer<'txn> {
     ) -> Result<Added, StoreError> {
         sealed.check()?;
         let Sealed { run, attempt, series, phases } = sealed;
-        let chunk = |name: &str| match series.iter().find(|series| series.name == name) {
+        let chunk = |at: usize, _: &str| match series.get(at) {
             Some(series) => encode_series(series).map(Cow::Owned),
             None => encode_phases(phases).map(Cow::Owned),
         };
@@ -196,8 +196,8 @@ impl<'txn> Writer<'txn> {
         self.txn.open_table(ATTEMPTS)?.insert(key, encode_attempt(attempt)?.as_slice())?;
         {
             let mut chunks = self.txn.open_table(CHUNKS)?;
-            for name in attempt.series.iter().map(|series| series.name.as_str()).chain([""]) {
-                chunks.insert((key, name), chunk(name)?.as_ref())?;
+            for (at, name) in attempt.series.iter().map(|series| series.name.as_str()).chain([""]).enumerate() {
+                chunks.insert((key, name), chunk(at, name)?.as_ref())?;
             }
         }
         self.txn.open_table(BY_RUN)?.insert((run.id.0.0, key), outcome_code(&attempt.outcome))?;

@@ -28,6 +28,12 @@ impl Store {
         Some(Verified { entries: entries.parse().ok()?, head: head.parse().ok()? })
     }
 
+    /// Forgets what was verified: something is wrong.
+    pub fn forget_verified(&self) {
+        // Where it cannot be removed, nobody can be told otherwise either.
+        let _ = fs::remove_file(self.verified_file());
+    }
+
     /// Remembers that the ledger is sound up to there.
     ///
     /// # Errors

@@ -3,16 +3,17 @@
 //! A chunk is kept apart from its attempt's record, so that listing attempts never reads it. Values are bit-exact: each column
 //! takes the tightest of a few forms that give every bit back.
 
+mod columns;
 mod points;
 
+pub use columns::visit_series;
 pub use points::{First, Points, encode_points, summarize_series};
 
 use super::v1::{WireError, axis_code, axis_of, decode, encode};
 use bincode::{Decode, Encode};
-use ledger_record::{Phase, Series, count};
+use ledger_record::{Inconsistency, Phase, Series, count};
 use pco::ChunkConfig;
 use pco::data_types::Number;
-use pco::standalone::{ChunkDecompressor, DecompressorItem, FileDecompressor};
 use std::collections::HashMap;
 
 /// A chunk that does not encode or decode.
@@ -38,6 +39,9 @@ pub enum ChunkError {
     /// Points that cannot be read from where they lie.
     #[error("the points of a series cannot be read: {0}")]
     Unread(#[from] std::io::Error),
+    /// It is not what the record of its attempt says.
+    #[error("{0}")]
+    Inconsistent(#[from] Inconsistency),
     /// A phase whose length would be read as that of one that never stopped.
     #[error("phase `{name}` {index} stops a nanosecond before its start, which a chunk cannot hold")]
     Backwards {
@@ -203,118 +207,6 @@ pub fn decode_series(bytes: &[u8]) -> Result<Series, ChunkError> {
     Ok(Series { name: wire.name, unit: wire.unit, axis: axis_of(wire.axis)?, positions, values })
 }
 
-/// A column that is decoded piece by piece.
-enum Column<'b, T: Number + Default> {
-    Coded { file: FileDecompressor, chunk: Option<Box<ChunkDecompressor<T, &'b [u8]>>>, rest: &'b [u8] },
-    Computed(Box<dyn Fn(u64) -> T>),
-}
-
-/// So many values are decoded at a time: pco decodes multiples of 256.
-const PIECE: usize = 4096;
-
-impl<'b, T: Number + Default> Column<'b, T> {
-    fn coded(bytes: &'b [u8]) -> Result<Self, ChunkError> {
-        let (file, rest) = FileDecompressor::new(bytes)?;
-        Ok(Self::Coded { file, chunk: None, rest })
-    }
-
-    /// The next values, from that index on; none after the last.
-    fn read(&mut self, index: u64, left: u64, values: &mut Vec<T>) -> Result<(), ChunkError> {
-        let piece = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        values.clear();
-        let (file, chunk, rest) = match self {
-            Self::Computed(value) => {
-                for at in index..index + piece as u64 {
-                    values.push(value(at));
-                }
-                return Ok(());
-            }
-            Self::Coded { file, chunk, rest } => (file, chunk, rest),
-        };
-        loop {
-            let mut open = match chunk.take() {
-                Some(open) => open,
-                None => match file.chunk_decompressor::<T, &'b [u8]>(*rest)? {
-                    DecompressorItem::Chunk(open) => Box::new(open),
-                    DecompressorItem::EndOfData(_) => return Ok(()),
-                },
-            };
-            values.resize(PIECE, T::default());
-            let progress = open.read(values)?;
-            values.truncate(progress.n_processed);
-            if progress.finished {
-                *rest = open.into_src();
-            } else {
-                *chunk = Some(open);
-            }
-            if !values.is_empty() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// Gives each point of a series, decoded piece by piece: memory does not grow with the series.
-///
-/// # Errors
-/// If it does not decode; points before the fault were given.
-pub fn visit_series(bytes: &[u8], visit: &mut dyn FnMut(u64, f64)) -> Result<(), ChunkError> {
-    let (wire, _) = series_frame(bytes)?;
-    let mut positions: Column<'_, u64> = match &wire.positions {
-        PositionsV1::Regular { start, stride } => {
-            let (start, stride) = (*start, *stride);
-            Column::Computed(Box::new(move |i| start.wrapping_add(stride.wrapping_mul(i))))
-        }
-        PositionsV1::Pco(bytes) => Column::coded(bytes)?,
-    };
-    match &wire.values {
-        ValuesV1::Constant(bits) => {
-            let bits = *bits;
-            let values = Column::Computed(Box::new(move |_| bits));
-            visit_columns(wire.len, &mut positions, values, f64::from_bits, visit)
-        }
-        ValuesV1::Int(bytes) => visit_columns(wire.len, &mut positions, Column::coded(bytes)?, real, visit),
-        ValuesV1::F32(bytes) => {
-            visit_columns(wire.len, &mut positions, Column::coded(bytes)?, |value: f32| f64::from(value), visit)
-        }
-        ValuesV1::F64(bytes) => {
-            visit_columns(wire.len, &mut positions, Column::coded(bytes)?, |value: f64| value, visit)
-        }
-    }
-}
-
-fn visit_columns<T: Number + Default>(
-    len: u64,
-    positions: &mut Column<'_, u64>,
-    mut values: Column<'_, T>,
-    float: impl Fn(T) -> f64,
-    visit: &mut dyn FnMut(u64, f64),
-) -> Result<(), ChunkError> {
-    let (mut done, mut at, mut of_values) = (0u64, Vec::new(), Vec::new());
-    let (mut used_at, mut used_values) = (0, 0);
-    while done < len {
-        if used_at == at.len() {
-            positions.read(done, len - done, &mut at)?;
-            used_at = 0;
-        }
-        if used_values == of_values.len() {
-            values.read(done, len - done, &mut of_values)?;
-            used_values = 0;
-        }
-        let count = (at.len() - used_at).min(of_values.len() - used_values);
-        if count == 0 {
-            return Err(ChunkError::Length { found: usize::try_from(done).unwrap_or(usize::MAX), expected: len });
-        }
-        let pairs = at.iter().skip(used_at).zip(of_values.iter().skip(used_values)).take(count);
-        for (position, value) in pairs.take(usize::try_from(len - done).unwrap_or(usize::MAX)) {
-            visit(*position, float(*value));
-        }
-        (used_at, used_values) = (used_at + count, used_values + count);
-        done += count as u64;
-    }
-    Ok(())
-}
-
 #[derive(Encode, Decode)]
 struct PhasesV1 {
     names: Vec<String>,
@@ -420,6 +312,19 @@ mod tests {
     use super::*;
     use ledger_record::Axis;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_column_that_goes_on_is_refused_by_both_readers() {
+        let mut series = Series::new("loss", "", Axis::Step);
+        (0..5000u32).for_each(|i| series.push(u64::from(i * i % 977), f64::from(i).sin()));
+        let (mut wire, _) = series_frame(&encode_series(&series).unwrap()).unwrap();
+        for len in [5000, 4999, 4096, 300, 1] {
+            wire.len = len;
+            let bytes = encode("series", &wire).unwrap();
+            let visited = visit_series(&bytes, &mut |_, _| {});
+            assert_eq!((decode_series(&bytes).is_ok(), visited.is_ok()), (len == 5000, len == 5000), "{len}");
+        }
+    }
 
     fn bits(series: &Series) -> Vec<u64> {
         series.values.iter().map(|value| value.to_bits()).collect()

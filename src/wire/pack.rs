@@ -9,13 +9,13 @@
 
 mod file;
 
-pub use file::{NextChunk, PackFile, PackedAttempt, ToPack, write_pack};
+pub use file::{NextChunk, PackFile, PackedAttempt, Spool, ToPack, write_pack};
 
 use super::chunk::{ChunkError, encode_phases, encode_series};
 use super::v1::WireError;
 use file::{Frames, frames_of};
 use ledger_record::{Attempt, Digest, Inconsistency, Parts, Run, Sealed, SourceText, Table, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Cursor, Read as _};
 
 /// The first eight bytes of a pack; the last of them is the format.
@@ -40,7 +40,7 @@ pub enum PackError {
     #[error("it cannot be read: {0}")]
     Unread(#[source] io::Error),
     /// Its content is kept in a temporary file while it is checked.
-    #[error("its content cannot be kept in a temporary file: {0} (TMPDIR names another folder)")]
+    #[error("its content cannot be kept in a temporary file: {0}")]
     Unspooled(#[source] io::Error),
     /// Its file cannot be written.
     #[error("it cannot be written: {0}")]
@@ -91,12 +91,19 @@ pub struct Packed {
 /// The sources that one of these attempts names.
 fn named_sources<'s>(
     sources: &'s [SourceText],
-    attempts: impl Iterator<Item = &'s Attempt> + Clone,
-) -> impl Iterator<Item = (&'static str, &'s SourceText)> {
-    sources.iter().filter_map(move |source| {
-        let kind = attempts.clone().find_map(|attempt| source.kind(&attempt.settings, &attempt.facts))?;
-        Some((kind, source))
-    })
+    attempts: impl Iterator<Item = &'s Attempt>,
+) -> Vec<(&'static str, &'s SourceText)> {
+    let by_key: BTreeMap<Digest, usize> = sources.iter().enumerate().map(|(at, source)| (source.key(), at)).collect();
+    let mut kinds = vec![None; sources.len()];
+    for attempt in attempts {
+        for (kind, digest) in SourceText::belonging_to(&attempt.settings, &attempt.facts) {
+            let found = SourceText::keys(digest, &attempt.facts).find_map(|key| by_key.get(&key));
+            if let Some(at) = found {
+                kinds[*at].get_or_insert(kind);
+            }
+        }
+    }
+    kinds.into_iter().zip(sources).filter_map(|(kind, source)| Some((kind?, source))).collect()
 }
 
 /// The texts that attempts name and that are not there, each with what it is.
@@ -146,15 +153,16 @@ fn encode_as(format: u8, attempts: &[Sealed], sources: &[SourceText]) -> Result<
     Ok(pack.into_inner())
 }
 
-/// What may be taken still.
+/// What packs may take still.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+pub struct PackRoom {
     held_bytes: u64,
     point_bytes: u64,
 }
 
-impl Room {
-    const OF_A_PACK: Self = Self { held_bytes: MOST_HELD_BYTES, point_bytes: MOST_POINT_BYTES };
+impl PackRoom {
+    /// What all packs of a command may take.
+    pub const WHOLE: Self = Self { held_bytes: MOST_HELD_BYTES, point_bytes: MOST_POINT_BYTES };
     const ALL: Self = Self { held_bytes: u64::MAX, point_bytes: u64::MAX };
 
     fn hold(&mut self, bytes: u64) -> Result<(), PackError> {
@@ -173,10 +181,10 @@ pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     if u64::try_from(bytes.len()).is_ok_and(|length| length > PACK_MOST_BYTES) {
         return Err(PackError::Long);
     }
-    decode_within(bytes, Room::OF_A_PACK)
+    decode_within(bytes, PackRoom::WHOLE)
 }
 
-fn decode_within(bytes: &[u8], room: Room) -> Result<Packed, PackError> {
+fn decode_within(bytes: &[u8], mut room: PackRoom) -> Result<Packed, PackError> {
     let magic = bytes.first_chunk::<8>().filter(|magic| magic[..7] == PACK_MAGIC[..7]).ok_or(PackError::NoPack)?;
     let frames = match magic[7] {
         0..=2 => body_of(bytes)?.to_vec(),
@@ -184,14 +192,14 @@ fn decode_within(bytes: &[u8], room: Room) -> Result<Packed, PackError> {
         newer => return Err(PackError::Newer(newer)),
     };
     let len = frames.len() as u64;
-    let PackFile { attempts, sources } = frames_of(Frames::Memory(frames), len, magic[7], room)?;
+    let PackFile { attempts, sources } = frames_of(Frames::Memory(frames), len, magic[7], &mut room)?;
     let attempts = attempts.into_iter().map(PackedAttempt::whole).collect::<Result<_, _>>()?;
     Ok(Packed { attempts, sources })
 }
 
 /// Decodes a pack of one attempt that this ledger has written: its series and phases were in memory, so that they are not bounded.
 pub fn decode_own_packed(bytes: &[u8]) -> Result<(Sealed, Vec<SourceText>), PackError> {
-    let mut packed = decode_within(bytes, Room::ALL)?;
+    let mut packed = decode_within(bytes, PackRoom::ALL)?;
     match packed.attempts.pop() {
         Some(sealed) if packed.attempts.is_empty() => Ok((sealed, packed.sources)),
         _ => Err(PackError::Damaged),
@@ -235,9 +243,12 @@ fn record_memory(run: &Run, attempt: &Attempt) -> u64 {
 
 /// Of a name's place in a map, and its share of the map's node.
 const ENTRY_BYTES: usize = 2 * size_of::<String>();
+/// A map has places for eleven entries as soon as it has one.
+const NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>());
 
 fn table_memory(table: &Table) -> usize {
-    table.iter().map(|(name, value)| ENTRY_BYTES + name.len() + value_memory(value)).sum()
+    let node = if table.is_empty() { 0 } else { NODE_BYTES };
+    node + table.iter().map(|(name, value)| ENTRY_BYTES + name.len() + value_memory(value)).sum::<usize>()
 }
 
 fn value_memory(value: &Value) -> usize {
@@ -254,7 +265,7 @@ fn value_memory(value: &Value) -> usize {
 mod tests {
     use super::*;
     use crate::v1::{encode, encode_attempt, encode_run};
-    use ledger_record::{Axis, Nonce, Outcome, Phase, Series, Tail};
+    use ledger_record::{Axis, Nonce, Outcome, Phase, Series, SeriesSummary, Tail};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -278,7 +289,7 @@ mod tests {
         encode("pack", &(run, encode_attempt(&attempt.attempt).unwrap(), series, phases)).unwrap()
     }
 
-    fn read_body(body: &[u8], room: &mut Room) -> Result<PackedAttempt, PackError> {
+    fn read_body(body: &[u8], room: &mut PackRoom) -> Result<PackedAttempt, PackError> {
         PackedAttempt::read(&Arc::new(Frames::Memory(body.to_vec())), 0..body.len() as u64, room)
     }
 
@@ -345,18 +356,32 @@ mod tests {
 
     #[test]
     fn a_pack_of_a_few_bytes_takes_no_memory_on_its_word() {
-        let attempt = an_attempt();
-        let body = |bombs: usize, len: u64| body_with(&attempt, vec![crate::chunk::bomb(len); bombs]);
-        let one = body(100, 50_000_000);
-        assert!(one.len() < 10_000);
-        assert!(matches!(decode_packed(&with_frames(&frame(&one))), Err(PackError::Memory)));
-        let old = [PACK_MAGIC.as_slice(), &Digest::of(&one).0, &one].concat();
-        assert!(matches!(decode_packed(&old), Err(PackError::Memory)));
+        let body = |len: u64| {
+            let mut attempt = an_attempt();
+            let (name, unit, axis, digest) = ("loss".to_owned(), String::new(), Axis::Step, Digest([0; 32]));
+            attempt.attempt.series = vec![SeriesSummary { name, unit, axis, len, digest }];
+            body_with(&attempt, vec![crate::chunk::bomb(len)])
+        };
+        let large = body(50_000_000);
+        assert!(large.len() < 1000);
+        let mut room = PackRoom { point_bytes: 700_000_000, ..PackRoom::WHOLE };
+        assert!(matches!(read_body(&large, &mut room), Err(PackError::Memory)));
         // What is within the limit is looked at, and taken from what is left.
-        let mut room = Room { point_bytes: 2_000_000, ..Room::OF_A_PACK };
-        assert!(matches!(read_body(&body(1, 100_000), &mut room), Err(PackError::Inconsistent(_))));
+        let mut room = PackRoom { point_bytes: 2_000_000, ..PackRoom::WHOLE };
+        assert!(matches!(read_body(&body(100_000), &mut room), Err(PackError::Inconsistent(Inconsistency::Series(_)))));
         assert!((390_000..=400_000).contains(&room.point_bytes), "{room:?}");
-        assert!(matches!(read_body(&body(1, 100_000), &mut room), Err(PackError::Memory)));
+        assert!(matches!(read_body(&body(100_000), &mut room), Err(PackError::Memory)));
+    }
+
+    /// 100,000 empty series would be 200,000 reads, and hundreds of bytes each.
+    #[test]
+    fn no_more_series_are_read_than_the_record_lists() {
+        let empty = encode_series(&Series::new("", "", Axis::Step)).unwrap();
+        let body = body_with(&an_attempt(), vec![empty; 100_000]);
+        let found = read_body(&body, &mut { PackRoom::WHOLE });
+        assert!(matches!(found, Err(PackError::Inconsistent(Inconsistency::SeriesCount))));
+        let long = [encode("pack", &(1u64 << 29)).unwrap(), vec![0; 100]].concat();
+        assert!(matches!(read_body(&long, &mut { PackRoom::WHOLE }), Err(PackError::Large)));
     }
 
     #[test]
@@ -421,24 +446,32 @@ mod tests {
         for pack in
             [encode_pack(&sealed).unwrap(), encode_with(&sealed, &sources).unwrap(), encode_packed(&packed).unwrap()]
         {
-            let mut file = PackFile::read(pack.as_slice(), &spool).unwrap();
+            let read = |pack: &[u8]| PackFile::read(pack, &mut { PackRoom::WHOLE }, &spool);
+            let mut file = read(&pack).unwrap();
             let one = file.attempts.pop().unwrap();
-            assert_eq!(one.chunk("power").unwrap(), encode_series(&sealed.series[1]).unwrap());
-            assert_eq!(one.chunk("").unwrap(), encode_phases(&[]).unwrap());
+            assert_eq!(one.chunk(1).unwrap(), encode_series(&sealed.series[1]).unwrap());
+            assert_eq!(one.chunk(2).unwrap(), encode_phases(&[]).unwrap());
             assert_eq!(one.whole().unwrap(), sealed);
             for at in 0..pack.len() {
                 let mut damaged = pack.clone();
                 damaged[at] ^= 1;
-                let file = |pack: &[u8]| PackFile::read(pack, &spool).map(drop).map_err(|error| error.to_string());
+                let file = |pack: &[u8]| read(pack).map(drop).map_err(|error| error.to_string());
                 let memory = |pack: &[u8]| decode_packed(pack).map(drop).map_err(|error| error.to_string());
                 assert_eq!(file(&damaged), memory(&damaged), "byte {at}");
                 assert_eq!(file(&pack[..at]), memory(&pack[..at]), "{at} bytes");
                 assert!(at == 7 || file(&damaged).is_err());
             }
         }
+        // What is more than a little is held in a file.
+        sealed.attempt.tail.stderr = (0..5_000u32).map(|i| Digest::of(&i.to_le_bytes()).to_string()).collect();
+        let packed = Packed { attempts: vec![sealed.clone()], sources: Vec::new() };
+        let pack = encode_packed(&packed).unwrap();
+        assert!(pack.len() > 1 << 16);
+        let mut file = PackFile::read(pack.as_slice(), &mut { PackRoom::WHOLE }, &spool).unwrap();
+        assert_eq!(file.attempts.pop().unwrap().whole().unwrap(), sealed);
         let full = || Err(io::ErrorKind::StorageFull.into());
-        let said = PackFile::read(encode_pack(&sealed).unwrap().as_slice(), &full).unwrap_err().to_string();
-        assert!(said.contains("temporary file: no storage space (TMPDIR names another folder)"), "{said}");
+        let said = PackFile::read(pack.as_slice(), &mut { PackRoom::WHOLE }, &full).unwrap_err().to_string();
+        assert!(said.contains("temporary file: no storage space"), "{said}");
     }
 
     #[test]
@@ -463,7 +496,7 @@ mod tests {
         sealed.attempt.facts.insert("list".to_owned(), Value::List(vec![Value::Bool(true); 10_000]));
         let body = body_with(&sealed, Vec::new());
         assert!(body.len() < 130_000);
-        let room = |held_bytes: u64| Room { held_bytes, ..Room::OF_A_PACK };
+        let room = |held_bytes: u64| PackRoom { held_bytes, ..PackRoom::WHOLE };
         let mut some = room(6_000_000);
         assert!(read_body(&body, &mut some).is_ok());
         assert!(some.held_bytes < 3_400_000, "{some:?}");
@@ -512,7 +545,7 @@ mod tests {
         one.attempt.facts.extend(SourceText::redacted(std::slice::from_ref(&genuine)));
         let sources = vec![forged, genuine.clone(), patch.clone()];
         fn named<'s>(one: &'s Sealed, sources: &'s [SourceText]) -> Vec<(&'static str, &'s SourceText)> {
-            named_sources(sources, [&one.attempt].into_iter()).collect()
+            named_sources(sources, [&one.attempt].into_iter())
         }
         assert_eq!(named(&one, &sources), [("manifest", &genuine)]);
         one.attempt.facts.insert("git.patch".to_owned(), patch.original.to_string().into());

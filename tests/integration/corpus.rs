@@ -8,10 +8,12 @@ use crate::sandbox::repository;
 use std::fs;
 use std::process::Command;
 
+type Check<'c> = &'c dyn Fn(&[u8]);
+
 #[test]
 fn what_the_fuzz_targets_check_holds_of_their_corpus() {
     let as_text = |check: fn(&str)| move |bytes: &[u8]| str::from_utf8(bytes).map_or((), check);
-    let targets: [(&str, &dyn Fn(&[u8])); 7] = [
+    let targets: [(&str, Check<'_>); 7] = [
         ("chunk", &checks::chunk),
         ("event", &checks::event),
         ("expression", &as_text(checks::expression)),

@@ -477,6 +477,7 @@ fn a_ledger_of_a_newer_format_is_refused() {
 #[test]
 fn verify_names_whose_bytes_were_changed() {
     let sandbox = sealed_ledger();
+    sandbox.run(&["verify"]).expect(0);
     let file = sandbox.ledger_dir().join("ledger.redb");
     type Chunks = redb::TableDefinition<'static, ([u8; 32], &'static str), &'static [u8]>;
     let chunks: Chunks = redb::TableDefinition::new("chunks");
@@ -499,7 +500,13 @@ fn verify_names_whose_bytes_were_changed() {
     }
     let found = sandbox.json(&["verify"], 1);
     let fault = &found["faults"][0];
-    assert!(fault["owner"].as_str().unwrap().starts_with("series `loss` of attempt "), "{fault}");
+    let owner = fault["owner"].as_str().unwrap();
+    assert!(owner.starts_with("series `loss` of attempt "), "{fault}");
+    // What was verified before is not believed any more.
+    assert_eq!(sandbox.json(&["verify", "--since-last"], 1)["since_last"], false);
+    let id = &owner[owner.len() - 64..];
+    let said = sandbox.run(&["pack", id, "-o", "x.pack"]).complaint(3);
+    assert!(said.contains(&format!("attempt {id} cannot be read")) && !sandbox.path("x.pack").exists(), "{said}");
 }
 
 #[test]

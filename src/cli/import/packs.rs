@@ -2,11 +2,11 @@
 
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
-use crate::host::clock;
+use crate::host::{clock, files};
 use crate::record::Value;
 use crate::report::{columns, table_of};
 use crate::store::Added;
-use crate::wire::{PACK_MOST_BYTES, PackError, PackFile, PackedAttempt};
+use crate::wire::{PACK_MOST_BYTES, PackError, PackFile, PackRoom, PackedAttempt};
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
@@ -17,9 +17,9 @@ pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
 pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) -> Result<u8, Failure> {
     let attempts: Vec<(&Path, &PackedAttempt)> =
         packs.iter().flat_map(|(path, packed)| packed.attempts.iter().map(move |one| (*path, one))).collect();
+    let sources: Vec<_> = packs.iter().flat_map(|(_, packed)| packed.named_sources()).collect();
     let added = context.store().write(|writer| {
-        let mut sources = packs.iter().flat_map(|(_, packed)| packed.named_sources());
-        sources.try_for_each(|(_, source)| writer.keep(source))?;
+        sources.iter().try_for_each(|(_, source)| writer.keep(source))?;
         attempts.iter().map(|(_, one)| writer.unite_packed(one, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
     context.answer(
@@ -47,21 +47,32 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
 
 /// Reads each file once: a pipe has nothing to say to who asks again.
 pub(in crate::cli) fn read_packs(files: &[PathBuf]) -> Result<Vec<(&Path, PackFile)>, Failure> {
-    files.iter().map(|path| Ok((path.as_path(), read_pack(path)?))).collect()
+    let mut room = PackRoom::WHOLE;
+    files.iter().map(|path| Ok((path.as_path(), read_within(path, &mut room)?))).collect()
 }
 
 /// Reads a pack and recomputes every id and digest in it.
 pub(in crate::cli) fn read_pack(path: &Path) -> Result<PackFile, Failure> {
+    read_within(path, &mut { PackRoom::WHOLE })
+}
+
+fn read_within(path: &Path, room: &mut PackRoom) -> Result<PackFile, Failure> {
+    let folder = files::folder_for_large();
     let unread = |error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display()));
     let refused = |error: PackError| match error {
         PackError::Unread(error) => unread(error),
+        PackError::Unspooled(error) => {
+            let (path, folder) = (path.display(), folder.display());
+            let text = format!("cannot keep the content of `{path}` in a temporary file in `{folder}`: {error}");
+            Failure::new(exit::FAILED, format!("{text} (set TMPDIR to a folder with room for it)"))
+        }
         error => Failure::new(exit::USAGE, format!("`{}` is refused: {error}", path.display())),
     };
     let file = std::fs::File::open(path).map_err(unread)?;
     if file.metadata().is_ok_and(|metadata| metadata.len() > PACK_MOST_BYTES) {
         return Err(refused(PackError::Long));
     }
-    PackFile::read(file, &tempfile::tempfile).map_err(refused)
+    PackFile::read(file, room, &|| files::nameless_in(&folder)).map_err(refused)
 }
 
 /// `new` or `known`.

@@ -30,7 +30,7 @@ impl Folded {
     pub fn seal(&self, store: &Store) -> Result<Added, StoreError> {
         store.write(|writer| {
             self.output.iter().try_for_each(|output| writer.keep(output))?;
-            writer.seal_encoded((&self.run, &self.attempt), &|name| self.chunk(name), clock::unix_ms())
+            writer.seal_encoded((&self.run, &self.attempt), &|_, name| self.chunk(name), clock::unix_ms())
         })
     }
 

@@ -2,18 +2,22 @@
 
 use super::{
     FRAME_HEAD_BYTES, FRAME_MOST_BYTES, FRAMES_MOST_BYTES, OF_ATTEMPT, OF_SOURCE, PACK_MAGIC, PACK_MOST_BYTES,
-    PackError, Room, ZSTD_LEVEL, named_sources, record_memory,
+    PackError, PackRoom, ZSTD_LEVEL, named_sources, record_memory,
 };
 use crate::chunk::{decode_phases, decode_series, phases_memory, series_memory, summarize_series};
 use crate::source::{decode_source, encode_source};
-use crate::v1::{WireError, decode_attempt, decode_first, decode_run, encode, encode_attempt, encode_run};
-use ledger_record::{Attempt, Digest, DigestWriter, Run, Sealed, SourceText, check_pieces};
+use crate::v1::{LIMIT_BYTES, WireError, decode_attempt, decode_first, decode_run, encode, encode_attempt, encode_run};
+use ledger_record::{Attempt, Digest, DigestWriter, Inconsistency, Run, Sealed, SourceText, check_pieces};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+/// No record and no chunk is longer.
+const PIECE_MOST_BYTES: u64 = 2 * LIMIT_BYTES as u64;
+/// Less than this is held in memory rather than in a file.
+const LITTLE_BYTES: usize = 1 << 16;
 /// The longest number of bincode's variable-length form.
 const NUMBER_BYTES: u64 = 9;
 
@@ -25,6 +29,9 @@ pub struct PackFile {
     /// Texts that they were made from.
     pub sources: Vec<SourceText>,
 }
+
+/// Makes an empty file that nobody else has, for what cannot be read twice.
+pub type Spool<'s> = dyn Fn() -> io::Result<File> + 's;
 
 /// An attempt of a pack.
 #[derive(Debug)]
@@ -61,11 +68,11 @@ impl Frames {
 }
 
 impl PackFile {
-    /// Reads and checks a pack of any format. `spool` makes an empty file that nobody else has, for what cannot be read twice.
+    /// Reads and checks a pack of any format. `room` is made less by what is taken, and serves for several packs.
     ///
     /// # Errors
     /// If it cannot be read, or cannot be believed.
-    pub fn read(mut pack: impl Read, spool: &dyn Fn() -> io::Result<File>) -> Result<Self, PackError> {
+    pub fn read(mut pack: impl Read, room: &mut PackRoom, spool: &Spool<'_>) -> Result<Self, PackError> {
         let mut head = [0; 40];
         let has = read_up_to(&mut pack, &mut head).map_err(PackError::Unread)?;
         let magic = head.first_chunk::<8>().filter(|magic| has >= 8 && magic[..7] == PACK_MAGIC[..7]);
@@ -76,30 +83,36 @@ impl PackFile {
         if has < head.len() {
             return Err(PackError::Damaged);
         }
-        let (body, len, digest) = spooled(pack, PACK_MOST_BYTES - head.len() as u64, spool)?;
+        let (mut frames, mut len, digest) = spooled(pack, PACK_MOST_BYTES - head.len() as u64, spool)?;
         if digest.0 != head[8..] {
             return Err(PackError::Damaged);
         }
-        if format < 3 {
-            return frames_of(Frames::File(body), len, format, Room::OF_A_PACK);
+        if format == 3 {
+            let compressed: Box<dyn Read> = match frames {
+                Frames::Memory(bytes) => Box::new(io::Cursor::new(bytes)),
+                Frames::File(file) => Box::new(file),
+            };
+            let decoder = zstd::Decoder::new(compressed).map_err(|_| PackError::Damaged)?;
+            (frames, len, _) = spooled(Decompressed(decoder), FRAMES_MOST_BYTES, spool)?;
         }
-        let decoder = zstd::Decoder::new(body).map_err(|_| PackError::Damaged)?;
-        let (frames, len, _) = spooled(Undamaged(decoder), FRAMES_MOST_BYTES, spool)?;
-        frames_of(Frames::File(frames), len, format, Room::OF_A_PACK)
+        frames_of(frames, len, format, room)
     }
 
     /// The sources that an attempt of the pack names; nobody asks for others.
-    pub fn named_sources(&self) -> impl Iterator<Item = (&'static str, &SourceText)> {
+    pub fn named_sources(&self) -> Vec<(&'static str, &SourceText)> {
         named_sources(&self.sources, self.attempts.iter().map(|packed| &packed.sealed.attempt))
     }
 }
 
-/// What zstd says of bytes that it does not understand.
-struct Undamaged<R>(R);
+/// Tells what zstd does not understand from what cannot be read.
+struct Decompressed<R>(R);
 
-impl<R: Read> Read for Undamaged<R> {
+impl<R: Read> Read for Decompressed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        self.0.read(buffer).map_err(|error| match error.raw_os_error() {
+            Some(_) => error,
+            None => io::Error::new(io::ErrorKind::InvalidData, error),
+        })
     }
 }
 
@@ -116,15 +129,11 @@ fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(has)
 }
 
-/// Copies at most `most` bytes into a file, which is read from its beginning next.
-fn spooled(
-    mut from: impl Read,
-    most: u64,
-    spool: &dyn Fn() -> io::Result<File>,
-) -> Result<(File, u64, Digest), PackError> {
-    let mut file = spool().map_err(PackError::Unspooled)?;
+/// Copies at most `most` bytes to where they can be read again: little into memory, more into a file.
+fn spooled(mut from: impl Read, most: u64, spool: &Spool<'_>) -> Result<(Frames, u64, Digest), PackError> {
     let (mut digest, mut len) = (DigestWriter::new(), 0);
-    let mut buffer = vec![0; 1 << 16];
+    let mut buffer = vec![0; LITTLE_BYTES];
+    let mut file: Option<File> = None;
     loop {
         let has = read_up_to(&mut from, &mut buffer).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => PackError::Damaged,
@@ -135,20 +144,28 @@ fn spooled(
             return Err(PackError::Long);
         }
         digest.write(&buffer[..has]);
-        file.write_all(&buffer[..has]).map_err(PackError::Unspooled)?;
-        if has < buffer.len() {
-            break;
+        if has < buffer.len() && file.is_none() {
+            buffer.truncate(has);
+            return Ok((Frames::Memory(buffer), len, digest.finish()));
         }
+        let mut to = match file {
+            Some(file) => file,
+            None => spool().map_err(PackError::Unspooled)?,
+        };
+        to.write_all(&buffer[..has]).map_err(PackError::Unspooled)?;
+        if has < buffer.len() {
+            to.rewind().map_err(PackError::Unspooled)?;
+            return Ok((Frames::File(to), len, digest.finish()));
+        }
+        file = Some(to);
     }
-    file.rewind().map_err(PackError::Unspooled)?;
-    Ok((file, len, digest.finish()))
 }
 
 /// The attempts and sources in frames whose digest is right.
-pub(super) fn frames_of(frames: Frames, len: u64, format: u8, mut room: Room) -> Result<PackFile, PackError> {
+pub(super) fn frames_of(frames: Frames, len: u64, format: u8, room: &mut PackRoom) -> Result<PackFile, PackError> {
     let frames = Arc::new(frames);
     if format < 2 {
-        let attempt = PackedAttempt::read(&frames, 0..len, &mut room)?;
+        let attempt = PackedAttempt::read(&frames, 0..len, room)?;
         return Ok(PackFile { attempts: vec![attempt], sources: Vec::new() });
     }
     let mut packed = PackFile { attempts: Vec::new(), sources: Vec::new() };
@@ -165,7 +182,7 @@ pub(super) fn frames_of(frames: Frames, len: u64, format: u8, mut room: Room) ->
             return Err(PackError::Damaged);
         }
         match head[0] {
-            OF_ATTEMPT => packed.attempts.push(PackedAttempt::read(&frames, content..at, &mut room)?),
+            OF_ATTEMPT => packed.attempts.push(PackedAttempt::read(&frames, content..at, room)?),
             OF_SOURCE => {
                 room.hold(size_of::<SourceText>() as u64 + length)?;
                 packed.sources.push(decode_source(&frames.read(&(content..at))?)?);
@@ -199,6 +216,10 @@ impl Pieces<'_> {
     /// The place of bytes that stand behind their length.
     fn bytes(&mut self) -> Result<Range<u64>, PackError> {
         let len = self.number()?;
+        // No record or chunk that decodes is longer, and it is read whole.
+        if len > PIECE_MOST_BYTES {
+            return Err(PackError::Large);
+        }
         let start = self.left.start;
         let end = start.checked_add(len).filter(|end| *end <= self.left.end);
         let end = end.ok_or(misshapen("a length leads beyond its end"))?;
@@ -209,17 +230,22 @@ impl Pieces<'_> {
 
 impl PackedAttempt {
     /// `room` is made less by what is taken.
-    pub(super) fn read(frames: &Arc<Frames>, place: Range<u64>, room: &mut Room) -> Result<Self, PackError> {
+    pub(super) fn read(frames: &Arc<Frames>, place: Range<u64>, room: &mut PackRoom) -> Result<Self, PackError> {
         let mut pieces = Pieces { frames, left: place };
         let (run, attempt) = (pieces.bytes()?, pieces.bytes()?);
         let (run, attempt) = (decode_run(&frames.read(&run)?)?, decode_attempt(&frames.read(&attempt)?)?);
-        room.hold(record_memory(&run, &attempt))?;
-        let (mut series, mut summaries) = (Vec::new(), Vec::new());
-        for _ in 0..pieces.number()? {
+        room.hold(size_of::<Self>() as u64 + record_memory(&run, &attempt))?;
+        if pieces.number()? != attempt.series.len() as u64 {
+            return Err(Inconsistency::SeriesCount.into());
+        }
+        let mut series = Vec::new();
+        for summary in &attempt.series {
             let place = pieces.bytes()?;
             let chunk = frames.read(&place)?;
             room.look_at(series_memory(&chunk)?)?;
-            summaries.push(summarize_series(&chunk)?);
+            if summarize_series(&chunk)? != *summary {
+                return Err(Inconsistency::Series(summary.name.clone()).into());
+            }
             series.push(place);
         }
         let phases = pieces.bytes()?;
@@ -227,23 +253,22 @@ impl PackedAttempt {
             return Err(misshapen("bytes follow its end").into());
         }
         let chunk = frames.read(&phases)?;
-        room.look_at(phases_memory(&chunk)?)?;
-        if phases_memory(&chunk)? > room.held_bytes {
+        let takes = phases_memory(&chunk)?;
+        room.look_at(takes)?;
+        if takes > room.held_bytes {
             return Err(PackError::Memory);
         }
-        check_pieces(&run, &attempt, &summaries, &decode_phases(&chunk)?)?;
+        check_pieces(&run, &attempt, &attempt.series, &decode_phases(&chunk)?)?;
         let sealed = Sealed { run, attempt, series: Vec::new(), phases: Vec::new() };
         Ok(Self { sealed, frames: Arc::clone(frames), series, phases })
     }
 
-    /// The chunk of a series by its name, and the phases' by the empty one.
+    /// The chunk of a series by its place in the record, and the phases' behind those of all series.
     ///
     /// # Errors
     /// If it cannot be read from where it lies.
-    pub fn chunk(&self, name: &str) -> io::Result<Vec<u8>> {
-        let at = self.sealed.attempt.series.iter().position(|series| series.name == name);
-        let place = at.and_then(|at| self.series.get(at)).unwrap_or(&self.phases);
-        self.frames.read(place).map_err(io::Error::other)
+    pub fn chunk(&self, at: usize) -> io::Result<Vec<u8>> {
+        self.frames.read(self.series.get(at).unwrap_or(&self.phases)).map_err(io::Error::other)
     }
 
     /// With its series and phases in memory.
@@ -335,7 +360,8 @@ fn write_frames(
         for length in chunk_lengths {
             let chunk = next_chunk().map_err(PackError::Unread)?;
             if chunk.len() != *length {
-                return Err(PackError::Damaged);
+                let changed = "a series has another length than before (the ledger was replaced meanwhile: try again)";
+                return Err(PackError::Unread(io::Error::other(changed)));
             }
             to.write_all(&number(chunk.len())?).and_then(|()| to.write_all(&chunk)).map_err(unwritten)?;
         }

@@ -99,6 +99,12 @@ fn killed_before_each_call_of(kind: &str) {
         return;
     };
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    let command = || {
+        let mut command = sandbox.command(&args);
+        command.env("TMPDIR", sandbox.path("tmp"));
+        command
+    };
     let places =
         ["ledger", "out", "restore", "home"].map(|name| (sandbox.path(name), sandbox.path(&format!("was-{name}"))));
     let places: Vec<_> = places.iter().filter(|(place, _)| place.exists()).collect();
@@ -114,7 +120,7 @@ fn killed_before_each_call_of(kind: &str) {
     };
     let outputs = |sandbox: &Sandbox| tree(&sandbox.path("out"));
     let outputs_before = outputs(&sandbox);
-    let Some(whole) = traced(sandbox.command(&args), None) else {
+    let Some(whole) = traced(command(), None).filter(|whole| whole.calls > 0) else {
         println!("skipped: this machine lets nobody trace a process");
         return;
     };
@@ -130,7 +136,7 @@ fn killed_before_each_call_of(kind: &str) {
     // Each command makes a few calls more or fewer than the time before.
     for n in (1..=whole.calls + step + 8).step_by(usize::try_from(step).unwrap()) {
         again();
-        let Traced { said, killed_before, .. } = traced(sandbox.command(&args), Some(n)).unwrap();
+        let Traced { said, killed_before, .. } = traced(command(), Some(n)).unwrap();
         let when = format!("{args:?} killed before change {n} of {} (system call {killed_before:?})", whole.calls);
         if killed_before.is_some() {
             assert_eq!(said.code, None, "{when}: {said:?}");
@@ -154,6 +160,10 @@ fn killed_before_each_call_of(kind: &str) {
         if sandbox.path("out/x.head").exists() {
             sandbox.run(&["verify", "--attested", "out/x.head", "--key", "key.pub"]).expect(0);
         }
+        // Between the making of a temporary file and the removal of its name is one call.
+        let temporary = fs::read_dir(sandbox.path("tmp")).unwrap().count();
+        assert!(temporary <= 1, "{when}: {temporary} temporary files");
+        fs::remove_dir_all(sandbox.path("tmp")).and_then(|()| fs::create_dir(sandbox.path("tmp"))).unwrap();
         let has_outputs = outputs_before != whole_outputs;
         let said = sandbox.run(&args);
         let is_there = has_outputs && said.code == Some(2) && said.err.contains("exists");

@@ -55,7 +55,11 @@ pub fn traced(mut command: Command, n: Option<u64>) -> Option<Traced> {
             WaitStatus::Stopped(pid, signal) if !known.insert(pid) => (pid, Some(signal)),
             WaitStatus::Stopped(pid, _) => {
                 if pid == leader {
-                    ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE).unwrap();
+                    ptrace::setoptions(
+                        pid,
+                        Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL,
+                    )
+                    .unwrap();
                 }
                 (pid, None)
             }
