@@ -109,6 +109,10 @@ fn collect(ids: &[String], context: &Context) -> Result<Collected, Failure> {
             Ok(())
         })?;
     }
+    if attempts.is_empty() {
+        let text = "no attempt of these runs can be read (`ledger verify` names all that is damaged)";
+        return Err(Failure::new(exit::LEDGER, text));
+    }
     let ids = attempts.keys().copied().collect();
     let origins = store.read(|reader| reader.origins(&ids))?;
     let note = |(id, to_pack): (&AttemptId, &ToPack)| {

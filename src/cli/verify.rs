@@ -50,6 +50,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (found, is_partial) = found.map_err(|error| match error {
         // What the error advises is what was done.
         StoreError::Damaged { path, fault } => {
+            store.forget_verified();
             let text = format!("`{}` is damaged: {fault} (keep the file, and restore a copy)", path.display());
             Failure::new(exit::LEDGER, text)
         }

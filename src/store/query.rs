@@ -218,7 +218,12 @@ impl<'a> Reader<'a> {
     /// What of an attempt is packed, without its chunks, which are checked.
     pub fn to_pack(&self, id: AttemptId) -> Result<Option<ToPack>, StoreError> {
         let Some(attempt) = self.attempt(id)? else { return Ok(None) };
-        let Some(run) = self.run(attempt.run)? else { return Ok(None) };
+        let missing = |what| damaged(id, std::io::Error::new(std::io::ErrorKind::NotFound, what));
+        let run = self.run(attempt.run).map_err(|error| match error {
+            StoreError::Wire(error) => damaged(id, error),
+            error => error,
+        })?;
+        let run = run.ok_or_else(|| missing("its run is missing"))?;
         let table = self.txn.open_table(CHUNKS)?;
         let (mut chunk_lengths, mut found) = (Vec::new(), Vec::new());
         for summary in &attempt.series {
@@ -229,8 +234,7 @@ impl<'a> Reader<'a> {
         }
         check_pieces(&run, &attempt, &found, &self.phases(id)?).map_err(|error| damaged(id, error))?;
         let phases = table.get((id.0.0, ""))?.map(|bytes| bytes.value().len());
-        let missing = || damaged(id, std::io::Error::new(std::io::ErrorKind::NotFound, "its phases are missing"));
-        chunk_lengths.push(phases.ok_or_else(missing)?);
+        chunk_lengths.push(phases.ok_or_else(|| missing("its phases are missing"))?);
         Ok(Some(ToPack { run, attempt, chunk_lengths }))
     }
 

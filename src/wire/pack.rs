@@ -52,7 +52,9 @@ pub enum PackError {
     #[error("it has more than 1 GiB (`merge` takes a whole ledger)")]
     Long,
     /// It would take more memory than any pack should.
-    #[error("its records take more than 256 MiB of memory, or its points 2 GiB (`merge` takes a whole ledger)")]
+    #[error(
+        "its records take more than 160 MiB of memory, its phases 320 MiB, or its points 2 GiB (`merge` takes a whole ledger)"
+    )]
     Memory,
     /// The run or attempt does not decode.
     #[error(transparent)]
@@ -75,7 +77,9 @@ const FRAME_HEAD_BYTES: usize = 5;
 /// What higher levels save is below 1% (telemetry of GPUs), and they take several times as long.
 const ZSTD_LEVEL: i32 = 9;
 /// What the records and sources of a pack may take in memory, all together: a few bytes can say that they are millions of empty texts.
-const MOST_HELD_BYTES: u64 = 256 << 20;
+const MOST_HELD_BYTES: u64 = 160 << 20;
+/// What the phases of one attempt may take in memory, while they are checked.
+const MOST_PHASES_BYTES: u64 = 320 << 20;
 /// What the points of a pack may stand for, all together: nobody holds them, but each is looked at.
 const MOST_POINT_BYTES: u64 = 2 << 30;
 
@@ -165,6 +169,11 @@ impl PackRoom {
     pub const WHOLE: Self = Self { held_bytes: MOST_HELD_BYTES, point_bytes: MOST_POINT_BYTES };
     const ALL: Self = Self { held_bytes: u64::MAX, point_bytes: u64::MAX };
 
+    /// Of another pack as many points may be looked at.
+    pub fn renew_points(&mut self) {
+        self.point_bytes = MOST_POINT_BYTES;
+    }
+
     fn hold(&mut self, bytes: u64) -> Result<(), PackError> {
         self.held_bytes = self.held_bytes.checked_sub(bytes).ok_or(PackError::Memory)?;
         Ok(())
@@ -230,31 +239,39 @@ fn decompress(body: &[u8], most: u64) -> Result<Vec<u8>, PackError> {
 fn record_memory(run: &Run, attempt: &Attempt) -> u64 {
     let Parts { config, program, container, cuda, driver, device, .. } = &run.parts;
     let parts: usize = [config, program, container, cuda, driver, device].into_iter().map(value_memory).sum();
-    let texts = |texts: &[String]| texts.iter().map(|text| size_of::<String>() + text.len()).sum::<usize>();
+    let texts = |texts: &[String]| texts.iter().map(|text| text_memory(text)).sum::<usize>();
     let tables = table_memory(&attempt.settings) + table_memory(&attempt.facts);
-    let metrics = attempt.metrics.iter().map(|(name, metric)| size_of_val(metric) + ENTRY_BYTES + name.len());
-    let digests = attempt.digests.keys().map(|name| size_of::<Digest>() + ENTRY_BYTES + name.len());
-    let series = attempt.series.iter().map(|one| size_of_val(one) + one.name.len() + one.unit.len());
-    let said =
-        texts(&attempt.warnings) + texts(&attempt.tail.events) + attempt.tail.stderr.len() + attempt.tail.stdout.len();
+    let metrics = attempt.metrics.iter().map(|(name, metric)| {
+        let reason = metric.reason.as_deref().map_or(0, text_memory);
+        size_of_val(metric) + 2 * text_memory(name) + text_memory(&metric.unit) + reason
+    });
+    let digests = attempt.digests.keys().map(|name| size_of::<Digest>() + 2 * text_memory(name));
+    let series = attempt.series.iter().map(|one| size_of_val(one) + text_memory(&one.name) + text_memory(&one.unit));
+    let said = [&attempt.tail.stderr, &attempt.tail.stdout].map(|text| text_memory(text)).iter().sum::<usize>();
+    let said = said + texts(&attempt.warnings) + texts(&attempt.tail.events);
+    let said = said + attempt.outcome.reason().map_or(0, text_memory);
     let all = parts + tables + metrics.sum::<usize>() + digests.sum::<usize>() + series.sum::<usize>() + said;
-    u64::try_from(all).unwrap_or(u64::MAX)
+    u64::try_from(all + 2 * NODE_BYTES).unwrap_or(u64::MAX)
 }
 
-/// Of a name's place in a map, and its share of the map's node.
-const ENTRY_BYTES: usize = 2 * size_of::<String>();
+/// An allocation takes 32 bytes or more.
+fn text_memory(text: &str) -> usize {
+    size_of::<String>() + if text.is_empty() { 0 } else { 32.max(text.len() + 16) }
+}
+
 /// A map has places for eleven entries as soon as it has one.
 const NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>());
 
+/// Twice a name: nodes are half full or more.
 fn table_memory(table: &Table) -> usize {
     let node = if table.is_empty() { 0 } else { NODE_BYTES };
-    node + table.iter().map(|(name, value)| ENTRY_BYTES + name.len() + value_memory(value)).sum::<usize>()
+    node + table.iter().map(|(name, value)| 2 * text_memory(name) + value_memory(value)).sum::<usize>()
 }
 
 fn value_memory(value: &Value) -> usize {
     size_of::<Value>()
         + match value {
-            Value::Str(text) => text.len(),
+            Value::Str(text) => text_memory(text),
             Value::List(values) => values.iter().map(value_memory).sum(),
             Value::Table(table) => table_memory(table),
             Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,

@@ -49,6 +49,9 @@ pub(super) const LIMIT_BYTES: usize = 64 << 20;
 /// Tables and lists lie inside each other no deeper than this.
 const MAX_DEPTH: usize = 64;
 
+/// Lists and tables of a value: the smallest table takes a hundred times the memory of its bytes.
+const MOST_CONTAINERS: usize = 50_000;
+
 fn config() -> impl bincode::config::Config {
     bincode::config::standard().with_limit::<LIMIT_BYTES>()
 }
@@ -126,6 +129,10 @@ impl ValueV1 {
     }
 
     pub(super) fn into_value(self) -> Result<Value, WireError> {
+        let has_content = |token: &&Token| matches!(token, Token::List(1..) | Token::Table(1..));
+        if self.0.iter().filter(has_content).count() > MOST_CONTAINERS {
+            return Err(misshapen("it has more than 50,000 lists and tables"));
+        }
         let mut tokens = self.0.into_iter();
         let value = read_value(&mut tokens, 0)?;
         if tokens.next().is_some() { Err(misshapen("tokens follow its end")) } else { Ok(value) }

@@ -48,7 +48,12 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
 /// Reads each file once: a pipe has nothing to say to who asks again.
 pub(in crate::cli) fn read_packs(files: &[PathBuf]) -> Result<Vec<(&Path, PackFile)>, Failure> {
     let mut room = PackRoom::WHOLE;
-    files.iter().map(|path| Ok((path.as_path(), read_within(path, &mut room)?))).collect()
+    let read = |path: &'_ PathBuf| {
+        room.renew_points();
+        read_within(path, &mut room)
+    };
+    let packs: Vec<PackFile> = files.iter().map(read).collect::<Result<_, _>>()?;
+    Ok(files.iter().map(PathBuf::as_path).zip(packs).collect())
 }
 
 /// Reads a pack and recomputes every id and digest in it.

@@ -1,8 +1,8 @@
 //! Packs that are read and written piece by piece: memory does not grow with their series.
 
 use super::{
-    FRAME_HEAD_BYTES, FRAME_MOST_BYTES, FRAMES_MOST_BYTES, OF_ATTEMPT, OF_SOURCE, PACK_MAGIC, PACK_MOST_BYTES,
-    PackError, PackRoom, ZSTD_LEVEL, named_sources, record_memory,
+    FRAME_HEAD_BYTES, FRAME_MOST_BYTES, FRAMES_MOST_BYTES, MOST_PHASES_BYTES, OF_ATTEMPT, OF_SOURCE, PACK_MAGIC,
+    PACK_MOST_BYTES, PackError, PackRoom, ZSTD_LEVEL, named_sources, record_memory,
 };
 use crate::chunk::{decode_phases, decode_series, phases_memory, series_memory, summarize_series};
 use crate::source::{decode_source, encode_source};
@@ -233,7 +233,8 @@ impl PackedAttempt {
     pub(super) fn read(frames: &Arc<Frames>, place: Range<u64>, room: &mut PackRoom) -> Result<Self, PackError> {
         let mut pieces = Pieces { frames, left: place };
         let (run, attempt) = (pieces.bytes()?, pieces.bytes()?);
-        let (run, attempt) = (decode_run(&frames.read(&run)?)?, decode_attempt(&frames.read(&attempt)?)?);
+        let run = decode_run(&frames.read(&run)?)?;
+        let attempt = decode_attempt(&frames.read(&attempt)?)?;
         room.hold(size_of::<Self>() as u64 + record_memory(&run, &attempt))?;
         if pieces.number()? != attempt.series.len() as u64 {
             return Err(Inconsistency::SeriesCount.into());
@@ -255,7 +256,7 @@ impl PackedAttempt {
         let chunk = frames.read(&phases)?;
         let takes = phases_memory(&chunk)?;
         room.look_at(takes)?;
-        if takes > room.held_bytes {
+        if takes > MOST_PHASES_BYTES {
             return Err(PackError::Memory);
         }
         check_pieces(&run, &attempt, &attempt.series, &decode_phases(&chunk)?)?;
