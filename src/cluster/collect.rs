@@ -369,6 +369,41 @@ mod tests {
         assert_eq!(place.collect(Some(&[]), 0), Collected::default());
     }
 
+    /// As a node's files are seen over NFS: each file's changes in order, those of different files in any, a pack's first half before its second, and Slurm's
+    /// word before all of them.
+    #[test]
+    fn in_whatever_order_files_become_visible_an_attempt_is_brought_once_and_whole() {
+        let sealed = sealed("g", 7, true);
+        for order in (0..1u32 << 5).filter(|order| order.count_ones() == 2) {
+            let place = place();
+            place.folder.put(Digest::of(b"g"), &sealed, &[]).unwrap();
+            let pack = place.folder.packs().unwrap().remove(0);
+            let bytes = std::fs::read(&pack).unwrap();
+            std::fs::remove_file(&pack).unwrap();
+            let (mut of_journal, mut of_pack) = (0, 0);
+            for step in 0..5 {
+                if order >> step & 1 == 1 {
+                    of_pack += 1;
+                    std::fs::write(&pack, &bytes[..bytes.len() * of_pack / 2]).unwrap();
+                } else {
+                    of_journal += 1;
+                    match of_journal {
+                        1 | 2 => drop(place.copy("g", 7, 0, of_journal == 2)),
+                        _ => journal::list(&place.folder.journals()).unwrap().iter().for_each(|path| {
+                            std::fs::remove_file(path).unwrap();
+                        }),
+                    }
+                }
+                let collected = place.collect(Some(&[(0, Fate::Over)]), 3600);
+                assert_eq!(collected.faults, [], "order {order:05b}, step {step}");
+            }
+            assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).faults, [], "order {order:05b}");
+            assert_eq!(place.outcomes(), ["finished"], "order {order:05b}");
+            let left = place.folder.packs().unwrap().len() + journal::list(&place.folder.journals()).unwrap().len();
+            assert_eq!(left, 0, "order {order:05b}");
+        }
+    }
+
     #[test]
     fn a_node_is_named_where_slurm_names_one() {
         let jobs = [Submitted { job: "7".to_owned(), array: 0, tasks: vec![1], unix_ms: 1 }];
