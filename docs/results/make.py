@@ -248,7 +248,7 @@ def beside_pytorch(ledger, model, device):
 
 
 IMAGES = "PyTorch's images are random and already on the GPU, with 1,000 classes. `ledger` loads generated images of 10 classes from the host."
-# What PyTorch computes otherwise.
+# How PyTorch's work differs from ours.
 OTHER_WORK = {
     "resnet50": IMAGES,
     "vgg16": IMAGES,
@@ -448,7 +448,7 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and what PyTorch computes otherwise.\n"]
+        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
         lines.append(table(["model", "device", "cell", "least J a sample", "its J a sample", "`ledger`", "against the least", "most samples/s", "`ledger`"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:

@@ -1,4 +1,4 @@
-//! What has to hold of each input, whatever it is. The targets try inputs of libFuzzer; the tests of `ledger` try those of `corpus`.
+//! The checks of the fuzz targets. `cargo test` applies them to the inputs in `corpus`.
 
 use ledger::analysis::expr::{Expr, Formula};
 use ledger::journal::parse;
@@ -20,15 +20,15 @@ pub fn chunk(bytes: &[u8]) {
     if series_memory(bytes).is_ok_and(|memory| memory <= MOST)
         && let Ok(series) = decode_series(bytes)
     {
-        let again = encode_series(&series).expect("what was decoded encodes");
-        let other = decode_series(&again).expect("what was encoded decodes");
+        let again = encode_series(&series).expect("it is encoded again");
+        let other = decode_series(&again).expect("it is decoded again");
         assert_eq!(series.summary(), other.summary());
     }
     if phases_memory(bytes).is_ok_and(|memory| memory <= MOST)
         && let Ok(phases) = decode_phases(bytes)
     {
-        let again = encode_phases(&phases).expect("what was decoded encodes");
-        assert_eq!(decode_phases(&again).expect("what was encoded decodes"), phases);
+        let again = encode_phases(&phases).expect("it is encoded again");
+        assert_eq!(decode_phases(&again).expect("it is decoded again"), phases);
     }
 }
 
@@ -37,7 +37,7 @@ pub fn event(bytes: &[u8]) {
     if let Ok(event) = parse_event(bytes, 7) {
         let mut line = Vec::new();
         write_event(&event, &mut line);
-        let again = parse_event(line.trim_ascii_end(), 7).expect("what was written is understood");
+        let again = parse_event(line.trim_ascii_end(), 7).expect("a written event is read");
         let mut other = Vec::new();
         write_event(&again, &mut other);
         assert_eq!(line, other);
@@ -87,9 +87,10 @@ pub fn journal(bytes: &[u8]) {
     match decode_entry(bytes) {
         Ok(entry) => {
             assert_eq!(contents.torn_bytes, 0);
-            let again = encode_entry(&entry).expect("what was decoded encodes");
+            let again = encode_entry(&entry).expect("it is encoded again");
             // Numbers that are none are not equal to themselves: bytes are compared.
-            let twice = encode_entry(&decode_entry(&again).expect("what was encoded decodes")).expect("and encodes");
+            let twice =
+                encode_entry(&decode_entry(&again).expect("it is decoded again")).expect("it is encoded a second time");
             assert_eq!(again, twice);
         }
         Err(_) => assert!(contents.entries.is_empty()),
@@ -117,8 +118,8 @@ pub fn pack(bytes: &[u8]) {
     for format in [0, 2, 3] {
         let signed = [b"ledger\0".as_slice(), &[format], &digest, bytes].concat();
         let Ok(packed) = decode_packed(&signed) else { continue };
-        let again = encode_packed(&packed).expect("what was read is written");
-        let other = decode_packed(&again).expect("what was written is read");
+        let again = encode_packed(&packed).expect("it is written again");
+        let other = decode_packed(&again).expect("it is read again");
         assert_eq!(packed.attempts.len(), other.attempts.len());
         assert_eq!(packed.sources, other.sources);
     }
@@ -127,9 +128,9 @@ pub fn pack(bytes: &[u8]) {
 /// Decodes, encodes, and does so once more: numbers that are none are not equal to themselves, so that bytes are compared.
 fn round<T, E: Debug>(bytes: &[u8], decode: fn(&[u8]) -> Result<T, E>, encode: fn(&T) -> Result<Vec<u8>, E>) {
     let Ok(value) = decode(bytes) else { return };
-    let again = encode(&value).expect("what was decoded encodes");
-    let other = decode(&again).expect("what was encoded decodes");
-    assert_eq!(again, encode(&other).expect("and encodes"));
+    let again = encode(&value).expect("it is encoded again");
+    let other = decode(&again).expect("it is decoded again");
+    assert_eq!(again, encode(&other).expect("it is encoded a second time"));
 }
 
 /// Bytes as each kind of record of the ledger: nothing panics, and what decodes encodes to what decodes to the same.

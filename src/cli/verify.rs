@@ -37,6 +37,13 @@ pub(super) struct Args {
     key: Option<PathBuf>,
 }
 
+/// The next `--since-last` checks everything.
+fn forget(store: &Store) {
+    if let Err(error) = store.forget_verified() {
+        say(&format!("warning: the next `--since-last` passes over this damage: {error} (verify without it)"));
+    }
+}
+
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let progress = Count::new("attempts");
@@ -50,7 +57,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (found, is_partial) = found.map_err(|error| match error {
         // What the error advises is what was done.
         StoreError::Damaged { path, fault } => {
-            store.forget_verified();
+            forget(store);
             let text = format!("`{}` is damaged: {fault} (keep the file, and restore a copy)", path.display());
             Failure::new(exit::LEDGER, text)
         }
@@ -64,7 +71,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let sound = found.faults.is_empty();
     if !sound {
-        store.forget_verified();
+        forget(store);
     }
     // What is attested is one question, whether the ledger is whole another.
     let attested = match (&args.attested, &args.key) {

@@ -193,15 +193,8 @@ mod trained {
         fn shortage(&self, line: &str) -> Option<String> {
             let needed_bytes = needed_bytes(line)?;
             let during = *self.doing.lock().unwrap_or_else(PoisonError::into_inner);
-            let gpu = train::fullest_gpu();
-            let shortage = Shortage {
-                needed_bytes,
-                during,
-                gpu: gpu.and_then(|gpu| gpu.gpu),
-                memory: gpu.map(|gpu| (gpu.free_bytes, gpu.total_bytes)),
-                before: gpu.map(|gpu| (gpu.before_bytes, gpu.batch)),
-            };
-            Some(shortage.to_string())
+            let (memory, before) = (train::memory(), train::memory_before_steps());
+            Some(Shortage { needed_bytes, during, memory, before }.to_string())
         }
     }
 

@@ -35,9 +35,7 @@ pub struct Shortage<'a> {
     pub needed_bytes: u64,
     /// The phase that the run was in, and its number. None if it is not known.
     pub during: Option<(&'a str, u64)>,
-    /// The number of the GPU with the least free memory. None if the run has one.
-    pub gpu: Option<usize>,
-    /// Free and total bytes of that GPU. None if the driver does not say.
+    /// Free and total bytes of the GPU. None if the driver does not say.
     pub memory: Option<(u64, u64)>,
     /// Bytes of the GPU in use before the first step, and the samples of a step. None if no step was begun.
     pub before: Option<(u64, u64)>,
@@ -72,7 +70,6 @@ impl fmt::Display for Shortage<'_> {
         write!(f, ": {} GiB more were needed", gib(self.needed_bytes))?;
         if let Some((free, total)) = self.memory_when_full() {
             write!(f, ", {} of {} GiB free", gib(free), gib(total))?;
-            self.gpu.map_or(Ok(()), |gpu| write!(f, " on GPU {gpu}"))?;
         }
         match self.largest_batch() {
             Some(largest) => write!(f, " (largest batch that may fit, by estimate: {largest})"),
@@ -115,7 +112,6 @@ mod tests {
         let all = Shortage {
             needed_bytes: 48 * GIB,
             during: Some(("forward", 1)),
-            gpu: None,
             memory: Some((12 * GIB, 140 * GIB)),
             before: Some((2 * GIB, 4096)),
         };
@@ -131,10 +127,8 @@ mod tests {
         assert_eq!(text(unknown), "out of GPU memory in forward of step 1: 48 GiB more were needed");
         let little = (GIB / 8, 140 * GIB);
         let elsewhere =
-            Shortage { during: Some(("eval", 3)), before: None, needed_bytes: GIB / 4, memory: Some(little), ..all };
+            Shortage { during: Some(("eval", 3)), before: None, needed_bytes: GIB / 4, memory: Some(little) };
         assert_eq!(text(elsewhere), "out of GPU memory in eval: 0.25 GiB more were needed, 0.13 of 140 GiB free");
-        let second = Shortage { gpu: Some(1), during: None, before: None, ..all };
-        assert_eq!(text(second), "out of GPU memory: 48 GiB more were needed, 12 of 140 GiB free on GPU 1");
         let shared = Shortage { before: Some((141 * GIB, 4096)), during: None, ..all };
         assert_eq!(shared.largest_batch(), None, "the figures contradict each other");
         assert!(is_out_of_memory(&text(all)));

@@ -72,7 +72,7 @@ struct Row {
     attempt: Id,
     shape: usize,
     /// As it lies in the ledger: most of it nobody asks for.
-    bytes: RowBytes,
+    bytes: AccessGuard<'static, &'static [u8]>,
     left_out: Option<LeftOut>,
 }
 
@@ -98,10 +98,12 @@ pub struct Brief {
 impl Briefs {
     /// Those of a model; none if the records alone tell of one of them.
     pub(super) fn read(txn: &ReadTransaction, model: &str) -> Result<Option<Self>, StoreError> {
+        let table = txn.open_table(BRIEFS)?;
         let stored = txn.open_table(SHAPES)?;
         let mut found = Self { rows: Vec::new(), shapes: Vec::new() };
         let mut known: HashMap<Id, usize> = HashMap::new();
-        for (attempt, bytes) in in_parts(&|part| of_part(txn, model, part))?.into_iter().flatten() {
+        for item in table.range((model, [0; 32])..=(model, [0xff; 32]))? {
+            let (key, bytes) = item?;
             let (shape, ..) = split(bytes.value()).ok_or(FAULT)?;
             let shape = match known.get(&shape) {
                 Some(at) => *at,
@@ -113,7 +115,7 @@ impl Briefs {
                     found.shapes.len() - 1
                 }
             };
-            found.rows.push(Row { attempt, shape, bytes, left_out: None });
+            found.rows.push(Row { attempt: key.value().1, shape, bytes, left_out: None });
         }
         found.rank(census::excluded(txn, model)?);
         Ok(Some(found))
@@ -163,11 +165,7 @@ impl Briefs {
                 values: decode_values(values, wanted)?,
             })
         };
-        let of_part = |part: usize| {
-            let (from, to) = (self.rows.len() * part / PARTS, self.rows.len() * (part + 1) / PARTS);
-            self.rows.iter().enumerate().take(to).skip(from).map(ask).collect()
-        };
-        Ok(in_parts::<Vec<Brief>>(&of_part)?.into_iter().flatten().collect())
+        self.rows.iter().enumerate().map(ask).collect()
     }
 
     /// Puts the values of these metrics behind those of the fields.
@@ -191,37 +189,6 @@ impl Briefs {
     fn wanted(&self, places: impl Fn(&Shape) -> Vec<Place>) -> Vec<Wanted> {
         self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect()
     }
-}
-
-/// Parts of the attempts that threads work on at the same time.
-const PARTS: usize = 4;
-
-/// What is made of each part, in their order.
-fn in_parts<T: Send>(work: &(dyn Fn(usize) -> Result<T, StoreError> + Sync)) -> Result<Vec<T>, StoreError> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..PARTS).map(|part| scope.spawn(move || work(part))).collect();
-        let ended = threads.into_iter().map(|thread| match thread.join() {
-            Ok(made) => made,
-            // Damaged pages make redb panic; whoever reads expects that.
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        ended.collect()
-    })
-}
-
-type RowBytes = AccessGuard<'static, &'static [u8]>;
-
-/// The rows of a model whose ids begin with the bits of that part.
-fn of_part(txn: &ReadTransaction, model: &str, part: usize) -> Result<Vec<(Id, RowBytes)>, StoreError> {
-    let first_byte = |part: usize| u8::try_from(part * 256 / PARTS).unwrap_or(u8::MAX);
-    let (mut low, mut high) = ([0; 32], [0xff; 32]);
-    low[0] = first_byte(part);
-    if part + 1 < PARTS {
-        high[0] = first_byte(part + 1) - 1;
-    }
-    let table = txn.open_table(BRIEFS)?;
-    let rows = table.range((model, low)..=(model, high))?;
-    rows.map(|item| item.map(|(key, bytes)| (key.value().1, bytes)).map_err(Into::into)).collect()
 }
 
 const FAULT: WireError =

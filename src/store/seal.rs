@@ -121,12 +121,14 @@ impl<'txn> Writer<'txn> {
         self.add_once(sealed, unix_ms, Change::Imported)
     }
 
-    /// Takes in an attempt of another ledger. If that one has sealed an execution of this one otherwise, both stay: which came first must not matter.
+    /// As [`unite_packed`](Self::unite_packed), of an attempt in memory.
+    #[cfg(test)]
     pub fn unite(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         self.add(sealed, unix_ms, Change::Imported)
     }
 
-    /// As [`unite`](Self::unite), of an attempt that lies in a pack: its pieces were checked when the pack was read.
+    /// Takes in an attempt of another ledger from a pack, which was checked when it was read. If that ledger has sealed an execution of this one otherwise,
+    /// both stay: which came first must not matter.
     pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
         let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
         self.put_new((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)

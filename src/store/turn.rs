@@ -50,7 +50,7 @@ impl Turn {
         }
     }
 
-    /// As [`is_taken`](Self::is_taken), for whoever asks often: most answers cost nothing, and are no.
+    /// As [`is_taken`](Self::is_taken), for whoever asks often: it looks every 5 ms, and says no in between.
     pub(super) fn is_taken_at_times(dir: &Path) -> impl Fn() -> bool + Sync {
         let asked = Mutex::new(Instant::now());
         move || match asked.try_lock() {

@@ -3,7 +3,7 @@
 use super::{Store, StoreError};
 use crate::record::Digest;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
@@ -29,9 +29,17 @@ impl Store {
     }
 
     /// Forgets what was verified: something is wrong.
-    pub fn forget_verified(&self) {
-        // Where it cannot be removed, nobody can be told otherwise either.
-        let _ = fs::remove_file(self.verified_file());
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn forget_verified(&self) -> Result<(), StoreError> {
+        let path = self.verified_file();
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != ErrorKind::NotFound => {
+                Err(StoreError::Io { action: "remove", path, source })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Remembers that the ledger is sound up to there.

@@ -174,7 +174,9 @@ impl<'a> Trainer<'a> {
             if !self.rested(stop)? {
                 return Ok(Finish::Stopped);
             }
-            memory::begin(self.place, self.batch());
+            if self.group.ranks() == 1 {
+                memory::begin(self.place, self.spec.batch);
+            }
             let cold = "compiling and tuning kernels for this GPU, which takes minutes once";
             self.status(if tuned { "loading kernels" } else { cold }.to_owned());
         }

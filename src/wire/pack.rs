@@ -179,6 +179,12 @@ impl PackRoom {
         Ok(())
     }
 
+    /// Whether so many lists and tables may be made, of which nothing else is known yet.
+    fn may_make(&self, containers: usize) -> Result<(), PackError> {
+        let bytes = (containers * NODE_BYTES) as u64;
+        if bytes <= self.held_bytes { Ok(()) } else { Err(PackError::Memory) }
+    }
+
     fn look_at(&mut self, bytes: u64) -> Result<(), PackError> {
         self.point_bytes = self.point_bytes.checked_sub(bytes).ok_or(PackError::Memory)?;
         Ok(())
@@ -388,6 +394,18 @@ mod tests {
         assert!(matches!(read_body(&body(100_000), &mut room), Err(PackError::Inconsistent(Inconsistency::Series(_)))));
         assert!((390_000..=400_000).contains(&room.point_bytes), "{room:?}");
         assert!(matches!(read_body(&body(100_000), &mut room), Err(PackError::Memory)));
+    }
+
+    /// A ledger's own records have no such limit.
+    #[test]
+    fn tables_of_a_few_bytes_are_counted_before_they_are_made() {
+        let small = Value::Table([(String::new(), Value::Bool(true))].into());
+        let mut sealed = an_attempt();
+        sealed.attempt.facts.insert("tables".to_owned(), vec![small; 300_000].into());
+        let body = body_with(&sealed, Vec::new());
+        assert!(body.len() < 2_000_000);
+        assert!(matches!(read_body(&body, &mut { PackRoom::WHOLE }), Err(PackError::Memory)));
+        assert_eq!(read_body(&body, &mut { PackRoom::ALL }).unwrap().whole().unwrap(), sealed);
     }
 
     /// 100,000 empty series would be 200,000 reads, and hundreds of bytes each.

@@ -49,9 +49,6 @@ pub(super) const LIMIT_BYTES: usize = 64 << 20;
 /// Tables and lists lie inside each other no deeper than this.
 const MAX_DEPTH: usize = 64;
 
-/// Lists and tables of a value: the smallest table takes a hundred times the memory of its bytes.
-const MOST_CONTAINERS: usize = 50_000;
-
 fn config() -> impl bincode::config::Config {
     bincode::config::standard().with_limit::<LIMIT_BYTES>()
 }
@@ -124,15 +121,16 @@ impl ValueV1 {
         Self(tokens)
     }
 
+    /// How many lists and tables with content it has.
+    fn containers(&self) -> usize {
+        self.0.iter().filter(|token| matches!(token, Token::List(1..) | Token::Table(1..))).count()
+    }
+
     pub(super) fn table(table: &Table) -> Self {
         Self::new(&Value::Table(table.clone()))
     }
 
     pub(super) fn into_value(self) -> Result<Value, WireError> {
-        let has_content = |token: &&Token| matches!(token, Token::List(1..) | Token::Table(1..));
-        if self.0.iter().filter(has_content).count() > MOST_CONTAINERS {
-            return Err(misshapen("it has more than 50,000 lists and tables"));
-        }
         let mut tokens = self.0.into_iter();
         let value = read_value(&mut tokens, 0)?;
         if tokens.next().is_some() { Err(misshapen("tokens follow its end")) } else { Ok(value) }
@@ -336,7 +334,18 @@ pub fn encode_run(run: &Run) -> Result<Vec<u8>, WireError> {
 
 /// Decodes a run and computes its id anew.
 pub fn decode_run(bytes: &[u8]) -> Result<Run, WireError> {
-    decode::<RunV1>("run", bytes)?.into_run()
+    decode_run_if(bytes, |_| Ok(()))
+}
+
+/// As [`decode_run`], if `may` allows so many lists and tables: the smallest table takes a hundred times the memory of its bytes.
+pub(super) fn decode_run_if<E: From<WireError>>(
+    bytes: &[u8],
+    may: impl FnOnce(usize) -> Result<(), E>,
+) -> Result<Run, E> {
+    let wire: RunV1 = decode("run", bytes)?;
+    let RunV1 { config, program, container, cuda, driver, device, .. } = &wire;
+    may([config, program, container, cuda, driver, device].into_iter().map(ValueV1::containers).sum())?;
+    Ok(wire.into_run()?)
 }
 
 /// Encodes an attempt's record, without its series and phases.
@@ -388,7 +397,20 @@ pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
 
 /// Decodes an attempt's record.
 pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
+    decode_attempt_if(bytes, |_| Ok(()))
+}
+
+/// As [`decode_attempt`], if `may` allows so many lists and tables.
+pub(super) fn decode_attempt_if<E: From<WireError>>(
+    bytes: &[u8],
+    may: impl FnOnce(usize) -> Result<(), E>,
+) -> Result<Attempt, E> {
     let (wire, rest): (AttemptV1, _) = decode_first("attempt", bytes)?;
+    may(wire.settings.containers() + wire.facts.containers())?;
+    Ok(attempt_of(wire, rest)?)
+}
+
+fn attempt_of(wire: AttemptV1, rest: &[u8]) -> Result<Attempt, WireError> {
     let extension = if rest.is_empty() { None } else { Some(decode::<ExtensionV1>("attempt", rest)?) };
     let series = wire.series.into_iter().map(|series| {
         Ok(SeriesSummary {

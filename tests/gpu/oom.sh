@@ -31,8 +31,5 @@ try 60 "$work/ledger" run tests/gpu/oom.toml
 try 30 "$work/ledger" export --to csv --where 'failure == "oom"'
 try 120 "$work/ledger" run tests/gpu/oom.toml --retry-oom --only 'batch_size == 4096'
 try 30 "$work/ledger" show latest
-if [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ]; then
-    try 120 "$work/ledger" run tests/gpu/oom-two.toml
-fi
 try 30 "$work/ledger" verify
 rm -rf "$work"

@@ -80,12 +80,7 @@ fn nonces(sandbox: &Sandbox) -> BTreeSet<String> {
 #[test]
 fn an_attempt_whose_supervisor_was_killed_is_sealed_as_interrupted_with_what_it_said() {
     let sandbox = Sandbox::new();
-    let script = r#"echo '{"event":"step","step":1,"values":{"loss":5}}' >> "$LEDGER_EVENTS"; sleep 0.2; touch started; exec sleep 60"#;
-    sandbox.sweep_manifest(script, "1", "1");
-    let mut child = sandbox.start(&["run", "m.toml"]);
-    sandbox.wait_for("the worker's start", || sandbox.path("started").exists());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    sandbox.abandoned_run("1");
     assert!(!sandbox.journals().is_empty());
     let said = sandbox.run(&["ls"]);
     assert!(said.err.contains("which its supervisor had abandoned"), "{}", said.err);

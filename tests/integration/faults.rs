@@ -415,6 +415,7 @@ fn a_ledger_that_is_cut_short_is_refused_and_left_as_it_is() {
     let sandbox = sealed_ledger();
     let file = sandbox.ledger_dir().join("ledger.redb");
     let bytes = fs::read(&file).unwrap();
+    sandbox.run(&["verify"]).expect(0);
     for keep in [0, 1, 100, 4096, bytes.len() / 2, bytes.len() - 4096] {
         fs::write(&file, &bytes[..keep]).unwrap();
         for args in [["ls"].as_slice(), &["verify"]] {
@@ -424,6 +425,7 @@ fn a_ledger_that_is_cut_short_is_refused_and_left_as_it_is() {
         }
         assert_eq!(fs::read(&file).unwrap(), &bytes[..keep], "{keep} bytes");
     }
+    assert!(!sandbox.ledger_dir().join("verified").exists(), "what was sound before is not believed");
 }
 
 #[test]

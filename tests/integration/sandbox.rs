@@ -123,6 +123,16 @@ impl Sandbox {
         Said::new(child.wait_with_output().unwrap())
     }
 
+    /// A run whose supervisor was killed after the worker's first step.
+    pub fn abandoned_run(&self, x: &str) {
+        let script = r#"echo '{"event":"step","step":1,"values":{"loss":5}}' >> "$LEDGER_EVENTS"; sleep 0.2; touch started; exec sleep 60"#;
+        self.sweep_manifest(script, x, "1");
+        let mut child = self.start(&["run", "m.toml"]);
+        self.wait_for("the worker's start", || self.path("started").exists());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// The document that a command prints with `--json`.
     pub fn json(&self, args: &[&str], code: i32) -> serde_json::Value {
         let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();

@@ -7,12 +7,12 @@ use crate::report::{bytes, table_of};
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(id: &str, output: Option<&Path>, context: &Context) -> Result<u8, Failure> {
-    let (id, to_pack, output_text) = context.store().read(|reader| {
-        let (id, _, attempt) = match context::resolve_head(reader, id)? {
+    let (id, run, to_pack, output_text) = context.store().read(|reader| {
+        let (id, run, attempt) = match context::resolve_head(reader, id)? {
             Ok(found) => found,
             Err(failure) => return Ok(Err(failure)),
         };
-        Ok(Ok((id, reader.to_pack(id)?, reader.output(&attempt.facts)?)))
+        Ok(Ok((id, run.id, reader.to_pack(id)?, reader.output(&attempt.facts)?)))
     })??;
     let attempts: Vec<_> = to_pack.into_iter().collect();
     let path = output.map_or_else(|| PathBuf::from(format!("{}.ledger", id.0.prefix(8))), Path::to_owned);
@@ -22,7 +22,7 @@ pub(super) fn run(id: &str, output: Option<&Path>, context: &Context) -> Result<
     if context.json {
         let members = table_of([
             ("attempt", id.to_string().into()),
-            ("run", attempts.first().map_or_else(String::new, |one| one.run.id.to_string()).into()),
+            ("run", run.to_string().into()),
             ("file", path.display().to_string().into()),
             ("bytes", length.into()),
         ]);

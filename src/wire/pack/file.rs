@@ -6,7 +6,9 @@ use super::{
 };
 use crate::chunk::{decode_phases, decode_series, phases_memory, series_memory, summarize_series};
 use crate::source::{decode_source, encode_source};
-use crate::v1::{LIMIT_BYTES, WireError, decode_attempt, decode_first, decode_run, encode, encode_attempt, encode_run};
+use crate::v1::{
+    LIMIT_BYTES, WireError, decode_attempt_if, decode_first, decode_run_if, encode, encode_attempt, encode_run,
+};
 use ledger_record::{Attempt, Digest, DigestWriter, Inconsistency, Run, Sealed, SourceText, check_pieces};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -233,8 +235,8 @@ impl PackedAttempt {
     pub(super) fn read(frames: &Arc<Frames>, place: Range<u64>, room: &mut PackRoom) -> Result<Self, PackError> {
         let mut pieces = Pieces { frames, left: place };
         let (run, attempt) = (pieces.bytes()?, pieces.bytes()?);
-        let run = decode_run(&frames.read(&run)?)?;
-        let attempt = decode_attempt(&frames.read(&attempt)?)?;
+        let run = decode_run_if(&frames.read(&run)?, |containers| room.may_make(containers))?;
+        let attempt = decode_attempt_if(&frames.read(&attempt)?, |containers| room.may_make(containers))?;
         room.hold(size_of::<Self>() as u64 + record_memory(&run, &attempt))?;
         if pieces.number()? != attempt.series.len() as u64 {
             return Err(Inconsistency::SeriesCount.into());

@@ -75,12 +75,7 @@ fn scene(kind: &str) -> Option<(Sandbox, Vec<String>)> {
         }
         // What a killed supervisor has left behind is sealed by whoever comes next.
         "seal" => {
-            let script = r#"echo '{"event":"step","step":1,"values":{"loss":5}}' >> "$LEDGER_EVENTS"; sleep 0.1; touch started; exec sleep 60"#;
-            sandbox.sweep_manifest(script, "2", "1");
-            let mut child = sandbox.start(&["run", "m.toml"]);
-            sandbox.wait_for("the worker's start", || sandbox.path("started").exists());
-            child.kill().unwrap();
-            child.wait().unwrap();
+            sandbox.abandoned_run("2");
             vec!["ls"]
         }
         kind => {
