@@ -210,7 +210,7 @@ const BEHIND: &str = "the program started Python behind";
 /// How it begins if the program wrote a file that its command names.
 const WROTE: &str = "the program wrote `";
 
-/// The SHA-256 of a file's content; none if it is large or cannot be read.
+/// The BLAKE3 digest of a file's content; none if it is large or cannot be read.
 fn content(path: &Path) -> Option<String> {
     let is_small =
         std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST_READ_BYTES);
