@@ -8,12 +8,13 @@ use super::brief::{Kept, Shared};
 use super::bulk::{Checked, in_parallel};
 use super::overruled::{Before, Overruled};
 use super::seal::Writer;
-use super::tables::{ATTEMPTS, CHUNKS, Id, RUNS};
+use super::tables::{ATTEMPTS, CHUNKS, Id, LOG, RUNS};
 use super::verify::Fault;
 use super::{Reader, Store, StoreError};
-use crate::record::{Attempt, Change, Digest, LogEntry, Phase, tag_fault};
+use crate::record::{Attempt, Change, Digest, LogEntry, Phase, Target, tag_fault};
 use crate::wire::{
-    decode_attempt, decode_phases, decode_run, decode_series, decode_source, phases_memory, series_memory,
+    decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source, phases_memory,
+    series_memory,
 };
 use redb::ReadableTable;
 use std::borrow::Cow;
@@ -51,24 +52,11 @@ impl Store {
     /// # Errors
     /// If either ledger cannot be read, the other one's log is not the one that its head names, or this one cannot be written. What was taken in before stays.
     pub fn merge(&self, other: &Self, unix_ms: i64, progress: &mut dyn FnMut(u64, u64)) -> Result<Merged, StoreError> {
-        let log = other.read(|reader| other.chained(reader))?;
-        let held: HashSet<Id> = self.if_there(held)?.unwrap_or_default();
-        let mut wanted: Vec<Id> = Vec::new();
+        let Log { attempts: mut wanted, mut changes } = other.read(|reader| other.chained(reader))?;
         let mut merged = Merged::default();
-        let theirs: BTreeSet<Id> = log
-            .iter()
-            .filter_map(|entry| match &entry.change {
-                Change::Sealed(id) | Change::Imported(id) => Some(id.0.0),
-                _ => None,
-            })
-            .collect();
-        for id in theirs {
-            if held.contains(&id) {
-                merged.known += 1;
-            } else {
-                wanted.push(id);
-            }
-        }
+        let theirs = wanted.len();
+        let held = self.if_there(|reader| held(reader, &mut wanted, &changes))?.unwrap_or_default();
+        merged.known = u64::try_from(theirs - wanted.len()).unwrap_or(u64::MAX);
         // Before the attempts that name them: a merge that is interrupted leaves no attempt without its texts.
         self.take_sources(other, &mut merged.faults)?;
         let total = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
@@ -93,8 +81,6 @@ impl Store {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages are inconsistent".to_owned() })
             })
         })?;
-        let mut changes: Vec<LogEntry> =
-            log.into_iter().filter(|entry| !matches!(entry.change, Change::Sealed(_) | Change::Imported(_))).collect();
         changes.retain(|entry| match &entry.change {
             Change::Tagged { name, .. } => match tag_fault(name) {
                 Some(fault) => {
@@ -132,9 +118,19 @@ impl Store {
     }
 
     /// The log, if it chains to the head that is kept beside it.
-    fn chained(&self, reader: &Reader<'_>) -> Result<Vec<LogEntry>, StoreError> {
-        let log = reader.log()?;
-        let head = log.iter().fold(Digest([0; 32]), |head, entry| entry.chain(head));
+    fn chained(&self, reader: &Reader<'_>) -> Result<Log, StoreError> {
+        let mut log = Log { attempts: Vec::new(), changes: Vec::new() };
+        let mut head = Digest([0; 32]);
+        for item in reader.txn().open_table(LOG)?.iter()? {
+            let entry = decode_log_entry(item?.1.value())?;
+            head = entry.chain(head);
+            match entry.change {
+                Change::Sealed(id) | Change::Imported(id) => log.attempts.push(id.0.0),
+                _ => log.changes.push(entry),
+            }
+        }
+        log.attempts.sort_unstable();
+        log.attempts.dedup();
         if head == reader.log_head()? {
             Ok(log)
         } else {
@@ -156,6 +152,14 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// What another ledger's log names.
+struct Log {
+    /// Its attempts, in the order of their ids.
+    attempts: Vec<Id>,
+    /// The other entries, the oldest first.
+    changes: Vec<LogEntry>,
 }
 
 /// Some of another ledger's sources.
@@ -201,9 +205,29 @@ fn held_sources(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
     table.iter()?.map(|item| Ok(item?.0.value())).collect()
 }
 
-fn held(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
+/// Takes out of the wanted attempts those that a ledger holds. Gives what it holds of the runs and attempts that the changes hide or show.
+fn held(reader: &Reader<'_>, wanted: &mut Vec<Id>, changes: &[LogEntry]) -> Result<HashSet<Digest>, StoreError> {
     let table = reader.txn().open_table(ATTEMPTS)?;
-    table.iter()?.map(|item| Ok(item?.0.value())).collect()
+    let is_held = |id: Id| Ok::<_, StoreError>(table.get(id)?.is_some());
+    let mut missing = Vec::with_capacity(wanted.len());
+    for id in wanted.iter() {
+        if !is_held(*id)? {
+            missing.push(*id);
+        }
+    }
+    *wanted = missing;
+    let mut targets = HashSet::new();
+    for entry in changes {
+        let (Change::Hidden(target) | Change::Unhidden(target)) = &entry.change else { continue };
+        let is_known = match target {
+            Target::Attempt(id) => is_held(id.0.0)?,
+            Target::Run(run) => !reader.attempts_of(*run)?.is_empty(),
+        };
+        if is_known {
+            targets.insert(target.digest());
+        }
+    }
+    Ok(targets)
 }
 
 struct Batch {
@@ -363,7 +387,7 @@ fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry
 
 impl Writer<'_> {
     /// Takes in the changes of another log that this one lacks. Of what can be changed anew the newest stands.
-    fn take_in(&mut self, theirs: &[LogEntry], held: &HashSet<Id>) -> Result<(u64, Vec<Overruled>), StoreError> {
+    fn take_in(&mut self, theirs: &[LogEntry], held: &HashSet<Digest>) -> Result<(u64, Vec<Overruled>), StoreError> {
         let ours = self.changes()?;
         let new = missing(&ours, theirs);
         let before = Before::of(self, new.iter().map(|(.., entry)| entry), held)?;

@@ -4,8 +4,8 @@ use super::StoreError;
 use super::merge::{Standing, standing};
 use super::query::read_target;
 use super::seal::{Writer, target_key};
-use super::tables::{BY_RUN, HIDDEN, Id, TAGS};
-use crate::record::{Change, LogEntry, Target};
+use super::tables::{HIDDEN, TAGS};
+use crate::record::{Change, Digest, LogEntry, Target};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,28 +38,20 @@ impl Before {
     pub(super) fn of<'a>(
         writer: &Writer<'_>,
         entries: impl Iterator<Item = &'a LogEntry>,
-        held: &HashSet<Id>,
+        held: &HashSet<Digest>,
     ) -> Result<Self, StoreError> {
         let mut before = Self { tags: BTreeMap::new(), hidings: Vec::new() };
         let mut seen = HashSet::new();
-        let by_run = writer.txn.open_table(BY_RUN)?;
         for entry in entries {
             match (standing(entry), &entry.change) {
                 (Some(Standing::Tag(name)), _) => {
                     let target = tag(writer, &name)?;
                     before.tags.extend(target.map(|target| (name, target)));
                 }
-                (_, Change::Hidden(target) | Change::Unhidden(target)) if seen.insert(target_key(*target)) => {
-                    let is_known = match target {
-                        Target::Attempt(id) => held.contains(&id.0.0),
-                        Target::Run(run) => {
-                            let mut attempts = by_run.range((run.0.0, [0; 32])..=(run.0.0, [0xff; 32]))?;
-                            attempts.any(|item| item.is_ok_and(|(key, _)| held.contains(&key.value().1)))
-                        }
-                    };
-                    if is_known {
-                        before.hidings.push((*target, is_hidden(writer, *target)?));
-                    }
+                (_, Change::Hidden(target) | Change::Unhidden(target))
+                    if held.contains(&target.digest()) && seen.insert(target_key(*target)) =>
+                {
+                    before.hidings.push((*target, is_hidden(writer, *target)?));
                 }
                 _ => {}
             }
