@@ -14,7 +14,7 @@ use ledger::record::{
     Attempt, Axis, Digest, Direction, Entry, Metric, Nonce, Outcome, Owner, Parts, Phase, Quantity, Reading, Run,
     Sample, Sealed, Series, Source, Table, Tail, Value,
 };
-use ledger::store::Store;
+use ledger::store::{Piece, Store};
 use ledger::wire::encode_series;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -212,7 +212,7 @@ fn keep(dir: &str, runs: u64, model: Option<&str>) {
     let mut importer = store.importer(0);
     for start in (0..runs).step_by(5000) {
         let piece: Vec<Sealed> = (start..runs.min(start + 5000)).map(|i| light_of(i, model)).collect();
-        importer.add(&piece).unwrap();
+        importer.add(&mut Piece::of(piece).unwrap()).unwrap();
     }
     importer.finish().unwrap();
     println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());

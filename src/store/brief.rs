@@ -7,8 +7,8 @@ use super::census;
 use super::tables::{BRIEFS, Id, SHAPES};
 use crate::record::{Attempt, AttemptId, Digest, GroupId, LeftOut, Names, Replicate, Run, RunId};
 use crate::wire::{Known, Place, Shape, Wanted, WireError, decode_shape, decode_values, encode_brief};
-use redb::{AccessGuard, ReadTransaction, ReadableTable, WriteTransaction};
-use std::collections::{BTreeMap, HashMap};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, WriteTransaction};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The names of many attempts, each once.
@@ -44,8 +44,8 @@ impl Kept {
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
     let kept = Kept::of(run, attempt)?;
     let mut shapes = txn.open_table(SHAPES)?;
-    if shapes.get(kept.shape)?.is_none() {
-        shapes.insert(kept.shape, &*kept.shape_bytes)?;
+    if shapes.get((run.model(), kept.shape))?.is_none() {
+        shapes.insert((run.model(), kept.shape), &*kept.shape_bytes)?;
     }
     txn.open_table(BRIEFS)?.insert((run.model(), id), kept.row.as_slice())?;
     Ok(())
@@ -63,24 +63,34 @@ pub(super) fn names(txn: &ReadTransaction) -> Result<Option<Names>, StoreError> 
 
 /// The attempts of a model, as far as conditions ask of them.
 pub struct Briefs {
-    /// In the order of [`Reader::of_model`](super::Reader::of_model).
-    rows: Vec<Row>,
+    table: ReadOnlyTable<(&'static str, Id), &'static [u8]>,
+    model: String,
     shapes: Vec<Shape>,
+    /// The place of each among these.
+    places: HashMap<Id, usize>,
+    /// The attempts that do not count, each with its place among them, from 1.
+    excluded: HashMap<Id, (usize, LeftOut)>,
 }
 
-struct Row {
-    attempt: Id,
+/// One attempt of them, as it lies in the ledger: most of it nobody asks for.
+pub struct BriefRow<'r> {
+    /// Its id.
+    pub id: AttemptId,
+    /// Its run.
+    pub run: RunId,
+    group: Id,
+    replicate: Replicate,
     shape: usize,
-    /// As it lies in the ledger: most of it nobody asks for.
-    bytes: AccessGuard<'static, &'static [u8]>,
-    left_out: Option<LeftOut>,
+    values: &'r [u8],
+    excluded: Option<&'r (usize, LeftOut)>,
 }
 
-/// One attempt of them.
+/// Which values are read of each row.
+pub struct BriefColumns(Vec<Wanted>);
+
+/// One attempt, with the values that were asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Brief {
-    /// Its place among them.
-    at: usize,
     /// Its id.
     pub id: AttemptId,
     /// Its run.
@@ -91,52 +101,25 @@ pub struct Brief {
     pub replicate: Replicate,
     /// Why it does not count at all; none if it does.
     pub left_out: Option<LeftOut>,
-    /// The values of the fields that were asked for, then of the metrics if these were.
+    /// The values of the fields that were asked for, then of the metrics.
     pub values: Vec<Known>,
+    /// 0 if it counts, else its place among those that do not.
+    pub standing: usize,
 }
 
 impl Briefs {
     /// Those of a model; none if the records alone tell of one of them.
-    pub(super) fn read(txn: &ReadTransaction, model: &str) -> Result<Option<Self>, StoreError> {
-        let table = txn.open_table(BRIEFS)?;
-        let stored = txn.open_table(SHAPES)?;
-        let mut found = Self { rows: Vec::new(), shapes: Vec::new() };
-        let mut known: HashMap<Id, usize> = HashMap::new();
-        for item in table.range((model, [0; 32])..=(model, [0xff; 32]))? {
-            let (key, bytes) = item?;
-            let (shape, ..) = split(bytes.value()).ok_or(FAULT)?;
-            let shape = match known.get(&shape) {
-                Some(at) => *at,
-                None => {
-                    let bytes = stored.get(shape)?.ok_or(FAULT)?;
-                    let Some(shape_of_row) = decode_shape(bytes.value())? else { return Ok(None) };
-                    found.shapes.push(shape_of_row);
-                    known.insert(shape, found.shapes.len() - 1);
-                    found.shapes.len() - 1
-                }
-            };
-            found.rows.push(Row { attempt: key.value().1, shape, bytes, left_out: None });
+    pub(super) fn open(txn: &ReadTransaction, model: &str) -> Result<Option<Self>, StoreError> {
+        let (mut shapes, mut places) = (Vec::new(), HashMap::new());
+        for item in txn.open_table(SHAPES)?.range((model, [0; 32])..=(model, [0xff; 32]))? {
+            let (key, names) = item?;
+            let Some(shape) = decode_shape(names.value())? else { return Ok(None) };
+            places.insert(key.value().1, shapes.len());
+            shapes.push(shape);
         }
-        found.rank(census::excluded(txn, model)?);
-        Ok(Some(found))
-    }
-
-    /// Puts those that do not count behind those that do.
-    fn rank(&mut self, excluded: Vec<(AttemptId, LeftOut)>) {
-        let mut excluded: BTreeMap<Id, (usize, LeftOut)> =
-            excluded.into_iter().enumerate().map(|(at, (id, left))| (id.0.0, (at + 1, left))).collect();
-        if excluded.is_empty() {
-            return;
-        }
-        let mut ranked: Vec<(usize, Row)> = Vec::with_capacity(self.rows.len());
-        for mut row in self.rows.drain(..) {
-            let (at, left) = excluded.remove(&row.attempt).map_or((0, None), |(at, left)| (at, Some(left)));
-            row.left_out = left;
-            ranked.push((at, row));
-        }
-        // Stable: those that count stay in the order of their ids.
-        ranked.sort_by_key(|(at, _)| *at);
-        self.rows.extend(ranked.into_iter().map(|(_, row)| row));
+        let excluded = census::excluded(txn, model)?.into_iter().zip(1..);
+        let excluded = excluded.map(|((id, left), at)| (id.0.0, (at, left))).collect();
+        Ok(Some(Self { table: txn.open_table(BRIEFS)?, model: model.to_owned(), shapes, places, excluded }))
     }
 
     /// The names that any of them has.
@@ -146,48 +129,64 @@ impl Briefs {
         names
     }
 
-    /// Each of them with its values of fields of these full names.
-    ///
-    /// # Errors
-    /// If a row does not decode.
-    pub fn ask(&self, fields: &[String]) -> Result<Vec<Brief>, StoreError> {
-        let wanted = self.wanted(|shape| fields.iter().map(|name| shape.place(name)).collect());
-        let ask = |(at, row): (usize, &Row)| {
-            let (_, run, group, replicate, values) = split(row.bytes.value()).ok_or(FAULT)?;
-            let wanted = wanted.get(row.shape).ok_or(FAULT)?;
-            Ok(Brief {
-                at,
-                id: AttemptId(Digest(row.attempt)),
-                run: RunId(Digest(run)),
-                group: GroupId(Digest(group)),
-                replicate,
-                left_out: row.left_out.clone(),
-                values: decode_values(values, wanted)?,
-            })
+    /// Fields, by their full names, and metrics behind them.
+    pub fn columns(&self, fields: &[String], metrics: &[String]) -> BriefColumns {
+        let places = |shape: &Shape| -> Vec<Place> {
+            let of_fields = fields.iter().map(|name| shape.place(name));
+            of_fields.chain(metrics.iter().map(|name| shape.metric(name))).collect()
         };
-        self.rows.iter().enumerate().map(ask).collect()
+        BriefColumns(self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect())
     }
 
-    /// Puts the values of these metrics behind those of the fields.
+    /// Shows each of them, in the order of their ids. Memory does not grow with them.
     ///
     /// # Errors
-    /// If a row does not decode.
-    pub fn ask_more<'b>(
-        &self,
-        briefs: impl IntoIterator<Item = &'b mut Brief>,
-        metrics: &[String],
-    ) -> Result<(), StoreError> {
-        let wanted = self.wanted(|shape| metrics.iter().map(|name| shape.metric(name)).collect());
-        for brief in briefs {
-            let row = self.rows.get(brief.at).ok_or(FAULT)?;
-            let (.., values) = split(row.bytes.value()).ok_or(FAULT)?;
-            brief.values.extend(decode_values(values, wanted.get(row.shape).ok_or(FAULT)?)?);
+    /// If a row does not decode, and those of `visit`.
+    pub fn each(&self, mut visit: impl FnMut(&BriefRow<'_>) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let model = self.model.as_str();
+        for item in self.table.range((model, [0; 32])..=(model, [0xff; 32]))? {
+            let (key, row) = item?;
+            let (shape, run, group, replicate, values) = split(row.value()).ok_or(FAULT)?;
+            let id = key.value().1;
+            visit(&BriefRow {
+                id: AttemptId(Digest(id)),
+                run: RunId(Digest(run)),
+                group,
+                replicate,
+                shape: *self.places.get(&shape).ok_or(FAULT)?,
+                values,
+                excluded: self.excluded.get(&id),
+            })?;
         }
         Ok(())
     }
+}
 
-    fn wanted(&self, places: impl Fn(&Shape) -> Vec<Place>) -> Vec<Wanted> {
-        self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect()
+impl BriefRow<'_> {
+    /// Replaces what was found before by its values of these columns.
+    ///
+    /// # Errors
+    /// If it does not decode.
+    pub fn read(&self, columns: &BriefColumns, found: &mut Vec<Known>) -> Result<(), StoreError> {
+        Ok(decode_values(self.values, columns.0.get(self.shape).ok_or(FAULT)?, found)?)
+    }
+
+    /// The same, to be kept.
+    ///
+    /// # Errors
+    /// If it does not decode.
+    pub fn brief(&self, columns: &BriefColumns) -> Result<Brief, StoreError> {
+        let mut values = Vec::new();
+        self.read(columns, &mut values)?;
+        Ok(Brief {
+            id: self.id,
+            run: self.run,
+            group: GroupId(Digest(self.group)),
+            replicate: self.replicate,
+            left_out: self.excluded.map(|(_, left)| left.clone()),
+            values,
+            standing: self.excluded.map_or(0, |(at, _)| *at),
+        })
     }
 }
 

@@ -35,24 +35,60 @@ pub(super) struct Checked<'a> {
     pub(super) brief: Kept,
 }
 
-impl<'a> Checked<'a> {
-    /// What is kept of an attempt that was made here.
-    fn of(sealed: &'a Sealed, id: Id) -> Result<Self, StoreError> {
+/// Attempts that were made here, with the bytes that each is kept as: what takes time before the ledger is locked.
+pub struct Piece {
+    /// The attempts.
+    pub sealed: Vec<Sealed>,
+    /// What each is kept as, until it is taken in.
+    encoded: Vec<Encoded>,
+}
+
+struct Encoded {
+    id: Id,
+    attempt: Vec<u8>,
+    run: Vec<u8>,
+    chunks: Vec<(String, Vec<u8>)>,
+    brief: Kept,
+}
+
+impl Piece {
+    /// Checks and encodes attempts, by all processors.
+    ///
+    /// # Errors
+    /// If one is not consistent in itself, or too large.
+    pub fn of(sealed: Vec<Sealed>) -> Result<Self, StoreError> {
+        let known = Shared::default();
+        let encoded = in_parallel(sealed.iter().collect(), &|one| Encoded::of(one, &known));
+        Ok(Self { encoded: encoded.into_iter().collect::<Result<_, _>>()?, sealed })
+    }
+}
+
+impl Encoded {
+    fn of(sealed: &Sealed, known: &Shared) -> Result<Self, StoreError> {
         sealed.check()?;
         let Sealed { run, attempt, series, phases } = sealed;
         let mut chunks = vec![(String::new(), encode_phases(phases)?)];
         for one in series {
             chunks.push((one.name.clone(), encode_series(one)?));
         }
-        Ok(Self {
+        let mut brief = Kept::of(run, attempt)?;
+        brief.share(known);
+        Ok(Self { id: attempt.id().0.0, attempt: encode_attempt(attempt)?, run: encode_run(run)?, chunks, brief })
+    }
+}
+
+impl<'a> Checked<'a> {
+    fn of(sealed: &'a Sealed, encoded: Encoded) -> Self {
+        let Encoded { id, attempt, run, chunks, brief } = encoded;
+        Self {
             id,
-            attempt_bytes: encode_attempt(attempt)?,
-            run_bytes: encode_run(run)?,
-            brief: Kept::of(run, attempt)?,
-            attempt: Cow::Borrowed(attempt),
-            run: Cow::Borrowed(run),
+            attempt: Cow::Borrowed(&sealed.attempt),
+            run: Cow::Borrowed(&sealed.run),
+            attempt_bytes: attempt,
+            run_bytes: run,
             chunks,
-        })
+            brief,
+        }
     }
 }
 
@@ -169,9 +205,9 @@ impl Importer<'_> {
     ///
     /// # Errors
     /// If the ledger cannot be written. Attempts of finished transactions stay.
-    pub fn add(&mut self, piece: &[Sealed]) -> Result<Vec<Added>, StoreError> {
+    pub fn add(&mut self, piece: &mut Piece) -> Result<Vec<Added>, StoreError> {
         let unix_ms = self.unix_ms;
-        self.change(piece.len(), |writer, unranked| writer.import_piece(piece, unix_ms, unranked))
+        self.change(piece.sealed.len(), |writer, unranked| writer.import_piece(piece, unix_ms, unranked))
     }
 
     /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
@@ -259,23 +295,24 @@ impl Writer<'_> {
         Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
     }
 
-    /// Takes in a piece of many attempts, of which those that are known are not checked once more. They are in no ranking yet.
+    /// Takes in a piece of many attempts. They are in no ranking yet.
     fn import_piece(
         &mut self,
-        all: &[Sealed],
+        piece: &mut Piece,
         unix_ms: i64,
         unranked: &mut Vec<Unranked>,
     ) -> Result<Vec<Added>, StoreError> {
-        let mut added = Vec::with_capacity(all.len());
-        let mut new: Vec<(&Sealed, Id)> = Vec::new();
+        let encoded = std::mem::take(&mut piece.encoded);
+        let mut added = Vec::with_capacity(encoded.len());
+        let mut batch: Vec<Checked<'_>> = Vec::with_capacity(encoded.len());
         {
             let attempts = self.txn.open_table(ATTEMPTS)?;
             let nonces = self.txn.open_table(NONCES)?;
             let mut executed: HashMap<[u8; 16], Id> = HashMap::new();
-            for (one, id) in all.iter().zip(in_parallel(all.iter().collect(), &|one| one.attempt.id())) {
-                let nonce = one.attempt.nonce.0;
-                let known = match attempts.get(id.0.0)? {
-                    Some(_) => Some(id.0.0),
+            for (one, encoded) in piece.sealed.iter().zip(encoded) {
+                let (id, nonce) = (encoded.id, one.attempt.nonce.0);
+                let known = match attempts.get(id)? {
+                    Some(_) => Some(id),
                     None => match executed.get(&nonce) {
                         Some(known) => Some(*known),
                         None => nonces.get(nonce)?.map(|known| known.value()),
@@ -284,16 +321,13 @@ impl Writer<'_> {
                 added.push(match known {
                     Some(known) => Added::Known(AttemptId(Digest(known))),
                     None => {
-                        executed.insert(nonce, id.0.0);
-                        new.push((one, id.0.0));
-                        Added::New(id)
+                        executed.insert(nonce, id);
+                        batch.push(Checked::of(one, encoded));
+                        Added::New(AttemptId(Digest(id)))
                     }
                 });
             }
         }
-        let known = Shared::default();
-        let checked = in_parallel(new, &|(one, id)| Ok(Checked::of(one, id)?.sharing(&known)));
-        let mut batch = checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?;
         batch.sort_unstable_by_key(|one| one.id);
         unranked.extend(self.put_all(&batch, unix_ms)?);
         Ok(added)
@@ -417,7 +451,8 @@ impl Writer<'_> {
     }
 
     fn put_briefs(&self, batch: &[Checked<'_>]) -> Result<(), StoreError> {
-        let shapes: BTreeMap<Id, &[u8]> = batch.iter().map(|one| (one.brief.shape, &*one.brief.shape_bytes)).collect();
+        let shapes: BTreeMap<(&str, Id), &[u8]> =
+            batch.iter().map(|one| ((one.run.model(), one.brief.shape), &*one.brief.shape_bytes)).collect();
         let mut table = self.txn.open_table(SHAPES)?;
         for (shape, bytes) in shapes {
             if table.get(shape)?.is_none() {

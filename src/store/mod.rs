@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 
 use turn::Turn;
 
-pub use brief::{Brief, Briefs};
-pub use bulk::Importer;
+pub use brief::{Brief, BriefColumns, BriefRow, Briefs};
+pub use bulk::{Importer, Piece};
 pub use census::Tally;
 pub use index::label_of;
 pub use merge::Merged;
@@ -519,7 +519,8 @@ impl Store {
 /// - 5: what is measured is so in any unit of its kind, and two shares of time are.
 /// - 6: means are over independent units (seeds, machines); rows of attempts say of which.
 /// - 7: a disturbed attempt has no value of a metric that is stated to be measured, whatever its unit.
-const INDEXES: u32 = 7;
+/// - 8: names are kept by model (`names` stands for `shapes`), and small whole numbers in fewer bytes.
+const INDEXES: u32 = 8;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
     let bytes = meta.get("indexes")?;
@@ -566,7 +567,10 @@ impl Handle {
     }
 }
 
-/// What redb keeps in memory of the file, at most.
+/// What redb keeps in memory of the file, at most, while a question is answered: most go through a table once.
+const READ_CACHE_BYTES: usize = 8 << 20;
+
+/// The same while a change is made.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.
@@ -574,7 +578,7 @@ const MANY_CACHE_BYTES: usize = 160 << 20;
 
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES);
+    builder.set_cache_size(READ_CACHE_BYTES);
     builder
 }
 

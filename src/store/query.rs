@@ -371,7 +371,7 @@ impl<'a> Reader<'a> {
     /// What conditions ask of the attempts of a model, without reading their records; none where only the records tell: if the indexes are
     /// of an older kind, or an attempt has more names than they keep.
     pub fn briefs(&self, model: &str) -> Result<Option<Briefs>, StoreError> {
-        if self.current { Briefs::read(self.txn, model) } else { Ok(None) }
+        if self.current { Briefs::open(self.txn, model) } else { Ok(None) }
     }
 
     /// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.

@@ -5,8 +5,8 @@
 
 use super::index::{member, ordered, pack, place, placed, unordered, unpack};
 use super::tables::{
-    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, OLD_RANKING, OLD_VALUES, RANKING, RUNS, SHAPES, TOTALS,
-    UNITS, UNMEASURED, VALUES,
+    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, OLD_RANKING, OLD_SHAPES, OLD_VALUES, RANKING, RUNS, SHAPES,
+    TOTALS, UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, brief, census, units};
 use crate::record::{
@@ -52,6 +52,7 @@ pub(super) fn clear(txn: &WriteTransaction) -> Result<(), StoreError> {
     txn.delete_table(TOTALS)?;
     txn.delete_table(BRIEFS)?;
     txn.delete_table(SHAPES)?;
+    txn.delete_table(OLD_SHAPES)?;
     txn.delete_table(UNITS)?;
     Ok(())
 }

@@ -43,8 +43,10 @@ pub(super) const UNMEASURED: TableDefinition<(&str, &str, Id), (u8, &str)> = Tab
 pub(super) const TOTALS: TableDefinition<(&str, &str), u64> = TableDefinition::new("totals");
 /// Model and attempt to what conditions ask of it: digest of its names, run, group, values.
 pub(super) const BRIEFS: TableDefinition<(&str, Id), &[u8]> = TableDefinition::new("briefs");
-/// Digest of names to these.
-pub(super) const SHAPES: TableDefinition<Id, &[u8]> = TableDefinition::new("shapes");
+/// Model and digest of names to these.
+pub(super) const SHAPES: TableDefinition<(&str, Id), &[u8]> = TableDefinition::new("names");
+/// What this was up to and including the indexes' seventh kind: names by their digest, of all models.
+pub(super) const OLD_SHAPES: TableDefinition<Id, &[u8]> = TableDefinition::new("shapes");
 /// Model, metric and unit, of every attempt: of own metrics, and of known ones in another unit than theirs.
 pub(super) const UNITS: TableDefinition<(&str, &str, &str), ()> = TableDefinition::new("units");
 /// Group to one of its runs.

@@ -46,6 +46,8 @@ const INT: u8 = 3;
 const FLOAT: u8 = 4;
 const TEXT: u8 = 5;
 const UNSAID: u8 = 6;
+const SMALL_INT: u8 = 7;
+const MIDDLE_INT: u8 = 8;
 
 /// An attempt whose names and values take more has neither: its record answers.
 const MOST_BYTES: usize = 256 << 10;
@@ -86,10 +88,20 @@ fn put(out: &mut Vec<u8>, value: Option<&Value>) {
     match value {
         None => out.push(NOTHING),
         Some(Value::Bool(value)) => out.push(if *value { TRUE } else { FALSE }),
-        Some(Value::Int(value)) => {
-            out.push(INT);
-            out.extend(value.to_le_bytes());
-        }
+        Some(Value::Int(value)) => match (i8::try_from(*value), i32::try_from(*value)) {
+            (Ok(small), _) => {
+                out.push(SMALL_INT);
+                out.extend(small.to_le_bytes());
+            }
+            (_, Ok(middle)) => {
+                out.push(MIDDLE_INT);
+                out.extend(middle.to_le_bytes());
+            }
+            _ => {
+                out.push(INT);
+                out.extend(value.to_le_bytes());
+            }
+        },
         Some(Value::Float(value)) => {
             out.push(FLOAT);
             out.extend(value.to_bits().to_le_bytes());
@@ -178,13 +190,13 @@ impl Wanted {
     }
 }
 
-/// The values at the wanted places, in the order in which these were given.
+/// Replaces what was found before by the values at the wanted places, in the order in which these were given.
 ///
 /// # Errors
 /// If the bytes are no values, or end before one of the places.
-pub fn decode_values(bytes: &[u8], wanted: &Wanted) -> Result<Vec<Known>, WireError> {
+pub fn decode_values(bytes: &[u8], wanted: &Wanted, found: &mut Vec<Known>) -> Result<(), WireError> {
     const FAULT: WireError = WireError::Shape { what: "values", fault: "they end too early, or are of no known kind" };
-    let mut found = wanted.start.clone();
+    found.clone_from(&wanted.start);
     let mut rest = bytes;
     let mut next = 0;
     // The last one that was read, which may be wanted twice.
@@ -200,7 +212,7 @@ pub fn decode_values(bytes: &[u8], wanted: &Wanted) -> Result<Vec<Known>, WireEr
             *found = known(read).ok_or(FAULT)?;
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The first value, with its kind, and what follows it.
@@ -208,6 +220,8 @@ fn split_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = match *bytes.first()? {
         NOTHING | FALSE | TRUE | UNSAID => 1,
         INT | FLOAT => 9,
+        SMALL_INT => 2,
+        MIDDLE_INT => 5,
         TEXT => 3 + usize::from(u16::from_le_bytes([*bytes.get(1)?, *bytes.get(2)?])),
         _ => return None,
     };
@@ -222,6 +236,8 @@ fn known(bytes: &[u8]) -> Option<Known> {
         FALSE => Value::Bool(false),
         TRUE => Value::Bool(true),
         INT => Value::Int(i64::from_le_bytes(payload.try_into().ok()?)),
+        SMALL_INT => Value::Int(i8::from_le_bytes(payload.try_into().ok()?).into()),
+        MIDDLE_INT => Value::Int(i32::from_le_bytes(payload.try_into().ok()?).into()),
         FLOAT => Value::Float(f64::from_bits(u64::from_le_bytes(payload.try_into().ok()?))),
         _ => Value::Str(str::from_utf8(payload.get(2..)?).ok()?.to_owned()),
     };
@@ -238,6 +254,8 @@ mod tests {
             Just(None),
             any::<bool>().prop_map(|value| Some(Value::Bool(value))),
             any::<i64>().prop_map(|value| Some(Value::Int(value))),
+            any::<i32>().prop_map(|value| Some(Value::Int(value.into()))),
+            any::<i8>().prop_map(|value| Some(Value::Int(value.into()))),
             (-1e9..1e9f64).prop_map(|value| Some(Value::Float(value))),
             ".{0,300}".prop_map(|value| Some(Value::Str(value))),
             Just(Some(Value::List(Vec::new()))),
@@ -263,13 +281,15 @@ mod tests {
                 }),
             };
             let expected: Option<Vec<Known>> = wanted.iter().map(expected).collect();
-            prop_assert_eq!(decode_values(&bytes, &Wanted::new(&wanted)).ok(), expected);
+            let mut found = vec![Known::Unsaid];
+            let decoded = decode_values(&bytes, &Wanted::new(&wanted), &mut found);
+            prop_assert_eq!(decoded.ok().map(|()| found), expected);
         }
 
         #[test]
         fn rubbish_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64), places in prop::collection::vec(0..20usize, 0..4)) {
             let places: Vec<Place> = places.into_iter().map(Place::At).collect();
-            let _ = decode_values(&bytes, &Wanted::new(&places));
+            let _ = decode_values(&bytes, &Wanted::new(&places), &mut Vec::new());
             let _ = decode_shape(&bytes);
         }
     }

@@ -7,7 +7,7 @@ use crate::host::{clock, secrets};
 use crate::interop::{Results, read_results};
 use crate::record::{Digest, Sealed, Table, Value};
 use crate::report::{columns, count, table_of};
-use crate::store::{Added, StoreError};
+use crate::store::{Added, Piece, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -47,21 +47,22 @@ pub(super) struct Args {
 }
 
 /// So many rows are attempts in memory at a time, in each of three places: one piece is made, one waits, and one is written.
-const AT_ONCE: usize = 4_000;
+const AT_ONCE: usize = 3_000;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
     let source = format!("{} by {}", name_of(&args.file), name_of(&args.map));
     let now = clock::unix_ms();
-    let (sender, receiver) = sync_channel::<Results>(1);
+    let (sender, receiver) = sync_channel::<(Results, Piece)>(1);
     let (of_all, taken) = std::thread::scope(|scope| -> Result<_, Failure> {
         let earlier = &earlier;
         let writer = scope.spawn(move || {
             let mut taken = Taken::default();
             let mut importer = store.importer(now);
-            while let Some(results) = importer.next_of(&receiver)? {
-                let added = importer.add(&results.sealed)?;
+            while let Some((mut results, mut piece)) = importer.next_of(&receiver)? {
+                let added = importer.add(&mut piece)?;
+                results.sealed = piece.sealed;
                 taken.replaced.add(earlier.replaced(&results, &added));
                 taken.count(&results, &added);
             }
@@ -73,14 +74,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let mut send = |results: &mut Results| -> Result<(), Failure> {
             secrets.redact(results);
             copies.see(results);
-            let mut piece = results.clone_without_rows();
+            let whole = results.clone_without_rows();
             if of_all.is_none() {
                 tell(args, results);
-                of_all = Some(piece.clone());
+                of_all = Some(whole.clone());
             }
-            piece.sealed = std::mem::take(&mut results.sealed);
+            let piece = Piece::of(std::mem::take(&mut results.sealed))?;
             // A writer that ended says why.
-            sender.send(piece).map_err(|_| Failure::new(exit::NO, "the ledger could not be written"))
+            sender.send((whole, piece)).map_err(|_| Failure::new(exit::NO, "the ledger could not be written"))
         };
         let read = read_results(&args.file, &args.map, args.device.as_deref(), AT_ONCE, &mut send);
         drop(sender);

@@ -168,17 +168,20 @@ fn values(reader: &Reader<'_>, model: Option<&str>, fields: &[String]) -> Result
         let mut unsaid = Vec::new();
         match briefs {
             Some(briefs) => {
-                for brief in briefs.ask(fields)? {
-                    let known = |known: Known| match known {
+                let (columns, mut values) = (briefs.columns(fields, &[]), Vec::new());
+                briefs.each(|row| {
+                    row.read(&columns, &mut values)?;
+                    let known = |known: &mut Known| match std::mem::replace(known, Known::Nothing) {
                         Known::Is(value) => Ok(Some(value)),
                         Known::Nothing => Ok(None),
                         Known::Unsaid => Err(()),
                     };
-                    match brief.values.into_iter().map(known).collect() {
-                        Ok(values) => drop(found.insert(brief.id, values)),
-                        Err(()) => unsaid.push(brief.id),
+                    match values.iter_mut().map(known).collect() {
+                        Ok(values) => drop(found.insert(row.id, values)),
+                        Err(()) => unsaid.push(row.id),
                     }
-                }
+                    Ok(())
+                })?;
             }
             None => unsaid = reader.of_model(Some(&model))?,
         }

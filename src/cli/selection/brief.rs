@@ -6,7 +6,7 @@ use crate::record::{
     Attempt, AttemptId, Digest, GroupId, LeftOut, MetricKind, Names, Part, Replicate, Run, RunId, Value, ValueKey, Why,
     field, known_metric,
 };
-use crate::store::{Brief, Reader, Store, StoreError};
+use crate::store::{Brief, Briefs, Reader, Store, StoreError};
 use crate::wire::Known;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -19,11 +19,11 @@ pub(in crate::cli) struct Ask {
     pub(in crate::cli) fields: BTreeSet<String>,
     /// The metrics.
     pub(in crate::cli) metrics: BTreeSet<String>,
-    /// Whether metrics are asked of attempts as well that do not match.
+    /// Whether the attempts that do not match are wanted as well.
     pub(in crate::cli) of_others: bool,
 }
 
-/// The attempts that match, and the others; none where only the records can tell: if what does not count is asked for, a fact, metrics in several
+/// The attempts that match and, if `ask` says so, the others; none where only the records can tell: if what does not count is asked for, a fact, metrics in several
 /// units, or if nothing matches. `ask` gives none if something is wrong with the question.
 pub(in crate::cli) fn select(
     reader: &Reader<'_>,
@@ -51,53 +51,91 @@ pub(in crate::cli) fn select(
     }
     let fields: Vec<String> =
         ask.fields.into_iter().chain(condition.fields()).collect::<BTreeSet<_>>().into_iter().collect();
-    let mut rows = briefs.ask(&fields)?;
-    if !complete(reader, &mut rows, &fields, &names)? {
-        return Ok(None);
-    }
     let columns = Columns::read(reader, store, model, &fields, ask.metrics.into_iter().collect(), &names)?;
-    let kinds = kinds(reader, &columns, &rows)?;
+    let Some([trials, others]) = parted(reader, &briefs, &condition, &columns, &fields, ask.of_others, &names)? else {
+        return Ok(None);
+    };
+    let kinds = kinds(reader, &columns, &trials)?;
     let columns = Rc::new(Columns { kinds, ..columns });
-    let of_row = |row| BriefTrial { row, columns: Rc::clone(&columns), record: OnceCell::new() };
-    let is_met = |trial: &BriefTrial| matches(&condition, trial);
-    let (mut trials, mut others): (Vec<_>, Vec<_>) = rows.into_iter().map(of_row).partition(is_met);
-    briefs.ask_more(trials.iter_mut().map(|trial| &mut trial.row), &columns.metrics)?;
-    if ask.of_others {
-        briefs.ask_more(others.iter_mut().map(|trial| &mut trial.row), &columns.metrics)?;
-    }
+    let of_rows = |rows: Vec<Brief>| {
+        let of_row = |row| BriefTrial { row, columns: Rc::clone(&columns), record: OnceCell::new() };
+        rows.into_iter().map(of_row).collect::<Vec<_>>()
+    };
+    let (trials, others) = (of_rows(trials), of_rows(others));
     Ok((!trials.is_empty()).then_some(Selected { trials, others, names, admitted: BTreeSet::new() }))
 }
 
-fn matches(condition: &Condition, trial: &BriefTrial) -> bool {
-    condition.matches(&|name| trial.field(name))
+/// The attempts that meet a condition and, if they are wanted, the others: those that do not count are last. None where only the records can tell.
+fn parted(
+    reader: &Reader<'_>,
+    briefs: &Briefs,
+    condition: &Condition,
+    columns: &Columns,
+    fields: &[String],
+    of_others: bool,
+    names: &Names,
+) -> Result<Option<[Vec<Brief>; 2]>, StoreError> {
+    let tested: Vec<String> = condition.fields().into_iter().collect();
+    let (test, complete_test) = (briefs.columns(&tested, &[]), Complete::new(reader, &tested, names));
+    let (all, complete_all) = (briefs.columns(fields, &columns.metrics), Complete::new(reader, fields, names));
+    let (mut parts, mut values, mut is_all) = ([Vec::new(), Vec::new()], Vec::new(), true);
+    briefs.each(|row| {
+        row.read(&test, &mut values)?;
+        is_all = is_all && complete_test.one(row.run, &mut values)?;
+        let value = |name: &str| match values.get(tested.iter().position(|field| field == name)?)? {
+            Known::Is(value) => Some(value.clone()),
+            Known::Nothing | Known::Unsaid => None,
+        };
+        let is_met = condition.matches(&value);
+        if is_all && (is_met || of_others) {
+            let mut brief = row.brief(&all)?;
+            is_all = complete_all.one(row.run, &mut brief.values)?;
+            parts[usize::from(!is_met)].push(brief);
+        }
+        Ok(())
+    })?;
+    parts.iter_mut().for_each(|part| part.sort_by_key(|row| row.standing));
+    Ok(is_all.then_some(parts))
 }
 
-/// Takes values of runs from their records that are too long for the indexes, or lists. False if a value of an attempt is wanted that only its record has.
-fn complete(reader: &Reader<'_>, rows: &mut [Brief], fields: &[String], names: &Names) -> Result<bool, StoreError> {
-    let is_table = |part: &str| part.parse::<Part>().is_ok() && names.identity.iter().any(|name| is_within(name, part));
-    let is_table: Vec<bool> = fields.iter().map(|name| is_table(name)).collect();
-    for row in rows {
+/// Takes values of runs from their records that are too long for the indexes, or lists.
+struct Complete<'a> {
+    reader: &'a Reader<'a>,
+    /// Each field, whether it is of the identity, and whether it is a table.
+    fields: Vec<(&'a str, bool, bool)>,
+}
+
+impl<'a> Complete<'a> {
+    fn new(reader: &'a Reader<'a>, fields: &'a [String], names: &Names) -> Self {
+        let is_table =
+            |part: &str| part.parse::<Part>().is_ok() && names.identity.iter().any(|name| is_within(name, part));
+        let of = |name: &'a String| (name.as_str(), names.identity.contains(name), is_table(name));
+        Self { reader, fields: fields.iter().map(of).collect() }
+    }
+
+    /// False if a value of an attempt is wanted that only its record has.
+    fn one(&self, of_run: RunId, values: &mut [Known]) -> Result<bool, StoreError> {
         let mut run: Option<Run> = None;
-        for (at, name) in fields.iter().enumerate() {
-            if !matches!(row.values.get(at), Some(Known::Unsaid)) {
+        for ((name, is_of_run, is_table), value) in self.fields.iter().zip(values) {
+            if *value != Known::Unsaid {
                 continue;
             }
-            if !names.identity.contains(name) {
+            if !is_of_run {
                 return Ok(false);
             }
             // A table has no value of its own: its fields have.
             let mut known = Known::Nothing;
-            if !is_table[at] {
+            if !is_table {
                 if run.is_none() {
-                    run = reader.run(row.run)?;
+                    run = self.reader.run(of_run)?;
                 }
                 let Some(run) = &run else { return Ok(false) };
                 known = field(run, None, name).map_or(Known::Nothing, Known::Is);
             }
-            row.values[at] = known;
+            *value = known;
         }
+        Ok(true)
     }
-    Ok(true)
 }
 
 fn is_within(name: &str, part: &str) -> bool {

@@ -94,11 +94,14 @@ fn stated(
     };
     match reader.briefs(model)? {
         Some(briefs) => {
-            for row in briefs.ask(&[setting.to_owned(), OBJECTIVE[0].to_owned()])? {
-                let known =
-                    |at: usize| if let Some(Known::Is(value)) = row.values.get(at) { Some(value) } else { None };
+            let columns = briefs.columns(&[setting.to_owned(), OBJECTIVE[0].to_owned()], &[]);
+            let mut values = Vec::new();
+            briefs.each(|row| {
+                row.read(&columns, &mut values)?;
+                let known = |at: usize| if let Some(Known::Is(value)) = values.get(at) { Some(value) } else { None };
                 count(known(0), known(1));
-            }
+                Ok(())
+            })?;
         }
         None => {
             for trial in trials_of(reader, Some(model))? {

@@ -111,6 +111,7 @@ fn age(store: &Store) {
     txn.delete_table(tables::RANKING).unwrap();
     txn.delete_table(tables::BRIEFS).unwrap();
     txn.delete_table(tables::SHAPES).unwrap();
+    txn.open_table(tables::OLD_SHAPES).unwrap().insert([1; 32], [7].as_slice()).unwrap();
     txn.open_table(tables::OLD_VALUES).unwrap().insert(([1; 32], "loss", [2; 32]), 7).unwrap();
     txn.open_table(tables::OLD_RANKING).unwrap().insert(("m", "loss", 7, [1; 32]), 1).unwrap();
     txn.open_table(tables::META).unwrap().remove("indexes").unwrap();

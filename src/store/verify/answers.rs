@@ -61,7 +61,7 @@ pub(super) fn check(reader: &Reader<'_>, part: &Part, found: &mut Verification) 
         }
         Ok(actual)
     })?;
-    of_table("shapes", found, |found| check_shapes(reader, &part.shapes, found))?;
+    of_table("names", found, |found| check_shapes(reader, &part.shapes, found))?;
     Ok(())
 }
 
@@ -249,24 +249,29 @@ fn places_between(
     Ok(unnamed)
 }
 
-fn check_shapes(reader: &Reader<'_>, expected: &BTreeSet<Id>, found: &mut Verification) -> Result<(), StoreError> {
+fn check_shapes(
+    reader: &Reader<'_>,
+    expected: &BTreeMap<Id, BTreeSet<String>>,
+    found: &mut Verification,
+) -> Result<(), StoreError> {
     // Names that nobody has any more may stay.
-    let mut actual = BTreeSet::new();
+    let mut missing: usize = expected.values().map(BTreeSet::len).sum();
     for item in reader.txn().open_table(SHAPES)?.iter()? {
         let (key, names) = item?;
-        let key = Digest(key.value());
+        let (model, shape) = key.value();
+        let fault = match decode_shape(names.value()) {
+            _ if Digest::of(names.value()).0 != shape => Some("they do not match their digest".to_owned()),
+            Err(error) => Some(error.to_string()),
+            Ok(_) => None,
+        };
         found.index_entries += 1;
-        if Digest::of(names.value()) != key {
-            found.fault(format!("index `shapes`, names {key}"), "they do not match their digest");
-        } else if let Err(error) = decode_shape(names.value()) {
-            found.fault(format!("index `shapes`, names {key}"), error.to_string());
-        } else {
-            actual.insert(key.0);
+        match fault {
+            Some(fault) => found.fault(format!("index `names`, names {}", Digest(shape)), fault),
+            None => missing -= usize::from(expected.get(&shape).is_some_and(|models| models.contains(model))),
         }
     }
-    let missing = expected.difference(&actual).count();
     if missing > 0 {
-        found.fault("index `shapes`", format!("{} missing", count(missing, "entry")));
+        found.fault("index `names`", format!("{} missing", count(missing, "entry")));
     }
     Ok(())
 }

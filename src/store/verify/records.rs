@@ -101,7 +101,7 @@ pub(super) struct Part {
     /// What attempts name as their sources: kind, digest, and the digests under which it may be kept.
     pub(super) named: BTreeSet<(&'static str, Digest, Vec<Digest>)>,
     pub(super) units: BTreeSet<(String, String, String)>,
-    pub(super) shapes: BTreeSet<Id>,
+    pub(super) shapes: BTreeMap<Id, BTreeSet<String>>,
     pub(super) totals: BTreeMap<(String, String), u64>,
     /// The groups and runs of these attempts, where they are asked for.
     pub(super) groups: BTreeSet<(Id, Id)>,
@@ -118,7 +118,9 @@ impl Part {
         self.unknown.extend(other.unknown);
         self.named.extend(other.named);
         self.units.extend(other.units);
-        self.shapes.extend(other.shapes);
+        for (shape, models) in other.shapes {
+            self.shapes.entry(shape).or_default().extend(models);
+        }
         for (key, count) in other.totals {
             *self.totals.entry(key).or_default() += count;
         }
@@ -238,7 +240,10 @@ impl Context<'_> {
         if let Some(table) = &tables.briefs {
             to.briefs.expect(|| Ok(table.get((model, key))?.map(|found| found.value() == brief.row)))?;
         }
-        part.shapes.insert(brief.shape);
+        let of_model = part.shapes.entry(brief.shape).or_default();
+        if !of_model.contains(model) {
+            of_model.insert(owned(model));
+        }
         part.units.extend(attempt.told_units().map(|(metric, unit)| (owned(model), owned(metric), owned(unit))));
         let is_hidden = (self.is_hidden)(&key) || (self.is_hidden)(&run.id.0.0);
         let census = Census::of(attempt, is_hidden);
