@@ -1,7 +1,7 @@
 //! Attempts of the ledger as the file of a pack, written piece by piece.
 
-use super::context::{self, Context};
-use super::draft::Draft;
+use super::context::Context;
+use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
 use crate::host::files;
 use crate::record::{AttemptId, SourceText};
@@ -15,14 +15,14 @@ use std::path::Path;
 const AHEAD_BYTES: usize = 32 << 20;
 
 /// Chunks in the order in which a pack holds them.
-struct Chunks<'s> {
+pub(super) struct Chunks<'s> {
     store: &'s Store,
     wanted: VecDeque<(AttemptId, String)>,
     read: VecDeque<Result<Vec<u8>, (AttemptId, String)>>,
 }
 
 impl<'s> Chunks<'s> {
-    fn of(attempts: &[ToPack], store: &'s Store) -> Self {
+    pub(super) fn of(attempts: &[ToPack], store: &'s Store) -> Self {
         let of_attempt = |to_pack: &ToPack| {
             let id = to_pack.attempt.id();
             let names: Vec<_> = to_pack.attempt.series.iter().map(|series| (id, series.name.clone())).collect();
@@ -31,7 +31,7 @@ impl<'s> Chunks<'s> {
         Self { store, wanted: attempts.iter().flat_map(of_attempt).collect(), read: VecDeque::new() }
     }
 
-    fn next(&mut self) -> Result<Vec<u8>, Error> {
+    pub(super) fn next(&mut self) -> Result<Vec<u8>, Error> {
         if self.read.is_empty() {
             let (wanted, read) = (&mut self.wanted, &mut self.read);
             self.store
@@ -65,7 +65,7 @@ pub(super) fn write(
     (attempts, sources): (&[ToPack], &[SourceText]),
     context: &Context,
 ) -> Result<u64, Failure> {
-    let unwritten = |error: Error| context::unwritten(path, &error);
+    let unwritten = |error: Error| unwritten(path, &error, "-o names another file");
     let draft = Draft::file(path).map_err(unwritten)?;
     let mut file = draft.held();
     let mut chunks = Chunks::of(attempts, context.store());

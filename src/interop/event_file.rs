@@ -12,14 +12,11 @@ pub(super) const FILE_VERSION: u64 = 3;
 pub(super) const SUMMARY: u64 = 5;
 pub(super) const SESSION_LOG: u64 = 7;
 
-/// Appends a message as a record.
-pub(super) fn record(file: &mut Vec<u8>, message: Message) {
+/// A message as a record.
+pub(super) fn record(message: Message) -> Vec<u8> {
     let bytes = message.into_bytes();
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes();
-    file.extend_from_slice(&length);
-    file.extend_from_slice(&masked(&length));
-    file.extend_from_slice(&bytes);
-    file.extend_from_slice(&masked(&bytes));
+    [length.as_slice(), &masked(&length), &bytes, &masked(&bytes)].concat()
 }
 
 /// Why there is no further record.
@@ -70,7 +67,7 @@ mod tests {
     fn records_are_read_as_they_were_written_and_a_fault_ends_them() {
         let mut file = Vec::new();
         for number in [1, 2] {
-            record(&mut file, Message::default().int(STEP, number));
+            file.extend(record(Message::default().int(STEP, number)));
         }
         let read = |file: &[u8]| {
             let mut found = Vec::new();

@@ -19,13 +19,14 @@ pub use mlflow::{MlflowFiles, mlflow_files};
 pub use mllog::mllog_lines;
 pub use prometheus::{PrometheusFamilies, PrometheusNames};
 pub use rocrate::{CrateOf, ResearchObject, Sourced};
-pub use tables::{Points, WideColumns, long, no_phases, no_points, phases};
+pub use tables::{WideColumns, long, no_phases, no_points, phases, write_points};
 pub use tensorboard::tensorboard_file;
 pub use write::{Encoding, TableWriter};
 
 use crate::record::{Attempt, AttemptId, Digest, Phase, Sealed, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io;
 use std::path::PathBuf;
 
 /// Percent-encodes what may not stand in a URI (RFC 3986), these bytes apart.
@@ -106,8 +107,57 @@ impl StepTimes {
     }
 }
 
-/// A file that is to be written: its path below the folder that was named, and its bytes.
-pub type File = (PathBuf, Vec<u8>);
+/// What a file is written to.
+pub trait Sink: io::Write + io::Seek + Send {}
+
+impl<W: io::Write + io::Seek + Send> Sink for W {}
+
+/// Writes the content of a file, piece by piece.
+pub type Write<'a> = dyn Fn(&mut dyn Sink) -> io::Result<()> + 'a;
+
+/// A file that is to be written.
+pub struct File<'a> {
+    /// Its path below the folder that was named.
+    pub path: PathBuf,
+    content: Box<Write<'a>>,
+}
+
+impl<'a> File<'a> {
+    fn new(path: PathBuf, content: impl Fn(&mut dyn Sink) -> io::Result<()> + 'a) -> Self {
+        Self { path, content: Box::new(content) }
+    }
+
+    fn of(path: PathBuf, bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = bytes.into();
+        Self::new(path, move |out| out.write_all(&bytes))
+    }
+
+    /// Writes its content.
+    ///
+    /// # Errors
+    /// If a series cannot be read, and those of `out`.
+    pub fn write(&self, out: &mut dyn Sink) -> io::Result<()> {
+        (self.content)(out)
+    }
+}
+
+/// Gives each point of a series of an attempt, by the series' name and in the order of the points.
+pub type PointsOf<'a> = dyn Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> + 'a;
+
+/// As a [`PointsOf`], until `visit` fails.
+fn each_point(
+    points: &PointsOf<'_>,
+    series: &str,
+    mut visit: impl FnMut(u64, f64) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut visited = Ok(());
+    points(series, &mut |position, value| {
+        if visited.is_ok() {
+            visited = visit(position, value);
+        }
+    })?;
+    visited
+}
 
 /// Names in the form that a tool takes. Where several become one, or one that is taken, a short digest behind them tells them apart;
 /// `form` also says whether a name stayed as it was, which then keeps it.
@@ -180,7 +230,7 @@ impl Entry {
         let mut names = BTreeSet::new();
         if has_file_each {
             names.extend(self.attempt().metrics.keys().cloned());
-            names.extend(self.sealed.series.iter().map(|series| series.name.clone()));
+            names.extend(self.attempt().series.iter().map(|series| series.name.clone()));
             names.extend(self.fields().into_keys());
         } else {
             names.insert(self.experiment().to_owned());

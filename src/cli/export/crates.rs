@@ -1,15 +1,17 @@
 //! `ledger export --ro-crate DIR`
 
 use super::Args;
-use super::foreign::{Fault, chosen, each, failed_with, none};
+use super::foreign::{Fault, chosen, each, failed_with, none, points_of, put};
 use crate::cli::context::Context;
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::packing::Chunks;
 use crate::host::{clock, files};
-use crate::interop::{CrateOf, ResearchObject, Sourced};
+use crate::interop::{CrateOf, ResearchObject, Sink, Sourced};
 use crate::record::{AttemptId, SourceText};
 use crate::report::{bytes, count, table_of};
 use crate::store::Store;
+use crate::wire::write_pack;
 use std::io;
 use std::path::Path;
 
@@ -44,22 +46,27 @@ fn write(store: &Store, ids: &[AttemptId], args: &Args, draft: &Draft) -> Result
     let about = CrateOf { author: args.author.clone(), license: args.license.clone(), unix_ms: clock::unix_ms() };
     let mut made = ResearchObject::new(about);
     let mut size = 0;
-    let mut put = |path: &Path, content: &[u8]| {
-        size += content.len() as u64;
-        draft.put(path, content).map_err(Fault::Io)
-    };
-    each(store, ids, &mut |entry| {
+    each(store, ids, &mut |entry, to_pack| {
         let attempt = &entry.sealed.attempt;
         let mut sources = Vec::new();
         for (kind, digest) in SourceText::named_by(&attempt.settings, &attempt.facts) {
             let source = store.read(|reader| reader.source(digest, &attempt.facts))?;
             sources.extend(source.map(|source| (kind, source)));
         }
-        let files = made.add(&Sourced { entry, sources }).map_err(|error| Fault::Io(io::Error::other(error)))?;
-        files.iter().try_for_each(|(path, content)| put(path, content))
+        let (attempts, points) = ([to_pack], points_of(store, entry.id));
+        let pack = |out: &mut dyn Sink| {
+            let mut chunks = Chunks::of(&attempts, store);
+            write_pack(out, 1, &attempts, &[], &mut || chunks.next()).map(drop).map_err(io::Error::other)
+        };
+        let sourced = Sourced { entry, points: &points, pack: &pack, sources };
+        for file in made.add(&sourced) {
+            let bytes = put(draft, &file)?;
+            made.sized(&file.path, bytes);
+            size += bytes;
+        }
+        Ok(())
     })?;
     let number = made.files() + 1;
-    let (path, content) = made.finish();
-    put(&path, &content)?;
+    size += put(draft, &made.finish())?;
     Ok((number, size))
 }

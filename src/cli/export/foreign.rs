@@ -2,15 +2,15 @@
 
 use super::{Args, Form, Rows};
 use crate::cli::context::{self, Context, say};
-use crate::cli::draft::Draft;
+use crate::cli::draft::{Draft, unwritten};
 use crate::cli::failure::{Failure, exit};
 use crate::cli::selection::matching;
 use crate::host::files;
-use crate::interop::{self, Encoding, Entry, MlflowFiles, Points, PrometheusNames, TableWriter, WideColumns};
-use crate::record::{AttemptId, Row, Sealed, Series, Target};
+use crate::interop::{self, Encoding, Entry, MlflowFiles, PrometheusNames, TableWriter, WideColumns};
+use crate::record::{AttemptId, Row, Sealed, Target};
 use crate::report::{PlainWriter, count, table_of};
 use crate::store::{Reader, Store, StoreError};
-use crate::wire::visit_series;
+use crate::wire::{ToPack, visit_series};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -137,6 +137,12 @@ impl From<StoreError> for Fault {
     }
 }
 
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        error.downcast().map_or_else(Self::Io, Self::Store)
+    }
+}
+
 /// Shows each attempt without its series.
 fn each_head(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(&Entry)) -> Result<(), Fault> {
     ids.chunks(AT_A_TIME).try_for_each(|some| {
@@ -160,21 +166,25 @@ fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// Calls with each attempt and all its series. The ledger is not held open meanwhile.
+/// Calls with each attempt of which all decodes, without its series, and as it is packed. The ledger is not held open meanwhile.
 pub(super) fn each(
     store: &Store,
     ids: &[AttemptId],
-    then: &mut dyn FnMut(Entry) -> Result<(), Fault>,
+    then: &mut dyn FnMut(&Entry, ToPack) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     for id in ids {
-        if let Some(sealed) = store.read(|reader| reader.readable_sealed(*id))? {
-            then(Entry { id: *id, sealed })?;
+        let found = store.read(|reader| match reader.readable_to_pack(*id)? {
+            Some(to_pack) => Ok(reader.phased(*id)?.zip(Some(to_pack))),
+            None => Ok(None),
+        })?;
+        if let Some((sealed, to_pack)) = found {
+            then(&Entry { id: *id, sealed }, to_pack)?;
         }
     }
     Ok(())
 }
 
-/// As [`each`], without series.
+/// Calls with each attempt, without its series.
 fn each_phased(
     store: &Store,
     ids: &[AttemptId],
@@ -188,27 +198,12 @@ fn each_phased(
     Ok(())
 }
 
-/// Writes the points of an attempt, so many at a time. The ledger is not held open meanwhile.
-fn write_points<W: Write + Send>(store: &Store, entry: &Entry, writer: &mut TableWriter<W>) -> Result<(), Fault> {
-    const PIECE: usize = 1 << 16;
-    let points = Points::of(entry);
-    for summary in &entry.sealed.attempt.series {
-        let Some(bytes) = store.read(|reader| reader.readable_chunk(entry.id, &summary.name))? else { continue };
-        let empty = || Series::new(summary.name.as_str(), summary.unit.as_str(), summary.axis);
-        let (mut piece, mut written) = (empty(), Ok(()));
-        let visited = visit_series(&bytes, &mut |position, value| {
-            piece.push(position, value);
-            if piece.values.len() == PIECE {
-                let full = std::mem::replace(&mut piece, empty());
-                if written.is_ok() {
-                    written = writer.append(points.frame(&full));
-                }
-            }
-        });
-        visited.map_err(|error| Fault::Store(error.into()))?;
-        written.and_then(|()| writer.append(points.frame(&piece))).map_err(Fault::Io)?;
+/// Gives the points of an attempt's series. The ledger is not held open meanwhile. A series that does not decode is passed over.
+pub(super) fn points_of(store: &Store, id: AttemptId) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
+    move |name, visit| {
+        let chunk = store.read(|reader| reader.readable_chunk(id, name)).map_err(io::Error::other)?;
+        chunk.map_or(Ok(()), |bytes| visit_series(&bytes, visit).map_err(io::Error::other))
     }
-    Ok(())
 }
 
 fn write_table(
@@ -234,7 +229,9 @@ fn write_table(
         }
         Rows::Points => {
             writer.append(interop::no_points()).map_err(Fault::Io)?;
-            each_phased(store, ids, &mut |entry| write_points(store, &entry, &mut writer))?;
+            each_phased(store, ids, &mut |entry| {
+                interop::write_points(&entry, &points_of(store, entry.id), &mut writer).map_err(Fault::from)
+            })?;
         }
         Rows::Phases => {
             writer.append(interop::no_phases()).map_err(Fault::Io)?;
@@ -286,15 +283,15 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
     let write = || {
         let (draft, root) = begin().map_err(Fault::Io)?;
         let mut long = BTreeSet::new();
-        each(store, ids, &mut |entry| {
+        each(store, ids, &mut |entry, _| {
             long.extend(entry.long_names(form == Form::Mlflow));
-            let put = |(path, bytes): &interop::File| draft.put(path, bytes);
+            let points = points_of(store, entry.id);
             let written = match form {
-                Form::Mlflow => put_run(&draft, &interop::mlflow_files(&entry, &root)),
-                Form::Mllog => put(&interop::mllog_lines(&entry)),
-                _ => put(&interop::tensorboard_file(&entry)),
+                Form::Mlflow => put_run(&draft, &interop::mlflow_files(entry, &points, &root)),
+                Form::Mllog => put(&draft, &interop::mllog_lines(entry, &points)).map(drop),
+                _ => put(&draft, &interop::tensorboard_file(entry, &points)).map(drop),
             };
-            written.map_err(Fault::Io)
+            written.map_err(Fault::from)
         })?;
         draft.finish().map_err(Fault::Io)?;
         Ok(long)
@@ -309,10 +306,20 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
 }
 
 /// Writes a run of MLflow's.
-fn put_run(draft: &Draft, run: &MlflowFiles) -> io::Result<()> {
+fn put_run(draft: &Draft, run: &MlflowFiles<'_>) -> io::Result<()> {
     run.folders.iter().try_for_each(|path| draft.make_folder(path))?;
-    draft.put_shared(&run.experiment.0, &run.experiment.1)?;
-    run.files.iter().try_for_each(|(path, bytes)| draft.put(path, bytes))
+    let mut experiment = io::Cursor::new(Vec::new());
+    run.experiment.write(&mut experiment)?;
+    draft.put_shared(&run.experiment.path, experiment.get_ref())?;
+    run.files.iter().try_for_each(|file| put(draft, file).map(drop))
+}
+
+/// Writes a file into the folder. Returns its length in bytes.
+pub(super) fn put(draft: &Draft, file: &interop::File<'_>) -> io::Result<u64> {
+    let mut out = io::BufWriter::new(draft.begin_file(&file.path)?);
+    file.write(&mut out)?;
+    out.flush()?;
+    Ok(out.get_ref().metadata()?.len())
 }
 
 pub(super) fn failed(path: &Path, fault: Fault) -> Failure {
@@ -323,9 +330,6 @@ pub(super) fn failed(path: &Path, fault: Fault) -> Failure {
 pub(super) fn failed_with(path: &Path, fault: Fault, help: &str) -> Failure {
     match fault {
         Fault::Store(error) => error.into(),
-        Fault::Io(error) => {
-            let hint = if error.kind() == io::ErrorKind::AlreadyExists { format!(" ({help})") } else { String::new() };
-            Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-        }
+        Fault::Io(error) => unwritten(path, &error, help),
     }
 }

@@ -1,45 +1,44 @@
 //! A file store as MLflow keeps it: a folder an experiment, in it a folder a run, in it files of metrics, parameters and tags.
 
-use super::{Entry, File, StepTimes, distinct, path_name, percent};
+use super::{Entry, File, PointsOf, Sink, StepTimes, distinct, each_point, path_name, percent};
 use crate::record::{Axis, Digest, Outcome};
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// MLflow takes no longer values of parameters and tags.
 const LONGEST_VALUE: usize = 6000;
 
 /// What a file store has of an attempt.
-#[derive(Clone, Debug)]
-pub struct MlflowFiles {
+pub struct MlflowFiles<'a> {
     /// Those without which MLflow takes no folder for a run, though they be empty.
     pub folders: Vec<PathBuf>,
     /// What describes the experiment, which its runs have in common.
-    pub experiment: File,
+    pub experiment: File<'a>,
     /// All that is of the attempt alone.
-    pub files: Vec<File>,
+    pub files: Vec<File<'a>>,
 }
 
 /// The files of an attempt below the store's folder `root`, which is named in them, and so must be absolute.
 ///
 /// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`; series are `series/NAME` over steps and
 /// `system/NAME` over time, which MLflow shows as system metrics. Parameters are all fields and settings.
-pub fn mlflow_files(entry: &Entry, root: &Path) -> MlflowFiles {
+pub fn mlflow_files<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, root: &Path) -> MlflowFiles<'a> {
     let id = experiment_id(entry.experiment());
     let run = entry.id.0.prefix(32);
     let folder = PathBuf::from(&id).join(&run);
     let folders = ["metrics", "params", "artifacts"].map(|name| folder.join(name)).to_vec();
-    let experiment = (PathBuf::from(&id).join("meta.yaml"), experiment_meta(entry, &id, root).into_bytes());
-    let mut files = vec![(folder.join("meta.yaml"), run_meta(entry, &id, &run, root).into_bytes())];
-    files.extend(metrics(entry).into_iter().map(|(name, text)| (folder.join("metrics").join(name), text.into_bytes())));
+    let experiment = File::of(PathBuf::from(&id).join("meta.yaml"), experiment_meta(entry, &id, root));
+    let mut files = vec![File::of(folder.join("meta.yaml"), run_meta(entry, &id, &run, root))];
+    files.extend(metrics(entry, points, &folder.join("metrics")));
     let fields = entry.fields();
     let params = distinct(fields.keys().cloned(), &[], formed);
     for (name, param) in &params {
         let value = fields.get(name).map_or("", String::as_str);
-        files.push((folder.join("params").join(param), shortened(value).into_bytes()));
+        files.push(File::of(folder.join("params").join(param), shortened(value)));
     }
     for (name, value) in tags(entry) {
-        files.push((folder.join("tags").join(name), shortened(&value).into_bytes()));
+        files.push(File::of(folder.join("tags").join(name), shortened(&value)));
     }
     MlflowFiles { folders, experiment, files }
 }
@@ -77,46 +76,49 @@ fn run_meta(entry: &Entry, experiment: &str, run: &str, root: &Path) -> String {
     )
 }
 
-/// Lines of time, value and step, by metric.
-fn metrics(entry: &Entry) -> BTreeMap<PathBuf, String> {
-    let mut lines: BTreeMap<PathBuf, String> = BTreeMap::new();
-    let times = StepTimes::new(&entry.sealed.phases);
+/// Lines of time, value and step: a file for each series that has points, and for each metric that has a value.
+fn metrics<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, folder: &Path) -> Vec<File<'a>> {
+    let attempt = entry.attempt();
+    let times = Rc::new(StepTimes::new(&entry.sealed.phases));
     let of_axis = |axis| {
-        let series = entry.sealed.series.iter().filter(move |series| series.axis == axis);
+        let series = attempt.series.iter().filter(move |series| series.axis == axis);
         distinct(series.map(|series| series.name.clone()), &[], formed)
     };
     let (over_steps, over_time) = (of_axis(Axis::Step), of_axis(Axis::TimeNs));
-    for series in &entry.sealed.series {
-        let (folder, names) = if series.axis == Axis::Step { ("series", &over_steps) } else { ("system", &over_time) };
+    let mut files = Vec::new();
+    for series in attempt.series.iter().filter(|series| series.len > 0) {
+        let (kind, names) = if series.axis == Axis::Step { ("series", &over_steps) } else { ("system", &over_time) };
         let Some(name) = names.get(&series.name) else { continue };
-        let text = lines.entry(Path::new(folder).join(name)).or_default();
-        for (index, (position, value)) in series.positions.iter().zip(&series.values).enumerate() {
-            let (at, step) = match series.axis {
-                Axis::Step => (entry.unix_ms(times.at(*position)), position.to_string()),
-                Axis::TimeNs => (entry.unix_ms(*position), index.to_string()),
-            };
-            line(text, at, *value, &step);
-        }
+        let times = Rc::clone(&times);
+        files.push(File::new(folder.join(kind).join(name), move |out| {
+            let mut index = 0;
+            each_point(points, &series.name, |position, value| {
+                let (at, step) = match series.axis {
+                    Axis::Step => (entry.unix_ms(times.at(position)), position),
+                    Axis::TimeNs => (entry.unix_ms(position), index),
+                };
+                index += 1;
+                line(out, at, value, step)
+            })
+        }));
     }
-    let metrics = &entry.attempt().metrics;
     // A name cannot be that of a file and of a folder.
-    let files = distinct(metrics.keys().cloned(), &["series", "system"], |name| {
+    let names = distinct(attempt.metrics.keys().cloned(), &["series", "system"], |name| {
         let (formed, _) = formed(&name.replace('@', "_at_"));
         let is_same = formed == name;
         (formed, is_same)
     });
-    for (name, file) in &files {
-        if let Some(value) = metrics.get(name).and_then(|metric| metric.value) {
-            line(lines.entry(file.into()).or_default(), entry.ended_unix_ms(), value, "0");
+    for (name, file) in &names {
+        if let Some(value) = attempt.metrics.get(name).and_then(|metric| metric.value) {
+            files.push(File::new(folder.join(file), move |out| line(out, entry.ended_unix_ms(), value, 0)));
         }
     }
-    lines.retain(|_, text| !text.is_empty());
-    lines
+    files
 }
 
-fn line(text: &mut String, at: i64, value: f64, step: &str) {
-    // Python reads `NaN` and `inf`; writing to a String does not fail.
-    let _ = writeln!(text, "{at} {value:?} {step}");
+fn line(out: &mut dyn Sink, at: i64, value: f64, step: u64) -> io::Result<()> {
+    // Python reads `NaN` and `inf`.
+    writeln!(out, "{at} {value:?} {step}")
 }
 
 fn tags(entry: &Entry) -> Vec<(&'static str, String)> {

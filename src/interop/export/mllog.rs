@@ -2,15 +2,23 @@
 //!
 //! That the lines can be read does not make a run one that MLPerf's rules allow.
 
-use super::{Entry, File, ID_DIGITS, path_name};
-use crate::record::{Axis, Outcome, Phase, Series, Table, Value};
+use super::{Entry, File, ID_DIGITS, PointsOf, path_name};
+use crate::record::{Axis, Outcome, Phase, Table, Value};
 use crate::wire::to_json_line;
+use std::io;
 
 /// The log of an attempt, as a file named by model and id.
 ///
 /// Seed, batch size, optimizer and learning rate under MLPerf's keys; starts and stops of the run, its epochs and its evaluations; what
 /// evaluations found (`eval_accuracy`, `eval_loss`); and every metric as `ledger_NAME`.
-pub fn mllog_lines(entry: &Entry) -> File {
+pub fn mllog_lines<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
+    let name = format!("{}-{}.txt", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
+    File::new(path_name(&name).into(), move |out| {
+        lines(entry, points)?.iter().try_for_each(|line| out.write_all(line.text(entry).as_bytes()))
+    })
+}
+
+fn lines(entry: &Entry, points: &PointsOf<'_>) -> io::Result<Vec<Line>> {
     let mut lines = Vec::new();
     point(&mut lines, 0, "submission_benchmark", entry.sealed.run.model().into(), Table::new());
     point(&mut lines, 0, "submission_platform", device(entry).into(), Table::new());
@@ -18,7 +26,7 @@ pub fn mllog_lines(entry: &Entry) -> File {
     let seed = i64::try_from(seed).map_or_else(|_| Value::from(seed.to_string()), Value::from);
     point(&mut lines, 0, "seed", seed, Table::new());
     settings(&mut lines, entry);
-    timeline(&mut lines, entry);
+    timeline(&mut lines, entry, points)?;
     lines.sort_by_key(|line| line.at_ns);
     for (name, metric) in &entry.attempt().metrics {
         if let Some(value) = metric.value {
@@ -30,9 +38,7 @@ pub fn mllog_lines(entry: &Entry) -> File {
     if !taints.is_empty() {
         point(&mut lines, entry.attempt().wall_ns, "ledger_tainted", taints.join("; ").into(), Table::new());
     }
-    let text: String = lines.iter().map(|line| line.text(entry)).collect();
-    let name = format!("{}-{}.txt", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
-    (path_name(&name).into(), text.into_bytes())
+    Ok(lines)
 }
 
 struct Line {
@@ -85,7 +91,7 @@ fn settings(lines: &mut Vec<Line>, entry: &Entry) {
 }
 
 /// Starts and stops, and what evaluations found.
-fn timeline(lines: &mut Vec<Line>, entry: &Entry) {
+fn timeline(lines: &mut Vec<Line>, entry: &Entry, points: &PointsOf<'_>) -> io::Result<()> {
     let attempt = entry.attempt();
     let mut edge = |at_ns, event_type, key: &str, metadata| {
         lines.push(Line { at_ns, event_type, key: key.to_owned(), value: None, metadata });
@@ -105,9 +111,12 @@ fn timeline(lines: &mut Vec<Line>, entry: &Entry) {
         }
     }
     let evals: Vec<&Phase> = of("eval").collect();
-    let of_evaluations = |series: &&Series| series.axis == Axis::Step && series.name.starts_with("eval_");
-    for series in entry.sealed.series.iter().filter(of_evaluations) {
-        found(lines, series, &evals);
+    for series in &attempt.series {
+        // One with a point for each evaluation tells what these found.
+        let is_of_evaluations = series.axis == Axis::Step && series.name.starts_with("eval_");
+        if is_of_evaluations && usize::try_from(series.len).is_ok_and(|len| len == evals.len()) {
+            found(lines, &series.name, points, &evals)?;
+        }
     }
     let status = if attempt.outcome == Outcome::Finished { "success" } else { "aborted" };
     lines.push(Line {
@@ -117,18 +126,18 @@ fn timeline(lines: &mut Vec<Line>, entry: &Entry) {
         value: None,
         metadata: Table::from([("status".to_owned(), status.into())]),
     });
+    Ok(())
 }
 
 fn epoch(phase: &Phase) -> Table {
     Table::from([("epoch_num".to_owned(), i64::try_from(phase.index).unwrap_or(i64::MAX).into())])
 }
 
-/// A series with a point for each evaluation tells what these found.
-fn found(lines: &mut Vec<Line>, series: &Series, evals: &[&Phase]) {
-    if evals.is_empty() || series.values.len() != evals.len() {
-        return;
-    }
-    for (phase, value) in evals.iter().zip(&series.values) {
-        point(lines, phase.stop_ns.unwrap_or(phase.start_ns), &series.name, (*value).into(), epoch(phase));
-    }
+fn found(lines: &mut Vec<Line>, series: &str, points: &PointsOf<'_>, evals: &[&Phase]) -> io::Result<()> {
+    let mut evals = evals.iter();
+    points(series, &mut |_, value| {
+        if let Some(phase) = evals.next() {
+            point(lines, phase.stop_ns.unwrap_or(phase.start_ns), series, value.into(), epoch(phase));
+        }
+    })
 }

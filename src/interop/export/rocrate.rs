@@ -2,10 +2,10 @@
 //!
 //! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
 
-use super::{Encoding, Entry, File, ID_DIGITS, Points, TableWriter, percent};
+use super::{Encoding, Entry, File, ID_DIGITS, PointsOf, TableWriter, Write, percent, write_points};
 use crate::interop::moment::iso_ms;
 use crate::record::{Outcome, Part, SourceText, Table, Value, count};
-use crate::wire::{PackError, encode_pack, to_json_text};
+use crate::wire::to_json_text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -27,10 +27,13 @@ pub struct CrateOf {
 }
 
 /// An attempt with the texts that it was made from, each with what it is.
-#[derive(Clone, Debug)]
-pub struct Sourced {
-    /// The attempt with its series.
-    pub entry: Entry,
+pub struct Sourced<'a> {
+    /// The attempt with its phases.
+    pub entry: &'a Entry,
+    /// The points of its series.
+    pub points: &'a PointsOf<'a>,
+    /// Writes it as `ledger import` takes it.
+    pub pack: &'a Write<'a>,
     /// `manifest` or `patch`, and the text.
     pub sources: Vec<(&'static str, SourceText)>,
 }
@@ -39,8 +42,6 @@ pub struct Sourced {
 #[derive(Default)]
 pub struct ResearchObject {
     about: CrateOf,
-    /// Files of the attempt that is being added.
-    files: BTreeMap<PathBuf, Vec<u8>>,
     /// Files of all.
     parts: BTreeSet<PathBuf>,
     entities: BTreeMap<String, Value>,
@@ -54,15 +55,21 @@ impl ResearchObject {
         Self { about, ..Self::default() }
     }
 
-    /// Adds an attempt. Returns the files that it brings, by their paths from the crate's folder on, each once.
-    ///
-    /// # Errors
-    /// If it cannot be packed.
-    pub fn add(&mut self, sourced: &Sourced) -> Result<Vec<File>, PackError> {
-        self.attempt(sourced)?;
+    /// Adds an attempt. Returns the files that it brings, by their paths from the crate's folder on, each once: of each
+    /// [`sized`](Self::sized) tells how long it became.
+    pub fn add<'a>(&mut self, sourced: &Sourced<'a>) -> Vec<File<'a>> {
+        let mut files = Vec::new();
+        self.attempt(sourced, &mut files);
         self.experiments.insert(sourced.entry.experiment().to_owned());
-        let files = std::mem::take(&mut self.files);
-        Ok(files.into_iter().filter(|(path, _)| self.parts.insert(path.clone())).collect())
+        files.retain(|file| self.parts.insert(file.path.clone()));
+        files
+    }
+
+    /// Takes in the length of a file that was written.
+    pub fn sized(&mut self, path: &Path, bytes: u64) {
+        if let Some(Value::Table(file)) = self.entities.get_mut(&*path.to_string_lossy()) {
+            file.insert("contentSize".to_owned(), bytes.to_string().into());
+        }
     }
 
     /// How many files were returned.
@@ -71,13 +78,13 @@ impl ResearchObject {
     }
 
     /// The file that describes all of it.
-    pub fn finish(mut self) -> File {
+    pub fn finish(mut self) -> File<'static> {
         self.root();
         let terms = OWN_TERMS.map(|term| (term, format!("{TERMS}{term}").into()));
         let context = Value::List(vec![format!("{SPECIFICATION}/context").into(), table(terms)]);
         let graph = Value::List(self.entities.into_values().collect());
         let document = to_json_text(&table([("@context", context), ("@graph", graph)]));
-        ("ro-crate-metadata.json".into(), document.into_bytes())
+        File::of("ro-crate-metadata.json".into(), document)
     }
 
     /// Describes something once, and gives the reference to it.
@@ -89,14 +96,8 @@ impl ResearchObject {
         reference(id)
     }
 
-    fn file(&mut self, path: &str, name: String, format: &str, content: Vec<u8>) -> Value {
-        let size = content.len().to_string();
-        self.files.insert(path.into(), content);
-        self.describe(
-            path,
-            "File",
-            [("name", name.into()), ("encodingFormat", format.into()), ("contentSize", size.into())],
-        )
+    fn file(&mut self, path: &str, name: String, format: &str) -> Value {
+        self.describe(path, "File", [("name", name.into()), ("encodingFormat", format.into())])
     }
 
     fn property(&mut self, id: &str, name: &str, value: &Value, unit: Option<&str>) -> Value {
@@ -111,8 +112,8 @@ impl ResearchObject {
         self.describe(id, "PropertyValue", fields)
     }
 
-    fn attempt(&mut self, sourced: &Sourced) -> Result<(), PackError> {
-        let entry = &sourced.entry;
+    fn attempt<'a>(&mut self, sourced: &Sourced<'a>, files: &mut Vec<File<'a>>) {
+        let entry = sourced.entry;
         let attempt = entry.attempt();
         let short = entry.id.0.prefix(ID_DIGITS);
         let id = format!("#attempt-{short}");
@@ -128,8 +129,8 @@ impl ResearchObject {
             ("startTime", moment(attempt.started_unix_ms).into()),
             ("endTime", moment(entry.ended_unix_ms()).into()),
             ("instrument", self.program(entry)),
-            ("object", self.taken(sourced, &short)),
-            ("result", self.left(entry, &short)?),
+            ("object", self.taken(sourced, &short, files)),
+            ("result", self.left(sourced, &short, files)),
             ("environment", self.surroundings(entry, &short)),
         ];
         let status = if attempt.outcome == Outcome::Finished { "Completed" } else { "Failed" };
@@ -144,7 +145,6 @@ impl ResearchObject {
         }
         self.describe(&id, "CreateAction", fields);
         self.actions.push(id);
-        Ok(())
     }
 
     fn person(&mut self, name: &str) -> Value {
@@ -173,7 +173,7 @@ impl ResearchObject {
     }
 
     /// Manifest, patch, data and every field of the configuration.
-    fn taken(&mut self, sourced: &Sourced, short: &str) -> Value {
+    fn taken<'a>(&mut self, sourced: &Sourced<'a>, short: &str, files: &mut Vec<File<'a>>) -> Value {
         let mut all = Vec::new();
         for (kind, source) in &sourced.sources {
             let (ending, format) = match *kind {
@@ -183,7 +183,8 @@ impl ResearchObject {
             };
             let path = format!("sources/{kind}-{}.{ending}", source.key().prefix(16));
             let redacted = if source.is_redacted { " (secrets were removed)" } else { "" };
-            all.push(self.file(&path, format!("{kind}{redacted}"), format, source.kept.clone()));
+            all.push(self.file(&path, format!("{kind}{redacted}"), format));
+            files.push(File::of(path.into(), source.kept.clone()));
         }
         let run = &sourced.entry.sealed.run;
         let seed = ("seed".to_owned(), Value::from(run.parts.seed.to_string()));
@@ -196,33 +197,32 @@ impl ResearchObject {
     }
 
     /// The record, the file that `ledger import` takes, the curves, and the metrics.
-    fn left(&mut self, entry: &Entry, short: &str) -> Result<Value, PackError> {
-        let folder = format!("attempts/{short}");
+    fn left<'a>(&mut self, sourced: &Sourced<'a>, short: &str, files: &mut Vec<File<'a>>) -> Value {
+        let (entry, points, pack) = (sourced.entry, sourced.points, sourced.pack);
+        let path = |name: &str| format!("attempts/{short}/{name}");
         let title = entry.title();
-        let record = to_json_text(&entry.attempt().to_value()).into_bytes();
-        let mut all = vec![self.file(
-            &format!("{folder}/attempt.json"),
-            format!("Record of {title}"),
-            "application/json",
-            record,
-        )];
-        let pack = encode_pack(&entry.sealed)?;
+        let record = path("attempt.json");
+        let mut all = vec![self.file(&record, format!("Record of {title}"), "application/json")];
+        files.push(File::of(record.into(), to_json_text(&entry.attempt().to_value())));
+        let packed = path("attempt.ledger");
         let name = format!("{title}, as `ledger import` takes it");
-        all.push(self.file(&format!("{folder}/attempt.ledger"), name, "application/octet-stream", pack));
-        if !entry.sealed.series.is_empty() {
-            all.push(self.file(
-                &format!("{folder}/points.csv"),
-                format!("Curves and readings of {title}"),
-                "text/csv",
-                curves(entry),
-            ));
+        all.push(self.file(&packed, name, "application/octet-stream"));
+        files.push(File::new(packed.into(), pack));
+        if !entry.attempt().series.is_empty() {
+            let curves = path("points.csv");
+            all.push(self.file(&curves, format!("Curves and readings of {title}"), "text/csv"));
+            files.push(File::new(curves.into(), move |out| {
+                let mut writer = TableWriter::new(Encoding::Csv, out);
+                write_points(entry, points, &mut writer)?;
+                writer.finish()
+            }));
         }
         for (name, metric) in &entry.attempt().metrics {
             let Some(value) = metric.value else { continue };
             let id = format!("#metric-{short}-{}", fragment(name));
             all.push(self.property(&id, name, &value.into(), Some(&metric.unit)));
         }
-        Ok(Value::List(all))
+        Value::List(all)
     }
 
     /// The environment variables that were recorded: they have upper-case names.
@@ -305,14 +305,4 @@ fn moment(unix_ms: i64) -> String {
 /// A text as a part of an identifier.
 fn fragment(text: &str) -> String {
     percent(text, b"")
-}
-
-fn curves(entry: &Entry) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut writer = TableWriter::new(Encoding::Csv, &mut out);
-    // Memory refuses nothing.
-    let points = Points::of(entry);
-    let _ = entry.sealed.series.iter().try_for_each(|series| writer.append(points.frame(series)));
-    let _ = writer.finish();
-    out
 }

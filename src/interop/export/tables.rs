@@ -1,10 +1,11 @@
 //! Attempts as tables: one row an attempt, one row a value, one row a point, one row a phase.
 
 use super::frame::{Column, Frame, Kind, Narrowest, is_rounded};
-use super::{Entry, StepTimes};
+use super::{Entry, PointsOf, StepTimes, TableWriter, each_point};
 use crate::record::{Axis, Phase, Series, Table, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
 
 /// The facts of these names are long lists for the commands that made them, and are left out.
 const LEFT_OUT: [&str; 1] = ["cluster"];
@@ -208,20 +209,41 @@ impl Said {
     }
 }
 
-/// The points of an attempt's series: one row each. A step's moment is the end of its phase, and missing where no phase tells of steps.
-pub struct Points<'a> {
+/// Writes the points of an attempt's series, so many at a time: one row each. A step's moment is the end of its phase, and missing where no phase
+/// tells of steps.
+///
+/// # Errors
+/// If a series cannot be read, and those of the writer.
+pub fn write_points<W: Write + Send>(
+    entry: &Entry,
+    points: &PointsOf<'_>,
+    writer: &mut TableWriter<W>,
+) -> io::Result<()> {
+    const PIECE: usize = 1 << 16;
+    let rows = Points { entry, times: StepTimes::new(&entry.sealed.phases) };
+    for summary in &entry.attempt().series {
+        let empty = || Series::new(summary.name.as_str(), summary.unit.as_str(), summary.axis);
+        let mut piece = empty();
+        each_point(points, &summary.name, |position, value| {
+            piece.push(position, value);
+            if piece.values.len() < PIECE {
+                return Ok(());
+            }
+            writer.append(rows.frame(&std::mem::replace(&mut piece, empty())))
+        })?;
+        writer.append(rows.frame(&piece))?;
+    }
+    Ok(())
+}
+
+struct Points<'a> {
     entry: &'a Entry,
     times: StepTimes,
 }
 
-impl<'a> Points<'a> {
-    /// Those of an attempt, of which the phases are known.
-    pub fn of(entry: &'a Entry) -> Self {
-        Self { entry, times: StepTimes::new(&entry.sealed.phases) }
-    }
-
-    /// The rows of a series, or of a part of one.
-    pub fn frame(&self, series: &Series) -> Frame {
+impl Points<'_> {
+    /// The rows of a part of a series.
+    fn frame(&self, series: &Series) -> Frame {
         let rows = series.values.len();
         let seconds = |position: &u64| match series.axis {
             Axis::TimeNs => Some(*position),

@@ -2,48 +2,59 @@
 //!
 //! Scalars are 32-bit there, so that numbers lose digits on the way.
 
-use super::{Entry, File, ID_DIGITS, StepTimes, path_name};
+use super::{Entry, File, ID_DIGITS, PointsOf, Sink, StepTimes, each_point, path_name};
 use crate::interop::event_file::{FILE_VERSION, STEP, SUMMARY, WALL_TIME, record};
 use crate::interop::protobuf::Message;
-use crate::record::{Axis, Series};
+use crate::record::Axis;
+use std::io;
+use std::path::PathBuf;
 
 /// The event file of an attempt: every series, every metric at the last step, and all fields as text, in a folder that is named by model and id.
 ///
 /// Tags are names of series, and `metric/NAME`. Series over time count their points as steps; the time of each is its own.
-pub fn tensorboard_file(entry: &Entry) -> File {
+pub fn tensorboard_file<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
+    let id = entry.id.0.prefix(ID_DIGITS);
+    let name = format!("events.out.tfevents.{}.ledger.{id}", entry.attempt().started_unix_ms.div_euclid(1000));
+    let folder = PathBuf::from(path_name(entry.experiment())).join(path_name(&format!("{}-{id}", entry.short_model())));
+    File::new(folder.join(name), move |out| write(entry, points, out))
+}
+
+fn write(entry: &Entry, points: &PointsOf<'_>, out: &mut dyn Sink) -> io::Result<()> {
     let attempt = entry.attempt();
     let started_s = seconds(attempt.started_unix_ms, 0);
-    let mut file = Vec::new();
-    record(&mut file, Message::default().double(WALL_TIME, started_s).text(FILE_VERSION, "brain.Event:2"));
+    let mut put = |message| out.write_all(&record(message));
+    put(Message::default().double(WALL_TIME, started_s).text(FILE_VERSION, "brain.Event:2"))?;
     let text = entry.fields().iter().map(|(name, value)| format!("    {name} = {value}\n")).collect::<String>();
-    record(&mut file, event(started_s, 0, &text_value("fields", &text)));
+    put(event(started_s, 0, &text_value("fields", &text)))?;
     let doubts: Vec<&str> = attempt.outcome.reason().into_iter().chain(attempt.all_taints()).collect();
     if !doubts.is_empty() {
         let text = format!("    {}: {}\n", attempt.standing(), doubts.join("; "));
-        record(&mut file, event(started_s, 0, &text_value("outcome", &text)));
+        put(event(started_s, 0, &text_value("outcome", &text)))?;
     }
     let times = StepTimes::new(&entry.sealed.phases);
     let mut last_step = 0;
-    for series in &entry.sealed.series {
-        for (index, (position, value)) in (0..).zip(series.positions.iter().zip(&series.values)) {
-            let (step, at_ns) = moment(series, index, *position, &times);
+    for series in &attempt.series {
+        let mut index = 0;
+        each_point(points, &series.name, |position, value| {
+            let (step, at_ns) = match series.axis {
+                Axis::Step => (position, times.at(position)),
+                Axis::TimeNs => (index, position),
+            };
+            index += 1;
+            if series.axis == Axis::Step {
+                last_step = last_step.max(position);
+            }
             let at_s = seconds(attempt.started_unix_ms, at_ns);
-            record(&mut file, event(at_s, step, &scalar(&series.name, *value)));
-        }
-        if series.axis == Axis::Step {
-            last_step = last_step.max(series.positions.last().copied().unwrap_or(0));
-        }
+            put(event(at_s, step, &scalar(&series.name, value)))
+        })?;
     }
     let ended_s = seconds(attempt.started_unix_ms, attempt.wall_ns);
     for (name, metric) in &attempt.metrics {
         if let Some(value) = metric.value {
-            record(&mut file, event(ended_s, last_step, &scalar(&format!("metric/{name}"), value)));
+            put(event(ended_s, last_step, &scalar(&format!("metric/{name}"), value)))?;
         }
     }
-    let id = entry.id.0.prefix(ID_DIGITS);
-    let name = format!("events.out.tfevents.{}.ledger.{id}", attempt.started_unix_ms.div_euclid(1000));
-    let folder = path_name(entry.experiment());
-    (std::path::Path::new(&folder).join(path_name(&format!("{}-{id}", entry.short_model()))).join(name), file)
+    Ok(())
 }
 
 fn event(at_s: f64, step: u64, value: &Message) -> Message {
@@ -64,14 +75,6 @@ fn text_value(tag: &str, text: &str) -> Message {
     let shape = Message::default().message(2, &Message::default().int(1, 1));
     let tensor = Message::default().int(1, STRING).message(2, &shape).text(8, text);
     Message::default().text(1, tag).message(8, &tensor).message(9, &plugin)
-}
-
-/// The step and the position in time of a point.
-fn moment(series: &Series, index: u64, position: u64, times: &StepTimes) -> (u64, u64) {
-    match series.axis {
-        Axis::Step => (position, times.at(position)),
-        Axis::TimeNs => (index, position),
-    }
 }
 
 /// Seconds since the Unix epoch.

@@ -1,3 +1,4 @@
+mod crates;
 mod hostile;
 
 use super::frame::Kind;
@@ -69,6 +70,54 @@ fn both() -> [Entry; 2] {
     let mut other = entry(failed, 2);
     other.sealed.attempt.metrics.clear();
     [entry(Outcome::Finished, 1), other]
+}
+
+/// The points of an attempt that is in memory.
+fn points_of(entry: &Entry) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
+    move |name, visit| {
+        let series = entry.sealed.series.iter().find(|series| series.name == name).unwrap();
+        series.positions.iter().zip(&series.values).for_each(|(position, value)| visit(*position, *value));
+        Ok(())
+    }
+}
+
+fn points_written(encoding: Encoding, entries: &[&Entry]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = TableWriter::new(encoding, &mut out);
+    writer.append(no_points()).unwrap();
+    for entry in entries {
+        write_points(entry, &points_of(entry), &mut writer).unwrap();
+    }
+    writer.finish().unwrap();
+    out
+}
+
+type Written = (PathBuf, Vec<u8>);
+
+fn content(file: &File<'_>) -> Written {
+    let mut out = io::Cursor::new(Vec::new());
+    file.write(&mut out).unwrap();
+    (file.path.clone(), out.into_inner())
+}
+
+struct FileStore {
+    folders: Vec<PathBuf>,
+    experiment: Written,
+    files: Vec<Written>,
+}
+
+fn mlflow(entry: &Entry, root: &Path) -> FileStore {
+    let points = points_of(entry);
+    let MlflowFiles { folders, experiment, files } = mlflow_files(entry, &points, root);
+    FileStore { folders, experiment: content(&experiment), files: files.iter().map(content).collect() }
+}
+
+fn mllog(entry: &Entry) -> Written {
+    content(&mllog_lines(entry, &points_of(entry)))
+}
+
+fn tensorboard(entry: &Entry) -> Written {
+    content(&tensorboard_file(entry, &points_of(entry)))
 }
 
 fn written(encoding: Encoding, frames: impl IntoIterator<Item = Frame>) -> Vec<u8> {
@@ -182,7 +231,7 @@ fn names_that_meet_stay_apart_in_other_tools() {
         assert!(info.contains(&label), "{label}: {info}");
     }
     assert!(info.contains(",a_b=\"field a b\""), "{info}");
-    let MlflowFiles { files, .. } = mlflow_files(&entry, Path::new("/tmp"));
+    let FileStore { files, .. } = mlflow(&entry, Path::new("/tmp"));
     let paths: BTreeSet<&PathBuf> = files.iter().map(|(path, _)| path).collect();
     assert_eq!(paths.len(), files.len());
     let of = |end: String| {
@@ -228,8 +277,7 @@ fn a_row_a_value() {
 #[test]
 fn a_row_a_point_and_a_row_a_phase() {
     let [entry, _] = both();
-    let frames = entry.sealed.series.iter().map(|series| Points::of(&entry).frame(series));
-    insta::assert_snapshot!(text(written(Encoding::Csv, frames)), @r"
+    insta::assert_snapshot!(text(points_written(Encoding::Csv, &[&entry])), @r"
     attempt,run,model,series,unit,step,time_ns,value
     HASH,HASH,toy/net,gpu.0.power_instant,W,,1500000000,100.25
     HASH,HASH,toy/net,loss,,1,2000000000,2.5
@@ -310,7 +358,7 @@ fn a_percentage_is_a_share_to_the_last_digit() {
 
 fn on_disk(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
-    std::io::Write::write_all(&mut file, bytes).unwrap();
+    io::Write::write_all(&mut file, bytes).unwrap();
     file
 }
 
@@ -336,10 +384,9 @@ fn parquet_holds_what_the_frame_holds() {
 fn parquet_of_many_pieces_is_one_table() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let [entry, other] = both();
-    let of = |entry: &Entry| Points::of(entry).frame(&entry.sealed.series[1]);
-    let pieces = [no_points(), of(&entry), of(&other)];
-    let reader = SerializedFileReader::new(on_disk(&written(Encoding::Parquet, pieces))).unwrap();
-    assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (1, 4));
+    let table = points_written(Encoding::Parquet, &[&entry, &other]);
+    let reader = SerializedFileReader::new(on_disk(&table)).unwrap();
+    assert_eq!((reader.metadata().num_row_groups(), reader.metadata().file_metadata().num_rows()), (1, 6));
 }
 
 #[test]
@@ -371,7 +418,7 @@ fn prometheus_has_base_units_and_labels() {
 #[test]
 fn mlperf_lines_tell_the_run_in_order() {
     let [entry, other] = both();
-    let (name, bytes) = mllog_lines(&entry);
+    let (name, bytes) = mllog(&entry);
     assert!(name.to_str().unwrap().starts_with("toy_net-"));
     insta::assert_snapshot!(text(bytes), @r#"
     :::MLLOG {"namespace": "", "time_ms": 1541665135510, "event_type": "POINT_IN_TIME", "key": "submission_benchmark", "value": "toy/net", "metadata": {}}
@@ -392,7 +439,7 @@ fn mlperf_lines_tell_the_run_in_order() {
     :::MLLOG {"namespace": "", "time_ms": 1541665139510, "event_type": "POINT_IN_TIME", "key": "ledger_perplexity", "value": "Infinity", "metadata": {"unit":""}}
     "#);
     assert!(
-        String::from_utf8(mllog_lines(&other).1)
+        String::from_utf8(mllog(&other).1)
             .unwrap()
             .contains("\"run_stop\", \"value\": null, \"metadata\": {\"status\":\"aborted\"}")
     );
@@ -406,14 +453,14 @@ fn the_batch_of_all_ranks_is_the_global_one() {
     config.insert("training.batch_global".to_owned(), 64i64.into());
     parts.config = config.into();
     entry.sealed.run = Run::new(parts);
-    let text = String::from_utf8(mllog_lines(&entry).1).unwrap();
+    let text = String::from_utf8(mllog(&entry).1).unwrap();
     assert!(text.contains("\"global_batch_size\", \"value\": 64,") && !text.contains("\"value\": 32,"), "{text}");
 }
 
 #[test]
 fn a_file_store_has_a_folder_a_run() {
     let [entry, other] = both();
-    let MlflowFiles { folders, experiment: described, files } = mlflow_files(&entry, Path::new("/tmp/a b"));
+    let FileStore { folders, experiment: described, files } = mlflow(&entry, Path::new("/tmp/a b"));
     assert_eq!(
         folders.iter().filter_map(|path| path.file_name()).collect::<Vec<_>>(),
         ["metrics", "params", "artifacts"]
@@ -439,7 +486,7 @@ fn a_file_store_has_a_folder_a_run() {
     );
     let meta = of(&format!("{}/meta.yaml", entry.id.0.prefix(32)));
     assert!(meta.contains("status: 3\n") && meta.contains("end_time: 1541665139510\n"), "{meta}");
-    let failed = mlflow_files(&other, Path::new("/tmp"));
+    let failed = mlflow(&other, Path::new("/tmp"));
     let reason = failed.files.iter().find(|(path, _)| path.ends_with("tags/ledger.reason")).unwrap();
     assert_eq!(reason.1, b"out of\nmemory");
 }
@@ -448,7 +495,7 @@ fn a_file_store_has_a_folder_a_run() {
 #[test]
 fn event_files_are_records_with_checksums() {
     let [entry, _] = both();
-    let (path, bytes) = tensorboard_file(&entry);
+    let (path, bytes) = tensorboard(&entry);
     assert!(path.to_str().unwrap().starts_with("it_s___mine_/toy_net-"), "{}", path.display());
     let mask = |crc: u32| (crc / (1 << 15) + crc % (1 << 15) * (1 << 17)).wrapping_add(0xa282_ead8);
     let (mut rest, mut records) = (bytes.as_slice(), Vec::new());
@@ -482,95 +529,17 @@ fn attempts_whose_ids_begin_alike_have_files_of_their_own() {
         entry.id.0.0[4] = u8::try_from(at).unwrap();
     }
     assert_eq!(one.id.0.prefix(8), other.id.0.prefix(8));
-    for path in [|entry: &Entry| mllog_lines(entry).0, |entry: &Entry| tensorboard_file(entry).0] {
+    for path in [|entry: &Entry| mllog(entry).0, |entry: &Entry| tensorboard(entry).0] {
         assert_ne!(path(&one), path(&other));
     }
     // TensorBoard calls a run as its folder is called.
-    assert_ne!(tensorboard_file(&one).0.parent(), tensorboard_file(&other).0.parent());
+    assert_ne!(tensorboard(&one).0.parent(), tensorboard(&other).0.parent());
 }
 
 #[test]
 fn names_of_files_stay_in_their_folder() {
     assert_eq!(path_name("../../etc/passwd"), "_.._.._etc_passwd");
     assert_eq!((path_name(""), path_name(".."), path_name("a b/c")), ("_".into(), "_..".into(), "a_b_c".into()));
-}
-
-/// Every `@id` that is referred to.
-fn references(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::List(items) => items.iter().for_each(|item| references(item, found)),
-        Value::Table(table) if table.len() == 1 && table.contains_key("@id") => found.push(table["@id"].to_string()),
-        Value::Table(table) => table.values().for_each(|item| references(item, found)),
-        _ => {}
-    }
-}
-
-#[test]
-fn a_research_object_describes_all_that_it_refers_to() {
-    use crate::record::{Digest, SourceText};
-    use crate::wire::{decode_pack, from_json};
-    let [mut whole, failed] = both();
-    let sum = "ab".repeat(32);
-    for (name, value) in [("image.sha256", sum.as_str()), ("image.path", "/x/../y.sif"), ("OMP_NUM_THREADS", "3")] {
-        whole.sealed.attempt.facts.insert(name.to_owned(), value.into());
-    }
-    whole.id = whole.sealed.attempt.id();
-    let source = SourceText { original: Digest::of(b"a"), is_redacted: false, kept: b"a".to_vec() };
-    let sourced =
-        [Sourced { entry: whole, sources: vec![("manifest", source)] }, Sourced { entry: failed, sources: Vec::new() }];
-    let about = CrateOf { author: Some("Ada Lovelace".to_owned()), license: None, unix_ms: 1_541_665_135_510 };
-    let mut twice = ResearchObject::default();
-    assert_eq!(
-        [0, 0].map(|index: usize| twice.add(&sourced[index]).unwrap().is_empty()),
-        [false, true],
-        "each file once"
-    );
-    let mut made = ResearchObject::new(about);
-    let mut files: Vec<File> = sourced.iter().flat_map(|sourced| made.add(sourced).unwrap()).collect();
-    files.push(made.finish());
-    let (_, metadata) = files.iter().find(|(path, _)| path.ends_with("ro-crate-metadata.json")).unwrap();
-    let Ok(Value::Table(document)) = from_json(std::str::from_utf8(metadata).unwrap()) else { panic!("no JSON") };
-    let Value::List(graph) = &document["@graph"] else { panic!("no graph") };
-    let graph: Vec<&Table> = graph.iter().filter_map(Value::as_table).collect();
-    let described: Vec<String> = graph.iter().map(|entity| entity["@id"].to_string()).collect();
-    assert_eq!(described.iter().collect::<BTreeSet<_>>().len(), described.len(), "each once");
-    let mut referred = Vec::new();
-    graph.iter().for_each(|entity| entity.values().for_each(|value| references(value, &mut referred)));
-    assert!(referred.len() > 20);
-    for id in referred.iter().filter(|id| !id.starts_with("https://w3id.org/")) {
-        assert!(described.contains(id), "{id} is not described");
-    }
-    let mut parts = vec!["ro-crate-metadata.json".to_owned()];
-    references(&graph.iter().find(|entity| entity["@id"] == "./".into()).unwrap()["hasPart"], &mut parts);
-    let mut there: Vec<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();
-    parts.sort();
-    there.sort();
-    assert_eq!(parts, there);
-    let actions: Vec<&&Table> = graph.iter().filter(|entity| entity["@type"] == "CreateAction".into()).collect();
-    let has = |name: &str, value: &str| actions.iter().filter(|action| action.get(name) == Some(&value.into())).count();
-    assert_eq!(has("actionStatus", "http://schema.org/CompletedActionStatus"), 1);
-    assert_eq!(has("actionStatus", "http://schema.org/FailedActionStatus"), 1);
-    assert_eq!((has("error", "out of\nmemory"), has("startTime", "2018-11-08T08:18:55.510+00:00")), (1, 2));
-    assert_eq!(actions.iter().filter(|action| action.contains_key("containerImage")).count(), 1);
-    let named = |name: &str| *graph.iter().find(|entity| entity.get("name") == Some(&name.into())).unwrap();
-    assert_eq!(named("y.sif")["sha256"], sum.into());
-    assert_eq!(
-        (&named("inference_time@32")["value"], &named("inference_time@32")["unitText"]),
-        (&0.125.into(), &"s".into())
-    );
-    assert_eq!(named("perplexity")["value"], "inf".into());
-    // What RO-Crate's own context has of the terms in use; the validator refuses any other that the crate's does not define.
-    let known = "@id @type about actionStatus additionalType agent author conformsTo contentSize datePublished description \
-                 encodingFormat endTime error hasPart identifier instrument license mentions name object result \
-                 softwareVersion startTime unitText value version";
-    let Value::List(contexts) = &document["@context"] else { panic!("no contexts") };
-    let own = contexts[1].as_table().unwrap();
-    for term in graph.iter().flat_map(|entity| entity.keys()) {
-        assert!(own.contains_key(term) || known.split(' ').any(|known| known == term), "`{term}` is not defined");
-    }
-    // Each can be taken in again.
-    let packs: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("attempt.ledger")).collect();
-    assert!(packs.len() == 2 && packs.iter().all(|(_, bytes)| decode_pack(bytes).is_ok()));
 }
 
 /// Of an attempt whose times and energies were stamped as tainted, and whose accuracy counts.
@@ -584,12 +553,12 @@ fn every_form_says_that_an_attempt_is_tainted() {
     assert!(csv.contains(why), "{csv}");
     let prometheus = prometheus_text(std::slice::from_ref(&entry));
     assert!(prometheus.contains("outcome=\"finished\",tainted=\"true\""), "{prometheus}");
-    let MlflowFiles { files, .. } = mlflow_files(&entry, Path::new("/tmp"));
+    let FileStore { files, .. } = mlflow(&entry, Path::new("/tmp"));
     let tag = files.iter().find(|(path, _)| path.ends_with("tags/ledger.tainted")).map(|(_, bytes)| bytes.as_slice());
     assert_eq!(tag, Some(why.as_bytes()));
-    let lines = text(mllog_lines(&entry).1);
+    let lines = text(mllog(&entry).1);
     assert!(lines.contains(&format!("\"key\": \"ledger_tainted\", \"value\": \"{why}\"")), "{lines}");
-    let board = tensorboard_file(&entry).1;
+    let board = tensorboard(&entry).1;
     let said = format!("finished, tainted: {why}");
     assert!(board.windows(said.len()).any(|bytes| bytes == said.as_bytes()));
 }

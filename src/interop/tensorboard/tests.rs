@@ -17,8 +17,8 @@ fn plugin(name: &str, content: &Message) -> Message {
 
 fn file(events: impl IntoIterator<Item = Message>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    record(&mut bytes, Message::default().double(1, 100.0).text(3, "brain.Event:2"));
-    events.into_iter().for_each(|event| record(&mut bytes, event));
+    bytes.extend(record(Message::default().double(1, 100.0).text(3, "brain.Event:2")));
+    events.into_iter().for_each(|event| bytes.extend(record(event)));
     bytes
 }
 

@@ -31,14 +31,14 @@ fn names_that_no_file_system_takes_are_cut_and_told_apart_by_a_hash() {
         assert!(all.iter().all(|part| part.len() <= 250), "{all:?}");
         all
     };
-    let mlflow = components(mlflow_files(&entry, Path::new("/m")).files.into_iter().map(|(path, _)| path).collect());
+    let mlflow = components(mlflow(&entry, Path::new("/m")).files.into_iter().map(|(path, _)| path).collect());
     for start in ["é", "温", "aaaa"] {
         assert!(mlflow.iter().any(|part| part.starts_with(start) && part.contains('_')), "{start}: {mlflow:?}");
     }
     let accented: BTreeSet<&String> = mlflow.iter().filter(|part| part.starts_with('é')).collect();
     assert_eq!(accented.len(), 2, "each has its own hash");
-    components(vec![tensorboard_file(&entry).0]);
-    let log = components(vec![mllog_lines(&entry).0]);
+    components(vec![tensorboard(&entry).0]);
+    let log = components(vec![mllog(&entry).0]);
     assert!(log[0].ends_with(".txt"));
     assert_eq!(entry.long_names(true).len(), 4);
     assert_eq!(entry.long_names(false), BTreeSet::from([long[2].clone()]));
