@@ -1,12 +1,12 @@
 //! `ledger attest`
 
 use super::context::{self, Context, read_file, write_new};
-use super::draft::Draft;
+use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
 use crate::host::clock;
 use crate::interop::attest::{AttestError, Head, Signer, statement};
 use crate::report::{count, table_of, timestamp};
-use std::io::{Error, ErrorKind, Write};
+use std::io::{Error, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -86,10 +86,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 fn write_both(statement: (&Path, &str), signature: (&Path, &str), signer: &Signer) -> Result<(), Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |error: Error| {
-            let hint = if error.kind() == ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
-            Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-        }
+        move |error: Error| unwritten(&path, &error, "-o names another file")
     };
     let written = |path: &Path, text: &str, draft: Result<Draft, Error>| {
         let write = || {

@@ -1,6 +1,6 @@
 //! What every command needs: the ledger, and a way to answer.
 
-use super::draft::Draft;
+use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
 use crate::host::{environment, holders, ownership, terminal};
@@ -265,11 +265,5 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         file.sync_all()?;
         draft.finish()
     };
-    write().map_err(|error| unwritten(path, &error))
-}
-
-/// A file that cannot be written, and what helps.
-pub(super) fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    let hint = if error.kind() == std::io::ErrorKind::AlreadyExists { " (-o names another file)" } else { "" };
-    Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
+    write().map_err(|error| unwritten(path, &error, "-o names another file"))
 }

@@ -3,6 +3,7 @@
 //! A file or a folder begins under a hidden name beside its own. It is removed if the command fails or is told to end; what a
 //! process that was killed left behind is removed by the next command that writes to the place.
 
+use super::failure::{Failure, exit};
 use crate::host::{files, signals};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -66,6 +67,9 @@ impl Draft {
 
     /// Begins a file that may take the place of another one.
     pub(super) fn replacing(place: &Path) -> Result<Self, Error> {
+        if place.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(Error::new(ErrorKind::IsADirectory, "it is the name of a folder (add the name of a file)"));
+        }
         Self::begin(place, |path| files::handed_on().create_new(true).open(path))
     }
 
@@ -119,12 +123,19 @@ impl Draft {
 
     /// Writes a file into the folder. One of that name that was written before stays, and this one is refused.
     pub(super) fn put(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
-        self.write(path, |place| match files::handed_on().create_new(true).open(place) {
+        self.begin_file(path)?.write_all(content)
+    }
+
+    /// Begins a file of the folder; as of [`put`](Self::put).
+    pub(super) fn begin_file(&self, path: &Path) -> Result<File, Error> {
+        self.write(path, |place| {
             // Not of the kind that tells of a place that is taken: another place would not help.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(Error::other(format!("two of its files would be named `{}`", path.display())))
-            }
-            made => made?.write_all(content),
+            files::handed_on().create_new(true).open(place).map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => {
+                    Error::other(format!("two of its files would be named `{}`", path.display()))
+                }
+                _ => error,
+            })
         })
     }
 
@@ -138,7 +149,7 @@ impl Draft {
         self.write(path, |place| files::hand_on(place, content))
     }
 
-    fn write(&self, path: &Path, way: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+    fn write<T>(&self, path: &Path, way: impl FnOnce(&Path) -> Result<T, Error>) -> Result<T, Error> {
         let _drafts = drafts();
         self.is_there()?;
         let path = self.path.join(path);
@@ -194,6 +205,19 @@ fn beginning(place: &Path, what: &str) -> OsString {
     hidden.push(place.file_name().unwrap_or_default());
     hidden.push(format!(".{what}-"));
     hidden
+}
+
+/// Says why a file or folder could not be written, and what helps; `if_taken` is what helps where something has its place.
+pub(super) fn unwritten(path: &Path, error: &Error, if_taken: &str) -> Failure {
+    let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    let (code, help) = match (error.kind(), missing) {
+        (ErrorKind::AlreadyExists, _) => (exit::USAGE, if_taken.to_owned()),
+        (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => (exit::FAILED, "free some space".to_owned()),
+        (ErrorKind::NotFound, Some(folder)) => (exit::USAGE, format!("make the folder `{}` first", folder.display())),
+        _ => (exit::USAGE, String::new()),
+    };
+    let help = if help.is_empty() { help } else { format!(" ({help})") };
+    Failure::new(code, format!("cannot write `{}`: {error}{help}", path.display()))
 }
 
 /// Names beside that of a place: a process of the same number may have left one behind.
@@ -272,6 +296,25 @@ mod tests {
         // Somebody was faster.
         assert_eq!(Draft::folder(&place).unwrap().finish().unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(entries(home.path()), 1);
+    }
+
+    #[test]
+    fn an_error_of_a_place_says_what_helps() {
+        let home = tempfile::tempdir().unwrap();
+        let said = |path: &Path, error: &Error| unwritten(path, error, "--force replaces it").source.to_string();
+        let of = |name: &str| {
+            let path = home.path().join(name);
+            let text = said(&path, &Draft::file(&path).unwrap_err());
+            text.replace(&home.path().display().to_string(), "HOME")
+        };
+        fs::write(home.path().join("taken"), "").unwrap();
+        assert_eq!(of("taken"), "cannot write `HOME/taken`: File exists (os error 17) (--force replaces it)");
+        assert_eq!(of("new/"), "cannot write `HOME/new/`: it is the name of a folder (add the name of a file)");
+        let missing =
+            "cannot write `HOME/no/file`: No such file or directory (os error 2) (make the folder `HOME/no` first)";
+        assert_eq!(of("no/file"), missing);
+        let full = unwritten(Path::new("a"), &ErrorKind::StorageFull.into(), "");
+        assert_eq!((full.code, full.source.to_string().ends_with(" (free some space)")), (exit::FAILED, true));
     }
 
     #[test]

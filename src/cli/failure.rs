@@ -38,7 +38,7 @@ pub mod exit {
 /// Why a command ended early.
 #[derive(Debug)]
 pub(super) struct Failure {
-    code: u8,
+    pub(super) code: u8,
     pub(super) source: Box<dyn Error>,
 }
 

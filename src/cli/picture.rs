@@ -1,13 +1,13 @@
 //! Where a picture goes: a file of the form that its name ends in, or the terminal.
 
 use super::context::{Context, print};
-use super::draft::Draft;
+use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
 use crate::host::{files, terminal};
 use crate::record::{Table, Value};
 use crate::report::{self, Drawing, Figure, FigureError, Millimetres, bytes, table_of};
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Characters of a line where no terminal says how many it has.
@@ -144,10 +144,6 @@ pub(super) fn save(figure: &Figure, path: &Path, width: Millimetres, force: bool
 }
 
 fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        let hint = if error.kind() == ErrorKind::AlreadyExists { " (--force replaces it)" } else { "" };
-        Failure::new(exit::USAGE, format!("cannot write `{}`: {error}{hint}", path.display()))
-    };
     let write = || match fs::metadata(path) {
         // What is replaced stays whole until the new file is.
         Ok(found) if force && found.is_file() => {
@@ -163,5 +159,5 @@ fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
             draft.finish()
         }
     };
-    write().map_err(failed)
+    write().map_err(|error| unwritten(path, &error, "--force replaces it"))
 }

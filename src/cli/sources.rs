@@ -1,6 +1,7 @@
 //! The texts of a program's files: kept with its runs, compared with others, and brought along by packs.
 
 use super::context::say;
+use super::draft::unwritten;
 use super::failure::{Failure, exit};
 use super::provenance::kept;
 use super::rerun::DIRECTORY;
@@ -127,14 +128,14 @@ impl Unpacked {
                 std::env::temp_dir().join(format!("ledger-replay-{nonce}"))
             }
         };
-        files::private_folder(&path).map_err(|error| refused(&path, error))?;
-        let top = path.canonicalize().map_err(|error| refused(&path, error))?;
+        files::private_folder(&path).map_err(|error| unwritten(&path, &error, ""))?;
+        let top = path.canonicalize().map_err(|error| unwritten(&path, &error, ""))?;
         let unpacked = Self { path: top.join(own), top, is_kept: into.is_some() };
-        files::private_folder(&unpacked.path).map_err(|error| refused(&unpacked.path, error))?;
+        files::private_folder(&unpacked.path).map_err(|error| unwritten(&unpacked.path, &error, ""))?;
         for (name, digest, text) in files {
             let target = unpacked.path.join(name);
             let made = write_new(&target, text);
-            made.map_err(|error| refused(&target, error))?;
+            made.map_err(|error| unwritten(&target, &error, ""))?;
             if Digest::of(text.as_bytes()) != digest {
                 say(&format!("note: secrets were removed from `{}` before it was packed", plain(name)));
             }
@@ -175,7 +176,7 @@ impl Unpacked {
             return Err(Failure::new(exit::USAGE, text));
         }
         let made = here.parent().map_or(Ok(()), files::private_folder);
-        made.and_then(|()| std::os::unix::fs::symlink(&there, &here)).map_err(|error| refused(&here, error))
+        made.and_then(|()| std::os::unix::fs::symlink(&there, &here)).map_err(|error| unwritten(&here, &error, ""))
     }
 }
 
@@ -199,10 +200,6 @@ fn climbs(name: &str) -> Option<usize> {
 /// Whether a name that somebody else has written is one of a file in the folder that it is joined to.
 fn is_plain(name: &str) -> bool {
     Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-}
-
-fn refused(path: &Path, error: std::io::Error) -> Failure {
-    Failure::new(exit::USAGE, format!("cannot write `{}`: {error}", path.display()))
 }
 
 /// Writes a file that is not there yet, with the folders above it; a script can be executed.

@@ -183,7 +183,7 @@ fn a_plot_is_a_file_that_replaces_nothing_unasked() {
         let complaint = sandbox.run(&["telemetry", "latest", "--force", "--plot", nowhere]).complaint(2);
         assert!(complaint.contains(&format!("cannot write `{nowhere}`: ")), "{complaint}");
     }
-    let full = sandbox.run(&["telemetry", "latest", "--force", "--plot", "/dev/full"]).complaint(2);
+    let full = sandbox.run(&["telemetry", "latest", "--force", "--plot", "/dev/full"]).complaint(4);
     assert!(full.contains("No space left"), "{full}");
     sandbox.run(&["telemetry", "latest", "--force"]).complaint(2);
     sandbox.run(&["telemetry", "latest", "--series", "gpu.0.pcie_tx", "--plot", "c.svg"]).complaint(1);

@@ -1,6 +1,6 @@
 //! A folder that appears when it is whole, and takes nobody's files away.
 
-use crate::cli::draft::{Draft, beside, in_real_folder, sweep, used_up};
+use crate::cli::draft::{Draft, beside, in_real_folder, sweep, unwritten, used_up};
 use crate::cli::failure::{Failure, exit};
 use crate::host::files;
 use crate::record::{Digest, DigestWriter};
@@ -25,10 +25,6 @@ pub(super) struct Folder {
     growing: BTreeMap<String, DigestWriter>,
 }
 
-fn refused(path: &Path, error: &Error) -> Failure {
-    Failure::new(exit::USAGE, format!("cannot write `{}`: {error}", path.display()))
-}
-
 fn usage(text: String) -> Failure {
     Failure::new(exit::USAGE, text)
 }
@@ -49,7 +45,7 @@ impl Folder {
     /// Begins a folder. What is there is replaced if it is a report as it was written, and otherwise by force alone; never the folder that one
     /// stands in, nor the ledger.
     pub(super) fn new(place: &Path, force: bool, ledger: &Path) -> Result<Self, Failure> {
-        let place = in_real_folder(place).map_err(|error| refused(place, &error))?;
+        let place = in_real_folder(place).map_err(|error| unwritten(place, &error, ""))?;
         if let Ok(found) = fs::symlink_metadata(&place) {
             if !found.is_dir() {
                 return Err(usage(format!("`{}` is not a folder (-o names another one)", place.display())));
@@ -63,13 +59,13 @@ impl Folder {
             ["runs", "figures", "data"].iter().try_for_each(|name| draft.make_folder(Path::new(name)))?;
             Ok(Self { draft, written: BTreeMap::new(), growing: BTreeMap::new() })
         };
-        make().map_err(|error| refused(&place, &error))
+        make().map_err(|error| unwritten(&place, &error, ""))
     }
 
     /// Writes a file of it.
     pub(super) fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
         let put = self.draft.put(Path::new(path), content);
-        put.map_err(|error| refused(&self.draft.place().join(path), &error))?;
+        put.map_err(|error| unwritten(&self.draft.place().join(path), &error, ""))?;
         self.written.insert(path.to_owned(), Digest::of(content));
         Ok(())
     }
@@ -79,7 +75,7 @@ impl Folder {
         let hasher = self.growing.entry(path.to_owned()).or_default();
         hasher.write(content);
         let added = self.draft.append(Path::new(path), content);
-        added.map_err(|error| refused(&self.draft.place().join(path), &error))
+        added.map_err(|error| unwritten(&self.draft.place().join(path), &error, ""))
     }
 
     /// Moves it to its place; what is there goes only when the new one is there.
@@ -88,7 +84,7 @@ impl Folder {
         let lines = self.written.iter().map(|(path, digest)| format!("{digest}  {path}\n"));
         let marker = format!("{HEAD}\n{}", lines.collect::<String>());
         let place = self.draft.place().to_owned();
-        let failed = |error: Error| refused(&place, &error);
+        let failed = |error: Error| unwritten(&place, &error, "");
         self.draft.put(Path::new(MARKER), marker.as_bytes()).map_err(failed)?;
         let moved = self.draft.finish_by(|new, place| {
             let old = if place.exists() { Some(move_aside(place)?) } else { None };
@@ -102,7 +98,7 @@ impl Folder {
             Ok(old)
         });
         if let Some(old) = &moved.map_err(failed)? {
-            fs::remove_dir_all(old).map_err(|error| refused(old, &error))?;
+            fs::remove_dir_all(old).map_err(|error| unwritten(old, &error, ""))?;
         }
         // One that was killed between its two renames has left the report before in no place.
         sweep(&place, OLD);
@@ -112,7 +108,7 @@ impl Folder {
 
 /// Whether a folder that is there may go.
 fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> {
-    let failed = |error: Error| refused(place, &error);
+    let failed = |error: Error| unwritten(place, &error, "");
     let full = fs::canonicalize(place).map_err(failed)?;
     let here = std::env::current_dir().map_err(failed)?;
     for (path, what) in [(here.as_path(), "the current folder"), (ledger, "the ledger")] {
