@@ -312,3 +312,13 @@ fn pictures_of_the_documentation_are_what_the_program_draws() {
         .unwrap();
     assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
 }
+
+#[test]
+fn the_recorded_session_of_the_documentation_has_what_the_program_prints() {
+    let script = Command::new("python3")
+        .arg(repository("docs/pictures/record.py"))
+        .args(["--check", env!("CARGO_BIN_EXE_ledger")])
+        .output()
+        .unwrap();
+    assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
+}
