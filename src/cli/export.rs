@@ -16,8 +16,9 @@ use std::path::PathBuf;
 ///
 /// With --to, the named attempts are written for another tool; a run means all its attempts. Without names, all
 /// attempts are written except hidden ones, oldest first. `csv`, `jsonl` and `parquet` are tables, chosen by
-/// --table. `mlflow` is a folder with MLflow's file store, `tensorboard` a folder of event files, and `mllog` a folder
-/// of MLPerf logs. `prometheus` is text that Prometheus scrapes. `docs/export.md` describes each format.
+/// --table. `mlflow` is a folder with MLflow's file store, `tensorboard` a folder of event files, `mllog` a folder of
+/// MLPerf logs, and `perfetto` a folder of traces for https://ui.perfetto.dev. `prometheus` is text that Prometheus
+/// scrapes. `docs/export.md` describes each format.
 ///
 /// Example: ledger export latest -o run.ledger
 ///
@@ -85,6 +86,7 @@ enum Form {
     Mlflow,
     Tensorboard,
     Mllog,
+    Perfetto,
     Prometheus,
 }
 

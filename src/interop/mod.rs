@@ -20,8 +20,8 @@ pub use bridge::BridgedRuns;
 pub use cluster::{Cluster, ClusterFiles, read_cluster};
 pub use export::{
     CrateOf, Encoding, Entry, File, Frame, MlflowFiles, PrometheusFamilies, PrometheusNames, ResearchObject, Sink,
-    Sourced, TableWriter, WideColumns, long, mlflow_files, mllog_lines, no_phases, no_points, phases, tensorboard_file,
-    write_points,
+    Sourced, TableWriter, WideColumns, long, mlflow_files, mllog_lines, no_phases, no_points, perfetto_trace, phases,
+    tensorboard_file, write_points,
 };
 pub use foreign::{ForeignOrigin, ForeignRun};
 pub use rows::{ImportError, RowFault, Source};

@@ -429,7 +429,7 @@ fn other_forms_go_to_files_that_do_not_exist_yet() {
         assert!(fs::read(sandbox.path(path)).unwrap().starts_with(begins.as_bytes()));
         assert!(sandbox.run(&["export", "--to", form, "-o", path]).complaint(2).contains("File exists"), "{form}");
     }
-    for (form, files) in [("mllog", 2), ("tensorboard", 1), ("mlflow", 1)] {
+    for (form, files) in [("mllog", 2), ("perfetto", 2), ("tensorboard", 1), ("mlflow", 1)] {
         sandbox.run(&["export", "--to", form, "-o", form]).expect(0);
         assert_eq!(fs::read_dir(sandbox.path(form)).unwrap().count(), files, "{form}: one experiment, two attempts");
         sandbox.run(&["export", "--to", form, "-o", form]).complaint(2);

@@ -258,7 +258,7 @@ fn a_name_in_a_pack_is_no_path() {
     assert_eq!(files(&inside.join("kept")), [inside.join("kept/worker.sh")]);
     std::fs::remove_dir_all(inside.join("kept")).unwrap();
     let before: Vec<_> = files(&to.path(".")).into_iter().filter(|path| !path.starts_with(to.ledger_dir())).collect();
-    for form in ["mlflow", "tensorboard", "mllog"] {
+    for form in ["mlflow", "tensorboard", "mllog", "perfetto"] {
         to.run(&["export", "--to", form, "-o", &format!("a/b/c/{form}")]).expect(0);
     }
     to.run(&["export", "latest", "--ro-crate", "a/b/c/crate"]).expect(0);
@@ -266,7 +266,7 @@ fn a_name_in_a_pack_is_no_path() {
     assert!(said.contains("(--ro-crate with another name makes another one)"), "{said}");
     let said = to.run(&["export", "latest", "--ro-crate", "a/b/c/other", "--license", "MIT"]).complaint(2);
     assert!(said.contains("https://spdx.org/licenses/MIT"), "{said}");
-    assert_eq!(std::fs::read_dir(&inside).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 4);
+    assert_eq!(std::fs::read_dir(&inside).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 5);
     to.run(&["report", "--all", "-o", "a/b/c/report"]).expect(0);
     to.run(&["export", "latest", "-o", "a/b/c/latest.ledger"]).expect(0);
     let after = files(&to.path("."));

@@ -22,7 +22,7 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
         Form::Csv => Some(Encoding::Csv),
         Form::Jsonl => Some(Encoding::JsonLines),
         Form::Parquet => Some(Encoding::Parquet),
-        Form::Mlflow | Form::Tensorboard | Form::Mllog | Form::Prometheus => None,
+        Form::Mlflow | Form::Tensorboard | Form::Mllog | Form::Perfetto | Form::Prometheus => None,
     };
     if args.table.is_some() && table.is_none() {
         return Err(Failure::new(exit::USAGE, "--table is for csv, jsonl and parquet"));
@@ -289,6 +289,7 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
             let written = match form {
                 Form::Mlflow => put_run(&draft, &interop::mlflow_files(entry, &points, &root)),
                 Form::Mllog => put(&draft, &interop::mllog_lines(entry, &points)).map(drop),
+                Form::Perfetto => put(&draft, &interop::perfetto_trace(entry, &points)).map(drop),
                 _ => put(&draft, &interop::tensorboard_file(entry, &points)).map(drop),
             };
             written.map_err(Fault::from)

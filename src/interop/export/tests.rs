@@ -1,5 +1,6 @@
 mod crates;
 mod hostile;
+mod perfetto;
 
 use super::frame::Kind;
 use super::*;
