@@ -212,7 +212,7 @@ fn keep(dir: &str, runs: u64, model: Option<&str>) {
     let mut importer = store.importer(0);
     for start in (0..runs).step_by(5000) {
         let piece: Vec<Sealed> = (start..runs.min(start + 5000)).map(|i| light_of(i, model)).collect();
-        importer.add(&mut Piece::of(piece).unwrap()).unwrap();
+        importer.add(Piece::of(piece).unwrap()).unwrap();
     }
     importer.finish().unwrap();
     println!("{runs} runs in {:.1} s", started.elapsed().as_secs_f64());

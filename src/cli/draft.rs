@@ -104,7 +104,7 @@ impl Draft {
         Err(used_up())
     }
 
-    /// The file itself, or the folder, which can be written into by [`Self::put`] and [`Self::put_shared`] alone.
+    /// The file itself, or the folder, which can be written into by the methods below alone.
     pub(super) fn held(&self) -> &File {
         &self.held
     }

@@ -23,7 +23,8 @@ pub mod exit {
     pub const USAGE: u8 = 2;
     /// The ledger cannot be read or written.
     pub const LEDGER: u8 = 3;
-    /// A run failed, and is recorded as failed; or it was not begun, since its data changed or cannot be looked at.
+    /// A run failed, and is recorded as failed; or it was not begun, since its data changed or cannot be looked at; or a file could not be
+    /// written because the disk is full.
     pub const FAILED: u8 = 4;
     /// A rerun did not reproduce the run.
     pub const NOT_REPRODUCED: u8 = 5;

@@ -65,6 +65,7 @@ const PREFIXES: &[&str] = &[
     "CUDNN_",
     "GOTO_NUM_THREADS",
     "KMP_",
+    "MIMALLOC_",
     "MKL_",
     "NCCL_",
     "OMP_",

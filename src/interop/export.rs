@@ -27,7 +27,7 @@ pub use write::{Encoding, TableWriter};
 
 use crate::record::{Attempt, AttemptId, Digest, Phase, Sealed, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
@@ -115,13 +115,13 @@ pub trait Sink: io::Write + io::Seek + Send {}
 impl<W: io::Write + io::Seek + Send> Sink for W {}
 
 /// Writes the content of a file, piece by piece.
-pub type Write<'a> = dyn Fn(&mut dyn Sink) -> io::Result<()> + 'a;
+pub type Content<'a> = dyn Fn(&mut dyn Sink) -> io::Result<()> + 'a;
 
 /// A file that is to be written.
 pub struct File<'a> {
     /// Its path below the folder that was named.
     pub path: PathBuf,
-    content: Box<Write<'a>>,
+    content: Box<Content<'a>>,
 }
 
 impl<'a> File<'a> {

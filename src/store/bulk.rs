@@ -37,9 +37,8 @@ pub(super) struct Checked<'a> {
 
 /// Attempts that were made here, with the bytes that each is kept as: what takes time before the ledger is locked.
 pub struct Piece {
-    /// The attempts.
-    pub sealed: Vec<Sealed>,
-    /// What each is kept as, until it is taken in.
+    sealed: Vec<Sealed>,
+    /// What each is kept as.
     encoded: Vec<Encoded>,
 }
 
@@ -201,13 +200,16 @@ impl Importer<'_> {
     }
 
     /// Takes in a piece, as [`Writer::import`] does of one attempt after the other, except that the log has them in the order of their ids.
-    /// The ledger stays locked until enough pieces came, or [`finish`](Self::finish).
+    /// The ledger stays locked until enough pieces came, or [`finish`](Self::finish). Gives the attempts back, each with whether it was new.
     ///
     /// # Errors
     /// If the ledger cannot be written. Attempts of finished transactions stay.
-    pub fn add(&mut self, piece: &mut Piece) -> Result<Vec<Added>, StoreError> {
-        let unix_ms = self.unix_ms;
-        self.change(piece.sealed.len(), |writer, unranked| writer.import_piece(piece, unix_ms, unranked))
+    pub fn add(&mut self, piece: Piece) -> Result<(Vec<Sealed>, Vec<Added>), StoreError> {
+        let (unix_ms, Piece { sealed, encoded }) = (self.unix_ms, piece);
+        let import =
+            |writer: &mut Writer<'_>, unranked: &mut _| writer.import_piece(&sealed, encoded, unix_ms, unranked);
+        let added = self.change(sealed.len(), import)?;
+        Ok((sealed, added))
     }
 
     /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
@@ -298,18 +300,18 @@ impl Writer<'_> {
     /// Takes in a piece of many attempts. They are in no ranking yet.
     fn import_piece(
         &mut self,
-        piece: &mut Piece,
+        sealed: &[Sealed],
+        encoded: Vec<Encoded>,
         unix_ms: i64,
         unranked: &mut Vec<Unranked>,
     ) -> Result<Vec<Added>, StoreError> {
-        let encoded = std::mem::take(&mut piece.encoded);
         let mut added = Vec::with_capacity(encoded.len());
         let mut batch: Vec<Checked<'_>> = Vec::with_capacity(encoded.len());
         {
             let attempts = self.txn.open_table(ATTEMPTS)?;
             let nonces = self.txn.open_table(NONCES)?;
             let mut executed: HashMap<[u8; 16], Id> = HashMap::new();
-            for (one, encoded) in piece.sealed.iter().zip(encoded) {
+            for (one, encoded) in sealed.iter().zip(encoded) {
                 let (id, nonce) = (encoded.id, one.attempt.nonce.0);
                 let known = match attempts.get(id)? {
                     Some(_) => Some(id),

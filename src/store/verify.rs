@@ -101,6 +101,8 @@ pub(super) struct Check {
     named: Vec<Id>,
     named_done: usize,
     restarts: u32,
+    /// Whether the indexes were of this program's kind when it was gone on with last.
+    was_current: Option<bool>,
 }
 
 impl Check {
@@ -120,6 +122,7 @@ impl Check {
             named: Vec::new(),
             named_done: 0,
             restarts: 0,
+            was_current: None,
         }
     }
 
@@ -133,6 +136,10 @@ impl Check {
         let stays = || false;
         let is_wanted: &(dyn Fn() -> bool + Sync) = if self.restarts < MOST_RESTARTS { is_wanted } else { &stays };
         self.read_log(reader)?;
+        // Somebody made the indexes anew meanwhile: those that were compared before are gone.
+        if self.was_current.replace(reader.is_current()).is_some_and(|was| was != reader.is_current()) {
+            self.compare_again();
+        }
         if !self.is_partial && self.runs_unreadable.is_none() {
             self.check_runs(reader, is_wanted)?;
             if self.runs_done < PIECES && self.runs_unreadable.is_none() {
@@ -153,13 +160,7 @@ impl Check {
             Ok(News { attempts, changes_hidden }) => {
                 // The indexes leave out what is hidden.
                 if changes_hidden && has_begun {
-                    self.restarts += 1;
-                    (self.to, self.part) = (Comparisons::default(), Part::default());
-                    self.seen.clear();
-                    self.named_done = 0;
-                    if !self.is_partial {
-                        self.named.clear();
-                    }
+                    self.compare_again();
                 }
                 let is_late = |position: u64, id: &Id| match self.seen.get(piece_of(id)) {
                     Some(seen) => position >= *seen,
@@ -170,6 +171,17 @@ impl Check {
             }
         }
         Ok(())
+    }
+
+    /// Compares the indexes from the first attempt on.
+    fn compare_again(&mut self) {
+        self.restarts += 1;
+        (self.to, self.part) = (Comparisons::default(), Part::default());
+        self.seen.clear();
+        self.named_done = 0;
+        if !self.is_partial {
+            self.named.clear();
+        }
     }
 
     fn check_runs(&mut self, reader: &Reader<'_>, is_wanted: &(dyn Fn() -> bool + Sync)) -> Result<(), StoreError> {
@@ -455,7 +467,7 @@ impl Check {
     }
 }
 
-const OLDER: &str = "the indexes of measured metrics have an older format and were not compared (any command that writes rebuilds them)";
+const OLDER: &str = "the indexes of measured metrics have an older format and were not compared (any command that can write the ledger rebuilds them)";
 
 /// Finds the chunks that no attempt lists, if there are more than the attempts list.
 fn check_listed(reader: &Reader<'_>, listed: u64, found: &mut Verification) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use crate::interop::{CrateOf, ResearchObject, Sink, Sourced};
 use crate::record::{AttemptId, SourceText};
 use crate::report::{bytes, count, table_of};
 use crate::store::Store;
-use crate::wire::write_pack;
+use crate::wire::{PackError, write_pack};
 use std::io;
 use std::path::Path;
 
@@ -56,7 +56,10 @@ fn write(store: &Store, ids: &[AttemptId], args: &Args, draft: &Draft) -> Result
         let (attempts, points) = ([to_pack], points_of(store, entry.id));
         let pack = |out: &mut dyn Sink| {
             let mut chunks = Chunks::of(&attempts, store);
-            write_pack(out, 1, &attempts, &[], &mut || chunks.next()).map(drop).map_err(io::Error::other)
+            write_pack(out, 1, &attempts, &[], &mut || chunks.next()).map(drop).map_err(|error| match error {
+                PackError::Unwritten(error) | PackError::Unread(error) => error,
+                error => io::Error::other(error),
+            })
         };
         let sourced = Sourced { entry, points: &points, pack: &pack, sources };
         for file in made.add(&sourced) {

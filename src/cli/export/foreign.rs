@@ -198,7 +198,7 @@ fn each_phased(
     Ok(())
 }
 
-/// Gives the points of an attempt's series. The ledger is not held open meanwhile. A series that does not decode is passed over.
+/// Gives the points of an attempt's series. The ledger is not held open meanwhile. One that does not decode is passed over, and named at the end.
 pub(super) fn points_of(store: &Store, id: AttemptId) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
     move |name, visit| {
         let chunk = store.read(|reader| reader.readable_chunk(id, name)).map_err(io::Error::other)?;
@@ -309,9 +309,7 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
 /// Writes a run of MLflow's.
 fn put_run(draft: &Draft, run: &MlflowFiles<'_>) -> io::Result<()> {
     run.folders.iter().try_for_each(|path| draft.make_folder(path))?;
-    let mut experiment = io::Cursor::new(Vec::new());
-    run.experiment.write(&mut experiment)?;
-    draft.put_shared(&run.experiment.path, experiment.get_ref())?;
+    draft.put_shared(&run.experiment.0, run.experiment.1.as_bytes())?;
     run.files.iter().try_for_each(|file| put(draft, file).map(drop))
 }
 
@@ -332,5 +330,18 @@ pub(super) fn failed_with(path: &Path, fault: Fault, help: &str) -> Failure {
     match fault {
         Fault::Store(error) => error.into(),
         Fault::Io(error) => unwritten(path, &error, help),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_ledger_stays_one_on_its_way_through_a_writer() {
+        let through = |error: StoreError| Fault::from(io::Error::other(error));
+        let busy = StoreError::Busy { path: PathBuf::from("l"), seconds: 1 };
+        assert!(matches!(through(busy), Fault::Store(StoreError::Busy { .. })));
+        assert!(matches!(Fault::from(io::Error::from(io::ErrorKind::StorageFull)), Fault::Io(_)));
     }
 }

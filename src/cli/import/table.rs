@@ -54,15 +54,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
     let source = format!("{} by {}", name_of(&args.file), name_of(&args.map));
     let now = clock::unix_ms();
-    let (sender, receiver) = sync_channel::<(Results, Piece)>(1);
+    let (sender, receiver) = sync_channel::<(Results, Result<Piece, StoreError>)>(1);
     let (of_all, taken) = std::thread::scope(|scope| -> Result<_, Failure> {
         let earlier = &earlier;
         let writer = scope.spawn(move || {
             let mut taken = Taken::default();
             let mut importer = store.importer(now);
-            while let Some((mut results, mut piece)) = importer.next_of(&receiver)? {
-                let added = importer.add(&mut piece)?;
-                results.sealed = piece.sealed;
+            while let Some((mut results, piece)) = importer.next_of(&receiver)? {
+                let (sealed, added) = importer.add(piece?)?;
+                results.sealed = sealed;
                 taken.replaced.add(earlier.replaced(&results, &added));
                 taken.count(&results, &added);
             }
@@ -74,14 +74,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let mut send = |results: &mut Results| -> Result<(), Failure> {
             secrets.redact(results);
             copies.see(results);
-            let whole = results.clone_without_rows();
+            let without_rows = results.clone_without_rows();
             if of_all.is_none() {
                 tell(args, results);
-                of_all = Some(whole.clone());
+                of_all = Some(without_rows.clone());
             }
-            let piece = Piece::of(std::mem::take(&mut results.sealed))?;
+            // The writer fails with one that cannot be encoded, so that its transaction is not finished.
+            let piece = Piece::of(std::mem::take(&mut results.sealed));
             // A writer that ended says why.
-            sender.send((whole, piece)).map_err(|_| Failure::new(exit::NO, "the ledger could not be written"))
+            sender.send((without_rows, piece)).map_err(|_| Failure::new(exit::NO, "the ledger could not be written"))
         };
         let read = read_results(&args.file, &args.map, args.device.as_deref(), AT_ONCE, &mut send);
         drop(sender);

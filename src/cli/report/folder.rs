@@ -65,7 +65,7 @@ impl Folder {
     /// Writes a file of it.
     pub(super) fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
         let put = self.draft.put(Path::new(path), content);
-        put.map_err(|error| unwritten(&self.draft.place().join(path), &error, ""))?;
+        put.map_err(|error| unwritten(self.draft.place(), &error, ""))?;
         self.written.insert(path.to_owned(), Digest::of(content));
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Folder {
         let hasher = self.growing.entry(path.to_owned()).or_default();
         hasher.write(content);
         let added = self.draft.append(Path::new(path), content);
-        added.map_err(|error| unwritten(&self.draft.place().join(path), &error, ""))
+        added.map_err(|error| unwritten(self.draft.place(), &error, ""))
     }
 
     /// Moves it to its place; what is there goes only when the new one is there.

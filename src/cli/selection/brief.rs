@@ -52,7 +52,7 @@ pub(in crate::cli) fn select(
     let fields: Vec<String> =
         ask.fields.into_iter().chain(condition.fields()).collect::<BTreeSet<_>>().into_iter().collect();
     let columns = Columns::read(reader, store, model, &fields, ask.metrics.into_iter().collect(), &names)?;
-    let Some([trials, others]) = parted(reader, &briefs, &condition, &columns, &fields, ask.of_others, &names)? else {
+    let Some([trials, others]) = rows(reader, &briefs, &condition, &columns, &fields, ask.of_others, &names)? else {
         return Ok(None);
     };
     let kinds = kinds(reader, &columns, &trials)?;
@@ -66,7 +66,7 @@ pub(in crate::cli) fn select(
 }
 
 /// The attempts that meet a condition and, if they are wanted, the others: those that do not count are last. None where only the records can tell.
-fn parted(
+fn rows(
     reader: &Reader<'_>,
     briefs: &Briefs,
     condition: &Condition,
@@ -80,8 +80,11 @@ fn parted(
     let (all, complete_all) = (briefs.columns(fields, &columns.metrics), Complete::new(reader, fields, names));
     let (mut parts, mut values, mut is_all) = ([Vec::new(), Vec::new()], Vec::new(), true);
     briefs.each(|row| {
+        if !is_all {
+            return Ok(());
+        }
         row.read(&test, &mut values)?;
-        is_all = is_all && complete_test.one(row.run, &mut values)?;
+        is_all = complete_test.one(row.run, &mut values)?;
         let value = |name: &str| match values.get(tested.iter().position(|field| field == name)?)? {
             Known::Is(value) => Some(value.clone()),
             Known::Nothing | Known::Unsaid => None,

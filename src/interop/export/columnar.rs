@@ -72,7 +72,10 @@ fn properties() -> Arc<WriterProperties> {
 }
 
 fn refused(error: ParquetError) -> io::Error {
-    io::Error::other(error)
+    match error {
+        ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |error| *error),
+        error => io::Error::other(error),
+    }
 }
 
 fn schema(frame: &Frame) -> Result<Type, ParquetError> {

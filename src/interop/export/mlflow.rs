@@ -14,7 +14,7 @@ pub struct MlflowFiles<'a> {
     /// Those without which MLflow takes no folder for a run, though they be empty.
     pub folders: Vec<PathBuf>,
     /// What describes the experiment, which its runs have in common.
-    pub experiment: File<'a>,
+    pub experiment: (PathBuf, String),
     /// All that is of the attempt alone.
     pub files: Vec<File<'a>>,
 }
@@ -28,7 +28,7 @@ pub fn mlflow_files<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, root: &Path)
     let run = entry.id.0.prefix(32);
     let folder = PathBuf::from(&id).join(&run);
     let folders = ["metrics", "params", "artifacts"].map(|name| folder.join(name)).to_vec();
-    let experiment = File::of(PathBuf::from(&id).join("meta.yaml"), experiment_meta(entry, &id, root));
+    let experiment = (PathBuf::from(&id).join("meta.yaml"), experiment_meta(entry, &id, root));
     let mut files = vec![File::of(folder.join("meta.yaml"), run_meta(entry, &id, &run, root))];
     files.extend(metrics(entry, points, &folder.join("metrics")));
     let fields = entry.fields();

@@ -2,7 +2,7 @@
 //!
 //! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
 
-use super::{Encoding, Entry, File, ID_DIGITS, PointsOf, TableWriter, Write, percent, write_points};
+use super::{Content, Encoding, Entry, File, ID_DIGITS, PointsOf, TableWriter, percent, write_points};
 use crate::interop::moment::iso_ms;
 use crate::record::{Outcome, Part, SourceText, Table, Value, count};
 use crate::wire::to_json_text;
@@ -33,7 +33,7 @@ pub struct Sourced<'a> {
     /// The points of its series.
     pub points: &'a PointsOf<'a>,
     /// Writes it as `ledger import` takes it.
-    pub pack: &'a Write<'a>,
+    pub pack: &'a Content<'a>,
     /// `manifest` or `patch`, and the text.
     pub sources: Vec<(&'static str, SourceText)>,
 }
@@ -97,6 +97,10 @@ impl ResearchObject {
     }
 
     fn file(&mut self, path: &str, name: String, format: &str) -> Value {
+        // Attempts may have a source in common; its length is known by then.
+        if self.parts.contains(Path::new(path)) {
+            return reference(path);
+        }
         self.describe(path, "File", [("name", name.into()), ("encodingFormat", format.into())])
     }
 

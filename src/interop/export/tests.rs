@@ -1,6 +1,7 @@
 mod crates;
 mod hostile;
 mod perfetto;
+mod streaming;
 
 use super::frame::Kind;
 use super::*;
@@ -110,7 +111,11 @@ struct FileStore {
 fn mlflow(entry: &Entry, root: &Path) -> FileStore {
     let points = points_of(entry);
     let MlflowFiles { folders, experiment, files } = mlflow_files(entry, &points, root);
-    FileStore { folders, experiment: content(&experiment), files: files.iter().map(content).collect() }
+    FileStore {
+        folders,
+        experiment: (experiment.0, experiment.1.into_bytes()),
+        files: files.iter().map(content).collect(),
+    }
 }
 
 fn mllog(entry: &Entry) -> Written {

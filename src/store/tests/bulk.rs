@@ -38,7 +38,7 @@ proptest! {
         for part in [first, rest] {
             let singly = one.write(|writer| part.iter().map(|one| writer.import(one, 0)).collect::<Result<Vec<_>, _>>()).unwrap();
             let mut importer = many.importer(0);
-            let pieces = part.chunks(piece).flat_map(|piece| importer.add(&mut Piece::of(piece.to_vec()).unwrap()).unwrap());
+            let pieces = part.chunks(piece).flat_map(|piece| importer.add(Piece::of(piece.to_vec()).unwrap()).unwrap().1);
             let together: Vec<Added> = pieces.collect();
             importer.finish().unwrap();
             prop_assert_eq!(singly, together);

@@ -139,4 +139,59 @@ fn an_older_ledger_still_answers_without_being_written() {
     assert_eq!(faults(&store), vec![], "what is missing is a note");
     store.write(|_| Ok(())).unwrap();
     assert_eq!(store.read(|reader| reader.best("m", "loss", Direction::Minimize, 1)).unwrap()[0].mean, 0.5);
+    let database = Database::open(store.file()).unwrap();
+    let tables: Vec<String> = database
+        .begin_read()
+        .unwrap()
+        .list_tables()
+        .unwrap()
+        .map(|table| redb::TableHandle::name(&table).to_owned())
+        .collect();
+    for gone in ["shapes", "values", "ranking"] {
+        assert!(!tables.iter().any(|table| table == gone), "{gone}: {tables:?}");
+    }
+}
+
+/// Two models whose attempts have the same names.
+#[test]
+fn names_are_known_of_each_model() {
+    let (_dir, store) = store();
+    let of_model = |model: &str, number: u32| {
+        let mut one = sealed(1, 1, number, f64::from(number), true);
+        let mut parts = one.run.parts.clone();
+        let mut config = one.run.config().clone();
+        config.insert("model.name".to_owned(), model.into());
+        parts.config = config.into();
+        one.run = Run::new(parts);
+        one.attempt.run = one.run.id;
+        one
+    };
+    store.write(|writer| writer.seal(&of_model("m", 1), 0)).unwrap();
+    let mut importer = store.importer(0);
+    importer.add(Piece::of(vec![of_model("n", 2), of_model("m", 3)]).unwrap()).unwrap();
+    importer.finish().unwrap();
+    let values = |model: &str| {
+        let asked = |reader: &Reader<'_>| {
+            let briefs = reader.briefs(model)?.unwrap();
+            let (columns, mut found) = (briefs.columns(&["params.x".to_owned()], &["loss".to_owned()]), Vec::new());
+            briefs.each(|row| {
+                found.push(row.brief(&columns)?.values);
+                Ok(())
+            })?;
+            Ok((briefs.names().identity.contains("params.x"), found.len(), found.concat()))
+        };
+        store.read(asked).unwrap()
+    };
+    let number = |value: f64| crate::wire::Known::Is(value.into());
+    let one = crate::wire::Known::Is(Value::Int(1));
+    assert_eq!(values("n"), (true, 1, vec![one, number(2.0)]));
+    assert_eq!((values("m").0, values("m").1, values("o")), (true, 2, (false, 0, vec![])));
+    assert_eq!(faults(&store), vec![]);
+    let remove = |writer: &mut Writer<'_>| {
+        writer.txn.open_table(tables::SHAPES)?.retain(|(model, _), _| model != "n")?;
+        Ok(())
+    };
+    store.write(remove).unwrap();
+    let faults: Vec<(String, String)> = faults(&store).into_iter().map(|fault| (fault.owner, fault.fault)).collect();
+    assert_eq!(faults, [("index `names`".to_owned(), "1 entry missing".to_owned())]);
 }

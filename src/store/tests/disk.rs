@@ -228,7 +228,7 @@ fn change(store: &Store, kind: u64, number: u32) -> Result<Vec<AttemptId>, Store
         0 => store.write(|writer| Ok(vec![writer.seal(&one(number * 100), 0)?.id()])),
         1 => {
             let mut importer = store.importer(0);
-            let added = importer.add(&mut Piece::of(many)?)?;
+            let (_, added) = importer.add(Piece::of(many)?)?;
             importer.finish()?;
             Ok(added.into_iter().map(Added::id).collect())
         }

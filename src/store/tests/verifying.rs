@@ -1,7 +1,7 @@
 //! Verification in slices, and of what is new.
 
 use super::super::*;
-use super::{faults, sealed, store};
+use super::{faults, of_kind, sealed, store};
 use crate::record::{Change, LogEntry, Sealed, Target};
 
 fn fill(store: &Store, numbers: std::ops::Range<u32>) -> Vec<Sealed> {
@@ -48,6 +48,28 @@ fn a_check_that_lets_writers_go_first_includes_what_they_wrote() {
     assert_eq!(found.faults, []);
     let whole = store.verify(false, &mut |_, _| {}).unwrap();
     assert_eq!(found, whole);
+}
+
+#[test]
+fn a_check_during_which_the_indexes_are_made_anew_compares_them_all() {
+    for after in (0..).step_by(9) {
+        let (_dir, store) = store();
+        fill(&store, 0..40);
+        of_kind(&store, INDEXES - 1);
+        let mut slices = 0;
+        let found = sliced(&store, |slice| {
+            slices = slice;
+            if slice == after {
+                store.write(|_| Ok(())).unwrap();
+            }
+        });
+        if slices < after {
+            assert!(after > 9, "none came in the midst");
+            break;
+        }
+        assert_eq!(found.faults, [], "after {after}");
+        assert_eq!(found, store.verify(false, &mut |_, _| {}).unwrap());
+    }
 }
 
 #[test]

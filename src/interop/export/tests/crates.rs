@@ -27,7 +27,7 @@ fn a_research_object_describes_all_that_it_refers_to() {
     let pack = |entry: &Entry, out: &mut dyn Sink| out.write_all(&encode_pack(&entry.sealed).unwrap());
     let packs = [&whole, &failed].map(|entry| move |out: &mut dyn Sink| pack(entry, out));
     let of = |entry, at: usize, sources| Sourced { entry, points: &points[at], pack: &packs[at], sources };
-    let sourced = [of(&whole, 0, vec![("manifest", source)]), of(&failed, 1, Vec::new())];
+    let sourced = [of(&whole, 0, vec![("manifest", source.clone())]), of(&failed, 1, vec![("manifest", source)])];
     let about = CrateOf { author: Some("Ada Lovelace".to_owned()), license: None, unix_ms: 1_541_665_135_510 };
     let mut twice = ResearchObject::default();
     assert_eq!([0, 0].map(|index: usize| twice.add(&sourced[index]).is_empty()), [false, true], "each file once");
