@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 fn write_both(statement: (&Path, &str), signature: (&Path, &str), signer: &Signer) -> Result<(), Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |error: Error| unwritten(&path, &error, "-o names another file")
+        move |error: Error| unwritten(&path, &error, "choose another name with -o")
     };
     let written = |path: &Path, text: &str, draft: Result<Draft, Error>| {
         let write = || {

@@ -265,5 +265,5 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         file.sync_all()?;
         draft.finish()
     };
-    write().map_err(|error| unwritten(path, &error, "-o names another file"))
+    write().map_err(|error| unwritten(path, &error, "choose another name with -o"))
 }

@@ -109,6 +109,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let Some(folder) = &args.ro_crate {
         return crates::run(args, folder, context);
     }
+    if args.author.is_some() || args.license.is_some() {
+        return Err(Failure::new(exit::USAGE, "--author and --license are for --ro-crate"));
+    }
     match (args.to, args.ids.as_slice()) {
         (Some(form), _) => foreign::run(args, form, context),
         (None, [id]) => pack::run(id, args.output.as_deref(), context),

@@ -65,7 +65,7 @@ pub(super) fn write(
     (attempts, sources): (&[ToPack], &[SourceText]),
     context: &Context,
 ) -> Result<u64, Failure> {
-    let unwritten = |error: Error| unwritten(path, &error, "-o names another file");
+    let unwritten = |error: Error| unwritten(path, &error, "choose another name with -o");
     let draft = Draft::file(path).map_err(unwritten)?;
     let mut file = draft.held();
     let mut chunks = Chunks::of(attempts, context.store());

@@ -9,6 +9,7 @@ mod bulk;
 mod census;
 mod found;
 mod index;
+mod listing;
 mod merge;
 mod origin;
 mod overruled;

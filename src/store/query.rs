@@ -1,18 +1,18 @@
 //! Questions to the ledger, answered from one consistent state.
 
 use super::rank::{self, Ranked};
-use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS};
+use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RUNS, SOURCES, TAGS};
 use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, brief, census, index_version, units, verify};
 use crate::record::{
     Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Names, Nonce, OutputFacts, Phase, Row,
     Run, RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, check_pieces, count,
 };
 use crate::wire::{
-    ChunkError, ToPack, decode_attempt, decode_log_entry, decode_phases, decode_row, decode_run, decode_series,
-    decode_source, summarize_series, visit_series,
+    ChunkError, ToPack, decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source,
+    summarize_series, visit_series,
 };
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::PoisonError;
 
@@ -248,32 +248,6 @@ impl<'a> Reader<'a> {
         Ok(self.txn.open_table(CHUNKS)?.get((id.0.0, name))?.map(|bytes| bytes.value().to_vec()))
     }
 
-    /// Listing rows, newest first, at most `limit` after the first `skip`; hidden ones only if asked for.
-    pub fn recent(&self, skip: usize, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
-        let table = self.txn.open_table(RECENT)?;
-        let hidden = if with_hidden { BTreeSet::new() } else { self.hidden()? };
-        let is_hidden = |row: &Row| hidden.contains(&row.attempt.0) || hidden.contains(&row.run.0);
-        let (mut rows, mut left) = (Vec::new(), skip);
-        for item in table.iter()?.rev() {
-            if rows.len() == limit {
-                break;
-            }
-            let item = item?;
-            // Rows before those that are wanted need not be decoded where none is hidden.
-            if left > 0 && hidden.is_empty() {
-                left -= 1;
-                continue;
-            }
-            let row = decode_row(item.1.value())?;
-            match left {
-                _ if is_hidden(&row) => {}
-                0 => rows.push(row),
-                _ => left -= 1,
-            }
-        }
-        Ok(rows)
-    }
-
     /// The names that any attempt has; none where the records alone tell.
     pub fn names(&self) -> Result<Option<Names>, StoreError> {
         if self.current { brief::names(self.txn) } else { Ok(None) }
@@ -286,13 +260,6 @@ impl<'a> Reader<'a> {
             return Ok(rows.into_iter().map(|row| row.model).collect::<BTreeSet<_>>().into_iter().collect());
         }
         census::models(self.txn)
-    }
-
-    /// When each attempt was started, in milliseconds since 1970.
-    pub fn started(&self) -> Result<HashMap<AttemptId, i64>, StoreError> {
-        let table = self.txn.open_table(RECENT)?;
-        let started = |key: (i64, Id)| (AttemptId(Digest(key.1)), key.0);
-        table.iter()?.map(|item| Ok(started(item?.0.value()))).collect()
     }
 
     /// Everything that is hidden.

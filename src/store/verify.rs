@@ -521,8 +521,9 @@ fn note_missing(
         named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
     let Some((kind, digest)) = missing.last() else { return };
     found.notes.push(format!(
-        "not stored: {} of the attempts' manifests, patches and outputs, such as {kind} {} (more than 4 MiB are not stored, and some attempts came without)",
-        missing.len(),
+        "{} that attempts name {} not in this ledger, such as {kind} {} (imported records come without, and texts of more than 4 MiB are not kept)",
+        count(missing.len(), "text"),
+        if missing.len() == 1 { "is" } else { "are" },
         digest.prefix(8)
     ));
 }

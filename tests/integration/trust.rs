@@ -410,7 +410,12 @@ fn what_is_attested_is_checked_by_ssh_keygen_and_by_verify() {
     std::fs::copy(sandbox.path("late.head.sig"), sandbox.path("again.head.sig")).unwrap();
     sandbox.run(&["attest", "--key", "key", "-o", "again.head"]).expect(0);
     check("again.head", "key.pub", 0);
-    assert!(sandbox.run(&["attest", "--key", "key", "-o", "again.head"]).complaint(2).contains("-o names another"));
+    assert!(
+        sandbox
+            .run(&["attest", "--key", "key", "-o", "again.head"])
+            .complaint(2)
+            .contains("(choose another name with -o)")
+    );
     sandbox.write("mine.head.sig", "a signature of somebody else");
     assert!(sandbox.run(&["attest", "--key", "key", "-o", "mine.head"]).complaint(2).contains("mine.head.sig"));
     assert!(!sandbox.path("mine.head").exists());

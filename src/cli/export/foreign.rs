@@ -77,12 +77,17 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
 /// Why no attempt is meant.
 pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
     let of_model = |row: &Row| args.model.as_ref().is_none_or(|model| row.model == *model);
-    // Whoever names a run names one that has attempts.
-    let are_hidden = !args.ids.is_empty()
-        || store.read(|reader| Ok(reader.recent(0, usize::MAX, true)?.iter().any(of_model)))? && !args.hidden;
-    let text = match are_hidden {
-        true => "all matching attempts are hidden (add --hidden)",
-        false => "the ledger has no such attempt (`ledger ls` lists attempts)",
+    let asked = |reader: &Reader<'_>| Ok((reader.recent(0, usize::MAX, true)?.iter().any(of_model), reader.models()?));
+    let (is_there, models) = store.read(asked)?;
+    let text = match &args.model {
+        Some(model) if !is_there => {
+            format!("the ledger has no attempt of model `{model}` (it has: {})", models.join(", "))
+        }
+        Some(model) if !args.ids.is_empty() => {
+            format!("no named attempt is of model `{model}`, or all that are of it are hidden (add --hidden)")
+        }
+        None if !is_there => "the ledger has no attempts (`ledger run MANIFEST` makes some)".to_owned(),
+        _ => "all matching attempts are hidden (add --hidden)".to_owned(),
     };
     Ok(Failure::new(exit::NO, text))
 }
@@ -322,7 +327,7 @@ pub(super) fn put(draft: &Draft, file: &interop::File<'_>) -> io::Result<u64> {
 }
 
 pub(super) fn failed(path: &Path, fault: Fault) -> Failure {
-    failed_with(path, fault, "-o names another")
+    failed_with(path, fault, "choose another name with -o")
 }
 
 /// As [`failed`], with what helps where something lies there already.

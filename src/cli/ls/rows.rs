@@ -82,47 +82,86 @@ impl Asking {
     }
 
     fn rows(self, reader: &Reader<'_>, args: &Args) -> Result<Result<Rows, Failure>, StoreError> {
-        let fields: BTreeSet<&str> = self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()).collect();
-        let fields: Vec<String> = fields.into_iter().map(str::to_owned).collect();
-        let values = match values(reader, args.model.as_deref(), &fields)? {
-            _ if fields.is_empty() => None,
-            values => Some(values),
-        };
-        let value = |id: AttemptId, name: &str| -> Option<Value> {
-            let at = fields.iter().position(|field| field == name)?;
-            values.as_ref()?.get(&id)?.get(at).cloned().flatten()
-        };
-        if let (Some(condition), Some(values)) = (&self.condition, &values)
-            && !values.keys().any(|id| condition.matches(&|name| value(*id, name)))
-            && let Some(error) = values.keys().find_map(|id| condition.check(&|name| value(*id, name)).err())
-        {
-            return Ok(Err(Failure::new(exit::USAGE, format!("--where: {error}"))));
-        }
+        let most = if args.all { usize::MAX } else { args.n };
         let is_meant = |row: &Row| {
             let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-            is(&args.model, &row.model)
-                && is(&args.experiment, &row.experiment)
-                && is(&args.outcome, &row.outcome)
-                && self.condition.as_ref().is_none_or(|expr| expr.matches(&|name| value(row.attempt, name)))
+            is(&args.model, &row.model) && is(&args.experiment, &row.experiment) && is(&args.outcome, &row.outcome)
         };
-        let most = if args.all { usize::MAX } else { args.n };
-        let is_all = args.model.is_none() && args.experiment.is_none() && args.outcome.is_none();
-        let is_cut = self.sort.is_none() && self.condition.is_none() && is_all;
-        // Without a condition those that are shown are read and no others.
-        let (skip, limit) = if is_cut { (args.skip, most) } else { (0, usize::MAX) };
-        let mut rows: Vec<Row> = reader.recent(skip, limit, args.hidden)?.into_iter().filter(is_meant).collect();
-        if let Some((key, is_descending)) = &self.sort {
-            let of = |row: &Row| match key {
-                Key::OfRow(of) => Some(of(row)),
-                Key::Field(name) => value(row.attempt, name),
-            };
-            sort(&mut rows, of, *is_descending);
+        let is_any = args.model.is_none() && args.experiment.is_none() && args.outcome.is_none();
+        if self.condition.is_none() && self.sort.is_none() && is_any {
+            // Those that are shown are read and no others.
+            let rows = reader.recent(args.skip, most, args.hidden)?;
+            let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
+            let matching = reader.attempt_count()?.saturating_sub(hidden);
+            return Ok(Ok(Rows { rows, matching, columns: self.columns }));
         }
-        let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
-        let matching = if is_cut { reader.attempt_count()?.saturating_sub(hidden) } else { rows.len() as u64 };
-        rows.drain(..(args.skip - skip).min(rows.len()));
-        rows.truncate(most);
-        Ok(Ok(Rows { rows, matching, columns: self.columns }))
+        let mut matching = match self.matching(reader, args)? {
+            Ok(matching) => matching,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let hidden = if args.hidden { BTreeSet::new() } else { reader.hidden_attempts()? };
+        let mut listed: Vec<Listed> = Vec::new();
+        for (started, id) in reader.recent_keys()? {
+            if hidden.contains(&id) {
+                continue;
+            }
+            let value = match &mut matching {
+                Some(matching) => match matching.remove(&id) {
+                    Some(value) => value,
+                    None => continue,
+                },
+                None => None,
+            };
+            listed.push(Listed { key: (started, id), value });
+        }
+        // Rows are decoded where they decide; else of those that are shown.
+        let of_row = match &self.sort {
+            Some((Key::OfRow(of), _)) => Some(of),
+            _ => None,
+        };
+        if !is_any || of_row.is_some() {
+            let mut kept = Vec::with_capacity(listed.len());
+            for mut one in listed {
+                let Some(row) = reader.row(one.key)?.filter(is_meant) else { continue };
+                one.value = of_row.map(|of| of(&row)).or(one.value);
+                kept.push(one);
+            }
+            listed = kept;
+        }
+        if let Some((_, is_descending)) = self.sort {
+            sort(&mut listed, is_descending);
+        }
+        let matching = listed.len() as u64;
+        let shown = listed.into_iter().skip(args.skip).take(most);
+        let rows = shown.map(|one| reader.row(one.key)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, columns: self.columns }))
+    }
+
+    /// The attempts that meet the condition, each with its value of the field that decides the order; none where neither is asked for.
+    fn matching(&self, reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Matching>, Failure>, StoreError> {
+        let fields: BTreeSet<&str> = self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()).collect();
+        if fields.is_empty() && self.condition.is_none() {
+            return Ok(Ok(None));
+        }
+        let fields: Vec<String> = fields.into_iter().map(str::to_owned).collect();
+        let place = |name: &str| fields.iter().position(|field| field == name);
+        let order = self.sort_field().and_then(place);
+        let (mut matching, mut fault) = (HashMap::new(), None);
+        each_values(reader, args.model.as_deref(), &fields, &mut |id, values| {
+            let value = |name: &str| values.get(place(name)?)?.clone();
+            match &self.condition {
+                Some(condition) if !condition.matches(&value) => {
+                    if fault.is_none() && matching.is_empty() {
+                        fault = condition.check(&value).err();
+                    }
+                }
+                _ => drop(matching.insert(id, order.and_then(|at| values.get_mut(at)?.take()))),
+            }
+        })?;
+        match fault.filter(|_| matching.is_empty()) {
+            Some(error) => Ok(Err(Failure::new(exit::USAGE, format!("--where: {error}")))),
+            None => Ok(Ok(Some(matching))),
+        }
     }
 
     fn sort_field(&self) -> Option<&str> {
@@ -133,15 +172,22 @@ impl Asking {
     }
 }
 
-/// Sorts by a value; rows without one come last, and equal ones stay in their order.
-fn sort(rows: &mut Vec<Row>, of: impl Fn(&Row) -> Option<Value>, is_descending: bool) {
-    let (mut with, without): (Vec<_>, Vec<_>) =
-        rows.drain(..).map(|row| (of(&row), row)).partition(|(value, _)| value.is_some());
-    with.sort_by(|(a, _), (b, _)| {
-        let order = a.as_ref().zip(b.as_ref()).map_or(Ordering::Equal, |(a, b)| compared(a, b));
-        if is_descending { order.reverse() } else { order }
+/// Attempts that are listed, each with the value that decides its place.
+type Matching = HashMap<AttemptId, Option<Value>>;
+
+/// An attempt of the listing: when it was started, its id, and the value that decides its place.
+struct Listed {
+    key: (i64, AttemptId),
+    value: Option<Value>,
+}
+
+/// Sorts by the values; those without one come last, and equal ones stay in their order.
+fn sort(listed: &mut [Listed], is_descending: bool) {
+    listed.sort_by(|a, b| match (&a.value, &b.value) {
+        (Some(a), Some(b)) if is_descending => compared(b, a),
+        (Some(a), Some(b)) => compared(a, b),
+        (a, b) => b.is_some().cmp(&a.is_some()),
     });
-    rows.extend(with.into_iter().chain(without).map(|(_, row)| row));
 }
 
 /// Numbers before texts, numbers by size, texts by their letters.
@@ -154,15 +200,15 @@ fn compared(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-type Values = HashMap<AttemptId, Vec<Option<Value>>>;
-
-/// The values of these fields, of each attempt: from the indexes, or from the record where the indexes do not have them.
-fn values(reader: &Reader<'_>, model: Option<&str>, fields: &[String]) -> Result<Values, StoreError> {
-    let mut found = Values::new();
-    if fields.is_empty() {
-        return Ok(found);
-    }
+/// Gives the values of these fields of each attempt: from the indexes, or from the record where the indexes do not have them.
+fn each_values(
+    reader: &Reader<'_>,
+    model: Option<&str>,
+    fields: &[String],
+    each: &mut dyn FnMut(AttemptId, &mut [Option<Value>]),
+) -> Result<(), StoreError> {
     let models = model.map_or_else(|| reader.models(), |model| Ok(vec![model.to_owned()]))?;
+    let mut found = Vec::new();
     for model in models {
         let briefs = if reader.has_one_unit_each(&model)? { reader.briefs(&model)? } else { None };
         let mut unsaid = Vec::new();
@@ -171,15 +217,15 @@ fn values(reader: &Reader<'_>, model: Option<&str>, fields: &[String]) -> Result
                 let (columns, mut values) = (briefs.columns(fields, &[]), Vec::new());
                 briefs.each(|row| {
                     row.read(&columns, &mut values)?;
-                    let known = |known: &mut Known| match std::mem::replace(known, Known::Nothing) {
-                        Known::Is(value) => Ok(Some(value)),
-                        Known::Nothing => Ok(None),
-                        Known::Unsaid => Err(()),
-                    };
-                    match values.iter_mut().map(known).collect() {
-                        Ok(values) => drop(found.insert(row.id, values)),
-                        Err(()) => unsaid.push(row.id),
+                    if values.contains(&Known::Unsaid) {
+                        unsaid.push(row.id);
+                        return Ok(());
                     }
+                    found.clear();
+                    found.extend(
+                        values.drain(..).map(|value| if let Known::Is(value) = value { Some(value) } else { None }),
+                    );
+                    each(row.id, &mut found);
                     Ok(())
                 })?;
             }
@@ -187,10 +233,13 @@ fn values(reader: &Reader<'_>, model: Option<&str>, fields: &[String]) -> Result
         }
         let mut trials = decoded(reader, &unsaid, &BTreeSet::new())?;
         unify_by_model(&mut trials);
-        let of = |trial: &Trial| fields.iter().map(|name| trial.field(name)).collect();
-        found.extend(trials.iter().map(|trial| (trial.id, of(trial))));
+        for trial in &trials {
+            found.clear();
+            found.extend(fields.iter().map(|name| trial.field(name)));
+            each(trial.id, &mut found);
+        }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The values of the columns of the rows that are shown, in the order of the rows.

@@ -24,7 +24,8 @@ fn write(entry: &Entry, points: &PointsOf<'_>, out: &mut dyn Sink) -> io::Result
     let started_s = seconds(attempt.started_unix_ms, 0);
     let mut put = |message| out.write_all(&record(message));
     put(Message::default().double(WALL_TIME, started_s).text(FILE_VERSION, "brain.Event:2"))?;
-    let text = entry.fields().iter().map(|(name, value)| format!("    {name} = {value}\n")).collect::<String>();
+    let fields = entry.fields().into_iter().chain([("seed".to_owned(), entry.sealed.run.parts.seed.to_string())]);
+    let text = fields.map(|(name, value)| format!("    {name} = {value}\n")).collect::<String>();
     put(event(started_s, 0, &text_value("fields", &text)))?;
     let doubts: Vec<&str> = attempt.outcome.reason().into_iter().chain(attempt.all_taints()).collect();
     if !doubts.is_empty() {

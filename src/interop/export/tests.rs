@@ -520,7 +520,7 @@ fn event_files_are_records_with_checksums() {
     assert_eq!(records.len(), 9);
     let has = |record: &[u8], text: &str| record.windows(text.len()).any(|window| window == text.as_bytes());
     assert!(has(records[0], "brain.Event:2"));
-    assert!(has(records[1], "training.batch_size = 32") && has(records[1], "text"));
+    assert!(has(records[1], "training.batch_size = 32") && has(records[1], "seed = 1") && has(records[1], "text"));
     let energy = records.iter().find(|record| has(record, "metric/energy")).unwrap();
     assert_eq!(energy[energy.len() - 4..], 599_874.5f32.to_le_bytes());
     assert_eq!(energy[..10], [&[9][..], &1_541_665_139.51f64.to_le_bytes(), &[0x10]].concat()[..], "at the end");

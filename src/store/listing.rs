@@ -1,0 +1,61 @@
+//! The listing: a row for each attempt, by the time of its start.
+
+use super::StoreError;
+use super::query::Reader;
+use super::tables::{Id, RECENT};
+use crate::record::{AttemptId, Digest, Row};
+use crate::wire::decode_row;
+use redb::ReadableTable;
+use std::collections::{BTreeSet, HashMap};
+
+impl Reader<'_> {
+    /// Listing rows, newest first, at most `limit` after the first `skip`; hidden ones only if asked for.
+    pub fn recent(&self, skip: usize, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
+        let table = self.txn().open_table(RECENT)?;
+        let hidden = if with_hidden { BTreeSet::new() } else { self.hidden()? };
+        let is_hidden = |row: &Row| hidden.contains(&row.attempt.0) || hidden.contains(&row.run.0);
+        let (mut rows, mut left) = (Vec::new(), skip);
+        for item in table.iter()?.rev() {
+            if rows.len() == limit {
+                break;
+            }
+            let item = item?;
+            // Rows before those that are wanted need not be decoded where none is hidden.
+            if left > 0 && hidden.is_empty() {
+                left -= 1;
+                continue;
+            }
+            let row = decode_row(item.1.value())?;
+            match left {
+                _ if is_hidden(&row) => {}
+                0 => rows.push(row),
+                _ => left -= 1,
+            }
+        }
+        Ok(rows)
+    }
+
+    /// When each attempt was started, and its id, newest first.
+    pub fn recent_keys(&self) -> Result<Vec<(i64, AttemptId)>, StoreError> {
+        let table = self.txn().open_table(RECENT)?;
+        table
+            .iter()?
+            .rev()
+            .map(|item| Ok(item?.0.value()))
+            .map(|key| key.map(|(at, id)| (at, AttemptId(Digest(id)))))
+            .collect()
+    }
+
+    /// The listing row of an attempt that was started then.
+    pub fn row(&self, (started, id): (i64, AttemptId)) -> Result<Option<Row>, StoreError> {
+        let table = self.txn().open_table(RECENT)?;
+        Ok(table.get((started, id.0.0))?.map(|bytes| decode_row(bytes.value())).transpose()?)
+    }
+
+    /// When each attempt was started, in milliseconds since 1970.
+    pub fn started(&self) -> Result<HashMap<AttemptId, i64>, StoreError> {
+        let table = self.txn().open_table(RECENT)?;
+        let started = |key: (i64, Id)| (AttemptId(Digest(key.1)), key.0);
+        table.iter()?.map(|item| Ok(started(item?.0.value()))).collect()
+    }
+}
