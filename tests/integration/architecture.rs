@@ -38,8 +38,8 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
 /// Crates that any room may name.
 const SHARED: &[&str] = &["thiserror", "strsim"];
 
-/// Dependencies that no code names: they turn features of other crates on.
-const UNNAMED: &[&str] = &["fastrand"];
+/// Dependencies that no room names: they turn features of other crates on, or are of the program itself (`src/main.rs`).
+const UNNAMED: &[&str] = &["fastrand", "mimalloc"];
 
 const FORBIDDEN_NAMES: &[&str] = &["utils", "helpers", "common", "core", "manager"];
 

@@ -436,7 +436,7 @@ fn other_forms_go_to_files_that_do_not_exist_yet() {
     }
     insta::assert_snapshot!(sandbox.run(&["export", "--to", "parquet"]).complaint(2), @r"error: this format is not text (name a file or folder with -o)");
     insta::assert_snapshot!(sandbox.run(&["export", "--to", "mlflow", "--table", "points", "-o", "x"]).complaint(2), @r"error: --table is for csv, jsonl and parquet");
-    insta::assert_snapshot!(sandbox.run(&["export", "--to", "csv", "--model", "c"]).complaint(1), @r"error: the ledger has no such attempt (`ledger ls` lists attempts)");
+    insta::assert_snapshot!(sandbox.run(&["export", "--to", "csv", "--model", "c"]).complaint(1), @r"error: the ledger has no attempt of model `c` (it has: a, b)");
     insta::assert_snapshot!(sandbox.run(&["export", "latest", "latest~1"]).complaint(2), @r"error: a portable file holds one attempt (name one, or export several with --to)");
     sandbox.run(&["export"]).complaint(2);
     sandbox.run(&["export", "--model", "a", "latest"]).complaint(2);
