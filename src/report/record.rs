@@ -1,9 +1,10 @@
 //! One run with its attempts, in full.
 
 use super::document::table_of;
-use super::number::{significant, took, when, within};
+use super::number::{duration, quantity, significant, took, when, within};
 use super::plain::{plain, plain_lines};
 use super::table::columns;
+use super::units;
 use crate::record::{Attempt, AttemptId, Axis, Origin, Part, Run, Table, Value};
 use std::collections::BTreeMap;
 
@@ -110,14 +111,18 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
     for warning in &attempt.warnings {
         text.push_str(&format!("warning  {}\n", within_lines(warning)));
     }
-    let metrics = attempt.metrics.iter().map(|(name, metric)| {
-        let value = metric.value.map(|value| within(significant, value, metric.uncertainty));
-        // Beside the unit, which is the last column: reasons are long.
-        let reason = metric.reason.as_ref().filter(|_| value.is_none()).map(|reason| format!(" ({reason})"));
-        let unit = format!("{}{}", metric.unit, reason.unwrap_or_default());
-        vec![format!("  {name}"), value.unwrap_or_else(|| "none".to_owned()), unit]
+    let metrics = attempt.metrics.iter().filter_map(|(name, metric)| {
+        let in_unit = |value: f64| match metric.unit.as_str() {
+            unit @ ("J" | "W") => quantity(value, unit),
+            "s" => duration(value),
+            "B" => units::bytes(value),
+            "" => significant(value),
+            unit => format!("{} {unit}", significant(value)),
+        };
+        Some(vec![format!("  {name}"), within(in_unit, metric.value?, metric.uncertainty)])
     });
-    text.push_str(&columns(&["  METRIC", ">VALUE", "UNIT"], metrics));
+    text.push_str(&columns(&["  METRIC", ">VALUE"], metrics));
+    text.push_str(&missing_text(attempt));
     for (name, digest) in &attempt.digests {
         text.push_str(&format!("digest   {} {digest}\n", plain(name)));
     }
@@ -148,6 +153,18 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
         }
     }
     text
+}
+
+/// The metrics without a value, those with the same reason together.
+fn missing_text(attempt: &Attempt) -> String {
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, metric) in attempt.metrics.iter().filter(|(_, metric)| metric.value.is_none()) {
+        missing.entry(metric.reason.as_deref().unwrap_or("no reason is recorded")).or_default().push(name);
+    }
+    let line = |(reason, names): (&str, Vec<&str>)| {
+        format!("missing  {}: {}\n", plain(&names.join(", ")), within_lines(reason))
+    };
+    missing.into_iter().map(line).collect()
 }
 
 /// The run as a document's members.
@@ -202,4 +219,53 @@ fn origin_value(id: AttemptId, origin: &Origin) -> Value {
         ("imported", origin.is_imported.into()),
         ("verdicts", Value::List(verdicts.collect())),
     ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Metric, Nonce, Outcome, RunId, Tail};
+
+    #[test]
+    fn quantities_have_readable_units_and_a_reason_stands_once() {
+        let metric = |value, unit: &str| Metric::new(value, unit);
+        let attempt = Attempt {
+            run: RunId(crate::record::Digest([0; 32])),
+            nonce: Nonce([0; 16]),
+            started_unix_ms: 0,
+            wall_ns: 1,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: BTreeMap::from([
+                ("accuracy".to_owned(), metric(0.03, "")),
+                ("edp".to_owned(), Metric::missing("J·s", "no counter")),
+                ("energy".to_owned(), Metric::missing("J", "no counter")),
+                ("energy_total".to_owned(), Metric::within(12_345.0, 617.0, "J")),
+                ("gpu_mem_peak".to_owned(), metric(3_221_225_472.0, "B")),
+                ("gpu_util".to_owned(), metric(71.5, "%")),
+                ("power_idle".to_owned(), Metric::missing("W", "no phase `idle`")),
+                ("step_time".to_owned(), metric(2.605e-5, "s")),
+            ]),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: crate::record::Digest([0; 32]),
+        };
+        insta::assert_snapshot!(content_text("abcd", &attempt), @r"
+          METRIC                 VALUE
+          accuracy                0.03
+          energy_total  12.3 kJ ± 5.0%
+          gpu_mem_peak           3 GiB
+          gpu_util              71.5 %
+          step_time           26.05 µs
+        missing  edp, energy: no counter
+        missing  power_idle: no phase `idle`
+          SERIES  POINTS  OVER  UNIT
+        recorded, not hashed
+          FIELD  VALUE
+        ");
+    }
 }

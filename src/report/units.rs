@@ -1,5 +1,6 @@
 //! The units in which readings are shown: those of the record, made so large that numbers stay short.
 
+use super::number::significant;
 use crate::analysis::Kind;
 
 /// A unit, and what a value in the record's unit is multiplied with.
@@ -22,6 +23,12 @@ pub(super) fn shown(unit: &str, kind: Kind, largest: f64) -> Shown {
         other => (other, 1.0),
     };
     Shown { unit: if is_rate { format!("{unit}/s") } else { unit.to_owned() }, factor }
+}
+
+/// A number of bytes in binary units.
+pub(super) fn bytes(value: f64) -> String {
+    let shown = shown("B", Kind::Level, value);
+    format!("{} {}", significant(value * shown.factor), shown.unit)
 }
 
 const KIB: f64 = 1024.0;
