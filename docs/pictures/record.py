@@ -21,8 +21,6 @@ HERE = Path(__file__).resolve().parent
 README = HERE.parent.parent / "README.md"
 PICTURE = HERE / "terminal.svg"
 COLUMNS = 100
-COLOURS = {"30": "#3b4252", "31": "#f07178", "32": "#a5d6a7", "33": "#ffcb6b", "34": "#82aaff", "35": "#c792ea", "36": "#89ddff"}
-SGR = re.compile(r"\x1b\[([0-9;]*)m")
 # Seconds before the first line of an answer, and between two of its lines.
 PAUSE, STEP = 1.4, 0.06
 
@@ -41,12 +39,11 @@ class Session:
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "LANG": "C.UTF-8",
-            "CLICOLOR_FORCE": "1",
             "LEDGER_DIR": str(folder / "ledger"),
         }
 
     def run(self, *arguments, kill_after=None):
-        """Executes a command. With `kill_after` it is killed once so many of its lines contain that text."""
+        """Executes a command. `kill_after=(text, n)` kills it at the n-th line that contains the text."""
         self.lines.append(("command", "$ ledger " + " ".join(arguments)))
         child = subprocess.Popen(
             [self.program, *arguments],
@@ -68,7 +65,7 @@ class Session:
         self.lines += [("output", line) for line in printed]
         if kill_after:
             self.lines.append(("output", "Killed"))
-        return SGR.sub("", "\n".join(printed))
+        return "\n".join(printed)
 
 
 def recorded(program):
@@ -90,43 +87,16 @@ def recorded(program):
 
 def form(lines):
     """The lines without what differs from machine to machine: ids, numbers, units of time, and that a machine was busy."""
-    plain = (SGR.sub("", text) for _, text in lines)
-    calm = (re.sub(r", tainted| \(times and energies are tainted.*", "", text) for text in plain)
+    calm = (re.sub(r", tainted| \(times and energies are tainted.*", "", text) for _, text in lines)
     named = (re.sub(r"\b[0-9a-f]{8}\b", "ID", text) for text in calm)
     numbered = (re.sub(r"[0-9][0-9.,]*( (µs|ms|s)\b)?", "N", text) for text in named)
     return {" ".join(text.split()) for text in numbered if "fastest" not in text}
 
 
-def spans(text):
-    """A line as SVG text: pieces with the colours that the program chose."""
-    out, colour, is_bold, column = [], None, False, 0
-    for at, piece in enumerate(SGR.split(text)):
-        if at % 2:
-            for code in piece.split(";"):
-                if code in ("", "0"):
-                    colour, is_bold = None, False
-                elif code == "1":
-                    is_bold = True
-                elif code in COLOURS or f"3{code[1:]}" in COLOURS and code.startswith("9"):
-                    colour = COLOURS.get(code) or COLOURS[f"3{code[1:]}"]
-                elif code == "39":
-                    colour = None
-            continue
-        piece = piece[: max(0, COLUMNS - column)]
-        column += len(piece)
-        style = (f' fill="{colour}"' if colour else "") + (' font-weight="bold"' if is_bold else "")
-        out.append(f"<tspan{style}>{html.escape(piece)}</tspan>" if style else html.escape(piece))
-    return "".join(out)
-
-
 def folded(lines):
     """The lines as the terminal would show them: long ones go on in the next row."""
     for kind, text in lines:
-        plain = SGR.sub("", text)
-        if len(plain) <= COLUMNS or SGR.search(text):
-            yield kind, text
-            continue
-        for at in range(0, len(text), COLUMNS):
+        for at in range(0, max(1, len(text)), COLUMNS):
             yield kind, text[at : at + COLUMNS]
 
 
@@ -137,14 +107,14 @@ def drawn(lines):
         if kind == "command":
             at += PAUSE if rows else 0
             y += 8 if rows else 0
-            text = f"\x1b[1m{text}\x1b[0m"
-        rows.append(f'<text class="line" x="16" y="{y}" style="animation-delay:{at:.2f}s">{spans(text)}</text>')
+        rows.append(f'<text class="line {kind}" x="16" y="{y}" style="animation-delay:{at:.2f}s">{html.escape(text)}</text>')
         at += PAUSE / 2 if kind == "command" else STEP
         y += 17
     width, height = 32 + round(COLUMNS * 7.83), y + 4
     commands = "; ".join(text[2:] for kind, text in lines if kind == "command")
     style = (
         "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#d8dee9;white-space:pre}"
+        ".command{font-weight:bold}"
         ".line{animation:shown 1ms both}"
         "@keyframes shown{from{opacity:0}to{opacity:1}}"
         "@media (prefers-reduced-motion:reduce){.line{animation:none}}"
@@ -167,8 +137,11 @@ def main():
     if not is_check:
         PICTURE.write_text(drawn(lines))
         return 0
-    texts = re.findall(r'<text class="line"[^>]*>(.*?)</text>', PICTURE.read_text())
-    committed = form([("", html.unescape(re.sub(r"<[^>]*>", "", text))) for text in texts])
+    texts = re.findall(r'<text class="line (\w+)"[^>]*>(.*?)</text>', PICTURE.read_text())
+    if not texts:
+        print("terminal.svg has no lines (run docs/pictures/record.py)", file=sys.stderr)
+        return 1
+    committed = form((kind, html.unescape(text)) for kind, text in texts)
     stale = sorted(committed - form(folded(lines)))
     for text in stale:
         print(f"terminal.svg has a line that the program does not print (run docs/pictures/record.py): {text}", file=sys.stderr)

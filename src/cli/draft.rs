@@ -126,7 +126,7 @@ impl Draft {
         self.begin_file(path)?.write_all(content)
     }
 
-    /// Begins a file of the folder; as of [`put`](Self::put).
+    /// Creates a file in the folder, which the caller writes. A name that was used before is refused, as in [`put`](Self::put).
     pub(super) fn begin_file(&self, path: &Path) -> Result<File, Error> {
         self.write(path, |place| {
             // Not of the kind that tells of a place that is taken: another place would not help.
@@ -207,7 +207,7 @@ fn beginning(place: &Path, what: &str) -> OsString {
     hidden
 }
 
-/// Says why a file or folder could not be written, and what helps; `if_taken` is what helps where something has its place.
+/// The failure of a file or folder that cannot be written, with the fix. `if_taken` is the fix if the name is taken.
 pub(super) fn unwritten(path: &Path, error: &Error, if_taken: &str) -> Failure {
     let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     let (code, help) = match (error.kind(), missing) {

@@ -109,7 +109,7 @@ impl StepTimes {
     }
 }
 
-/// What a file is written to.
+/// The writer of a file. Packs also seek, because their digest stands before the content.
 pub trait Sink: io::Write + io::Seek + Send {}
 
 impl<W: io::Write + io::Seek + Send> Sink for W {}
@@ -146,7 +146,7 @@ impl<'a> File<'a> {
 /// Gives each point of a series of an attempt, by the series' name and in the order of the points.
 pub type PointsOf<'a> = dyn Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> + 'a;
 
-/// As a [`PointsOf`], until `visit` fails.
+/// Calls `visit` with each point of a series, until it fails.
 fn each_point(
     points: &PointsOf<'_>,
     series: &str,

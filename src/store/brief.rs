@@ -66,13 +66,13 @@ pub struct Briefs {
     table: ReadOnlyTable<(&'static str, Id), &'static [u8]>,
     model: String,
     shapes: Vec<Shape>,
-    /// The place of each among these.
+    /// The index in `shapes`, by the digest of the names.
     places: HashMap<Id, usize>,
-    /// The attempts that do not count, each with its place among them, from 1.
+    /// The attempts that do not count, numbered from 1 in the order of the census.
     excluded: HashMap<Id, (usize, LeftOut)>,
 }
 
-/// One attempt of them, as it lies in the ledger: most of it nobody asks for.
+/// One of these attempts as it is stored. Its values are decoded on request.
 pub struct BriefRow<'r> {
     /// Its id.
     pub id: AttemptId,
@@ -85,7 +85,7 @@ pub struct BriefRow<'r> {
     excluded: Option<&'r (usize, LeftOut)>,
 }
 
-/// Which values are read of each row.
+/// The values to read from each row.
 pub struct BriefColumns(Vec<Wanted>);
 
 /// One attempt, with the values that were asked for.

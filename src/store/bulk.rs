@@ -35,10 +35,10 @@ pub(super) struct Checked<'a> {
     pub(super) brief: Kept,
 }
 
-/// Attempts that were made here, with the bytes that each is kept as: what takes time before the ledger is locked.
+/// Attempts with their encoded bytes. Encoding takes time, so it is done before the ledger is locked.
 pub struct Piece {
     sealed: Vec<Sealed>,
-    /// What each is kept as.
+    /// The bytes of each, in the same order.
     encoded: Vec<Encoded>,
 }
 

@@ -8,6 +8,23 @@ use crate::wire::decode_row;
 use redb::ReadableTable;
 use std::collections::{BTreeSet, HashMap};
 
+/// An attempt of the listing as it is stored.
+pub struct Recent<'r> {
+    /// When it was started, in milliseconds since 1970, and its id.
+    pub key: (i64, AttemptId),
+    bytes: &'r [u8],
+}
+
+impl Recent<'_> {
+    /// Its row.
+    ///
+    /// # Errors
+    /// If it does not decode.
+    pub fn row(&self) -> Result<Row, StoreError> {
+        Ok(decode_row(self.bytes)?)
+    }
+}
+
 impl Reader<'_> {
     /// Listing rows, newest first, at most `limit` after the first `skip`; hidden ones only if asked for.
     pub fn recent(&self, skip: usize, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
@@ -35,15 +52,17 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// When each attempt was started, and its id, newest first.
-    pub fn recent_keys(&self) -> Result<Vec<(i64, AttemptId)>, StoreError> {
-        let table = self.txn().open_table(RECENT)?;
-        table
-            .iter()?
-            .rev()
-            .map(|item| Ok(item?.0.value()))
-            .map(|key| key.map(|(at, id)| (at, AttemptId(Digest(id)))))
-            .collect()
+    /// Shows each attempt of the listing, newest first. Rows are decoded on request.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read, and those of `visit`.
+    pub fn each_recent(&self, mut visit: impl FnMut(&Recent<'_>) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        for item in self.txn().open_table(RECENT)?.iter()?.rev() {
+            let (key, bytes) = item?;
+            let (started, id) = key.value();
+            visit(&Recent { key: (started, AttemptId(Digest(id))), bytes: bytes.value() })?;
+        }
+        Ok(())
     }
 
     /// The listing row of an attempt that was started then.

@@ -154,7 +154,7 @@ impl Store {
     }
 }
 
-/// What another ledger's log names.
+/// The log of another ledger: attempts apart from all other changes.
 struct Log {
     /// Its attempts, in the order of their ids.
     attempts: Vec<Id>,
@@ -205,7 +205,7 @@ fn held_sources(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
     table.iter()?.map(|item| Ok(item?.0.value())).collect()
 }
 
-/// Takes out of the wanted attempts those that a ledger holds. Gives what it holds of the runs and attempts that the changes hide or show.
+/// Removes the attempts that the ledger holds from `wanted`. Returns the runs and attempts it holds that the changes hide or show.
 fn held(reader: &Reader<'_>, wanted: &mut Vec<Id>, changes: &[LogEntry]) -> Result<HashSet<Digest>, StoreError> {
     let table = reader.txn().open_table(ATTEMPTS)?;
     let is_held = |id: Id| Ok::<_, StoreError>(table.get(id)?.is_some());

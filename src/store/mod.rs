@@ -40,6 +40,7 @@ pub use brief::{Brief, BriefColumns, BriefRow, Briefs};
 pub use bulk::{Importer, Piece};
 pub use census::Tally;
 pub use index::label_of;
+pub use listing::Recent;
 pub use merge::Merged;
 pub use overruled::Overruled;
 pub use query::{Reader, ResolveError};
@@ -568,10 +569,10 @@ impl Handle {
     }
 }
 
-/// What redb keeps in memory of the file, at most, while a question is answered: most go through a table once.
+/// The size of redb's cache while a question is answered. It is small because most questions go through a table once.
 const READ_CACHE_BYTES: usize = 8 << 20;
 
-/// The same while a change is made.
+/// The size of the cache while a change is made.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.

@@ -45,7 +45,7 @@ pub(super) const TOTALS: TableDefinition<(&str, &str), u64> = TableDefinition::n
 pub(super) const BRIEFS: TableDefinition<(&str, Id), &[u8]> = TableDefinition::new("briefs");
 /// Model and digest of names to these.
 pub(super) const SHAPES: TableDefinition<(&str, Id), &[u8]> = TableDefinition::new("names");
-/// What this was up to and including the indexes' seventh kind: names by their digest, of all models.
+/// Names by their digest, for all models together: indexes of kinds 3 to 7 had this table in place of [`SHAPES`].
 pub(super) const OLD_SHAPES: TableDefinition<Id, &[u8]> = TableDefinition::new("shapes");
 /// Model, metric and unit, of every attempt: of own metrics, and of known ones in another unit than theirs.
 pub(super) const UNITS: TableDefinition<(&str, &str, &str), ()> = TableDefinition::new("units");

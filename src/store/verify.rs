@@ -101,7 +101,7 @@ pub(super) struct Check {
     named: Vec<Id>,
     named_done: usize,
     restarts: u32,
-    /// Whether the indexes were of this program's kind when it was gone on with last.
+    /// Whether the indexes were of this program's kind in the last slice.
     was_current: Option<bool>,
 }
 
@@ -136,7 +136,7 @@ impl Check {
         let stays = || false;
         let is_wanted: &(dyn Fn() -> bool + Sync) = if self.restarts < MOST_RESTARTS { is_wanted } else { &stays };
         self.read_log(reader)?;
-        // Somebody made the indexes anew meanwhile: those that were compared before are gone.
+        // A writer rebuilt the indexes since the last slice, so that what was compared there no longer counts.
         if self.was_current.replace(reader.is_current()).is_some_and(|was| was != reader.is_current()) {
             self.compare_again();
         }
@@ -521,9 +521,8 @@ fn note_missing(
         named.iter().filter(|(.., keys)| is_missing(keys)).map(|(kind, digest, _)| (*kind, *digest)).collect();
     let Some((kind, digest)) = missing.last() else { return };
     found.notes.push(format!(
-        "{} that attempts name {} not in this ledger, such as {kind} {} (imported records come without, and texts of more than 4 MiB are not kept)",
+        "not in this ledger: {} of manifests, patches or outputs, such as {kind} {} (attempts can be imported without them, and texts of more than 4 MiB are not kept)",
         count(missing.len(), "text"),
-        if missing.len() == 1 { "is" } else { "are" },
         digest.prefix(8)
     ));
 }

@@ -171,7 +171,7 @@ fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// Calls with each attempt of which all decodes, without its series, and as it is packed. The ledger is not held open meanwhile.
+/// Calls `then` with each attempt that decodes whole: without its series, and with what a pack needs. The ledger is closed meanwhile.
 pub(super) fn each(
     store: &Store,
     ids: &[AttemptId],
@@ -203,7 +203,8 @@ fn each_phased(
     Ok(())
 }
 
-/// Gives the points of an attempt's series. The ledger is not held open meanwhile. One that does not decode is passed over, and named at the end.
+/// Reads the points of an attempt's series; the ledger is closed while they are used. A series that does not decode is skipped, and the attempt is
+/// named at the end of the command.
 pub(super) fn points_of(store: &Store, id: AttemptId) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
     move |name, visit| {
         let chunk = store.read(|reader| reader.readable_chunk(id, name)).map_err(io::Error::other)?;

@@ -100,34 +100,34 @@ impl Asking {
             Err(failure) => return Ok(Err(failure)),
         };
         let hidden = if args.hidden { BTreeSet::new() } else { reader.hidden_attempts()? };
-        let mut listed: Vec<Listed> = Vec::new();
-        for (started, id) in reader.recent_keys()? {
-            if hidden.contains(&id) {
-                continue;
-            }
-            let value = match &mut matching {
-                Some(matching) => match matching.remove(&id) {
-                    Some(value) => value,
-                    None => continue,
-                },
-                None => None,
-            };
-            listed.push(Listed { key: (started, id), value });
-        }
-        // Rows are decoded where they decide; else of those that are shown.
         let of_row = match &self.sort {
             Some((Key::OfRow(of), _)) => Some(of),
             _ => None,
         };
-        if !is_any || of_row.is_some() {
-            let mut kept = Vec::with_capacity(listed.len());
-            for mut one in listed {
-                let Some(row) = reader.row(one.key)?.filter(is_meant) else { continue };
-                one.value = of_row.map(|of| of(&row)).or(one.value);
-                kept.push(one);
+        let mut listed: Vec<Listed> = Vec::new();
+        reader.each_recent(|recent| {
+            let id = recent.key.1;
+            if hidden.contains(&id) {
+                return Ok(());
             }
-            listed = kept;
-        }
+            let mut value = match &mut matching {
+                Some(matching) => match matching.remove(&id) {
+                    Some(value) => value,
+                    None => return Ok(()),
+                },
+                None => None,
+            };
+            // Rows are decoded here if they decide; else only those that are shown.
+            if !is_any || of_row.is_some() {
+                let row = recent.row()?;
+                if !is_meant(&row) {
+                    return Ok(());
+                }
+                value = of_row.map(|of| of(&row)).or(value);
+            }
+            listed.push(Listed { key: recent.key, value });
+            Ok(())
+        })?;
         if let Some((_, is_descending)) = self.sort {
             sort(&mut listed, is_descending);
         }

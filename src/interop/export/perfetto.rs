@@ -28,7 +28,7 @@ pub fn perfetto_trace<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a
     })
 }
 
-/// What the trace is of.
+/// The ids, device and outcome of the attempt.
 fn about(entry: &Entry) -> Value {
     let attempt = entry.attempt();
     let mut about = Table::from([

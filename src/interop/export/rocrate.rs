@@ -55,8 +55,7 @@ impl ResearchObject {
         Self { about, ..Self::default() }
     }
 
-    /// Adds an attempt. Returns the files that it brings, by their paths from the crate's folder on, each once: of each
-    /// [`sized`](Self::sized) tells how long it became.
+    /// Adds an attempt. Returns the files to write that no attempt before it had. Pass the length of each to [`sized`](Self::sized).
     pub fn add<'a>(&mut self, sourced: &Sourced<'a>) -> Vec<File<'a>> {
         let mut files = Vec::new();
         self.attempt(sourced, &mut files);
@@ -65,7 +64,7 @@ impl ResearchObject {
         files
     }
 
-    /// Takes in the length of a file that was written.
+    /// Records the length of a file that was written.
     pub fn sized(&mut self, path: &Path, bytes: u64) {
         if let Some(Value::Table(file)) = self.entities.get_mut(&*path.to_string_lossy()) {
             file.insert("contentSize".to_owned(), bytes.to_string().into());

@@ -209,8 +209,8 @@ impl Said {
     }
 }
 
-/// Writes the points of an attempt's series, so many at a time: one row each. A step's moment is the end of its phase, and missing where no phase
-/// tells of steps.
+/// Writes a row for each point of an attempt's series, 65,536 rows at a time. The time of a step is the end of its phase `step`. It is missing if
+/// there are no such phases.
 ///
 /// # Errors
 /// If a series cannot be read, and those of the writer.

@@ -3,7 +3,7 @@
 use super::*;
 use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
 
-/// A disk that is full after so many bytes.
+/// A disk with room for so many bytes.
 struct Full(usize);
 
 impl Write for Full {
