@@ -4,13 +4,15 @@ use super::cluster::spool;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
+use super::output;
+use crate::cluster::read_result;
 use crate::engine::{Living, OutputFollower};
 use crate::host::signals;
 use crate::journal::JournalError;
 use crate::record::{Attempt, AttemptId, OutputFacts, Piece, SourceText, Stream, Table, Target, Value};
 use crate::report::{self, table_of};
 use crate::store::{Reader, StoreError};
-use crate::wire::{decode_output, decode_own_packed};
+use crate::wire::decode_output;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let mut members = members(&pieces, &attempt.run.to_string(), &attempt.nonce.to_string(), false);
         members.insert("attempt".to_owned(), id.to_string().into());
         members.extend(attempt.facts.get(known).map(|bytes| ("left_out".to_owned(), bytes.clone())));
-        context::print(&report::document(members))?;
+        output::print(&report::document(members))?;
     } else {
         print(&pieces)?;
     }
@@ -113,7 +115,7 @@ impl Args {
         let pieces = self.chosen(pieces);
         if context.json {
             let members = members(&pieces, &living.run.id.to_string(), &living.nonce.to_string(), true);
-            context::print(&report::document(members))?;
+            output::print(&report::document(members))?;
             return Ok(exit::YES);
         }
         print(&pieces)?;
@@ -195,8 +197,8 @@ fn on_node(living: &Living, context: &Context) -> Option<SourceText> {
     let folders = spool(context, None).open().unwrap_or_default();
     let mut packs = folders.iter().flat_map(|folder| folder.packs().unwrap_or_default());
     let path = packs.find(|path| path.to_string_lossy().contains(&living.nonce.to_string()))?;
-    let (sealed, sources) = decode_own_packed(&std::fs::read(path).ok()?).ok()?;
-    let digest = OutputFacts::digest_in(&sealed.attempt.facts)?;
+    let (packed, sources) = read_result(&path).ok()?;
+    let digest = OutputFacts::digest_in(&packed.sealed.attempt.facts)?;
     sources.into_iter().find(|source| source.original == digest)
 }
 

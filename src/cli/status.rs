@@ -3,11 +3,10 @@
 use super::cluster::{ask, readable, spool};
 use super::context::Context;
 use super::failure::{Failure, exit};
-use crate::cluster::{Folder, Stand, Standing, State, stand};
+use crate::cluster::{Folder, Stand, Standing, State, read_result, stand};
 use crate::record::{AttemptId, Tail};
 use crate::report::{self, CellLine, StatusView};
 use crate::store::Store;
-use crate::wire::decode_own_packed;
 use std::collections::BTreeMap;
 
 /// Lines of a failed cell's output that are shown.
@@ -108,8 +107,8 @@ fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Ta
         if rest.contains(".finished.") {
             continue;
         }
-        if let Some((sealed, _)) = std::fs::read(&pack).ok().and_then(|bytes| decode_own_packed(&bytes).ok()) {
-            take(cell.to_owned(), sealed.attempt);
+        if let Ok((packed, _)) = read_result(&pack) {
+            take(cell.to_owned(), packed.sealed.attempt);
         }
     }
     let collected: Vec<(String, AttemptId)> = folder

@@ -6,8 +6,9 @@
 mod scratch;
 
 use self::scratch::Scratch;
-use super::context::{self, say};
+use super::context;
 use super::failure::{Failure, exit, with_causes};
+use super::output::say;
 use super::run::{facts, shim};
 use super::trainer::trainer;
 use super::watch::{AFTER_TERM, Interruption, Watcher};
@@ -369,10 +370,7 @@ impl<'a> TaskWatch<'a> {
     }
 
     fn bring(&self, executed: &engine::Executed) {
-        let bring = || {
-            let sealed = self.store.read(|reader| reader.sealed(executed.id))?;
-            sealed.map_or(Ok(()), |sealed| self.spooler.bring(self.cell, &sealed, executed.output.as_slice()))
-        };
+        let bring = || self.spooler.bring(self.cell, self.store, executed.id, executed.output.as_slice());
         if let Err(error) = patiently(bring) {
             self.lost.store(true, Ordering::SeqCst);
             say(&format!("error: attempt {} stays on the node: {error}", executed.id.0.prefix(8)));

@@ -4,16 +4,17 @@ use super::folder::{DAMAGED, Submitted};
 use super::mirror::origin;
 use super::{Answer, ClusterError, Fate, Folder, Note};
 use crate::engine::Left;
-use crate::host::clock;
+use crate::host::{clock, files};
 use crate::journal;
-use crate::record::{Attempt, AttemptId, Digest, RunId, Sealed, SourceText};
+use crate::record::{Attempt, AttemptId, Digest, RunId, SourceText};
 use crate::store::{Added, Store};
-use crate::wire::{PackError, decode_own_packed};
+use crate::wire::{PackError, PackFile, PackedAttempt};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Attempts of one transaction: each is held in memory until it ends.
+/// Attempts of one transaction: what it changes is held in memory until it ends.
 const AT_ONCE: usize = 32;
 
 /// One attempt that came home.
@@ -71,13 +72,22 @@ pub fn collect(
 }
 
 /// So much of packs is taken in with one write.
-const AT_ONCE_BYTES: usize = 64 << 20;
+const AT_ONCE_BYTES: u64 = 64 << 20;
 
 /// An attempt that a task has put into the folder, with its output.
 struct Arrived<'a> {
     path: &'a PathBuf,
-    sealed: Sealed,
+    packed: PackedAttempt,
     sources: Vec<SourceText>,
+}
+
+/// Reads what a task has put into the folder, and checks every digest in it. Its series stay in the file.
+///
+/// # Errors
+/// If it cannot be read, or cannot be believed.
+pub fn read_result(path: &Path) -> Result<(PackedAttempt, Vec<SourceText>), PackError> {
+    let file = File::open(path).map_err(PackError::Unread)?;
+    PackFile::read_own(file, &|| files::nameless_in(&files::folder_for_large()))
 }
 
 fn bring_packs(
@@ -87,35 +97,31 @@ fn bring_packs(
     patience: Duration,
     collected: &mut Collected,
 ) -> Result<(), ClusterError> {
-    let (mut packs, mut bytes_read): (Vec<Arrived<'_>>, usize) = (Vec::new(), 0);
+    let (mut packs, mut bytes_read): (Vec<Arrived<'_>>, u64) = (Vec::new(), 0);
     for path in paths {
-        // Attempts of days have tens of mebibytes, and take several times as much in memory.
         if bytes_read > AT_ONCE_BYTES {
             take_in(store, folder, &std::mem::take(&mut packs), collected)?;
             bytes_read = 0;
         }
-        match std::fs::read(path) {
-            Ok(bytes) => match decode_own_packed(&bytes) {
-                Ok((sealed, sources)) => {
-                    bytes_read += bytes.len();
-                    packs.push(Arrived { path, sealed, sources });
-                }
-                // What a node wrote last may be seen from here a little later.
-                Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
-                    collected.waiting += 1;
-                    collected.waiting_for.extend(Folder::key_of(path));
-                }
-                Err(error @ (PackError::Damaged | PackError::NoPack)) => {
-                    let kept = folder.set_aside(path, DAMAGED)?;
-                    let name = folder.name();
-                    let remedy = format!("it counts as lost: `ledger submit --resume {name}` executes it again");
-                    collected.faults.push((kept, format!("{} ({remedy})", without_remedy(&error.to_string()))));
-                }
-                // Nothing of it is lost: another ledger may take it.
-                Err(error) => collected.faults.push((path.clone(), error.to_string())),
-            },
+        match read_result(path) {
+            Ok((packed, sources)) => {
+                bytes_read += std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+                packs.push(Arrived { path, packed, sources });
+            }
+            // What a node wrote last may be seen from here a little later.
+            Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
+                collected.waiting += 1;
+                collected.waiting_for.extend(Folder::key_of(path));
+            }
+            Err(error @ (PackError::Damaged | PackError::NoPack)) => {
+                let kept = folder.set_aside(path, DAMAGED)?;
+                let name = folder.name();
+                let remedy = format!("it counts as lost: `ledger submit --resume {name}` executes it again");
+                collected.faults.push((kept, format!("{} ({remedy})", without_remedy(&error.to_string()))));
+            }
             // Another `collect` was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(PackError::Unread(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+            // Nothing of it is lost: another ledger may take it.
             Err(error) => collected.faults.push((path.clone(), error.to_string())),
         }
     }
@@ -133,13 +139,14 @@ fn take_in(
     }
     let added = store.write(|writer| {
         packs.iter().flat_map(|arrived| &arrived.sources).try_for_each(|source| writer.keep(source))?;
-        let import = |arrived: &Arrived<'_>| writer.import(&arrived.sealed, clock::unix_ms());
+        let import = |arrived: &Arrived<'_>| writer.import_packed(&arrived.packed, clock::unix_ms());
         packs.iter().map(import).collect::<Result<Vec<_>, _>>()
     })?;
-    for (Arrived { path, sealed, .. }, added) in packs.iter().zip(added) {
-        if added.id() == sealed.attempt.id() {
+    for (Arrived { path, packed, .. }, added) in packs.iter().zip(added) {
+        let attempt = &packed.sealed.attempt;
+        if added.id() == attempt.id() {
             folder.mark_collected(path, added.id())?;
-            collected.brought.push(brought(&sealed.attempt, added));
+            collected.brought.push(brought(attempt, added));
         } else {
             // Its node was believed dead, and was not.
             let fault =
@@ -250,7 +257,7 @@ mod tests {
     use crate::cluster::mirror::prefix;
     use crate::cluster::{Seen, Spool, Submitted};
     use crate::record::Entry;
-    use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Table};
+    use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Sealed, Table};
 
     fn run(name: &str) -> Run {
         let none = || "none".into();
@@ -304,6 +311,15 @@ mod tests {
     }
 
     impl Place {
+        /// Puts an attempt of a cell where it is collected, as a task does.
+        fn put(&self, cell: &str, sealed: &Sealed) {
+            let scratch = tempfile::tempdir().unwrap();
+            let store = Store::at(scratch.path().join("ledger"));
+            let id = store.write(|writer| writer.seal(sealed, 0)).unwrap().id();
+            let packed = store.read(|reader| reader.to_pack(id)).unwrap().unwrap();
+            self.folder.put(Digest::of(cell.as_bytes()), &store, &packed, &[]).unwrap();
+        }
+
         /// The copy of a journal of a task.
         fn copy(&self, name: &str, nonce: u8, task: u32, whole: bool) -> PathBuf {
             let apart = tempfile::tempdir().unwrap();
@@ -337,7 +353,7 @@ mod tests {
     fn what_is_over_is_brought_once() {
         let place = place();
         let sealed = sealed("a", 1, true);
-        place.folder.put(Digest::of(b"a"), &sealed, &[]).unwrap();
+        place.put("a", &sealed);
         let copy = place.copy("a", 1, 0, false);
         let first = place.collect(None, 0);
         assert_eq!((first.brought.len(), first.brought[0].new), (1, true));
@@ -348,7 +364,7 @@ mod tests {
         assert_eq!((tally.finished, tally.interrupted), (1, 0));
         assert_eq!(place.folder.collected().unwrap()[&Folder::key(Digest::of(b"a"))], [sealed.attempt.id()]);
         // A `collect` that was killed before it could take the file away.
-        place.folder.put(Digest::of(b"a"), &sealed, &[]).unwrap();
+        place.put("a", &sealed);
         assert!(!place.collect(None, 0).brought[0].new);
         assert_eq!(place.outcomes(), ["finished"]);
     }
@@ -376,7 +392,7 @@ mod tests {
         let sealed = sealed("g", 7, true);
         for order in (0..1u32 << 5).filter(|order| order.count_ones() == 2) {
             let place = place();
-            place.folder.put(Digest::of(b"g"), &sealed, &[]).unwrap();
+            place.put("g", &sealed);
             let pack = place.folder.packs().unwrap().remove(0);
             let bytes = std::fs::read(&pack).unwrap();
             std::fs::remove_file(&pack).unwrap();
@@ -437,7 +453,7 @@ mod tests {
         place.copy("f", 6, 0, false);
         assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought[0].outcome, "interrupted");
         let sealed = sealed("f", 6, true);
-        place.folder.put(Digest::of(b"f"), &sealed, &[]).unwrap();
+        place.put("f", &sealed);
         let collected = place.collect(None, 0);
         assert_eq!((collected.brought.len(), collected.faults.len()), (0, 1));
         let (kept, fault) = &collected.faults[0];
@@ -452,7 +468,7 @@ mod tests {
     fn what_cannot_be_believed_is_named_and_left() {
         let place = place();
         let sealed = sealed("e", 5, true);
-        place.folder.put(Digest::of(b"e"), &sealed, &[]).unwrap();
+        place.put("e", &sealed);
         let pack = place.folder.packs().unwrap().remove(0);
         std::fs::remove_file(&pack).unwrap();
         // A folder cannot be read as a file.
@@ -468,12 +484,12 @@ mod tests {
     fn a_whole_result_that_this_ledger_does_not_take_is_left_as_it_is() {
         let place = place();
         let sealed = sealed("i", 10, true);
-        place.folder.put(Digest::of(b"i"), &sealed, &[]).unwrap();
+        place.put("i", &sealed);
         let pack = place.folder.packs().unwrap().remove(0);
         let body = b"of another make";
         let bytes = [crate::wire::PACK_MAGIC.as_slice(), Digest::of(body).0.as_slice(), body].concat();
-        let said = decode_own_packed(&bytes).unwrap_err().to_string();
         std::fs::write(&pack, &bytes).unwrap();
+        let said = read_result(&pack).unwrap_err().to_string();
         for patience_s in [3600, 0, 0] {
             let collected = place.collect(None, patience_s);
             assert_eq!((collected.waiting, collected.faults), (0, vec![(pack.clone(), said.clone())]));
@@ -487,7 +503,7 @@ mod tests {
     fn a_journal_stays_until_the_result_is_in_the_ledger() {
         let place = place();
         let sealed = sealed("h", 9, true);
-        place.folder.put(Digest::of(b"h"), &sealed, &[]).unwrap();
+        place.put("h", &sealed);
         let pack = place.folder.packs().unwrap().remove(0);
         let bytes = std::fs::read(&pack).unwrap();
         std::fs::write(&pack, &bytes[..bytes.len() / 2]).unwrap();
@@ -505,7 +521,7 @@ mod tests {
     fn a_damaged_result_is_none() {
         let place = place();
         let sealed = sealed("g", 8, true);
-        place.folder.put(Digest::of(b"g"), &sealed, &[]).unwrap();
+        place.put("g", &sealed);
         let pack = place.folder.packs().unwrap().remove(0);
         let mut bytes = std::fs::read(&pack).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

@@ -20,8 +20,9 @@
 use super::fields::{Fields, text_of};
 use super::{ClusterError, Note, Submission, TaskFile, io_error};
 use crate::host::files;
-use crate::record::{Attempt, AttemptId, Digest, Nonce, Outcome, RunId, Sealed, SourceText};
-use crate::wire::encode_with;
+use crate::record::{Attempt, AttemptId, Digest, Nonce, Outcome, RunId, SourceText};
+use crate::store::{Chunks, Store};
+use crate::wire::{PackError, ToPack, write_pack};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -236,13 +237,28 @@ impl Folder {
         Ok(newest)
     }
 
-    /// Puts an attempt that is over where `collect` finds it, with the texts that go with it.
+    /// Puts an attempt of a ledger where `collect` finds it, with the texts that go with it.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn put(&self, cell: Digest, sealed: &Sealed, sources: &[SourceText]) -> Result<(), ClusterError> {
-        let name = result_name(cell, sealed.attempt.nonce, &sealed.attempt.outcome);
-        self.write(&format!("out/{name}.ledger"), &encode_with(sealed, sources)?)
+    /// If the ledger cannot be read, or the file not be written.
+    pub fn put(
+        &self,
+        cell: Digest,
+        store: &Store,
+        packed: &ToPack,
+        sources: &[SourceText],
+    ) -> Result<(), ClusterError> {
+        let name = result_name(cell, packed.attempt.nonce, &packed.attempt.outcome);
+        let (format, attempts) = (if sources.is_empty() { 1 } else { 2 }, std::slice::from_ref(packed));
+        let mut chunks = Chunks::of(attempts, store);
+        let mut fault = None;
+        let written = files::write_whole_with(&self.dir.join(format!("out/{name}.ledger")), |file| {
+            write_pack(file, format, attempts, sources, &mut || chunks.next_chunk()).map_err(|error| match error {
+                PackError::Unwritten(error) => error,
+                error => std::io::Error::other(fault.insert(error).to_string()),
+            })
+        });
+        fault.map_or_else(|| Ok(written.map(drop)?), |fault| Err(fault.into()))
     }
 
     /// Remembers that finished attempts of a cell's run were in the ledger before.

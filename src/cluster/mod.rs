@@ -21,7 +21,7 @@ mod submit;
 mod task;
 mod turn;
 
-pub use collect::{Brought, Collected, collect};
+pub use collect::{Brought, Collected, collect, read_result};
 pub use folder::{Folder, Submitted, Tally};
 pub use handover::{Handover, find_jobs, handovers};
 pub use mirror::Mirror;

@@ -2,7 +2,8 @@
 
 use super::{CellNote, CellState, ClusterError, Folder, Member, Mirror, Note, Tally};
 use crate::engine::Cause;
-use crate::record::{Digest, Outcome, RunId, Sealed, SourceText};
+use crate::record::{AttemptId, Digest, Outcome, RunId, SourceText};
+use crate::store::Store;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is left of a cell for a task.
@@ -86,14 +87,21 @@ impl Spooler {
         self.folder.keep_note(&shared.note)
     }
 
-    /// Puts an attempt that is over where `collect` finds it.
+    /// Puts an attempt of the task's ledger where `collect` finds it.
     ///
     /// # Errors
-    /// If the shared folder cannot be written; then the copy of the journal stays in it.
-    pub fn bring(&self, cell: Digest, sealed: &Sealed, sources: &[SourceText]) -> Result<(), ClusterError> {
-        self.folder.put(cell, sealed, sources)?;
-        self.mirror.forget(sealed.run.id, sealed.attempt.nonce)?;
-        if let Outcome::Interrupted { reason } = &sealed.attempt.outcome {
+    /// If the ledger cannot be read or the shared folder not be written; then the copy of the journal stays in it.
+    pub fn bring(
+        &self,
+        cell: Digest,
+        store: &Store,
+        id: AttemptId,
+        sources: &[SourceText],
+    ) -> Result<(), ClusterError> {
+        let Some(packed) = store.read(|reader| reader.to_pack(id))? else { return Ok(()) };
+        self.folder.put(cell, store, &packed, sources)?;
+        self.mirror.forget(packed.run.id, packed.attempt.nonce)?;
+        if let Outcome::Interrupted { reason } = &packed.attempt.outcome {
             self.tell(cell, |told| (told.state, told.reason) = (CellState::Interrupted, Some(reason.clone())));
         }
         self.write()

@@ -306,6 +306,14 @@ pub fn fsync_dir(path: &Path) -> Result<(), HostError> {
 /// # Errors
 /// If the directory cannot be written or the disk reports an error; what was there before is still there then.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    write_whole_with(path, |mut file| file.write_all(bytes))
+}
+
+/// As [`write_whole`], of what `content` writes into the file.
+///
+/// # Errors
+/// As of [`write_whole`], and if `content` has one.
+pub fn write_whole_with<T>(path: &Path, content: impl FnOnce(&File) -> std::io::Result<T>) -> Result<T, HostError> {
     let failed = |source| HostError::File {
         action: "write",
         path: path.to_owned(),
@@ -315,17 +323,19 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let draft = directory.join(format!(".draft-{}", random_nonce()?));
     let write = || {
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(bytes)?;
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let written = content(&file)?;
         file.sync_all()?;
-        std::fs::rename(&draft, path)
+        std::fs::rename(&draft, path)?;
+        Ok(written)
     };
-    write().map_err(|source| {
+    let written = write().map_err(|source| {
         // Half a file is worth nothing.
         let _ = std::fs::remove_file(&draft);
         failed(source)
     })?;
-    fsync_dir(directory)
+    fsync_dir(directory)?;
+    Ok(written)
 }
 
 /// Opens a file as a lock: never through a link, and never one that has to be waited for, as a pipe's other end. Where it is not there, it

@@ -7,6 +7,7 @@
 mod brief;
 mod bulk;
 mod census;
+mod chunks;
 mod found;
 mod index;
 mod listing;
@@ -39,6 +40,7 @@ use turn::Turn;
 pub use brief::{Brief, BriefColumns, BriefRow, Briefs};
 pub use bulk::{Importer, Piece};
 pub use census::Tally;
+pub use chunks::Chunks;
 pub use index::label_of;
 pub use listing::Recent;
 pub use merge::Merged;

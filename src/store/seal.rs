@@ -19,6 +19,14 @@ use std::collections::BTreeMap;
 /// Gives the chunk of a series by its place and its name, and the phases' by the place behind all series and the empty name.
 type ChunkOf<'c> = dyn Fn(usize, &str) -> Result<Cow<'c, [u8]>, ChunkError> + 'c;
 
+/// The chunks of an attempt in memory.
+fn chunks_of<'s>(sealed: &'s Sealed) -> impl Fn(usize, &str) -> Result<Cow<'s, [u8]>, ChunkError> + 's {
+    |at, _| match sealed.series.get(at) {
+        Some(series) => encode_series(series).map(Cow::Owned),
+        None => encode_phases(&sealed.phases).map(Cow::Owned),
+    }
+}
+
 /// Whether an attempt was new to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
@@ -113,18 +121,27 @@ impl<'txn> Writer<'txn> {
 
     /// Seals an attempt that was executed here. One execution is sealed once, even if its journal is found by two processes that end it differently.
     pub fn seal(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
-        self.add_once(sealed, unix_ms, Change::Sealed)
+        sealed.check()?;
+        self.put_once((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms, Change::Sealed)
     }
 
     /// Brings home an attempt that was executed for this ledger elsewhere; one execution once, as of [`seal`](Self::seal).
     pub fn import(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
-        self.add_once(sealed, unix_ms, Change::Imported)
+        sealed.check()?;
+        self.put_once((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms, Change::Imported)
+    }
+
+    /// As [`import`](Self::import), of an attempt in a pack that was checked when it was read.
+    pub fn import_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
+        let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
+        self.put_once((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)
     }
 
     /// As [`unite_packed`](Self::unite_packed), of an attempt in memory.
     #[cfg(test)]
     pub fn unite(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
-        self.add(sealed, unix_ms, Change::Imported)
+        sealed.check()?;
+        self.put_new((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms, Change::Imported)
     }
 
     /// Takes in an attempt of another ledger from a pack, which was checked when it was read. If that ledger has sealed an execution of this one otherwise,
@@ -132,20 +149,6 @@ impl<'txn> Writer<'txn> {
     pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
         let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
         self.put_new((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)
-    }
-
-    fn add_once(
-        &mut self,
-        sealed: &Sealed,
-        unix_ms: i64,
-        change: impl FnOnce(AttemptId) -> Change,
-    ) -> Result<Added, StoreError> {
-        if self.txn.open_table(ATTEMPTS)?.get(sealed.attempt.id().0.0)?.is_none()
-            && let Some(known) = self.sealed_as(sealed.attempt.nonce)?
-        {
-            return Ok(Added::Known(known));
-        }
-        self.add(sealed, unix_ms, change)
     }
 
     /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by
@@ -156,28 +159,23 @@ impl<'txn> Writer<'txn> {
         chunk: &ChunkOf<'_>,
         unix_ms: i64,
     ) -> Result<Added, StoreError> {
+        self.put_once((run, attempt), chunk, unix_ms, Change::Sealed)
+    }
+
+    fn put_once(
+        &mut self,
+        (run, attempt): (&Run, &Attempt),
+        chunk: &ChunkOf<'_>,
+        unix_ms: i64,
+        change: impl FnOnce(AttemptId) -> Change,
+    ) -> Result<Added, StoreError> {
         let id = attempt.id();
         if self.txn.open_table(ATTEMPTS)?.get(id.0.0)?.is_none()
             && let Some(known) = self.sealed_as(attempt.nonce)?
         {
             return Ok(Added::Known(known));
         }
-        self.put_new((run, attempt), chunk, unix_ms, Change::Sealed)
-    }
-
-    fn add(
-        &mut self,
-        sealed: &Sealed,
-        unix_ms: i64,
-        change: impl FnOnce(AttemptId) -> Change,
-    ) -> Result<Added, StoreError> {
-        sealed.check()?;
-        let Sealed { run, attempt, series, phases } = sealed;
-        let chunk = |at: usize, _: &str| match series.get(at) {
-            Some(series) => encode_series(series).map(Cow::Owned),
-            None => encode_phases(phases).map(Cow::Owned),
-        };
-        self.put_new((run, attempt), &chunk, unix_ms, change)
+        self.put_new((run, attempt), chunk, unix_ms, change)
     }
 
     fn put_new(

@@ -31,8 +31,7 @@ pub use log::{decode_log_entry, decode_row, encode_log_entry, encode_row};
 pub use output::{decode_output, encode_output};
 pub use pack::{
     NextChunk, PACK_MAGIC, PACK_MOST_BYTES, PackError, PackFile, PackRoom, Packed, PackedAttempt, Spool, ToPack,
-    decode_own_packed, decode_pack, decode_packed, encode_pack, encode_packed, encode_with, missing_sources,
-    write_pack,
+    decode_pack, decode_packed, encode_pack, encode_packed, missing_sources, write_pack,
 };
 pub use source::{decode_source, encode_source};
 pub use v1::{WireError, decode_attempt, decode_run, encode_attempt, encode_run};

@@ -132,14 +132,9 @@ pub fn encode_packed(packed: &Packed) -> Result<Vec<u8>, PackError> {
     encode_as(3, &packed.attempts, &packed.sources)
 }
 
-/// Encodes an attempt with the texts that go with it: a pack of format 1 where there are none, else of format 2.
-pub fn encode_with(sealed: &Sealed, sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
-    encode_as(if sources.is_empty() { 1 } else { 2 }, std::slice::from_ref(sealed), sources)
-}
-
-/// Encodes a sealed attempt as the bytes of a pack.
+/// Encodes a sealed attempt as the bytes of a pack of format 1.
 pub fn encode_pack(sealed: &Sealed) -> Result<Vec<u8>, PackError> {
-    encode_with(sealed, &[])
+    encode_as(1, std::slice::from_ref(sealed), &[])
 }
 
 fn encode_as(format: u8, attempts: &[Sealed], sources: &[SourceText]) -> Result<Vec<u8>, PackError> {
@@ -210,15 +205,6 @@ fn decode_within(bytes: &[u8], mut room: PackRoom) -> Result<Packed, PackError> 
     let PackFile { attempts, sources } = frames_of(Frames::Memory(frames), len, magic[7], &mut room)?;
     let attempts = attempts.into_iter().map(PackedAttempt::whole).collect::<Result<_, _>>()?;
     Ok(Packed { attempts, sources })
-}
-
-/// Decodes a pack of one attempt that this ledger has written: its series and phases were in memory, so that they are not bounded.
-pub fn decode_own_packed(bytes: &[u8]) -> Result<(Sealed, Vec<SourceText>), PackError> {
-    let mut packed = decode_within(bytes, PackRoom::ALL)?;
-    match packed.attempts.pop() {
-        Some(sealed) if packed.attempts.is_empty() => Ok((sealed, packed.sources)),
-        _ => Err(PackError::Damaged),
-    }
 }
 
 /// Decodes and checks a pack of one attempt.
@@ -445,10 +431,9 @@ mod tests {
         attempt.attempt.phases = Phase::digest_all(&attempt.phases);
         let pack = encode_pack(&attempt).unwrap();
         assert!(pack.len() > 64 << 20);
-        assert_eq!(
-            (decode_pack(&pack).unwrap(), decode_own_packed(&pack).unwrap()),
-            (attempt.clone(), (attempt.clone(), Vec::new()))
-        );
+        assert_eq!(decode_pack(&pack).unwrap(), attempt);
+        let (own, sources) = PackFile::read_own(pack.as_slice(), &|| tempfile::tempfile()).unwrap();
+        assert_eq!((own.whole().unwrap(), sources), (attempt.clone(), Vec::new()));
         let packed = Packed { attempts: vec![attempt], sources: Vec::new() };
         assert_eq!(decode_packed(&encode_packed(&packed).unwrap()).unwrap(), packed);
     }
@@ -461,7 +446,7 @@ mod tests {
         let without = Packed { sources: Vec::new(), ..packed.clone() };
         for (format, pack, content) in [
             (1, encode_pack(&sealed).unwrap(), &without),
-            (2, encode_with(&sealed, &sources).unwrap(), &packed),
+            (2, encode_as(2, &packed.attempts, &sources).unwrap(), &packed),
             (3, encode_packed(&packed).unwrap(), &packed),
         ] {
             assert_eq!((pack[7], &decode_packed(&pack).unwrap()), (format, content));
@@ -478,9 +463,9 @@ mod tests {
         let sources = vec![SourceText { original: Digest::of(b"a"), is_redacted: false, kept: b"a".to_vec() }];
         let packed = Packed { attempts: vec![sealed.clone()], sources: sources.clone() };
         let spool = || tempfile::tempfile();
-        for pack in
-            [encode_pack(&sealed).unwrap(), encode_with(&sealed, &sources).unwrap(), encode_packed(&packed).unwrap()]
-        {
+        for format in 1..=3 {
+            let sources: &[_] = if format == 1 { &[] } else { &sources };
+            let pack = encode_as(format, &packed.attempts, sources).unwrap();
             let read = |pack: &[u8]| PackFile::read(pack, &mut { PackRoom::WHOLE }, &spool);
             let mut file = read(&pack).unwrap();
             let one = file.attempts.pop().unwrap();

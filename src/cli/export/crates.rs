@@ -5,12 +5,11 @@ use super::foreign::{Fault, chosen, each, failed_with, none, points_of, put};
 use crate::cli::context::Context;
 use crate::cli::draft::Draft;
 use crate::cli::failure::{Failure, exit};
-use crate::cli::packing::Chunks;
 use crate::host::{clock, files};
 use crate::interop::{CrateOf, ResearchObject, Sink, Sourced};
 use crate::record::{AttemptId, SourceText};
 use crate::report::{bytes, count, table_of};
-use crate::store::Store;
+use crate::store::{Chunks, Store};
 use crate::wire::{PackError, write_pack};
 use std::io;
 use std::path::Path;
@@ -56,7 +55,7 @@ fn write(store: &Store, ids: &[AttemptId], args: &Args, draft: &Draft) -> Result
         let (attempts, points) = ([to_pack], points_of(store, entry.id));
         let pack = |out: &mut dyn Sink| {
             let mut chunks = Chunks::of(&attempts, store);
-            write_pack(out, 1, &attempts, &[], &mut || chunks.next()).map(drop).map_err(|error| match error {
+            write_pack(out, 1, &attempts, &[], &mut || chunks.next_chunk()).map(drop).map_err(|error| match error {
                 PackError::Unwritten(error) | PackError::Unread(error) => error,
                 error => io::Error::other(error),
             })

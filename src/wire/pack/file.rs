@@ -100,6 +100,18 @@ impl PackFile {
         frames_of(frames, len, format, room)
     }
 
+    /// Reads a pack of one attempt that this ledger has written, with its sources. What it may take is not bounded: it was in memory before.
+    ///
+    /// # Errors
+    /// If it cannot be read, cannot be believed, or holds another number of attempts.
+    pub fn read_own(pack: impl Read, spool: &Spool<'_>) -> Result<(PackedAttempt, Vec<SourceText>), PackError> {
+        let Self { mut attempts, sources } = Self::read(pack, &mut { PackRoom::ALL }, spool)?;
+        match attempts.pop() {
+            Some(attempt) if attempts.is_empty() => Ok((attempt, sources)),
+            _ => Err(PackError::Damaged),
+        }
+    }
+
     /// The sources that an attempt of the pack names; nobody asks for others.
     pub fn named_sources(&self) -> Vec<(&'static str, &SourceText)> {
         named_sources(&self.sources, self.attempts.iter().map(|packed| &packed.sealed.attempt))
