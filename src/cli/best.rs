@@ -6,8 +6,9 @@ mod scan;
 
 use self::remarks::remarks;
 use super::bounds;
-use super::context::{self, Context, say};
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::run::USUAL;
 use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, recorded_objective};
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};

@@ -1,7 +1,8 @@
 //! `ledger calibrate`
 
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::run::shim;
 use super::trainer::has_load;
 use super::watch::Interruption;

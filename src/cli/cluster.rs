@@ -1,7 +1,8 @@
 //! What the commands for clusters share: which submissions are meant, and what Slurm says of them.
 
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use crate::cluster::{
     Answer, ClusterError, Collected, Folder, Slurm, Spool, Standing, collect, find_jobs, handovers, stand,
 };

@@ -1,8 +1,9 @@
 //! `ledger collect`
 
 use super::cluster::{PATIENCE, ask, bring, meant, readable, spool};
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use crate::cluster::Brought;
 use crate::record::Value;
 use crate::report::{columns, count, table_of};

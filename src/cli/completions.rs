@@ -1,7 +1,8 @@
 //! `ledger completions`
 
-use super::context::{Context, print};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::print;
 use clap_complete::Shell;
 
 /// Print the completions for a shell

@@ -2,20 +2,22 @@
 
 use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
+use super::output::{self, say};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
-use crate::host::{environment, holders, ownership, terminal};
+use crate::host::{environment, holders, ownership};
 use crate::journal::{self, Gate};
 use crate::record::{Attempt, AttemptId, Run, RunId, Sealed, Table, Target};
-use crate::report::{self, document};
+use crate::report::document;
 use crate::store::{Reader, Store, StoreError};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The ledger that is meant, and how to answer.
 pub(super) struct Context {
     store: Store,
     pub(super) json: bool,
+    /// Whether a long answer is shown by a pager.
+    pages: bool,
     /// Whether `--ledger` names it.
     pub(super) is_named: bool,
 }
@@ -41,7 +43,12 @@ impl Context {
         }
         // Workers run in other folders, and find their pipe by this path.
         let dir = std::path::absolute(&found).unwrap_or(found);
-        Ok(Self { store: Store::at(dir), json, is_named: ledger.is_some() })
+        Ok(Self { store: Store::at(dir), json, pages: false, is_named: ledger.is_some() })
+    }
+
+    /// With long answers shown by a pager, or not.
+    pub(super) fn paged(self, pages: bool) -> Self {
+        Self { pages, ..self }
     }
 
     /// The ledger, after every attempt whose supervisor died has been sealed.
@@ -107,12 +114,7 @@ impl Context {
 
     /// Prints the answer: the document with `--json`, else the text.
     pub(super) fn answer(&self, text: impl FnOnce() -> String, members: impl FnOnce() -> Table) -> Result<(), Failure> {
-        let answer = if self.json {
-            document(members())
-        } else {
-            report::plain_lines(&report::fitted_to(terminal::columns(), text))
-        };
-        print(&answer)
+        if self.json { output::print(&document(members())) } else { output::answer(text, self.pages) }
     }
 }
 
@@ -145,34 +147,6 @@ pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
         }
     }
     Ok(found)
-}
-
-/// Whether this process has written to standard output.
-static PRINTED: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process has written an answer.
-pub(super) fn has_printed() -> bool {
-    PRINTED.load(Ordering::Relaxed)
-}
-
-/// Writes to standard output, to a terminal without control characters. A reader that went away ends the command quietly.
-pub(super) fn print(text: &str) -> Result<(), Failure> {
-    PRINTED.store(true, Ordering::Relaxed);
-    let mut out = std::io::stdout().lock();
-    let clean = out.is_terminal().then(|| report::plain_lines(text));
-    let text = clean.as_deref().unwrap_or(text);
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::NO, format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes a line to standard error.
-pub(super) fn say(line: &str) {
-    // Nobody is left to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{}", report::plain_lines(line));
 }
 
 /// Finds what a text names.

@@ -1,7 +1,8 @@
 //! `ledger correlate`
 
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::selection::{Selected, Selection};
 use crate::analysis::{self, Beside, Correlation, Curve, PhaseRow, Trial};
 use crate::record::{self, Attempt, AttemptId, Digest, MetricKind, RunId, Sealed, Unit, Value, Why, known_metric};

@@ -2,8 +2,9 @@
 
 mod secrets;
 
-use super::context::{self, Context, say};
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::trainer::trainer;
 use crate::engine::{self, Held, HeldState, Machine, Place, Recovered, Restored, calibration_check};
 use crate::gpu::{self, Gpus, LibraryEnv};

@@ -1,15 +1,14 @@
 //! What ends a command early: a kind, a cause and hints.
 
-use super::context::{has_printed, print};
+use super::output::{self, has_printed, print};
 use crate::cluster::ClusterError;
 use crate::engine::{BindError, CalibrateError, CalibrationError, EngineError, KernelCacheError};
 use crate::host::holders;
 use crate::journal::JournalError;
 use crate::manifest::ManifestError;
-use crate::report::{document, plain_lines, table_of};
+use crate::report::{document, table_of};
 use crate::store::{ResolveError, StoreError};
 use std::error::Error;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -73,8 +72,7 @@ impl Failure {
             cause = source.source();
         }
         let head = if text.starts_with("manifest") || text.contains(".toml:") { "" } else { "error: " };
-        // Nobody is left to tell if standard error is closed.
-        let _ = write!(std::io::stderr(), "{head}{}", plain_lines(&text));
+        output::tell(&format!("{head}{text}"));
         if json {
             tell(&message, causes, self.code);
         }

@@ -1,8 +1,9 @@
 //! `ledger watch`
 
-use super::context::{self, Context};
+use super::context::Context;
 use super::failure::{Failure, exit};
 use super::living::{self, Followed};
+use super::output;
 use crate::host::{signals, terminal};
 use crate::record::{Nonce, Quantity};
 use crate::report::{self, Screen, Seen};
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     loop {
         match &screen {
             Some(screen) => screen.show(&report::live_text(&seen, terminal::stderr_columns())),
-            None => context::print(&report::live_lines(&seen))?,
+            None => output::print(&report::live_lines(&seen))?,
         }
         if !seen.is_empty() {
             last_seen = Instant::now();
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     match screen {
         Some(screen) => screen.finish(),
-        None => context::print(&report::live_text(&[], None))?,
+        None => output::print(&report::live_text(&[], None))?,
     }
     Ok(if has_seen { exit::YES } else { exit::NO })
 }

@@ -3,9 +3,10 @@
 mod rows;
 
 use super::cluster::spool;
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
 use super::living;
+use super::output::say;
 use crate::record::Digest;
 use crate::report::{self, Line, Listing};
 use crate::store::{Reader, StoreError};

@@ -1,7 +1,8 @@
 //! `ledger man`
 
-use super::context::{Context, print};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::print;
 use clap_mangen::Man;
 
 /// Print the manual page of ledger, or of one command

@@ -1,7 +1,8 @@
 //! `ledger merge`
 
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use crate::host::clock;
 use crate::journal;
 use crate::record::{Table, Target, Value};

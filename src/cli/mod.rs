@@ -32,6 +32,7 @@ mod merge;
 mod names;
 mod note;
 mod only;
+mod output;
 mod pack;
 mod packing;
 mod pareto;
@@ -69,7 +70,7 @@ mod worker;
 
 pub use failure::exit;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use context::Context;
 use failure::Failure;
 use std::path::PathBuf;
@@ -91,6 +92,14 @@ struct Cli {
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
     json: bool,
+
+    /// When to colour output; NO_COLOR, CLICOLOR and CLICOLOR_FORCE count too
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    color: ColorChoice,
+
+    /// Print long answers as they are: without it, $LEDGER_PAGER, $PAGER or `less` shows them on a terminal
+    #[arg(long, global = true)]
+    no_pager: bool,
 
     #[command(subcommand)]
     command: Command,
@@ -157,12 +166,48 @@ impl Command {
             Self::Schema(_) | Self::Completions(_) | Self::Man(_) | Self::Worker(_) | Self::Restorer(_) | Self::Task(_)
         )
     }
+
+    /// Whether a person reads its answer in the end: a pager may show it.
+    fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Self::Status(_)
+                | Self::Ls(_)
+                | Self::Show(_)
+                | Self::Events(_)
+                | Self::Telemetry(_)
+                | Self::Diff(_)
+                | Self::Why(_)
+                | Self::Best(_)
+                | Self::Compare(_)
+                | Self::Pareto(_)
+                | Self::Effects(_)
+                | Self::Correlate(_)
+                | Self::Plan(_)
+                | Self::Check(_)
+                | Self::Tag(_)
+                | Self::Note(_)
+        )
+    }
+}
+
+/// What `--color` says, for help and for arguments that are not understood.
+fn asked_colors(arguments: impl Iterator<Item = String>) -> ColorChoice {
+    let mut arguments = arguments.skip_while(|argument| !argument.starts_with("--color"));
+    let asked = arguments.next().and_then(|argument| match argument.strip_prefix("--color=") {
+        Some(asked) => Some(asked.to_owned()),
+        None => arguments.next(),
+    });
+    asked.and_then(|asked| ColorChoice::from_str(&asked, false).ok()).unwrap_or_default()
 }
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     failure::quiet_panics();
-    let cli = match Cli::try_parse() {
+    let parsed = Cli::command()
+        .color(asked_colors(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned())))
+        .try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // clap prints help and versions to standard output, faults to standard error, as it should.
@@ -178,8 +223,9 @@ pub fn main() -> ExitCode {
         }
     };
     let json = cli.json;
+    output::choose_colors(cli.color);
     let context = match Context::new(cli.ledger, json, cli.command.needs_ledger()) {
-        Ok(context) => context,
+        Ok(context) => context.paged(!cli.no_pager && cli.command.is_read()),
         Err(failure) => return failure.report(json),
     };
     let done = dispatch(&cli.command, &context);

@@ -1,7 +1,8 @@
 //! `ledger pack`
 
-use super::context::{self, Context, say};
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::packing;
 use crate::record::{AttemptId, Digest, SourceText, Target, Value};
 use crate::report::{bytes, count, plain, table_of};

@@ -1,8 +1,9 @@
 //! Where a picture goes: a file of the form that its name ends in, or the terminal.
 
-use super::context::{Context, print};
+use super::context::Context;
 use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
+use super::output::print;
 use crate::host::{files, terminal};
 use crate::record::{Table, Value};
 use crate::report::{self, Drawing, Figure, FigureError, Millimetres, bytes, table_of};

@@ -4,6 +4,7 @@ use super::context::{self, Context};
 use super::effects;
 use super::failure::{Failure, exit};
 use super::living;
+use super::output;
 use super::pareto;
 use super::picture::{Output, failed};
 use super::recorded::energy_of;
@@ -180,7 +181,7 @@ struct Question {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     match &args.kind {
         Kind::License => {
-            context::print(report::FONT_LICENSE)?;
+            output::print(report::FONT_LICENSE)?;
             Ok(exit::YES)
         }
         Kind::Curves(args) => args.output.put(&args.figure(context)?, context),

@@ -1,7 +1,7 @@
 //! What runs come from: the manifest's text, and the repository that it lies in; and that no secret comes with it.
 
-use super::context::say;
 use super::failure::{Failure, exit};
+use super::output::say;
 use crate::engine::{Bound, Launch};
 use crate::host::{git, secrets};
 use crate::manifest::Manifest;

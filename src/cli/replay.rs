@@ -1,8 +1,9 @@
 //! `ledger replay`
 
-use super::context::{Context, print, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
 use super::import::packs::read_pack;
+use super::output::{print, say};
 use super::rerun::{self, Consent, Elsewhere, Original, bind_again, is_program, tell_packed_rerun};
 use super::run::facts;
 use super::sources::{self, Unpacked};

@@ -4,8 +4,9 @@ mod cells;
 mod folder;
 mod models;
 
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::picture::failed;
 use super::plot::{Head, curved};
 use super::recorded::energy_of;

@@ -5,8 +5,9 @@ mod original;
 pub(super) use self::original::{
     DIRECTORY, Elsewhere, Original, find, is_executed_by_user, is_program, tell_packed_rerun,
 };
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::provenance::Provenance;
 use super::run::{facts, shim};
 use super::sources;

@@ -5,9 +5,10 @@ mod attach;
 mod best;
 pub(super) use best::USUAL;
 
-use super::context::{Context, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
 use super::only;
+use super::output::say;
 use super::provenance::{self, Provenance};
 use super::sources;
 use super::trainer::trainer;

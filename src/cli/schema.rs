@@ -1,7 +1,8 @@
 //! `ledger schema`
 
-use super::context::{Context, print};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::print;
 use crate::manifest;
 use crate::wire::{event_schema, to_json_text};
 

@@ -1,8 +1,8 @@
 //! The texts of a program's files: kept with its runs, compared with others, and brought along by packs.
 
-use super::context::say;
 use super::draft::unwritten;
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::provenance::kept;
 use super::rerun::DIRECTORY;
 use crate::analysis::{PartDifference, count_lines};

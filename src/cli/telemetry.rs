@@ -1,8 +1,9 @@
 //! `ledger telemetry`
 
-use super::context::{self, Context, print, say};
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
+use super::output::{print, say};
 use super::picture;
 use super::recorded;
 use crate::analysis::{self, Given, Thin};

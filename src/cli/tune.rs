@@ -5,8 +5,9 @@ mod search;
 
 use super::best::DEFAULT;
 use super::bounds;
-use super::context::{self, Context, say};
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::provenance::Provenance;
 use super::rerun::is_executed_by_user;
 use super::run::answer_plan;

@@ -1,7 +1,8 @@
 //! `ledger ui`
 
-use super::context::{Context, print, say};
+use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::{print, say};
 use crate::report::{document, table_of};
 use crate::ui::{Key, Options, Place, serve};
 use std::io::Write;

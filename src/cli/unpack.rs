@@ -1,8 +1,9 @@
 //! `ledger unpack`
 
-use super::context::{Context, say, write_new};
+use super::context::{Context, write_new};
 use super::failure::{Failure, exit};
 use super::import::packs::{read_packs, take_in};
+use super::output::say;
 use super::pack::tell_missing;
 use super::replay::in_short;
 use super::rerun::tell_packed_rerun;

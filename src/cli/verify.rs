@@ -1,8 +1,9 @@
 //! `ledger verify`
 
 use super::attest::beside;
-use super::context::{Context, read_file, say};
+use super::context::{Context, read_file};
 use super::failure::{Failure, exit};
+use super::output::say;
 use crate::interop::attest::{AttestError, Head, Verifier, subject};
 use crate::record::{AttemptId, Value};
 use crate::report::{Count, count, table_of};

@@ -7,7 +7,13 @@ pub fn columns() -> Option<usize> {
     columns_of(std::io::stdout())
 }
 
-/// The same of standard error.
+/// How many lines standard output shows at once; none where it is no terminal, or one that does not say.
+pub fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_row > 0).then_some(size.ws_row.into())
+}
+
+/// [`columns`] of standard error.
 pub fn stderr_columns() -> Option<usize> {
     columns_of(std::io::stderr())
 }

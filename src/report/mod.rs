@@ -18,6 +18,7 @@ mod grouped;
 mod listing;
 mod live;
 mod number;
+mod paint;
 mod panels;
 mod pictures;
 mod plain;
@@ -55,6 +56,7 @@ pub use listing::{
 };
 pub use live::{Screen, Seen, fitted, live_lines, live_text, live_value};
 pub use number::{bytes, count, duration, mean_within, percent, quantity, significant, timestamp, when};
+pub use paint::Paint;
 pub use pictures::{
     Curved, EnergyOf, Heat, Over, Subject, curves, distribution, effects_figure, energy_figure, front_figure, heat,
     readings_figure, scaling,

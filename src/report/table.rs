@@ -3,19 +3,22 @@
 use super::live;
 use super::plain::plain;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
     /// How many characters a line has; none where lines may have any number.
     static WIDTH: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The lines of heads of the tables that were made.
+    static HEADS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a text whose tables are fitted to a terminal of that width, if it is one.
-pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> T {
+/// Makes a text whose tables are fitted to a terminal of that width, if it is one. Returns the lines of their heads too.
+pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> (T, Vec<String>) {
     let before = WIDTH.replace(width);
+    HEADS.take();
     let made = make();
     WIDTH.set(before);
-    made
+    (made, HEADS.take())
 }
 
 /// Lays rows out under their heads. A cell is one line, whatever is in it. A head begins with marks:
@@ -128,8 +131,12 @@ fn laid_out(columns: &[Column]) -> String {
         }
     }
     let mut text = String::new();
-    for line in table.lines() {
-        text.push_str(line.trim_end());
+    for (at, line) in table.lines().enumerate() {
+        let line = line.trim_end();
+        if at == 0 {
+            HEADS.with_borrow_mut(|heads| heads.push(line.to_owned()));
+        }
+        text.push_str(line);
         text.push('\n');
     }
     text
@@ -159,7 +166,7 @@ mod tests {
             [run, experiment, "bert", &with, loss, "-"].map(str::to_owned).to_vec()
         };
         let rows = || [row("a1", "speed", "2.5"), row("b2", "learns", "0.25")];
-        let at = |width| fitted_to(Some(width), || columns(&heads, rows()));
+        let at = |width| fitted_to(Some(width), || columns(&heads, rows())).0;
         let whole = columns(&heads, rows());
         assert_eq!(at(90), whole);
         assert_eq!(

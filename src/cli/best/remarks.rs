@@ -2,8 +2,8 @@
 
 use super::Rest;
 use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
-use crate::cli::context::say;
 use crate::cli::failure::Failure;
+use crate::cli::output::say;
 use crate::cli::why::texts;
 use crate::engine::{is_changed, is_stale, read_files};
 use crate::record::{Attempt, AttemptId, MetricKind, Origin, Part, Parts, Run, RunId};

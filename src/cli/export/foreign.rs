@@ -1,9 +1,10 @@
 //! `ledger export --to FORM`
 
 use super::{Args, Form, Rows};
-use crate::cli::context::{self, Context, say};
+use crate::cli::context::{self, Context};
 use crate::cli::draft::{Draft, unwritten};
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::cli::selection::matching;
 use crate::host::files;
 use crate::interop::{self, Encoding, Entry, MlflowFiles, PrometheusNames, TableWriter, WideColumns};

@@ -1,7 +1,8 @@
 //! `ledger export ID`
 
-use crate::cli::context::{self, Context, print};
+use crate::cli::context::{self, Context};
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::print;
 use crate::cli::packing;
 use crate::report::{bytes, table_of};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! `ledger import table`
 
 use super::earlier::{Earlier, Replaced};
-use crate::cli::context::{Context, say};
+use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::host::{clock, secrets};
 use crate::interop::{Results, read_results};
 use crate::record::{Digest, Sealed, Table, Value};

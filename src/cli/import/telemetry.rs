@@ -1,8 +1,9 @@
 //! `ledger import telemetry`
 
 use super::packs::state;
-use crate::cli::context::{Context, say};
+use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::host::clock;
 use crate::interop::{Cluster, ClusterFiles, read_cluster};
 use crate::record::{Digest, Table, Value};

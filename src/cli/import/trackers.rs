@@ -1,8 +1,9 @@
 //! `ledger import tensorboard`, `ledger import mlflow`, `ledger import wandb`, `ledger import trackio`
 
 use super::earlier::{HIDDEN_BY, SHOWN_BY, is_replaced};
-use crate::cli::context::{Context, say};
+use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::host::{clock, environment, python, secrets};
 use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard, read_wandb};
 use crate::record::{AttemptId, Change, LogEntry, Outcome, Table, Target, Value};

@@ -1,7 +1,8 @@
 //! What is to be repeated: which attempt a text means, and where on this machine lies what its record names.
 
-use crate::cli::context::{self, say};
+use crate::cli::context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::engine::image_of;
 use crate::host::user_key::UserKey;
 use crate::record::{Attempt, AttemptId, Change, RunId, Sealed, Table, Target, Value};

@@ -3,8 +3,8 @@
 use super::best::{Best, Objectives, best_text, best_value, without_best_value};
 use super::{Context, Failure, report, short_ids};
 use crate::analysis::{self, Trial};
-use crate::cli::context::say;
 use crate::cli::failure::with_causes;
+use crate::cli::output::say;
 use crate::engine::{Canary, Drift, EngineError, Planned, SweepReport, Until};
 use crate::record::{Attempt, LeftOut, Outcome, RunId, Table, Value, known_metric};
 use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, table_of};

@@ -3,8 +3,9 @@
 //! Standard input is the process's side: one line `{"manifest": TEXT}`, and `finished` or `interrupted` at the end. The answer on standard output is one
 //! line with the run's id and the pipe for events.
 
-use super::super::context::{Context, print, say};
+use super::super::context::Context;
 use super::super::failure::{Failure, exit, with_holders};
+use super::super::output::{print, say};
 use super::super::watch::Interruption;
 use super::{bound, facts, provenance, shim};
 use crate::cli::provenance::Provenance;

@@ -1,8 +1,9 @@
 //! `--wait`: brings home what comes until nothing more is to come.
 
 use crate::cli::cluster::{PATIENCE, ask, bring};
-use crate::cli::context::{Context, print, say};
+use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::{print, say};
 use crate::cli::status;
 use crate::cli::watch::Interruption;
 use crate::cluster::{Collected, Folder, Stand, Standing, State};

@@ -1,7 +1,7 @@
 //! The ledger of a task's own on its node's scratch space, and those that killed tasks have left there.
 
-use crate::cli::context::say;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::cluster::Folder;
 use crate::engine::KeptCalibration;
 use crate::host::{environment, files, owner, slurm};
