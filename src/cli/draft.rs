@@ -211,6 +211,7 @@ fn beginning(place: &Path, what: &str) -> OsString {
 pub(super) fn unwritten(path: &Path, error: &Error, if_taken: &str) -> Failure {
     let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     let (code, help) = match (error.kind(), missing) {
+        (ErrorKind::AlreadyExists, _) if path.is_dir() => (exit::USAGE, format!("a folder has this name; {if_taken}")),
         (ErrorKind::AlreadyExists, _) => (exit::USAGE, if_taken.to_owned()),
         (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => (exit::FAILED, "free some space".to_owned()),
         (ErrorKind::NotFound, Some(folder)) => (exit::USAGE, format!("make the folder `{}` first", folder.display())),

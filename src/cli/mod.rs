@@ -204,6 +204,9 @@ fn asked_colors(arguments: impl Iterator<Item = String>) -> ColorChoice {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     failure::quiet_panics();
+    if completions::answer(Cli::command) {
+        return ExitCode::from(exit::YES);
+    }
     let parsed = Cli::command()
         .color(asked_colors(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned())))
         .try_get_matches();
@@ -278,7 +281,7 @@ fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
         Command::Calibrate(args) => calibrate::run(args, context),
         Command::Doctor(args) => doctor::run(args, context),
         Command::Schema(args) => schema::run(args, context),
-        Command::Completions(args) => completions::run(args, context, &mut Cli::command()),
+        Command::Completions(args) => completions::run(args, context),
         Command::Man(args) => man::run(args, context, &Cli::command()),
         Command::Worker(args) => worker::run(args),
         Command::Restorer(args) => restorer::run(args),

@@ -28,7 +28,7 @@ pub use mirror::Mirror;
 pub use note::{CellNote, CellState, Note};
 pub use request::{Request, RequestError};
 pub use resume::{Again, again, resume};
-pub use script::Script;
+pub use script::{Script, quoted};
 pub use slurm::{Answer, Fate, Job, Limits, Seen, Slurm, TaskId};
 pub use spool::Spool;
 pub use state::{Stand, Standing, State, stand};

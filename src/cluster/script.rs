@@ -36,7 +36,7 @@ fn is_plain(c: char) -> bool {
 }
 
 /// A word as the shell reads it.
-pub(super) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }

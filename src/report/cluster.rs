@@ -180,7 +180,7 @@ fn one_text(view: &StatusView) -> String {
         ]
     });
     let mut text = format!("{}, {}\n", view.submission, view.jobs_text());
-    text.push_str(&columns(&["CELL", "STATE", ">DONE", "TASK", "NODE", "RUN", ">STEP", ">LOSS", "WITH"], rows));
+    text.push_str(&columns(&["CELL", "STATE", ">DONE", "~~TASK", "~NODE", "~~~RUN", ">STEP", ">LOSS", "<WITH"], rows));
     let counts: Vec<String> = view.counts().into_iter().map(|(state, number)| format!("{number} {state}")).collect();
     text.push_str(&format!("{}: {}\n", count(view.cells.len(), "cell"), counts.join(", ")));
     for cell in view.cells.iter().filter(|cell| cell.reason.is_some() || !cell.tail.is_empty()) {

@@ -41,15 +41,15 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         ">GPU",
         ">COUNT",
         ">TIME",
-        ">MEDIAN",
-        ">SHARE",
+        "~~~~>MEDIAN",
+        "~>SHARE",
         ">POWER",
         ">ENERGY",
-        ">A SAMPLE",
-        ">BUSY",
+        "~~>A SAMPLE",
+        "~~~>BUSY",
     ];
     heads.extend(counters.iter().map(|(head, _)| *head));
-    heads.extend([">READINGS", ">COVERED"]);
+    heads.extend(["~~~~~~>READINGS", "~~~~~>COVERED"]);
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     text.push_str(&columns(
         &heads,
@@ -78,15 +78,19 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         }),
     ));
     text.push_str(&warmup_text(warmup_steps(attempt, rows)));
-    let mut told: Vec<String> = Vec::new();
+    // Phases and devices without energy for one reason are one line.
+    let mut silent: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
         let Err(reason) = &row.energy else { continue };
-        // Devices that are silent for one reason are one line.
-        let line = format!("no energy of `{}`: {}\n", plain(&row.name), plain(reason));
-        if !told.contains(&line) {
-            text.push_str(&line);
-            told.push(line);
+        let (reason, name) = (plain(reason), format!("`{}`", plain(&row.name)));
+        match silent.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => silent.push((reason, vec![name])),
         }
+    }
+    for (reason, names) in silent {
+        text.push_str(&format!("no energy of {}: {reason}\n", names.join(", ")));
     }
     text
 }

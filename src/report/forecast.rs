@@ -90,7 +90,7 @@ pub fn forecast_text(plan: &Plan) -> String {
     heads.extend(names.iter().map(String::as_str));
     heads.extend([">TIME OF ONE", ">ENERGY OF ONE"]);
     heads.extend(is_priced.then_some(">COST"));
-    heads.push("FROM");
+    heads.push("~FROM");
     let rows = plan.runs.iter().map(|run| {
         let mut row = vec![run.id.clone(), run.sealed.to_string(), run.missing.to_string()];
         row.extend(plan.axes.iter().map(|axis| axis_text(&run.cell, axis)));

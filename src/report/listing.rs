@@ -314,7 +314,10 @@ pub type Summary<'a> = (String, &'a Cell, Option<&'a Attempt>);
 pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
     let metrics = summary_metrics(runs);
     let names: Vec<String> = axes.iter().map(|axis| short_name(axis)).collect();
-    let metric_heads: Vec<String> = metrics.iter().map(|name| format!(">{name}")).collect();
+    // The first decides which is best; of the others the last are left out of a narrow terminal first.
+    let spare = |at: usize| "~".repeat(at);
+    let metric_heads: Vec<String> =
+        metrics.iter().enumerate().map(|(at, name)| format!("{}>{name}", spare(at))).collect();
     let mut heads = vec!["RUN"];
     heads.extend(names.iter().map(String::as_str));
     heads.push("OUTCOME");

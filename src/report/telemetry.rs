@@ -186,7 +186,8 @@ impl TelemetryTable {
             let rows = std::mem::take(&mut self.rows[place(axis)]);
             if !rows.is_empty() {
                 text.push('\n');
-                let heads = ["SERIES", "AS", "UNIT", ">READINGS", ">MIN", ">MEAN", ">MAX", ">LAST", over.as_str()];
+                let heads =
+                    ["SERIES", "~AS", "UNIT", "~~~>READINGS", "~~>MIN", ">MEAN", ">MAX", "~~~~>LAST", over.as_str()];
                 text.push_str(&columns(&heads, rows));
             }
             if axis == Axis::TimeNs && self.has_counter {

@@ -249,8 +249,13 @@ fn a_long_reason_is_said_once_at_the_end_and_each_line_names_what_varies() {
 
 /// What a command prints at a terminal of so many columns; none where no program makes one.
 fn at_a_terminal(sandbox: &Sandbox, columns: u32, args: &str) -> Option<String> {
+    at_a_terminal_of(sandbox, &format!("cols {columns}"), "", args)
+}
+
+/// As [`at_a_terminal`], with what `stty` sets and what the command finds in its environment.
+fn at_a_terminal_of(sandbox: &Sandbox, settings: &str, environment: &str, args: &str) -> Option<String> {
     let own = sandbox.command(&[]);
-    let line = format!("stty cols {columns}; exec '{}' {args}", own.get_program().display());
+    let line = format!("stty {settings}; {environment} exec '{}' {args}", own.get_program().display());
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).current_dir(own.get_current_dir()?).env_clear();
     script.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -278,6 +283,36 @@ fn a_terminal_gets_the_next_commands_and_tables_that_fit() {
     assert!(rows().take(3).all(|line| line.trim_end().chars().count() <= 60), "{listed}");
     let piped = sandbox.run(&["ls"]).expect(0);
     assert!(piped.contains("EXPERIMENT") && !piped.contains("left out"), "{piped}");
+}
+
+#[test]
+fn a_terminal_gets_colours_and_a_pager_for_what_is_long() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest("exit 0", "[1, 2, 3]", "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let Some(listed) = at_a_terminal(&sandbox, 80, "ls") else {
+        eprintln!("skipped: there is no `script`");
+        return;
+    };
+    assert!(listed.contains("\u{1b}[1mRUN ") && listed.contains("\u{1b}[32mfinished\u{1b}[0m"), "{listed}");
+    assert!(!at_a_terminal(&sandbox, 80, "ls --color never").unwrap().contains('\u{1b}'));
+    let colored = sandbox.run(&["ls", "--color", "always"]).expect(0);
+    assert!(colored.contains("\u{1b}[1mRUN "), "{colored}");
+    assert!(!sandbox.run(&["ls"]).expect(0).contains('\u{1b}'));
+    let said = sandbox.run(&["ls", "--where", "nothing", "--color", "always"]).err;
+    assert!(said.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m "), "{said}");
+    // More than five lines; the pager shows the first two.
+    let shown = |rows: u32, pager: &str, args: &str| {
+        let (settings, environment) = (format!("rows {rows} cols 80"), format!("LEDGER_PAGER='{pager}'"));
+        at_a_terminal_of(&sandbox, &settings, &environment, args).unwrap().lines().count()
+    };
+    assert_eq!(shown(5, "head -n 2", "ls"), 2);
+    assert_eq!(
+        (shown(50, "head -n 2", "ls"), shown(5, "head -n 2", "--no-pager ls"), shown(5, "cat", "ls")),
+        (8, 8, 8)
+    );
+    // A pager that there is not: the shell says so, and the answer is printed.
+    assert_eq!(shown(5, "no-such-pager", "ls"), 9);
 }
 
 #[test]

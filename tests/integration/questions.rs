@@ -266,7 +266,7 @@ fn every_command_has_help_with_an_example() {
         sandbox.run(&["man", command]).expect(0);
     }
     for shell in ["bash", "zsh", "fish"] {
-        assert!(sandbox.run(&["completions", shell]).expect(0).contains("verify"));
+        assert!(sandbox.run(&["completions", shell]).expect(0).contains("LEDGER_COMPLETE"));
     }
     for args in [["schema"].as_slice(), &["schema", "--events"]] {
         let schema: serde_json::Value = serde_json::from_str(&sandbox.run(args).expect(0)).unwrap();

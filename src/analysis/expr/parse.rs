@@ -265,6 +265,7 @@ fn nearest<'a>(name: &str, names: &BTreeSet<&'a String>) -> Option<&'a str> {
             [(strsim::damerau_levenshtein(name, ending), ending.len(), full.as_str())]
         })
         .filter(|(distance, len, _)| *distance <= (*len / 3).max(1) && distance < len)
-        .min_by_key(|(distance, ..)| *distance)
+        // Of names as near, a whole one, and one that begins alike: `los` is `loss` rather than `host.os`.
+        .min_by_key(|(distance, _, full)| (*distance, full.contains('.'), full.chars().next() != name.chars().next()))
         .map(|(.., full)| full)
 }

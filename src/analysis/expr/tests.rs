@@ -74,6 +74,8 @@ fn a_short_name_is_looked_for_in_one_set_after_the_other() {
     assert_eq!(full("name"), Ok("model.name".to_owned()));
     assert_eq!(full("host"), Ok("host.name".to_owned()));
     assert!(full("hst.name").unwrap_err().contains("did you mean `host.name`?"));
+    let near = |name: &str| full_name(name, &[&["loss", "host.os"].map(str::to_owned).into()]).unwrap_err();
+    assert!(near("los").contains("did you mean `loss`?"), "{}", near("los"));
     let expr = Expr::parse_in("gpus == 2 and host == n1", &[&first, &second]).unwrap();
     assert_eq!(expr.fields(), ["hardware.gpus", "host.name"].into());
 }

@@ -6,6 +6,7 @@ use crate::cli::draft::{Draft, unwritten};
 use crate::cli::failure::{Failure, exit};
 use crate::cli::output::say;
 use crate::cli::selection::matching;
+use crate::cluster::quoted;
 use crate::host::files;
 use crate::interop::{self, Encoding, Entry, MlflowFiles, PrometheusNames, TableWriter, WideColumns};
 use crate::record::{AttemptId, Row, Sealed, Target};
@@ -66,7 +67,10 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
     let Some(output) = &args.output else { return Ok(exit::YES) };
     if form == Form::Mlflow {
         let hint = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri";
-        say(&format!("note: MLflow 3.13 and later read a file store only with `{hint} {}`", output.display()));
+        say(&format!(
+            "note: MLflow 3.13 and later read a file store only with `{hint} {}`",
+            quoted(&output.display().to_string())
+        ));
     }
     context.answer(
         || format!("{} {}\n", output.display(), count(ids.len(), "attempt")),
