@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws the pictures of this folder from committed records of H200: an attempt in ledger/reference, and a table in docs/examples.
+# Draws the pictures of this folder from committed records of H200: attempts in ledger/reference, and a table in docs/examples.
 #
 #     docs/pictures/draw.sh [--check] [LEDGER]
 #
@@ -17,7 +17,7 @@ program="$(realpath "${1:-$root/target/release/ledger}")"
 
 drawn="$(mktemp -d)"
 trap 'rm -rf "$drawn"' EXIT
-mkdir "$drawn/ledger"
+mkdir "$drawn/ledger" "$drawn/campaign"
 export LEDGER_DIR="$drawn/ledger"
 table="$root/docs/examples/resnet50-h200"
 "$program" import table "$table/results.csv" --map "$table/map.toml" >/dev/null
@@ -25,9 +25,12 @@ table="$root/docs/examples/resnet50-h200"
 "$program" import "$root/ledger/reference/mnist_cnn-8197c4ec.ledger" >/dev/null
 "$program" plot curves 8197c4ec --series gpu.0.power_instant --over time -o "$drawn/h200-power.svg" >/dev/null
 "$program" plot energy 8197c4ec -o "$drawn/h200-energy.svg" >/dev/null
+export LEDGER_DIR="$drawn/campaign"
+"$program" import "$root/ledger/reference/campaign/resnet50-h200.ledger" >/dev/null
+"$program" plot pareto --model resnet50 --metrics energy_per_sample,throughput -o "$drawn/h200-front.svg" >/dev/null
 
 stale=0
-for picture in h200-answer.svg h200-power.svg h200-energy.svg; do
+for picture in h200-answer.svg h200-power.svg h200-energy.svg h200-front.svg; do
     if [ "$check" = no ]; then
         cp "$drawn/$picture" "$here/$picture"
     elif ! cmp -s "$drawn/$picture" "$here/$picture"; then

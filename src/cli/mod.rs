@@ -76,6 +76,9 @@ use failure::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// The options of every command stand below its own.
+const GLOBAL: &str = "Options of every command";
+
 /// Runs deep-learning experiments, records them, and finds the best configuration.
 ///
 /// A manifest (TOML) names a model, its data, its training and its hardware. Any value may be a list; `run` trains
@@ -86,19 +89,19 @@ use std::process::ExitCode;
 struct Cli {
     /// The ledger's folder [default: $LEDGER_DIR, else `ledger/` here or in a folder above, else the XDG data
     /// directory]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "PATH")]
     ledger: Option<PathBuf>,
 
     /// Print one JSON document instead of text
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
 
     /// When to colour output; NO_COLOR, CLICOLOR and CLICOLOR_FORCE count too
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: ColorChoice,
 
     /// Print long answers as they are: without it, $LEDGER_PAGER, $PAGER or `less` shows them on a terminal
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     no_pager: bool,
 
     #[command(subcommand)]

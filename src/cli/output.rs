@@ -74,16 +74,17 @@ pub(super) fn tell(text: &str) {
     let _ = std::io::stderr().write_all(paint_err().message(&report::plain_lines(text)).as_bytes());
 }
 
-/// The pager that the user names; none if that is no pager at all.
+/// The pager that the user names, as words between blanks; none if that is no pager at all.
 fn pager() -> Option<Command> {
     let named = |name| environment::text_var(name).filter(|command| !command.trim().is_empty());
     let Some(command) = named("LEDGER_PAGER").or_else(|| named("PAGER")) else { return Some(Command::new("less")) };
     if command.trim() == "cat" {
         return None;
     }
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command);
-    Some(shell)
+    let mut words = command.split_whitespace();
+    let mut pager = Command::new(words.next()?);
+    pager.args(words);
+    Some(pager)
 }
 
 /// Shows a text by the pager, as git does. Returns whether there is one.
@@ -104,6 +105,5 @@ fn page(text: &str) -> bool {
         // Whoever has seen enough closes it.
         let _ = input.write_all(text.as_bytes());
     }
-    // A shell that finds no such command says so.
-    !matches!(child.wait().map(|status| status.code()), Ok(Some(126 | 127)) | Err(_))
+    child.wait().is_ok()
 }

@@ -47,7 +47,7 @@ impl Store {
         let missing =
             self.dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).count();
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(failed("create", &self.dir))?;
-        let unfinished = self.dir.join(format!("{UNFINISHED}{}.{:016x}", std::process::id(), super::random()));
+        let unfinished = self.dir.join(format!("{UNFINISHED}{}.{:016x}", std::process::id(), random()));
         let made = self.make(&unfinished);
         // A name that is there already is another process's ledger, which is as good.
         let named = made.and_then(|()| match fs::hard_link(&unfinished, &file) {
@@ -140,4 +140,10 @@ fn sync(folder: &Path) -> Result<(), std::io::Error> {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         result => result,
     }
+}
+
+/// A number that other processes do not draw.
+pub(super) fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u8)
 }

@@ -588,14 +588,8 @@ fn builder() -> redb::Builder {
 
 /// Waiters that started together drift apart.
 fn jitter(pause: Duration) -> Duration {
-    let [byte, ..] = random().to_le_bytes();
+    let [byte, ..] = found::random().to_le_bytes();
     pause.mul_f64(f64::from(byte) / 256.0)
-}
-
-/// A number that other processes do not draw.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0u8)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
         &["csv", "parquet", "crc32c", "ssh_key", "base64ct", "signature"],
     ),
     ("cluster", &["record", "wire", "manifest", "host", "journal", "store", "engine"], &[]),
-    ("report", &["record", "wire", "analysis"], &["comfy_table", "indicatif", "jiff", "resvg"]),
+    ("report", &["record", "wire", "analysis"], &["anstyle", "comfy_table", "indicatif", "jiff", "resvg"]),
     ("ui", &["record", "wire", "report"], &["flate2", "http_body_util", "hyper", "hyper_util", "tokio"]),
     (
         "cli",
@@ -31,7 +31,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
             "record", "wire", "manifest", "host", "gpu", "journal", "store", "train", "engine", "analysis", "interop",
             "cluster", "report", "ui",
         ],
-        &["clap", "clap_complete", "clap_mangen"],
+        &["anstream", "clap", "clap_complete", "clap_mangen"],
     ),
 ];
 

@@ -255,7 +255,8 @@ fn at_a_terminal(sandbox: &Sandbox, columns: u32, args: &str) -> Option<String> 
 /// As [`at_a_terminal`], with what `stty` sets and what the command finds in its environment.
 fn at_a_terminal_of(sandbox: &Sandbox, settings: &str, environment: &str, args: &str) -> Option<String> {
     let own = sandbox.command(&[]);
-    let line = format!("stty {settings}; {environment} exec '{}' {args}", own.get_program().display());
+    let line =
+        format!("stty {settings}; export TERM=xterm; {environment} exec '{}' {args}", own.get_program().display());
     let mut script = Command::new("script");
     script.args(["-qec", &line, "/dev/null"]).current_dir(own.get_current_dir()?).env_clear();
     script.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -311,8 +312,7 @@ fn a_terminal_gets_colours_and_a_pager_for_what_is_long() {
         (shown(50, "head -n 2", "ls"), shown(5, "head -n 2", "--no-pager ls"), shown(5, "cat", "ls")),
         (8, 8, 8)
     );
-    // A pager that there is not: the shell says so, and the answer is printed.
-    assert_eq!(shown(5, "no-such-pager", "ls"), 9);
+    assert_eq!(shown(5, "no-such-pager", "ls"), 9, "without the pager, the answer is printed");
 }
 
 #[test]
