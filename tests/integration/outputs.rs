@@ -310,7 +310,7 @@ fn a_terminal_gets_colours_and_a_pager_for_what_is_long() {
     assert_eq!(shown(5, "head -n 2", "ls"), 2);
     assert_eq!(
         (shown(50, "head -n 2", "ls"), shown(5, "head -n 2", "--no-pager ls"), shown(5, "cat", "ls")),
-        (8, 8, 8)
+        (9, 9, 9)
     );
     assert_eq!(shown(5, "no-such-pager", "ls"), 9, "without the pager, the answer is printed");
 }
