@@ -347,10 +347,13 @@ impl Stated {
 /// A metric that is called time, and its means of two configurations.
 type Times = (&'static str, (f64, f64));
 
-/// The first of the times that both have, and both values.
-fn common_time<E>(mut times: impl FnMut(&str) -> Result<(Option<f64>, Option<f64>), E>) -> Result<Option<Times>, E> {
-    for time in TIMES {
-        if let (Some(own), Some(other)) = times(time)? {
+/// The first of these times that both have, and both values.
+fn common_time<E>(
+    times: &[&'static str],
+    mut both: impl FnMut(&str) -> Result<(Option<f64>, Option<f64>), E>,
+) -> Result<Option<Times>, E> {
+    for time in times {
+        if let (Some(own), Some(other)) = both(time)? {
             return Ok(Some((time, (own, other))));
         }
     }
@@ -426,14 +429,14 @@ fn indexed_baseline(
     let Some(first) = places.first() else { return Ok(Ok(None)) };
     let group = first.contender.run.parts.group_id();
     let mean = |group: GroupId, metric: &str| reader.mean(group, metric);
-    let beside = |run: Run, what: &str| -> Result<Option<Option<Baseline>>, StoreError> {
+    let beside = |run: Run, times: &[&'static str], what: &str| -> Result<Option<Option<Baseline>>, StoreError> {
         let other = run.parts.group_id();
         let Some(metric) = mean(other, &args.metric)? else { return Ok(None) };
-        let time = common_time(|time| Ok::<_, StoreError>((mean(group, time)?, mean(other, time)?)))?;
+        let time = common_time(times, |time| Ok::<_, StoreError>((mean(group, time)?, mean(other, time)?)))?;
         Ok(Some(baseline((run, what), (first.estimate.mean, metric), time, other == group)))
     };
     if let Some(stated) = stated {
-        let why = match beside(stated.run.clone(), &stated.what)? {
+        let why = match beside(stated.run.clone(), &TIMES, &stated.what)? {
             Some(Some(found)) => return Ok(Ok(Some(found))),
             Some(None) => is_zero(args),
             None => has_none(args),
@@ -448,7 +451,7 @@ fn indexed_baseline(
             // Of several that take the same time the first one is it.
             let is_first = mean(run.parts.group_id(), time)?.is_some_and(|least| own <= least);
             let run = if is_first { first.contender.run.clone() } else { run };
-            return Ok(Ok(beside(run, "the fastest")?.flatten()));
+            return Ok(Ok(beside(run, &[time], "the fastest")?.flatten()));
         }
     }
     Ok(Ok(None))

@@ -3,7 +3,9 @@
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::output::print;
+use crate::host::environment;
 use crate::record::Names;
+use crate::report::plain;
 use crate::store::{Reader, StoreError};
 use clap::{Arg, Command};
 use clap_complete::env::{Bash, CompleteEnv, Elvish, EnvCompleter, Fish, Powershell, Zsh};
@@ -43,11 +45,16 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
 
 /// Answers a shell that asks for completions. Returns whether one did.
 pub(super) fn answer(command: fn() -> Command) -> bool {
+    // So do the scripts ask; whoever only has the variable wants what the arguments say.
+    if std::env::args_os().nth(1).is_none_or(|first| first != "--") {
+        return false;
+    }
     let arguments = std::env::args_os();
     let here = std::env::current_dir().ok();
     let with_names = move || completed(command());
     // A shell shows nothing of an error.
-    CompleteEnv::with_factory(with_names).var(ASKS).try_complete(arguments, here.as_deref()).unwrap_or(true)
+    let asked = CompleteEnv::with_factory(with_names).var(ASKS);
+    asked.try_complete(arguments, here.as_deref()).unwrap_or(true)
 }
 
 /// The command whose arguments know what may stand there.
@@ -59,40 +66,49 @@ fn with_candidates(arg: Arg) -> Arg {
     if !arg.get_possible_values().is_empty() {
         return arg;
     }
-    let ask: fn(&Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> = match arg.get_id().as_str() {
-        "id" | "ids" | "a" | "b" => ids,
-        "model" => models,
-        "metric" | "metrics" => metrics,
-        "condition" | "group_by" | "by" | "sort" | "columns" | "x" | "y" | "axis" => fields,
+    let (ask, is_list): (Ask, bool) = match arg.get_id().as_str() {
+        "id" | "ids" | "a" | "b" => (ids, false),
+        "model" => (models, false),
+        "metric" | "metrics" => (metrics, false),
+        "condition" | "group_by" | "by" | "sort" | "columns" | "x" | "y" | "axis" => (fields, true),
         _ => return arg,
     };
-    arg.add(ArgValueCompleter::new(move |current: &OsStr| candidates(ask, &current.to_string_lossy())))
+    arg.add(ArgValueCompleter::new(move |current: &OsStr| candidates(ask, is_list, &current.to_string_lossy())))
 }
 
-/// What fits behind the last word of a value: conditions and lists hold several names.
-fn candidates(
-    ask: fn(&Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError>,
-    current: &str,
-) -> Vec<CompletionCandidate> {
-    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '~');
-    let word =
-        current.rfind(|c| !is_of_name(c)).map_or(0, |at| at + current[at..].chars().next().map_or(0, char::len_utf8));
-    let (before, word) = current.split_at(word);
+/// Asks a ledger for names.
+type Ask = fn(&Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError>;
+
+/// The characters of names that no shell and no terminal takes for something else.
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || "_.-~/@+:".contains(c)
+}
+
+/// What fits: to the whole value, or in a condition or list to its last name.
+fn candidates(ask: Ask, is_list: bool, current: &str) -> Vec<CompletionCandidate> {
+    let last = current.char_indices().rfind(|(_, c)| is_list && !is_of_name(*c));
+    let (before, word) = current.split_at(last.map_or(0, |(at, c)| at + c.len_utf8()));
     let found = ledger().and_then(|context| {
         let store = context.store_as_it_is();
         store.stop_waiting();
         store.if_there(ask).ok().flatten()
     });
-    let fits = |candidate: &CompletionCandidate| candidate.get_value().to_string_lossy().starts_with(word);
+    let fits = |candidate: &CompletionCandidate| {
+        let name = candidate.get_value().to_string_lossy();
+        name.starts_with(word) && !name.starts_with('-') && name.chars().all(is_of_name)
+    };
     found.unwrap_or_default().into_iter().filter(fits).map(|candidate| candidate.add_prefix(before)).collect()
 }
 
 /// The ledger that the words of the command line mean; none if it may be another user's.
 fn ledger() -> Option<Context> {
-    let mut words = std::env::args_os().skip_while(|word| !word.to_string_lossy().starts_with("--ledger"));
-    let named = words.next().and_then(|word| match word.to_string_lossy().strip_prefix("--ledger=") {
-        Some(path) => Some(PathBuf::from(path)),
-        None => words.next().map(PathBuf::from),
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    // bash takes a word apart at `=`.
+    let mut words = words.flat_map(|word| word.split('=').map(str::to_owned).collect::<Vec<_>>());
+    let named = words.find(|word| word == "--ledger").and_then(|_| words.find(|word| !word.is_empty()));
+    let named = named.map(|path| match (path.strip_prefix("~/"), environment::var("HOME")) {
+        (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
+        _ => PathBuf::from(path),
     });
     Context::new(named, false, true).ok()
 }
@@ -103,14 +119,16 @@ fn ids(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> {
     let mut seen = BTreeSet::new();
     for row in reader.recent(0, NEWEST, false)? {
         if seen.insert(row.run) {
-            found.push(CompletionCandidate::new(row.run.0.prefix(8)).help(Some(row.model.into())));
+            found.push(CompletionCandidate::new(row.run.0.prefix(8)).help(Some(plain(&row.model).into())));
         }
     }
     Ok(found)
 }
 
 fn models(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> {
-    Ok(reader.models()?.into_iter().map(CompletionCandidate::new).collect())
+    // Where its indexes are old, to find them takes long.
+    let models = if reader.names()?.is_some() { reader.models()? } else { Vec::new() };
+    Ok(models.into_iter().map(CompletionCandidate::new).collect())
 }
 
 fn metrics(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> {

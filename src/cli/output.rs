@@ -1,7 +1,8 @@
 //! Where answers and messages go: to standard output, on a terminal with colours and a pager, and to standard error.
 
 use super::failure::{Failure, exit};
-use crate::host::{environment, signals, terminal};
+use crate::host::signals::Interrupts;
+use crate::host::{environment, terminal};
 use crate::report::{self, Paint};
 use anstream::{AutoStream, ColorChoice};
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -37,8 +38,9 @@ fn paint_err() -> Paint {
 /// Prints the text of an answer, with its tables fitted to the terminal. `pages` says whether a long one is shown by a pager.
 pub(super) fn answer(text: impl FnOnce() -> String, pages: bool) -> Result<(), Failure> {
     let (text, heads) = report::fitted_to(terminal::columns(), text);
-    let text = paint_out().answer(&report::plain_lines(&text), &heads);
-    let is_long = |rows: usize| text.lines().count() >= rows;
+    let plain = report::plain_lines(&text);
+    let is_long = |rows: usize| lines_on_terminal(&plain) >= rows;
+    let text = paint_out().answer(&plain, &heads);
     if pages && std::io::stdout().is_terminal() && terminal::rows().is_some_and(is_long) && page(&text) {
         PRINTED.store(true, Ordering::Relaxed);
         return Ok(());
@@ -76,34 +78,42 @@ pub(super) fn tell(text: &str) {
 
 /// The pager that the user names, as words between blanks; none if that is no pager at all.
 fn pager() -> Option<Command> {
-    let named = |name| environment::text_var(name).filter(|command| !command.trim().is_empty());
-    let Some(command) = named("LEDGER_PAGER").or_else(|| named("PAGER")) else { return Some(Command::new("less")) };
+    let named = environment::text_var("LEDGER_PAGER").or_else(|| environment::text_var("PAGER"));
+    let command = named.unwrap_or_else(|| "less".to_owned());
+    let mut words = command.split_whitespace();
     if command.trim() == "cat" {
         return None;
     }
-    let mut words = command.split_whitespace();
     let mut pager = Command::new(words.next()?);
     pager.args(words);
     Some(pager)
 }
 
-/// Shows a text by the pager, as git does. Returns whether there is one.
+/// Shows a text by the pager. Returns whether it was shown.
 fn page(text: &str) -> bool {
     let Some(mut pager) = pager() else { return false };
     // `less` ends by itself if all fits, shows colours, and leaves the text on the screen; `lv` shows colours.
-    for (name, value) in [("LESS", "FRX"), ("LV", "-c")] {
-        if environment::text_var(name).is_none() {
-            pager.env(name, value);
-        }
+    match environment::text_var("LESS") {
+        None => pager.env("LESS", "FRX"),
+        Some(own) if own.contains(['r', 'R']) => &mut pager,
+        Some(own) => pager.env("LESS", format!("{own} -R")),
+    };
+    if environment::text_var("LV").is_none() {
+        pager.env("LV", "-c");
     }
-    // Ctrl-C is the pager's: it must not lose the terminal.
-    if signals::outlive().is_err() {
-        return false;
-    }
+    // Ctrl-C is the pager's: this process must not give the terminal back to the shell before.
+    let _heard = Interrupts::install();
     let Ok(mut child) = pager.stdin(Stdio::piped()).spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
         // Whoever has seen enough closes it.
         let _ = input.write_all(text.as_bytes());
     }
-    child.wait().is_ok()
+    // One that ends by a signal was left so; one that fails has shown nothing.
+    child.wait().is_ok_and(|status| status.code().is_none_or(|code| code == 0))
+}
+
+/// How many lines a text takes on the terminal.
+fn lines_on_terminal(text: &str) -> usize {
+    let columns = terminal::columns().unwrap_or(usize::MAX);
+    text.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum()
 }

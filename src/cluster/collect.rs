@@ -81,13 +81,16 @@ struct Arrived<'a> {
     sources: Vec<SourceText>,
 }
 
-/// Reads what a task has put into the folder, and checks every digest in it. Its series stay in the file.
+/// Reads what a task has put into the folder, and checks every digest in it. Its series are in a file of this process alone, as they were
+/// checked: the folder is shared.
 ///
 /// # Errors
 /// If it cannot be read, or cannot be believed.
 pub fn read_result(path: &Path) -> Result<(PackedAttempt, Vec<SourceText>), PackError> {
-    let file = File::open(path).map_err(PackError::Unread)?;
-    PackFile::read_own(file, &|| files::nameless_in(&files::folder_for_large()))
+    // Where the usual place cannot be written, the pack's own folder can.
+    let beside = path.parent().unwrap_or(Path::new("."));
+    let spool = || files::nameless_in(&files::folder_for_large()).or_else(|_| files::nameless_in(beside));
+    PackFile::read_own(File::open(path).map_err(PackError::Unread)?, &spool)
 }
 
 fn bring_packs(

@@ -21,7 +21,7 @@ use super::fields::{Fields, text_of};
 use super::{ClusterError, Note, Submission, TaskFile, io_error};
 use crate::host::files;
 use crate::record::{Attempt, AttemptId, Digest, Nonce, Outcome, RunId, SourceText};
-use crate::store::{Chunks, Store};
+use crate::store::{Chunks, Store, StoreError};
 use crate::wire::{PackError, ToPack, write_pack};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -253,12 +253,20 @@ impl Folder {
         let mut chunks = Chunks::of(attempts, store);
         let mut fault = None;
         let written = files::write_whole_with(&self.dir.join(format!("out/{name}.ledger")), |file| {
-            write_pack(file, format, attempts, sources, &mut || chunks.next_chunk()).map_err(|error| match error {
+            let written = write_pack(file, format, attempts, sources, &mut || chunks.next_chunk());
+            written.map(drop).map_err(|error| match error {
                 PackError::Unwritten(error) => error,
                 error => std::io::Error::other(fault.insert(error).to_string()),
             })
         });
-        fault.map_or_else(|| Ok(written.map(drop)?), |fault| Err(fault.into()))
+        match fault {
+            // What the ledger says, as itself: it may be busy.
+            Some(PackError::Unread(error)) => Err(error
+                .downcast::<StoreError>()
+                .map_or_else(|error| PackError::Unread(error).into(), ClusterError::from)),
+            Some(fault) => Err(fault.into()),
+            None => Ok(written?),
+        }
     }
 
     /// Remembers that finished attempts of a cell's run were in the ledger before.

@@ -313,7 +313,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
 ///
 /// # Errors
 /// As of [`write_whole`], and if `content` has one.
-pub fn write_whole_with<T>(path: &Path, content: impl FnOnce(&File) -> std::io::Result<T>) -> Result<T, HostError> {
+pub fn write_whole_with(path: &Path, content: impl FnOnce(&File) -> std::io::Result<()>) -> Result<(), HostError> {
     let failed = |source| HostError::File {
         action: "write",
         path: path.to_owned(),
@@ -324,18 +324,16 @@ pub fn write_whole_with<T>(path: &Path, content: impl FnOnce(&File) -> std::io::
     let draft = directory.join(format!(".draft-{}", random_nonce()?));
     let write = || {
         let file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
-        let written = content(&file)?;
+        content(&file)?;
         file.sync_all()?;
-        std::fs::rename(&draft, path)?;
-        Ok(written)
+        std::fs::rename(&draft, path)
     };
-    let written = write().map_err(|source| {
+    write().map_err(|source| {
         // Half a file is worth nothing.
         let _ = std::fs::remove_file(&draft);
         failed(source)
     })?;
-    fsync_dir(directory)?;
-    Ok(written)
+    fsync_dir(directory)
 }
 
 /// Opens a file as a lock: never through a link, and never one that has to be waited for, as a pipe's other end. Where it is not there, it

@@ -24,6 +24,7 @@ fn shown(value: Option<&Value>) -> String {
 /// Attempts in columns, fields and metrics in rows; without `all` only those that differ, and nothing of what is recorded only.
 pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     let mut text = String::new();
+    let sides_heads: Vec<String> = names.iter().map(|name| format!("<{name}")).collect();
     let sections = [("IDENTITY", &sides.identity), ("METRIC", &sides.metrics), ("RECORDED", &sides.recorded)];
     for (head, lines) in sections.into_iter().take(if all { 3 } else { 2 }) {
         let rows = lines.iter().filter(|line| all || line.differs()).map(|line| {
@@ -47,7 +48,7 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
             continue;
         }
         let mut heads: Vec<&str> = vec![head];
-        heads.extend(names.iter().map(String::as_str));
+        heads.extend(sides_heads.iter().map(String::as_str));
         heads.extend((head == "METRIC").then_some("UNIT"));
         text.push_str(&columns(&heads, rows));
     }

@@ -28,7 +28,7 @@ fn number(value: Option<f64>) -> String {
 pub fn fields_text(fields: &[FieldDifference], a: &str, b: &str) -> String {
     let rows =
         fields.iter().map(|field| vec![format!("  {}", field.field), shown(field.a.as_ref()), shown(field.b.as_ref())]);
-    columns(&["  FIELD", a, b], rows)
+    columns(&["  FIELD", &format!("<{a}"), &format!("<{b}")], rows)
 }
 
 /// Why two runs have different ids.

@@ -3,7 +3,7 @@
 use super::document::table_of;
 use super::listing::{axis_text, short_name};
 use super::number::{count, duration, quantity, significant};
-use super::table::columns;
+use super::table::{axis_heads, columns};
 use crate::analysis::{Basis, Forecast};
 use crate::record::{Cell, Table, Value};
 
@@ -84,7 +84,7 @@ fn joules(value: f64) -> String {
 
 /// The plan as a table and its sum.
 pub fn forecast_text(plan: &Plan) -> String {
-    let names: Vec<String> = plan.axes.iter().map(|axis| short_name(axis)).collect();
+    let names = axis_heads(&plan.axes.iter().map(|axis| short_name(axis)).collect::<Vec<_>>());
     let is_priced = plan.runs.iter().any(|run| run.cost.is_some());
     let mut heads = vec!["RUN", ">SEALED", ">MISSING"];
     heads.extend(names.iter().map(String::as_str));

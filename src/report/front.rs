@@ -4,7 +4,7 @@ use super::document::table_of;
 use super::number::count;
 use super::ranking::{head_of, left_out_text, left_out_value, short_names};
 use super::sample::{estimate_text, sample_text, sample_value};
-use super::table::columns;
+use super::table::{axis_heads, columns};
 use crate::analysis::Place;
 use crate::record::{Direction, LeftOut, Run, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ pub struct Front {
 pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let metric_heads: Vec<String> =
         front.coordinates.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
-    let names = short_names(&front.fields);
+    let names = axis_heads(&short_names(&front.fields));
     let mut heads = vec![">#", "RUN"];
     heads.extend(metric_heads.iter().map(String::as_str));
     heads.push("~>ATTEMPTS");

@@ -4,7 +4,7 @@ use super::document::table_of;
 use super::live::fitted;
 use super::number::{count, duration, significant, wall_seconds, when};
 use super::ranking::mean_text;
-use super::table::columns;
+use super::table::{axis_heads, columns};
 use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Nonce, Origin, Row, Table, Value, known_metric};
 
 /// A row and the names by which its run and attempt are shown.
@@ -250,7 +250,7 @@ pub fn ls_value(listing: &Listing) -> Table {
 /// The runs of a manifest before they are executed: id, cell, finished and missing attempts.
 pub fn plan_text(plans: &[(String, &Cell, usize, usize)], axes: &[String]) -> String {
     let mut heads = vec!["RUN", ">SEALED", ">MISSING"];
-    let names: Vec<String> = axes.iter().map(|axis| short_name(axis)).collect();
+    let names = axis_heads(&axes.iter().map(|axis| short_name(axis)).collect::<Vec<_>>());
     heads.extend(names.iter().map(String::as_str));
     let rows = plans.iter().map(|(id, cell, sealed, missing)| {
         let mut row = vec![id.clone(), sealed.to_string(), missing.to_string()];
@@ -313,7 +313,7 @@ pub type Summary<'a> = (String, &'a Cell, Option<&'a Attempt>);
 /// The runs of a sweep and what came out.
 pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
     let metrics = summary_metrics(runs);
-    let names: Vec<String> = axes.iter().map(|axis| short_name(axis)).collect();
+    let names = axis_heads(&axes.iter().map(|axis| short_name(axis)).collect::<Vec<_>>());
     // The first decides which is best; of the others the last are left out of a narrow terminal first.
     let spare = |at: usize| "~".repeat(at);
     let metric_heads: Vec<String> =

@@ -6,7 +6,7 @@ use super::sample::{
     compared_text, compared_value, estimate_text, machine_word, more_of, needed_text, sample_text, sample_value,
     unit_word,
 };
-use super::table::columns;
+use super::table::{axis_heads, columns};
 use crate::analysis::{self, Comparison, Place, SampleModel, Saving, Scale, TestMethod, Untested};
 use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +110,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     let mut fields = shown_fields(places);
     let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
     fields.extend(more);
-    let names = short_names(&fields);
+    let names = axis_heads(&short_names(&fields));
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
     let is_sure = places.iter().any(|place| place.probability.is_some());
     let is_trimmed = places.iter().any(|place| place.olympic_mean.is_some());
@@ -366,8 +366,8 @@ fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     let time = ranking.baseline.as_ref().filter(|baseline| baseline.saving.is_some_and(|saving| saving.time.is_some()));
     let time = time.and_then(|baseline| Some((baseline.time.as_deref()?, 1)));
     let apart = |(metric, shown)| {
-        let samples: Option<Vec<i64>> = runs(shown).map(|run| analysis::samples_behind(metric, run)).collect();
-        let samples = samples?;
+        // Of other programs nobody knows.
+        let samples: Vec<i64> = runs(shown).filter_map(|run| analysis::samples_behind(metric, run)).collect();
         let (least, most) = (samples.iter().min()?, samples.iter().max()?);
         (least < most).then_some((metric, *least, *most))
     };

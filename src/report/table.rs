@@ -8,25 +8,26 @@ use std::cell::{Cell, RefCell};
 thread_local! {
     /// How many characters a line has; none where lines may have any number.
     static WIDTH: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The lines of heads of the tables that were made.
-    static HEADS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// The lines of heads of the tables that are made for a terminal.
+    static HEADS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 /// Makes a text whose tables are fitted to a terminal of that width, if it is one. Returns the lines of their heads too.
 pub fn fitted_to<T>(width: Option<usize>, make: impl FnOnce() -> T) -> (T, Vec<String>) {
     let before = WIDTH.replace(width);
-    HEADS.take();
+    let heads_before = HEADS.replace(Some(Vec::new()));
     let made = make();
     WIDTH.set(before);
-    (made, HEADS.take())
+    (made, HEADS.replace(heads_before).unwrap_or_default())
 }
 
 /// Lays rows out under their heads. A cell is one line, whatever is in it. A head begins with marks:
 /// - `>`: the column is aligned to the right;
 /// - `~`: the column may be left out of a narrow terminal, those with most of these marks first;
-/// - `<`: its cells may be cut there.
+/// - `+`: it is an axis of the configuration; where these do not fit, they are in lines below the table;
+/// - `<`: its cells may be cut there, of several such columns the longest first.
 ///
-/// Only tables with `~` or `<` are fitted to the terminal.
+/// Only tables with `~`, `+` or `<` are fitted to the terminal.
 pub fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut columns: Vec<Column> = heads.iter().map(|head| Column::new(head)).collect();
     for row in rows {
@@ -35,11 +36,16 @@ pub fn columns(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> S
             .iter_mut()
             .for_each(|column| column.cells.push(cells.next().map_or_else(String::new, |cell| plain(cell))));
     }
-    let has_marks = columns.iter().any(|column| column.spare > 0 || column.may_be_cut);
+    let has_marks = columns.iter().any(|column| column.spare > 0 || column.is_axis || column.may_be_cut);
     match WIDTH.get() {
         Some(width) if has_marks && total(&columns) > width => narrowed(columns, width),
         _ => laid_out(&columns),
     }
+}
+
+/// The heads of columns of axes.
+pub(super) fn axis_heads(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| format!("+{name}")).collect()
 }
 
 struct Column {
@@ -47,6 +53,7 @@ struct Column {
     is_right: bool,
     /// How soon it is left out; never if 0.
     spare: usize,
+    is_axis: bool,
     may_be_cut: bool,
     cells: Vec<String>,
 }
@@ -58,12 +65,13 @@ const LEAST: usize = 12;
 
 impl Column {
     fn new(head: &str) -> Self {
-        let name = head.trim_start_matches(['>', '~', '<']);
+        let name = head.trim_start_matches(['>', '~', '+', '<']);
         let marks = &head[..head.len() - name.len()];
         Self {
             head: plain(name),
             is_right: marks.contains('>'),
             spare: marks.matches('~').count(),
+            is_axis: marks.contains('+'),
             may_be_cut: marks.contains('<'),
             cells: Vec::new(),
         }
@@ -92,29 +100,64 @@ fn total(columns: &[Column]) -> usize {
 /// Moves columns with one value into a line above. Then leaves columns out, which a line below names, until the rest fits.
 fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
     let (mut shared, mut left_out) = (Vec::new(), Vec::new());
-    // The first column names the row.
-    for column in columns.extract_if(1.., |column| column.constant().is_some()) {
+    // The first column names the row. Several that may be cut are values side by side.
+    let are_sides = columns.iter().filter(|column| column.may_be_cut).count() > 1;
+    for column in columns.extract_if(1.., |column| column.constant().is_some() && !(are_sides && column.may_be_cut)) {
         match column.constant() {
             Some("" | "-") | None => left_out.push(column.head),
             Some(value) => shared.push(format!("{} {value}", column.head)),
         }
     }
+    let axes = axes_below(&mut columns, width);
     while total(&columns) > width {
         let most_spare = columns.iter().enumerate().filter(|(_, column)| column.spare > 0);
         let Some((at, _)) = most_spare.max_by_key(|(_, column)| column.spare) else { break };
         left_out.push(columns.remove(at).head);
     }
-    let excess = total(&columns).saturating_sub(width);
-    if let Some(column) = columns.iter_mut().find(|column| column.may_be_cut).filter(|_| excess > 0) {
-        let room = (column.width() - GAP).saturating_sub(excess);
-        column.cut(room.max(LEAST));
-    }
+    cut_longest(&mut columns, width);
     let above = if shared.is_empty() { String::new() } else { format!("all rows: {}\n", shared.join(", ")) };
     let below = match left_out.as_slice() {
         [] => String::new(),
         names => format!("left out for the width: {} (`| cat` shows all)\n", names.join(", ")),
     };
-    format!("{above}{}{below}", laid_out(&columns))
+    format!("{above}{}{axes}{below}", laid_out(&columns))
+}
+
+/// Takes the columns of axes out of a table that has no room for them. Returns a line for each row: `a1 with lr 0.1 batch_size 8`.
+fn axes_below(columns: &mut Vec<Column>, width: usize) -> String {
+    let least: usize = columns.iter().filter(|column| column.spare == 0).map(Column::width).sum();
+    if least.saturating_sub(GAP) <= width {
+        return String::new();
+    }
+    let axes: Vec<Column> = columns.extract_if(.., |column| column.is_axis).collect();
+    let Some(name) = columns.iter().find(|column| !column.is_right).filter(|_| !axes.is_empty()) else {
+        return String::new();
+    };
+    let line = |(row, name): (usize, &String)| {
+        let of_row = axes.iter().map(|axis| (&axis.head, &axis.cells[row])).filter(|(_, cell)| *cell != "-");
+        let with: String = of_row.map(|(head, cell)| format!(" {head} {cell}")).collect();
+        if with.is_empty() { String::new() } else { format!("{name} with{with}\n") }
+    };
+    name.cells.iter().enumerate().map(line).collect()
+}
+
+/// Cuts the longest of the columns that may be cut, until all fit or are as short as may be.
+fn cut_longest(columns: &mut [Column], width: usize) {
+    let room = |column: &Column| column.width() - GAP;
+    let rest: usize = columns.iter().filter(|column| !column.may_be_cut).map(Column::width).sum();
+    let mut lengths: Vec<usize> = columns.iter().filter(|column| column.may_be_cut).map(room).collect();
+    lengths.sort_unstable();
+    let mut left = (width + GAP).saturating_sub(rest + GAP * lengths.len());
+    // Those that are shorter than their share leave more to the others.
+    for at in 0..lengths.len() {
+        let share = left / (lengths.len() - at);
+        if lengths[at] > share {
+            let most = share.max(LEAST);
+            columns.iter_mut().filter(|column| column.may_be_cut && room(column) > most).for_each(|one| one.cut(most));
+            return;
+        }
+        left -= lengths[at];
+    }
 }
 
 fn laid_out(columns: &[Column]) -> String {
@@ -134,7 +177,7 @@ fn laid_out(columns: &[Column]) -> String {
     for (at, line) in table.lines().enumerate() {
         let line = line.trim_end();
         if at == 0 {
-            HEADS.with_borrow_mut(|heads| heads.push(line.to_owned()));
+            HEADS.with_borrow_mut(|heads| heads.iter_mut().for_each(|heads| heads.push(line.to_owned())));
         }
         text.push_str(line);
         text.push('\n');
@@ -186,5 +229,38 @@ mod tests {
              left out for the width: ACCURACY, LOSS, EXPERIMENT (`| cat` shows all)\n"
         );
         assert_eq!(columns(&heads, rows()), whole, "elsewhere lines may have any width");
+    }
+
+    #[test]
+    fn axes_that_do_not_fit_are_below_the_table() {
+        let heads = ["RUN", ">LOSS", "+lr", "+optimizer", "+warmup_steps"];
+        let row = |row: [&str; 5]| row.map(str::to_owned).to_vec();
+        let rows = || [row(["a1", "2.5", "0.1", "adamw", "-"]), row(["b2", "0.25", "0.02", "momentum", "100"])];
+        let at = |width| fitted_to(Some(width), || columns(&heads, rows())).0;
+        assert_eq!(at(50), columns(&heads, rows()));
+        assert_eq!(
+            at(39),
+            "RUN  LOSS\n\
+             a1    2.5\n\
+             b2   0.25\n\
+             a1 with lr 0.1 optimizer adamw\n\
+             b2 with lr 0.02 optimizer momentum warmup_steps 100\n"
+        );
+    }
+
+    #[test]
+    fn values_side_by_side_are_cut_alike() {
+        let rows =
+            || [["rule", &"a".repeat(50), &"b".repeat(40)], ["n", "1", "1"]].map(|row| row.map(str::to_owned).to_vec());
+        let at = |width| fitted_to(Some(width), || columns(&["FIELD", "<A", "<B"], rows())).0;
+        let shown = |a: usize, b: usize| {
+            let cut = |letter: &str, most: usize| {
+                if most < 40 { format!("{}…", letter.repeat(most - 1)) } else { letter.repeat(most) }
+            };
+            format!("rule   {}  {}\n", cut("a", a), cut("b", b))
+        };
+        assert!(at(49).contains(&shown(20, 20)), "{}", at(49));
+        assert!(at(20).contains(&shown(12, 12)), "{}", at(20));
+        assert!(at(49).contains("\nn      1 "), "{}", at(49));
     }
 }

@@ -187,7 +187,7 @@ impl TelemetryTable {
             if !rows.is_empty() {
                 text.push('\n');
                 let heads =
-                    ["SERIES", "~AS", "UNIT", "~~~>READINGS", "~~>MIN", ">MEAN", ">MAX", "~~~~>LAST", over.as_str()];
+                    ["SERIES", "AS", "UNIT", "~~~>READINGS", "~~>MIN", ">MEAN", ">MAX", "~~~~>LAST", over.as_str()];
                 text.push_str(&columns(&heads, rows));
             }
             if axis == Axis::TimeNs && self.has_counter {

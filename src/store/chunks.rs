@@ -54,7 +54,7 @@ impl<'s> Chunks<'s> {
                 let text = "is missing in the ledger (`ledger verify` names all that is damaged)";
                 Err(Error::other(format!("series `{name}` of attempt {} {text}", id.0.prefix(8))))
             }
-            None => Err(Error::other("the ledger has fewer series than before")),
+            None => Err(Error::other("more series are asked for than the attempts have")),
         }
     }
 }

@@ -254,7 +254,7 @@ impl<'txn> Writer<'txn> {
     pub(super) fn put(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         match &entry.change {
             Change::Sealed(_) | Change::Imported(_) => {
-                // Only attempts that are kept have such entries, and `add` writes them.
+                // Only attempts that are kept have such entries, and `put_new` writes them.
                 return Ok(());
             }
             Change::Tagged { name, target } => {

@@ -379,3 +379,29 @@ fn what_a_question_leaves_out_or_averages_is_told() {
     let plain = told(&["--where", "x > 1"]);
     assert!(!plain.contains("not shown") && !plain.contains("selects") && !plain.contains("average"), "{plain}");
 }
+
+/// What every attempt has says which is the fastest, and by how much: with other times, the best would be faster than the fastest.
+#[test]
+fn the_time_that_names_the_fastest_is_the_one_that_is_compared() {
+    let sandbox = Sandbox::new();
+    let worker = r#"
+x=$1; seed=$2
+say() { echo "{\"event\":\"metric\",\"name\":\"$1\",\"value\":$2,\"unit\":\"$3\"}" >> "$LEDGER_EVENTS"; }
+say loss 0.$x ""
+case $x in 1) say epoch_time 20 s;; 2) say epoch_time 10 s;; *) say epoch_time 30 s;; esac
+case $x$seed in 11) say train_time 5 s;; 21) say train_time 9 s;; esac
+"#;
+    sandbox.sweep_manifest(worker, "[1, 2, 3]", "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    for more in [[].as_slice(), &["--where", "x >= 1"]] {
+        let found = sandbox.json(&[["best", "--model", "toy", "--metric", "loss"].as_slice(), more].concat(), 0);
+        let against = &found["against"];
+        assert_eq!(
+            (&against["what"], &against["time_metric"]),
+            (&"the fastest".into(), &"epoch_time".into()),
+            "{against}"
+        );
+        let said = sandbox.run(&[["best", "--model", "toy", "--metric", "loss"].as_slice(), more].concat()).expect(0);
+        assert!(said.contains("against the fastest, ") && said.contains(" at 2.00× epoch_time"), "{said}");
+    }
+}

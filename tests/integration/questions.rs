@@ -327,3 +327,37 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     let one = sandbox.run(&["best", "--model", "net", "--metric", "energy", "--where", "batch_size == 128"]).expect(0);
     assert!(!one.contains("not the same work"), "{one}");
 }
+
+/// What bash is offered for the last of these words.
+fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let index = (words.len() - 1).to_string();
+    let mut command = sandbox.command(&[]);
+    command.args(["--"]).args(words);
+    command.envs([("LEDGER_COMPLETE", "bash"), ("_CLAP_COMPLETE_INDEX", &index), ("_CLAP_IFS", "\n")]);
+    let said = command.output().unwrap();
+    String::from_utf8_lossy(&said.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_what_the_ledger_holds() {
+    let sandbox = Sandbox::new();
+    assert!(completed(&sandbox, &["ledger", "best", "--model", ""]).is_empty());
+    assert!(!sandbox.ledger_dir().join("ledger.redb").exists(), "completion makes no ledger");
+    let worker = "echo '{\"event\":\"metric\",\"name\":\"--x $(y)\",\"value\":1}' >> $LEDGER_EVENTS; echo '{\"event\":\"metric\",\"name\":\"score/a\",\"value\":1}' >> $LEDGER_EVENTS";
+    sandbox.sweep_manifest(worker, "[1]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    sandbox.run(&["tag", "latest", "first"]).expect(0);
+    assert_eq!(completed(&sandbox, &["ledger", "best", "--model", "t"]), ["toy"]);
+    assert_eq!(completed(&sandbox, &["ledger", "best", "--metric", "score/"]), ["score/a"]);
+    assert_eq!(completed(&sandbox, &["ledger", "show", "fir"]), ["first"]);
+    let shown = completed(&sandbox, &["ledger", "show", ""]);
+    assert!(shown.contains(&"latest".to_owned()), "{shown:?}");
+    let where_ = completed(&sandbox, &["ledger", "ls", "--where", "seed == 1 and params."]);
+    assert_eq!(where_, ["seed == 1 and params.x"]);
+    let metrics = completed(&sandbox, &["ledger", "best", "--metric", ""]);
+    assert!(!metrics.iter().any(|name| name.contains('$')), "{metrics:?}");
+    // Whoever only has the variable gets what was asked for.
+    let mut command = sandbox.command(&["ls"]);
+    let said = command.env("LEDGER_COMPLETE", "bash").output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).starts_with("RUN "), "{said:?}");
+}

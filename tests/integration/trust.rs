@@ -263,7 +263,7 @@ fn a_name_in_a_pack_is_no_path() {
     }
     to.run(&["export", "latest", "--ro-crate", "a/b/c/crate"]).expect(0);
     let said = to.run(&["export", "latest", "--ro-crate", "a/b/c/crate"]).complaint(2);
-    assert!(said.contains("(--ro-crate with another name makes another one)"), "{said}");
+    assert!(said.contains("(a folder has this name; --ro-crate with another name makes another one)"), "{said}");
     let said = to.run(&["export", "latest", "--ro-crate", "a/b/c/other", "--license", "MIT"]).complaint(2);
     assert!(said.contains("https://spdx.org/licenses/MIT"), "{said}");
     assert_eq!(std::fs::read_dir(&inside).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 5);

@@ -105,8 +105,8 @@ impl<T: Asked> Question<'_, T> {
         let is_first = |one: &Configuration<'_, T>| one.trials.iter().any(|trial| own.contains(&trial.id()));
         let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
         let mean = |one: &Configuration<'_, T>, metric: &str| one.mean(metric, &selected.admitted);
-        let beside = |other: &Configuration<'_, T>, metric: f64, run, what: &str| {
-            let common = common_time(|time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
+        let beside = |other: &Configuration<'_, T>, metric: f64, times: &[&'static str], run, what: &str| {
+            let common = common_time(times, |time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
             let time = common.unwrap_or_else(|never| match never {});
             baseline((run, what), (first.estimate.mean, metric), time, is_first(other))
         };
@@ -116,7 +116,7 @@ impl<T: Asked> Question<'_, T> {
             // What the conditions leave out may still be held against.
             let all = configurations(selected.trials.iter().chain(&selected.others), &names.by);
             let usable = found.iter().chain(&all).filter(holds).find_map(|one| Some((one, mean(one, &args.metric)?)));
-            let beside = usable.map(|(one, metric)| beside(one, metric, stated.run.clone(), &stated.what));
+            let beside = usable.map(|(one, metric)| beside(one, metric, &TIMES, stated.run.clone(), &stated.what));
             match beside {
                 Some(Some(found)) => return Ok(Some(found)),
                 Some(None) => stated.unusable(&is_zero(args))?,
@@ -147,6 +147,6 @@ impl<T: Asked> Question<'_, T> {
             Some(place) => Some(place.contender.run.clone()),
             None => (self.contender)(fastest)?.map(|named| named.run),
         };
-        Ok(run.and_then(|run| beside(fastest, metric, run, "the fastest")))
+        Ok(run.and_then(|run| beside(fastest, metric, &[time], run, "the fastest")))
     }
 }

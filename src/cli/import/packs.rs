@@ -74,6 +74,13 @@ fn read_within(path: &Path, room: &mut PackRoom) -> Result<PackFile, Failure> {
         error => Failure::new(exit::USAGE, format!("`{}` is refused: {error}", path.display())),
     };
     let file = std::fs::File::open(path).map_err(unread)?;
+    if path.is_dir() {
+        let path = path.display();
+        return Err(Failure::new(
+            exit::USAGE,
+            format!("`{path}` is a folder (name the files in it: `{path}/*.ledger`)"),
+        ));
+    }
     if file.metadata().is_ok_and(|metadata| metadata.len() > PACK_MOST_BYTES) {
         return Err(refused(PackError::Long));
     }

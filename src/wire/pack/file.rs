@@ -75,18 +75,9 @@ impl PackFile {
     /// # Errors
     /// If it cannot be read, or cannot be believed.
     pub fn read(mut pack: impl Read, room: &mut PackRoom, spool: &Spool<'_>) -> Result<Self, PackError> {
-        let mut head = [0; 40];
-        let has = read_up_to(&mut pack, &mut head).map_err(PackError::Unread)?;
-        let magic = head.first_chunk::<8>().filter(|magic| has >= 8 && magic[..7] == PACK_MAGIC[..7]);
-        let format = magic.ok_or(PackError::NoPack)?[7];
-        if format > 3 {
-            return Err(PackError::Newer(format));
-        }
-        if has < head.len() {
-            return Err(PackError::Damaged);
-        }
-        let (mut frames, mut len, digest) = spooled(pack, PACK_MOST_BYTES - head.len() as u64, spool)?;
-        if digest.0 != head[8..] {
+        let (format, expected) = read_head(&mut pack)?;
+        let (mut frames, mut len, digest) = spooled(pack, PACK_MOST_BYTES - HEAD_BYTES as u64, spool)?;
+        if digest != expected {
             return Err(PackError::Damaged);
         }
         if format == 3 {
@@ -115,6 +106,24 @@ impl PackFile {
     /// The sources that an attempt of the pack names; nobody asks for others.
     pub fn named_sources(&self) -> Vec<(&'static str, &SourceText)> {
         named_sources(&self.sources, self.attempts.iter().map(|packed| &packed.sealed.attempt))
+    }
+}
+
+/// The magic and the digest of what follows.
+const HEAD_BYTES: usize = 40;
+
+/// The format, if it is no newer one, and the digest.
+fn read_head(pack: &mut impl Read) -> Result<(u8, Digest), PackError> {
+    let mut head = [0; HEAD_BYTES];
+    let has = read_up_to(pack, &mut head).map_err(PackError::Unread)?;
+    let magic = head.first_chunk::<8>().filter(|magic| has >= 8 && magic[..7] == PACK_MAGIC[..7]);
+    let format = magic.ok_or(PackError::NoPack)?[7];
+    if format > 3 {
+        return Err(PackError::Newer(format));
+    }
+    match head.last_chunk() {
+        Some(digest) if has == HEAD_BYTES => Ok((format, Digest(*digest))),
+        _ => Err(PackError::Damaged),
     }
 }
 
