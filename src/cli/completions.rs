@@ -2,9 +2,10 @@
 
 use super::context::Context;
 use super::failure::{Failure, exit};
+use super::given;
+use super::names::fields_of;
 use super::output::print;
 use crate::host::environment;
-use crate::record::Names;
 use crate::report::plain;
 use crate::store::{Reader, StoreError};
 use clap::{Arg, Command};
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 
 /// By this variable a shell asks for completions; its value is the shell's name.
 const ASKS: &str = "LEDGER_COMPLETE";
-/// So many of the newest attempts are offered.
+/// How many of the newest attempts are offered.
 const NEWEST: usize = 200;
 
 /// Print the completions for a shell: commands, options, and the names that the ledger holds
@@ -45,7 +46,7 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
 
 /// Answers a shell that asks for completions. Returns whether one did.
 pub(super) fn answer(command: fn() -> Command) -> bool {
-    // So do the scripts ask; whoever only has the variable wants what the arguments say.
+    // The scripts pass `--` first. Without it, the variable alone must not keep a command from its work.
     if std::env::args_os().nth(1).is_none_or(|first| first != "--") {
         return false;
     }
@@ -76,15 +77,15 @@ fn with_candidates(arg: Arg) -> Arg {
     arg.add(ArgValueCompleter::new(move |current: &OsStr| candidates(ask, is_list, &current.to_string_lossy())))
 }
 
-/// Asks a ledger for names.
+/// A question that gives names of a ledger.
 type Ask = fn(&Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError>;
 
-/// The characters of names that no shell and no terminal takes for something else.
+/// Whether a shell and a terminal take a character as it is. Names with others are not offered.
 fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || "_.-~/@+:".contains(c)
 }
 
-/// What fits: to the whole value, or in a condition or list to its last name.
+/// The names that begin with `current`; in a condition or list, with its last word.
 fn candidates(ask: Ask, is_list: bool, current: &str) -> Vec<CompletionCandidate> {
     let last = current.char_indices().rfind(|(_, c)| is_list && !is_of_name(*c));
     let (before, word) = current.split_at(last.map_or(0, |(at, c)| at + c.len_utf8()));
@@ -102,10 +103,7 @@ fn candidates(ask: Ask, is_list: bool, current: &str) -> Vec<CompletionCandidate
 
 /// The ledger that the words of the command line mean; none if it may be another user's.
 fn ledger() -> Option<Context> {
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    // bash takes a word apart at `=`.
-    let mut words = words.flat_map(|word| word.split('=').map(str::to_owned).collect::<Vec<_>>());
-    let named = words.find(|word| word == "--ledger").and_then(|_| words.find(|word| !word.is_empty()));
+    let named = given("--ledger");
     let named = named.map(|path| match (path.strip_prefix("~/"), environment::var("HOME")) {
         (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
         _ => PathBuf::from(path),
@@ -126,7 +124,7 @@ fn ids(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> {
 }
 
 fn models(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> {
-    // Where its indexes are old, to find them takes long.
+    // Old indexes have no list of models, and reading all attempts takes too long for a key press.
     let models = if reader.names()?.is_some() { reader.models()? } else { Vec::new() };
     Ok(models.into_iter().map(CompletionCandidate::new).collect())
 }
@@ -137,7 +135,6 @@ fn metrics(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> 
 }
 
 fn fields(reader: &Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError> {
-    let Names { identity, metrics, settings, .. } = reader.names()?.unwrap_or_default();
-    let fields: BTreeSet<String> = identity.into_iter().chain(metrics).chain(settings).collect();
+    let fields: BTreeSet<String> = fields_of(reader.names()?.unwrap_or_default()).into_iter().collect();
     Ok(fields.into_iter().map(CompletionCandidate::new).collect())
 }

@@ -100,7 +100,7 @@ struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: ColorChoice,
 
-    /// Print long answers as they are: without it, $LEDGER_PAGER, $PAGER or `less` shows them on a terminal
+    /// Use no pager for long answers [default on a terminal: $LEDGER_PAGER, else $PAGER, else `less`]
     #[arg(long, global = true, help_heading = GLOBAL)]
     no_pager: bool,
 
@@ -194,14 +194,16 @@ impl Command {
     }
 }
 
-/// What `--color` says, for help and for arguments that are not understood.
-fn asked_colors(arguments: impl Iterator<Item = String>) -> ColorChoice {
-    let mut arguments = arguments.skip_while(|argument| !argument.starts_with("--color"));
-    let asked = arguments.next().and_then(|argument| match argument.strip_prefix("--color=") {
-        Some(asked) => Some(asked.to_owned()),
-        None => arguments.next(),
+/// The value of an option on the command line, before the arguments are parsed: they may be wrong, or not finished.
+fn given(option: &str) -> Option<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let mut words = words.flat_map(|word| match word.split_once('=') {
+        Some((name, value)) if name.starts_with("--") => vec![name.to_owned(), value.to_owned()],
+        _ => vec![word],
     });
-    asked.and_then(|asked| ColorChoice::from_str(&asked, false).ok()).unwrap_or_default()
+    words.find(|word| word == option)?;
+    // bash splits words at `=` before it asks for completions.
+    words.find(|word| !word.is_empty() && word != "=")
 }
 
 /// Runs the command that the arguments name.
@@ -211,7 +213,7 @@ pub fn main() -> ExitCode {
         return ExitCode::from(exit::YES);
     }
     let parsed = Cli::command()
-        .color(asked_colors(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned())))
+        .color(given("--color").and_then(|when| ColorChoice::from_str(&when, false).ok()).unwrap_or_default())
         .try_get_matches();
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

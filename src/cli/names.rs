@@ -15,8 +15,7 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
         Ok((reader.models()?, reader.ranked_metrics()?, names, reader.tags()?))
     })?;
     let (models, metrics, names, tags) = found.unwrap_or_default();
-    let Names { identity, metrics: all_metrics, settings, .. } = names;
-    let fields: Vec<String> = identity.into_iter().chain(all_metrics).chain(settings).collect();
+    let fields = fields_of(names);
     let tags: Vec<String> = tags.into_keys().collect();
     let text = || {
         let kinds = [("model", &models), ("field", &fields), ("tag", &tags)];
@@ -34,4 +33,9 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
         ])
     })?;
     Ok(exit::YES)
+}
+
+/// The names that conditions and groups can use.
+pub(super) fn fields_of(names: Names) -> Vec<String> {
+    names.identity.into_iter().chain(names.metrics).chain(names.settings).collect()
 }

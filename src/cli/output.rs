@@ -17,7 +17,7 @@ pub(super) fn has_printed() -> bool {
     PRINTED.load(Ordering::Relaxed)
 }
 
-/// What `--color` says, for all that this process writes. Its other settings are `NO_COLOR`, `CLICOLOR` and `CLICOLOR_FORCE`.
+/// Sets what `--color` asks for. Without it, `NO_COLOR`, `CLICOLOR` and `CLICOLOR_FORCE` decide.
 pub(super) fn choose_colors(choice: clap::ColorChoice) {
     match choice {
         clap::ColorChoice::Auto => ColorChoice::Auto,
@@ -72,11 +72,11 @@ pub(super) fn say(line: &str) {
 
 /// Writes lines to standard error; a first one that begins with `error:`, `warning:` or `note:` in its colour.
 pub(super) fn tell(text: &str) {
-    // Nobody is left to tell if standard error is closed.
+    // If standard error is closed, there is no other place to report that.
     let _ = std::io::stderr().write_all(paint_err().message(&report::plain_lines(text)).as_bytes());
 }
 
-/// The pager that the user names, as words between blanks; none if that is no pager at all.
+/// The user's pager, a program and its arguments without quotes; none for `cat` or an empty name.
 fn pager() -> Option<Command> {
     let named = environment::text_var("LEDGER_PAGER").or_else(|| environment::text_var("PAGER"));
     let command = named.unwrap_or_else(|| "less".to_owned());
@@ -101,14 +101,14 @@ fn page(text: &str) -> bool {
     if environment::text_var("LV").is_none() {
         pager.env("LV", "-c");
     }
-    // Ctrl-C is the pager's: this process must not give the terminal back to the shell before.
+    // Ctrl-C is for the pager: if this process ended first, the shell and the pager would share the terminal.
     let _heard = Interrupts::install();
     let Ok(mut child) = pager.stdin(Stdio::piped()).spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // Whoever has seen enough closes it.
+        // A reader who quits the pager early closes it.
         let _ = input.write_all(text.as_bytes());
     }
-    // One that ends by a signal was left so; one that fails has shown nothing.
+    // A person ends some pagers by Ctrl-C. One with an error code may have shown nothing, so the text is printed.
     child.wait().is_ok_and(|status| status.code().is_none_or(|code| code == 0))
 }
 

@@ -9,8 +9,8 @@ pub fn columns() -> Option<usize> {
 
 /// How many lines standard output shows at once; none where it is no terminal, or one that does not say.
 pub fn rows() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    (size.ws_row > 0).then_some(size.ws_row.into())
+    let rows = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?.ws_row;
+    (rows > 0).then_some(rows.into())
 }
 
 /// [`columns`] of standard error.

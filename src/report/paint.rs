@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write;
 
-/// Words of answers that stand for something that needs attention, with their colours.
+/// Outcomes and marks of attempts, with their colours.
 const WORDS: [(&str, AnsiColor); 7] = [
     ("finished", AnsiColor::Green),
     ("running", AnsiColor::Cyan),
@@ -14,7 +14,7 @@ const WORDS: [(&str, AnsiColor); 7] = [
     ("invalid", AnsiColor::Yellow),
 ];
 
-/// What messages begin with, with their colours.
+/// The kinds of messages, with their colours.
 const BEGINNINGS: [(&str, AnsiColor); 3] =
     [("error:", AnsiColor::Red), ("warning:", AnsiColor::Yellow), ("note:", AnsiColor::Cyan)];
 

@@ -366,7 +366,7 @@ fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     let time = ranking.baseline.as_ref().filter(|baseline| baseline.saving.is_some_and(|saving| saving.time.is_some()));
     let time = time.and_then(|baseline| Some((baseline.time.as_deref()?, 1)));
     let apart = |(metric, shown)| {
-        // Of other programs nobody knows.
+        // The samples of a run by another program are unknown.
         let samples: Vec<i64> = runs(shown).filter_map(|run| analysis::samples_behind(metric, run)).collect();
         let (least, most) = (samples.iter().min()?, samples.iter().max()?);
         (least < most).then_some((metric, *least, *most))

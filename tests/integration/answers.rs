@@ -380,7 +380,7 @@ fn what_a_question_leaves_out_or_averages_is_told() {
     assert!(!plain.contains("not shown") && !plain.contains("selects") && !plain.contains("average"), "{plain}");
 }
 
-/// What every attempt has says which is the fastest, and by how much: with other times, the best would be faster than the fastest.
+/// Only some attempts have `train_time`, by which the best would be faster than "the fastest".
 #[test]
 fn the_time_that_names_the_fastest_is_the_one_that_is_compared() {
     let sandbox = Sandbox::new();
@@ -404,4 +404,20 @@ case $x$seed in 11) say train_time 5 s;; 21) say train_time 9 s;; esac
         let said = sandbox.run(&[["best", "--model", "toy", "--metric", "loss"].as_slice(), more].concat()).expect(0);
         assert!(said.contains("against the fastest, ") && said.contains(" at 2.00× epoch_time"), "{said}");
     }
+}
+
+#[test]
+fn a_mean_over_versions_of_the_program_is_told() {
+    let sandbox = Sandbox::new();
+    let worker = |loss: &str| {
+        format!("echo '{{\"event\":\"metric\",\"name\":\"loss\",\"value\":{loss}}}' >> \"$LEDGER_EVENTS\"")
+    };
+    sandbox.sweep_manifest(&worker("2"), "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let asked = ["best", "--model", "toy", "--metric", "loss", "--group-by", "x"];
+    assert!(!sandbox.run(&asked).err.contains("versions of the program"));
+    sandbox.sweep_manifest(&worker("1"), "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let said = sandbox.run(&asked).err;
+    assert!(said.contains("warning: #1 averages over versions of the program (`ledger why "), "{said}");
 }

@@ -328,7 +328,7 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     assert!(!one.contains("not the same work"), "{one}");
 }
 
-/// What bash is offered for the last of these words.
+/// The completions of the last of these words in bash.
 fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
     let index = (words.len() - 1).to_string();
     let mut command = sandbox.command(&[]);

@@ -6,7 +6,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::why::texts;
 use crate::engine::{is_changed, is_stale, read_files};
-use crate::record::{Attempt, AttemptId, MetricKind, Origin, Part, Parts, Run, RunId};
+use crate::record::{Attempt, AttemptId, Digest, MetricKind, Origin, Part, Parts, Run, RunId};
 use crate::report::{self, Ranking, count};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +42,8 @@ fn tell_selection(ranking: &Ranking, asked: &Rest) {
 
 /// Says over which fields the rows of a grouping average.
 fn tell_averaged(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
-    let mut averaged = BTreeSet::new();
-    for place in ranking.places.iter().filter(|place| !place.contender.agreed.is_empty()) {
+    let (mut averaged, mut versions) = (BTreeSet::new(), Vec::new());
+    for (number, place) in (1..).zip(&ranking.places).filter(|(_, place)| !place.contender.agreed.is_empty()) {
         let runs = store.read(|reader| {
             let attempts = place.contender.measured.iter().take(MOST_READ).map(|one| reader.readable(one.attempt));
             let runs = attempts.map(|attempt| attempt?.map_or(Ok(None), |attempt| reader.run(attempt.run)));
@@ -51,12 +51,32 @@ fn tell_averaged(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         })?;
         let runs: Vec<&Run> = runs.iter().flatten().collect();
         averaged.extend(analysis::differing(&runs));
+        versions.extend(two_versions(&runs).map(|two| (number, two)));
+    }
+    for (number, [a, b]) in versions.iter().take(SHOWN) {
+        let text = "averages over versions of the program";
+        say(&format!(
+            "warning: #{number} {text} (`ledger why {a} {b}` shows what changed, `ledger hide` leaves runs out)"
+        ));
+    }
+    if versions.len() > SHOWN {
+        say(&format!("warning: so do {}", count(versions.len() - SHOWN, "more row")));
     }
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
         say(&format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
     }
     Ok(())
+}
+
+/// Two runs of one configuration by different programs, if there are such.
+fn two_versions(runs: &[&Run]) -> Option<[String; 2]> {
+    let mut seen: BTreeMap<Digest, &Run> = BTreeMap::new();
+    runs.iter().find_map(|run| {
+        let first = *seen.entry(run.parts.digest(Part::Config)).or_insert(run);
+        let is_other = first.parts.digest(Part::Program) != run.parts.digest(Part::Program);
+        is_other.then(|| [first, *run].map(|run| run.id.0.prefix(8)))
+    })
 }
 
 /// Of no more attempts of a row the runs are read.
