@@ -92,7 +92,10 @@ if [ -n "$driver" ]; then
     say "kernels"
     try 30 5 "$work/ledger" cache ls
     rm -f "$work/kernels"
-    try 30 2 "$work/ledger" cache export -o "$work/kernels" && xz -2 -T0 -c "$work/kernels" >"$out/campaign.kernels.xz"
+    # Those of earlier pieces may be of other GPUs.
+    gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+    key=$("$work/ledger" cache ls | awk -v gpu="$gpu" -v driver="$driver" 'index($0, gpu " ") && index($0, driver) { print $1; exit }')
+    try 30 2 "$work/ledger" cache export "$key" -o "$work/kernels" && xz -2 -T0 -c "$work/kernels" >"$out/campaign.kernels.xz"
 fi
 say "done"
 ls -l "$out"
