@@ -4,13 +4,14 @@ use ledger::analysis::expr::{Expr, Formula};
 use ledger::journal::parse;
 use ledger::record::{Digest, Value};
 use ledger::wire::{
-    Place, Wanted, decode_attempt, decode_entry, decode_kernels, decode_log_entry, decode_packed, decode_phases,
-    decode_row, decode_run, decode_series, decode_shape, decode_source, decode_values, encode_attempt, encode_entry,
-    encode_log_entry, encode_packed, encode_phases, encode_row, encode_run, encode_series, encode_source, from_json,
-    parse_event, phases_memory, series_memory, to_json_line, write_event,
+    PackFile, PackRoom, PackedAttempt, Place, Wanted, decode_attempt, decode_entry, decode_kernels, decode_log_entry,
+    decode_packed, decode_phases, decode_row, decode_run, decode_series, decode_shape, decode_source, decode_values,
+    encode_attempt, encode_entry, encode_log_entry, encode_packed, encode_phases, encode_row, encode_run,
+    encode_series, encode_source, from_json, parse_event, phases_memory, series_memory, to_json_line, write_event,
 };
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::io;
 
 /// Chunks that say that they are larger are not decoded here: they are allowed, and slow.
 const MOST: u64 = 16 << 20;
@@ -111,13 +112,25 @@ pub fn manifest(text: &str) {
     }
 }
 
-/// Bytes as a pack, and as the body of one whose digest is right: nothing panics, and little memory is taken on their word.
+/// Bytes as a pack, and as the body of one whose digest is right: nothing panics, little memory is taken on their word, and a pack that is read piece by piece
+/// holds the same.
 pub fn pack(bytes: &[u8]) {
     let _ = decode_packed(bytes);
+    let in_memory = || Err(io::Error::other("only what fits into memory is read here"));
     let digest = Digest::of(bytes).0;
     for format in [0, 2, 3] {
         let signed = [b"ledger\0".as_slice(), &[format], &digest, bytes].concat();
         let Ok(packed) = decode_packed(&signed) else { continue };
+        if let Ok(file) = PackFile::read(signed.as_slice(), &mut { PackRoom::WHOLE }, &in_memory) {
+            let are_there =
+                |attempt: &PackedAttempt| (0..=attempt.sealed.attempt.series.len()).all(|at| attempt.chunk(at).is_ok());
+            assert!(file.attempts.iter().all(are_there));
+            let ids: Vec<_> = file.attempts.iter().map(|one| one.sealed.attempt.id()).collect();
+            assert_eq!(ids, packed.attempts.iter().map(|one| one.attempt.id()).collect::<Vec<_>>());
+            assert_eq!(file.sources, packed.sources);
+        } else {
+            assert!(format == 3 || signed.len() > 1 << 15, "a little pack is read piece by piece too");
+        }
         let again = encode_packed(&packed).expect("it is written again");
         let other = decode_packed(&again).expect("it is read again");
         assert_eq!(packed.attempts.len(), other.attempts.len());

@@ -144,6 +144,17 @@ pub struct Effects {
     pub shared: Option<f64>,
 }
 
+impl Effects {
+    /// The share of the variance that terms and blocks explain only together, as where they occur in unequal combinations. 0 in a balanced design.
+    /// `None` if pairs that overlap explain some of it twice.
+    pub fn of_no_term(&self) -> Option<f64> {
+        let terms = self.main.iter().map(|effect| effect.share.eta_squared);
+        let terms: f64 = terms.chain(self.interactions.iter().map(|effect| effect.share.eta_squared)).sum();
+        let rest = 1.0 - self.unexplained - terms - self.blocks.unwrap_or(0.0);
+        (rest >= 0.0).then_some(rest)
+    }
+}
+
 /// Terms that would take more multiplications than this are not judged: it would take longer than a person waits.
 const MOST_WORK: f64 = 2e9;
 

@@ -218,6 +218,21 @@ impl Expr {
         });
         fault.map_or(Ok(()), |(place, message)| Err(ExprError::new(&self.text, place, message)))
     }
+
+    /// The first comparison that has to hold and does not for any of these things, and the full name of its field.
+    pub fn unmet<T>(&self, things: &[T], lookup: &dyn Fn(&T, &str) -> Option<Value>) -> Option<(&str, &str)> {
+        let mut needed = vec![&self.root];
+        while let Some(condition) = needed.pop() {
+            match condition {
+                Condition::All(parts) => needed.extend(parts.iter().rev()),
+                Condition::Compare(one) if !things.iter().any(|thing| one.holds(&|name| lookup(thing, name))) => {
+                    return Some((self.text.get(one.place.clone())?, &one.field));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
 }
 
 impl Condition {

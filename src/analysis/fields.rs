@@ -36,6 +36,11 @@ pub fn is_varied(name: &str) -> bool {
     name != Part::Seed.name() && (!name.starts_with(PROGRAM) || is_said())
 }
 
+/// Whether a field of the identity tells which version of a program ran.
+pub fn is_version(name: &str) -> bool {
+    name.starts_with(PROGRAM) && !is_varied(name)
+}
+
 /// Whether a run has a field only because somebody gave it, so that no other field tells of it.
 pub fn is_chosen(name: &str, run: &Run) -> bool {
     is_chosen_in(name, &|name| field(run, None, name))

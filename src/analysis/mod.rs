@@ -74,7 +74,7 @@ pub use events::{
     mean_of_all,
 };
 pub use excerpt::{EnergyOfDevices, energy_between, excerpt, phases_between};
-pub use fields::{differing, differing_among, is_chosen, is_varied};
+pub use fields::{differing, differing_among, is_chosen, is_varied, is_version};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
 pub use join::{PhaseRow, join};

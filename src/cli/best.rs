@@ -1,6 +1,7 @@
 //! `ledger best`
 
 mod brief;
+mod quality;
 mod remarks;
 mod scan;
 
@@ -9,10 +10,9 @@ use super::bounds;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
-use super::run::USUAL;
 use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, recorded_objective};
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
-use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
+use crate::record::{Direction, GroupId, JUDGING_METRICS, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ struct Rest {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     tolerance: Option<f64>,
 
-    /// Compare the best with another run: `fastest`, or an ID
+    /// Compare the best with another run: `fastest`, or an ID [default: the run tagged `default`, else the fastest]
     #[arg(long, value_name = "ID")]
     against: Option<String>,
 }
@@ -178,7 +178,7 @@ fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked
     let (metric, known) = context.store().read(|reader| {
         let stated = recorded_objective(reader, model)?;
         let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
-        let usual = || USUAL.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
+        let usual = || JUDGING_METRICS.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
         Ok((stated.or_else(usual), known))
     })?;
     let none = || {
@@ -313,6 +313,10 @@ fn stated_baseline(reader: &Reader<'_>, args: &Asked<'_>) -> Result<Result<Optio
         Some("fastest") => return Ok(Ok(None)),
         Some(text) => match context::resolve_run(reader, text)? {
             Ok(id) => (id, text.to_owned()),
+            Err(_) if text == DEFAULT => {
+                let text = format!("--against: no run is tagged `{DEFAULT}` (`ledger tag ID {DEFAULT}` tags one)");
+                return Ok(Err(Failure::new(exit::USAGE, text)));
+            }
             Err(failure) => return Ok(Err(failure)),
         },
         None => match reader.tags()?.get(DEFAULT) {

@@ -1,6 +1,7 @@
 //! `ledger effects`
 
 mod confounded;
+mod versions;
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -89,6 +90,7 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<
         fields.extend(axes);
         fields.extend(OBJECTIVE.map(str::to_owned));
         fields.insert(confounded::IMPORT.to_owned());
+        fields.extend(versions::fields(&names.names).cloned());
         Ok(Ask { fields, metrics: [metric].into(), of_others: false })
     };
     let model = args.model.name(context)?;
@@ -156,6 +158,7 @@ pub(super) fn judge<T: Asked>(
         MetricKind::Outcome => subject.seeds(&axes.judged),
         MetricKind::Measured => subject.machines(&mut axes),
     };
+    subject.tell_versions(&mut axes);
     let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
         let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
@@ -336,6 +339,9 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
             found.judged.push(factor);
         }
     }
+    if asked.is_empty() {
+        found.leave_out_lengths();
+    }
     if !asked.is_empty() && !is_feasible(&found.judged) {
         let widest = found.judged.iter().max_by_key(|factor| factor.levels.len());
         let widest = widest.map_or_else(String::new, |factor| {
@@ -360,6 +366,31 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
         found.confounded.extend(nested);
     }
     Ok(found)
+}
+
+/// How long a training is.
+const LENGTHS: [&str; 2] = ["training.steps", "training.epochs"];
+
+impl Axes {
+    /// Leaves out how long the training is where the other axes determine it, as where each batch size has so many steps that all take as long:
+    /// it would hide what these axes do.
+    fn leave_out_lengths(&mut self) {
+        let is_length = |axis: &Factor| LENGTHS.contains(&axis.name.as_str());
+        while let Some(at) = self.judged.iter().position(|axis| is_length(axis) && self.determine(axis)) {
+            let axis = self.judged.remove(at);
+            let text = "the other axes determine it (`--axes` analyses it)";
+            self.notes.push(format!("`{}` is not analysed: {text}", axis.name));
+        }
+    }
+
+    /// Whether each combination of the other axes occurs with one level of this one only.
+    fn determine(&self, axis: &Factor) -> bool {
+        let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).collect();
+        let mut levels: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
+        let combination = |at: usize| others.iter().map(|other| other.of[at]).collect();
+        !others.is_empty()
+            && axis.of.iter().enumerate().all(|(at, of)| *levels.entry(combination(at)).or_insert(*of) == *of)
+    }
 }
 
 /// Whether each level of either axis occurs with one level of the other axis only.

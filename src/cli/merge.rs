@@ -42,7 +42,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let progress = Count::new("attempts");
         let result = store.merge(other, clock::unix_ms(), &mut |done, total| progress.set(done, total));
         progress.finish();
-        merged.push(result?);
+        merged.push(result.inspect_err(|_| {
+            let done = others.iter().take(merged.len()).map(|other| format!("`{}`", other.dir().display()));
+            let done: Vec<String> = done.collect();
+            if !done.is_empty() {
+                say(&format!("note: merged before the error: {}", done.join(", ")));
+            }
+        })?);
     }
     let sound = merged.iter().all(|merged| merged.faults.is_empty());
     context.answer(

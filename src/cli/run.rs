@@ -3,7 +3,6 @@
 mod answer;
 mod attach;
 mod best;
-pub(super) use best::USUAL;
 
 use super::context::Context;
 use super::failure::{Failure, exit};

@@ -11,8 +11,9 @@ pub(super) use objective::{
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
-use crate::analysis::{Asked, Names, Trial, is_varied, names, unify_by_model};
+use crate::analysis::{Asked, Factor, Names, Trial, is_varied, names, unify_by_model};
 use crate::record::{AttemptId, Digest, LeftOut, Value, Why, known_metric};
+use crate::report::plain;
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -210,12 +211,32 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
     let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
     let condition = Expr::parse_in(text, &names.tiers()).map_err(wrong)?;
     let matching = |trial: &Trial| condition.matches(&|name| trial.field(name));
-    if !trials.iter().any(matching)
-        && let Some(error) = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err())
-    {
-        return Err(wrong(error));
+    if !trials.is_empty() && !trials.iter().any(matching) {
+        let fault = trials.iter().find_map(|trial| condition.check(&|name| trial.field(name)).err());
+        return Err(fault.map_or_else(|| no_match(&trials, &condition), wrong));
     }
     Ok(trials.into_iter().partition(matching))
+}
+
+/// No attempt matches: says which part of the condition none meets, and the values that there are instead.
+fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
+    /// So many values are listed.
+    const LISTED: usize = 6;
+    let text = match condition.unmet(trials, &|trial, name| trial.field(name)) {
+        None => "no attempt meets all of it".to_owned(),
+        Some((part, field)) => {
+            let values = Factor::new(field, trials.iter().filter_map(|trial| trial.field(field)));
+            let only = || trials.iter().find_map(|trial| trial.field(field)).into_iter().collect();
+            let values = values.map_or_else(only, |values| values.levels);
+            let mut listed: Vec<String> = values.iter().take(LISTED).map(|value| plain(&value.to_string())).collect();
+            listed.extend((values.len() > LISTED).then(|| format!("and {} more", values.len() - LISTED)));
+            match listed.is_empty() {
+                true => format!("no attempt meets `{part}`: none has `{field}`"),
+                false => format!("no attempt meets `{part}` (`{field}` is {})", listed.join(", ")),
+            }
+        }
+    };
+    Failure::new(exit::NO, format!("--where: {text}"))
 }
 
 impl<T> Selected<T> {

@@ -7,6 +7,7 @@ use super::output::{print, say};
 use super::picture;
 use super::recorded;
 use crate::analysis::{self, Given, Thin};
+use crate::host::terminal;
 use crate::record::{Attempt, AttemptId, Axis, Run, Sealed, Series, Table, Target, Value};
 use crate::report::{self, Millimetres, Telemetry, TelemetryPart, TelemetryTable, table_of};
 use crate::store::{Reader, Store, StoreError};
@@ -87,7 +88,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         print(report::CSV_HEADS)?;
         recorded.each(&telemetry.series, &mut |series| print(&report::csv_rows(series)))?;
     } else {
-        let mut table = TelemetryTable::new(args.range(Axis::TimeNs, telemetry.wall_ns));
+        let mut table = TelemetryTable::new(args.range(Axis::TimeNs, telemetry.wall_ns), terminal::columns());
         if context.json {
             let mut all = Vec::new();
             recorded.each(&telemetry.series, &mut |series| {

@@ -30,6 +30,10 @@ pub(super) struct Watcher {
     last: Mutex<BTreeMap<String, Vec<(RunId, String)>>>,
     /// Runs whose workers have written events since they began.
     speaking: Mutex<HashSet<RunId>>,
+    /// How many attempts there are.
+    attempts: usize,
+    /// Set once an attempt lacked the objective.
+    is_objective_missed: OnceLock<()>,
 }
 
 impl Watcher {
@@ -42,6 +46,8 @@ impl Watcher {
             bars: Mutex::default(),
             last: Mutex::default(),
             speaking: Mutex::default(),
+            attempts,
+            is_objective_missed: OnceLock::new(),
         }
     }
 
@@ -88,6 +94,17 @@ impl Watcher {
             report::fitted(&label(bound), room)
         } else {
             report::axes_label(&bound.cell, &self.axes, room)
+        }
+    }
+
+    /// Warns at the first attempt without the objective, so that nobody waits for a sweep that cannot be ranked.
+    fn tell_objective(&self, bound: &Bound, attempt: &Attempt) {
+        let Some(metric) = bound.cell.text("objective.metric").filter(|_| self.attempts > 1) else { return };
+        let is_missing = attempt.outcome == Outcome::Finished && !attempt.metrics.contains_key(metric);
+        if is_missing && self.is_objective_missed.set(()).is_ok() {
+            let id = bound.run.id.0.prefix(8);
+            let text = format!("no metric `{metric}`, which is the objective; later attempts may lack it too");
+            self.progress.say(&format!("warning: {id}: {text} (`ledger show {id}` lists its metrics)"));
         }
     }
 
@@ -216,6 +233,7 @@ impl Watch for Watcher {
                 let head = self.line(bound, "").chars().count() + 3;
                 let text = result_line(bound, executed, |reason, before| self.short(run, reason, head + before));
                 self.end(bound, &text);
+                self.tell_objective(bound, &executed.attempt);
                 self.note(bound, &executed.attempt);
             }
             Seen::Troubled(bound, error) => self.end(bound, &with_holders(error)),

@@ -36,7 +36,7 @@ pub use field::{Kind, Names, Visit, each_fact, each_field, field};
 pub use glyph::is_invisible;
 pub use listing::{DEEPEST, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 pub use log::{Change, LogEntry, Origin, Repeated, Row, Target, tag_fault};
-pub use metric::{Direction, KNOWN_METRICS, Metric, MetricInfo, MetricKind, known_metric, mean};
+pub use metric::{Direction, JUDGING_METRICS, KNOWN_METRICS, Metric, MetricInfo, MetricKind, known_metric, mean};
 pub use output::{OutputFacts, Piece, Stream};
 pub use replicate::{Replicate, execution_values, is_computed, unit_mean, unit_values};
 pub use run::{Cell, GroupId, Owner, Part, Parts, Run, RunId};

@@ -110,6 +110,10 @@ const fn info(name: &'static str, unit: &'static str, direction: Direction, mean
 
 use Direction::{Maximize, Minimize};
 
+/// What models are judged by where nobody says: the first that an attempt has. The loss comes last: it is of the training, and that of a `dqn` is
+/// small where nothing was learned.
+pub const JUDGING_METRICS: [&str; 5] = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss"];
+
 /// Every metric that the house itself records.
 pub const KNOWN_METRICS: &[MetricInfo] = &[
     info(

@@ -70,6 +70,9 @@ impl Confounded {
     }
 }
 
+/// A smaller share of the variance that terms explain only together is not told.
+const OVERLAP: f64 = 0.05;
+
 impl Effected {
     fn names(&self) -> Vec<String> {
         short_names(&self.factors.iter().map(|factor| factor.name.clone()).collect::<Vec<_>>())
@@ -315,6 +318,12 @@ pub fn effects_text(found: &Effected) -> String {
             "{:.1}% of the variance is shared by {}: the attempts do not say which of them explains it\n",
             100.0 * shared.1,
             shared.0.join(", ")
+        ));
+    } else if let Some(rest) = effects.of_no_term().filter(|rest| *rest >= OVERLAP) {
+        let blocks = found.blocks.as_ref().map_or_else(String::new, |block| format!(" and {block}s"));
+        text.push_str(&format!(
+            "{:.1}% of the variance belongs to no term alone: the axes{blocks} occur in unequal combinations\n",
+            100.0 * rest
         ));
     }
     found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));

@@ -5,7 +5,9 @@ use super::live::fitted;
 use super::number::{count, duration, significant, wall_seconds, when};
 use super::ranking::mean_text;
 use super::table::{axis_heads, columns};
-use crate::record::{Attempt, AttemptId, Cell, Check, Metric, Nonce, Origin, Row, Table, Value, known_metric};
+use crate::record::{
+    Attempt, AttemptId, Cell, Check, JUDGING_METRICS, Metric, Nonce, Origin, Row, Table, Value, known_metric,
+};
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -342,7 +344,7 @@ pub fn summary_text(runs: &[Summary<'_>], axes: &[String]) -> String {
 
 /// The metrics that are shown of them: first what decides which is best, then what is usual, as far as any attempt has it.
 fn summary_metrics<'a>(runs: &[Summary<'a>]) -> Vec<&'a str> {
-    let usual = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss", "step_time", "train_time"];
+    let usual = JUDGING_METRICS.into_iter().chain(["step_time", "train_time"]);
     // One that is missing with its reason would be a column of nothing.
     let has = |name: &str| runs.iter().any(|(_, _, newest)| newest.is_some_and(|newest| newest.metric(name).is_some()));
     // Nearly the same, and of more interest.

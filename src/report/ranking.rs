@@ -293,9 +293,13 @@ fn sureness(ranking: &Ranking) -> String {
     }
     text.push_str(&covers_text(&ranking.places));
     text.push_str(&needed_text(&ranking.places));
-    if [SampleModel::Clusters, SampleModel::Mixed, SampleModel::Rounds].contains(&first.estimate.model) {
-        text.push_str(&format!("model of the intervals: {}\n", first.estimate.model.name()));
-    }
+    let model = match first.estimate.model {
+        SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(first))),
+        SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(first))),
+        SampleModel::Rounds => Some("rounds are the samples".to_owned()),
+        _ => None,
+    };
+    text.push_str(&model.map_or_else(String::new, |model| format!("intervals: {model}\n")));
     if let Some(tolerance) = ranking.tolerance {
         let within = named(&|against| against.is_within);
         let which = if within.is_empty() { "none".to_owned() } else { within.join(" ") };

@@ -108,6 +108,14 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
             Some(value) => shared.push(format!("{} {value}", column.head)),
         }
     }
+    if !are_sides
+        && total(&columns) > width
+        && let Some(column) = columns.iter_mut().find(|column| column.may_be_cut)
+        && let Some((common, rest)) = without_common_words(&column.cells)
+    {
+        shared.push(format!("{} {common}", column.head));
+        column.cells = rest;
+    }
     let axes = axes_below(&mut columns, width);
     while total(&columns) > width {
         let most_spare = columns.iter().enumerate().filter(|(_, column)| column.spare > 0);
@@ -121,6 +129,24 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
         names => format!("left out for the width: {} (`| cat` shows all)\n", names.join(", ")),
     };
     format!("{above}{}{axes}{below}", laid_out(&columns))
+}
+
+/// The words that all cells have at the same place, and the cells without them. A word before a number that differs stays with it. `None` where there are none,
+/// or the cells have different numbers of words.
+fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
+    let rows: Vec<Vec<&str>> = cells.iter().map(|cell| cell.split(' ').collect()).collect();
+    let (first, others) = rows.split_first()?;
+    if others.is_empty() || others.iter().any(|row| row.len() != first.len()) {
+        return None;
+    }
+    let is_common = |at: usize| others.iter().all(|row| row[at] == first[at]);
+    let names_a_number =
+        |at: usize| first.get(at + 1).is_some_and(|next| next.parse::<f64>().is_ok() && !is_common(at + 1));
+    let (common, kept): (Vec<usize>, Vec<usize>) =
+        (0..first.len()).partition(|at| is_common(*at) && !names_a_number(*at));
+    let words = |row: &[&str], places: &[usize]| places.iter().map(|at| row[*at]).collect::<Vec<_>>().join(" ");
+    (!common.is_empty() && !kept.is_empty())
+        .then(|| (words(first, &common), rows.iter().map(|row| words(row, &kept)).collect()))
 }
 
 /// Takes the columns of axes out of a table that has no room for them. Returns a line for each row: `a1 with lr 0.1 batch_size 8`.
@@ -205,7 +231,7 @@ mod tests {
     fn a_narrow_terminal_gets_what_differs_and_is_told_the_rest() {
         let heads = ["RUN", "~EXPERIMENT", "MODEL", "<WITH", "~~>LOSS", ">ACCURACY"];
         let row = |run: &str, experiment: &str, loss: &str| {
-            let with = format!("adamw lr 0.001 batch 64 steps 1100 {run}");
+            let with = format!("adamw-lr-0.001-batch-64-steps-1100-{run}");
             [run, experiment, "bert", &with, loss, "-"].map(str::to_owned).to_vec()
         };
         let rows = || [row("a1", "speed", "2.5"), row("b2", "learns", "0.25")];
@@ -216,16 +242,16 @@ mod tests {
             at(60),
             "all rows: MODEL bert\n\
              RUN  EXPERIMENT  WITH                                   LOSS\n\
-             a1   speed       adamw lr 0.001 batch 64 steps 1100 a1   2.5\n\
-             b2   learns      adamw lr 0.001 batch 64 steps 1100 b2  0.25\n\
+             a1   speed       adamw-lr-0.001-batch-64-steps-1100-a1   2.5\n\
+             b2   learns      adamw-lr-0.001-batch-64-steps-1100-b2  0.25\n\
              left out for the width: ACCURACY (`| cat` shows all)\n"
         );
         assert_eq!(
             at(40),
             "all rows: MODEL bert\n\
              RUN  WITH\n\
-             a1   adamw lr 0.001 batch 64 steps 1100…\n\
-             b2   adamw lr 0.001 batch 64 steps 1100…\n\
+             a1   adamw-lr-0.001-batch-64-steps-1100…\n\
+             b2   adamw-lr-0.001-batch-64-steps-1100…\n\
              left out for the width: ACCURACY, LOSS, EXPERIMENT (`| cat` shows all)\n"
         );
         assert_eq!(columns(&heads, rows()), whole, "elsewhere lines may have any width");
@@ -246,6 +272,20 @@ mod tests {
              a1 with lr 0.1 optimizer adamw\n\
              b2 with lr 0.02 optimizer momentum warmup_steps 100\n"
         );
+    }
+
+    #[test]
+    fn words_that_all_rows_share_stand_above_a_narrow_table() {
+        let at = |width, labels: [&str; 3]| {
+            let rows = ["a", "b", "c"].into_iter().zip(labels).map(|row| vec![row.0.to_owned(), row.1.to_owned()]);
+            fitted_to(Some(width), || columns(&["RUN", "<WITH"], rows)).0
+        };
+        let labels = ["adam lr 0.1 cosine batch 8", "adam lr 0.2 cosine batch 8", "sgd lr 0.2 cosine batch 8"];
+        let narrow = "all rows: WITH cosine batch 8\nRUN  WITH\na    adam lr 0.1\nb    adam lr 0.2\nc    sgd lr 0.2\n";
+        assert_eq!(at(20, labels), narrow);
+        assert!(at(80, labels).starts_with("RUN  WITH\na    adam lr 0.1 cosine batch 8\n"));
+        let uneven = at(20, ["adam lr 0.1 cosine", "adam lr 0.1", "adam lr 0.1 cosine batch 8"]);
+        assert!(uneven.starts_with("RUN  WITH\n"), "{uneven}");
     }
 
     #[test]

@@ -8,8 +8,12 @@ use super::units::shown;
 use crate::analysis::{Curve, Energy, EnergyOfDevices, Figures, Kind, bit_shares, quantity};
 use crate::record::{AttemptId, Axis, Phase, Quantity, RunId, Series, Table, Value};
 
-/// Characters of a sparkline.
+/// Characters of a sparkline, where there is room.
 const WIDTH: usize = 40;
+/// The least number of them.
+const LEAST_WIDTH: usize = 12;
+/// Characters of the columns beside it that are never left out.
+const BESIDE: usize = 58;
 /// `nvmlClocksThrottleReasons`, from the lowest bit.
 const THROTTLE_REASONS: [&str; 9] = [
     "idle",
@@ -133,6 +137,8 @@ pub(super) fn throttle_reason(bit: i32) -> String {
 pub struct TelemetryTable {
     /// The time that is shown.
     range: (u64, u64),
+    /// Characters of a sparkline.
+    width: usize,
     /// The first and the last position over time, and over steps.
     extents: [Option<(u64, u64)>; 2],
     rows: [Vec<Vec<String>>; 2],
@@ -141,9 +147,10 @@ pub struct TelemetryTable {
 }
 
 impl TelemetryTable {
-    /// A table without rows, of an attempt's time from one moment to another.
-    pub fn new(range: (u64, u64)) -> Self {
-        Self { range, ..Self::default() }
+    /// A table without rows, of an attempt's time from one moment to another, for a terminal of that width, if it is for one.
+    pub fn new(range: (u64, u64), terminal: Option<usize>) -> Self {
+        let width = terminal.map_or(WIDTH, |columns| columns.saturating_sub(BESIDE).clamp(LEAST_WIDTH, WIDTH));
+        Self { range, width, ..Self::default() }
     }
 
     /// Takes in where a series lies. All of them must be seen before the first one is added.
@@ -163,7 +170,7 @@ impl TelemetryTable {
     /// Adds the row of a series.
     pub fn add(&mut self, series: &Series) {
         let extent = self.extent(series.axis);
-        self.rows[place(series.axis)].push(row(series, extent));
+        self.rows[place(series.axis)].push(row(series, extent, self.width));
         self.throttled.extend(held(series).map(|reasons| vec![format!("  {}", series.name), reasons]));
         self.has_counter |= Kind::of(&series.name) == Kind::Counter;
     }
@@ -219,7 +226,7 @@ fn place(axis: Axis) -> usize {
     usize::from(axis == Axis::Step)
 }
 
-fn row(series: &Series, (from, to): (u64, u64)) -> Vec<String> {
+fn row(series: &Series, (from, to): (u64, u64), width: usize) -> Vec<String> {
     let (kind, curve) = (Kind::of(&series.name), Curve::of(series));
     let figures = Figures::of(series, &curve);
     let (min, max) = figures.range.unzip();
@@ -233,7 +240,7 @@ fn row(series: &Series, (from, to): (u64, u64)) -> Vec<String> {
     let mut row = vec![series.name.clone(), shown_as.to_owned(), unit, series.values.len().to_string()];
     row.extend([min, figures.mean, max, figures.last].map(number));
     let scale = (kind == Kind::Flags).then_some((0.0, 1.0));
-    row.push(sparkline(&curve.buckets(from, to, WIDTH), scale));
+    row.push(sparkline(&curve.buckets(from, to, width), scale));
     row
 }
 

@@ -32,6 +32,10 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
             .map(|(judged, name)| vec![name.clone(), judged.grade.name().to_owned(), verdict.detail_of(judged)]);
         text.push_str(&columns(&["RERUN", "VERDICT", "WHY"], rows));
     }
+    // What differs is in the records of the two.
+    if let (Grade::Drifted, Some(first)) = (verdict.grade, named.first()) {
+        text.push_str(&format!("`ledger diff {} {first}` compares the two attempts\n", original.0.prefix(8)));
+    }
     if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
         let rows = verdict.tested.iter().map(|one| {
             // Equal bits are within any margin, and that is no test.

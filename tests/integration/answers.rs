@@ -168,7 +168,10 @@ fn conditions_groups_and_limits() {
         |more: &[&str]| sandbox.run(&[["best", "--model", "toy", "--metric", "energy"].as_slice(), more].concat());
     assert!(ask(&["--where", "x >= 2 and acuracy > 1"]).complaint(2).contains("did you mean `accuracy`"));
     assert!(ask(&["--where", "x == big"]).complaint(2).ends_with("\n  x == big\n  ^^^^^^^^\n"));
-    assert!(ask(&["--where", "x > 9"]).complaint(1).contains("no attempt matches"));
+    let none = "--where: no attempt meets `x > 9` (`params.x` is 1, 2, 3)";
+    assert!(ask(&["--where", "x >= 1 and x > 9"]).complaint(1).contains(none));
+    let learned = "warning: #1 learned less: its accuracy is 0.6, that of #2 is 0.7 (`--at-least accuracy=0.65` leaves such rows out";
+    assert!(ask(&[]).err.contains(learned), "{}", ask(&[]).err);
     assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` needs `hardware.gpus`"));
     let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
     assert!(slip.complaint(2).contains("did you mean `accuracy`?"));
@@ -420,4 +423,6 @@ fn a_mean_over_versions_of_the_program_is_told() {
     sandbox.run(&["run", "m.toml"]).expect(0);
     let said = sandbox.run(&asked).err;
     assert!(said.contains("warning: #1 averages over versions of the program (`ledger why "), "{said}");
+    let effects = sandbox.run(&["effects", "--metric", "loss"]).expect(0);
+    assert!(effects.contains("note: the attempts are of 2 versions of the program"), "{effects}");
 }

@@ -83,6 +83,23 @@ fn lines_that_are_told_at_once_have_no_times() {
 }
 
 #[test]
+fn an_objective_that_nothing_reports_is_told_at_the_first_attempt() {
+    let sandbox = Sandbox::new();
+    let manifest = sandbox.sweep_manifest(WORKER, "[1, 2, 3]", "1");
+    let objective = |metric: &str| format!("[objective]\nmetric = \"{metric}\"\ndirection = \"maximize\"\n");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let said = |metric: &str| {
+        sandbox.write("m.toml", format!("{text}{}", objective(metric)));
+        sandbox.run(&["run", "m.toml"]).err
+    };
+    let missed = said("score");
+    let warning = "no metric `score`, which is the objective; later attempts may lack it too";
+    assert_eq!(missed.matches(warning).count(), 1, "{missed}");
+    assert!(missed.find(warning) < missed.find("x 2"), "{missed}");
+    assert!(!said("accuracy").contains("which is the objective"));
+}
+
+#[test]
 fn what_a_worker_says_does_not_move_the_cursor() {
     let sandbox = Sandbox::new();
     sandbox.sweep_manifest(r#"printf 'a\033[2Kb\033]0;title\007\n' >&2; exit 3"#, r#""x\rEVIL is best""#, "1");

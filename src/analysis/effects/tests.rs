@@ -364,3 +364,18 @@ fn seeds_that_all_combinations_share_are_blocks() {
     assert!((difference(&found) - difference(&alone)).abs() < 1e-12);
     assert!(found.blocks.unwrap() > 0.9 && alone.blocks.is_none());
 }
+
+#[test]
+fn what_terms_explain_only_together_is_the_rest() {
+    let levels = |values: &[i64]| values.iter().map(|value| Value::Int(*value)).collect::<Vec<_>>();
+    let of = |x: &[i64], z: &[i64], y: &[f64]| {
+        let factors = [Factor::new("x", levels(x)).unwrap(), Factor::new("z", levels(z)).unwrap()];
+        effects(&factors, y, ModelScale::Linear, None, None).unwrap().of_no_term().unwrap()
+    };
+    // Each combination twice: all sums of squares add up.
+    let balanced = of(&[1, 1, 2, 2, 1, 1, 2, 2], &[1, 2, 1, 2, 1, 2, 1, 2], &[1.0, 2.0, 5.0, 6.5, 1.2, 2.1, 5.1, 6.0]);
+    assert!(balanced.abs() < 1e-9, "{balanced}");
+    // Both are larger in the same observations, but for two.
+    let unequal = of(&[1, 1, 1, 1, 2, 2, 2, 2], &[1, 1, 1, 2, 2, 2, 2, 1], &[1.0, 1.2, 1.1, 3.1, 8.0, 8.1, 8.3, 6.0]);
+    assert!(unequal > 0.1, "{unequal}");
+}

@@ -267,3 +267,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_comparison_that_nothing_meets_is_found() {
+    let names = ["gpus", "model"].map(str::to_owned).into();
+    let unmet = |text: &str| {
+        let expr = Expr::parse(text, &names).unwrap();
+        let value = |gpus: &i64, name: &str| Some(if name == "gpus" { Value::Int(*gpus) } else { "bert".into() });
+        expr.unmet(&[1, 2], &value).map(|(part, field)| (part.to_owned(), field.to_owned()))
+    };
+    let told = |part: &str, field: &str| Some((part.to_owned(), field.to_owned()));
+    assert_eq!(unmet("gpus <= 2 and model == gpt2"), told("model == gpt2", "model"));
+    assert_eq!(unmet("(model == bert and gpus > 3) and gpus == 9"), told("gpus > 3", "gpus"));
+    assert_eq!(unmet("gpus == 1 and gpus == 2"), None, "each is met by one of them");
+    assert_eq!(unmet("gpus == 1 or gpus == 9"), None, "the other alternative is met");
+}

@@ -1,6 +1,7 @@
 //! What has to be known of single attempts of a ranking, on standard error.
 
 use super::Rest;
+use super::quality::tell_quality;
 use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What has to be known of single attempts: they count like all others.
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store) -> Result<(), Failure> {
     tell_selection(ranking, asked);
+    tell_quality(ranking, store)?;
     tell_averaged(ranking, store)?;
     tell_doubtful(ranking, store)?;
     tell_programs(ranking, store)?;
@@ -60,7 +62,8 @@ fn tell_averaged(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         ));
     }
     if versions.len() > SHOWN {
-        say(&format!("warning: so do {}", count(versions.len() - SHOWN, "more row")));
+        let more = versions.len() - SHOWN;
+        say(&format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
     }
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
@@ -106,8 +109,9 @@ fn tell_programs(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         say(&format!("note: {a} and {b} differ only in their program: {changes}"));
     }
     if versions.len() > SHOWN {
-        let more = count(versions.len() - SHOWN, "more configuration");
-        say(&format!("note: {more} differ from others only in their program (`ledger why ID ID` lists the changes)"));
+        let more = versions.len() - SHOWN;
+        let (more, verb) = (count(more, "more configuration"), if more == 1 { "differs" } else { "differ" });
+        say(&format!("note: {more} {verb} from others only in the program (`ledger why ID ID` lists the changes)"));
     }
     Ok(())
 }

@@ -4,10 +4,14 @@ use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Run, Table, 
 
 /// An attempt on a host, of a device, with a value of `x` and an energy.
 fn trial(host: &str, device: &str, x: i64, energy: f64) -> Trial {
+    trial_of("p".into(), host, device, x, energy)
+}
+
+fn trial_of(program: Value, host: &str, device: &str, x: i64, energy: f64) -> Trial {
     let config: Table = [("model.name".to_owned(), "m".into()), ("params.x".to_owned(), x.into())].into();
     let run = Run::new(Parts {
         config: config.into(),
-        program: "p".into(),
+        program,
         container: "host".into(),
         cuda: "none".into(),
         driver: "none".into(),
@@ -87,4 +91,43 @@ fn more_machines_than_half_of_the_attempts_are_no_blocks() {
         "{:?}",
         found.notes
     );
+}
+
+#[test]
+fn versions_of_a_program_are_told_and_the_axes_that_may_be_their_effect() {
+    let program = |digest: &str| -> Value {
+        Value::Table([("files".to_owned(), Value::Table([("t.py".to_owned(), digest.into())].into()))].into())
+    };
+    let told = |of: &dyn Fn(i64, usize) -> &'static str| {
+        let values = [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)];
+        let trials =
+            values.iter().zip(0..).map(|((x, energy), at)| trial_of(program(of(*x, at)), "a", "cpu", *x, *energy));
+        let trials: Vec<Trial> = trials.collect();
+        judged(trials)
+    };
+    let found = told(&|_, _| "one");
+    assert_eq!((found.notes.len(), found.confounded.len()), (0, 0));
+    let found = told(&|_, at| if at % 2 == 0 { "one" } else { "two" });
+    assert_eq!(found.confounded.len(), 0);
+    let note = &found.notes[0];
+    assert!(note.starts_with("the attempts are of 2 versions of the program, which are analysed together"), "{note}");
+    let found = told(&|x, _| if x == 1 { "one" } else { "two" });
+    assert_eq!(found.notes.len(), 1);
+    let text = "`params.x` equals `program`: each value of one occurs with one value of the other only";
+    assert!(report::effects_text(&found).contains(&format!("confounded: {text}\n")), "{text}");
+}
+
+#[test]
+fn a_length_that_the_other_axes_determine_is_left_out() {
+    let axis = |name: &str, values: &[i64]| Factor::new(name, values.iter().map(|value| Value::Int(*value))).unwrap();
+    let (batch, precision) = (axis("batch", &[8, 8, 16, 16]), axis("precision", &[1, 2, 1, 2]));
+    let judged = |steps: &[i64], others: &[&Factor]| {
+        let judged = others.iter().copied().cloned().chain([axis("training.steps", steps)]).collect();
+        let mut axes = Axes { judged, ..Axes::default() };
+        axes.leave_out_lengths();
+        (axes.judged.len(), axes.notes.len())
+    };
+    assert_eq!(judged(&[100, 90, 50, 60], &[&batch, &precision]), (2, 1));
+    assert_eq!(judged(&[100, 90, 50, 60], &[&batch]), (2, 0), "two lengths at one batch size");
+    assert_eq!(judged(&[100, 90, 50, 60], &[]), (1, 0), "it is the only axis");
 }

@@ -8,18 +8,14 @@ use crate::cli::plot::{Head, curved};
 use crate::cli::recorded::energy_of;
 use crate::cli::selection::{Selected, direction_of, metric_of, recorded_direction, recorded_objective};
 use crate::manifest::Manifest;
-use crate::record::{AttemptId, Direction, known_metric};
+use crate::record::{AttemptId, Direction, JUDGING_METRICS, known_metric};
 use crate::report::{self, Coordinate, Figure, Heat, ModelOf, Over, Ranking, Subject};
 use crate::store::{Reader, Store, StoreError};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a model is judged by where nobody says: the first of each kind that it has.
-const KINDS: [&[&str]; 3] = [
-    &["accuracy", "perplexity", "mean_return", "eval_loss", "loss"],
-    &["energy", "energy_total"],
-    &["train_time", "epoch_time", "wall_time"],
-];
+const KINDS: [&[&str]; 3] = [&JUDGING_METRICS, &["energy", "energy_total"], &["train_time", "epoch_time", "wall_time"]];
 /// Places of a ranking, attempts in pictures of single ones.
 const PLACES: usize = 25;
 const SINGLE: usize = 4;

@@ -3,7 +3,7 @@
 use super::report;
 use crate::analysis::{Ordering, Place, Trial, configurations, count_left_out, place};
 use crate::engine::Planned;
-use crate::record::{AttemptId, Cell, Direction, GroupId, RunId, Value, Why, known_metric};
+use crate::record::{AttemptId, Cell, Direction, GroupId, JUDGING_METRICS, RunId, Value, Why, known_metric};
 use crate::report::table_of;
 use crate::store::{Reader, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,14 +92,10 @@ fn objective(cell: &Cell) -> Option<Objective> {
     Some((cell.text("objective.metric")?.to_owned(), direction))
 }
 
-/// What says without an objective which configuration is the best, the first that an attempt has. The loss comes last: it is of the training, and that of a `dqn` is small
-/// where nothing was learned.
-pub(in crate::cli) const USUAL: [&str; 5] = ["accuracy", "mean_return", "perplexity", "eval_loss", "loss"];
-
 /// The metrics by which a configuration may be the best, and which way they are better: the objective, then the usual ones.
 fn deciding(objective: Option<&Objective>) -> Vec<Objective> {
     let known = |name: &str| known_metric(name).map(|metric| (name.to_owned(), metric.direction));
-    objective.into_iter().cloned().chain(USUAL.into_iter().filter_map(known)).collect()
+    objective.into_iter().cloned().chain(JUDGING_METRICS.into_iter().filter_map(known)).collect()
 }
 
 /// The best by the objective; without one by the first of the usual metrics that any attempt has.
@@ -221,7 +217,7 @@ mod tests {
             deciding(objective).into_iter().map(|(name, direction)| format!("{name} {direction:?}")).collect::<Vec<_>>()
         };
         let usual =
-            ["accuracy Maximize", "mean_return Maximize", "perplexity Minimize", "eval_loss Minimize", "loss Minimize"];
+            ["accuracy Maximize", "perplexity Minimize", "mean_return Maximize", "eval_loss Minimize", "loss Minimize"];
         assert_eq!(said(None), usual);
         let objective = ("cost".to_owned(), Direction::Minimize);
         assert_eq!(said(Some(&objective)), [&["cost Minimize"], &usual[..]].concat());

@@ -15,7 +15,9 @@ use crate::cli::selection::trials_of;
 use crate::cli::sources;
 use crate::cli::watch::{Interruption, Watcher};
 use crate::engine::{Bound, Cause, EngineError, HoldError, OBSERVE_ONLY, Sweep, plan};
-use crate::record::{Direction, GroupId, MetricKind, Outcome, Run, RunId, Table, Value, Why, known_metric};
+use crate::record::{
+    Direction, GroupId, JUDGING_METRICS, MetricKind, Outcome, Run, RunId, Table, Value, Why, known_metric,
+};
 use crate::report::{self, Baseline, Gone, Learned, Ranking, Round, Tuning};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -516,10 +518,9 @@ impl Search<'_> {
 
     /// What two runs have learned: by the base's objective, else by what models are usually judged by.
     fn learned(&self, seen: &Seen, best: &Run, base: &Run) -> Option<Learned> {
-        const USUAL: [&str; 5] = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss"];
         let is_other =
             |name: &&str| *name != self.args.metric && known_metric(name).is_none_or(|known| !known.is_measured());
-        let names = self.objective.as_deref().into_iter().chain(USUAL).filter(is_other);
+        let names = self.objective.as_deref().into_iter().chain(JUDGING_METRICS).filter(is_other);
         names.into_iter().find_map(|name| {
             let (best, base) = (seen.mean(best, name)?, seen.mean(base, name)?);
             Some(Learned { metric: name.to_owned(), best, base })

@@ -14,7 +14,7 @@ fn series(name: &str, unit: &str, value: impl Fn(f64) -> f64, (from, to): (u32, 
 }
 
 fn telemetry_text(telemetry: &Telemetry) -> String {
-    let mut table = TelemetryTable::new((0, telemetry.wall_ns));
+    let mut table = TelemetryTable::new((0, telemetry.wall_ns), None);
     telemetry.series.iter().for_each(|series| table.see(series));
     telemetry.series.iter().for_each(|series| table.add(series));
     table.text(telemetry)
