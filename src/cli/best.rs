@@ -4,15 +4,17 @@ mod brief;
 mod quality;
 mod remarks;
 mod scan;
+pub(super) mod speed;
 
 use self::remarks::remarks;
+use self::speed::Speeds;
 use super::bounds;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
-use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, recorded_objective};
+use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, usual_metric};
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
-use crate::record::{Direction, GroupId, JUDGING_METRICS, MetricKind, Run, Target, Value, known_metric};
+use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,8 +92,6 @@ impl Deref for Asked<'_> {
     }
 }
 
-/// The metrics that say how long a configuration takes; the first that both have is told.
-pub(super) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
 /// The tag of the run that a saving is told against, and from which a search begins.
 pub(super) const DEFAULT: &str = "default";
 
@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Err(empty(&asked, &ranking, context));
     }
     context.answer(|| report::best_text(&ranking), || report::best_value(&ranking))?;
-    remarks(&ranking, &args.rest, context.store())?;
+    remarks(&ranking, &args.rest, context.store(), false)?;
     Ok(exit::YES)
 }
 
@@ -169,27 +169,13 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
         let models = rankings.iter().map(|ranking| Value::Table(report::best_value(ranking))).collect();
         [("models".to_owned(), Value::List(models))].into()
     })?;
-    rankings.iter().try_for_each(|ranking| remarks(ranking, &args.rest, context.store()))?;
+    rankings.iter().try_for_each(|ranking| remarks(ranking, &args.rest, context.store(), rankings.len() > 1))?;
     Ok(exit::YES)
 }
 
-/// The question by the objective that most attempts of a model state, or by the first usual metric that it has.
+/// The question by the metric that is usual for the model.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
-    let (metric, known) = context.store().read(|reader| {
-        let stated = recorded_objective(reader, model)?;
-        let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
-        let usual = || JUDGING_METRICS.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
-        Ok((stated.or_else(usual), known))
-    })?;
-    let none = || {
-        if known.is_empty() {
-            return nothing(context, model, "metric", &BTreeMap::new());
-        }
-        let names: Vec<&str> = known.iter().map(String::as_str).collect();
-        let text = format!("no attempt of `{model}` states an objective (--metric names one of {})", names.join(", "));
-        Failure::new(exit::USAGE, text)
-    };
-    Ok(Asked { model: model.to_owned(), metric: metric.ok_or_else(none)?, rest: &args.rest })
+    Ok(Asked { model: model.to_owned(), metric: usual_metric(model, context)?, rest: &args.rest })
 }
 
 /// Which way the metric is better: as stated, as known, else as the attempts' objective states it.
@@ -348,24 +334,8 @@ impl Stated {
     }
 }
 
-/// A metric that is called time, and its means of two configurations.
-type Times = (&'static str, (f64, f64));
-
-/// The first of these times that both have, and both values.
-fn common_time<E>(
-    times: &[&'static str],
-    mut both: impl FnMut(&str) -> Result<(Option<f64>, Option<f64>), E>,
-) -> Result<Option<Times>, E> {
-    for time in times {
-        if let (Some(own), Some(other)) = both(time)? {
-            return Ok(Some((time, (own, other))));
-        }
-    }
-    Ok(None)
-}
-
 /// The answer beside the run `run`; none where the baseline's metric is 0, since no share of that can be told.
-fn baseline((run, what): (Run, &str), metric: (f64, f64), time: Option<Times>, is_first: bool) -> Option<Baseline> {
+fn baseline((run, what): (Run, &str), metric: (f64, f64), time: Option<Speeds>, is_first: bool) -> Option<Baseline> {
     let saving = if is_first { None } else { Some(saving(metric, time.map(|(_, both)| both))?) };
     let time = time.map(|(name, _)| name.to_owned());
     Some(Baseline { id: String::new(), run, what: what.to_owned(), time, saving })
@@ -432,15 +402,16 @@ fn indexed_baseline(
 ) -> Result<Result<Option<Baseline>, Failure>, StoreError> {
     let Some(first) = places.first() else { return Ok(Ok(None)) };
     let group = first.contender.run.parts.group_id();
+    let speeds = speed::of(places);
     let mean = |group: GroupId, metric: &str| reader.mean(group, metric);
     let beside = |run: Run, times: &[&'static str], what: &str| -> Result<Option<Option<Baseline>>, StoreError> {
         let other = run.parts.group_id();
         let Some(metric) = mean(other, &args.metric)? else { return Ok(None) };
-        let time = common_time(times, |time| Ok::<_, StoreError>((mean(group, time)?, mean(other, time)?)))?;
+        let time = speed::common(times, |time| Ok::<_, StoreError>((mean(group, time)?, mean(other, time)?)))?;
         Ok(Some(baseline((run, what), (first.estimate.mean, metric), time, other == group)))
     };
     if let Some(stated) = stated {
-        let why = match beside(stated.run.clone(), &TIMES, &stated.what)? {
+        let why = match beside(stated.run.clone(), speeds, &stated.what)? {
             Some(Some(found)) => return Ok(Ok(Some(found))),
             Some(None) => is_zero(args),
             None => has_none(args),
@@ -449,13 +420,13 @@ fn indexed_baseline(
             return Ok(Err(failure));
         }
     }
-    for time in TIMES {
+    for time in speeds {
         if let Some(own) = mean(group, time)? {
             let Some(run) = fastest(reader, args, time)? else { continue };
             // Of several that take the same time the first one is it.
-            let is_first = mean(run.parts.group_id(), time)?.is_some_and(|least| own <= least);
+            let is_first = mean(run.parts.group_id(), time)?.is_some_and(|least| speed::is_as_fast(time, own, least));
             let run = if is_first { first.contender.run.clone() } else { run };
-            return Ok(Ok(beside(run, &[time], "the fastest")?.flatten()));
+            return Ok(Ok(beside(run, &[*time], "the fastest")?.flatten()));
         }
     }
     Ok(Ok(None))
@@ -475,7 +446,7 @@ fn fastest(reader: &Reader<'_>, args: &Asked<'_>, time: &str) -> Result<Option<R
         return Ok(None);
     }
     let mut found = None;
-    reader.walk(&args.model, time, Direction::Minimize, &mut |ranked| {
+    reader.walk(&args.model, time, speed::direction(time), &mut |ranked| {
         let values = reader.values(ranked.group, &args.metric)?;
         if values.is_empty() || values.iter().any(|(_, value)| !value.is_finite()) {
             return Ok(ControlFlow::Continue(()));

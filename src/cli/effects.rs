@@ -5,7 +5,7 @@ mod versions;
 
 use super::context::Context;
 use super::failure::{Failure, exit};
-use super::selection::{Ask, Found, OBJECTIVE, OfModel, Selected, Selection, nothing};
+use super::selection::{Ask, Found, OBJECTIVE, OfModel, Selected, Selection, nothing, usual_metric};
 use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
@@ -37,9 +37,9 @@ pub(super) struct Question {
     #[command(flatten)]
     model: OfModel,
 
-    /// The metric
+    /// The metric [default: the recorded objective]
     #[arg(long, value_name = "X")]
-    metric: String,
+    metric: Option<String>,
 
     /// Analyse only these fields, without the limits of 8 axes and 24 values
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
@@ -83,8 +83,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The effects that are asked for, and the observations that they were found from.
 pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<f64>), Failure> {
+    let model = args.model.name(context)?;
+    let wanted = match &args.metric {
+        Some(metric) => metric.clone(),
+        None => usual_metric(&model, context)?,
+    };
     let ask = |names: &Selected<()>| {
-        let metric = names.metric(&args.metric, "--metric")?;
+        let metric = names.metric(&wanted, "--metric")?;
         let axes = names.full_names(&args.axes, "--axes")?;
         let mut fields = names.varied();
         fields.extend(axes);
@@ -93,20 +98,19 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<
         fields.extend(versions::fields(&names.names).cloned());
         Ok(Ask { fields, metrics: [metric].into(), of_others: false })
     };
-    let model = args.model.name(context)?;
     match args.selection.find(context, &model, &ask)? {
-        Found::Briefs(selected) => found(args, &model, &selected, context),
-        Found::Records(selected) => found(args, &model, &selected, context),
+        Found::Briefs(selected) => found(args, (&model, &wanted), &selected, context),
+        Found::Records(selected) => found(args, (&model, &wanted), &selected, context),
     }
 }
 
 fn found<T: Asked>(
     args: &Question,
-    model: &str,
+    (model, metric): (&str, &str),
     selected: &Selected<T>,
     context: &Context,
 ) -> Result<(Effected, Vec<f64>), Failure> {
-    let metric = selected.metric(&args.metric, "--metric")?;
+    let metric = selected.metric(metric, "--metric")?;
     let wanted = Wanted {
         axes: &args.axes,
         scale: args.scale.as_deref().map(|name| if name == "log" { ModelScale::Log } else { ModelScale::Linear }),
@@ -352,6 +356,16 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
             count(n, "observation")
         );
         return Err(Failure::new(exit::USAGE, text));
+    }
+    let is_free = |name: &&String| !asked.is_empty() && !asked.contains(name) && !LENGTHS.contains(&name.as_str());
+    let free: Vec<String> = differing.iter().filter(is_free).map(|name| format!("`{name}`")).collect();
+    if !free.is_empty() {
+        /// So many fields are named.
+        const NAMED: usize = 4;
+        let (named, more) = free.split_at(free.len().min(NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {}", count(more.len(), "more field")) };
+        let text = "which no axis holds (`--axes` adds axes, `--where` selects)";
+        found.notes.push(format!("the attempts also differ in {}{more}, {text}", named.join(", ")));
     }
     // An axis that was not asked for may be the reason for the effect of one that was.
     for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {

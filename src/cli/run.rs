@@ -3,6 +3,7 @@
 mod answer;
 mod attach;
 mod best;
+mod versions;
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -109,6 +110,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let axes = axes(&planned);
     say_what_uses_the_cpu(&planned);
     say_what_may_be_stale(store, &planned)?;
+    versions::say_new_versions(store, &planned)?;
     if args.dry_run {
         return answer_plan(context, store, &planned, &axes, (String::new(), Table::new()));
     }

@@ -6,6 +6,7 @@ mod objective;
 pub(super) use brief::{Ask, BriefTrial, select as select_briefs};
 pub(super) use objective::{
     OBJECTIVE, direction_of, metric_of, metric_of_model, recorded_direction, recorded_objective, stated_direction,
+    usual_metric,
 };
 
 use super::context::Context;
@@ -13,7 +14,7 @@ use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Asked, Factor, Names, Trial, is_varied, names, unify_by_model};
 use crate::record::{AttemptId, Digest, LeftOut, Value, Why, known_metric};
-use crate::report::plain;
+use crate::report::{plain, significant};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -228,7 +229,11 @@ fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
             let values = Factor::new(field, trials.iter().filter_map(|trial| trial.field(field)));
             let only = || trials.iter().find_map(|trial| trial.field(field)).into_iter().collect();
             let values = values.map_or_else(only, |values| values.levels);
-            let mut listed: Vec<String> = values.iter().take(LISTED).map(|value| plain(&value.to_string())).collect();
+            let shown = |value: &Value| match value {
+                Value::Float(number) => significant(*number),
+                other => plain(&other.to_string()),
+            };
+            let mut listed: Vec<String> = values.iter().take(LISTED).map(shown).collect();
             listed.extend((values.len() > LISTED).then(|| format!("and {} more", values.len() - LISTED)));
             match listed.is_empty() {
                 true => format!("no attempt meets `{part}`: none has `{field}`"),

@@ -70,6 +70,8 @@ impl Confounded {
     }
 }
 
+/// Of more pairs of axes that cannot be separated the number is told.
+const CONFOUNDED: usize = 6;
 /// A smaller share of the variance that terms explain only together is not told.
 const OVERLAP: f64 = 0.05;
 
@@ -293,7 +295,7 @@ pub fn effects_text(found: &Effected) -> String {
         main.chain(both).chain([residual]),
     ));
     text.push_str(&format!(
-        "type II ANOVA on the {} scale; P with Holm's correction; 95% intervals\n",
+        "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it\n",
         effects.scale.name()
     ));
     if let (Some(share), Some(block)) = (effects.blocks, &found.blocks) {
@@ -302,7 +304,7 @@ pub fn effects_text(found: &Effected) -> String {
             100.0 * share
         ));
     }
-    for one in &found.confounded {
+    for one in found.confounded.iter().take(CONFOUNDED) {
         let (what, command) = &one.separation;
         text.push_str(&format!("confounded: {}\n", one.sentence()));
         match command {
@@ -313,6 +315,10 @@ pub fn effects_text(found: &Effected) -> String {
             text.push_str(&format!("    the effect of the other axis with all that is nested in it: {alone}\n"));
         }
     }
+    if let Some(more) = found.confounded.len().checked_sub(CONFOUNDED).filter(|more| *more > 0) {
+        let what = "--json lists all; `--where` with fewer experiments, or `--axes`, makes them fewer";
+        text.push_str(&format!("confounded: {} ({what})\n", count(more, "more pair")));
+    }
     if let Some(shared) = found.shared() {
         text.push_str(&format!(
             "{:.1}% of the variance is shared by {}: the attempts do not say which of them explains it\n",
@@ -322,7 +328,7 @@ pub fn effects_text(found: &Effected) -> String {
     } else if let Some(rest) = effects.of_no_term().filter(|rest| *rest >= OVERLAP) {
         let blocks = found.blocks.as_ref().map_or_else(String::new, |block| format!(" and {block}s"));
         text.push_str(&format!(
-            "{:.1}% of the variance belongs to no term alone: the axes{blocks} occur in unequal combinations\n",
+            "{:.1}% of the variance cannot be assigned to one term: the axes{blocks} occur in unequal combinations\n",
             100.0 * rest
         ));
     }

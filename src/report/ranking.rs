@@ -338,8 +338,10 @@ fn saving(ranking: &Ranking) -> String {
     };
     let Some(first) = ranking.places.first() else { return String::new() };
     let group = baseline.run.parts.group_id();
-    let is_baseline =
-        |place: &&Place| place.contender.agreed.is_empty() && place.contender.run.parts.group_id() == group;
+    let is_baseline = |place: &&Place| match place.contender.agreed.is_empty() {
+        true => place.contender.run.parts.group_id() == group,
+        false => place.contender.run.id == baseline.run.id,
+    };
     let is_positive = first.estimate.mean > 0.0 && saving.baseline > 0.0;
     let scale = if first.scale == Scale::Ratio && !is_positive { Scale::Difference } else { first.scale };
     let listed = ranking.places.iter().find(is_baseline).and_then(|place| place.against?.comparison);
@@ -359,9 +361,6 @@ fn saving(ranking: &Ranking) -> String {
 
 /// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many, or one does not say.
 fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
-    if ranking.places.iter().any(|place| !place.contender.agreed.is_empty()) {
-        return None;
-    }
     let runs = |shown: usize| {
         let shown = ranking.places.iter().take(shown).map(|place| &place.contender.run);
         shown.chain(ranking.baseline.iter().map(|baseline| &baseline.run))

@@ -130,11 +130,13 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
     let series = steps.iter().map(|series| {
         vec![format!("  {}", series.name), series.len.to_string(), series.axis.name().to_owned(), series.unit.clone()]
     });
-    text.push_str(&columns(&["  SERIES", ">POINTS", "OVER", "UNIT"], series));
+    if !steps.is_empty() {
+        text.push_str(&columns(&["  SERIES", ">POINTS", "OVER", "UNIT"], series));
+    }
     if !readings.is_empty() {
         let count = readings.len();
         text.push_str(&format!(
-            "  and {count} series of hardware samples (`ledger telemetry {short}`, `ledger events {short}`)\n"
+            "  {count} series of hardware samples (`ledger telemetry {short}`, `ledger events {short}`)\n"
         ));
     }
     // What was read and how the energy was reckoned has commands of its own, and would fill the screen here.
@@ -263,7 +265,6 @@ mod tests {
           step_time           26.05 µs
         missing  edp, energy: no counter
         missing  power_idle: no phase `idle`
-          SERIES  POINTS  OVER  UNIT
         recorded, not hashed
           FIELD  VALUE
         ");

@@ -143,13 +143,14 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     let needed =
         alike.map(|place| place.estimate.units_for(WANTED)).max_by_key(|more| more.map_or(usize::MAX, |more| more));
     let needed = needed.flatten();
+    let rough = if places.iter().any(|place| place.probability.is_some()) { ", and a rough P(BEST)" } else { "" };
     match needed {
         Some(more) => format!(
-            "two {units} give a range, not an interval: about {more} more would give ±{}% ({})\n",
+            "two {units} give a range, not an interval{rough}: about {more} more would give ±{}% ({})\n",
             significant(100.0 * WANTED),
             more_of(first, more),
         ),
-        None => format!("two {units} give a range, not an interval\n"),
+        None => format!("two {units} give a range, not an interval{rough}\n"),
     }
 }
 

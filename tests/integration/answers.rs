@@ -170,7 +170,8 @@ fn conditions_groups_and_limits() {
     assert!(ask(&["--where", "x == big"]).complaint(2).ends_with("\n  x == big\n  ^^^^^^^^\n"));
     let none = "--where: no attempt meets `x > 9` (`params.x` is 1, 2, 3)";
     assert!(ask(&["--where", "x >= 1 and x > 9"]).complaint(1).contains(none));
-    let learned = "warning: #1 learned less: its accuracy is 0.6, that of #2 is 0.7 (`--at-least accuracy=0.65` leaves such rows out";
+    let learned =
+        "warning: #1 learned less: its accuracy is 0.6, that of #2 is 0.7 (`--at-least accuracy=0.65` requires more";
     assert!(ask(&[]).err.contains(learned), "{}", ask(&[]).err);
     assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` needs `hardware.gpus`"));
     let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
@@ -420,9 +421,11 @@ fn a_mean_over_versions_of_the_program_is_told() {
     let asked = ["best", "--model", "toy", "--metric", "loss", "--group-by", "x"];
     assert!(!sandbox.run(&asked).err.contains("versions of the program"));
     sandbox.sweep_manifest(&worker("1"), "[1, 2]", "1");
-    sandbox.run(&["run", "m.toml"]).expect(0);
+    let again = sandbox.run(&["run", "m.toml"]).err;
+    assert!(again.contains("note: 2 of 2 runs are new because the program changed: worker.sh: 1 line\n"), "{again}");
+    assert!(!sandbox.run(&["run", "m.toml", "--repeat", "1"]).err.contains("because the program changed"));
     let said = sandbox.run(&asked).err;
     assert!(said.contains("warning: #1 averages over versions of the program (`ledger why "), "{said}");
-    let effects = sandbox.run(&["effects", "--metric", "loss"]).expect(0);
+    let effects = sandbox.run(&["effects"]).expect(0);
     assert!(effects.contains("note: the attempts are of 2 versions of the program"), "{effects}");
 }

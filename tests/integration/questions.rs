@@ -39,7 +39,7 @@ fn best_ranks_configurations_by_the_mean_over_their_seeds() {
     2  <run-3>  204 to 214  1.92× (1.41 to 2.61)       3%  2
     3  <run-5>  304 to 314  2.83× (1.91 to 4.20)       1%  3
     not tested: #2 #3; with so few seeds no exact test gives a p below 0.05 (3 or more each are needed: `seed = [...]` in the manifest); the intervals of VS BEST assume a normal distribution
-    two seeds give a range, not an interval: about 7 more would give ±5% (`seed = [...]` in the manifest)
+    two seeds give a range, not an interval, and a rough P(BEST): about 7 more would give ±5% (`seed = [...]` in the manifest)
     ");
     let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy", "--top", "1"], 0);
     assert_eq!(best["places"].as_array().unwrap().len(), 1);
@@ -323,9 +323,30 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
             && each.contains(&note("train_time", "throughput")),
         "{each}"
     );
+    let grouped = ["best", "--model", "net", "--metric", "energy", "--group-by", "batch_size"];
+    assert!(sandbox.run(&grouped).expect(0).contains(&note("energy", "energy_per_sample")));
     // One size alone.
     let one = sandbox.run(&["best", "--model", "net", "--metric", "energy", "--where", "batch_size == 128"]).expect(0);
     assert!(!one.contains("not the same work"), "{one}");
+}
+
+#[test]
+fn of_unequal_work_the_fastest_is_that_of_the_highest_throughput() {
+    let sandbox = Sandbox::new();
+    // The first takes longer for twice the steps.
+    sandbox.write("t.csv", "batch,steps,joules,seconds,rate\n128,540,0.2,22,3180\n64,300,0.4,21,1823\n");
+    sandbox.write(
+        "m.toml",
+        "date = 2024-05-31\n[fields]\nmodel.name = \"net\"\ndata.train_count = 204800\ntraining.steps = \"{steps}\"\ntraining.batch_size = \"{batch}\"\n\
+         [metrics]\nenergy_per_sample = { value = \"{joules}\", unit = \"J\" }\ntrain_time = { value = \"{seconds}\", unit = \"s\" }\n\
+         throughput = { value = \"{rate}\", unit = \"samples/s\" }\n",
+    );
+    sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    for more in [[].as_slice(), &["--group-by", "batch_size"], &["--where", "steps > 0"]] {
+        let asked = [["best", "--model", "net", "--metric", "energy_per_sample"].as_slice(), more].concat();
+        let said = sandbox.run(&asked).expect(0);
+        assert!(said.contains("#1 is also the fastest (by throughput), by the mean\n"), "{said}");
+    }
 }
 
 /// The completions of the last of these words in bash.

@@ -1,7 +1,7 @@
 //! The question with conditions, answered from what the indexes have of each attempt; records are read of those alone that are shown.
 
 use super::scan::{Asking, Question};
-use super::{Asked as Query, DEFAULT, TIMES};
+use super::{Asked as Query, DEFAULT, speed};
 use crate::analysis::{Asked, Configuration, Contender, Measured, newest_run};
 use crate::cli::failure::Failure;
 use crate::cli::selection::{Ask, BriefTrial, Selected, select_briefs};
@@ -20,7 +20,7 @@ pub(super) fn by_briefs(
     let of_others = is_held_against_any(reader, args)?;
     let ask = |names: &Selected<()>| {
         let asking = Asking::of(args, names).ok()?;
-        let metrics = TIMES.into_iter().chain([args.metric.as_str()]).map(str::to_owned);
+        let metrics = speed::all().map(str::to_owned).chain([args.metric.clone()]);
         let metrics = metrics.chain(asking.bounds.iter().map(|bound| bound.metric.clone()));
         Some(Ask { fields: asking.by.iter().cloned().collect(), metrics: metrics.collect(), of_others })
     };

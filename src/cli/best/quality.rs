@@ -1,8 +1,8 @@
 //! Whether a configuration that is cheap or fast learned as much as others.
 
 use crate::cli::failure::Failure;
-use crate::cli::output::say;
-use crate::record::{Direction, JUDGING_METRICS, MetricKind, known_metric, mean};
+use crate::cli::selection::OBJECTIVE;
+use crate::record::{Direction, JUDGING_METRICS, MetricInfo, MetricKind, Value, known_metric, mean};
 use crate::report::{Ranking, significant};
 use crate::store::{Reader, Store, StoreError};
 
@@ -12,12 +12,15 @@ const SHARE: f64 = 0.05;
 const PART: f64 = 0.1;
 
 /// Warns if the first configuration by a time, an energy or the like learned much less than another one that is shown. A worse model is often cheaper.
-pub(super) fn tell_quality(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     let is_cost = ranking.places.first().is_some_and(|first| first.estimate.kind == MetricKind::Measured);
     if !is_cost || ranking.places.len() < 2 {
         return Ok(());
     }
     let found = store.read(|reader| {
+        if is_meant_for_cost(reader, ranking)? {
+            return Ok(None);
+        }
         for name in JUDGING_METRICS {
             let means: Vec<Option<f64>> =
                 (0..ranking.places.len()).map(|at| mean_of(reader, ranking, at, name)).collect::<Result<_, _>>()?;
@@ -38,8 +41,8 @@ pub(super) fn tell_quality(ranking: &Ranking, store: &Store) -> Result<(), Failu
     // A difference of exactly that is none, however it is rounded.
     if order(best) - order(first) > least * (1.0 + 1e-9) {
         let (limit, wanted) = if maximize { ("at-least", best - least) } else { ("at-most", best + least) };
-        say(&format!(
-            "warning: #1 learned less: its {name} is {}, that of #{} is {} (`--{limit} {name}={}` leaves such rows out, `ledger pareto` shows the trade-off)",
+        said.push(format!(
+            "warning: #1 learned less: its {name} is {}, that of #{} is {} (`--{limit} {name}={}` requires more, `ledger pareto` shows the trade-off)",
             significant(first),
             at + 1,
             significant(best),
@@ -47,6 +50,16 @@ pub(super) fn tell_quality(ranking: &Ranking, store: &Store) -> Result<(), Failu
         ));
     }
     Ok(())
+}
+
+/// Whether the first configuration was executed to find a time, an energy or the like: the objective of its manifest says so.
+fn is_meant_for_cost(reader: &Reader<'_>, ranking: &Ranking) -> Result<bool, StoreError> {
+    let Some(measured) = ranking.places.first().and_then(|first| first.contender.measured.first()) else {
+        return Ok(false);
+    };
+    let Some(attempt) = reader.readable(measured.attempt)? else { return Ok(false) };
+    let objective = attempt.settings.get(OBJECTIVE[0]).and_then(Value::as_str);
+    Ok(objective.and_then(known_metric).is_some_and(MetricInfo::is_measured))
 }
 
 /// The mean of a metric over the attempts of a place. `None` if one has no finite value.

@@ -7,28 +7,36 @@ use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::why::texts;
 use crate::engine::{is_changed, is_stale, read_files};
-use crate::record::{Attempt, AttemptId, Digest, MetricKind, Origin, Part, Parts, Run, RunId};
+use crate::record::{Attempt, AttemptId, Digest, MetricKind, Part, Parts, Run, RunId};
 use crate::report::{self, Ranking, count};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has to be known of single attempts: they count like all others.
-pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store) -> Result<(), Failure> {
-    tell_selection(ranking, asked);
-    tell_quality(ranking, store)?;
-    tell_averaged(ranking, store)?;
-    tell_doubtful(ranking, store)?;
-    tell_programs(ranking, store)?;
-    tell_outliers(ranking, store)
+/// What has to be known of single attempts: they count like all others. The model is named where an answer has several rankings.
+pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
+    let mut said = Vec::new();
+    tell_selection(ranking, asked, &mut said);
+    tell_quality(ranking, store, &mut said)?;
+    tell_averaged(ranking, store, &mut said)?;
+    tell_doubtful(ranking, store, &mut said)?;
+    tell_programs(ranking, store, &mut said)?;
+    tell_outliers(ranking, store, &mut said)?;
+    for line in said {
+        match line.split_once(": ") {
+            Some((kind, text)) if is_of_several => say(&format!("{kind}: {}: {text}", ranking.model)),
+            _ => say(&line),
+        }
+    }
+    Ok(())
 }
 
 /// Says what of the question makes the ranking shorter, or its means other ones.
-fn tell_selection(ranking: &Ranking, asked: &Rest) {
+fn tell_selection(ranking: &Ranking, asked: &Rest, said: &mut Vec<String>) {
     let shown: usize = ranking.places.iter().map(|place| place.estimate.attempts + place.dropped).sum();
     let hidden = usize::try_from(ranking.counted).unwrap_or(usize::MAX).saturating_sub(shown);
     if ranking.places.len() == asked.limit() && hidden > 0 && ranking.unmet.is_empty() {
         let verb = if hidden == 1 { "is" } else { "are" };
-        say(&format!(
+        said.push(format!(
             "note: {} {verb} of configurations that are not shown (--top shows more)",
             count(hidden, "attempt")
         ));
@@ -36,14 +44,14 @@ fn tell_selection(ranking: &Ranking, asked: &Rest) {
     let metric = &ranking.metric;
     let is_outcome = ranking.places.first().is_some_and(|place| place.estimate.kind == MetricKind::Outcome);
     if is_outcome && asked.selection.mentions(metric) {
-        say(&format!(
+        said.push(format!(
             "note: --where selects attempts by `{metric}`, so bad seeds are missing from means (--at-least and --at-most judge means)"
         ));
     }
 }
 
 /// Says over which fields the rows of a grouping average.
-fn tell_averaged(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+fn tell_averaged(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     let (mut averaged, mut versions) = (BTreeSet::new(), Vec::new());
     for (number, place) in (1..).zip(&ranking.places).filter(|(_, place)| !place.contender.agreed.is_empty()) {
         let runs = store.read(|reader| {
@@ -57,17 +65,17 @@ fn tell_averaged(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
     }
     for (number, [a, b]) in versions.iter().take(SHOWN) {
         let text = "averages over versions of the program";
-        say(&format!(
+        said.push(format!(
             "warning: #{number} {text} (`ledger why {a} {b}` shows what changed, `ledger hide` leaves runs out)"
         ));
     }
     if versions.len() > SHOWN {
         let more = versions.len() - SHOWN;
-        say(&format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
+        said.push(format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
     }
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
-        say(&format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
+        said.push(format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
     }
     Ok(())
 }
@@ -86,7 +94,7 @@ fn two_versions(runs: &[&Run]) -> Option<[String; 2]> {
 const MOST_READ: usize = 1000;
 
 /// Says which places have the same configuration and another program, and what of it changed: no column shows that.
-fn tell_programs(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+fn tell_programs(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     let mut seen: BTreeMap<RunId, usize> = BTreeMap::new();
     let mut versions = Vec::new();
     for (number, place) in ranking.places.iter().enumerate().filter(|(_, place)| place.contender.agreed.is_empty()) {
@@ -106,12 +114,14 @@ fn tell_programs(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
         let (first, number) = (first + 1, number + 1);
         let [a, b] = [first, number].map(|number| format!("#{number}"));
         let changes = report::program_changes(&parts, &a, &b);
-        say(&format!("note: {a} and {b} differ only in their program: {changes}"));
+        said.push(format!("note: {a} and {b} differ only in their program: {changes}"));
     }
     if versions.len() > SHOWN {
         let more = versions.len() - SHOWN;
         let (more, verb) = (count(more, "more configuration"), if more == 1 { "differs" } else { "differ" });
-        say(&format!("note: {more} {verb} from others only in the program (`ledger why ID ID` lists the changes)"));
+        said.push(format!(
+            "note: {more} {verb} from others only in the program (`ledger why ID ID` lists the changes)"
+        ));
     }
     Ok(())
 }
@@ -120,7 +130,7 @@ fn tell_programs(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
 const SHOWN: usize = 3;
 
 /// Names the attempts of an answer that are reruns that drifted, or whose value may be stale: they count like all others.
-fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     let (drifted, stale, others, mixed) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
         let mut mixed = Vec::new();
@@ -152,31 +162,38 @@ fn tell_doubtful(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
                 )
             }));
         }
-        let origins = reader.origins(&reruns)?.into_iter();
-        let has_drifted = |(id, origin): &(AttemptId, Origin)| {
-            origin.as_rerun(*id).is_some_and(|repeated| repeated.verdict == Grade::Drifted.name())
-        };
-        let drifted: Vec<String> = origins.filter(has_drifted).map(|(id, _)| id.0.prefix(8)).collect();
+        let mut drifted = Vec::new();
+        for (id, origin) in reader.origins(&reruns)? {
+            let Some(repeated) = origin.as_rerun(id).filter(|one| one.verdict == Grade::Drifted.name()) else {
+                continue;
+            };
+            // With another program, say, it is an ordinary attempt of another run.
+            let run = |id| Ok::<_, StoreError>(reader.readable(id)?.map(|attempt| attempt.run));
+            let original = run(repeated.original)?;
+            if original.is_none() || original == run(id)? {
+                drifted.push(id.0.prefix(8));
+            }
+        }
         Ok((drifted, stale, others, mixed))
     })?;
-    mixed.iter().take(SHOWN).for_each(|line| say(line));
+    mixed.iter().take(SHOWN).for_each(|line| said.push(line.clone()));
     if mixed.len() > SHOWN {
-        say(&format!(
+        said.push(format!(
             "warning: so do {} (`ledger show ID` lists what an attempt read)",
             count(mixed.len() - SHOWN, "more row")
         ));
     }
     if let Some(named) = named(&others) {
-        say(&format!(
+        said.push(format!(
             "warning: the program changed while attempts ran: {named} (`ledger show ID` names the file, `ledger hide ID` leaves one out)"
         ));
     }
     if let Some(named) = named(&drifted) {
-        say(&format!("note: the ranking includes drifted reruns: {named} (`ledger hide ID` leaves one out)"));
+        said.push(format!("note: the ranking includes drifted reruns: {named} (`ledger hide ID` leaves one out)"));
     }
     if let Some(named) = named(&stale) {
         let metric = &ranking.metric;
-        say(&format!(
+        said.push(format!(
             "warning: `{metric}` may be stale in {named}: its pattern misses a later line (`ledger show ID` quotes it)"
         ));
     }
@@ -194,7 +211,7 @@ fn named(ids: &[String]) -> Option<String> {
 const TELEMETRY: [&str; 6] = ["step_time", "power_mean", "gpu_util", "cpu_util", "data_time", "gpu_mem_peak"];
 
 /// Names attempts that are far from the other repetitions of their configuration, and what else is unusual of them.
-fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
+fn tell_outliers(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     for (place, id) in ranking.places.iter().zip(&ranking.ids) {
         // Copies and seeds scatter differently: only samples of one attempt each are judged.
         if place.estimate.units.len() != place.estimate.attempts {
@@ -220,7 +237,7 @@ fn tell_outliers(ranking: &Ranking, store: &Store) -> Result<(), Failure> {
             why.extend(attempt.warnings.first().cloned());
             let why = if why.is_empty() { "its other metrics are usual".to_owned() } else { why.join(", ") };
             let short = place.contender.measured[found.at].attempt.0.prefix(8);
-            say(&format!(
+            said.push(format!(
                 "note: outlier of {id}: attempt {short} is {}; {why} (it counts; `ledger hide` leaves it out)",
                 how_far(&found)
             ));

@@ -1,6 +1,6 @@
 //! The question with conditions: what it has in common wherever the attempts come from, and from their records.
 
-use super::{Asked as Query, Stated, TIMES, baseline, common_time, has_none, ids, is_zero, stated_baseline};
+use super::{Asked as Query, Stated, baseline, has_none, ids, is_zero, speed, stated_baseline};
 use crate::analysis::{Asked, Configuration, Contender, Place, configurations, considered, count_left_out, place};
 use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
@@ -101,12 +101,13 @@ impl<T: Asked> Question<'_, T> {
     ) -> Result<Option<Baseline>, Failure> {
         let Self { args, selected, names, .. } = self;
         let Some(first) = places.first() else { return Ok(None) };
+        let speeds = speed::of(places);
         let own: BTreeSet<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
         let is_first = |one: &Configuration<'_, T>| one.trials.iter().any(|trial| own.contains(&trial.id()));
         let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
         let mean = |one: &Configuration<'_, T>, metric: &str| one.mean(metric, &selected.admitted);
         let beside = |other: &Configuration<'_, T>, metric: f64, times: &[&'static str], run, what: &str| {
-            let common = common_time(times, |time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
+            let common = speed::common(times, |time| Ok::<_, Infallible>((mean(first_one, time), mean(other, time))));
             let time = common.unwrap_or_else(|never| match never {});
             baseline((run, what), (first.estimate.mean, metric), time, is_first(other))
         };
@@ -116,7 +117,7 @@ impl<T: Asked> Question<'_, T> {
             // What the conditions leave out may still be held against.
             let all = configurations(selected.trials.iter().chain(&selected.others), &names.by);
             let usable = found.iter().chain(&all).filter(holds).find_map(|one| Some((one, mean(one, &args.metric)?)));
-            let beside = usable.map(|(one, metric)| beside(one, metric, &TIMES, stated.run.clone(), &stated.what));
+            let beside = usable.map(|(one, metric)| beside(one, metric, speeds, stated.run.clone(), &stated.what));
             match beside {
                 Some(Some(found)) => return Ok(Some(found)),
                 Some(None) => stated.unusable(&is_zero(args))?,
@@ -126,15 +127,18 @@ impl<T: Asked> Question<'_, T> {
         // One that has the metric and not the time may be the fastest.
         let has_all =
             |time: &&str| found.iter().all(|one| mean(one, &args.metric).is_none() || mean(one, time).is_some());
-        let Some(time) = TIMES.into_iter().find(|time| mean(first_one, time).is_some() && has_all(time)) else {
+        let Some(time) = speeds.iter().copied().find(|time| mean(first_one, time).is_some() && has_all(time)) else {
             return Ok(None);
         };
         let timed = found.iter().filter_map(|one| Some((mean(one, time)?, mean(one, &args.metric)?, one)));
-        let least = timed.min_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        let least = timed.min_by(|(a, ..), (b, ..)| match speed::direction(time) {
+            Direction::Minimize => a.total_cmp(b),
+            Direction::Maximize => b.total_cmp(a),
+        });
         // Of several that take the same time the first one is it.
         let first_time = mean(first_one, time).zip(mean(first_one, &args.metric));
         let Some((_, metric, fastest)) = least.map(|(least, metric, one)| match first_time {
-            Some((of_first, first)) if of_first <= least => (of_first, first, first_one),
+            Some((of_first, first)) if speed::is_as_fast(time, of_first, least) => (of_first, first, first_one),
             _ => (least, metric, one),
         }) else {
             return Ok(None);

@@ -120,7 +120,10 @@ impl<T: Asked> Subject<'_, T> {
 
     /// An axis each of whose values occurs with one value of another axis; `alone` is the command that judges the other one without it.
     pub(super) fn nested_in(&self, inner: &Factor, outer: &Factor, alone: Option<String>) -> Confounded {
-        let separation = ("its effect at one value of the other axis", self.within(inner, outer));
+        let separation = match self.within(inner, outer) {
+            Some(command) => ("its effect at one value of the other axis", Some(command)),
+            None => ("to separate them, run both axes in more combinations (`ledger run MANIFEST`)", None),
+        };
         let (field, with) = (inner.name.clone(), Some(outer.name.clone()));
         Confounded { field, with, relation: Some(Relation::Nested), separation, alone }
     }

@@ -111,6 +111,7 @@ fn versions_of_a_program_are_told_and_the_axes_that_may_be_their_effect() {
     assert_eq!(found.confounded.len(), 0);
     let note = &found.notes[0];
     assert!(note.starts_with("the attempts are of 2 versions of the program, which are analysed together"), "{note}");
+    assert!(note.ends_with("`--where 'program.files.t.py == \"two\"'` selects the newest)"), "{note}");
     let found = told(&|x, _| if x == 1 { "one" } else { "two" });
     assert_eq!(found.notes.len(), 1);
     let text = "`params.x` equals `program`: each value of one occurs with one value of the other only";

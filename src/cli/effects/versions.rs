@@ -51,13 +51,32 @@ impl<T: Asked> Subject<'_, T> {
             let trials = self.observed.observations.iter().filter_map(|one| one.trials.first());
             trials.zip(&versions.of).map(|(trial, level)| (trial.started_unix_ms(), trial.run_id(), *level))
         };
-        let newest = runs().max();
-        let before = newest.and_then(|(.., level)| runs().filter(|(.., other)| *other != level).max());
-        let ids: String =
-            [before, newest].iter().flatten().map(|(_, run, _)| format!(" {}", run.0.prefix(8))).collect();
+        let Some(newest) = runs().max() else { return };
+        let before = runs().filter(|(.., other)| *other != newest.2).max();
+        let ids: String = before.iter().chain([&newest]).map(|(_, run, _)| format!(" {}", run.0.prefix(8))).collect();
+        let only = self
+            .condition_of(&versions, newest.2)
+            .map_or_else(String::new, |condition| format!("; `--where '{condition}'` selects the newest"));
         axes.notes.push(format!(
-            "the attempts are of {} of the program, which are analysed together (`ledger why{ids}` shows what changed; `--where` or `ledger hide` leaves versions out)",
+            "the attempts are of {} of the program, which are analysed together (`ledger why{ids}` shows what changed{only})",
             count(versions.levels.len(), "version"),
         ));
+    }
+
+    /// The condition that the attempts of one version meet and no others: a field of its own value.
+    fn condition_of(&self, versions: &Factor, level: usize) -> Option<String> {
+        let trials = || self.observed.observations.iter().filter_map(|one| one.trials.first()).zip(&versions.of);
+        fields(self.names).find_map(|name| {
+            let own = trials().find(|(_, of)| **of == level)?.0.field(name)?;
+            let is_own = trials().all(|(trial, of)| (trial.field(name).as_ref() == Some(&own)) == (*of == level));
+            let value = match &own {
+                Value::Str(text) if !text.contains(['"', '\'', '\\']) => format!("\"{text}\""),
+                Value::Int(number) => number.to_string(),
+                _ => return None,
+            };
+            let is_plain = name.chars().all(|c| c.is_alphanumeric() || "_.@".contains(c));
+            let name = if is_plain { name.clone() } else { format!("`{name}`") };
+            (is_own && !name.contains('\'')).then(|| format!("{name} == {value}"))
+        })
     }
 }

@@ -168,7 +168,15 @@ impl Best {
                 let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
                 format!("best {model}: {id} with {metric} {mean}{of}{way}\n")
             }
-            Err(why) => format!("best {model}: none, since no `{metric}` counts: {why}\n"),
+            Err(why) => {
+                let absent = "without it";
+                let fix = if why.ends_with(absent) {
+                    " (report it, or correct its pattern: the runs get new ids)"
+                } else {
+                    ""
+                };
+                format!("best {model}: none, since no `{metric}` counts: {why}{fix}\n")
+            }
         }
     }
 

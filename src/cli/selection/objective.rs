@@ -1,10 +1,10 @@
 //! What is to be best, and which way: as a person states it, as it is known of a metric, or as the attempts' objective has it.
 
-use super::trials_of;
+use super::{nothing, trials_of};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::manifest::nearest;
-use crate::record::{Attempt, Direction, KNOWN_METRICS, Value, known_metric};
+use crate::record::{Attempt, Direction, JUDGING_METRICS, KNOWN_METRICS, Value, known_metric};
 use crate::store::{Reader, StoreError};
 use crate::wire::Known;
 use std::collections::BTreeMap;
@@ -75,6 +75,27 @@ pub(in crate::cli) fn recorded_direction(
 /// The metric that most of the model's attempts have as their objective.
 pub(in crate::cli) fn recorded_objective(reader: &Reader<'_>, model: &str) -> Result<Option<String>, StoreError> {
     stated(reader, model, OBJECTIVE[0], None)
+}
+
+/// The metric of a question that names none: the objective that most of the model's attempts state, else the first usual metric that it has.
+///
+/// # Errors
+/// If there is none.
+pub(in crate::cli) fn usual_metric(model: &str, context: &Context) -> Result<String, Failure> {
+    let (metric, known) = context.store().read(|reader| {
+        let stated = recorded_objective(reader, model)?;
+        let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
+        let usual = || JUDGING_METRICS.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
+        Ok((stated.or_else(usual), known))
+    })?;
+    metric.ok_or_else(|| {
+        if known.is_empty() {
+            return nothing(context, model, "metric", &BTreeMap::new());
+        }
+        let names: Vec<&str> = known.iter().map(String::as_str).collect();
+        let text = format!("no attempt of `{model}` states an objective (--metric names one of {})", names.join(", "));
+        Failure::new(exit::USAGE, text)
+    })
 }
 
 /// The settings that state what is to be best, and which way.

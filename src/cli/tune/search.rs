@@ -5,7 +5,7 @@ use crate::analysis::{
     self, Configuration, FINALISTS, HALVING, Ordering, Out, Standing, TimeBound, Trial, attempts_in, configurations,
     count_left_out, halve, place, saving,
 };
-use crate::cli::best::TIMES;
+use crate::cli::best::speed::TIMES;
 use crate::cli::bounds::Bound as Limit;
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};

@@ -1,0 +1,58 @@
+//! Runs that are new because their program is another version.
+
+use crate::analysis::why;
+use crate::cli::failure::Failure;
+use crate::cli::output::say;
+use crate::cli::sources::{count_lines_here, of_ledger};
+use crate::engine::{Bound, Launch, Planned};
+use crate::record::{Digest, Part, Run};
+use crate::report::{count, program_changes};
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many of the newest attempts are looked at.
+const RECENT: usize = 1000;
+
+/// Says before a sweep that its runs were executed by another version of the program, and what of it changed: a changed comment makes all of
+/// them new.
+pub(super) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
+    let cell = |run: &Run| (run.parts.digest(Part::Config), run.parts.seed);
+    let is_program = |bound: &Bound| matches!(bound.launch, Launch::Program { .. });
+    let new = planned.iter().filter(|one| one.missing > 0 && one.sealed == 0 && is_program(&one.bound));
+    let new: BTreeMap<(Digest, u64), &Bound> = new.map(|one| (cell(&one.bound.run), &one.bound)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let models: BTreeSet<&str> = new.values().map(|bound| bound.run.model()).collect();
+    let found = store.if_there(|reader| {
+        let (mut seen, mut cells, mut first) = (BTreeSet::new(), BTreeSet::new(), None);
+        for row in reader.recent(0, RECENT, true)? {
+            if !models.contains(row.model.as_str()) || !seen.insert(row.run) {
+                continue;
+            }
+            let Some(run) = reader.run(row.run)? else { continue };
+            let Some(bound) = new.get(&cell(&run)) else { continue };
+            if run.parts.digest(Part::Program) == bound.run.parts.digest(Part::Program) || !cells.insert(cell(&run)) {
+                continue;
+            }
+            if first.is_none() {
+                let mut parts = why(&run, &bound.run);
+                parts.retain(|part| part.part == Part::Program);
+                let texts =
+                    reader.readable(row.attempt)?.map(|attempt| of_ledger(reader, &attempt.facts)).transpose()?;
+                count_lines_here(&mut parts, &texts.unwrap_or_default(), bound);
+                first = Some(program_changes(&parts, "before", "now"));
+            }
+        }
+        Ok(first.map(|changes| (cells.len(), changes)))
+    })?;
+    if let Some((changed, changes)) = found.flatten() {
+        let verb = if changed == 1 { "is" } else { "are" };
+        say(&format!(
+            "note: {} of {} {verb} new because the program changed: {changes}",
+            changed,
+            count(planned.len(), "run")
+        ));
+    }
+    Ok(())
+}
