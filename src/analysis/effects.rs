@@ -146,12 +146,17 @@ pub struct Effects {
 
 impl Effects {
     /// The share of the variance that terms and blocks explain only together, as where they occur in unequal combinations. 0 in a balanced design.
-    /// `None` if pairs that overlap explain some of it twice.
+    /// `None` if a term has nothing of its own, or if pairs that overlap explain some of it twice.
     pub fn of_no_term(&self) -> Option<f64> {
+        let shares = self.main.iter().map(|effect| effect.share);
+        if shares.chain(self.interactions.iter().map(|effect| effect.share)).any(|share| share.degrees == 0) {
+            return None;
+        }
         let terms = self.main.iter().map(|effect| effect.share.eta_squared);
         let terms: f64 = terms.chain(self.interactions.iter().map(|effect| effect.share.eta_squared)).sum();
         let rest = 1.0 - self.unexplained - terms - self.blocks.unwrap_or(0.0);
-        (rest >= 0.0).then_some(rest)
+        // A balanced design leaves the rounding.
+        (rest > -1e-9).then_some(rest.max(0.0))
     }
 }
 

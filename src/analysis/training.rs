@@ -23,8 +23,6 @@ const SHARED: usize = 20;
 /// Lines that come faster than one in this time may have waited to be read: some ten times what it takes to read one.
 const WAITED_NS: u64 = 20_000;
 
-/// All lines of a short attempt had, if they came faster than one in this time: its reader may be woken for each of them.
-const WOKEN_NS: u64 = 50_000;
 /// They had if nothing was read before them for so many times as long as they took.
 const SILENCE: u64 = 4;
 
@@ -369,15 +367,8 @@ fn read_together(steps: &Steps) -> Option<Together> {
             before = None;
         }
     }
-    if steps.iter().any(|step| step.duration_ns.is_some()) {
+    if 2 * shared <= steps.len() || steps.iter().any(|step| step.duration_ns.is_some()) {
         return None;
-    }
-    if 2 * shared <= steps.len() {
-        let (first, last, len) = (steps.first()?.t_ns, steps.last()?.t_ns, steps.len());
-        let span_ns = last.saturating_sub(first);
-        let is_burst = span_ns < WOKEN_NS.saturating_mul(u64::try_from(len).unwrap_or(u64::MAX));
-        let is_after_silence = span_ns.saturating_mul(SILENCE) < first;
-        return (len > 1 && is_burst && is_after_silence).then_some(Together { first: len, most: len });
     }
     let mut moments: Vec<Moment> = Vec::new();
     for Timed { t_ns, .. } in steps.iter() {

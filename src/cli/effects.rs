@@ -163,7 +163,13 @@ pub(super) fn judge<T: Asked>(
         MetricKind::Measured => subject.machines(&mut axes),
     };
     subject.tell_versions(&mut axes);
-    let Some(effects) = effects(&axes.judged, &values, scale, direction, blocks.as_ref()) else {
+    let mut analysed = effects(&axes.judged, &values, scale, direction, blocks.as_ref());
+    let hides = |found: &analysis::Effects| found.main.iter().any(|effect| effect.contrast.is_none());
+    // Without the length of the training, the axes that determine it may have effects of their own.
+    if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths() {
+        analysed = effects(&axes.judged, &values, scale, direction, blocks.as_ref());
+    }
+    let Some(effects) = analysed else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
         let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
         return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be analysed: {why}{notes}")));
@@ -343,9 +349,6 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
             found.judged.push(factor);
         }
     }
-    if asked.is_empty() {
-        found.leave_out_lengths();
-    }
     if !asked.is_empty() && !is_feasible(&found.judged) {
         let widest = found.judged.iter().max_by_key(|factor| factor.levels.len());
         let widest = widest.map_or_else(String::new, |factor| {
@@ -387,14 +390,22 @@ const LENGTHS: [&str; 2] = ["training.steps", "training.epochs"];
 
 impl Axes {
     /// Leaves out how long the training is where the other axes determine it, as where each batch size has so many steps that all take as long:
-    /// it would hide what these axes do.
-    fn leave_out_lengths(&mut self) {
-        let is_length = |axis: &Factor| LENGTHS.contains(&axis.name.as_str());
-        while let Some(at) = self.judged.iter().position(|axis| is_length(axis) && self.determine(axis)) {
+    /// it would hide what these axes do. One that stands for another axis too stays. False if none is left out.
+    fn leave_out_lengths(&mut self) -> bool {
+        let before = self.judged.len();
+        while let Some(at) = self.judged.iter().position(|axis| self.is_spare_length(axis)) {
             let axis = self.judged.remove(at);
             let text = "the other axes determine it (`--axes` analyses it)";
             self.notes.push(format!("`{}` is not analysed: {text}", axis.name));
+            self.confounded.retain(|one| one.field != axis.name && one.with.as_ref() != Some(&axis.name));
         }
+        self.judged.len() < before
+    }
+
+    fn is_spare_length(&self, axis: &Factor) -> bool {
+        let equals = |one: &Confounded| one.relation == Some(Relation::Equal) && one.with.as_ref() == Some(&axis.name);
+        let stands_for_another = self.confounded.iter().any(|one| one.field != MACHINE && equals(one));
+        LENGTHS.contains(&axis.name.as_str()) && !stands_for_another && self.determine(axis)
     }
 
     /// Whether each combination of the other axes occurs with one level of this one only.

@@ -174,13 +174,14 @@ impl Selection {
 
     /// Those that match, and those that do not.
     fn filter(&self, trials: Vec<Trial>, names: &Names) -> Result<(Vec<Trial>, Vec<Trial>), Failure> {
-        let wanted = self.gpus.map(i64::from);
-        let is_wide = |trial: &Trial| trial.field(GPUS).and_then(|value| value.as_int()) == wanted;
-        let (trials, mut others): (Vec<Trial>, Vec<Trial>) =
-            trials.into_iter().partition(|trial| wanted.is_none() || is_wide(trial));
-        let Some(text) = &self.condition else { return Ok((trials, others)) };
-        let (trials, not_matching) = parted(trials, text, names)?;
-        others.extend(not_matching);
+        let (trials, mut others) = match &self.condition {
+            Some(text) => parted(trials, text, names)?,
+            None => (trials, Vec::new()),
+        };
+        let Some(wanted) = self.gpus.map(i64::from) else { return Ok((trials, others)) };
+        let is_wide = |trial: &Trial| trial.field(GPUS).and_then(|value| value.as_int()) == Some(wanted);
+        let (trials, of_others): (Vec<Trial>, Vec<Trial>) = trials.into_iter().partition(is_wide);
+        others.extend(of_others);
         Ok((trials, others))
     }
 }
@@ -224,7 +225,7 @@ fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
     /// So many values are listed.
     const LISTED: usize = 6;
     let text = match condition.unmet(trials, &|trial, name| trial.field(name)) {
-        None => "no attempt meets all of it".to_owned(),
+        None => format!("no attempt meets `{}`", condition.text().trim()),
         Some((part, field)) => {
             let values = Factor::new(field, trials.iter().filter_map(|trial| trial.field(field)));
             let only = || trials.iter().find_map(|trial| trial.field(field)).into_iter().collect();
@@ -234,7 +235,12 @@ fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
                 other => plain(&other.to_string()),
             };
             let mut listed: Vec<String> = values.iter().take(LISTED).map(shown).collect();
-            listed.extend((values.len() > LISTED).then(|| format!("and {} more", values.len() - LISTED)));
+            if let (true, [first, .., last]) = (values.len() > LISTED, values.as_slice()) {
+                listed = match (first.as_float(), last.as_float()) {
+                    (Some(least), Some(most)) => vec![format!("{} to {}", significant(least), significant(most))],
+                    _ => [listed, vec![format!("and {} more", values.len() - LISTED)]].concat(),
+                };
+            }
             match listed.is_empty() {
                 true => format!("no attempt meets `{part}`: none has `{field}`"),
                 false => format!("no attempt meets `{part}` (`{field}` is {})", listed.join(", ")),

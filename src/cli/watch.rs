@@ -51,6 +51,11 @@ impl Watcher {
         }
     }
 
+    /// The same for a search, which has an objective of its own.
+    pub(super) fn of_search(attempts: usize, axes: &[String]) -> Self {
+        Self { is_objective_missed: OnceLock::from(()), ..Self::new(attempts, axes) }
+    }
+
     /// Takes the bars away, and says what was too long for a line, or is true of many attempts.
     pub(super) fn finish(&self) {
         self.progress.finish();
@@ -100,10 +105,11 @@ impl Watcher {
     /// Warns at the first attempt without the objective, so that nobody waits for a sweep that cannot be ranked.
     fn tell_objective(&self, bound: &Bound, attempt: &Attempt) {
         let Some(metric) = bound.cell.text("objective.metric").filter(|_| self.attempts > 1) else { return };
-        let is_missing = attempt.outcome == Outcome::Finished && !attempt.metrics.contains_key(metric);
+        let is_missing =
+            attempt.outcome == Outcome::Finished && attempt.metric(metric).is_none_or(|value| !value.is_finite());
         if is_missing && self.is_objective_missed.set(()).is_ok() {
             let id = bound.run.id.0.prefix(8);
-            let text = format!("no metric `{metric}`, which is the objective; later attempts may lack it too");
+            let text = format!("no value of `{metric}`, which is the objective; other attempts may lack it too");
             self.progress.say(&format!("warning: {id}: {text} (`ledger show {id}` lists its metrics)"));
         }
     }

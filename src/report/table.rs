@@ -131,8 +131,8 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
     format!("{above}{}{axes}{below}", laid_out(&columns))
 }
 
-/// The words that all cells have at the same place, and the cells without them. A word before a number that differs stays with it. `None` where there are none,
-/// or the cells have different numbers of words.
+/// The words that all cells have at the same place, and the cells without them. A word before one that differs stays with it: it may be its name. `None`
+/// where there are none, or the cells have different numbers of words.
 fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
     let rows: Vec<Vec<&str>> = cells.iter().map(|cell| cell.split(' ').collect()).collect();
     let (first, others) = rows.split_first()?;
@@ -140,10 +140,9 @@ fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
         return None;
     }
     let is_common = |at: usize| others.iter().all(|row| row[at] == first[at]);
-    let names_a_number =
-        |at: usize| first.get(at + 1).is_some_and(|next| next.parse::<f64>().is_ok() && !is_common(at + 1));
+    let is_before_other = |at: usize| at + 1 < first.len() && !is_common(at + 1);
     let (common, kept): (Vec<usize>, Vec<usize>) =
-        (0..first.len()).partition(|at| is_common(*at) && !names_a_number(*at));
+        (0..first.len()).partition(|at| is_common(*at) && !is_before_other(*at));
     let words = |row: &[&str], places: &[usize]| places.iter().map(|at| row[*at]).collect::<Vec<_>>().join(" ");
     (!common.is_empty() && !kept.is_empty())
         .then(|| (words(first, &common), rows.iter().map(|row| words(row, &kept)).collect()))
@@ -284,6 +283,8 @@ mod tests {
         let narrow = "all rows: WITH cosine batch 8\nRUN  WITH\na    adam lr 0.1\nb    adam lr 0.2\nc    sgd lr 0.2\n";
         assert_eq!(at(20, labels), narrow);
         assert!(at(80, labels).starts_with("RUN  WITH\na    adam lr 0.1 cosine batch 8\n"));
+        let named = at(26, ["kind a schedule auto x", "kind b schedule 0.1 x", "kind b schedule c x"]);
+        assert!(named.starts_with("all rows: WITH x\nRUN  WITH\na    kind a schedule auto\n"), "{named}");
         let uneven = at(20, ["adam lr 0.1 cosine", "adam lr 0.1", "adam lr 0.1 cosine batch 8"]);
         assert!(uneven.starts_with("RUN  WITH\n"), "{uneven}");
     }

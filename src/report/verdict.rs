@@ -33,8 +33,9 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
         text.push_str(&columns(&["RERUN", "VERDICT", "WHY"], rows));
     }
     // What differs is in the records of the two.
-    if let (Grade::Drifted, Some(first)) = (verdict.grade, named.first()) {
-        text.push_str(&format!("`ledger diff {} {first}` compares the two attempts\n", original.0.prefix(8)));
+    let mut drifted = verdict.reruns.iter().zip(&named).filter(|(judged, _)| judged.grade == Grade::Drifted);
+    if let (Grade::Drifted, Some((_, drifted))) = (verdict.grade, drifted.next()) {
+        text.push_str(&format!("`ledger diff {} {drifted}` compares the two attempts\n", original.0.prefix(8)));
     }
     if !verdict.tested.is_empty() && verdict.grade != Grade::Identical {
         let rows = verdict.tested.iter().map(|one| {

@@ -93,7 +93,7 @@ fn an_objective_that_nothing_reports_is_told_at_the_first_attempt() {
         sandbox.run(&["run", "m.toml"]).err
     };
     let missed = said("score");
-    let warning = "no metric `score`, which is the objective; later attempts may lack it too";
+    let warning = "no value of `score`, which is the objective; other attempts may lack it too";
     assert_eq!(missed.matches(warning).count(), 1, "{missed}");
     assert!(missed.find(warning) < missed.find("x 2"), "{missed}");
     assert!(!said("accuracy").contains("which is the objective"));

@@ -255,23 +255,6 @@ fn fast_steps_that_share_moments_keep_the_time_that_they_took_in_all() {
     }
 }
 
-/// As of a program that keeps its few lines back until its end, whose reader is woken for each of them.
-#[test]
-fn a_burst_of_lines_after_a_silence_was_read_together() {
-    let burst = |from_ms: u64, each_us: u64| {
-        let read = |step: u64| from_ms * (S / 1000) + step * each_us * (S / 1_000_000);
-        let steps = (1..=30).map(|step| Timed { step, t_ns: read(step), duration_ns: None }).collect();
-        training(steps, vec![])
-    };
-    let kept = burst(600, 23);
-    assert_eq!((kept.step_s(), kept.train_s(), kept.unseen()), (None, None, kept.read_together()));
-    assert!(kept.read_together().is_some());
-    for (from_ms, each_us) in [(600, 80), (1, 23)] {
-        let in_time = burst(from_ms, each_us);
-        assert_eq!((in_time.step_s(), in_time.read_together()), (Some(real(each_us) / 1e6), None));
-    }
-}
-
 /// As of a worker that flushes each line, where the supervisor was late now and then.
 #[test]
 fn some_steps_that_share_a_moment_keep_their_times() {

@@ -1,8 +1,9 @@
 //! Whether a configuration that is cheap or fast learned as much as others.
 
+use crate::analysis::Place;
 use crate::cli::failure::Failure;
 use crate::cli::selection::OBJECTIVE;
-use crate::record::{Direction, JUDGING_METRICS, MetricInfo, MetricKind, Value, known_metric, mean};
+use crate::record::{Direction, JUDGING_METRICS, MetricInfo, MetricKind, Value, known_metric, unit_mean};
 use crate::report::{Ranking, significant};
 use crate::store::{Reader, Store, StoreError};
 
@@ -23,30 +24,35 @@ pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<Stri
         }
         for name in JUDGING_METRICS {
             let means: Vec<Option<f64>> =
-                (0..ranking.places.len()).map(|at| mean_of(reader, ranking, at, name)).collect::<Result<_, _>>()?;
-            if means.iter().flatten().count() > 1 && means[0].is_some() {
+                ranking.places.iter().map(|place| mean_of(reader, place, name)).collect::<Result<_, _>>()?;
+            if means[0].is_some() && means[1..].iter().flatten().any(|mean| mean.is_finite()) {
                 return Ok(Some((name, means)));
             }
         }
         Ok(None)
     })?;
     let Some((name, means)) = found else { return Ok(()) };
-    let known = known_metric(name);
-    let maximize = known.is_none_or(|known| known.direction == Direction::Maximize);
+    let maximize = known_metric(name).is_none_or(|known| known.direction == Direction::Maximize);
     let order = |value: f64| if maximize { value } else { -value };
-    let shown = means.iter().enumerate().filter_map(|(at, mean)| Some((at, (*mean)?)));
-    let best = shown.max_by(|(_, a), (_, b)| order(*a).total_cmp(&order(*b)));
+    let finite = means.iter().enumerate().filter_map(|(at, mean)| Some((at, mean.filter(|mean| mean.is_finite())?)));
+    let best = finite.max_by(|(_, a), (_, b)| order(*a).total_cmp(&order(*b)));
     let (Some(first), Some((at, best))) = (means[0], best) else { return Ok(()) };
-    let least = if name == "accuracy" { SHARE } else { PART * best.abs() };
+    if !first.is_finite() {
+        said.push(format!(
+            "warning: #1 learned nothing: its {name} is not finite (`ledger pareto` shows the trade-off)"
+        ));
+        return Ok(());
+    }
+    let least = if name == "accuracy" { SHARE } else { PART * best.abs().max(first.abs()) };
     // A difference of exactly that is none, however it is rounded.
     if order(best) - order(first) > least * (1.0 + 1e-9) {
-        let (limit, wanted) = if maximize { ("at-least", best - least) } else { ("at-most", best + least) };
+        let limit = if maximize { "at-least" } else { "at-most" };
         said.push(format!(
             "warning: #1 learned less: its {name} is {}, that of #{} is {} (`--{limit} {name}={}` requires more, `ledger pareto` shows the trade-off)",
             significant(first),
             at + 1,
             significant(best),
-            significant(wanted)
+            significant(f64::midpoint(first, best))
         ));
     }
     Ok(())
@@ -62,15 +68,24 @@ fn is_meant_for_cost(reader: &Reader<'_>, ranking: &Ranking) -> Result<bool, Sto
     Ok(objective.and_then(known_metric).is_some_and(MetricInfo::is_measured))
 }
 
-/// The mean of a metric over the attempts of a place. `None` if one has no finite value.
-fn mean_of(reader: &Reader<'_>, ranking: &Ranking, at: usize, name: &str) -> Result<Option<f64>, StoreError> {
-    let mut values = Vec::new();
-    for measured in &ranking.places[at].contender.measured {
-        let attempt = reader.readable(measured.attempt)?;
-        let Some(value) = attempt.and_then(|attempt| attempt.metric(name)).filter(|value| value.is_finite()) else {
-            return Ok(None);
+/// Of no more attempts of a place the records are read.
+const MOST_READ: usize = 100;
+
+/// The mean of a metric of a place over its seeds, not finite if that of an attempt is not. `None` if an attempt has no such metric.
+fn mean_of(reader: &Reader<'_>, place: &Place, name: &str) -> Result<Option<f64>, StoreError> {
+    let measured = &place.contender.measured;
+    if measured.len() > MOST_READ {
+        // The index has the mean of all attempts of a configuration.
+        return match place.contender.agreed.is_empty() {
+            true => reader.mean(place.contender.run.parts.group_id(), name),
+            false => Ok(None),
         };
-        values.push(value);
     }
-    Ok((!values.is_empty()).then(|| mean(&values)))
+    let mut values = Vec::new();
+    for one in measured {
+        let attempt = reader.readable(one.attempt)?;
+        let Some(metric) = attempt.as_ref().and_then(|attempt| attempt.metrics.get(name)) else { return Ok(None) };
+        values.push((one.replicate, metric.value.unwrap_or(f64::NAN)));
+    }
+    Ok((!values.is_empty()).then(|| unit_mean(MetricKind::Outcome, &values)))
 }

@@ -8,7 +8,12 @@ fn trial(host: &str, device: &str, x: i64, energy: f64) -> Trial {
 }
 
 fn trial_of(program: Value, host: &str, device: &str, x: i64, energy: f64) -> Trial {
-    let config: Table = [("model.name".to_owned(), "m".into()), ("params.x".to_owned(), x.into())].into();
+    trial_with(&[("params.x", x)], program, host, device, energy)
+}
+
+fn trial_with(fields: &[(&str, i64)], program: Value, host: &str, device: &str, energy: f64) -> Trial {
+    let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
+    let config: Table = fields.chain([("model.name".to_owned(), "m".into())]).collect();
     let run = Run::new(Parts {
         config: config.into(),
         program,
@@ -102,7 +107,11 @@ fn versions_of_a_program_are_told_and_the_axes_that_may_be_their_effect() {
         let values = [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)];
         let trials =
             values.iter().zip(0..).map(|((x, energy), at)| trial_of(program(of(*x, at)), "a", "cpu", *x, *energy));
-        let trials: Vec<Trial> = trials.collect();
+        let started = |(mut one, at): (Trial, i64)| {
+            one.attempt.started_unix_ms = at;
+            one
+        };
+        let trials: Vec<Trial> = trials.zip(0..).map(started).collect();
         judged(trials)
     };
     let found = told(&|_, _| "one");
@@ -114,8 +123,41 @@ fn versions_of_a_program_are_told_and_the_axes_that_may_be_their_effect() {
     assert!(note.ends_with("`--where 'program.files.t.py == \"two\"'` selects the newest)"), "{note}");
     let found = told(&|x, _| if x == 1 { "one" } else { "two" });
     assert_eq!(found.notes.len(), 1);
-    let text = "`params.x` equals `program`: each value of one occurs with one value of the other only";
+    let text = "`program` equals `params.x`: each value of one occurs with one value of the other only";
     assert!(report::effects_text(&found).contains(&format!("confounded: {text}\n")), "{text}");
+    // Two versions ran one value, and a third the other one.
+    let found = told(&|x, at| if x == 2 { "three" } else { ["one", "two"][at] });
+    let text = "`program` is nested in `params.x`: each value of `program` occurs with one value of `params.x` only";
+    assert!(report::effects_text(&found).contains(&format!("confounded: {text}\n")), "{text}");
+}
+
+#[test]
+fn a_length_that_hides_nothing_is_an_axis() {
+    // Each combination of the others occurs once, so that any length is determined by them.
+    let steps = [10, 40, 20, 20, 10, 40, 40, 20, 10, 10, 20, 40];
+    let trials = steps.iter().zip(0i64..).map(|(steps, at)| {
+        let (x, z) = (at / 4, at % 4);
+        let energy = (0.1 * f64::from(i32::try_from(*steps).unwrap()) + f64::from(i32::try_from(x).unwrap())).exp();
+        let fields = [("params.x", x), ("params.z", z), ("training.steps", *steps)];
+        trial_with(&fields, "p".into(), "a", "cpu", energy)
+    });
+    let found = judged(trials.collect());
+    let names: Vec<&str> = found.factors.iter().map(|axis| axis.name.as_str()).collect();
+    assert_eq!(names, ["params.x", "params.z", "training.steps"]);
+    // At each of two batch sizes one number of steps.
+    let zipped = [(8, 1, 100), (8, 2, 90), (16, 1, 50), (16, 2, 60)]
+        .into_iter()
+        .cycle()
+        .take(8)
+        .zip([5.0, 9.0, 4.0, 7.0, 5.1, 9.2, 4.1, 7.1]);
+    let trials = zipped.map(|((batch, precision, steps), energy)| {
+        let fields = [("training.batch_size", batch), ("params.p", precision), ("training.steps", steps)];
+        trial_with(&fields, "p".into(), "a", "cpu", energy)
+    });
+    let found = judged(trials.collect());
+    let names: Vec<&str> = found.factors.iter().map(|axis| axis.name.as_str()).collect();
+    assert_eq!(names, ["params.p", "training.batch_size"]);
+    assert!(found.effects.main.iter().all(|effect| effect.contrast.is_some()));
 }
 
 #[test]
@@ -131,4 +173,15 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
     assert_eq!(judged(&[100, 90, 50, 60], &[&batch, &precision]), (2, 1));
     assert_eq!(judged(&[100, 90, 50, 60], &[&batch]), (2, 0), "two lengths at one batch size");
     assert_eq!(judged(&[100, 90, 50, 60], &[]), (1, 0), "it is the only axis");
+    // It stands for another axis that equals it.
+    let equal = Confounded {
+        field: "training.weight_decay".to_owned(),
+        with: Some("training.steps".to_owned()),
+        relation: Some(Relation::Equal),
+        separation: ("", None),
+        alone: None,
+    };
+    let mut axes =
+        Axes { judged: vec![batch, axis("training.steps", &[1, 1, 2, 2])], confounded: vec![equal], notes: Vec::new() };
+    assert!(!axes.leave_out_lengths());
 }

@@ -1,11 +1,13 @@
 //! Versions of a program, which are no axis: nobody varies them in a manifest.
 
-use super::confounded::Subject;
+use super::Axes;
+use super::confounded::{IMPORT, Subject};
 use crate::analysis::{Asked, Factor, Relation, is_version};
-use crate::record::{Names, Value, count};
+use crate::record::{Names, RunId, Value, count};
 use crate::report::Confounded;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The command of a program, which a manifest may vary.
+/// The command of a program. Another one is another program.
 const COMMAND: &str = "program.command";
 /// What the factor of the versions is called.
 const PROGRAM: &str = "program";
@@ -16,40 +18,61 @@ pub(super) fn fields(names: &Names) -> impl Iterator<Item = &String> {
 }
 
 impl<T: Asked> Subject<'_, T> {
-    /// The versions of the program of the observations. `None` where all have one.
-    fn versions(&self) -> Option<Factor> {
-        let fields: Vec<&String> = fields(self.names).collect();
-        let first = self.observed.observations.iter().filter_map(|one| one.trials.first());
-        let version = |trial: &T| {
-            let values =
-                fields.iter().map(|name| trial.field(name).map_or_else(String::new, |value| value.to_string()));
-            Value::from(values.collect::<Vec<_>>().join("\n"))
-        };
-        Factor::new(PROGRAM, first.map(|trial| version(trial)))
+    /// All attempts, each with the place of its observation.
+    fn attempts(&self) -> impl Iterator<Item = (usize, &T)> {
+        let observations = self.observed.observations.iter().enumerate();
+        observations.flat_map(|(at, one)| one.trials.iter().map(move |trial| (at, *trial)))
     }
 
-    /// Tells that the observations are of several versions of the program, and of which axes they may be the effect. Other commands are other
-    /// programs, and an axis: each may have a version of its own.
-    pub(super) fn tell_versions(&self, axes: &mut super::Axes) {
-        let Some(versions) = self.versions() else { return };
-        let of_command =
-            |axis: &Factor| axis.name == COMMAND && axis.relation(&versions).is_some_and(|of| of != Relation::Nesting);
-        if axes.judged.iter().any(of_command) {
-            return;
+    /// The version of the program of each attempt. `None` where all have one, and where some were imported and have none.
+    fn versions(&self) -> Option<Factor> {
+        let fields: Vec<&String> = fields(self.names).collect();
+        if self.attempts().any(|(_, trial)| trial.field(IMPORT).is_some()) {
+            return None;
         }
+        let mut known: HashMap<RunId, Value> = HashMap::new();
+        let mut version = |trial: &T| {
+            let text = || {
+                let value = |name: &&String| trial.field(name).map_or_else(String::new, |value| value.to_string());
+                Value::from(fields.iter().map(value).collect::<Vec<_>>().join("\n"))
+            };
+            known.entry(trial.run_id()).or_insert_with(text).clone()
+        };
+        Factor::new(PROGRAM, self.attempts().map(|(_, trial)| version(trial)))
+    }
+
+    /// Whether one command ran in several versions.
+    fn has_versions(&self, versions: &Factor) -> bool {
+        let mut of_command: BTreeMap<Option<String>, BTreeSet<usize>> = BTreeMap::new();
+        for ((_, trial), version) in self.attempts().zip(&versions.of) {
+            let command = trial.field(COMMAND).map(|command| command.to_string());
+            of_command.entry(command).or_default().insert(*version);
+        }
+        of_command.values().any(|versions| versions.len() > 1)
+    }
+
+    /// Tells that the attempts are of several versions of the program, and of which axes they may be the effect.
+    pub(super) fn tell_versions(&self, axes: &mut Axes) {
+        let Some(versions) = self.versions().filter(|versions| self.has_versions(versions)) else { return };
         for axis in &axes.judged {
-            let Some(relation @ (Relation::Equal | Relation::Nested)) = axis.relation(&versions) else { continue };
+            let of_attempts = self.attempts().map(|(at, _)| axis.levels[axis.of[at]].clone());
+            let Some(axis) = Factor::new(&axis.name, of_attempts) else { continue };
+            let (field, with, relation) = match versions.relation(&axis) {
+                Some(relation @ (Relation::Equal | Relation::Nested)) => (PROGRAM, axis.name.as_str(), relation),
+                Some(Relation::Nesting) => (axis.name.as_str(), PROGRAM, Relation::Nested),
+                None => continue,
+            };
             axes.confounded.push(Confounded {
-                field: axis.name.clone(),
-                with: Some(PROGRAM.to_owned()),
+                field: field.to_owned(),
+                with: Some(with.to_owned()),
                 relation: Some(relation),
                 separation: ("to separate them, run each value of the axis with the same version of the program", None),
                 alone: None,
             });
         }
         let runs = || {
-            let trials = self.observed.observations.iter().filter_map(|one| one.trials.first());
-            trials.zip(&versions.of).map(|(trial, level)| (trial.started_unix_ms(), trial.run_id(), *level))
+            let attempts = self.attempts().zip(&versions.of);
+            attempts.map(|((_, trial), version)| (trial.started_unix_ms(), trial.run_id(), *version))
         };
         let Some(newest) = runs().max() else { return };
         let before = runs().filter(|(.., other)| *other != newest.2).max();
@@ -64,11 +87,11 @@ impl<T: Asked> Subject<'_, T> {
     }
 
     /// The condition that the attempts of one version meet and no others: a field of its own value.
-    fn condition_of(&self, versions: &Factor, level: usize) -> Option<String> {
-        let trials = || self.observed.observations.iter().filter_map(|one| one.trials.first()).zip(&versions.of);
+    fn condition_of(&self, versions: &Factor, version: usize) -> Option<String> {
+        let attempts = || self.attempts().map(|(_, trial)| trial).zip(&versions.of);
         fields(self.names).find_map(|name| {
-            let own = trials().find(|(_, of)| **of == level)?.0.field(name)?;
-            let is_own = trials().all(|(trial, of)| (trial.field(name).as_ref() == Some(&own)) == (*of == level));
+            let own = attempts().find(|(_, of)| **of == version)?.0.field(name)?;
+            let is_own = attempts().all(|(trial, of)| (trial.field(name).as_ref() == Some(&own)) == (*of == version));
             let value = match &own {
                 Value::Str(text) if !text.contains(['"', '\'', '\\']) => format!("\"{text}\""),
                 Value::Int(number) => number.to_string(),

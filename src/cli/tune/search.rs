@@ -328,7 +328,7 @@ impl Search<'_> {
         }
         store.write(|writer| kept.iter().try_for_each(|source| writer.keep(source)))?;
         let interruption = Interruption::install()?;
-        let watcher = Watcher::new(planned.iter().map(|planned| planned.missing).sum(), &axes(&planned));
+        let watcher = Watcher::of_search(planned.iter().map(|planned| planned.missing).sum(), &axes(&planned));
         let (facts, shim) = (facts(), shim()?);
         let sweep =
             Sweep { store, facts: &facts, shim: &shim, watch: &watcher, stop: &interruption, jobs: 1, canary: false };
