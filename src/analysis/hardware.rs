@@ -90,8 +90,13 @@ impl<'a> Hardware<'a> {
     /// The readings of a quantity, or why there are none.
     pub(super) fn gauge(&self, source: Source, quantity: Quantity) -> Result<Readings, String> {
         let name = source.series(quantity);
-        self.read(&name).ok_or_else(|| {
-            self.unread(std::slice::from_ref(&name)).map_or_else(|| format!("`{name}` was not read"), str::to_owned)
+        self.read(&name).ok_or_else(|| match self.given.give(&name).map_or(0, |series| series.positions.len()) {
+            0 => {
+                let reason = self.unread(std::slice::from_ref(&name)).map(str::to_owned);
+                reason.unwrap_or_else(|| format!("`{name}` was not read"))
+            }
+            1 => format!("`{name}` was read once, and two readings are needed"),
+            _ => format!("`{name}` has no two readings that are numbers"),
         })
     }
 
@@ -172,6 +177,20 @@ mod tests {
         .into();
         assert_eq!(reason(&host, &facts, 1, None), "no permission");
         assert_eq!(reason(&host, &facts, 0, None), "only root may");
+    }
+
+    #[test]
+    fn a_single_reading_is_told_as_one() {
+        let gauge = |series: Series| {
+            let series = vec![series];
+            let facts = Table::new();
+            Hardware::new(&series, &facts, 0, Some(10.0)).gauge(Source::Host, Quantity::WorkerMemory).unwrap_err()
+        };
+        let name = Source::Host.series(Quantity::WorkerMemory);
+        let mut one = Series::new(&name, "B", Axis::TimeNs);
+        assert_eq!(gauge(read("host.utilization_cpu")), format!("`{name}` was not read"));
+        one.push(0, 8e6);
+        assert_eq!(gauge(one), format!("`{name}` was read once, and two readings are needed"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The published results are those of the attempts in the repository.
 
-use crate::sandbox::repository;
+use crate::sandbox::{Sandbox, repository};
 use std::process::Command;
 
 #[test]
@@ -11,4 +11,15 @@ fn the_pages_of_results_are_what_the_program_answers() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn of_many_attempts_unpack_tells_their_numbers() {
+    let sandbox = Sandbox::new();
+    let pack = repository("ledger/reference/campaign/gru-h200.ledger").display().to_string();
+    let numbers = |out: &str| out.lines().nth(1).unwrap().split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+    let first = sandbox.run(&["unpack", &pack]).expect(0);
+    assert!(first.starts_with("NEW  KNOWN  MODELS  FILE\n"), "{first}");
+    assert_eq!((numbers(&first), first.lines().count()), ("37 0 gru".to_owned(), 2), "{first}");
+    assert_eq!(numbers(&sandbox.run(&["unpack", &pack]).expect(0)), "0 37 gru");
 }

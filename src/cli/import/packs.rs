@@ -7,6 +7,7 @@ use crate::record::Value;
 use crate::report::{columns, table_of};
 use crate::store::Added;
 use crate::wire::{PACK_MOST_BYTES, PackError, PackFile, PackRoom, PackedAttempt};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
@@ -23,13 +24,7 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
         attempts.iter().map(|(_, one)| writer.unite_packed(one, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
     context.answer(
-        || {
-            let rows = attempts.iter().zip(&added).map(|((path, one), added)| {
-                let run = one.sealed.run.id.0.prefix(8);
-                vec![run, added.id().0.prefix(8), state(added).to_owned(), path.display().to_string()]
-            });
-            columns(&["RUN", "ATTEMPT", "STATE", "FILE"], rows)
-        },
+        || if attempts.len() > LISTED { counts(packs, &added) } else { each(&attempts, &added) },
         || {
             let items = attempts.iter().zip(&added).map(|((path, one), added)| {
                 Value::Table(table_of([
@@ -43,6 +38,29 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
         },
     )?;
     Ok(exit::YES)
+}
+
+/// Of more attempts than these only their number is told.
+const LISTED: usize = 20;
+
+fn each(attempts: &[(&Path, &PackedAttempt)], added: &[Added]) -> String {
+    let rows = attempts.iter().zip(added).map(|((path, one), added)| {
+        let run = one.sealed.run.id.0.prefix(8);
+        vec![run, added.id().0.prefix(8), state(added).to_owned(), path.display().to_string()]
+    });
+    columns(&["RUN", "ATTEMPT", "STATE", "FILE"], rows)
+}
+
+fn counts(packs: &[(&Path, PackFile)], added: &[Added]) -> String {
+    let mut added = added.iter();
+    let rows = packs.iter().map(|(path, packed)| {
+        let own: Vec<&Added> = added.by_ref().take(packed.attempts.len()).collect();
+        let new = own.iter().filter(|one| matches!(one, Added::New(_))).count();
+        let models: BTreeSet<&str> = packed.attempts.iter().map(|one| one.sealed.run.model()).collect();
+        let models: Vec<&str> = models.into_iter().collect();
+        vec![new.to_string(), (own.len() - new).to_string(), models.join(", "), path.display().to_string()]
+    });
+    columns(&[">NEW", ">KNOWN", "MODELS", "FILE"], rows)
 }
 
 /// Reads each file once: a pipe has nothing to say to who asks again.

@@ -1,6 +1,6 @@
 //! Runs that are new because their program is another version.
 
-use crate::analysis::why;
+use crate::analysis::{FieldDifference, why};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::sources::{count_lines_here, of_ledger};
@@ -10,6 +10,8 @@ use crate::report::{count, program_changes};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The field that lists the files that a manifest names.
+const NAMED_FILES: &str = "named_files";
 /// So many of the newest attempts are looked at.
 const RECENT: usize = 1000;
 
@@ -38,6 +40,9 @@ pub(super) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(),
             if first.is_none() {
                 let mut parts = why(&run, &bound.run);
                 parts.retain(|part| part.part == Part::Program);
+                // What the manifest names is told by the files.
+                let is_told = |field: &FieldDifference| field.field != NAMED_FILES;
+                parts.iter_mut().filter(|part| part.fields.len() > 1).for_each(|part| part.fields.retain(is_told));
                 let texts =
                     reader.readable(row.attempt)?.map(|attempt| of_ledger(reader, &attempt.facts)).transpose()?;
                 count_lines_here(&mut parts, &texts.unwrap_or_default(), bound);
