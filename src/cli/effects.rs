@@ -257,7 +257,7 @@ impl<T: Asked> Subject<'_, T> {
             let Some(relation @ (Relation::Equal | Relation::Nested)) = machines.relation(axis) else { continue };
             let names_devices = axis.name == "hardware.gpus" || axis.name.split('.').next() == Some("device");
             is_block &= !names_devices;
-            axes.confounded.push(self.of_machines(axis, relation));
+            axes.confounded.insert(0, self.of_machines(axis, relation));
         }
         if is_block && 2 * count > n {
             axes.notes.push(format!("machines are not blocks: {count} machines have {n} attempts"));
@@ -363,11 +363,11 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     let is_free = |name: &&String| !asked.is_empty() && !asked.contains(name) && !LENGTHS.contains(&name.as_str());
     let free: Vec<String> = differing.iter().filter(is_free).map(|name| format!("`{name}`")).collect();
     if !free.is_empty() {
-        /// So many fields are named.
+        /// At most this many fields are named.
         const NAMED: usize = 4;
         let (named, more) = free.split_at(free.len().min(NAMED));
         let more = if more.is_empty() { String::new() } else { format!(" and {}", count(more.len(), "more field")) };
-        let text = "which no axis holds (`--axes` adds axes, `--where` selects)";
+        let text = "which is not held constant (`--axes` adds axes, `--where` selects attempts)";
         found.notes.push(format!("the attempts also differ in {}{more}, {text}", named.join(", ")));
     }
     // An axis that was not asked for may be the reason for the effect of one that was.
@@ -385,12 +385,13 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
     Ok(found)
 }
 
-/// How long a training is.
+/// The fields that say how long a training is.
 const LENGTHS: [&str; 2] = ["training.steps", "training.epochs"];
 
 impl Axes {
-    /// Leaves out how long the training is where the other axes determine it, as where each batch size has so many steps that all take as long:
-    /// it would hide what these axes do. One that stands for another axis too stays. False if none is left out.
+    /// Removes the number of steps or epochs from the axes if the other axes determine it. An example is a manifest that gives each batch size
+    /// its own number of steps: the effects of the others could not be separated from it. It stays if it equals an axis that is not judged.
+    /// Returns whether anything was removed.
     fn leave_out_lengths(&mut self) -> bool {
         let before = self.judged.len();
         while let Some(at) = self.judged.iter().position(|axis| self.is_spare_length(axis)) {

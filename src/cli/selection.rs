@@ -222,7 +222,7 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
 
 /// No attempt matches: says which part of the condition none meets, and the values that there are instead.
 fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
-    /// So many values are listed.
+    /// At most this many values are listed.
     const LISTED: usize = 6;
     let text = match condition.unmet(trials, &|trial, name| trial.field(name)) {
         None => format!("no attempt meets `{}`", condition.text().trim()),

@@ -70,9 +70,9 @@ impl Confounded {
     }
 }
 
-/// Of more pairs of axes that cannot be separated the number is told.
+/// At most this many pairs of axes that cannot be separated are printed.
 const CONFOUNDED: usize = 6;
-/// A smaller share of the variance that terms explain only together is not told.
+/// The smallest share of the variance without a term of its own that is printed.
 const OVERLAP: f64 = 0.05;
 
 impl Effected {

@@ -429,3 +429,26 @@ fn a_mean_over_versions_of_the_program_is_told() {
     let effects = sandbox.run(&["effects"]).expect(0);
     assert!(effects.contains("note: the attempts are of 2 versions of the program"), "{effects}");
 }
+
+#[test]
+fn a_cheap_configuration_that_diverged_is_told_unless_its_cost_was_the_objective() {
+    let sandbox = Sandbox::new();
+    let worker = r#"
+say() { echo "{\"event\":\"metric\",\"name\":\"$1\",\"value\":$2,\"unit\":\"$3\"}" >> "$LEDGER_EVENTS"; }
+say energy $((1000 * $1)) J
+if [ $1 = 1 ]; then say accuracy '"NaN"' ''; else say accuracy 0.8 ''; fi
+"#;
+    let manifest = sandbox.sweep_manifest(worker, "[1, 2]", "1");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let said = |objective: &str, model: &str| {
+        let text = text.replace("name = \"toy\"", &format!("name = \"{model}\""));
+        sandbox.write("m.toml", format!("{text}[objective]\nmetric = \"{objective}\"\n"));
+        sandbox.run(&["run", "m.toml"]);
+        sandbox.run(&["best", "--model", model, "--metric", "energy"]).err
+    };
+    let diverged = "warning: #1 diverged: its accuracy is not finite";
+    let of_accuracy = said("accuracy", "a");
+    assert!(of_accuracy.contains(diverged), "{of_accuracy}");
+    let of_energy = said("energy", "b");
+    assert!(!of_energy.contains("diverged"), "{of_energy}");
+}

@@ -7,9 +7,9 @@ use crate::record::{Direction, JUDGING_METRICS, MetricInfo, MetricKind, Value, k
 use crate::report::{Ranking, significant};
 use crate::store::{Reader, Store, StoreError};
 
-/// Shares that differ by less are no matter of a warning.
+/// A smaller difference of accuracy gets no warning.
 const SHARE: f64 = 0.05;
-/// Other metrics, by a smaller part of the better one.
+/// The same for other metrics, as a part of the larger value.
 const PART: f64 = 0.1;
 
 /// Warns if the first configuration by a time, an energy or the like learned much less than another one that is shown. A worse model is often cheaper.
@@ -38,9 +38,7 @@ pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<Stri
     let best = finite.max_by(|(_, a), (_, b)| order(*a).total_cmp(&order(*b)));
     let (Some(first), Some((at, best))) = (means[0], best) else { return Ok(()) };
     if !first.is_finite() {
-        said.push(format!(
-            "warning: #1 learned nothing: its {name} is not finite (`ledger pareto` shows the trade-off)"
-        ));
+        said.push(format!("warning: #1 diverged: its {name} is not finite (`ledger hide` leaves attempts out)"));
         return Ok(());
     }
     let least = if name == "accuracy" { SHARE } else { PART * best.abs().max(first.abs()) };
@@ -68,10 +66,10 @@ fn is_meant_for_cost(reader: &Reader<'_>, ranking: &Ranking) -> Result<bool, Sto
     Ok(objective.and_then(known_metric).is_some_and(MetricInfo::is_measured))
 }
 
-/// Of no more attempts of a place the records are read.
+/// The records of at most this many attempts of a place are read.
 const MOST_READ: usize = 100;
 
-/// The mean of a metric of a place over its seeds, not finite if that of an attempt is not. `None` if an attempt has no such metric.
+/// The mean of a metric of a place over its seeds. Not finite if one attempt's value is not; `None` if an attempt has no value.
 fn mean_of(reader: &Reader<'_>, place: &Place, name: &str) -> Result<Option<f64>, StoreError> {
     let measured = &place.contender.measured;
     if measured.len() > MOST_READ {
@@ -84,8 +82,8 @@ fn mean_of(reader: &Reader<'_>, place: &Place, name: &str) -> Result<Option<f64>
     let mut values = Vec::new();
     for one in measured {
         let attempt = reader.readable(one.attempt)?;
-        let Some(metric) = attempt.as_ref().and_then(|attempt| attempt.metrics.get(name)) else { return Ok(None) };
-        values.push((one.replicate, metric.value.unwrap_or(f64::NAN)));
+        let Some(value) = attempt.and_then(|attempt| attempt.metric(name)) else { return Ok(None) };
+        values.push((one.replicate, value));
     }
     Ok((!values.is_empty()).then(|| unit_mean(MetricKind::Outcome, &values)))
 }

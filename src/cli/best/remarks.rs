@@ -12,7 +12,7 @@ use crate::report::{self, Ranking, count};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has to be known of single attempts: they count like all others. The model is named where an answer has several rankings.
+/// Prints the notes and warnings of a ranking on standard error. If the answer has several rankings, each line names the model.
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
     let mut said = Vec::new();
     tell_selection(ranking, asked, &mut said);

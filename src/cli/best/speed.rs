@@ -1,33 +1,33 @@
-//! Which configuration is the fastest: by a time where all do the same, by the throughput where they do not.
+//! The metric that decides which configuration is the fastest: a time if all trained on as many samples, else the throughput.
 
 use crate::analysis::{Place, samples_behind};
 use crate::record::Direction;
 
-/// The metrics that say how long a configuration takes; the first that both have is told.
+/// Times of a configuration. The first one that both configurations have is compared.
 pub(in crate::cli) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
-/// What compares configurations that trained on different numbers of samples.
+/// Compares configurations that trained on different numbers of samples.
 const THROUGHPUT: &str = "throughput";
-/// The metrics where they did: a time is better than nothing.
+/// The metrics in that case: a time only without a throughput.
 const OF_UNEQUAL: [&str; 5] = [THROUGHPUT, TIMES[0], TIMES[1], TIMES[2], TIMES[3]];
 
-/// All metrics that may say which one is faster.
+/// All metrics of speed.
 pub(super) fn all() -> impl Iterator<Item = &'static str> {
     OF_UNEQUAL.into_iter()
 }
 
-/// The metrics that say which of these configurations is faster, the first choice first.
+/// The metrics of speed for these configurations, the preferred one first.
 pub(super) fn of(places: &[Place]) -> &'static [&'static str] {
     let mut samples = places.iter().filter_map(|place| samples_behind(TIMES[0], &place.contender.run));
     let first = samples.next();
     if samples.any(|other| Some(other) != first) { &OF_UNEQUAL } else { &TIMES }
 }
 
-/// Which way such a metric is faster.
+/// The direction in which a metric of speed is faster.
 pub(super) fn direction(speed: &str) -> Direction {
     if speed == THROUGHPUT { Direction::Maximize } else { Direction::Minimize }
 }
 
-/// Whether one value of such a metric is at least as fast as another one.
+/// Whether the first value of a metric of speed is at least as fast as the second.
 pub(super) fn is_as_fast(speed: &str, one: f64, other: f64) -> bool {
     match direction(speed) {
         Direction::Minimize => one <= other,
@@ -35,10 +35,10 @@ pub(super) fn is_as_fast(speed: &str, one: f64, other: f64) -> bool {
     }
 }
 
-/// A metric that says how fast, and its means of two configurations.
+/// A metric of speed, and its means for two configurations.
 pub(super) type Speeds = (&'static str, (f64, f64));
 
-/// The first of these metrics that both have, and both values.
+/// The first of these metrics that both configurations have, and its means.
 pub(super) fn common<E>(
     speeds: &[&'static str],
     mut both: impl FnMut(&str) -> Result<(Option<f64>, Option<f64>), E>,

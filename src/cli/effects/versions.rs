@@ -1,4 +1,4 @@
-//! Versions of a program, which are no axis: nobody varies them in a manifest.
+//! Versions of a program. They are not axes, because no manifest varies them, but they may explain an effect.
 
 use super::Axes;
 use super::confounded::{IMPORT, Subject};
@@ -7,9 +7,9 @@ use crate::record::{Names, RunId, Value, count};
 use crate::report::Confounded;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The command of a program. Another one is another program.
+/// The field of a program's command. Programs with different commands are no versions of each other.
 const COMMAND: &str = "program.command";
-/// What the factor of the versions is called.
+/// The name of the factor whose levels are the versions.
 const PROGRAM: &str = "program";
 
 /// The fields of which a program's version consists.
@@ -51,7 +51,8 @@ impl<T: Asked> Subject<'_, T> {
         of_command.values().any(|versions| versions.len() > 1)
     }
 
-    /// Tells that the attempts are of several versions of the program, and of which axes they may be the effect.
+    /// Notes that the attempts are of several versions of the program, and lists the axes that cannot be separated from the versions. These stand
+    /// first: only the first few pairs are printed.
     pub(super) fn tell_versions(&self, axes: &mut Axes) {
         let Some(versions) = self.versions().filter(|versions| self.has_versions(versions)) else { return };
         for axis in &axes.judged {
@@ -62,13 +63,19 @@ impl<T: Asked> Subject<'_, T> {
                 Some(Relation::Nesting) => (axis.name.as_str(), PROGRAM, Relation::Nested),
                 None => continue,
             };
-            axes.confounded.push(Confounded {
-                field: field.to_owned(),
-                with: Some(with.to_owned()),
-                relation: Some(relation),
-                separation: ("to separate them, run each value of the axis with the same version of the program", None),
-                alone: None,
-            });
+            axes.confounded.insert(
+                0,
+                Confounded {
+                    field: field.to_owned(),
+                    with: Some(with.to_owned()),
+                    relation: Some(relation),
+                    separation: (
+                        "to separate them, run each value of the axis with the same version of the program",
+                        None,
+                    ),
+                    alone: None,
+                },
+            );
         }
         let runs = || {
             let attempts = self.attempts().zip(&versions.of);

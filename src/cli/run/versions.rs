@@ -12,11 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The field that lists the files that a manifest names.
 const NAMED_FILES: &str = "named_files";
-/// So many of the newest attempts are looked at.
+/// How many of the newest attempts are compared.
 const RECENT: usize = 1000;
 
-/// Says before a sweep that its runs were executed by another version of the program, and what of it changed: a changed comment makes all of
-/// them new.
+/// Says before a sweep which of its runs are new only because the program changed, and what changed. Even a changed comment makes all runs new.
 pub(super) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
     let cell = |run: &Run| (run.parts.digest(Part::Config), run.parts.seed);
     let is_program = |bound: &Bound| matches!(bound.launch, Launch::Program { .. });
@@ -40,7 +39,7 @@ pub(super) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(),
             if first.is_none() {
                 let mut parts = why(&run, &bound.run);
                 parts.retain(|part| part.part == Part::Program);
-                // What the manifest names is told by the files.
+                // The files themselves are in the list already.
                 let is_told = |field: &FieldDifference| field.field != NAMED_FILES;
                 parts.iter_mut().filter(|part| part.fields.len() > 1).for_each(|part| part.fields.retain(is_told));
                 let texts =
