@@ -8,7 +8,7 @@ use super::{Cube, Fault, Options, check, format};
 use burn::backend::{DType, Shape};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul as by_burn};
 use burn_cubecl::kernel::{cast, into_contiguous};
-use burn_cubecl::ops::numeric::{add, empty_device_dtype};
+use burn_cubecl::ops::numeric::{add, empty_device_contiguous_dtype, empty_device_dtype};
 use std::ptr::from_ref;
 
 /// The product of tensors whose shapes fit. What cuBLASLt cannot do is done by Burn.
@@ -41,6 +41,14 @@ pub fn matmul_sums(lhs: Cube, rhs: Cube, of: Role, dtype: DType, options: Option
     }
 }
 
+/// Memory for a product. Rows that are not a multiple of 16 bytes are padded, for reads of 16 bytes. All others are contiguous, so that later kernels
+/// need no copy.
+fn room(like: &Cube, shape: Shape, dtype: DType) -> Cube {
+    let wide = shape.last().copied().unwrap_or(0) * dtype.size();
+    let empty = if wide.is_multiple_of(16) { empty_device_contiguous_dtype } else { empty_device_dtype };
+    empty(like.client.clone(), like.device.clone(), shape, dtype)
+}
+
 /// The values of a contiguous tensor in another shape, or the first of them.
 pub fn shaped(tensor: &Cube, shape: impl Into<Shape>) -> Cube {
     let (client, device) = (tensor.client.clone(), tensor.device.clone());
@@ -70,7 +78,7 @@ impl Task {
         }
         let mut shape = lhs.meta.shape().clone();
         shape[axes - 1] = rhs.meta.shape()[axes - 1];
-        let out = empty_device_dtype(lhs.client.clone(), lhs.device.clone(), shape, dtype);
+        let out = room(&lhs, shape, dtype);
         // What does not lie as the library reads it is brought together first: less work than a product by anyone else.
         for tensor in [&mut lhs, &mut rhs] {
             if matrices(tensor.meta.shape(), tensor.meta.strides()).is_none() {
