@@ -4,6 +4,7 @@
 // Ids that each thread looks at before the block adds up what was found.
 #define IDS 16u
 #define TILE (THREADS * IDS)
+#define NONE 0xffffffffu
 
 // How many of the threads before this one said yes how often; `all` is the sum. To be called by all of the block.
 static __device__ __forceinline__ u32 places(u32 count, u32 &all, u32 *totals) {
@@ -53,22 +54,26 @@ static __device__ __forceinline__ void add(
     }
 }
 
+// A block has every gridDim.x-th row, 32 at most: frequent tokens, which often have neighbouring ids, are spread over the blocks.
 extern "C" __global__ void __launch_bounds__(THREADS) embedding_back(
-    const int *ids, const float *dy, float *table, u32 n, u32 rows, u32 features, u32 group, u32 aligned
+    const int *ids, const float *dy, float *table, u32 n, u32 rows, u32 features, u32 aligned
 ) {
     __shared__ u32 found[TILE], mine[TILE];
     __shared__ u32 totals[THREADS / 32];
     __shared__ u32 present;
-    u32 first = blockIdx.x * group, many = rows - first < group ? rows - first : group;
-    float *own = table + u64(first) * features;
-    for (u32 i = threadIdx.x; i < many * features; i += THREADS) own[i] = 0.0f;
+    u64 apart = u64(gridDim.x) * features;
+    float *own = table + u64(blockIdx.x) * features;
+    for (u32 row = blockIdx.x, at = 0; row < rows; row += gridDim.x, at++)
+        for (u32 i = threadIdx.x; i < features; i += THREADS) own[at * apart + i] = 0.0f;
     for (u32 start = 0; start < n; start += TILE) {
         if (threadIdx.x == 0) present = 0;
         u32 from = start + threadIdx.x * IDS, local[IDS], hits = 0, seen = 0;
 #pragma unroll
         for (u32 i = 0; i < IDS; i++) {
-            local[i] = from + i < n ? u32(ids[from + i]) - first : 0xffffffffu;
-            if (local[i] < many) {
+            u32 id = from + i < n ? u32(ids[from + i]) : rows;
+            bool hit = id < rows && id % gridDim.x == blockIdx.x;
+            local[i] = hit ? id / gridDim.x : NONE;
+            if (hit) {
                 hits++;
                 seen |= 1u << local[i];
             }
@@ -78,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) embedding_back(
         if (seen) atomicOr(&present, seen);
 #pragma unroll
         for (u32 i = 0; i < IDS; i++)
-            if (local[i] < many) found[place++] = (threadIdx.x * IDS + i) << 5 | local[i];
+            if (local[i] != NONE) found[place++] = (threadIdx.x * IDS + i) << 5 | local[i];
         __syncthreads();
         for (u32 left = present; left; left &= left - 1) {
             u32 row = __ffs(left) - 1, count = 0;
@@ -90,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) embedding_back(
                 count += more;
             }
             __syncthreads();
-            if (aligned) add<4>(dy, own + u64(row) * features, features, mine, count);
-            else add<1>(dy, own + u64(row) * features, features, mine, count);
+            if (aligned) add<4>(dy, own + row * apart, features, mine, count);
+            else add<1>(dy, own + row * apart, features, mine, count);
             __syncthreads();
         }
     }
