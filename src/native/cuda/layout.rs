@@ -1,5 +1,11 @@
 //! How a tensor lies in memory, as cuBLASLt reads it: column after column, with a distance between columns and one between matrices.
 
+use super::Cube;
+use burn_cubecl::kernel::into_contiguous;
+
+/// Bytes that an address has to be a multiple of, so that a kernel may read as many at once.
+const PIECE: u32 = 16;
+
 /// A matrix of a row-major tensor, or as many as its leading axes count, in the order of columns: what Burn calls a row is a column here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrix {
@@ -61,6 +67,12 @@ fn batch(shape: &[usize], strides: &[usize]) -> Option<(i32, usize)> {
 /// The bytes to which an address that begins so far into an allocation is aligned; allocations are to 512, and no kernel asks for more than 256.
 pub fn alignment(offset: u64) -> u32 {
     (0..=8).rev().map(|power| 1 << power).find(|bytes| offset.is_multiple_of(u64::from(*bytes))).unwrap_or(1)
+}
+
+/// The tensor, contiguous and from an address that is a multiple of 16 bytes: copied where it is not.
+pub fn packed(tensor: Cube) -> Cube {
+    let tensor = into_contiguous(tensor);
+    if alignment(tensor.handle.offset_start.unwrap_or(0)) < PIECE { into_contiguous(tensor.copy()) } else { tensor }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Knows tensors, number formats and the tape, and nothing of the names of parameters.
 
 mod affine;
+mod attention;
 mod batch_norm;
 mod bucket;
 mod convolution;
@@ -28,6 +29,7 @@ mod upsample;
 
 pub use crate::native::dnn::{Recurrent, Stack};
 pub use affine::{Affine, AffineGradients, affine};
+pub use attention::{AttentionShape, attention};
 #[cfg(test)]
 pub use batch_norm::Activation;
 pub use batch_norm::{After, batch_norm};
@@ -47,7 +49,7 @@ pub use recurrent::SavedStates;
 pub use recurrent::{Gates, Unit, Weights};
 pub use residual_norm::{ResidualNorm, residual_norm};
 pub use roi_align::{Roi, roi_align};
-pub use softmax::{AttentionConfig, Softmax, attention_softmax};
+pub use softmax::AttentionConfig;
 pub use update::{Decay, State, Step, decayed, update};
 pub use upsample::{doubled, halved, in_format};
 

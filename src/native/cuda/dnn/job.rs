@@ -2,19 +2,15 @@
 
 use super::descriptors::handle;
 use super::library::{Dnn, dnn};
-use crate::cuda::layout::alignment;
+use crate::cuda::layout::packed;
 use crate::cuda::library::{Opaque, driver};
 use crate::cuda::submit::{bound, pointer, submit};
 use crate::cuda::{Cube, Fault, check};
 use burn::backend::{DType, Shape};
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::null_mut;
-
-/// What an address has to be a multiple of so that a kernel may read it in the largest pieces there are.
-const PIECE: u32 = 16;
 
 /// A tensor that is to come.
 pub type Promise = (Shape, DType);
@@ -111,12 +107,6 @@ pub fn clear(place: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     let status = unsafe { (driver.fill)(place, 0, bytes, stream) };
     check("cuMemsetD8Async", status)
-}
-
-/// The tensor as cuDNN is told that it lies.
-fn packed(tensor: Cube) -> Cube {
-    let tensor = into_contiguous(tensor);
-    if alignment(tensor.handle.offset_start.unwrap_or(0)) < PIECE { into_contiguous(tensor.copy()) } else { tensor }
 }
 
 /// This thread's handle whose work goes into a stream. To be called when the card's context is current.

@@ -23,6 +23,14 @@ pub struct AttentionConfig {
     pub share: f64,
 }
 
+impl AttentionConfig {
+    /// The key of the dropout, its threshold as in the kernels, and what it multiplies what it keeps by. None where it drops nothing.
+    pub(super) fn dropped(self) -> Option<(u32, f32, f32)> {
+        let factor = single(1.0 / (1.0 - self.share));
+        (self.share > 0.0).then_some((self.key, single(self.share * 16_777_216.0), factor))
+    }
+}
+
 /// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as
 /// [`drop`](fn@super::drop) does; and for the backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
 ///
@@ -115,12 +123,11 @@ impl Layout {
         if all == 0 || height != width || !ready(Program::Attention, scores) {
             return None;
         }
-        let scale = single(1.0 / (1.0 - config.share));
         Some(Self {
             rows: count(batch * heads * height)?,
             width: count(width)?,
             causal: config.causal,
-            dropped: (config.share > 0.0).then_some((config.key, single(config.share * 16_777_216.0), scale)),
+            dropped: config.dropped(),
         })
     }
 

@@ -57,6 +57,8 @@ pub enum Program {
     Norm,
     /// The softmax of attention.
     Attention,
+    /// Attention without stored scores, of queries in this format of two bytes.
+    FusedAttention(Format),
     /// Times of recurrent layers.
     Recurrent,
     /// Batch normalisation and biases of images in this format.
@@ -80,7 +82,7 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Update,
         Self::Gradients,
         Self::Bucket,
@@ -89,6 +91,8 @@ impl Program {
         Self::Loss,
         Self::Norm,
         Self::Attention,
+        Self::FusedAttention(Format::F16),
+        Self::FusedAttention(Format::Bf16),
         Self::Recurrent,
         Self::BatchNorm(Format::F32),
         Self::BatchNorm(Format::F16),
@@ -114,6 +118,7 @@ impl Program {
             Self::Loss => include_str!("loss.cu"),
             Self::Norm => concat!(include_str!("norm.cu"), include_str!("residual_norm.cu")),
             Self::Attention => include_str!("attention.cu"),
+            Self::FusedAttention(_) => include_str!("fused_attention.cu"),
             Self::Recurrent => include_str!("recurrent.cu"),
             Self::BatchNorm(_) => {
                 concat!(
@@ -133,9 +138,11 @@ impl Program {
         };
         // For one format at a time: all three take three times as long to compile.
         let format = match self {
-            Self::BatchNorm(Format::F32) | Self::RoiAlign(Format::F32) => "typedef F32 Format;\n#define PACK 4\n",
-            Self::BatchNorm(Format::F16) | Self::RoiAlign(Format::F16) => "typedef F16 Format;\n#define PACK 8\n",
-            Self::BatchNorm(Format::Bf16) | Self::RoiAlign(Format::Bf16) => "typedef Bf16 Format;\n#define PACK 8\n",
+            Self::BatchNorm(format) | Self::RoiAlign(format) | Self::FusedAttention(format) => match format {
+                Format::F32 => "typedef F32 Format;\n#define PACK 4\n",
+                Format::F16 => "typedef F16 Format;\n#define PACK 8\n",
+                Format::Bf16 => "typedef Bf16 Format;\n#define PACK 8\n",
+            },
             _ => "",
         };
         [include_str!("common.cu"), format, own].concat()

@@ -1,6 +1,7 @@
 mod batch_norm;
 mod bias;
 mod buckets;
+mod fused_attention;
 mod gradients;
 mod nhwc;
 mod roi_align;
@@ -84,6 +85,8 @@ fn the_host_computes_for_itself() {
     assert!(scattered(&random([64]), &[(0, 3)]).is_none());
     let config = AttentionConfig { causal: true, key: 0, share: 0.0 };
     assert!(attention_softmax(random([1, 2, 3, 3]), config, FloatDType::F32).is_none());
+    let shape = AttentionShape { rows: 1, width: 3, heads: 2, features: 64 };
+    assert!(fused_attention(&random([3, 384]).cast(FloatDType::BF16), shape, config).is_none());
 }
 
 /// One step by tensor operations, as the optimiser does it.
