@@ -22,8 +22,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Raise it whenever the same cell would give other numbers. Changes:
 /// 1. first version.
 /// 2. BERT's head at masked positions alone; VGG16 on a GPU in NHWC, with biases in the number format of the convolutions.
-/// 3. On a GPU in half formats, attention whose scores are never stored or rounded; products without padded rows, for which cuBLASLt
-///    may take other kernels.
+/// 3. On a GPU in half formats, attention whose scores are never stored or rounded; ResNet-50 on a GPU in NHWC; products without padded rows, for
+///    which cuBLASLt may take other kernels.
 pub const REVISION: i64 = 3;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.

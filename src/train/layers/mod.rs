@@ -17,7 +17,7 @@ mod recurrent;
 mod residual;
 mod upsample;
 
-pub use crate::ops::{After, Product, Roi, Window, max_pool, product, roi_align, stored_nhwc};
+pub use crate::ops::{After, Product, Roi, Window, forked, max_pool, product, roi_align, stored_nhwc};
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};
 pub use convolution::{convolution_flops, convolution_spec, convolve, convolve_relu};

@@ -5,10 +5,11 @@ use crate::forward_context::ForwardContext;
 use crate::native::dnn;
 use crate::native::kernels::{add_bias, add_bias_back, add_bias_back_nhwc};
 use crate::precision::Precision;
-use burn::tensor::Tensor;
+use crate::tape::Plain;
 use burn::tensor::activation::relu;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
+use burn::tensor::{DType, Tensor};
 
 /// How a square window moves over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +37,8 @@ pub struct Filters {
     pub bias: Option<Tensor<1>>,
 }
 
-/// [rows, in, height, width] to [rows, out, height', width'] in the number format of the context. Images that lie NHWC give ones that do too, where
-/// there is a bias.
+/// [rows, in, height, width] to [rows, out, height', width'] in the number format of the context. Images that lie NHWC give ones that do too, if
+/// cuDNN has a plan for them.
 pub fn convolve(
     ctx: &ForwardContext<'_>,
     x: Tensor<4>,
@@ -45,14 +46,20 @@ pub fn convolve(
     window: Window,
     rectified: bool,
 ) -> Tensor<4> {
-    if let Some(y) = in_nhwc(ctx, &x, &filters, window, rectified) {
-        return y;
+    let activated = |y: Tensor<4>| if rectified { relu(y) } else { y };
+    if dnn::Storage::of(&ctx.off_tape(x.clone())) == dnn::Storage::Nhwc {
+        let y = match filters.bias.clone() {
+            Some(bias) => biased_nhwc(ctx, &x, &filters, bias, window, rectified),
+            None => unbiased(ctx, &x, &filters, window, dnn::Storage::Nhwc).map(activated),
+        };
+        if let Some(y) = y {
+            return y;
+        }
     }
-    match by_cudnn(ctx, &x, &filters, window) {
+    match unbiased(ctx, &x, &filters, window, dnn::Storage::Nchw) {
         Some(y) => match filters.bias {
             Some(bias) => biased(ctx, y, bias, rectified),
-            None if rectified => relu(y),
-            None => y,
+            None => activated(y),
         },
         None => reference(ctx, x, filters, window, rectified),
     }
@@ -89,14 +96,18 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bo
     )
 }
 
-/// Images in the number format of the context and stored NHWC: convolutions with a bias, rectifiers and maxima of windows that do not
-/// overlap keep this storage. On a device without cuDNN the images as they are.
+/// Images in the number format of the context and stored NHWC: convolutions, batch normalisation, rectifiers and maxima of windows keep this
+/// storage. The images as they are on a device without cuDNN, and if they have one pixel or one channel.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
-    let (given, format) = (ctx.round(ctx.off_tape(x.clone())), x.dtype());
+    let ([_, channels, height, width], format) = (x.dims(), x.dtype());
+    if channels == 1 || height * width == 1 || !dnn::available() {
+        return x;
+    }
+    let given = ctx.round(ctx.off_tape(x.clone()));
     if given.dtype() == format && dnn::Storage::of(&given) == dnn::Storage::Nhwc {
         return x;
     }
-    match dnn::Storage::Nhwc.laid(given).filter(|_| dnn::available()) {
+    match dnn::Storage::Nhwc.laid(given) {
         Some(laid) => {
             let back = move |gradient: Tensor<4>, _| [Some(gradient.cast(format).into())];
             ctx.recorded(|| [x.into()], laid, back)
@@ -105,60 +116,102 @@ pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     }
 }
 
-fn asked(ctx: &ForwardContext<'_>, window: Window, storage: dnn::Storage) -> dnn::Convolution {
-    let Window { stride, padding } = window;
-    dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32: ctx.precision == Precision::Fp32, storage }
+/// Images for two uses. The gradients of images in NHWC are added in the order in which they lie: Burn would add them without vector reads.
+pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
+    let (given, storage) = (ctx.off_tape(x.clone()), dnn::Storage::Nhwc);
+    if dnn::Storage::of(&given) != storage {
+        return [x.clone(), x];
+    }
+    let backward = move |(one, other): (Tensor<4>, Option<Tensor<4>>), _| {
+        let sum = match other {
+            Some(other) => storage.named(storage.lying(one) + storage.lying(other)),
+            None => one,
+        };
+        [Some(sum.into())]
+    };
+    <[_; 2]>::from(ctx.recorded_twice(|| [x.into()], (given.clone(), given), backward))
 }
 
-/// A convolution with its bias and rectifier in one pass over images that lie NHWC, where its result lies too. None without a bias, where images lie
-/// otherwise, or where cuDNN cannot do it.
-fn in_nhwc(
+/// What a convolution by cuDNN is computed from, and its gradients.
+struct Given {
+    images: Tensor<4>,
+    filters: Tensor<4>,
+    input: [usize; 4],
+    /// Of the weight.
+    shape: [usize; 4],
+    how: dnn::Convolution,
+    /// Of images and weight as they came.
+    formats: [DType; 2],
+}
+
+impl Given {
+    /// None where cuDNN cannot compute all of it in this storage.
+    fn of(
+        ctx: &ForwardContext<'_>,
+        x: &Tensor<4>,
+        filters: &Filters,
+        window: Window,
+        storage: dnn::Storage,
+    ) -> Option<Self> {
+        let (shape, Window { stride, padding }) = (filters.shape, window);
+        let tf32 = ctx.precision == Precision::Fp32;
+        let how = dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32, storage };
+        let images = ctx.round(ctx.off_tape(x.clone()));
+        if !dnn::possible(&images, shape, how) {
+            return None;
+        }
+        let formats = [x.dtype(), filters.weight.dtype()];
+        let filters = storage.laid(ctx.round(ctx.off_tape(filters.weight.clone())).reshape(shape))?;
+        Some(Self { input: images.dims(), images, filters, shape, how, formats })
+    }
+
+    /// The gradients of images and weight that are wanted.
+    fn gradients(self, gradient: Tensor<4>, [of_x, of_weight]: [bool; 2]) -> [Option<Plain>; 2] {
+        let Self { images, filters, input, shape, how, formats } = self;
+        let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
+        let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
+        let [_, _, height, width] = shape;
+        let flat = |weight: Tensor<4>| {
+            // Windows of one pixel lie in both orders, which Burn does not see: it would copy.
+            let weight = if height * width == 1 { how.storage.lying(weight) } else { weight };
+            weight.reshape([shape.iter().product::<usize>()]).cast(formats[1])
+        };
+        [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| flat(weight).into())]
+    }
+}
+
+/// A convolution with its bias and rectifier in one pass over images that lie NHWC, where its result lies too. None where cuDNN cannot do it.
+fn biased_nhwc(
+    ctx: &ForwardContext<'_>,
+    x: &Tensor<4>,
+    filters: &Filters,
+    bias: Tensor<1>,
+    window: Window,
+    rectified: bool,
+) -> Option<Tensor<4>> {
+    let given = Given::of(ctx, x, filters, window, dnn::Storage::Nhwc)?;
+    let rounded = ctx.round(ctx.off_tape(bias.clone()));
+    let y = dnn::convolve_biased(&given.images, &given.filters, &rounded, rectified, given.how)?;
+    let (precision, kept) = (ctx.precision, rectified.then(|| y.clone()));
+    let on_tape = || [x.clone().into(), filters.weight.clone().into(), bias.into()];
+    Some(ctx.recorded(on_tape, y, move |gradient, [of_x, of_weight, _]| {
+        let (gradient, of_bias) = computed(add_bias_back_nhwc(precision.round(gradient), kept.as_ref()));
+        drop(kept);
+        let [of_x, of_weight] = given.gradients(gradient, [of_x, of_weight]);
+        [of_x, of_weight, Some(of_bias.into())]
+    }))
+}
+
+/// A convolution without its bias, over images in this storage and to it. None where cuDNN cannot do it.
+fn unbiased(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,
     filters: &Filters,
     window: Window,
-    rectified: bool,
+    storage: dnn::Storage,
 ) -> Option<Tensor<4>> {
-    let (how, shape) = (asked(ctx, window, dnn::Storage::Nhwc), filters.shape);
-    let (weight, bias) = (filters.weight.clone(), filters.bias.clone()?);
-    let images = ctx.round(ctx.off_tape(x.clone()));
-    let input = images.dims();
-    if dnn::Storage::of(&images) != how.storage || !dnn::possible(&images, shape, how) {
-        return None;
-    }
-    let filters = how.storage.laid(ctx.round(ctx.off_tape(weight.clone())).reshape(shape))?;
-    let rounded = ctx.round(ctx.off_tape(bias.clone()));
-    let y = dnn::convolve_biased(&images, &filters, &rounded, rectified, how)?;
-    let (formats, precision, kept) = ([x.dtype(), weight.dtype()], ctx.precision, rectified.then(|| y.clone()));
-    let on_tape = || [x.clone().into(), weight.into(), bias.into()];
-    Some(ctx.recorded(on_tape, y, move |gradient, [of_x, of_weight, _]| {
-        let (gradient, of_bias) = computed(add_bias_back_nhwc(precision.round(gradient), kept.as_ref()));
-        drop(kept);
-        let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
-        let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
-        let flat = |weight: Tensor<4>| weight.cast(formats[1]).reshape([shape.iter().product::<usize>()]);
-        let of_weight = of_weight.map(|weight| flat(weight).into());
-        [of_x.map(|x| x.cast(formats[0]).into()), of_weight, Some(of_bias.into())]
-    }))
-}
-
-/// A convolution without its bias. None where cuDNN cannot do it.
-fn by_cudnn(ctx: &ForwardContext<'_>, x: &Tensor<4>, filters: &Filters, window: Window) -> Option<Tensor<4>> {
-    let (how, shape, weight) = (asked(ctx, window, dnn::Storage::Nchw), filters.shape, filters.weight.clone());
-    let images = ctx.round(ctx.off_tape(x.clone()));
-    let filters = ctx.round(ctx.off_tape(weight.clone()).reshape(shape));
-    let input = images.dims();
-    if !dnn::possible(&images, shape, how) {
-        return None;
-    }
-    let y = dnn::convolve(images.clone(), filters.clone(), how)?;
-    let (formats, precision) = ([x.dtype(), weight.dtype()], ctx.precision);
-    let on_tape = || [x.clone().into(), weight.into()];
-    Some(ctx.recorded(on_tape, y, move |gradient, [of_x, of_weight]| {
-        let gradient = precision.round(gradient);
-        let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
-        let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
-        let flat = |weight: Tensor<4>| weight.cast(formats[1]).reshape([shape.iter().product::<usize>()]);
-        [of_x.map(|x| x.cast(formats[0]).into()), of_weight.map(|weight| flat(weight).into())]
-    }))
+    let (given, precision) = (Given::of(ctx, x, filters, window, storage)?, ctx.precision);
+    let y = dnn::convolve(given.images.clone(), given.filters.clone(), given.how)?;
+    let on_tape = || [x.clone().into(), filters.weight.clone().into()];
+    Some(ctx.recorded(on_tape, y, move |gradient, wanted| given.gradients(precision.round(gradient), wanted)))
 }

@@ -34,7 +34,7 @@ pub use attention::{AttentionShape, attention};
 pub use batch_norm::Activation;
 pub use batch_norm::{After, batch_norm};
 pub use bucket::{in_bucket, out_of_bucket};
-pub use convolution::{Filters, Window, convolve, stored_nhwc};
+pub use convolution::{Filters, Window, convolve, forked, stored_nhwc};
 pub use cross_entropy::{cross_entropy_sum, picked, possible, summed};
 pub use curve::{Curve, curve, curve_back};
 pub use dropout::dropped;

@@ -3,19 +3,18 @@
 use super::{Window, computed};
 use crate::forward_context::ForwardContext;
 use crate::native::dnn;
-use crate::native::kernels::{pool_max_nhwc, pool_max_nhwc_back};
+use crate::native::kernels::{Windows, pool_max_nhwc};
 use burn::tensor::Tensor;
 use burn::tensor::module::max_pool2d;
 
 /// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
-/// Images that lie NHWC give ones that do too, where windows do not overlap.
+/// Images that lie NHWC give ones that do too.
 pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
     let (given, Window { stride, padding }) = (ctx.off_tape(x.clone()), window);
-    let lie_nhwc = padding == 0 && dnn::Storage::of(&given) == dnn::Storage::Nhwc;
-    let by_kernel = if lie_nhwc { pool_max_nhwc(&given, side, stride) } else { None };
-    if let Some(y) = by_kernel {
-        let backward = move |gradient, _| [Some(computed(pool_max_nhwc_back(&given, &gradient, side, stride)).into())];
-        return ctx.recorded(|| [x.into()], y, backward);
+    let lie_nhwc = dnn::Storage::of(&given) == dnn::Storage::Nhwc;
+    let by_kernel = if lie_nhwc { pool_max_nhwc(&given, Windows { side, stride, padding }) } else { None };
+    if let Some((y, saved)) = by_kernel {
+        return ctx.recorded(|| [x.into()], y, move |gradient, _| [Some(computed(saved.backward(&gradient)).into())]);
     }
     let how = dnn::Pool { size: [side; 2], stride: [stride; 2], padding: [padding; 2] };
     if let Some(y) = dnn::pool_max(&given, how) {

@@ -5,15 +5,23 @@
 // its values stays with one channel. Where a channel's values in a row are no whole number of packs, as many channels as
 // are one make a group: a pack then has values of two channels at most.
 //
+// With `NHWC` channels lie innermost. A row is a pixel then, and each value of a pack has a channel of its own.
+//
 // What is summed are differences from about the mean, and the mean is kept as a sum of two numbers: nothing is lost where
 // it is large beside the deviation.
 
 #define INLINE static __device__ __forceinline__
 #define THREADS 512
-#define GROUP 8
+#define SPLIT_THREADS 256
 // Packs that a thread reads at a time: of one tensor, of several, and where it can keep all that it has.
 #define AHEAD 4
+#ifdef NHWC
+#define GROUP 64
+#define AHEAD_OF_EACH 3
+#else
+#define GROUP 8
 #define AHEAD_OF_EACH 2
+#endif
 #define KEPT 8
 #define KEPT_SPLIT 4
 // Where values are bent: behind the sum with the residual, or before it.
@@ -101,7 +109,11 @@ INLINE void keep(Raw *to, const Pack<Format, V> &pack, const Place &at, u32 row)
 template <int S>
 INLINE void pick(float (&own)[S], const float *of_group, const Place &at) {
 #pragma unroll
+#ifdef NHWC
+    for (int i = 0; i < S; i++) own[i] = of_group[at.channel + i];
+#else
     for (int i = 0; i < S; i++) own[i] = of_group[at.channel + (S > 1 && i >= at.border)];
+#endif
 }
 
 // What a block shares.
@@ -132,6 +144,33 @@ INLINE void total(
     __syncthreads();
 }
 
+#ifdef NHWC
+// And of what they have of each channel of the group, of which a warp has one pixel or several: `wide` is a power of two.
+template <int V, int N, int S>
+INLINE void total(
+    const float (&sums)[N][S], float (*totals)[GROUP], Desk<S> &desk, const Place &at, const Shape &shape
+) {
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < S; i++) {
+            float sum = sums[n][i];
+            for (u32 apart = shape.wide; apart < 32; apart <<= 1) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+            if (lane < shape.wide) desk.sums[n][warp * GROUP + lane * S + i] = sum;
+        }
+    __syncthreads();
+    if (threadIdx.x < shape.group) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            float sum = 0.0f;
+            for (u32 i = 0; i < blockDim.x / 32; i++) sum += desk.sums[n][i * GROUP + threadIdx.x];
+            totals[n][threadIdx.x] = sum;
+        }
+    }
+    __syncthreads();
+}
+#else
 // And of what they have of each channel of the group, whose rows they have whole.
 template <int V, int N, int S>
 INLINE void total(
@@ -167,6 +206,8 @@ INLINE void total(
     }
     __syncthreads();
 }
+
+#endif
 
 // Of each channel of the group, a value near the mean, and the sums of differences from it and of their squares, into the
 // rows 2, 0 and 1 of `totals`. The last packs that were read stay.
@@ -220,24 +261,32 @@ INLINE float squares_from(float off, float sum, float squares, float count) {
     return squares + off * (2.0f * sum + count * off);
 }
 
-// Ends the statistics of one of the group's channels, whose mean is `near + apart`.
-template <int S>
-INLINE void settle(
-    const Forward &of, Desk<S> &desk, u32 group, u32 channel, float near, float apart, float squares, bool writes
-) {
-    u32 all = of.shape.channels, place = group * of.shape.group + channel;
+// Ends the statistics of a channel, whose mean is `near + apart`.
+INLINE void settle(const Forward &of, u32 channel, float near, float apart, float squares) {
+    u32 all = of.shape.channels;
     float count = values_of_all(of.shape);
     // The sum of two numbers and what its rounding took (Knuth).
     float mean = near + apart, back = mean - near, rest = (near - (mean - back)) + (apart - back);
     squares = squares < 0.0f ? 0.0f : squares;
     float inverse = 1.0f / sqrtf(squares / count + of.epsilon);
-    prepare(desk, channel, mean, rest, inverse, of.gain + place, of.bias + place);
-    if (!writes) return;
-    of.saved[place] = mean;
-    of.saved[all + place] = rest;
-    of.saved[2 * all + place] = inverse;
-    of.new_mean[place] = of.mean[place] * of.keep + mean * of.share;
-    of.new_variance[place] = of.variance[place] * of.keep + squares / fmaxf(count - 1.0f, 1.0f) * of.share;
+    of.saved[channel] = mean;
+    of.saved[all + channel] = rest;
+    of.saved[2 * all + channel] = inverse;
+    of.new_mean[channel] = of.mean[channel] * of.keep + mean * of.share;
+    of.new_variance[channel] = of.variance[channel] * of.keep + squares / fmaxf(count - 1.0f, 1.0f) * of.share;
+}
+
+// Loads mean, scale and shift of the group's channels, from what was saved of the batch.
+template <int S>
+INLINE void recall(
+    Desk<S> &desk, const Shape &shape, u32 group, const float *saved, const float *gain, const float *bias
+) {
+    if (threadIdx.x < shape.group) {
+        u32 all = shape.channels, place = group * shape.group + threadIdx.x;
+        float mean = saved[place], rest = saved[all + place], inverse = saved[2 * all + place];
+        prepare(desk, threadIdx.x, mean, rest, inverse, gain + place, bias + place);
+    }
+    __syncthreads();
 }
 
 // The vectors of the group as a thread needs them.
@@ -299,14 +348,14 @@ INLINE void sums(const Forward &of) {
     }
 }
 
-// Statistics of one of the group's channels from those of all parts, by a warp.
-template <int V, int S>
-INLINE void join(const Forward &of, Desk<S> &desk, u32 group, u32 channel, bool writes) {
+// Statistics of a channel from the sums of all parts, by a warp.
+template <int V>
+INLINE void join(const Forward &of) {
     const Shape &shape = of.shape;
+    u32 channel = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (channel >= shape.channels) return;
     u64 all = u64(shape.channels) * shape.parts;
-    const float *sums = of.parts + u64(group * shape.group + channel) * shape.parts;
-    const float *squares = sums + all, *nears = squares + all;
-    u32 lane = threadIdx.x % 32;
+    const float *sums = of.parts + u64(channel) * shape.parts, *squares = sums + all, *nears = squares + all;
     float near = nears[0], apart = 0.0f, square = 0.0f;
     for (u32 part = lane; part < shape.parts; part += 32)
         apart += values_of<V>(shape, part, rows_of(shape, part)) * (nears[part] - near) + sums[part];
@@ -316,10 +365,10 @@ INLINE void join(const Forward &of, Desk<S> &desk, u32 group, u32 channel, bool 
         square += squares_from(nears[part] - near - apart, sums[part], squares[part], count);
     }
     square = warp_sum(square);
-    if (lane == 0) settle(of, desk, group, channel, near, apart, square, writes);
+    if (lane == 0) settle(of, channel, near, apart, square);
 }
 
-// The answer, from the sums of the parts; from running statistics where there are none.
+// The answer, from what was saved of the batch; from running statistics where nothing was.
 template <int V, int S>
 INLINE void apply(const Forward &of) {
     __shared__ Desk<S> desk;
@@ -329,15 +378,14 @@ INLINE void apply(const Forward &of) {
     Place at = place<V>(shape, part, group);
     Pack<Format, V> packs[AHEAD_OF_EACH];
     fetch(packs, of.x, at, 0);
-    if (of.parts) {
-        for (u32 channel = threadIdx.x / 32; channel < shape.group; channel += blockDim.x / 32)
-            join<V>(of, desk, group, channel, part == 0);
+    if (of.saved) {
+        recall(desk, shape, group, of.saved, of.gain, of.bias);
     } else if (threadIdx.x < shape.group) {
         u32 place = group * shape.group + threadIdx.x;
         float inverse = 1.0f / sqrtf(of.variance[place] + of.epsilon);
         prepare(desk, threadIdx.x, of.mean[place], 0.0f, inverse, of.gain + place, of.bias + place);
     }
-    __syncthreads();
+    if (!of.saved) __syncthreads();
     By<S> by = By<S>::of(desk, at);
     for (u32 done = 0; done < at.left; done += AHEAD_OF_EACH) {
         if (done > 0) fetch(packs, of.x, at, done);
@@ -357,9 +405,10 @@ INLINE void whole(const Forward &of) {
         u32 channel = threadIdx.x;
         float sum = desk.totals[0][channel], count = values_of_all(shape), apart = sum / count;
         float square = squares_from(-apart, sum, desk.totals[1][channel], count);
-        settle(of, desk, blockIdx.y, channel, desk.totals[2][channel], apart, square, true);
+        settle(of, blockIdx.y * shape.group + channel, desk.totals[2][channel], apart, square);
     }
-    __syncthreads();
+    // A thread reads what it has written itself.
+    recall(desk, shape, blockIdx.y, of.saved, of.gain, of.bias);
     By<S> by = By<S>::of(desk, at);
 #pragma unroll
     for (u32 done = 0; done < U; done += AHEAD) answer<V, S, AHEAD>(of, packs + done, by, at, done);
@@ -367,11 +416,13 @@ INLINE void whole(const Forward &of) {
 
 // With blocks at most of so many threads, and at least so many at once on a processor.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
-#define SPLIT_THREADS 256
 
+#ifndef NHWC
 KERNEL(THREADS, 2) batch_sums(Forward of) { of.packed ? sums<PACK, 1>(of) : sums<1, 1>(of); }
-KERNEL(SPLIT_THREADS, 3) batch_sums_split(Forward of) { sums<PACK, PACK>(of); }
 KERNEL(THREADS, 2) batch_apply(Forward of) { of.packed ? apply<PACK, 1>(of) : apply<1, 1>(of); }
-KERNEL(SPLIT_THREADS, 3) batch_apply_split(Forward of) { apply<PACK, PACK>(of); }
 KERNEL(THREADS, 1) batch_whole(Forward of) { of.packed ? whole<PACK, 1, KEPT>(of) : whole<1, 1, KEPT>(of); }
 KERNEL(THREADS, 1) batch_whole_split(Forward of) { whole<PACK, PACK, KEPT_SPLIT>(of); }
+#endif
+KERNEL(SPLIT_THREADS, 3) batch_sums_split(Forward of) { sums<PACK, PACK>(of); }
+KERNEL(SPLIT_THREADS, 3) batch_apply_split(Forward of) { apply<PACK, PACK>(of); }
+KERNEL(SPLIT_THREADS, 3) batch_join(Forward of) { of.packed ? join<PACK>(of) : join<1>(of); }

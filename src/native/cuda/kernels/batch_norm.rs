@@ -3,13 +3,15 @@
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue_some};
 use super::{beside, count, fresh, own, primitive, ready, same_device, single, tensor};
+use crate::cuda::dnn::Storage;
+use crate::cuda::layout::packed;
 use crate::cuda::plan::Format;
 use crate::cuda::{Cube, Fault, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
-/// As in the kernels: threads of a block at most, and where packs have values of two channels; packs that a thread reads at a time.
+/// As in the kernels: threads of a block at most, and where packs have values of several channels; packs that a thread reads at a time.
 const THREADS: u32 = 512;
 const SPLIT_THREADS: u32 = 256;
 const AHEAD: u32 = 4;
@@ -18,8 +20,14 @@ const KEPT: u32 = 8;
 const KEPT_SPLIT: u32 = 4;
 /// Blocks that keep the largest cards busy: some for each place, so that the last ones do not count.
 const BLOCKS: u32 = 2048;
+/// The same for NHWC, six for each of 132 multiprocessors: with more parts `batch_join` takes longer.
+const PIXEL_BLOCKS: u32 = 792;
 /// Bytes of a pack.
 const PACK: u32 = 16;
+/// Packs of a pixel's channels that a block has at most, in NHWC.
+const ACROSS: u32 = 8;
+/// Threads of a block where a warp joins the sums of a channel.
+const JOINERS: u32 = 256;
 /// What the activation is of: the sum with a residual, or what is added to it.
 const BEND_SUM: u32 = 1;
 const BEND_NORM: u32 = 2;
@@ -76,12 +84,12 @@ pub struct BatchGradients {
 /// the activation, where inverse is 1/√(variance + epsilon). Running statistics move by `share` towards those of the batch, of which the variance is that of samples: over one
 /// value less than there are.
 ///
-/// None where the kernels cannot be run.
+/// Where images lie NHWC and their channels are a whole number of packs of 16 bytes, the answer lies NHWC too, and NCHW otherwise. None where the
+/// kernels cannot be run.
 pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<BatchNormed> {
     let (images, given) = Images::of(x, norm)?;
     let (y, statistics) = images.forward(Some(share), given);
     let [saved, mean, variance] = statistics?;
-    let y: Tensor<4> = tensor(y);
     let [gain, bias, ..] = norm.channels.map(Clone::clone);
     let shown = images.bends_sum().then(|| y.clone());
     let kept = SavedTensors { x: x.clone(), y: shown, gain, bias, saved: tensor(saved), images };
@@ -91,7 +99,7 @@ pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<Bat
 /// The same with the running statistics, which stay as they are.
 pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4>> {
     let (images, given) = Images::of(x, norm)?;
-    Some(tensor(images.forward(None, given).0))
+    Some(images.forward(None, given).0)
 }
 
 /// The gradients, from that of the answer, which has the shape and format of the images. None where it does not.
@@ -100,23 +108,26 @@ pub fn batch_norm_back(dy: Tensor<4>, kept: SavedTensors) -> Option<BatchGradien
     if dy.dims() != x.dims() || dy.dtype() != x.dtype() || !same_device(&dy, &x) {
         return None;
     }
-    let given = [primitive(&dy)?, primitive(&x)?, primitive(&gain)?, primitive(&bias)?, primitive(&saved)?];
-    let shown = beside(y.as_ref())?;
+    let lying = |x: &Tensor<4>| primitive(&images.storage.lying(x.clone()));
+    let given = [lying(&dy)?, lying(&x)?, primitive(&gain)?, primitive(&bias)?, primitive(&saved)?];
+    let shown = beside(y.map(|y| images.storage.lying(y)).as_ref())?;
     // With nothing behind the sum it is that of the answer.
     let passed = (images.residual && !images.bends_sum()).then(|| dy.clone());
-    drop((dy, x, y, gain, bias, saved));
+    drop((dy, x, gain, bias, saved));
     let ([x, gain, bias], residual) = images.backward(given, shown);
-    let residual = residual.map(tensor).or(passed);
-    Some(BatchGradients { x: tensor(x), gain: tensor(gain), bias: tensor(bias), residual })
+    let named = |x| images.storage.named(tensor(x));
+    let residual = residual.map(named).or(passed);
+    Some(BatchGradients { x: named(x), gain: tensor(gain), bias: tensor(bias), residual })
 }
 
 /// What the kernels are told besides their tensors, and where these lie.
 #[derive(Clone, Copy)]
 struct Images {
     shape: [usize; 4],
+    storage: Storage,
     dtype: DType,
     format: Format,
-    /// Rows, channels, and values of a channel in a row, as kernels count.
+    /// Rows, channels, and values of a channel in a row, as kernels count: each pixel is a row of images in NHWC.
     counted: [u32; 3],
     epsilon: f32,
     residual: bool,
@@ -129,23 +140,33 @@ impl Images {
     fn of(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<(Self, Vec<Cube>)> {
         let (shape, dtype) = (x.dims(), x.dtype());
         let [rows, channels, height, width] = shape;
-        let counted = [count(rows)?, count(channels)?, count(height.checked_mul(width)?)?];
+        let format = format(dtype)?;
+        let storage = match Storage::of(x) {
+            Storage::Nhwc if count(channels)?.is_multiple_of(lanes(format)) => Storage::Nhwc,
+            _ => Storage::Nchw,
+        };
+        let plane = height.checked_mul(width)?;
+        let [rows, plane] = match storage {
+            Storage::Nhwc => [rows.checked_mul(plane)?, 1],
+            Storage::Nchw => [rows, plane],
+        };
+        let counted = [count(rows)?, count(channels)?, count(plane)?];
         let vector = |vector: &&Tensor<1>| {
             vector.dims() == [channels] && vector.dtype() == DType::F32 && same_device(*vector, x)
         };
         let like = |other: &Tensor<4>| other.dims() == shape && other.dtype() == dtype && same_device(other, x);
         let fit = countable(counted) && norm.channels.iter().all(vector) && norm.residual.is_none_or(like);
-        let format = format(dtype)?;
-        if !fit || !ready(Program::BatchNorm(format), x) {
+        if !fit || !ready(program(storage, format), x) {
             return None;
         }
-        let given = std::iter::once(primitive(x)).chain(norm.channels.map(primitive));
-        let given: Option<Vec<_>> = given.chain(norm.residual.map(primitive)).collect();
+        let lying = |x: &Tensor<4>| primitive(&storage.lying(x.clone()));
+        let given = std::iter::once(lying(x)).chain(norm.channels.map(primitive));
+        let given: Option<Vec<_>> = given.chain(norm.residual.map(lying)).collect();
         let leak = norm.leak.map(single);
         assert!(leak.is_none_or(|leak| leak >= 0.0), "what is below zero must not rise above it");
         let (residual, residual_last) = (norm.residual.is_some(), norm.residual_last);
         let epsilon = single(norm.epsilon);
-        Some((Self { shape, dtype, format, counted, epsilon, residual, residual_last, leak }, given?))
+        Some((Self { shape, storage, dtype, format, counted, epsilon, residual, residual_last, leak }, given?))
     }
 
     /// The activation is of a sum with a residual.
@@ -164,15 +185,15 @@ impl Images {
     }
 
     /// The answer; and where running statistics move by a share what the backward needs of each channel, and the new ones.
-    fn forward(self, share: Option<f64>, given: Vec<Cube>) -> (Cube, Option<[Cube; 3]>) {
-        let given: Vec<Cube> = given.into_iter().map(into_contiguous).collect();
+    fn forward(self, share: Option<f64>, given: Vec<Cube>) -> (Tensor<4>, Option<[Cube; 3]>) {
+        let given: Vec<Cube> = given.into_iter().map(|tensor| self.laid(tensor)).collect();
         let [x, gain, bias, mean, variance, residual @ ..] = given.as_slice() else {
             unreachable!("the images and four vectors")
         };
         let residual = residual.first();
         let blocks = self.blocks(share.is_some(), [Some(x), residual]);
         let channels = self.shape[1];
-        let y = fresh(x, self.shape, self.dtype);
+        let y = fresh(x, self.storage.shape(self.shape), self.dtype);
         let statistics = share.map(|_| {
             let saved = fresh(x, [3, channels], DType::F32);
             let [mean, variance] = [(); 2].map(|()| fresh(x, [channels], DType::F32));
@@ -186,7 +207,7 @@ impl Images {
         let tensors: Vec<_> = [Some(x), residual, Some(&y)].into_iter().chain(of_channels).chain(outputs).collect();
         let part = single(share.unwrap_or(0.0));
         let kept = single(1.0 - share.unwrap_or(0.0));
-        queue_some(Program::BatchNorm(self.format), x, &tensors, move |mut words, card| {
+        queue_some(program(self.storage, self.format), x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
             let [leak, bend] = self.bend();
             words.extend([pair(self.epsilon.to_bits(), kept.to_bits()), pair(part.to_bits(), leak)]);
@@ -196,20 +217,21 @@ impl Images {
             }
             if share.is_some() {
                 blocks.launch(card, [c"batch_sums", c"batch_sums_split"], &words)?;
+                blocks.join(card, c"batch_join", &words)?;
             }
             blocks.launch(card, [c"batch_apply", c"batch_apply_split"], &words)
         });
-        (y, statistics)
+        (self.storage.named(tensor(y)), statistics)
     }
 
     /// The gradients of the images, the gain and the bias; and that of the residual where the activation follows it.
     fn backward(self, given: [Cube; 5], y: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
-        let [dy, x, gain, bias, saved] = &given.map(into_contiguous);
-        let y = y.map(into_contiguous);
+        let [dy, x, gain, bias, saved] = &given.map(|tensor| self.laid(tensor));
+        let y = y.map(|y| self.laid(y));
         let y = y.as_ref();
         let blocks = self.blocks(true, [Some(dy), Some(x), y]);
         let [in_dy, in_x] = [dy, x].map(|tensor| own(tensor).then(|| tensor.clone()));
-        let unlike = || fresh(x, self.shape, self.dtype);
+        let unlike = || fresh(x, self.storage.shape(self.shape), self.dtype);
         // Every value is read by the thread that writes in its place, before.
         let (dresidual, in_dy) = if y.is_some() { (Some(in_dy.unwrap_or_else(unlike)), None) } else { (None, in_dy) };
         let dx = in_x.or(in_dy).unwrap_or_else(unlike);
@@ -229,7 +251,7 @@ impl Images {
             Some(&dbias),
         ];
         let shut = dresidual.is_some();
-        queue_some(Program::BatchNorm(self.format), x, &tensors, move |mut words, card| {
+        queue_some(program(self.storage, self.format), x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
             let [leak, bend] = self.bend();
             words.extend([pair(leak, bend), pair(blocks.packed.into(), 0)]);
@@ -237,6 +259,7 @@ impl Images {
                 return blocks.launch(card, [c"batch_back_whole", c"batch_back_whole_split"], &words);
             }
             blocks.launch(card, [c"batch_back_sums", c"batch_back_sums_split"], &words)?;
+            blocks.join(card, c"batch_back_join", &words)?;
             if shut {
                 // What the activation does to the slopes is in the residual's by now.
                 (words[0], words[2], words[4]) = (words[4], 0, 0);
@@ -250,7 +273,26 @@ impl Images {
 
     /// How the work is divided, for tensors that begin where they do.
     fn blocks<const N: usize>(&self, sums: bool, tensors: [Option<&Cube>; N]) -> Blocks {
-        Blocks::of(self.counted, lanes(self.format), begin_packs(tensors), sums)
+        let (lanes, aligned) = (lanes(self.format), begin_packs(tensors));
+        match self.storage {
+            Storage::Nchw => Blocks::of(self.counted, lanes, aligned, sums),
+            Storage::Nhwc => Blocks::of_pixels(self.counted, lanes),
+        }
+    }
+
+    /// A tensor as the kernels read it.
+    fn laid(&self, tensor: Cube) -> Cube {
+        match self.storage {
+            Storage::Nchw => into_contiguous(tensor),
+            Storage::Nhwc => packed(tensor),
+        }
+    }
+}
+
+fn program(storage: Storage, format: Format) -> Program {
+    match storage {
+        Storage::Nchw => Program::BatchNorm(format),
+        Storage::Nhwc => Program::BatchNormNhwc(format),
     }
 }
 
@@ -317,6 +359,19 @@ impl Blocks {
         Self { words, packed, split, whole, channels, parts, groups, threads }
     }
 
+    /// For so many pixels and channels that lie innermost, a whole number of packs. A block has some packs of each of its pixels.
+    fn of_pixels([rows, channels, plane]: [u32; 3], lanes: u32) -> Self {
+        let wide = 1 << (channels / lanes).trailing_zeros().min(ACROSS.trailing_zeros());
+        let group = wide * lanes;
+        let (groups, deep) = (channels / group, (SPLIT_THREADS / wide).min(rows));
+        let tall = rows.div_ceil(PIXEL_BLOCKS.div_ceil(groups)).max(AHEAD * deep).next_multiple_of(deep);
+        let parts = rows.div_ceil(tall);
+        let words = [pair(rows, channels), pair(plane, group), pair(wide, wide), pair(1, deep), pair(tall, parts)];
+        let channels = usize::try_from(channels).unwrap_or(usize::MAX);
+        let threads = (wide * deep).next_multiple_of(32);
+        Self { words, packed: true, split: true, whole: false, channels, parts, groups, threads }
+    }
+
     /// The shape of sums of all parts, so many of each channel.
     pub(super) fn room(&self, sums: usize) -> [usize; 3] {
         [sums, self.channels, usize::try_from(self.parts).unwrap_or(usize::MAX)]
@@ -327,7 +382,13 @@ impl Blocks {
         self.parts
     }
 
-    /// Launches a kernel, or that for packs with values of two channels.
+    /// Launches a kernel that joins the sums of all parts, a warp for each channel.
+    fn join(&self, card: &Launcher, name: &'static CStr, words: &[u64]) -> Result<(), Fault> {
+        let channels = count(self.channels).unwrap_or(0);
+        card.launch(name, [channels.div_ceil(JOINERS / 32), 1], [JOINERS, 1], &[Argument::Words(words)])
+    }
+
+    /// Launches a kernel, or that for packs with values of several channels.
     pub(super) fn launch(
         &self,
         card: &Launcher,

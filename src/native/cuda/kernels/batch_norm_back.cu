@@ -12,17 +12,6 @@ struct Backward {
     u32 bent, packed;
 };
 
-// What the forward normalised the group's channels with.
-template <int S>
-INLINE void recall(const Backward &of, Desk<S> &desk, u32 group) {
-    if (threadIdx.x < of.shape.group) {
-        u32 all = of.shape.channels, place = group * of.shape.group + threadIdx.x;
-        float mean = of.saved[place], rest = of.saved[all + place], inverse = of.saved[2 * all + place];
-        prepare(desk, threadIdx.x, mean, rest, inverse, of.gain + place, of.bias + place);
-    }
-    __syncthreads();
-}
-
 // The slope before the bend, from what was bent or what came of it.
 INLINE float before(float slope, float bent, float leak) {
     return bent <= 0.0f ? (leak > 0.0f ? slope * leak : 0.0f) : slope;
@@ -79,18 +68,25 @@ INLINE void weigh(
     total<V>(sums, desk.totals, desk, at, of.shape);
 }
 
-// Ends the sums of one of the group's channels: dx = (x - vectors[0])·vectors[3] + dy·vectors[1] + vectors[4].
+// Ends the sums of a channel.
+INLINE void conclude(const Backward &of, u32 channel, float sum, float along) {
+    u32 all = of.shape.channels;
+    of.dgain[channel] = of.saved[2 * all + channel] * (along - of.saved[all + channel] * sum);
+    of.dbias[channel] = sum;
+}
+
+// Coefficients of the group's channels: dx = (x - vectors[0])·vectors[3] + dy·vectors[1] + vectors[4].
 template <int S>
-INLINE void conclude(const Backward &of, Desk<S> &desk, u32 group, u32 channel, float sum, float along, bool writes) {
-    u32 all = of.shape.channels, place = group * of.shape.group + channel;
-    float rest = of.saved[all + place], inverse = of.saved[2 * all + place], scale = desk.vectors[1][channel];
-    float count = values_of_all(of.shape), dgain = inverse * (along - rest * sum);
-    float steep = -(scale * inverse * (dgain / count));
-    desk.vectors[3][channel] = steep;
-    desk.vectors[4][channel] = -(scale * (sum / count)) - steep * rest;
-    if (!writes) return;
-    of.dgain[place] = dgain;
-    of.dbias[place] = sum;
+INLINE void coefficients(const Backward &of, Desk<S> &desk, u32 group) {
+    if (threadIdx.x < of.shape.group) {
+        u32 all = of.shape.channels, channel = threadIdx.x, place = group * of.shape.group + channel;
+        float rest = of.saved[all + place], inverse = of.saved[2 * all + place], scale = desk.vectors[1][channel];
+        float count = values_of_all(of.shape);
+        float steep = -(scale * inverse * (of.dgain[place] / count));
+        desk.vectors[3][channel] = steep;
+        desk.vectors[4][channel] = -(scale * (of.dbias[place] / count)) - steep * rest;
+    }
+    __syncthreads();
 }
 
 template <int V, int S, int U>
@@ -122,7 +118,7 @@ INLINE void back_sums(const Backward &of) {
     __shared__ Desk<S> desk;
     const Shape &shape = of.shape;
     u32 part = blockIdx.x, group = blockIdx.y;
-    recall(of, desk, group);
+    recall(desk, shape, group, of.saved, of.gain, of.bias);
     Place at = place<V>(shape, part, group);
     Pack<Format, V> slopes[AHEAD_OF_EACH], packs[AHEAD_OF_EACH];
     weigh<V, S, AHEAD_OF_EACH, false>(of, slopes, packs, desk, at);
@@ -133,30 +129,34 @@ INLINE void back_sums(const Backward &of) {
     }
 }
 
-// The gradient of x from the sums of the parts.
+// The gradients of gain and bias of a channel from the sums of all parts, by a warp.
+INLINE void back_join(const Backward &of) {
+    const Shape &shape = of.shape;
+    u32 channel = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (channel >= shape.channels) return;
+    const float *sums = of.parts + u64(channel) * shape.parts, *alongs = sums + u64(shape.channels) * shape.parts;
+    float sum = 0.0f, along = 0.0f;
+    for (u32 i = lane; i < shape.parts; i += 32) {
+        sum += sums[i];
+        along += alongs[i];
+    }
+    sum = warp_sum(sum);
+    along = warp_sum(along);
+    if (lane == 0) conclude(of, channel, sum, along);
+}
+
+// The gradient of x from those of gain and bias.
 template <int V, int S>
 INLINE void back_apply(const Backward &of) {
     __shared__ Desk<S> desk;
     const Shape &shape = of.shape;
-    u32 part = gridDim.x - 1 - blockIdx.x, group = gridDim.y - 1 - blockIdx.y, lane = threadIdx.x % 32;
+    u32 part = gridDim.x - 1 - blockIdx.x, group = gridDim.y - 1 - blockIdx.y;
     Place at = place<V>(shape, part, group);
     Pack<Format, V> slopes[AHEAD_OF_EACH], packs[AHEAD_OF_EACH];
     fetch(slopes, of.dy, at, 0);
     fetch(packs, of.x, at, 0);
-    recall(of, desk, group);
-    for (u32 channel = threadIdx.x / 32; channel < shape.group; channel += blockDim.x / 32) {
-        const float *sums = of.parts + u64(group * shape.group + channel) * shape.parts;
-        const float *alongs = sums + u64(shape.channels) * shape.parts;
-        float sum = 0.0f, along = 0.0f;
-        for (u32 i = lane; i < shape.parts; i += 32) {
-            sum += sums[i];
-            along += alongs[i];
-        }
-        sum = warp_sum(sum);
-        along = warp_sum(along);
-        if (lane == 0) conclude(of, desk, group, channel, sum, along, part == 0);
-    }
-    __syncthreads();
+    recall(desk, shape, group, of.saved, of.gain, of.bias);
+    coefficients(of, desk, group);
     By<S> by = By<S>::of(desk, at);
     for (u32 done = 0; done < at.left; done += AHEAD_OF_EACH) {
         if (done > 0) {
@@ -171,21 +171,24 @@ INLINE void back_apply(const Backward &of) {
 template <int V, int S, int U>
 INLINE void back_whole(const Backward &of) {
     __shared__ Desk<S> desk;
-    recall(of, desk, blockIdx.y);
+    recall(desk, of.shape, blockIdx.y, of.saved, of.gain, of.bias);
     Place at = place<V>(of.shape, 0, blockIdx.y);
     Pack<Format, V> slopes[U], packs[U];
     weigh<V, S, U, true>(of, slopes, packs, desk, at);
     if (threadIdx.x < of.shape.group) {
         u32 channel = threadIdx.x;
-        conclude(of, desk, blockIdx.y, channel, desk.totals[0][channel], desk.totals[1][channel], true);
+        conclude(of, blockIdx.y * of.shape.group + channel, desk.totals[0][channel], desk.totals[1][channel]);
     }
-    __syncthreads();
+    coefficients(of, desk, blockIdx.y);
     slope(of, slopes, packs, By<S>::of(desk, at), desk, at, 0);
 }
 
+#ifndef NHWC
 KERNEL(THREADS, 2) batch_back_sums(Backward of) { of.packed ? back_sums<PACK, 1>(of) : back_sums<1, 1>(of); }
-KERNEL(SPLIT_THREADS, 2) batch_back_sums_split(Backward of) { back_sums<PACK, PACK>(of); }
 KERNEL(THREADS, 2) batch_back_apply(Backward of) { of.packed ? back_apply<PACK, 1>(of) : back_apply<1, 1>(of); }
-KERNEL(SPLIT_THREADS, 2) batch_back_apply_split(Backward of) { back_apply<PACK, PACK>(of); }
 KERNEL(THREADS, 1) batch_back_whole(Backward of) { of.packed ? back_whole<PACK, 1, KEPT>(of) : back_whole<1, 1, KEPT>(of); }
 KERNEL(THREADS, 1) batch_back_whole_split(Backward of) { back_whole<PACK, PACK, KEPT_SPLIT>(of); }
+#endif
+KERNEL(SPLIT_THREADS, 2) batch_back_sums_split(Backward of) { back_sums<PACK, PACK>(of); }
+KERNEL(SPLIT_THREADS, 2) batch_back_apply_split(Backward of) { back_apply<PACK, PACK>(of); }
+KERNEL(SPLIT_THREADS, 3) batch_back_join(Backward of) { back_join(of); }

@@ -63,6 +63,8 @@ pub enum Program {
     Recurrent,
     /// Batch normalisation and biases of images in this format.
     BatchNorm(Format),
+    /// Batch normalisation of images whose channels lie innermost.
+    BatchNormNhwc(Format),
     /// What goes with the products of affine maps.
     Affine,
     /// Functions of each value.
@@ -82,7 +84,7 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::Update,
         Self::Gradients,
         Self::Bucket,
@@ -97,6 +99,9 @@ impl Program {
         Self::BatchNorm(Format::F32),
         Self::BatchNorm(Format::F16),
         Self::BatchNorm(Format::Bf16),
+        Self::BatchNormNhwc(Format::F32),
+        Self::BatchNormNhwc(Format::F16),
+        Self::BatchNormNhwc(Format::Bf16),
         Self::Affine,
         Self::Activation,
         Self::Transpose,
@@ -128,6 +133,9 @@ impl Program {
                     include_str!("bias.cu")
                 )
             }
+            Self::BatchNormNhwc(_) => {
+                concat!("#define NHWC\n", include_str!("batch_norm.cu"), include_str!("batch_norm_back.cu"))
+            }
             Self::Affine => include_str!("affine.cu"),
             Self::Activation => include_str!("activation.cu"),
             Self::Transpose => include_str!("transpose.cu"),
@@ -138,7 +146,10 @@ impl Program {
         };
         // For one format at a time: all three take three times as long to compile.
         let format = match self {
-            Self::BatchNorm(format) | Self::RoiAlign(format) | Self::FusedAttention(format) => match format {
+            Self::BatchNorm(format)
+            | Self::BatchNormNhwc(format)
+            | Self::RoiAlign(format)
+            | Self::FusedAttention(format) => match format {
                 Format::F32 => "typedef F32 Format;\n#define PACK 4\n",
                 Format::F16 => "typedef F16 Format;\n#define PACK 8\n",
                 Format::Bf16 => "typedef Bf16 Format;\n#define PACK 8\n",

@@ -47,7 +47,7 @@ pub use frozen_norm::{FrozenNorm, frozen_norm_back};
 pub use fused_attention::{AttentionShape, SavedAttention, fused_attention};
 pub use gradients::{Factor, multiplied, square_sum};
 pub use loss::{cross_entropy, cross_entropy_back};
-pub use nhwc::{add_bias_back_nhwc, pool_max_nhwc, pool_max_nhwc_back};
+pub use nhwc::{Windows, add_bias_back_nhwc, pool_max_nhwc};
 pub use norm::{Normed, layer_norm, layer_norm_back};
 pub use recurrent::{Recurrence, SavedStates, Unit, recurrent, recurrent_back};
 pub use roi_align::{roi_align, roi_align_back};

@@ -54,43 +54,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) bias_total(const float *pa
     if (threadIdx.x % 32 == 0) sums[channel] = sum;
 }
 
-// Windows of `side` pixels each way, the next one `stride` pixels on, at least `side`: none overlap.
+// Windows of `side` pixels each way, `stride` pixels apart, in each image `high` by `wide` of them. The first begins `padding` pixels before
+// the image; what is not in the image does not count.
 struct Windows {
-    u32 channels, height, width, side, stride, packed;
+    u32 channels, height, width, side, stride, padding, high, wide, images, packed;
 };
 
 // Whether a value takes the place of the largest so far: the first of equals stays, and what is no number is the largest.
 static __device__ __forceinline__ bool larger(float value, float most) { return value > most || value != value; }
 
-// The largest value of a window, and its number in the window. `x` is the window's first pixel.
-template <class T, int N>
-static __device__ __forceinline__ void most(
-    float (&best)[N], u32 (&which)[N], const typename T::Raw *x, const Windows &of
-) {
-    load<T, N>(best, x);
-#pragma unroll
-    for (int k = 0; k < N; k++) which[k] = 0;
-    for (u32 i = 0; i < of.side; i++)
-        for (u32 j = 0; j < of.side; j++) {
-            float values[N];
-            load<T, N>(values, x + (u64(i) * of.width + j) * of.channels);
-            u32 number = i * of.side + j;
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                if (number != 0 && larger(values[k], best[k])) {
-                    best[k] = values[k];
-                    which[k] = number;
-                }
-        }
-}
-
-// Where a thread's window is, among `high` by `wide` of each image.
+// The pixel and channels of a thread, among `high` by `wide` pixels of each image.
 struct At {
     u32 image, top, left, channel;
 };
 
 template <int N>
-static __device__ __forceinline__ bool at(At &at, const Windows &of, u32 images, u32 high, u32 wide) {
+static __device__ __forceinline__ bool at(At &at, const Windows &of, u32 high, u32 wide) {
     u32 n = blockIdx.x * THREADS + threadIdx.x, packs = of.channels / N;
     at.channel = n % packs * N;
     n /= packs;
@@ -98,45 +77,66 @@ static __device__ __forceinline__ bool at(At &at, const Windows &of, u32 images,
     n /= wide;
     at.top = n % high;
     at.image = n / high;
-    return at.image < images;
+    return at.image < of.images;
 }
 
+template <int N>
+struct __align__(N) Bytes {
+    unsigned char raw[N];
+};
+
+// The largest value of each window, and its number in the window.
 template <class T, int N>
-static __device__ __forceinline__ void pool(const typename T::Raw *x, typename T::Raw *y, const Windows &of, u32 images) {
-    u32 high = (of.height - of.side) / of.stride + 1, wide = (of.width - of.side) / of.stride + 1;
+static __device__ __forceinline__ void pool(
+    const typename T::Raw *x, typename T::Raw *y, unsigned char *numbers, const Windows &of
+) {
     At on;
-    if (!at<N>(on, of, images, high, wide)) return;
-    u64 pixel = (u64(on.image) * of.height + on.top * of.stride) * of.width + on.left * of.stride;
-    float best[N];
-    u32 which[N];
-    most<T, N>(best, which, x + pixel * of.channels + on.channel, of);
-    store<T, N>(y + ((u64(on.image) * high + on.top) * wide + on.left) * of.channels + on.channel, best);
+    if (!at<N>(on, of, of.high, of.wide)) return;
+    float best[N] = {};
+    Bytes<N> which = {};
+    bool begun = false;
+    for (u32 i = 0; i < of.side; i++)
+        for (u32 j = 0; j < of.side; j++) {
+            // Positions before the image wrap to large numbers.
+            u32 row = on.top * of.stride + i - of.padding, column = on.left * of.stride + j - of.padding;
+            if (row >= of.height || column >= of.width) continue;
+            float values[N];
+            load<T, N>(values, x + ((u64(on.image) * of.height + row) * of.width + column) * of.channels + on.channel);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                if (!begun || larger(values[k], best[k])) {
+                    best[k] = values[k];
+                    which.raw[k] = i * of.side + j;
+                }
+            begun = true;
+        }
+    u64 place = ((u64(on.image) * of.high + on.top) * of.wide + on.left) * of.channels + on.channel;
+    store<T, N>(y + place, best);
+    *reinterpret_cast<Bytes<N> *>(numbers + place) = which;
 }
 
-// A thread has a window with the pixels up to the next one, or the pixels behind the last.
+// The gradient of each pixel: the sum of those of the windows in which it is the largest, in their order.
 template <class T, int N>
 static __device__ __forceinline__ void pool_back(
-    const typename T::Raw *x, const typename T::Raw *dy, typename T::Raw *dx, const Windows &of, u32 images
+    const unsigned char *numbers, const typename T::Raw *dy, typename T::Raw *dx, const Windows &of
 ) {
-    u32 high = (of.height - of.side) / of.stride + 1, wide = (of.width - of.side) / of.stride + 1;
     At on;
-    if (!at<N>(on, of, images, (of.height + of.stride - 1) / of.stride, (of.width + of.stride - 1) / of.stride)) return;
-    u32 top = on.top * of.stride, left = on.left * of.stride;
-    u64 pixel = (u64(on.image) * of.height + top) * of.width + left;
-    float best[N], slopes[N] = {};
-    u32 which[N] = {};
-    if (on.top < high && on.left < wide) {
-        most<T, N>(best, which, x + pixel * of.channels + on.channel, of);
-        load<T, N>(slopes, dy + ((u64(on.image) * high + on.top) * wide + on.left) * of.channels + on.channel);
-    }
-    for (u32 i = 0; i < of.stride && top + i < of.height; i++)
-        for (u32 j = 0; j < of.stride && left + j < of.width; j++) {
-            bool within = i < of.side && j < of.side;
-            float values[N];
+    if (!at<N>(on, of, of.height, of.width)) return;
+    u32 row = on.top + of.padding, column = on.left + of.padding;
+    u32 top = row < of.side ? 0 : (row - of.side) / of.stride + 1, left = column < of.side ? 0 : (column - of.side) / of.stride + 1;
+    float sums[N] = {};
+    for (u32 i = top; i < of.high && i * of.stride <= row; i++)
+        for (u32 j = left; j < of.wide && j * of.stride <= column; j++) {
+            u64 place = ((u64(on.image) * of.high + i) * of.wide + j) * of.channels + on.channel;
+            u32 number = (row - i * of.stride) * of.side + column - j * of.stride;
+            Bytes<N> which = *reinterpret_cast<const Bytes<N> *>(numbers + place);
+            float slopes[N];
+            load<T, N>(slopes, dy + place);
 #pragma unroll
-            for (int k = 0; k < N; k++) values[k] = within && which[k] == i * of.side + j ? slopes[k] : 0.0f;
-            store<T, N>(dx + (pixel + u64(i) * of.width + j) * of.channels + on.channel, values);
+            for (int k = 0; k < N; k++)
+                if (which.raw[k] == number) sums[k] += slopes[k];
         }
+    store<T, N>(dx + ((u64(on.image) * of.height + on.top) * of.width + on.left) * of.channels + on.channel, sums);
 }
 
 #define NHWC(END, T) \
@@ -147,15 +147,17 @@ static __device__ __forceinline__ void pool_back(
         if (packed) bias_back<T, 16 / sizeof(T::Raw)>(dy, y, dx, parts, pixels, channels, tall, across); \
         else bias_back<T, 1>(dy, y, dx, parts, pixels, channels, tall, across); \
     } \
-    extern "C" __global__ void __launch_bounds__(THREADS) pool_##END(const T::Raw *x, T::Raw *y, Windows of, u32 images) { \
-        if (of.packed) pool<T, 16 / sizeof(T::Raw)>(x, y, of, images); \
-        else pool<T, 1>(x, y, of, images); \
+    extern "C" __global__ void __launch_bounds__(THREADS) pool_##END( \
+        const T::Raw *x, T::Raw *y, unsigned char *numbers, Windows of \
+    ) { \
+        if (of.packed) pool<T, 16 / sizeof(T::Raw)>(x, y, numbers, of); \
+        else pool<T, 1>(x, y, numbers, of); \
     } \
     extern "C" __global__ void __launch_bounds__(THREADS) pool_back_##END( \
-        const T::Raw *x, const T::Raw *dy, T::Raw *dx, Windows of, u32 images \
+        const unsigned char *numbers, const T::Raw *dy, T::Raw *dx, Windows of \
     ) { \
-        if (of.packed) pool_back<T, 16 / sizeof(T::Raw)>(x, dy, dx, of, images); \
-        else pool_back<T, 1>(x, dy, dx, of, images); \
+        if (of.packed) pool_back<T, 16 / sizeof(T::Raw)>(numbers, dy, dx, of); \
+        else pool_back<T, 1>(numbers, dy, dx, of); \
     }
 
 NHWC(f32, F32)

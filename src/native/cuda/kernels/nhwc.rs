@@ -1,11 +1,11 @@
 //! Images [count, channels, height, width] that lie NHWC: the backward of a bias with the rectifier behind it, and the largest values of
-//! windows that do not overlap.
+//! windows.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, aligned, pair, queue, queue_some};
 use super::{beside, count, fresh, of_format, own, primitive, ready, same_device, tensor};
 use crate::cuda::dnn::Storage;
-use crate::cuda::{Cube, Fault};
+use crate::cuda::{Cube, Fault, card_of};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
@@ -61,86 +61,111 @@ fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], dy: Cube, y: Opt
     (dbias, dx)
 }
 
-/// The largest value of each window of `side` x `side` pixels, `stride` pixels apart, of those that fit in whole, in NHWC. None where
-/// windows overlap or the kernels cannot be run.
-pub fn pool_max_nhwc(x: &Tensor<4>, side: usize, stride: usize) -> Option<Tensor<4>> {
-    let pool = Pool::of(x, side, stride)?;
+/// Square windows of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Pixels along a side, 16 at most.
+    pub side: usize,
+    /// Pixels from one window to the next.
+    pub stride: usize,
+    /// Pixels added on each side of an image, which never win: half a window at most.
+    pub padding: usize,
+}
+
+/// What the backward of [`pool_max_nhwc`] needs.
+#[derive(Debug)]
+pub struct SavedMaxima {
+    pool: Pool,
+    dtype: DType,
+    /// The number in its window of each largest value, a byte each.
+    numbers: Cube,
+}
+
+/// The largest value of each window that fits in with its padding, in NHWC. Of equal values the first one counts. None where the kernels cannot
+/// be run.
+pub fn pool_max_nhwc(x: &Tensor<4>, windows: Windows) -> Option<(Tensor<4>, SavedMaxima)> {
+    let pool = Pool::of(x, windows)?;
     let name = of_format(x.dtype(), [c"pool_f32", c"pool_f16", c"pool_bf16"])?;
     let x = into_contiguous(primitive(&Storage::Nhwc.lying(x.clone()))?);
     let y = fresh(&x, Storage::Nhwc.shape(pool.output), x.dtype);
-    queue(Program::Nhwc, &x, &[&x.handle, &y.handle], move |places, card| {
-        pool.launch(card, name, places, [pool.output[2], pool.output[3]])
+    let numbers = fresh(&x, Storage::Nhwc.shape(pool.output), DType::U8);
+    let dtype = x.dtype;
+    queue(Program::Nhwc, &x, &[&x.handle, &y.handle, &numbers.handle], move |places, card| {
+        pool.launch(card, name, places, pool.output)
     });
-    Some(Storage::Nhwc.named(tensor(y)))
+    Some((Storage::Nhwc.named(tensor(y)), SavedMaxima { pool, dtype, numbers }))
 }
 
-/// The gradient of the images from that of [`pool_max_nhwc`], in NHWC. None where that would give none. Of equal values in a window the first
-/// has the gradient.
-pub fn pool_max_nhwc_back(x: &Tensor<4>, dy: &Tensor<4>, side: usize, stride: usize) -> Option<Tensor<4>> {
-    let (dims, dtype) = (x.dims(), x.dtype());
-    let alike = |pool: &Pool| dy.dims() == pool.output && dy.dtype() == dtype && same_device(dy, x);
-    let pool = Pool::of(x, side, stride).filter(alike)?;
-    let name = of_format(dtype, [c"pool_back_f32", c"pool_back_f16", c"pool_back_bf16"])?;
-    let [x, dy] = [x, dy].map(|images| primitive(&Storage::Nhwc.lying(images.clone())));
-    let [x, dy] = [x?, dy?].map(into_contiguous);
-    let dx = fresh(&x, Storage::Nhwc.shape(dims), dtype);
-    queue(Program::Nhwc, &x, &[&x.handle, &dy.handle, &dx.handle], move |places, card| {
-        pool.launch(card, name, places, [dims[2].div_ceil(stride), dims[3].div_ceil(stride)])
-    });
-    Some(Storage::Nhwc.named(tensor(dx)))
+impl SavedMaxima {
+    /// The gradient of the images, in NHWC, from that of the largest values. None where it does not fit.
+    pub fn backward(self, dy: &Tensor<4>) -> Option<Tensor<4>> {
+        let Self { pool, dtype, numbers } = self;
+        let name = of_format(dtype, [c"pool_back_f32", c"pool_back_f16", c"pool_back_bf16"])?;
+        let fits =
+            dy.dims() == pool.output && dy.dtype() == dtype && card_of(&dy.device()) == Some(numbers.device.index);
+        let dy = into_contiguous(primitive(&Storage::Nhwc.lying(dy.clone())).filter(|_| fits)?);
+        let dx = fresh(&dy, Storage::Nhwc.shape(pool.input), dtype);
+        queue(Program::Nhwc, &dy, &[&numbers.handle, &dy.handle, &dx.handle], move |places, card| {
+            pool.launch(card, name, places, pool.input)
+        });
+        Some(Storage::Nhwc.named(tensor(dx)))
+    }
 }
 
 /// What the kernels are told of windows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Pool {
-    images: u32,
-    channels: u32,
-    image: [u32; 2],
-    side: u32,
-    stride: u32,
+    input: [usize; 4],
+    output: [usize; 4],
+    windows: Windows,
     /// Values that are read at once where the addresses allow it.
     pack: u32,
-    output: [usize; 4],
 }
 
 impl Pool {
-    /// None where windows overlap or the kernels cannot be run.
-    fn of(x: &Tensor<4>, side: usize, stride: usize) -> Option<Self> {
-        let dims = x.dims();
-        let [images, channels, height, width] = dims;
+    /// None where the kernels cannot be run.
+    fn of(x: &Tensor<4>, windows: Windows) -> Option<Self> {
+        let input = x.dims();
+        let [images, channels, height, width] = input;
+        let Windows { side, stride, padding } = windows;
+        let places = |length: usize| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
+        // Numbers of pixels in a window are bytes.
+        let fits = (1..=16).contains(&side) && stride > 0 && 2 * padding <= side && ready(Program::Nhwc, x);
+        let places = |length| if fits { places(length) } else { None };
+        let output = [images, channels, places(height)?, places(width)?];
         // Threads count a little further than there are values.
-        let values = dims.iter().try_fold(1_usize, |values, length| values.checked_mul(*length)).and_then(count)?;
-        let places = |length: usize| Some(length.checked_sub(side)? / stride + 1);
-        let fits = (1..u32::MAX / 2).contains(&values) && side > 0 && stride >= side && ready(Program::Nhwc, x);
-        let output = fits.then_some([images, channels, places(height)?, places(width)?])?;
-        Some(Self {
-            images: count(images)?,
-            channels: count(channels)?,
-            image: [count(height)?, count(width)?],
-            side: count(side)?,
-            stride: count(stride)?,
-            pack: lanes(x.dtype()),
-            output,
-        })
+        let all =
+            |dims: [usize; 4]| dims.iter().try_fold(1_usize, |all, length| all.checked_mul(*length)).and_then(count);
+        let counted = [all(input)?, all(output)?].iter().all(|all| (1..u32::MAX / 2).contains(all));
+        counted.then(|| Self { input, output, windows, pack: lanes(x.dtype()) })
     }
 
-    /// With a thread for each of so many places of each image, downwards and along, and each pack of channels.
+    /// With a thread for each pixel of images of this shape, and each pack of channels.
     fn launch(
         self,
         card: &Launcher,
         name: &'static CStr,
         places: &[u64],
-        [high, wide]: [usize; 2],
+        [images, channels, high, wide]: [usize; 4],
     ) -> Result<(), Fault> {
-        let packed = aligned(places, 16) && self.channels.is_multiple_of(self.pack);
-        let packs = if packed { self.channels / self.pack } else { self.channels };
-        let [high, wide] = [high, wide].map(|length| count(length).unwrap_or(0));
+        let number = |length: usize| count(length).unwrap_or(0);
+        let packed = aligned(places, 16) && number(channels).is_multiple_of(self.pack);
+        let pack = if packed { self.pack } else { 1 };
         // No more than there are values.
-        let blocks = (self.images * packs * high * wide).div_ceil(THREADS);
-        let [height, width] = self.image;
-        let windows = [pair(self.channels, height), pair(width, self.side), pair(self.stride, packed.into())];
+        let blocks = (number(images * channels * high * wide) / pack).div_ceil(THREADS);
+        let ([_, _, height, width], [_, _, down, along]) = (self.input, self.output);
+        let Windows { side, stride, padding } = self.windows;
+        let numbers = [channels, height, width, side, stride, padding, down, along, images].map(number);
+        let [channels, height, width, side, stride, padding, down, along, images] = numbers;
+        let windows = [
+            pair(channels, height),
+            pair(width, side),
+            pair(stride, padding),
+            pair(down, along),
+            pair(images, packed.into()),
+        ];
         let mut arguments: Vec<_> = places.iter().map(|place| Argument::Address(*place)).collect();
-        arguments.extend([Argument::Words(&windows), Argument::U32(self.images)]);
+        arguments.push(Argument::Words(&windows));
         card.launch(name, [blocks, 1], [THREADS, 1], &arguments)
     }
 }

@@ -4,8 +4,8 @@
 
 use crate::forward_context::ForwardContext;
 use crate::layers::{
-    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_spec, convolve, frozen_norm,
-    frozen_statistics, max_pool, norm_specs, norm_statistics,
+    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_spec, convolve, forked, frozen_norm,
+    frozen_statistics, max_pool, norm_specs, norm_statistics, stored_nhwc,
 };
 use crate::models::units::Unit as Part;
 use crate::parameters::ParamSpec;
@@ -83,6 +83,8 @@ impl Body {
 
     /// What a part makes of what the one before gave: the stem with its maxima, of images, is the first; each block is one.
     pub fn part(&self, ctx: &mut ForwardContext<'_>, number: usize, x: Tensor<4>) -> Tensor<4> {
+        // The backward of frozen norms has kernels for NCHW alone.
+        let x = if self.norm == Norm::Batch { stored_nhwc(ctx, x) } else { x };
         match number.checked_sub(1) {
             None => {
                 let x = self.stem().apply(ctx, x, After::relu());
@@ -221,12 +223,13 @@ impl Bottleneck {
 
     fn apply(&self, ctx: &mut ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
         let [narrow, middle, widen] = self.path();
-        let y = narrow.apply(ctx, x.clone(), After::relu());
+        let [x, beside] = forked(ctx, x);
+        let y = narrow.apply(ctx, x, After::relu());
         let y = middle.apply(ctx, y, After::relu());
-        let x = match self.shortcut() {
-            Some(projection) => projection.apply(ctx, x, After::default()),
-            None => x,
+        let beside = match self.shortcut() {
+            Some(projection) => projection.apply(ctx, beside, After::default()),
+            None => beside,
         };
-        widen.apply(ctx, y, After::relu_of_sum(x))
+        widen.apply(ctx, y, After::relu_of_sum(beside))
     }
 }

@@ -1,6 +1,7 @@
 //! Batch normalisation on a card against the formulas in double precision on the host.
 
 use super::*;
+use crate::cuda::dnn::Storage;
 use crate::number::real_len;
 use std::time::Instant;
 
@@ -96,6 +97,12 @@ impl Given {
             numbers(dims[1], seed).into_iter().map(|value| middle + bound * value).collect()
         });
         Self { dims, x: images(1, mean), residual: images(2, 0.0), dy: images(3, 0.0), channels }
+    }
+
+    /// With images that lie NHWC.
+    fn nhwc(self) -> Self {
+        let laid = |images| Storage::Nhwc.laid(images).expect("on the card");
+        Self { x: laid(self.x), residual: laid(self.residual), dy: laid(self.dy), ..self }
     }
 
     fn on_card(&self) -> [Tensor<1>; 4] {
@@ -202,6 +209,42 @@ fn batch_norms_on_gpu() {
 
 #[test]
 #[ignore = "needs a GPU"]
+fn batch_norms_in_nhwc_on_gpu() {
+    // Channels of a block that are one pack to eight, in one part and in many; and no whole number of packs.
+    let small = [[2, 8, 5, 7], [2, 24, 3, 1], [5, 64, 28, 28], [33, 16, 14, 14], [3, 96, 61, 67], [2, 12, 9, 9]];
+    let large = [[4, 64, 112, 112], [3, 2048, 7, 7], [128, 512, 7, 7]];
+    for dims in small.into_iter().chain(large) {
+        for format in FORMATS {
+            let given = Given::new(dims, format, 0.25).nhwc();
+            for follow in FOLLOW {
+                compare(&given, follow, rounds(format), 5e-6);
+                let first = given.ours(follow);
+                assert!(first == given.ours(follow), "{format:?} {dims:?}: other bits");
+            }
+        }
+    }
+    for mean in [100.0, -10_000.0] {
+        let given = Given::new([4, 64, 112, 112], FloatDType::F32, mean).nhwc();
+        FOLLOW.into_iter().for_each(|follow| compare(&given, follow, 3e-6, 5e-6));
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn batch_norms_keep_the_storage_on_gpu() {
+    let given = Given::new([2, 64, 5, 7], FloatDType::BF16, 0.0).nhwc();
+    let channels = given.on_card();
+    let norm = FOLLOW[3].norm(&channels, &given.residual);
+    let found = batch_norm(&given.x, &norm, SHARE).expect("not refused");
+    let gradients = batch_norm_back(given.dy.clone(), found.kept).expect("it fits");
+    let answer = batch_norm_answer(&given.x, &norm).expect("not refused");
+    for images in [found.y, gradients.x, gradients.residual.expect("there is one"), answer] {
+        assert_eq!(Storage::of(&images), Storage::Nhwc);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
 fn batch_norms_with_a_large_mean_on_gpu() {
     for dims in [[2, 3, 5, 7], [4, 64, 112, 112], [3, 2048, 7, 7], [32, 256, 14, 14], [128, 8, 28, 28]] {
         for mean in [100.0, -10_000.0] {
@@ -217,9 +260,13 @@ fn batch_norms_with_a_large_mean_on_gpu() {
 #[ignore = "needs a GPU"]
 fn batch_norms_of_views_on_gpu() {
     for format in FORMATS {
-        let [last, long, odd] = [[6, 9, 7, 8], [7, 16, 4, 4], [4, 1, 3, 3]].map(|dims| Given::new(dims, format, 0.0));
-        let views: [(Given, View); 3] = [
+        let dims = [[6, 9, 7, 8], [6, 9, 7, 6], [6, 9, 7, 8], [7, 16, 4, 4], [4, 1, 3, 3]];
+        let [nhwc, last, turned, long, odd] = dims.map(|dims| Given::new(dims, format, 0.0));
+        let views: [(Given, View); 5] = [
+            (nhwc, |tensor| tensor.permute([0, 3, 1, 2])),
+            // Its channels are no whole number of packs.
             (last, |tensor| tensor.permute([0, 3, 1, 2])),
+            (turned, |tensor| tensor.permute([0, 2, 3, 1])),
             (long, |tensor| tensor.slice([1..7, 0..16, 0..4, 0..4])),
             // It begins at an odd address.
             (odd, |tensor| tensor.slice([1..4, 0..1, 0..3, 0..3])),
@@ -257,9 +304,11 @@ fn batch_norms_are_the_same_twice_on_gpu() {
 #[test]
 #[ignore = "needs a GPU"]
 fn batch_norms_by_running_statistics_on_gpu() {
-    for dims in [[2, 3, 5, 7], [1, 64, 112, 112], [3, 2048, 7, 7], [32, 256, 14, 14]] {
+    let shapes = [[2, 3, 5, 7], [1, 64, 112, 112], [3, 2048, 7, 7], [32, 256, 14, 14]];
+    for (dims, nhwc) in shapes.into_iter().flat_map(|dims| [(dims, false), (dims, true)]) {
         for format in FORMATS {
             let given = Given::new(dims, format, 0.25);
+            let given = if nhwc { given.nhwc() } else { given };
             let channels = given.on_card();
             let [gain, bias, mean, variance] = given.channels.clone();
             let [x, beside] = [&given.x, &given.residual].map(|tensor| read(tensor.clone()));
@@ -273,7 +322,7 @@ fn batch_norms_by_running_statistics_on_gpu() {
                 };
                 let theirs: Vec<f64> = (0..x.len()).map(value).collect();
                 let apart = off(&read(y), &theirs);
-                assert!(apart <= rounds(format), "{format:?} {dims:?}, {follow:?}: {apart:.1e} off");
+                assert!(apart <= rounds(format), "{format:?} {dims:?}, {follow:?}, NHWC {nhwc}: {apart:.1e} off");
             }
         }
     }
@@ -283,11 +332,12 @@ fn batch_norms_by_running_statistics_on_gpu() {
 #[test]
 #[ignore = "needs a GPU"]
 fn what_is_no_number_stays_none_on_gpu() {
-    for dims in [[3, 8, 14, 14], [3, 8, 56, 56]] {
+    for (dims, nhwc) in [([3, 8, 14, 14], false), ([3, 8, 56, 56], false), ([3, 8, 14, 14], true)] {
         let mut values = numbers(dims.iter().product(), 1);
         values[dims[2] * dims[3] + 3] = f32::NAN;
         let x = vector(&values).reshape(dims);
         let given = Given { x, ..Given::new(dims, FloatDType::F32, 0.0) };
+        let given = if nhwc { given.nhwc() } else { given };
         let y = &given.ours(FOLLOW[3])[0];
         let all = |row: usize, channel: usize| {
             let start = (row * dims[1] + channel) * dims[2] * dims[3];

@@ -14,8 +14,8 @@ fn laid(images: &Tensor<4>) -> Tensor<4> {
 #[test]
 fn the_host_keeps_its_images() {
     assert!(add_bias_back_nhwc(random([1, 2, 3, 3]), None).is_none(), "no card is asked for");
-    assert!(pool_max_nhwc(&random([1, 2, 4, 4]), 2, 2).is_none(), "no card is asked for");
-    assert!(pool_max_nhwc_back(&random([1, 2, 4, 4]), &random([1, 2, 2, 2]), 2, 2).is_none(), "no card is asked for");
+    let windows = Windows { side: 2, stride: 2, padding: 0 };
+    assert!(pool_max_nhwc(&random([1, 2, 4, 4]), windows).is_none(), "no card is asked for");
 }
 
 #[test]
@@ -56,19 +56,23 @@ fn gradients_of_biases_in_nhwc_on_gpu() {
 }
 
 /// The largest values of windows, and the gradient that their images have, of equal values the first.
-fn pooled(x: &Tensor<4>, dy: &[f32], side: usize, stride: usize) -> (Vec<f32>, Vec<f32>) {
-    let [images, channels, height, width] = x.dims();
+fn pooled(x: &Tensor<4>, dy: &[f32], windows: Windows, output: [usize; 4]) -> (Vec<f32>, Vec<f32>) {
+    let ([images, channels, height, width], Windows { side, stride, padding }) = (x.dims(), windows);
     let (values, mut y) = (read(x.clone()), Vec::new());
     let mut dx = vec![0.0; values.len()];
-    let places = |length: usize| (length - side) / stride + 1;
     for plane in 0..images * channels {
-        for (top, left) in (0..places(height)).flat_map(|top| (0..places(width)).map(move |left| (top, left))) {
-            let mut best = (plane * height + top * stride) * width + left * stride;
+        for (top, left) in (0..output[2]).flat_map(|top| (0..output[3]).map(move |left| (top, left))) {
+            let mut best = None;
             for (i, j) in (0..side).flat_map(|i| (0..side).map(move |j| (i, j))) {
-                let place = (plane * height + top * stride + i) * width + left * stride + j;
-                best = if values[place] > values[best] { place } else { best };
+                let (row, column) =
+                    ((top * stride + i).wrapping_sub(padding), (left * stride + j).wrapping_sub(padding));
+                if row < height && column < width {
+                    let place = (plane * height + row) * width + column;
+                    best = best.filter(|best: &usize| values[*best] >= values[place]).or(Some(place));
+                }
             }
-            dx[best] = dy[y.len()];
+            let best = best.expect("some of a window is in the image");
+            dx[best] += dy[y.len()];
             y.push(values[best]);
         }
     }
@@ -78,27 +82,32 @@ fn pooled(x: &Tensor<4>, dy: &[f32], side: usize, stride: usize) -> (Vec<f32>, V
 #[test]
 #[ignore = "needs a GPU"]
 fn largest_values_in_nhwc_on_gpu() {
+    let windows = |side, stride, padding| Windows { side, stride, padding };
+    let apart = [windows(2, 2, 0), windows(3, 3, 0), windows(1, 2, 0), windows(2, 3, 0)];
+    let overlapping = [windows(3, 2, 1), windows(3, 1, 1), windows(2, 1, 0), windows(2, 2, 1)];
     for (dims, format) in SHAPES.into_iter().flat_map(|dims| FORMATS.map(|format| (dims, format))) {
-        for (side, stride, rounded) in [(2, 2, false), (2, 2, true), (3, 3, false), (1, 2, false), (2, 3, false)] {
-            let what = format!("{dims:?} {format:?}, {side} by {side} every {stride}");
+        for (windows, rounded) in apart.into_iter().chain(overlapping).flat_map(|w| [(w, false), (w, true)]) {
+            let what = format!("{dims:?} {format:?}, {windows:?}, rounded {rounded}");
             let x = random::<4>(dims);
-            // Whole numbers have many equals.
+            // Whole numbers have many equals, and so has what the windows give them: sums of these are exact.
             let x = (if rounded { (x * 2.0).round() } else { x }).cast(format);
-            let places = |length: usize| (length - side) / stride + 1;
+            let places = |length: usize| (length + 2 * windows.padding - windows.side) / windows.stride + 1;
             let output = [dims[0], dims[1], places(dims[2]), places(dims[3])];
-            let dy = random::<4>(output).cast(format);
-            let (y, dx) = pooled(&x, &read(dy.clone()), side, stride);
-            let Some(found) = pool_max_nhwc(&laid(&x), side, stride) else { panic!("{what} is refused") };
+            let dy = (random::<4>(output) * 8.0).round().cast(format);
+            let (y, dx) = pooled(&x, &read(dy.clone()), windows, output);
+            let Some((found, saved)) = pool_max_nhwc(&laid(&x), windows) else { panic!("{what} is refused") };
             assert!(read(found) == y, "{what}");
-            let Some(found) = pool_max_nhwc_back(&laid(&x), &laid(&dy), side, stride) else {
-                panic!("{what} is refused")
-            };
+            let found = saved.backward(&laid(&dy)).expect("it fits");
             assert!(read(found.clone()) == dx, "{what}");
             assert!(Storage::of(&found) == Storage::Nhwc, "{what}");
             assert_eq!(fault(), None, "{what}");
         }
     }
-    assert!(pool_max_nhwc(&laid(&random([2, 8, 9, 9])), 3, 2).is_none(), "windows overlap");
-    let Some(y) = pool_max_nhwc(&laid(&random([1, 8, 2, 2]).log()), 2, 2) else { panic!("refused") };
-    assert!(read(y).iter().any(|value| value.is_nan()), "what is no number stays none");
+    let mut values = vec![1.0_f32; 32];
+    values[1] = f32::NAN;
+    let x = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &flex()).reshape([1, 8, 2, 2]);
+    let Some((y, _)) = pool_max_nhwc(&laid(&x), windows(2, 2, 0)) else { panic!("refused") };
+    let y = read(y);
+    assert!(y[0].is_nan(), "what is no number stays none");
+    assert!(y[1..] == [1.0; 7], "the other channels");
 }
