@@ -250,7 +250,7 @@ def beside_pytorch(ledger, model, device):
 IMAGES = "PyTorch's images are random and already on the GPU, with 1,000 classes. `ledger` loads generated images of 10 classes from the host."
 RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimiser is AdamW. `ledger` loads generated tokens from the host, and its optimiser is Adam. On one host four jobs ran at once; on the other one job ran alone, and took as long ([measurement](../measurements/2026-11-28-campaign.md))."
 # Attempts that are in the packs are older than some kernels.
-EARLIER = "Since these attempts `ledger` needs less time and energy for this model ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch))."
+EARLIER = "A newer build of `ledger` needs less time and energy for this model ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch))."
 # How PyTorch's work differs from ours.
 OTHER_WORK = {
     "resnet50": f"{IMAGES} {EARLIER}",
@@ -401,7 +401,7 @@ FINDINGS = [
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
         for metric in ("energy_per_sample", "throughput")
     ]),
-    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each mode ran once, in another order. Compiled modes need the least. Our own trainer needs 1.36 times their energy for ResNet-50 and 1.41 times for GPT-2. It needs as much for VGG16, and a tenth less for BERT-base. Since these attempts it needs less for ResNet-50, GPT-2 and BERT-base ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch)). For LSTM and GRU, on five GPUs each, it is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than the best one; both are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
+    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each mode ran once, in another order. Compiled modes need the least. In these attempts our own trainer needed 1.36 times their energy for ResNet-50 and 1.41 times for GPT-2. It needed as much for VGG16, and a tenth less for BERT-base. A newer build needs less for ResNet-50, GPT-2 and BERT-base ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch)). For LSTM and GRU, on five GPUs each, it is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than the best one; both are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
         (f"{title}, H200", f"{model}-pytorch", ON_H200, metric, "pytorch", "graphs")
         for title, model in (("ResNet-50", "resnet50"), ("VGG16", "vgg16"), ("BERT-base", "bert"))
         for metric in ("energy_per_sample", "throughput")
@@ -455,7 +455,7 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and how PyTorch's work differs. Since these attempts `ledger` needs less time and energy for ResNet-50, GPT-2 and BERT-base ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch)).\n"]
+        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and how PyTorch's work differs. A newer build of `ledger` needs less time and energy for ResNet-50, GPT-2 and BERT-base ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch)).\n"]
         lines.append(table(["model", "device", "cell", "least J a sample", "its J a sample", "`ledger`", "against the least", "most samples/s", "`ledger`"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:

@@ -1,6 +1,6 @@
 //! Self-attention between its maps (Vaswani et al. 2017, section 3.2), and its backward.
 //!
-//! Off the tape, on which each of the three parts of the input would leave a gradient of the size of all of them.
+//! Off the tape: slices on it would give three gradients, each of the size of the whole input.
 
 use super::softmax::{AttentionConfig, Softmax, attention_softmax};
 use super::{Product, computed, product};
@@ -23,7 +23,7 @@ enum By {
     Reference(Box<Stored>),
 }
 
-/// Queries, keys, values and attention weights, each [rows, heads, width, features or width].
+/// Scaled queries, keys, values, and attention weights after dropout, each [rows, heads, width, features or width].
 struct Stored {
     reference: Reference,
     queries: Tensor<4>,
@@ -60,7 +60,7 @@ impl SavedAttention {
     }
 }
 
-/// By products and a softmax, whose scores are stored.
+/// Attention with stored scores.
 #[derive(Clone, Copy)]
 struct Reference {
     precision: Precision,

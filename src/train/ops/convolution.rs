@@ -97,7 +97,7 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bo
 }
 
 /// Images in the number format of the context and stored NHWC: convolutions, batch normalisation, rectifiers and maxima of windows keep this
-/// storage. The images as they are on a device without cuDNN, and if they have one pixel or one channel.
+/// storage. On the CPU, without cuDNN, and with one pixel or one channel, the images stay as they are.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     let ([_, channels, height, width], format) = (x.dims(), x.dtype());
     if channels == 1 || height * width == 1 || !dnn::available() {
@@ -132,7 +132,7 @@ pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
     <[_; 2]>::from(ctx.recorded_twice(|| [x.into()], (given.clone(), given), backward))
 }
 
-/// What a convolution by cuDNN is computed from, and its gradients.
+/// The operands of a convolution by cuDNN, kept for its gradients.
 struct Given {
     images: Tensor<4>,
     filters: Tensor<4>,
@@ -172,7 +172,7 @@ impl Given {
         let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
         let [_, _, height, width] = shape;
         let flat = |weight: Tensor<4>| {
-            // Windows of one pixel lie in both orders, which Burn does not see: it would copy.
+            // Windows of one pixel are the same in both orders; Burn would copy them.
             let weight = if height * width == 1 { how.storage.lying(weight) } else { weight };
             weight.reshape([shape.iter().product::<usize>()]).cast(formats[1])
         };
@@ -180,7 +180,7 @@ impl Given {
     }
 }
 
-/// A convolution with its bias and rectifier in one pass over images that lie NHWC, where its result lies too. None where cuDNN cannot do it.
+/// A convolution with its bias and rectifier in one pass over images that lie NHWC. The result is NHWC as well. None where cuDNN cannot do it.
 fn biased_nhwc(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,

@@ -24,7 +24,7 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// The key of the dropout, its threshold as in the kernels, and what it multiplies what it keeps by. None where it drops nothing.
+    /// Dropout's key, its threshold as in the kernels, and its factor of kept weights. None where it drops nothing.
     pub(super) fn dropped(self) -> Option<(u32, f32, f32)> {
         let factor = single(1.0 / (1.0 - self.share));
         (self.share > 0.0).then_some((self.key, single(self.share * 16_777_216.0), factor))

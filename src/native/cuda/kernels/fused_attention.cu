@@ -1,5 +1,5 @@
 // Attention whose scores stay in registers (Dao 2023, FlashAttention-2), and its backward, by tensor cores. Every sum has one order.
-// A head has 64 features. A row of the input has queries, keys and values side by side: [rows * width, 3, heads, 64].
+// A head has 64 features. A token has queries, keys and values side by side: [rows * width, 3, heads, 64].
 // A block of four warps has 64 queries, or in the gradient of keys and values 64 keys, and a warp 16 of them.
 
 #define HEAD 64
@@ -14,7 +14,7 @@ struct Attention {
     u32 width;
     u32 heads;
     u32 causal;
-    // What scores are multiplied by before powers of two are taken: 1 / sqrt(HEAD) times log2(e).
+    // Factor of scores before powers of two are taken: log2(e) / sqrt(HEAD).
     float scale;
     u32 drops;
     u32 key;
@@ -22,7 +22,7 @@ struct Attention {
     float factor;
 };
 
-// One head of one row of the batch: where its parts of a tensor begin, and how far apart tokens are.
+// One head of one sequence: where its parts of a tensor begin, and how far apart tokens are.
 struct Head {
     u64 token;
     u32 part;
@@ -56,15 +56,15 @@ static __device__ __forceinline__ void fetch(Raw *tile, const Raw *from, u32 fir
     }
 }
 
-// Begins to copy 64 values of four bytes.
-static __device__ __forceinline__ void fetch_row(void *to, const void *from, u32 lane, bool there) {
+// Begins to copy the n-th of 64 values of four bytes, or a zero.
+static __device__ __forceinline__ void fetch_row(void *to, const void *from, u32 n, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 ::"r"(address(to) + lane * 4), "l"(reinterpret_cast<const char *>(from) + (there ? lane * 4 : 0)), "r"(there ? 4 : 0) : "memory");
+                 ::"r"(address(to) + n * 4), "l"(reinterpret_cast<const char *>(from) + (there ? n * 4 : 0)), "r"(there ? 4 : 0) : "memory");
 }
 
 static __device__ __forceinline__ void begun() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits for all copies but the last so many groups.
+// Waits until at most the newest N groups of copies are on the way, then for the block.
 template <int N>
 static __device__ __forceinline__ void arrived() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void clear(float (&c)[N][4]) {
         for (int i = 0; i < 4; i++) c[n][i] = 0.0f;
 }
 
-// Writes a warp's 16 rows, each times its factor, through its rows of a tile that nobody needs any more.
+// Writes a warp's 16 rows, each times its factor, through its rows of a tile that is no longer in use.
 static __device__ __forceinline__ void put(
     Raw *to, const float (&c)[8][4], float low, float high, Raw *tile, u32 first, u32 width, u32 apart
 ) {
@@ -196,7 +196,7 @@ static __device__ __forceinline__ u32 row_bits(u32 x) {
 }
 
 // y [rows * width, heads, 64]. `log_sums` has for each row of scores the logarithm to base 2 of its sum of powers, and `mask` what dropout
-// kept of it: 64 mask for each tile of keys.
+// kept of it: 64 bits for each tile of keys.
 extern "C" __global__ void __launch_bounds__(THREADS, 3) attention(
     const Raw *qkv, Raw *y, float *log_sums, uint2 *mask, const Attention of
 ) {
@@ -288,7 +288,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) attention(
     put(head.joined(y), sums, share[0], share[1], tiles[0][0], first, of.width, head.part);
 }
 
-// Replaces a score by its attention weight as dropout left it, and the gradient of the weight by that of the scaled score.
+// Replaces a score by its attention weight, or by zero where dropout drops it, without dropout's factor; and the gradient of the weight by that of
+// the scaled score.
 static __device__ __forceinline__ void differentiate(
     float &score, float &gradient, float log_sum, float dot, bool stays, const Attention &of
 ) {
@@ -399,7 +400,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_back_keys(
     Head head(of, blockIdx.y);
     const Raw *queries = head.of(qkv, 0), *output_gradient = head.joined(dy);
     u64 index = u64(blockIdx.y) * of.width;
-    // What one pass of the loop needs, into one half of the memory.
+    // Begins to copy what the loop needs at t, into one half of the memory; the other half has keys and values first.
     auto fetch_queries = [&](u32 t) {
         u32 half = t & 1, from = t * TILE, token = threadIdx.x % TILE;
         bool there = from + token < of.width;
@@ -435,7 +436,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_back_keys(
         u32 half = t & 1;
 #pragma unroll
         for (u32 part = 0; part < TILE; part += 32) {
-            // Keys down, queries across.
+            // Rows are keys, columns are queries. Behind the end, these and their gradients are zeros, and so is what they add.
             float scores[4][4], inner[4][4];
             clear(scores);
             clear(inner);

@@ -17,9 +17,9 @@ use std::f32::consts::LOG2_E;
 const HEAD: usize = 64;
 const TILE: usize = 64;
 const THREADS: u32 = 128;
-/// Blocks that a grid can have down.
+/// The largest second axis of a grid.
 const MOST_DOWN: usize = 65_535;
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`, and the first one whose tensor cores multiply bfloat16.
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`, and the first version whose tensor cores multiply bfloat16.
 const MAJOR: i32 = 75;
 const AMPERE: i32 = 8;
 
@@ -49,11 +49,11 @@ pub struct SavedAttention {
 }
 
 /// Self-attention of queries, keys and values [rows·width, 3·heads·features], side by side in this order, to [rows·width, heads·features]. Scores
-/// are scaled by 1/√features; products are of float16 or bfloat16, with sums in float32, and so is the softmax. Attention weights are dropped as
+/// are scaled by 1/√features. Products take float16 or bfloat16 and sum in float32; the softmax is in float32. Attention weights are dropped as
 /// [`drop`](fn@super::drop) does it with a tensor [rows, heads, width, width].
 ///
-/// None where the kernels cannot be run: for heads without 64 features, in float32, on a GPU before Ampere, and beyond 65,535 heads of all
-/// sequences.
+/// None where the kernels cannot be run: on other devices and GPUs before Ampere, for heads without 64 features, in float32, beyond 65,535 heads of all
+/// sequences, and with dropout beyond 2³² attention weights.
 pub fn fused_attention(
     qkv: &Tensor<2>,
     shape: AttentionShape,
@@ -77,7 +77,8 @@ pub fn fused_attention(
 }
 
 impl SavedAttention {
-    /// The gradient of queries, keys and values, in their shape and format, from that of the output, in its own. None where they do not fit.
+    /// The gradient of queries, keys and values, in their shape and format, from that of the output. None if the latter has another shape or format than
+    /// the output.
     pub fn backward(self, gradient: &Tensor<2>) -> Option<Tensor<2>> {
         let Self { task, qkv, output, log_sums, mask } = self;
         let dy = packed(primitive(gradient)?);
