@@ -154,6 +154,73 @@ trackio.finish()
         self.assertIn('"params.model.layers": 3', shown)
         self.assertEqual(json.loads(shown)["parts"]["seed"]["value"], "5")
 
+    @unittest.skipUnless(has("pyarrow"), "needs LEDGER_TEST_BIN and pyarrow")
+    def test_an_export_of_neptune_as_pyarrow_writes_it(self):
+        import datetime
+        from decimal import Decimal
+
+        import pyarrow
+        from pyarrow import parquet
+
+        # The columns of neptune-exporter, which is in no registry.
+        moment = pyarrow.timestamp("ms", tz="UTC")
+        numbers = pyarrow.list_(pyarrow.float64())
+        histogram = pyarrow.struct([("type", pyarrow.string()), ("edges", numbers), ("values", numbers)])
+        schema = pyarrow.schema([
+            *[(name, pyarrow.string()) for name in ("project_id", "run_id", "attribute_path", "attribute_type")],
+            ("step", pyarrow.decimal128(18, 6)),
+            ("timestamp", moment),
+            ("int_value", pyarrow.int64()),
+            ("float_value", pyarrow.float64()),
+            ("string_value", pyarrow.string()),
+            ("bool_value", pyarrow.bool_()),
+            ("datetime_value", moment),
+            ("string_set_value", pyarrow.list_(pyarrow.string())),
+            ("file_value", pyarrow.struct([("path", pyarrow.string())])),
+            ("histogram_value", histogram),
+        ])  # fmt: skip
+        start = datetime.datetime(2025, 11, 1, tzinfo=datetime.timezone.utc)
+
+        def row(path, kind, **cells):
+            return {"project_id": "work/digits", "run_id": "DIG-7", "attribute_path": path, "attribute_type": kind, **cells}
+
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        loss = [(step, special.get(step, 1 / (step + 1))) for step in range(100)]
+        one = [
+            row("sys/creation_time", "datetime", datetime_value=start),
+            row("sys/tags", "string_set", string_set_value=["a", "b"]),
+            row("parameters/lr", "float", float_value=0.1),
+            row("parameters/model/layers", "int", int_value=3),
+            row("parameters/seed", "int", int_value=5),
+            row("test/accuracy", "float", float_value=0.9),
+            row("weights", "file", file_value={"path": "weights.bin"}),
+            row("shares", "histogram_series", step=Decimal(0), histogram_value={"type": "COUNTING", "edges": [0, 1], "values": [2]}),
+        ]
+        other = [
+            row("train/loss", "float_series", step=Decimal(step), timestamp=start + datetime.timedelta(seconds=step), float_value=value)
+            for step, value in loss
+        ]
+        folder = self.folder / "exports" / "digits"
+        folder.mkdir(parents=True)
+        for part, rows in enumerate((one, other)):
+            table = pyarrow.Table.from_pylist(rows, schema=schema)
+            parquet.write_table(table, folder / f"DIG-7_part_{part}.parquet", compression="snappy")
+        document = json.loads(self.ask("import", "neptune", str(self.folder / "exports"), "--json"))
+        (run,) = document["runs"]
+        self.assertEqual((run["name"], run["state"], run["points"]), ("DIG-7", "new", 101))
+        self.assertIn("1 file, 1 histogram", " ".join(run["warnings"]))
+        points = self.points()
+        self.assert_points(points["train/loss"], loss)
+        self.assert_points(points["logged_at"], [(step, float(step)) for step, _ in loss])
+        text = self.ask("show", "latest", "--json")
+        self.assertIn('"params.model.layers": 3', text)
+        shown = json.loads(text)
+        self.assertEqual(shown["parts"]["seed"]["value"], "5")
+        self.assertEqual(shown["attempts"][0]["metrics"]["test/accuracy"]["value"], 0.9)
+        self.assertEqual(shown["attempts"][0]["facts"]["neptune.sys/tags"], "a, b")
+        again = json.loads(self.ask("import", "neptune", str(folder / "DIG-7_part_0.parquet"), "--json"))
+        self.assertEqual(again["runs"][0]["state"], "older", "one part has fewer points")
+
 
 if __name__ == "__main__":
     unittest.main()

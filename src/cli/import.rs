@@ -36,6 +36,7 @@ enum Command {
     Mlflow(trackers::MlflowArgs),
     Wandb(trackers::WandbArgs),
     Trackio(trackers::TrackioArgs),
+    Neptune(trackers::NeptuneArgs),
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -47,6 +48,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Some(Command::Mlflow(args)) => trackers::mlflow(args, context),
         Some(Command::Wandb(args)) => trackers::wandb(args, context),
         Some(Command::Trackio(args)) => trackers::trackio(args, context),
+        Some(Command::Neptune(args)) => trackers::neptune(args, context),
     }
 }
 

@@ -1,9 +1,11 @@
 //! A run of another tracker as a sealed attempt.
 
+use super::rows::ImportError;
 use crate::record::{
     Attempt, Axis, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Series, Table, Tail, Value, count,
 };
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// As a worker's: a record is bounded.
 const MOST_NAME_BYTES: usize = 256;
@@ -288,6 +290,29 @@ impl ForeignOrigin {
         let text = |name: &str| import.get(name).and_then(Value::as_str).map(str::to_owned);
         Some(Self { tool: text(KIND)?, id: text(ID)?, points: import.get(POINTS)?.as_int()? })
     }
+}
+
+/// Adds the wanted files of a folder and of the folders in it, in the order of their paths. Links are not followed: W&B's `latest-run` is one.
+pub(super) fn files_below(
+    folder: &Path,
+    is_wanted: &dyn Fn(&Path) -> bool,
+    found: &mut Vec<PathBuf>,
+) -> Result<(), ImportError> {
+    let unreadable = |source| ImportError::Unreadable { path: folder.to_owned(), source };
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        entries.push((entry.path(), entry.file_type().map_err(unreadable)?));
+    }
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (path, kind) in entries {
+        if kind.is_dir() {
+            files_below(&path, is_wanted, found)?;
+        } else if kind.is_file() && is_wanted(&path) {
+            found.push(path);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

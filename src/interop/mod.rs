@@ -10,6 +10,7 @@ mod event_file;
 mod export;
 mod foreign;
 mod moment;
+mod neptune;
 mod protobuf;
 mod rows;
 mod table;
@@ -24,6 +25,7 @@ pub use export::{
     tensorboard_file, write_points,
 };
 pub use foreign::{ForeignOrigin, ForeignRun};
+pub use neptune::read_neptune;
 pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, RowOrigin, is_from, read_results};
 pub use tensorboard::read_tensorboard;

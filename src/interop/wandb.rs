@@ -3,13 +3,13 @@
 //! A file begins with `:W&B`, a magic number and a version. Blocks of 32 KiB hold chunks (CRC-32, length, type, bytes); a record is one chunk, or
 //! a first, middle and last ones. `wandb_internal.proto` has the records.
 
-use super::foreign::{ForeignRun, Point};
+use super::foreign::{ForeignRun, Point, files_below};
 use super::protobuf::{Wire, fields};
 use super::rows::ImportError;
 use crate::record::{Digest, Outcome, Value, count};
 use crate::wire::from_json;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const TOOL: &str = "wandb";
 /// `:W&B`, 0xBEE1 in little-endian order, and version 0.
@@ -17,8 +17,6 @@ const HEADER: [u8; 7] = [b':', b'W', b'&', b'B', 0xe1, 0xbe, 0];
 const BLOCK: usize = 32 << 10;
 /// Of a chunk: CRC-32, length and type.
 const HEAD: usize = 7;
-/// Folders beyond are links that lead in circles.
-const DEEPEST: usize = 16;
 
 /// The offline runs of a folder, or of one file. Each is handed to `take` as soon as it is read.
 ///
@@ -32,7 +30,7 @@ pub fn read_wandb<E: From<ImportError>>(
     if path.is_file() {
         files.push(path.to_owned());
     } else {
-        find(path, DEEPEST, &mut files)?;
+        files_below(path, &|path| path.extension().is_some_and(|extension| extension == "wandb"), &mut files)?;
     }
     if files.is_empty() {
         let text = format!("`{}` has no offline run (expected `offline-run-…/run-ID.wandb`)", path.display());
@@ -40,27 +38,6 @@ pub fn read_wandb<E: From<ImportError>>(
     }
     for file in files {
         take(read(&file)?)?;
-    }
-    Ok(())
-}
-
-fn find(folder: &Path, deeper: usize, found: &mut Vec<PathBuf>) -> Result<(), ImportError> {
-    let unreadable = |source| ImportError::Unreadable { path: folder.to_owned(), source };
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        // `latest-run` is a link to one of the others.
-        if !entry.file_type().map_err(unreadable)?.is_symlink() {
-            paths.push(entry.path());
-        }
-    }
-    paths.sort();
-    for path in paths {
-        if path.is_dir() && deeper > 0 {
-            find(&path, deeper - 1, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "wandb") {
-            found.push(path);
-        }
     }
     Ok(())
 }

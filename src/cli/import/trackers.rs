@@ -1,11 +1,11 @@
-//! `ledger import tensorboard`, `ledger import mlflow`, `ledger import wandb`, `ledger import trackio`
+//! `ledger import tensorboard`, `mlflow`, `wandb`, `trackio` and `neptune`
 
 use super::earlier::{HIDDEN_BY, SHOWN_BY, is_replaced};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::output::say;
 use crate::host::{clock, environment, python, secrets};
-use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_tensorboard, read_wandb};
+use crate::interop::{BridgedRuns, ForeignOrigin, ForeignRun, read_neptune, read_tensorboard, read_wandb};
 use crate::record::{AttemptId, Change, LogEntry, Outcome, Table, Target, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Added, Reader, Store, StoreError};
@@ -70,6 +70,22 @@ pub(super) struct TrackioArgs {
     path: PathBuf,
 }
 
+/// Import the runs of a Neptune export, with every point
+///
+/// The export is the folder with Parquet files that neptune-exporter wrote. Attributes below `parameters/`, `params/`,
+/// `config/` and the like are parameters. Of other attributes with one value, real numbers are metrics, and the rest are
+/// parameters. `monitoring/` is telemetry, and `sys/` is kept as facts. Texts, files and histograms are left out and
+/// counted; runs in the trash are named.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import neptune exports/data
+#[derive(Debug, clap::Args)]
+pub(super) struct NeptuneArgs {
+    /// The folder of the export, or one of its Parquet files
+    path: PathBuf,
+}
+
 pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u8, Failure> {
     let mut taken = Taken::begin("tensorboard", context)?;
     read_tensorboard(&args.path, &mut |run| taken.take(run))?;
@@ -79,6 +95,12 @@ pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u
 pub(super) fn wandb(args: &WandbArgs, context: &Context) -> Result<u8, Failure> {
     let mut taken = Taken::begin("wandb", context)?;
     read_wandb(&args.path, &mut |run| taken.take(run))?;
+    taken.answer(context)
+}
+
+pub(super) fn neptune(args: &NeptuneArgs, context: &Context) -> Result<u8, Failure> {
+    let mut taken = Taken::begin("neptune", context)?;
+    taken.deleted = read_neptune(&args.path, &mut |run| taken.take(run))?;
     taken.answer(context)
 }
 

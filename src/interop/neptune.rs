@@ -1,0 +1,241 @@
+//! Exports of Neptune: Parquet files `PROJECT/RUN_part_N.parquet` that neptune-exporter wrote, with a row for each attribute, and for each point of a
+//! series.
+
+use super::foreign::{ForeignRun, Point, files_below};
+use super::moment::iso_ms;
+use super::rows::ImportError;
+use crate::record::{DigestWriter, Outcome, Table, Value};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+
+const TOOL: &str = "neptune";
+/// What part N of a run's export is named, without N.
+const PART: &str = "_part_";
+/// Namespaces of parameters, whose names need not say so again.
+const PARAMETERS: [&str; 8] =
+    ["parameters/", "params/", "hyperparameters/", "hparams/", "config/", "cfg/", "args/", "arguments/"];
+/// Steps are decimal numbers with so many units to one step.
+const STEP: i128 = 1_000_000;
+
+/// The runs of a folder with an export, or those of one file's run. Each is handed to `take` as soon as it is read. Names the runs that are in
+/// Neptune's trash.
+///
+/// # Errors
+/// If a file cannot be read or is of another format, or the folder has none.
+pub fn read_neptune<E: From<ImportError>>(
+    path: &Path,
+    take: &mut dyn FnMut(ForeignRun) -> Result<(), E>,
+) -> Result<Vec<String>, E> {
+    let mut files = Vec::new();
+    if path.is_file() {
+        files.push(path.to_owned());
+    } else {
+        files_below(path, &|path| part_of(path).is_some(), &mut files)?;
+    }
+    // Parts by their number: of ten or more, that is not the order of their names.
+    let mut runs: BTreeMap<PathBuf, BTreeMap<u64, PathBuf>> = BTreeMap::new();
+    for file in files {
+        let Some((run, part)) = part_of(&file) else {
+            let text = format!("`{}` is no part of an export (expected `RUN{PART}0.parquet`)", file.display());
+            return Err(ImportError::Refused(text).into());
+        };
+        runs.entry(run).or_default().insert(part, file);
+    }
+    if runs.is_empty() {
+        let text = format!("`{}` has no export of Neptune (expected `PROJECT/RUN{PART}0.parquet`)", path.display());
+        return Err(ImportError::Refused(text).into());
+    }
+    let mut trashed = Vec::new();
+    for parts in runs.values() {
+        let mut reading = Reading::default();
+        for file in parts.values() {
+            reading.file(file)?;
+        }
+        // The exporter gives part 0 its name last.
+        let is_whole = parts.keys().copied().eq(0..parts.len() as u64);
+        match reading.finish(is_whole) {
+            Ok(run) => take(run)?,
+            Err(name) => trashed.push(name),
+        }
+    }
+    Ok(trashed)
+}
+
+/// The path of a file without its part, and the part's number.
+fn part_of(path: &Path) -> Option<(PathBuf, u64)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".parquet")?;
+    let (run, part) = name.rsplit_once(PART)?;
+    Some((path.with_file_name(run), part.parse().ok()?))
+}
+
+/// What was read of a run.
+#[derive(Default)]
+struct Reading {
+    project: String,
+    run: String,
+    written: DigestWriter,
+    curves: BTreeMap<String, Vec<Point>>,
+    system: BTreeMap<String, Vec<Point>>,
+    /// Attributes with one value, but for moments.
+    single: Table,
+    /// Milliseconds since the Unix epoch.
+    moments: BTreeMap<String, i64>,
+    skipped: BTreeMap<String, u64>,
+}
+
+impl Reading {
+    fn file(&mut self, path: &Path) -> Result<(), ImportError> {
+        let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
+        let other = |error: parquet::errors::ParquetError| {
+            ImportError::Refused(format!("`{}` is no Parquet file of Neptune's exporter: {error}", path.display()))
+        };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut buffer).map_err(unreadable)? {
+                0 => break,
+                read => self.written.write(&buffer[..read]),
+            }
+        }
+        file.rewind().map_err(unreadable)?;
+        let reader = SerializedFileReader::new(file).map_err(other)?;
+        for (number, row) in reader.get_row_iter(None).map_err(other)?.enumerate() {
+            let row = row.map_err(other)?;
+            self.row(&row).ok_or_else(|| {
+                let place = format!("row {} of `{}`", number + 1, path.display());
+                ImportError::Refused(format!(
+                    "{place} is none of Neptune's exporter: it has no project, run, path or type"
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// None where a row lacks what says of what it is.
+    fn row(&mut self, row: &Row) -> Option<()> {
+        let cells: BTreeMap<&str, &Field> = row.get_column_iter().map(|(name, cell)| (name.as_str(), cell)).collect();
+        let text = |name: &str| match cells.get(name) {
+            Some(Field::Str(text)) => Some(text.clone()),
+            _ => None,
+        };
+        (self.project, self.run) = (text("project_id")?, text("run_id")?);
+        let (path, kind) = (text("attribute_path")?, text("attribute_type")?);
+        if kind == "float_series" {
+            let step = match cells.get("step") {
+                Some(Field::Decimal(step)) => whole_step(step.data()),
+                _ => None,
+            };
+            let Some(Field::Double(value)) = cells.get("float_value") else { return Some(()) };
+            let Some(step) = step else {
+                *self.skipped.entry("fractional-step point".to_owned()).or_default() += 1;
+                return Some(());
+            };
+            let unix_s = cells.get("timestamp").and_then(|at| ms(at)).and_then(seconds).unwrap_or(f64::NAN);
+            let curves = if path.starts_with("monitoring/") { &mut self.system } else { &mut self.curves };
+            curves.entry(path).or_default().push(Point { step, unix_s, value: *value });
+            return Some(());
+        }
+        let value = match (kind.as_str(), cells.get(format!("{kind}_value").as_str())) {
+            ("int", Some(Field::Long(value))) => (*value).into(),
+            ("float", Some(Field::Double(value))) => (*value).into(),
+            ("bool", Some(Field::Bool(value))) => (*value).into(),
+            ("string", Some(Field::Str(value))) => value.as_str().into(),
+            ("datetime", Some(at)) => {
+                self.moments.extend(ms(at).map(|ms| (path, ms)));
+                return Some(());
+            }
+            ("string_set", Some(Field::ListInternal(texts))) => {
+                let texts = texts.elements().iter().filter_map(|text| match text {
+                    Field::Str(text) => Some(text.as_str()),
+                    _ => None,
+                });
+                texts.collect::<Vec<_>>().join(", ").into()
+            }
+            ("int" | "float" | "bool" | "string" | "datetime" | "string_set", _) => return Some(()),
+            _ => {
+                let kind = match kind.as_str() {
+                    "string_series" => "text point",
+                    "histogram_series" => "histogram",
+                    "file_series" => "file",
+                    "file_set" => "file set",
+                    other => other,
+                };
+                *self.skipped.entry(kind.to_owned()).or_default() += 1;
+                return Some(());
+            }
+        };
+        self.single.insert(path, value);
+        Some(())
+    }
+
+    /// The run; its name where Neptune has it in the trash.
+    fn finish(self, is_whole: bool) -> Result<ForeignRun, String> {
+        let Self { project, run: id, written, curves, system, mut single, mut moments, skipped } = self;
+        let mut of_system = |name: &str| single.remove(&format!("sys/{name}"));
+        let is = |value: Option<Value>| value == Some(true.into());
+        let begun = moments.remove("sys/creation_time").and_then(seconds);
+        let lasted = of_system("running_time").as_ref().and_then(Value::as_float);
+        let [failed, trashed] = ["failed", "trashed"].map(|name| is(of_system(name)));
+        let state = of_system("state").and_then(|state| state.as_str().map(str::to_lowercase)).unwrap_or_default();
+        let named = of_system("name").and_then(|name| name.as_str().map(str::to_owned)).filter(|name| !name.is_empty());
+        let mut run = ForeignRun::new(TOOL, project, named.unwrap_or_else(|| id.clone()));
+        if trashed {
+            return Err(run.name);
+        }
+        (run.id, run.digest) = (format!("{}/{id}", run.experiment), written.finish());
+        (run.curves, run.system, run.skipped) = (curves, system, skipped);
+        run.started_unix_s = begun;
+        run.ended_unix_s = begun.zip(lasted).map(|(begun, lasted)| begun + lasted);
+        run.outcome = match state.as_str() {
+            _ if failed => Outcome::Failed { reason: "the tracker says that it failed".to_owned() },
+            "active" | "running" => Outcome::Interrupted { reason: format!("the tracker says that it is {state}") },
+            _ if !is_whole => Outcome::Interrupted { reason: "its export is not complete".to_owned() },
+            _ => Outcome::Finished,
+        };
+        if !is_whole {
+            run.warnings.push("parts of its export are missing (run neptune-exporter again)".to_owned());
+        }
+        run.texts.extend(moments.into_iter().map(|(path, ms)| (path, iso_ms(ms))));
+        for (path, value) in single {
+            let stripped = PARAMETERS.iter().find_map(|namespace| path.strip_prefix(namespace));
+            let is_text = ["sys/", "source_code/", "monitoring/"].iter().any(|namespace| path.starts_with(namespace));
+            match (stripped, value.as_float().filter(|_| matches!(value, Value::Float(_)))) {
+                (Some(name), _) => _ = run.params.insert(name.replace('/', "."), value),
+                (None, _) if is_text => _ = run.texts.insert(path, value.to_string()),
+                // A number that is none of the parameters is a result.
+                (None, Some(value)) => {
+                    run.curves.entry(path).or_default().push(Point { step: 0, unix_s: f64::NAN, value });
+                }
+                (None, None) => _ = run.params.insert(path.replace('/', "."), value),
+            }
+        }
+        Ok(run)
+    }
+}
+
+/// A step in millionths as a whole number; none where it is a fraction.
+fn whole_step(bytes: &[u8]) -> Option<i64> {
+    // Big-endian, in two's complement, of any length.
+    let sign = if bytes.first()? & 0x80 == 0 { 0 } else { -1 };
+    let millionths =
+        bytes.iter().try_fold(sign, |number: i128, byte| Some(number.checked_mul(256)? | i128::from(*byte)))?;
+    if millionths % STEP == 0 { i64::try_from(millionths / STEP).ok() } else { None }
+}
+
+fn ms(cell: &Field) -> Option<i64> {
+    match cell {
+        Field::TimestampMillis(ms) => Some(*ms),
+        _ => None,
+    }
+}
+
+fn seconds(ms: i64) -> Option<f64> {
+    Value::Int(ms).as_float().map(|ms| ms / 1e3)
+}
+
+#[cfg(test)]
+mod tests;
