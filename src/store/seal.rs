@@ -7,10 +7,10 @@ use super::tables::{
     SHAPES, SOURCES, TAGS, TOTALS, UNITS, UNMEASURED, VALUES,
 };
 use super::{StoreError, index, rank};
-use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Outcome, Run, Sealed, SourceText, Target};
+use crate::record::{Attempt, AttemptId, Change, Digest, LogEntry, Outcome, Phase, Run, Sealed, SourceText, Target};
 use crate::wire::{
-    ChunkError, PackedAttempt, decode_attempt, encode_attempt, encode_log_entry, encode_phases, encode_row, encode_run,
-    encode_series, encode_source,
+    ChunkError, PackedAttempt, decode_attempt, decode_phases, decode_run, encode_attempt, encode_log_entry,
+    encode_phases, encode_row, encode_run, encode_series, encode_source, summarize_series,
 };
 use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 use std::borrow::Cow;
@@ -34,13 +34,15 @@ pub enum Added {
     New(AttemptId),
     /// It was there already.
     Known(AttemptId),
+    /// It was there already, damaged, and is whole again.
+    Restored(AttemptId),
 }
 
 impl Added {
     /// The attempt's id.
     pub fn id(self) -> AttemptId {
         match self {
-            Self::New(id) | Self::Known(id) => id,
+            Self::New(id) | Self::Known(id) | Self::Restored(id) => id,
         }
     }
 }
@@ -52,6 +54,8 @@ pub struct Writer<'txn> {
     log_len: u64,
     /// When each thing that can be given anew was last given, once that was asked.
     newest: Option<BTreeMap<Standing, i64>>,
+    /// Whether a damaged attempt was replaced, of which the indexes may lack what could not be read.
+    has_restored: bool,
 }
 
 pub(super) fn outcome_code(outcome: &Outcome) -> u8 {
@@ -94,10 +98,13 @@ impl<'txn> Writer<'txn> {
         let log_len = txn.open_table(LOG)?.len()?;
         let meta = txn.open_table(META)?;
         let head = meta.get("log_head")?.and_then(|bytes| bytes.value().try_into().ok()).map(Digest);
-        Ok(Self { txn, head: head.unwrap_or(Digest([0; 32])), log_len, newest: None })
+        Ok(Self { txn, head: head.unwrap_or(Digest([0; 32])), log_len, newest: None, has_restored: false })
     }
 
     pub(super) fn finish(self) -> Result<(), StoreError> {
+        if self.has_restored {
+            self.reindex()?;
+        }
         self.txn.open_table(META)?.insert("log_head", self.head.0.as_slice())?;
         Ok(())
     }
@@ -145,10 +152,40 @@ impl<'txn> Writer<'txn> {
     }
 
     /// Takes in an attempt of another ledger from a pack, which was checked when it was read. If that ledger has sealed an execution of this one otherwise,
-    /// both stay: which came first must not matter.
+    /// both stay: which came first must not matter. One that is damaged here is replaced.
     pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
         let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
-        self.put_new((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)
+        let (run, attempt) = (&packed.sealed.run, &packed.sealed.attempt);
+        match self.put_new((run, attempt), &chunk, unix_ms, Change::Imported)? {
+            Added::Known(id) if !self.holds_whole(attempt)? => {
+                // The log has it already.
+                self.txn.open_table(RUNS)?.remove(run.id.0.0)?;
+                self.put_record((run, attempt), &chunk)?;
+                self.has_restored = true;
+                Ok(Added::Restored(id))
+            }
+            added => Ok(added),
+        }
+    }
+
+    /// Whether all of an attempt that the ledger holds is what its id says.
+    fn holds_whole(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        let key = attempt.id().0.0;
+        let (attempts, runs) = (self.txn.open_table(ATTEMPTS)?, self.txn.open_table(RUNS)?);
+        let kept = attempts.get(key)?.and_then(|bytes| decode_attempt(bytes.value()).ok());
+        let run = runs.get(attempt.run.0.0)?.and_then(|bytes| decode_run(bytes.value()).ok());
+        if kept.is_none_or(|kept| kept.id().0.0 != key) || run.is_none_or(|run| run.id != attempt.run) {
+            return Ok(false);
+        }
+        let chunks = self.txn.open_table(CHUNKS)?;
+        for series in &attempt.series {
+            let kept = chunks.get((key, series.name.as_str()))?.and_then(|chunk| summarize_series(chunk.value()).ok());
+            if kept.as_ref() != Some(series) {
+                return Ok(false);
+            }
+        }
+        let phases = chunks.get((key, ""))?.and_then(|chunk| decode_phases(chunk.value()).ok());
+        Ok(phases.is_some_and(|phases| Phase::digest_all(&phases) == attempt.phases))
     }
 
     /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by
@@ -190,6 +227,16 @@ impl<'txn> Writer<'txn> {
         if self.txn.open_table(ATTEMPTS)?.get(key)?.is_some() {
             return Ok(Added::Known(id));
         }
+        self.put_record((run, attempt), chunk)?;
+        rank::insert(self.txn, run, key, attempt)?;
+        self.log(&LogEntry { unix_ms, change: change(id) })?;
+        Ok(Added::New(id))
+    }
+
+    /// Writes an attempt, and the indexes that are not of what is measured.
+    fn put_record(&self, (run, attempt): (&Run, &Attempt), chunk: &ChunkOf<'_>) -> Result<(), StoreError> {
+        let id = attempt.id();
+        let key = id.0.0;
         if self.txn.open_table(RUNS)?.get(run.id.0.0)?.is_none() {
             self.txn.open_table(RUNS)?.insert(run.id.0.0, encode_run(run)?.as_slice())?;
         }
@@ -206,9 +253,7 @@ impl<'txn> Writer<'txn> {
         self.txn.open_table(NONCES)?.insert(attempt.nonce.0, known.map_or(key, |known| known.min(key)))?;
         let row = encode_row(&index::row(id, run, attempt))?;
         self.txn.open_table(RECENT)?.insert((attempt.started_unix_ms, key), row.as_slice())?;
-        rank::insert(self.txn, run, key, attempt)?;
-        self.log(&LogEntry { unix_ms, change: change(id) })?;
-        Ok(Added::New(id))
+        Ok(())
     }
 
     /// Keeps a text that runs were made from.

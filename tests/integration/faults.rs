@@ -348,6 +348,8 @@ fn an_attempt_whose_record_is_damaged_is_passed_over_and_named() {
     let mut file = fs::read(&path).unwrap();
     let records: Vec<usize> = (0..file.len()).filter(|at| file[*at..].starts_with(&head)).collect();
     assert!(!records.is_empty());
+    let other = sandbox.json(&["ls"], 0)["attempts"][1]["attempt"].as_str().unwrap().to_owned();
+    sandbox.run(&["pack", id, &other, "-o", "whole.pack"]).expect(0);
     for at in records {
         let name = file[at..].windows(9).position(|window| window == b"\x08accuracy").unwrap();
         file[at + name] = 253;
@@ -365,6 +367,16 @@ fn an_attempt_whose_record_is_damaged_is_passed_over_and_named() {
     assert_eq!(sandbox.json(&["ls"], 0)["attempts"].as_array().unwrap().len(), 1);
     let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy"], 0);
     assert!(!best.to_string().contains(run), "{best}");
+    // A pack that was made before has it whole.
+    let restored = sandbox.run(&["unpack", "whole.pack"]);
+    assert!(restored.err.contains("1 attempt was damaged in this ledger and is whole again\n"), "{}", restored.err);
+    assert_eq!(["known", "restored"].map(|state| restored.out.matches(state).count()), [1, 1], "{}", restored.out);
+    sandbox.run(&["verify"]).expect(0);
+    sandbox.run(&["hide", "--undo", id]).expect(0);
+    sandbox.run(&["verify"]).expect(0);
+    let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy"], 0);
+    assert!(best.to_string().contains(run), "{best}");
+    assert!(!sandbox.run(&["unpack", "whole.pack"]).expect(0).contains("restored"));
 }
 
 #[test]

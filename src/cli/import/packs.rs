@@ -2,9 +2,10 @@
 
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::host::{clock, files};
 use crate::record::Value;
-use crate::report::{columns, table_of};
+use crate::report::{columns, count, table_of};
 use crate::store::Added;
 use crate::wire::{PACK_MOST_BYTES, PackError, PackFile, PackRoom, PackedAttempt};
 use std::collections::BTreeSet;
@@ -23,6 +24,11 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
         sources.iter().try_for_each(|(_, source)| writer.keep(source))?;
         attempts.iter().map(|(_, one)| writer.unite_packed(one, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
+    let restored = added.iter().filter(|one| matches!(one, Added::Restored(_))).count();
+    if restored > 0 {
+        let (were, are) = if restored == 1 { ("was", "is") } else { ("were", "are") };
+        say(&format!("{} {were} damaged in this ledger and {are} whole again", count(restored, "attempt")));
+    }
     context.answer(
         || if attempts.len() > LISTED { counts(packs, &added) } else { each(&attempts, &added) },
         || {
@@ -105,7 +111,10 @@ fn read_within(path: &Path, room: &mut PackRoom) -> Result<PackFile, Failure> {
     PackFile::read(file, room, &|| files::nameless_in(&folder)).map_err(refused)
 }
 
-/// `new` or `known`.
 pub(super) fn state(added: &Added) -> &'static str {
-    if matches!(added, Added::New(_)) { "new" } else { "known" }
+    match added {
+        Added::New(_) => "new",
+        Added::Known(_) => "known",
+        Added::Restored(_) => "restored",
+    }
 }

@@ -229,7 +229,7 @@ impl Taken {
             let model = self.models.entry(sealed.run.model().to_owned()).or_default();
             match added {
                 Added::New(_) => model.new += 1,
-                Added::Known(_) => model.known += 1,
+                Added::Known(_) | Added::Restored(_) => model.known += 1,
             }
             model.tainted += usize::from(!sealed.attempt.taints().is_empty());
         }
