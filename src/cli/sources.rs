@@ -1,6 +1,6 @@
 //! The texts of a program's files: kept with its runs, compared with others, and brought along by packs.
 
-use super::draft::unwritten;
+use super::draft::{beside, sweep, unwritten, used_up};
 use super::failure::{Failure, exit};
 use super::output::say;
 use super::provenance::kept;
@@ -13,10 +13,13 @@ use crate::report::plain;
 use crate::store::{Reader, StoreError};
 use crate::wire::PackFile;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+/// What the names of private folders of packed files have in common.
+const FOLDER: &str = "files";
 /// Of one program no more is kept.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_FILES: usize = 1000;
@@ -97,7 +100,8 @@ pub(super) struct Unpacked {
     pub(super) path: PathBuf,
     /// The folder that was made. It lies above the program's if the program has files beside its folder.
     top: PathBuf,
-    is_kept: bool,
+    /// Of a private one: locked, so that no other process takes it for forgotten.
+    private: Option<File>,
 }
 
 impl Unpacked {
@@ -121,16 +125,16 @@ impl Unpacked {
         if files.is_empty() {
             return Ok(None);
         }
-        let path = match into {
-            Some(path) => path.to_owned(),
+        let (path, private) = match into {
+            Some(path) => (path.to_owned(), None),
             None => {
-                let nonce = files::random_nonce().map_err(|error| Failure::new(exit::FAILED, error))?;
-                std::env::temp_dir().join(format!("ledger-replay-{nonce}"))
+                let (path, held) = private_in(&std::env::temp_dir())?;
+                (path, Some(held))
             }
         };
         files::private_folder(&path).map_err(|error| unwritten(&path, &error, ""))?;
         let top = path.canonicalize().map_err(|error| unwritten(&path, &error, ""))?;
-        let unpacked = Self { path: top.join(own), top, is_kept: into.is_some() };
+        let unpacked = Self { path: top.join(own), top, private };
         files::private_folder(&unpacked.path).map_err(|error| unwritten(&unpacked.path, &error, ""))?;
         for (name, digest, text) in files {
             let target = unpacked.path.join(name);
@@ -180,6 +184,24 @@ impl Unpacked {
     }
 }
 
+/// Makes a private folder below another one, and removes those there that killed processes have left.
+fn private_in(folder: &Path) -> Result<(PathBuf, File), Failure> {
+    let place = folder.join("ledger-replay");
+    sweep(&place, FOLDER);
+    for path in beside(&place, FOLDER) {
+        match DirBuilder::new().mode(0o700).create(&path).and_then(|()| File::open(&path)) {
+            Ok(held) => {
+                // Where a file system has no locks nobody can take it for forgotten either.
+                let _ = held.try_lock();
+                return Ok((path, held));
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unwritten(&path, &error, "")),
+        }
+    }
+    Err(unwritten(&place, &used_up(), ""))
+}
+
 /// The program's folder below the one that is made, and how many folders a name may climb from it. A name such as `../shared/layers.py` needs as many
 /// folders above the program's; they get their recorded names.
 fn folders_for<'a>(recorded: &str, names: impl Iterator<Item = &'a str>) -> (PathBuf, usize) {
@@ -207,7 +229,7 @@ fn write_new(target: &Path, text: &str) -> std::io::Result<()> {
     if let Some(folder) = target.parent() {
         files::private_folder(folder)?;
     }
-    let mut file = std::fs::File::options().write(true).create_new(true).open(target)?;
+    let mut file = File::options().write(true).create_new(true).open(target)?;
     file.write_all(text.as_bytes())?;
     let mode = if text.starts_with("#!") { 0o700 } else { 0o600 };
     file.set_permissions(std::fs::Permissions::from_mode(mode))
@@ -215,7 +237,7 @@ fn write_new(target: &Path, text: &str) -> std::io::Result<()> {
 
 impl Drop for Unpacked {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if self.private.is_some() {
             let _ = std::fs::remove_dir_all(&self.top);
         }
     }

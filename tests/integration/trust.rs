@@ -342,6 +342,17 @@ fn a_replay_says_what_would_differ_and_executes_on_trust_alone() {
     let to = Sandbox::new();
     to.write("one.pack", std::fs::read(from.path("one.pack")).unwrap());
     assert_eq!(to.json(&["replay", "one.pack"], 0)["same_run"], true);
+    // One that was killed left its files behind; another one is at work.
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let folder = |process: u32| to.path(&format!("temp/.ledger-replay.files-{process}-0"));
+    let [left, living] = [killed.id(), std::process::id()].map(folder);
+    for folder in [&left, &living] {
+        std::fs::create_dir_all(folder.join("program")).unwrap();
+    }
+    let said = Said::new(to.command(&["replay", "one.pack"]).env("TMPDIR", to.path("temp")).output().unwrap());
+    assert_eq!((said.code, left.exists(), living.exists()), (Some(0), false, true), "{}", said.err);
+    assert_eq!(std::fs::read_dir(to.path("temp")).unwrap().count(), 1, "its own is gone too");
     let text = to.run(&["replay", "one.pack", "--in", &changed]).expect(1);
     assert!(text.contains("program differs") && text.contains("--trust --on-current would execute"), "{text}");
     assert!(!to.ledger_dir().exists(), "looking makes nothing");
