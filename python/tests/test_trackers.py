@@ -154,6 +154,67 @@ trackio.finish()
         self.assertIn('"params.model.layers": 3', shown)
         self.assertEqual(json.loads(shown)["parts"]["seed"]["value"], "5")
 
+    @unittest.skipUnless(has("aim"), "needs LEDGER_TEST_BIN and aim")
+    def test_a_repository_of_aim(self):
+        script = """
+import math, sys, aim
+repo = aim.Repo(sys.argv[1], init=True)
+run = aim.Run(repo=repo, experiment="digits", system_tracking_interval=None, log_system_params=True)
+run.name, run.description = "one", "a note"
+run.add_tag("baseline")
+run["hparams"] = {"lr": 0.1, "model": {"layers": 3, "widths": [8, 16]}, "optimizer": None}
+run["seed"] = 5
+special = {7: math.nan, 8: math.inf, 9: -math.inf}
+for step in range(100):
+    run.track(special.get(step, 1 / (step + 1)), name="loss", step=step, epoch=step // 10, context={"subset": "train"})
+    run.track(step, name="plain", step=step * 300)
+    if step % 10 == 0:
+        run.track(step / 100, name="accuracy", step=step, context={"subset": "val", "rank": 1})
+        run.track(aim.Text("a text"), name="note", step=step)
+run.close()
+other = aim.Run(repo=repo, experiment="digits", system_tracking_interval=None)
+other.track(1.0, name="loss", step=0)
+document = run.hash + " " + other.hash
+sys.stdout.write(document)
+sys.stdout.flush()
+import os
+os._exit(0)  # As if it was killed.
+"""
+        repository = self.folder / "work"
+        repository.mkdir()
+        ran = subprocess.run(
+            [sys.executable, "-c", script, str(repository)], env=environment(HOME=self.folder), capture_output=True, text=True, timeout=120, check=False
+        )
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        first, other = ran.stdout.split()
+        files = lambda: {path: path.stat().st_mtime_ns for path in repository.rglob("*") if path.is_file()}  # noqa: E731
+        before = files()
+        document = json.loads(self.ask("import", "aim", str(repository), "--json"))
+        self.assertEqual(files(), before, "it is only read")
+        found = {run["name"]: run for run in document["runs"]}
+        self.assertEqual((found["one"]["state"], found["one"]["points"]), ("new", 210))
+        self.assertIn("10 texts", " ".join(found["one"]["warnings"]))
+        points = {}
+        for line in self.ask("export", found["one"]["attempt"], "--to", "jsonl", "--table", "points").splitlines():
+            row = json.loads(line)
+            points.setdefault(row["series"], []).append((row["step"], float(row["value"])))
+        special = {7: math.nan, 8: math.inf, 9: -math.inf}
+        self.assert_points(points["loss/train"], [(step, special.get(step, 1 / (step + 1))) for step in range(100)])
+        self.assert_points(points["plain"], [(step * 300, step) for step in range(100)])
+        self.assert_points(points["accuracy/val/rank=1"], [(step, step / 100) for step in range(0, 100, 10)])
+        text = self.ask("show", found["one"]["attempt"], "--json")
+        for part in ('"params.lr": 0.1', '"params.model.layers": 3', '"params.model.widths": "[8, 16]"'):
+            self.assertIn(part, text)
+        shown = json.loads(text)
+        self.assertEqual(shown["parts"]["seed"]["value"], "5")
+        self.assertEqual((shown["attempts"][0]["outcome"], shown["attempts"][0]["facts"]["aim.tags"]), ("finished", "baseline"))
+        self.assertEqual(shown["attempts"][0]["facts"]["aim.description"], "a note")
+        (killed,) = [run for run in document["runs"] if other in run["name"]]
+        outcome = json.loads(self.ask("show", killed["attempt"], "--json"))["attempts"][0]["outcome"]
+        self.assertIn("interrupted", str(outcome))
+        again = json.loads(self.ask("import", "aim", str(repository / ".aim"), "--json"))
+        self.assertEqual([run["state"] for run in again["runs"]], ["known", "known"])
+
     @unittest.skipUnless(has("pyarrow"), "needs LEDGER_TEST_BIN and pyarrow")
     def test_an_export_of_neptune_as_pyarrow_writes_it(self):
         import datetime

@@ -37,6 +37,7 @@ enum Command {
     Wandb(trackers::WandbArgs),
     Trackio(trackers::TrackioArgs),
     Neptune(trackers::NeptuneArgs),
+    Aim(trackers::AimArgs),
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -49,6 +50,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         Some(Command::Wandb(args)) => trackers::wandb(args, context),
         Some(Command::Trackio(args)) => trackers::trackio(args, context),
         Some(Command::Neptune(args)) => trackers::neptune(args, context),
+        Some(Command::Aim(args)) => trackers::aim(args, context),
     }
 }
 

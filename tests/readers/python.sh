@@ -3,7 +3,7 @@
 #
 #     tests/readers/python.sh TOOLS-VENV [OPTIONS OF maturin build]
 #
-# maturin is installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's writer, MLflow, Trackio, pyarrow).
+# maturin is installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's writer, MLflow, Trackio, W&B, Aim, pyarrow).
 # Without PyPI, this says so and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -35,9 +35,9 @@ found="$("$python" -c 'import ledger_events as ledger; print(ledger.find_ledger_
 PATH="$work/venv/bin:$PATH" "$python" tests/readers/tutorial.py docs/guides/python.md "$work/tutorial"
 
 beside="$tools-beside"
-needs='import tensorboardX, mlflow, trackio, wandb, pyarrow, pandas'
+needs='import tensorboardX, mlflow, trackio, wandb, aim, pyarrow, pandas'
 if ! "$beside/bin/python" -c "$needs" 2>/dev/null; then
-    python3 -m venv "$beside" && pip "$beside" tensorboardX==2.6.5 mlflow==3.17.2 trackio==0.43.0 wandb==0.31.0 pyarrow pandas ||
+    python3 -m venv "$beside" && pip "$beside" tensorboardX==2.6.5 mlflow==3.17.2 trackio==0.43.0 wandb==0.31.0 aim==3.29.1 pyarrow pandas ||
         { printf 'skipped: the trackers cannot be installed here\n'; exit 0; }
 fi
 LEDGER_TEST_BIN="$found" "$beside/bin/python" -B -m unittest discover --start-directory python/tests

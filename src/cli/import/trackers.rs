@@ -1,4 +1,4 @@
-//! `ledger import tensorboard`, `mlflow`, `wandb`, `trackio` and `neptune`
+//! `ledger import tensorboard`, `mlflow`, `wandb`, `trackio`, `neptune` and `aim`
 
 use super::earlier::{HIDDEN_BY, SHOWN_BY, is_replaced};
 use crate::cli::context::Context;
@@ -86,6 +86,21 @@ pub(super) struct NeptuneArgs {
     path: PathBuf,
 }
 
+/// Import the runs of an Aim repository, with every point
+///
+/// The repository is only read, by `python3`, which needs the package `aimrocks` (`pip install aimrocks`). Attributes,
+/// metrics and system metrics are imported; `loss` in the context `{subset: val}` is `loss/val`. Texts, media,
+/// environment variables and lists of packages are left out and counted. A run without an end is `interrupted`.
+///
+/// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
+///
+/// Example: ledger import aim .aim
+#[derive(Debug, clap::Args)]
+pub(super) struct AimArgs {
+    /// The folder `.aim`, or the one that holds it
+    path: PathBuf,
+}
+
 pub(super) fn tensorboard(args: &TensorboardArgs, context: &Context) -> Result<u8, Failure> {
     let mut taken = Taken::begin("tensorboard", context)?;
     read_tensorboard(&args.path, &mut |run| taken.take(run))?;
@@ -110,6 +125,10 @@ pub(super) fn mlflow(args: &MlflowArgs, context: &Context) -> Result<u8, Failure
 
 pub(super) fn trackio(args: &TrackioArgs, context: &Context) -> Result<u8, Failure> {
     bridged(("trackio", &args.path), "a Trackio project", "give PROJECT.db, or its folder", context)
+}
+
+pub(super) fn aim(args: &AimArgs, context: &Context) -> Result<u8, Failure> {
+    bridged(("aim", &args.path), "an Aim repository", "give the folder that holds .aim", context)
 }
 
 /// Imports a store that Python reads.
@@ -249,8 +268,8 @@ impl<'a> Taken<'a> {
                 .push(format!("it stays hidden, as its earlier import is (`ledger hide --undo {id}` shows it)"));
         }
         let state = match added {
-            Added::Known(_) if grown => "again",
-            Added::Known(_) => "known",
+            Added::Known(_) | Added::Restored(_) if grown => "again",
+            Added::Known(_) | Added::Restored(_) => "known",
             Added::New(_) if grown => "grown",
             Added::New(_) => "new",
         };

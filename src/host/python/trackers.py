@@ -1,6 +1,7 @@
-"""Prints the runs of a tracker's store as lines of JSON, with every point. Reads only: SQLite with `mode=ro`, and the files of a file store.
+"""Prints the runs of a tracker's store as lines of JSON, with every point. Reads only: SQLite with `mode=ro`, RocksDB read-only, and the files of a
+file store.
 
-Usage: trackers.py mlflow|trackio PATH, a database or its folder. Each run is a line `{"run": …}`, lines `{"points": [NAME, IS_SYSTEM, [[STEP, MS,
+Usage: trackers.py mlflow|trackio|aim PATH, a database or its folder. Each run is a line `{"run": …}`, lines `{"points": [NAME, IS_SYSTEM, [[STEP, MS,
 VALUE], …]]}` and a line `{"end": true}`. Values that are no numbers of JSON are "NaN", "Infinity" and "-Infinity"; an unknown time is an empty text.
 """
 
@@ -8,6 +9,7 @@ import datetime
 import json
 import os
 import sqlite3
+import struct
 import sys
 import urllib.parse
 
@@ -235,8 +237,157 @@ def trackio(path):
         tell(end=True)
 
 
+def parts_of(key):
+    """The parts of a key of Aim's trees: texts, and whole numbers as their eight bytes, which are in order."""
+    at, parts = 0, []
+    while at < len(key):
+        if key[at] == 0xFE:
+            parts.append(key[at + 1 : at + 9])
+            at += 10
+        else:
+            end = key.index(b"\xfe", at)
+            parts.append(key[at:end].decode("utf-8", "replace"))
+            at = end + 1
+    return parts
+
+
+class Other:
+    """A value of Aim that is neither a number nor a text."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+
+def leaf(data):
+    """A value of Aim's trees: the first byte is its type."""
+    # Of a blob there is a key alone.
+    kind, rest = data[0] if data else 5, data[1:]
+    if kind == 1:
+        return rest != b"\0"
+    if kind == 2:
+        return int.from_bytes(rest, "little", signed=True)
+    if kind == 3:
+        return struct.unpack("<d", rest)[0]
+    if kind == 4:
+        return rest.decode("utf-8", "replace")
+    if kind == 15:
+        return Other(rest.decode("utf-8", "replace").rpartition(".")[2])
+    return None if kind == 0 else Other({5: "bytes", 6: "list", 7: "object"}.get(kind, "value"))
+
+
+def rows_of(container):
+    """The keys and values of a RocksDB, which is opened read-only, in their order. One without a file is empty."""
+    import aimrocks
+
+    if not os.path.isdir(container):
+        return
+    try:
+        items = aimrocks.DB(container, aimrocks.Options(), read_only=True).iteritems()
+        items.seek_to_first()
+        for key, value in items:
+            yield parts_of(key), value
+    except aimrocks.errors.RocksIOError as error:
+        raise OSError(f"{container}: {error}") from error
+
+
+def put(tree, parts, value):
+    for part in parts[:-1]:
+        if not isinstance(tree.get(part), dict):
+            tree[part] = {}
+        tree = tree[part]
+    # A list or an object stands before what it holds.
+    tree[parts[-1]] = {} if isinstance(value, Other) and value.kind in ("list", "object") else value
+
+
+def lists(tree):
+    """A tree with lists where its keys are numbers."""
+    if not isinstance(tree, dict):
+        return tree.kind if isinstance(tree, Other) else tree
+    if tree and all(isinstance(key, bytes) for key in tree):
+        return [lists(value) for value in tree.values()]
+    return {str(key): lists(value) for key, value in tree.items()}
+
+
+def series_name(name, context):
+    """`loss` in the context `{"subset": "val", "rank": 0}` is `loss/val/rank=0`."""
+    if name.startswith("__system__"):
+        name = "system/" + name[len("__system__") :]
+    words = [str(value) if key == "subset" else f"{key}={value}" for key, value in flat(context)]
+    return "/".join([name, *words])
+
+
+def aim_points(container, contexts, skipped):
+    """Points by their names. Sequences lie in columns `val`, `step` and `time`; older ones and those of media have their steps as keys."""
+    columns = {}
+    for parts, value in rows_of(container):
+        has_steps = parts[:2] == ["seqs", "v2"]
+        if parts[0] == "seqs" and len(parts) == (8 if has_steps else 7):
+            context, name, column, at = parts[-4:]
+            columns.setdefault((context, name, has_steps), {}).setdefault(column, {})[at] = leaf(value)
+    for (context, name, has_steps), found in columns.items():
+        points, times, steps = [], found.get("time", {}), found.get("step", {})
+        for at, value in found.get("val", {}).items():
+            step = steps.get(at) if has_steps else int.from_bytes(at, "big", signed=True)
+            if isinstance(value, (int, float)) and isinstance(step, int):
+                seconds = times.get(at)
+                points.append((step, seconds * 1e3 if isinstance(seconds, float) else None, float(value)))
+            elif value is not None:
+                kind = value.kind if isinstance(value, Other) else "text value"
+                skipped[kind] = skipped.get(kind, 0) + 1
+        points.sort(key=lambda point: (point[0], point[1] or 0))
+        yield series_name(name, contexts.get(context, {})), points
+
+
+def aim(path):
+    try:
+        import aimrocks  # noqa: F401
+    except ImportError:
+        raise ValueError("python3 has no package `aimrocks`, by which Aim's stores are read; pip install aimrocks") from None
+    inner = os.path.join(path, ".aim")
+    path = inner if os.path.isdir(inner) else path
+    base = opened(os.path.join(path, "run_metadata.sqlite"))
+    runs = base.execute(
+        "select r.id, r.hash, r.name, e.name, r.description, r.is_archived, r.created_at from run r"
+        " left join experiment e on e.id = r.experiment_id order by r.created_at, r.hash"
+    )
+    for number, id, name, experiment, description, is_archived, created in runs.fetchall():
+        trees, skipped = {}, {}
+        for parts, value in rows_of(os.path.join(path, "meta", "chunks", id)):
+            if parts[:3] == ["meta", "chunks", id] and len(parts) > 3:
+                put(trees, parts[3:], leaf(value))
+        params, tags = {}, {"description": description, "archived": "true" if is_archived else None}
+        for key, value in lists(trees.get("attrs", {})).items():
+            # What Aim records of the process: environment variables and packages are many, and may hold secrets.
+            of_system = key == "__system_params"
+            for path_of, inner in flat(value, "" if key == "hparams" else key):
+                place = path_of.split("/")
+                if of_system and place[1] in ("env_variables", "packages"):
+                    kind = "environment variable" if place[1] == "env_variables" else "package"
+                    skipped[kind] = skipped.get(kind, 0) + 1
+                elif of_system:
+                    tags[".".join(["system", *place[1:]])] = inner if isinstance(inner, str) else json.dumps(inner)
+                elif inner is not None:
+                    params[".".join(place)] = inner if isinstance(inner, (bool, int, float, str)) else json.dumps(inner)
+        named = "select t.name from tag t join run_tag l on l.tag_id = t.id where l.run_id = ? order by t.name"
+        tags["tags"] = ", ".join(text for (text,) in base.execute(named, (number,))) or None
+        notes = base.execute("select content from note where run_id = ? order by id", (number,))
+        tags["notes"] = "\n\n".join(text for (text,) in notes) or None
+        ended = trees.get("end_time")
+        contexts = {key: lists(value) for key, value in trees.get("contexts", {}).items()}
+        points = list(aim_points(os.path.join(path, "seqs", "chunks", id), contexts, skipped))
+        is_over = isinstance(ended, float)
+        # Times in the database are UTC.
+        begun, end = ms_of(f"{created}+00:00"), ended * 1e3 if is_over else 0
+        tell_run(id, name, experiment or "default", "FINISHED" if is_over else "RUNNING", begun, end, False, skipped, params, tags)
+        for name, points_of in sorted(points):
+            tell_points((name, *point) for point in points_of)
+        tell(end=True)
+
+
 def main():
     tool, path = sys.argv[1:]
+    if tool == "aim":
+        return aim(path)
     if tool == "trackio":
         if os.path.isdir(path):
             names = [name for name in sorted(os.listdir(path)) if name.endswith(".db")]
