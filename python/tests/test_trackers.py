@@ -23,7 +23,9 @@ def same(one, other):
 
 class Imports(Case):
     def ask(self, *words):
-        variables = environment(LEDGER_DIR=self.folder / "ledger", HOME=self.folder)
+        # The program asks `python3`, and this one has the packages of the trackers.
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        variables = environment(LEDGER_DIR=self.folder / "ledger", HOME=self.folder, PATH=path)
         ran = subprocess.run([BINARY, *words], env=variables, capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return ran.stdout

@@ -3,7 +3,9 @@
 #
 #     tests/readers/python.sh TOOLS-VENV [OPTIONS OF maturin build]
 #
-# maturin is installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's writer, MLflow, Trackio, W&B, Aim, pyarrow).
+# Without options the wheel is one of a release. `--profile dev` takes half the time to compile; its program is slow. zig links it, so that it runs
+# with glibc 2.28 and later. maturin and zig are installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's
+# writer, MLflow, Trackio, W&B, Aim, pyarrow).
 # Without PyPI, this says so and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,17 +13,20 @@ tools="$(realpath -m "$1")"
 shift
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
+[ $# -gt 0 ] || set -- --release
 pip() { timeout 300 "$1/bin/pip" install -q --retries 1 --timeout 15 --disable-pip-version-check "${@:2}"; }
 
 if ! "$tools/bin/maturin" --version >/dev/null 2>&1; then
-    if ! python3 -m venv "$tools" || ! pip "$tools" maturin==1.16.0; then
+    if ! python3 -m venv "$tools" || ! pip "$tools" maturin==1.16.0 ziglang==0.17.1; then
         printf 'skipped: maturin cannot be installed here\n'
         exit 0
     fi
 fi
-(cd python && "$tools/bin/maturin" build --quiet --release --no-default-features --out "$work" "$@")
+(cd python && PATH="$tools/bin:$PATH" maturin build --quiet --zig --compatibility manylinux_2_28 --no-default-features --out "$work" "$@")
 wheel="$(echo "$work"/*.whl)"
 printf 'wheel: %s, %s bytes\n' "${wheel##*/}" "$(stat -c %s "$wheel")"
+case "$wheel" in *-py3-none-manylinux_2_28_*.whl) ;; *) printf 'it needs a newer system\n'; exit 1 ;; esac
+[ "$(stat -c %s "$wheel")" -lt 100000000 ] || { printf 'PyPI takes no file of 100 MB\n'; exit 1; }
 
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check --no-index "$wheel"

@@ -146,7 +146,8 @@ fn bridged((tool, path): (&'static str, &Path), what: &str, fix: &str, context: 
         Err(fault) => Err(Failure::new(exit::FAILED, fault)),
     })?;
     read.map_err(|said| {
-        Failure::new(exit::USAGE, format!("`{}` cannot be read as {what}: {said} ({fix})", path.display()))
+        let fix = if said.ends_with(')') { String::new() } else { format!(" ({fix})") };
+        Failure::new(exit::USAGE, format!("`{}` cannot be read as {what}: {said}{fix}", path.display()))
     })?;
     taken.deleted = runs.deleted;
     taken.answer(context)

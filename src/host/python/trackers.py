@@ -286,7 +286,7 @@ def rows_of(container):
         items.seek_to_first()
         for key, value in items:
             yield parts_of(key), value
-    except aimrocks.errors.RocksIOError as error:
+    except Exception as error:  # They have no class in common.
         raise OSError(f"{container}: {error}") from error
 
 
@@ -312,7 +312,8 @@ def series_name(name, context):
     """`loss` in the context `{"subset": "val", "rank": 0}` is `loss/val/rank=0`."""
     if name.startswith("__system__"):
         name = "system/" + name[len("__system__") :]
-    words = [str(value) if key == "subset" else f"{key}={value}" for key, value in flat(context)]
+    pairs = sorted(flat(context), key=lambda pair: (pair[0] != "subset", pair[0]))
+    words = [str(value) if key == "subset" else f"{key}={value}" for key, value in pairs]
     return "/".join([name, *words])
 
 
@@ -342,7 +343,7 @@ def aim(path):
     try:
         import aimrocks  # noqa: F401
     except ImportError:
-        raise ValueError("python3 has no package `aimrocks`, by which Aim's stores are read; pip install aimrocks") from None
+        raise ValueError("python3 lacks the package that reads Aim's stores (pip install aimrocks)") from None
     inner = os.path.join(path, ".aim")
     path = inner if os.path.isdir(inner) else path
     base = opened(os.path.join(path, "run_metadata.sqlite"))
@@ -410,4 +411,4 @@ def main():
 try:
     main()
 except (sqlite3.Error, OSError, ValueError) as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+    sys.exit(str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}")
