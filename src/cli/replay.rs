@@ -12,6 +12,7 @@ use crate::engine::{Bound, Launch, is_of_files, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
 use crate::report::{document, environment_value, fields_text, plain, plain_lines, table_of, why_text, why_value};
+use crate::store::Added;
 use crate::wire::{PackFile, PackedAttempt};
 use std::path::{Path, PathBuf};
 
@@ -84,10 +85,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     // What cannot be executed here is not taken in either.
     bind_again(sealed, &id.0.prefix(8), &elsewhere, true)?;
     let sources = packed.named_sources();
-    context.store().write(|writer| {
+    let added = context.store().write(|writer| {
         sources.iter().try_for_each(|(_, source)| writer.keep(source))?;
         writer.unite_packed(one, clock::unix_ms())
     })?;
+    if matches!(added, Added::Restored(_)) {
+        say("note: 1 damaged attempt restored from the pack");
+    }
     let original: Original = context.store().read(|reader| rerun::find(reader, &id.to_string()))??;
     original.tell_rerun();
     rerun::rerun(&original, 1, None, (args.consent, &elsewhere), context)

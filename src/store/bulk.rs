@@ -101,8 +101,7 @@ impl Checked<'_> {
 
 impl Checked<'static> {
     /// What the indexes of what is measured take of an attempt that is kept already.
-    fn measured(id: Id, attempt: Attempt, run: &[u8]) -> Result<Self, StoreError> {
-        let run = decode_run(run)?;
+    fn measured(id: Id, attempt: Attempt, run: Run) -> Result<Self, StoreError> {
         Ok(Self {
             id,
             brief: Kept::of(&run, &attempt)?,
@@ -390,13 +389,13 @@ impl Writer<'_> {
         let attempts = in_parallel(batch, &|(id, bytes)| Some((id, decode_attempt(&bytes).ok()?)));
         let mut whole = Vec::with_capacity(attempts.len());
         for (id, attempt) in attempts.into_iter().flatten() {
-            if let Some(run) = runs.get(attempt.run.0.0)? {
-                whole.push((id, attempt, run.value().to_vec()));
+            if let Some(run) = runs.get(attempt.run.0.0)?.and_then(|run| decode_run(run.value()).ok()) {
+                whole.push((id, attempt, run));
             }
         }
         let known = Shared::default();
         let checked =
-            in_parallel(whole, &|(id, attempt, run)| Ok(Checked::measured(id, attempt, &run)?.sharing(&known)));
+            in_parallel(whole, &|(id, attempt, run)| Ok(Checked::measured(id, attempt, run)?.sharing(&known)));
         let unranked = self.put_measured(&checked.into_iter().collect::<Result<Vec<_>, StoreError>>()?)?;
         self.put_ranking(unranked)
     }

@@ -174,7 +174,8 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<bool, St
         let run = {
             let table = txn.open_table(RUNS)?;
             let Some(bytes) = table.get(attempt.run.0.0)? else { continue };
-            decode_run(bytes.value())?
+            let Ok(run) = decode_run(bytes.value()) else { return Ok(false) };
+            run
         };
         let otherwise = match target {
             Target::Attempt(_) => is_hidden(txn, run.id.0.0)?,

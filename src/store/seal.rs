@@ -34,7 +34,7 @@ pub enum Added {
     New(AttemptId),
     /// It was there already.
     Known(AttemptId),
-    /// It was there already, damaged, and is whole again.
+    /// It was in the ledger, but damaged. It was replaced.
     Restored(AttemptId),
 }
 
@@ -54,7 +54,7 @@ pub struct Writer<'txn> {
     log_len: u64,
     /// When each thing that can be given anew was last given, once that was asked.
     newest: Option<BTreeMap<Standing, i64>>,
-    /// Whether a damaged attempt was replaced, of which the indexes may lack what could not be read.
+    /// Whether a damaged record was replaced. Then the indexes of what is measured are made anew at the end.
     has_restored: bool,
 }
 
@@ -148,44 +148,65 @@ impl<'txn> Writer<'txn> {
     #[cfg(test)]
     pub fn unite(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         sealed.check()?;
-        self.put_new((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms, Change::Imported)
+        self.put_whole((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms)
     }
 
     /// Takes in an attempt of another ledger from a pack, which was checked when it was read. If that ledger has sealed an execution of this one otherwise,
     /// both stay: which came first must not matter. One that is damaged here is replaced.
     pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
         let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
-        let (run, attempt) = (&packed.sealed.run, &packed.sealed.attempt);
-        match self.put_new((run, attempt), &chunk, unix_ms, Change::Imported)? {
-            Added::Known(id) if !self.holds_whole(attempt)? => {
-                // The log has it already.
-                self.txn.open_table(RUNS)?.remove(run.id.0.0)?;
-                self.put_record((run, attempt), &chunk)?;
-                self.has_restored = true;
-                Ok(Added::Restored(id))
-            }
-            added => Ok(added),
-        }
+        self.put_whole((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms)
     }
 
-    /// Whether all of an attempt that the ledger holds is what its id says.
-    fn holds_whole(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+    /// Takes in an attempt, or replaces it if it is damaged here.
+    fn put_whole(
+        &mut self,
+        (run, attempt): (&Run, &Attempt),
+        chunk: &ChunkOf<'_>,
+        unix_ms: i64,
+    ) -> Result<Added, StoreError> {
+        let id = attempt.id();
+        if self.txn.open_table(BY_RUN)?.get((run.id.0.0, id.0.0))?.is_none() {
+            return self.put_new((run, attempt), chunk, unix_ms, Change::Imported);
+        }
+        let holds_records = self.holds_records(attempt)?;
+        if holds_records && self.holds_chunks(attempt, chunk)? {
+            return Ok(Added::Known(id));
+        }
+        // The log has it already.
+        self.txn.open_table(RUNS)?.remove(run.id.0.0)?;
+        self.put_record((run, attempt), chunk)?;
+        self.has_restored |= !holds_records;
+        Ok(Added::Restored(id))
+    }
+
+    /// Whether an attempt and its run can be read, and are what their ids say.
+    fn holds_records(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         let key = attempt.id().0.0;
         let (attempts, runs) = (self.txn.open_table(ATTEMPTS)?, self.txn.open_table(RUNS)?);
         let kept = attempts.get(key)?.and_then(|bytes| decode_attempt(bytes.value()).ok());
         let run = runs.get(attempt.run.0.0)?.and_then(|bytes| decode_run(bytes.value()).ok());
-        if kept.is_none_or(|kept| kept.id().0.0 != key) || run.is_none_or(|run| run.id != attempt.run) {
-            return Ok(false);
-        }
-        let chunks = self.txn.open_table(CHUNKS)?;
-        for series in &attempt.series {
-            let kept = chunks.get((key, series.name.as_str()))?.and_then(|chunk| summarize_series(chunk.value()).ok());
-            if kept.as_ref() != Some(series) {
+        Ok(kept.is_some_and(|kept| kept.id().0.0 == key) && run.is_some_and(|run| run.id == attempt.run))
+    }
+
+    /// Whether the series and phases of an attempt match their digests.
+    fn holds_chunks(&self, attempt: &Attempt, chunk: &ChunkOf<'_>) -> Result<bool, StoreError> {
+        let key = attempt.id().0.0;
+        let table = self.txn.open_table(CHUNKS)?;
+        for (at, series) in attempt.series.iter().map(Some).chain([None]).enumerate() {
+            let name = series.map_or("", |series| series.name.as_str());
+            let Some(kept) = table.get((key, name))? else { return Ok(false) };
+            // Equal bytes need no digest: those of the pack were checked.
+            let is_whole = *chunk(at, name)? == *kept.value()
+                || match series {
+                    Some(series) => summarize_series(kept.value()).is_ok_and(|found| found == *series),
+                    None => decode_phases(kept.value()).is_ok_and(|found| Phase::digest_all(&found) == attempt.phases),
+                };
+            if !is_whole {
                 return Ok(false);
             }
         }
-        let phases = chunks.get((key, ""))?.and_then(|chunk| decode_phases(chunk.value()).ok());
-        Ok(phases.is_some_and(|phases| Phase::digest_all(&phases) == attempt.phases))
+        Ok(true)
     }
 
     /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by
@@ -233,7 +254,7 @@ impl<'txn> Writer<'txn> {
         Ok(Added::New(id))
     }
 
-    /// Writes an attempt, and the indexes that are not of what is measured.
+    /// Writes an attempt and its indexes, but for those of what is measured.
     fn put_record(&self, (run, attempt): (&Run, &Attempt), chunk: &ChunkOf<'_>) -> Result<(), StoreError> {
         let id = attempt.id();
         let key = id.0.0;

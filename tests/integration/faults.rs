@@ -369,7 +369,7 @@ fn an_attempt_whose_record_is_damaged_is_passed_over_and_named() {
     assert!(!best.to_string().contains(run), "{best}");
     // A pack that was made before has it whole.
     let restored = sandbox.run(&["unpack", "whole.pack"]);
-    assert!(restored.err.contains("1 attempt was damaged in this ledger and is whole again\n"), "{}", restored.err);
+    assert!(restored.err.contains("note: 1 damaged attempt restored from the pack\n"), "{}", restored.err);
     assert_eq!(["known", "restored"].map(|state| restored.out.matches(state).count()), [1, 1], "{}", restored.out);
     sandbox.run(&["verify"]).expect(0);
     sandbox.run(&["hide", "--undo", id]).expect(0);

@@ -26,8 +26,7 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
     })?;
     let restored = added.iter().filter(|one| matches!(one, Added::Restored(_))).count();
     if restored > 0 {
-        let (were, are) = if restored == 1 { ("was", "is") } else { ("were", "are") };
-        say(&format!("{} {were} damaged in this ledger and {are} whole again", count(restored, "attempt")));
+        say(&format!("note: {} restored from the pack", count(restored, "damaged attempt")));
     }
     context.answer(
         || if attempts.len() > LISTED { counts(packs, &added) } else { each(&attempts, &added) },

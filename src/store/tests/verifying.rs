@@ -110,3 +110,29 @@ fn an_older_copy_of_the_ledger_is_verified_whole() {
         assert_eq!((found.attempts, found.faults.as_slice(), is_partial), (3, [].as_slice(), false));
     }
 }
+
+#[test]
+fn damaged_attempts_are_replaced_by_those_of_another_ledger() {
+    let (_dir, store) = store();
+    let all = fill(&store, 0..5);
+    let damage = |writer: &mut Writer<'_>| {
+        let key = |at: usize| all[at].attempt.id().0.0;
+        let mut runs = writer.txn.open_table(tables::RUNS)?;
+        runs.insert(all[0].run.id.0.0, [0].as_slice())?;
+        runs.insert(all[1].run.id.0.0, [0].as_slice())?;
+        writer.txn.open_table(tables::CHUNKS)?.insert((key(2), ""), [9].as_slice())?;
+        let mut attempts = writer.txn.open_table(tables::ATTEMPTS)?;
+        attempts.remove(key(3))?;
+        attempts.insert(key(4), [0].as_slice())?;
+        Ok(())
+    };
+    store.write(damage).unwrap();
+    assert!(!faults(&store).is_empty());
+    // Each at a time, while others are damaged still.
+    for one in &all {
+        let unite = || store.write(|writer| writer.unite(one, 1)).unwrap();
+        let id = one.attempt.id();
+        assert_eq!([unite(), unite()], [Added::Restored(id), Added::Known(id)]);
+    }
+    assert_eq!(store.verify(false, &mut |_, _| {}).unwrap().faults, []);
+}
