@@ -13,12 +13,12 @@ use crate::report::plain;
 use crate::store::{Reader, StoreError};
 use crate::wire::PackFile;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-/// What the names of private folders of packed files have in common.
+/// A part of the name of every temporary folder of packed files.
 const FOLDER: &str = "files";
 /// Of one program no more is kept.
 const MOST_BYTES: usize = 16 << 20;
@@ -100,7 +100,7 @@ pub(super) struct Unpacked {
     pub(super) path: PathBuf,
     /// The folder that was made. It lies above the program's if the program has files beside its folder.
     top: PathBuf,
-    /// Of a private one: locked, so that no other process takes it for forgotten.
+    /// The lock of a temporary one: other processes remove no locked folder.
     private: Option<File>,
 }
 
@@ -126,13 +126,15 @@ impl Unpacked {
             return Ok(None);
         }
         let (path, private) = match into {
-            Some(path) => (path.to_owned(), None),
+            Some(path) => {
+                files::private_folder(path).map_err(|error| unwritten(path, &error, ""))?;
+                (path.to_owned(), None)
+            }
             None => {
                 let (path, held) = private_in(&std::env::temp_dir())?;
                 (path, Some(held))
             }
         };
-        files::private_folder(&path).map_err(|error| unwritten(&path, &error, ""))?;
         let top = path.canonicalize().map_err(|error| unwritten(&path, &error, ""))?;
         let unpacked = Self { path: top.join(own), top, private };
         files::private_folder(&unpacked.path).map_err(|error| unwritten(&unpacked.path, &error, ""))?;
@@ -184,17 +186,15 @@ impl Unpacked {
     }
 }
 
-/// Makes a private folder below another one, and removes those there that killed processes have left.
+/// Makes a temporary folder in another one, and removes those there that killed processes have left.
 fn private_in(folder: &Path) -> Result<(PathBuf, File), Failure> {
     let place = folder.join("ledger-replay");
     sweep(&place, FOLDER);
     for path in beside(&place, FOLDER) {
         match DirBuilder::new().mode(0o700).create(&path).and_then(|()| File::open(&path)) {
-            Ok(held) => {
-                // Where a file system has no locks nobody can take it for forgotten either.
-                let _ = held.try_lock();
-                return Ok((path, held));
-            }
+            // One that another process has just locked is being removed. Without file locks none is.
+            Ok(held) if !matches!(held.try_lock(), Err(TryLockError::WouldBlock)) => return Ok((path, held)),
+            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(unwritten(&path, &error, "")),
         }
