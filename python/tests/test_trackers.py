@@ -164,12 +164,16 @@ repo = aim.Repo(sys.argv[1], init=True)
 run = aim.Run(repo=repo, experiment="digits", system_tracking_interval=None, log_system_params=True)
 run.name, run.description = "one", "a note"
 run.add_tag("baseline")
-run["hparams"] = {"lr": 0.1, "model": {"layers": 3, "widths": [8, 16]}, "optimizer": None}
+run["hparams"] = {"lr": 0.1, "model": {"layers": 3, "widths": [8, 16], "none": []}, "optimizer": None, "clip": math.inf, "schedule": {30: 0.1, 60: 0.01}}
+run["image"] = aim.Text("a text")
+run["lr"] = 0.2
 run["seed"] = 5
 special = {7: math.nan, 8: math.inf, 9: -math.inf}
 for step in range(100):
     run.track(special.get(step, 1 / (step + 1)), name="loss", step=step, epoch=step // 10, context={"subset": "train"})
     run.track(step, name="plain", step=step * 300)
+    run.track(step, name="plain/twice", step=step)
+    run.track(-step, name="plain", step=step, context={"subset": "twice"})
     if step % 10 == 0:
         run.track(step / 100, name="accuracy", step=step, context={"subset": "val", "rank": 1})
         run.track(aim.Text("a text"), name="note", step=step)
@@ -194,8 +198,8 @@ os._exit(0)  # As if it was killed.
         document = json.loads(self.ask("import", "aim", str(repository), "--json"))
         self.assertEqual(files(), before, "it is only read")
         found = {run["name"]: run for run in document["runs"]}
-        self.assertEqual((found["one"]["state"], found["one"]["points"]), ("new", 210))
-        self.assertIn("10 texts", " ".join(found["one"]["warnings"]))
+        self.assertEqual((found["one"]["state"], found["one"]["points"]), ("new", 410))
+        self.assertIn("11 texts", " ".join(found["one"]["warnings"]))
         points = {}
         for line in self.ask("export", found["one"]["attempt"], "--to", "jsonl", "--table", "points").splitlines():
             row = json.loads(line)
@@ -203,9 +207,12 @@ os._exit(0)  # As if it was killed.
         special = {7: math.nan, 8: math.inf, 9: -math.inf}
         self.assert_points(points["loss/train"], [(step, special.get(step, 1 / (step + 1))) for step in range(100)])
         self.assert_points(points["plain"], [(step * 300, step) for step in range(100)])
+        twice = sorted(points[name][99][1] for name in ("plain/twice", "plain/twice#2"))
+        self.assertEqual(twice, [-99, 99], sorted(points))
         self.assert_points(points["accuracy/val/rank=1"], [(step, step / 100) for step in range(0, 100, 10)])
         text = self.ask("show", found["one"]["attempt"], "--json")
-        for part in ('"params.lr": 0.1', '"params.model.layers": 3', '"params.model.widths": "[8, 16]"'):
+        expected = ('"params.lr": 0.2', '"params.hparams.lr": 0.1', '"params.model.layers": 3', '"params.model.widths": "[8, 16]"', '"params.model.none": "[]"')
+        for part in (*expected, '"params.schedule.30": 0.1', '"params.schedule.60": 0.01', '"params.clip": "Infinity"'):
             self.assertIn(part, text)
         shown = json.loads(text)
         self.assertEqual(shown["parts"]["seed"]["value"], "5")
@@ -282,7 +289,7 @@ os._exit(0)  # As if it was killed.
         self.assertEqual(shown["attempts"][0]["metrics"]["test/accuracy"]["value"], 0.9)
         self.assertEqual(shown["attempts"][0]["facts"]["neptune.sys/tags"], "a, b")
         again = json.loads(self.ask("import", "neptune", str(folder / "DIG-7_part_0.parquet"), "--json"))
-        self.assertEqual(again["runs"][0]["state"], "older", "one part has fewer points")
+        self.assertEqual(again["runs"][0]["state"], "known", "a part stands for its run")
 
 
 if __name__ == "__main__":

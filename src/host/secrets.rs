@@ -148,6 +148,8 @@ pub fn places(table: &Table) -> Vec<String> {
                 let words: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
                 has_secret_words(&words) || without_secret(name, value) != *value
             }
+            // NaN differs from itself.
+            Value::Float(number) if number.is_nan() => false,
             other => without_secret(name, other) != *other,
         };
         if is_secret {
@@ -478,6 +480,7 @@ mod tests {
             ("import".to_owned(), nested.into()),
             ("url".to_owned(), "https://me:hunter2@host/".into()),
             ("path".to_owned(), "/home/me/data".into()),
+            ("gamma".to_owned(), f64::NAN.into()),
         ]);
         assert_eq!(places(&table), ["import.api_key", "program.command", "url"]);
     }

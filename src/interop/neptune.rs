@@ -32,7 +32,15 @@ pub fn read_neptune<E: From<ImportError>>(
 ) -> Result<Vec<String>, E> {
     let mut files = Vec::new();
     if path.is_file() {
-        files.push(path.to_owned());
+        // All parts of the run that it belongs to.
+        let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
+        let path = std::path::absolute(path).map_err(unreadable)?;
+        match (part_of(&path), path.parent()) {
+            (Some((run, _)), Some(folder)) => {
+                files_below(folder, &|other| part_of(other).is_some_and(|(of, _)| of == run), &mut files)?;
+            }
+            _ => files.push(path),
+        }
     } else {
         files_below(path, &|path| part_of(path).is_some(), &mut files)?;
     }
@@ -50,10 +58,14 @@ pub fn read_neptune<E: From<ImportError>>(
         return Err(ImportError::Refused(text).into());
     }
     let mut trashed = Vec::new();
-    for parts in runs.values() {
+    for (path, parts) in &runs {
         let mut reading = Reading::default();
         for file in parts.values() {
             reading.file(file)?;
+        }
+        if reading.run.is_empty() {
+            // Without rows its file alone names it.
+            reading.run = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         }
         // The exporter gives part 0 its name last.
         let is_whole = parts.keys().copied().eq(0..parts.len() as u64);
@@ -80,7 +92,7 @@ struct Reading {
     written: DigestWriter,
     curves: BTreeMap<String, Vec<Point>>,
     system: BTreeMap<String, Vec<Point>>,
-    /// Attributes with one value, but for moments.
+    /// Attributes with one value, except datetimes.
     single: Table,
     /// Milliseconds since the Unix epoch.
     moments: BTreeMap<String, i64>,
@@ -91,7 +103,7 @@ impl Reading {
     fn file(&mut self, path: &Path) -> Result<(), ImportError> {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let other = |error: parquet::errors::ParquetError| {
-            ImportError::Refused(format!("`{}` is no Parquet file of Neptune's exporter: {error}", path.display()))
+            ImportError::Refused(format!("`{}` cannot be read as a file of neptune-exporter: {error}", path.display()))
         };
         let mut file = File::open(path).map_err(unreadable)?;
         let mut buffer = vec![0; 64 << 10];
@@ -108,30 +120,39 @@ impl Reading {
             self.row(&row).ok_or_else(|| {
                 let place = format!("row {} of `{}`", number + 1, path.display());
                 ImportError::Refused(format!(
-                    "{place} is none of Neptune's exporter: it has no project, run, path or type"
+                    "{place}: project_id, run_id, attribute_path or attribute_type is missing or of another run (expected a file of neptune-exporter)"
                 ))
             })?;
         }
         Ok(())
     }
 
-    /// None where a row lacks what says of what it is.
+    /// None if project, run, path or type is missing, or if the row is of another run.
     fn row(&mut self, row: &Row) -> Option<()> {
         let cells: BTreeMap<&str, &Field> = row.get_column_iter().map(|(name, cell)| (name.as_str(), cell)).collect();
         let text = |name: &str| match cells.get(name) {
             Some(Field::Str(text)) => Some(text.clone()),
             _ => None,
         };
-        (self.project, self.run) = (text("project_id")?, text("run_id")?);
+        let of = (text("project_id")?, text("run_id")?);
+        if self.run.is_empty() {
+            (self.project, self.run) = of;
+        } else if (&self.project, &self.run) != (&of.0, &of.1) {
+            return None;
+        }
         let (path, kind) = (text("attribute_path")?, text("attribute_type")?);
         if kind == "float_series" {
             let step = match cells.get("step") {
                 Some(Field::Decimal(step)) => whole_step(step.data()),
                 _ => None,
             };
-            let Some(Field::Double(value)) = cells.get("float_value") else { return Some(()) };
+            let value = match cells.get("float_value") {
+                Some(Field::Double(value)) => value,
+                Some(Field::Float(value)) => &f64::from(*value),
+                _ => return Some(()),
+            };
             let Some(step) = step else {
-                *self.skipped.entry("fractional-step point".to_owned()).or_default() += 1;
+                *self.skipped.entry("point without a whole step".to_owned()).or_default() += 1;
                 return Some(());
             };
             let unix_s = cells.get("timestamp").and_then(|at| ms(at)).and_then(seconds).unwrap_or(f64::NAN);
@@ -200,13 +221,20 @@ impl Reading {
             run.warnings.push("parts of its export are missing (run neptune-exporter again)".to_owned());
         }
         run.texts.extend(moments.into_iter().map(|(path, ms)| (path, iso_ms(ms))));
-        for (path, value) in single {
-            let stripped = PARAMETERS.iter().find_map(|namespace| path.strip_prefix(namespace));
+        let stripped =
+            |path: &str| PARAMETERS.iter().find_map(|namespace| path.strip_prefix(namespace)).map(str::to_owned);
+        let (named, others): (Vec<_>, Vec<_>) = single.into_iter().partition(|(path, _)| stripped(path).is_some());
+        // A parameter without a namespace keeps its name; see below.
+        for (path, value) in others.into_iter().chain(named) {
             let is_text = ["sys/", "source_code/", "monitoring/"].iter().any(|namespace| path.starts_with(namespace));
-            match (stripped, value.as_float().filter(|_| matches!(value, Value::Float(_)))) {
-                (Some(name), _) => _ = run.params.insert(name.replace('/', "."), value),
+            match (stripped(&path), value.as_float().filter(|_| matches!(value, Value::Float(_)))) {
+                (Some(name), _) => {
+                    // A name that is taken stays with its namespace.
+                    let name = if run.params.contains_key(&name.replace('/', ".")) { path } else { name };
+                    run.params.insert(name.replace('/', "."), value);
+                }
                 (None, _) if is_text => _ = run.texts.insert(path, value.to_string()),
-                // A number that is none of the parameters is a result.
+                // A float outside of the parameters' namespaces is a metric.
                 (None, Some(value)) => {
                     run.curves.entry(path).or_default().push(Point { step: 0, unix_s: f64::NAN, value });
                 }

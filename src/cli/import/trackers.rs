@@ -88,9 +88,9 @@ pub(super) struct NeptuneArgs {
 
 /// Import the runs of an Aim repository, with every point
 ///
-/// The repository is only read, by `python3`, which needs the package `aimrocks` (`pip install aimrocks`). Attributes,
-/// metrics and system metrics are imported; `loss` in the context `{subset: val}` is `loss/val`. Texts, media,
-/// environment variables and lists of packages are left out and counted. A run without an end is `interrupted`.
+/// The repository is only read, by `python3`, which needs the package `aimrocks`: activate a virtual environment that
+/// has it. Attributes, metrics and system metrics are imported; `loss` in the context `{subset: val}` is `loss/val`.
+/// Texts, media, environment variables and packages are left out and counted. A run without an end is `interrupted`.
 ///
 /// A second import adds nothing. A run that has grown is imported again, and its earlier attempt is hidden.
 ///

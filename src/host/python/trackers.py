@@ -6,6 +6,7 @@ VALUE], …]]}` and a line `{"end": true}`. Values that are no numbers of JSON a
 """
 
 import datetime
+import itertools
 import json
 import os
 import sqlite3
@@ -19,7 +20,7 @@ GREATEST = sys.float_info.max
 
 
 def tell(**line):
-    sys.stdout.write(json.dumps(line, separators=(",", ":")) + "\n")
+    sys.stdout.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
 
 def plain(value):
@@ -28,6 +29,13 @@ def plain(value):
     if abs(value) >= GREATEST:
         return "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def param(value):
+    """A parameter: a number, a truth value or a text; of anything else its JSON."""
+    if isinstance(value, (bool, int, str)):
+        return value
+    return plain(value) if isinstance(value, float) else json.dumps(value)
 
 
 def tell_points(rows, is_system=lambda name: name.startswith("system/")):
@@ -214,7 +222,7 @@ def trackio(path):
                 if path_of == "_Created":
                     created = ms_of(value)
                 elif value is not None and not path_of.startswith("_"):
-                    params[path_of.replace("/", ".")] = value if isinstance(value, (bool, int, float, str)) else json.dumps(value)
+                    params[path_of.replace("/", ".")] = param(value)
         skipped = {}
         rows = of_run("select step, timestamp, metrics from metrics where {key} = ? order by step, id")
         times = [ms for ms in (ms_of(at) for _, at, _ in rows) if ms is not None]
@@ -260,7 +268,7 @@ class Other:
 
 def leaf(data):
     """A value of Aim's trees: the first byte is its type."""
-    # Of a blob there is a key alone.
+    # The keys of blobs have empty values: their data are elsewhere.
     kind, rest = data[0] if data else 5, data[1:]
     if kind == 1:
         return rest != b"\0"
@@ -275,37 +283,53 @@ def leaf(data):
     return None if kind == 0 else Other({5: "bytes", 6: "list", 7: "object"}.get(kind, "value"))
 
 
-def rows_of(container):
-    """The keys and values of a RocksDB, which is opened read-only, in their order. One without a file is empty."""
+def rows_of(container, first):
+    """The keys below `first` and their values in a RocksDB, which is opened read-only, in their order. A missing folder has none."""
     import aimrocks
 
     if not os.path.isdir(container):
         return
     try:
         items = aimrocks.DB(container, aimrocks.Options(), read_only=True).iteritems()
-        items.seek_to_first()
+        prefix = first.encode() + b"\xfe"
+        items.seek(prefix)
         for key, value in items:
+            if not key.startswith(prefix):
+                return
             yield parts_of(key), value
-    except Exception as error:  # They have no class in common.
+    except Exception as error:  # The exceptions of aimrocks have no class in common.
         raise OSError(f"{container}: {error}") from error
+
+
+class Items(dict):
+    """A list, by its places."""
 
 
 def put(tree, parts, value):
     for part in parts[:-1]:
-        if not isinstance(tree.get(part), dict):
-            tree[part] = {}
-        tree = tree[part]
-    # A list or an object stands before what it holds.
-    tree[parts[-1]] = {} if isinstance(value, Other) and value.kind in ("list", "object") else value
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            # What an image or another object of Aim consists of.
+            return
+    if not isinstance(value, Other) or value.kind not in ("list", "object"):
+        tree[parts[-1]] = value
+    elif parts[-1] not in tree:
+        # It stands before what it holds.
+        tree[parts[-1]] = Items() if value.kind == "list" else {}
 
 
-def lists(tree):
-    """A tree with lists where its keys are numbers."""
+def whole(tree, skipped):
+    """A tree of plain values. Other values are counted and left out."""
+    if isinstance(tree, Items):
+        return [whole(value, skipped) for value in tree.values() if not isinstance(value, Other) or count(skipped, value.kind)]
     if not isinstance(tree, dict):
-        return tree.kind if isinstance(tree, Other) else tree
-    if tree and all(isinstance(key, bytes) for key in tree):
-        return [lists(value) for value in tree.values()]
-    return {str(key): lists(value) for key, value in tree.items()}
+        return tree
+    named = {str(int.from_bytes(key, "big", signed=True)) if isinstance(key, bytes) else key: value for key, value in tree.items()}
+    return {key: whole(value, skipped) for key, value in named.items() if not isinstance(value, Other) or count(skipped, value.kind)}
+
+
+def count(skipped, kind):
+    skipped[kind] = skipped.get(kind, 0) + 1
 
 
 def series_name(name, context):
@@ -319,70 +343,96 @@ def series_name(name, context):
 
 def aim_points(container, contexts, skipped):
     """Points by their names. Sequences lie in columns `val`, `step` and `time`; older ones and those of media have their steps as keys."""
-    columns = {}
-    for parts, value in rows_of(container):
-        has_steps = parts[:2] == ["seqs", "v2"]
-        if parts[0] == "seqs" and len(parts) == (8 if has_steps else 7):
+    columns, taken = {}, set()
+    for parts, value in rows_of(container, "seqs"):
+        has_steps = parts[1] == "v2"
+        if len(parts) == (8 if has_steps else 7) and parts[-2] in ("val", "step", "time"):
             context, name, column, at = parts[-4:]
             columns.setdefault((context, name, has_steps), {}).setdefault(column, {})[at] = leaf(value)
-    for (context, name, has_steps), found in columns.items():
+    for key in sorted(columns, key=lambda key: (key[1], key[0], key[2])):
+        (context, name, has_steps), found = key, columns.pop(key)
         points, times, steps = [], found.get("time", {}), found.get("step", {})
         for at, value in found.get("val", {}).items():
             step = steps.get(at) if has_steps else int.from_bytes(at, "big", signed=True)
-            if isinstance(value, (int, float)) and isinstance(step, int):
+            is_number = isinstance(value, (int, float))
+            if is_number and isinstance(step, (int, float)) and step == int(step):
                 seconds = times.get(at)
-                points.append((step, seconds * 1e3 if isinstance(seconds, float) else None, float(value)))
+                points.append((int(step), seconds * 1e3 if isinstance(seconds, float) else None, float(value)))
+            elif is_number:
+                count(skipped, "point without a whole step")
             elif value is not None:
-                kind = value.kind if isinstance(value, Other) else "text value"
-                skipped[kind] = skipped.get(kind, 0) + 1
+                count(skipped, value.kind if isinstance(value, Other) else "text value")
         points.sort(key=lambda point: (point[0], point[1] or 0))
-        yield series_name(name, contexts.get(context, {})), points
+        own = base = series_name(name, contexts.get(context, {}))
+        # `loss/val` without a context has the name of `loss` in the context `val`.
+        others = itertools.count(2)
+        while own in taken:
+            own = f"{base}#{next(others)}"
+        taken.add(own)
+        yield own, points
 
 
 def aim(path):
     try:
         import aimrocks  # noqa: F401
     except ImportError:
-        raise ValueError("python3 lacks the package that reads Aim's stores (pip install aimrocks)") from None
+        raise ValueError("python3 lacks the package that reads Aim's stores (activate a virtual environment with aimrocks)") from None
     inner = os.path.join(path, ".aim")
     path = inner if os.path.isdir(inner) else path
-    base = opened(os.path.join(path, "run_metadata.sqlite"))
+    database_of_runs = os.path.join(path, "run_metadata.sqlite")
+    if not os.path.isfile(database_of_runs):
+        raise ValueError("it has no run_metadata.sqlite (give the folder that holds .aim)")
+    base = opened(database_of_runs)
     runs = base.execute(
         "select r.id, r.hash, r.name, e.name, r.description, r.is_archived, r.created_at from run r"
         " left join experiment e on e.id = r.experiment_id order by r.created_at, r.hash"
     )
-    for number, id, name, experiment, description, is_archived, created in runs.fetchall():
-        trees, skipped = {}, {}
-        for parts, value in rows_of(os.path.join(path, "meta", "chunks", id)):
-            if parts[:3] == ["meta", "chunks", id] and len(parts) > 3:
-                put(trees, parts[3:], leaf(value))
-        params, tags = {}, {"description": description, "archived": "true" if is_archived else None}
-        for key, value in lists(trees.get("attrs", {})).items():
-            # What Aim records of the process: environment variables and packages are many, and may hold secrets.
-            of_system = key == "__system_params"
-            for path_of, inner in flat(value, "" if key == "hparams" else key):
-                place = path_of.split("/")
-                if of_system and place[1] in ("env_variables", "packages"):
-                    kind = "environment variable" if place[1] == "env_variables" else "package"
-                    skipped[kind] = skipped.get(kind, 0) + 1
-                elif of_system:
-                    tags[".".join(["system", *place[1:]])] = inner if isinstance(inner, str) else json.dumps(inner)
-                elif inner is not None:
-                    params[".".join(place)] = inner if isinstance(inner, (bool, int, float, str)) else json.dumps(inner)
-        named = "select t.name from tag t join run_tag l on l.tag_id = t.id where l.run_id = ? order by t.name"
-        tags["tags"] = ", ".join(text for (text,) in base.execute(named, (number,))) or None
-        notes = base.execute("select content from note where run_id = ? order by id", (number,))
-        tags["notes"] = "\n\n".join(text for (text,) in notes) or None
-        ended = trees.get("end_time")
-        contexts = {key: lists(value) for key, value in trees.get("contexts", {}).items()}
-        points = list(aim_points(os.path.join(path, "seqs", "chunks", id), contexts, skipped))
-        is_over = isinstance(ended, float)
-        # Times in the database are UTC.
-        begun, end = ms_of(f"{created}+00:00"), ended * 1e3 if is_over else 0
-        tell_run(id, name, experiment or "default", "FINISHED" if is_over else "RUNNING", begun, end, False, skipped, params, tags)
-        for name, points_of in sorted(points):
-            tell_points((name, *point) for point in points_of)
-        tell(end=True)
+    unread = []
+    for row in runs.fetchall():
+        try:
+            aim_run(base, path, *row)
+        except (OSError, ValueError) as error:
+            unread.append(f"{row[2] or row[1]}: {error}")
+    if unread:
+        raise ValueError(f"{len(unread)} of its runs cannot be read: {'; '.join(unread[:5])} (the others were imported)")
+
+
+def aim_run(base, path, number, id, name, experiment, description, is_archived, created):
+    trees, skipped = {}, {}
+    if "/" in id or id.startswith("."):
+        raise ValueError("its hash is a path")
+    for parts, value in rows_of(os.path.join(path, "meta", "chunks", id), "meta"):
+        if parts[:3] == ["meta", "chunks", id] and len(parts) > 3 and parts[3] in ("attrs", "contexts", "end_time"):
+            put(trees, parts[3:], leaf(value))
+    params, tags = {}, {"description": description, "archived": "true" if is_archived else None}
+    attributes = whole(trees.get("attrs", {}), skipped)
+    named = {"hparams": attributes.pop("hparams", {})}
+    # A parameter outside of `hparams` keeps its name.
+    for key, value in {**attributes, **named}.items():
+        # What Aim records of the process: environment variables and packages are many, and may hold secrets.
+        of_system = key == "__system_params"
+        for place, inner in flat(value, "" if key == "hparams" and isinstance(value, dict) else key):
+            words = place.split("/")
+            if of_system and words[1:2] in (["env_variables"], ["packages"]):
+                count(skipped, "environment variable" if words[1] == "env_variables" else "package")
+            elif of_system:
+                tags[".".join(["system", *words[1:]])] = inner if isinstance(inner, str) else json.dumps(inner)
+            elif inner is not None:
+                place = ".".join(words)
+                params[f"hparams.{place}" if place in params else place] = param(inner)
+    of_run = lambda text: [found for (found,) in base.execute(text, (number,))]  # noqa: E731
+    tags["tags"] = ", ".join(of_run("select t.name from tag t join run_tag l on l.tag_id = t.id where l.run_id = ? order by t.name")) or None
+    tags["notes"] = "\n\n".join(of_run("select content from note where run_id = ? order by id")) or None
+    ended = trees.get("end_time")
+    contexts = {key: whole(value, {}) for key, value in trees.get("contexts", {}).items()}
+    points = list(aim_points(os.path.join(path, "seqs", "chunks", id), contexts, skipped))
+    is_over = isinstance(ended, float)
+    # Times in the database are UTC.
+    begun, end = ms_of(f"{created}+00:00"), ended * 1e3 if is_over else 0
+    tell_run(id, name, experiment or "default", "FINISHED" if is_over else "RUNNING", begun, end, False, skipped, params, tags)
+    for own, points_of in points:
+        tell_points((own, *point) for point in points_of)
+    tell(end=True)
 
 
 def main():

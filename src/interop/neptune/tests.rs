@@ -136,6 +136,7 @@ fn about() -> Vec<Cells> {
         float("sys/running_time", 12.5),
         float("test/accuracy", 0.9),
         truth("amp"),
+        float("config/lr", 0.2),
     ]
 }
 
@@ -162,9 +163,10 @@ fn a_run_has_its_points_parameters_metrics_and_times() {
     );
     let expected = Table::from([
         ("amp".to_owned(), true.into()),
-        ("lr".to_owned(), 0.1.into()),
+        ("lr".to_owned(), 0.2.into()),
         ("model.layers".to_owned(), 3i64.into()),
         ("optimizer".to_owned(), "adam".into()),
+        ("parameters.lr".to_owned(), 0.1.into()),
     ]);
     assert_eq!(run.params, expected);
     let loss = &run.curves["train/loss"];
@@ -176,7 +178,7 @@ fn a_run_has_its_points_parameters_metrics_and_times() {
     assert_eq!(run.system["monitoring/1a2b/gpu_power_usage"][0].value, 250.0);
     assert_eq!(run.texts["sys/tags"], "a, b");
     assert_eq!((run.started_unix_s, run.ended_unix_s), (Some(1.7e9), Some(1.7e9 + 12.5)));
-    let skipped = [("file", 1), ("fractional-step point", 1), ("text point", 1)];
+    let skipped = [("file", 1), ("point without a whole step", 1), ("text point", 1)];
     assert_eq!(run.skipped, skipped.map(|(kind, number)| (kind.to_owned(), number)).into());
     assert_eq!(run.outcome, Outcome::Finished);
     run.clone().sealed().check().unwrap();
@@ -195,6 +197,8 @@ fn parts_are_one_run_in_their_order_and_a_missing_part_is_told() {
     let steps: Vec<i64> = runs[0].curves["loss"].iter().map(|point| point.step).collect();
     assert_eq!((runs.len(), steps), (1, (0..12).collect()));
     let whole = runs[0].digest;
+    // One part stands for its run.
+    assert_eq!(read(&part(3)).0[0].digest, whole);
     std::fs::remove_file(part(0)).unwrap();
     let (runs, _) = read(dir.path());
     assert!(matches!(runs[0].outcome, Outcome::Interrupted { .. }) && runs[0].warnings[0].contains("missing"));
@@ -226,7 +230,7 @@ fn what_is_no_export_is_refused_with_what_was_expected() {
     assert!(refused(&other).contains("expected `RUN_part_0.parquet`"));
     let broken = dir.path().join("DIG-1_part_0.parquet");
     std::fs::write(&broken, "PAR1").unwrap();
-    assert!(refused(&broken).contains("is no Parquet file of Neptune's exporter"));
+    assert!(refused(&broken).contains("cannot be read as a file of neptune-exporter"));
 }
 
 #[test]
