@@ -7,6 +7,8 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::living;
 use super::output::say;
+use super::selection::{parted, read_trials};
+use crate::analysis::names;
 use crate::record::Digest;
 use crate::report::{self, Line, Listing};
 use crate::store::{Reader, StoreError};
@@ -82,6 +84,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     listing
         .running
         .retain(|one| is_any && is(&args.model, &one.row.model) && is(&args.experiment, &one.row.experiment));
+    if let (Some(condition), 0) = (&args.condition, listing.matching) {
+        let trials = read_trials(store, args.model.as_deref())?;
+        let known = names(&trials);
+        // Attempts may meet it that are not of the experiment, or that did not end so.
+        if let Err(failure) = parted(trials, condition, &known) {
+            say(&format!("note: {}", failure.source));
+        }
+    }
     context.answer(|| report::ls_text(&listing), || report::ls_value(&listing))?;
     let folders = spool(context, None).open().unwrap_or_default();
     let waiting: usize = folders.iter().map(|folder| folder.packs().map_or(0, |packs| packs.len())).sum();

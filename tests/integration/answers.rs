@@ -169,6 +169,8 @@ fn conditions_groups_and_limits() {
     assert!(ask(&["--where", "x >= 2 and acuracy > 1"]).complaint(2).contains("did you mean `accuracy`"));
     assert!(ask(&["--where", "x == big"]).complaint(2).ends_with("\n  x == big\n  ^^^^^^^^\n"));
     let none = "--where: no attempt meets `x > 9` (`params.x` is 1, 2, 3)";
+    let listed = sandbox.run(&["ls", "--where", "x > 9"]);
+    assert_eq!((listed.code, listed.err), (Some(0), format!("note: {none}\n")));
     assert!(ask(&["--where", "x >= 1 and x > 9"]).complaint(1).contains(none));
     let learned =
         "warning: #1 learned less: its accuracy is 0.6, that of #2 is 0.7 (`--at-least accuracy=0.65` requires more";
