@@ -260,6 +260,15 @@ fn a_person_filters_sorts_and_compares() {
     page.click("[...document.querySelectorAll('button')].find(one => one.textContent === 'Compare 2 selected')");
     page.wait("document.querySelector('h1').textContent === 'Compare 2 attempts' && document.querySelector('canvas')");
     assert!(page.value("document.body.innerText").as_str().unwrap().contains("second against first"));
+    // Attempts that differ in their seeds alone are one band, or a line each.
+    let of_three = sandbox.json(&["ls", "--where", "x == 3"], 0);
+    let ids: Vec<&str> =
+        of_three["attempts"].as_array().unwrap().iter().map(|one| one["attempt"].as_str().unwrap()).collect();
+    page.value(&format!("location.hash = '#/compare/{}'", ids.join(",")));
+    let key = "[...document.querySelector('.key').children].map(line => line.textContent.trim())";
+    page.wait(&format!("document.querySelector('.key') && {key}.join() === 'mean (n = 2)'"));
+    page.click("[...document.querySelectorAll('label')].find(one => one.textContent === 'Seeds as a band')");
+    page.wait(&format!("{key}.length === 2"));
     assert_eq!(page.complaints(), Vec::<String>::new());
     // A mistake is shown with its place.
     let address = format!("http://{}/#/runs?where=bacth+%3D%3D+1", served.host);
@@ -294,7 +303,12 @@ fn a_stretch_of_the_timeline_has_its_energy() {
 }
 
 #[test]
-fn markup_in_names_is_text_and_pages_fit_a_phone_in_the_dark() {
+fn markup_in_names_is_text_and_pages_fit_a_phone_in_the_dark_and_screen_readers() {
+    // The audit of axe-core, which no crate has.
+    let axe = std::env::var_os("LEDGER_AXE").map(|path| std::fs::read_to_string(path).unwrap());
+    if axe.is_none() {
+        println!("accessibility is not audited: LEDGER_AXE does not name `axe.min.js` of axe-core");
+    }
     let sandbox = evil();
     let served = Served::new(&sandbox);
     for (width, is_dark) in [(390, true), (1400, false)] {
@@ -311,6 +325,11 @@ fn markup_in_names_is_text_and_pages_fit_a_phone_in_the_dark() {
             let widest = page.value("document.documentElement.scrollWidth");
             assert!(widest.as_u64().unwrap() <= u64::from(width), "{hash} at {width}: {widest}");
             assert_eq!(page.value("[...document.querySelectorAll('script, img, iframe')].length"), 1, "{hash}");
+            if let Some(axe) = &axe {
+                page.value(axe);
+                let found = "axe.run().then(all => all.violations.filter(one => one.impact !== 'minor').map(one => [one.impact, one.id, one.nodes[0].html]))";
+                assert_eq!(page.value(found), serde_json::json!([]), "{hash} at {width}");
+            }
         }
         let ground = page.value("getComputedStyle(document.documentElement).backgroundColor");
         assert_eq!(ground, if is_dark { "rgb(21, 24, 28)" } else { "rgb(255, 255, 255)" });

@@ -1,6 +1,6 @@
 // The Answers page: the ranking of a model's configurations by a metric, the Pareto front of two metrics, and the effect of each field.
 
-import { commandLine, el, number, quantity, replace, runLink, shortName, table, text } from './dom.js';
+import { called, commandLine, differing, el, number, quantity, replace, runLink, shortName, table, text } from './dom.js';
 import { allNames, ask } from './api.js';
 import { scatter } from './scatter.js';
 import { setOptions } from './state.js';
@@ -40,14 +40,6 @@ function later(make) {
   return holder;
 }
 
-/** The fields in which configurations differ. */
-function differing(configs) {
-  const names = new Set(configs.flatMap((config) => Object.keys(config)));
-  return [...names].filter((name) => new Set(configs.map((config) => text(config[name]))).size > 1).sort();
-}
-
-const called = (config, fields) => fields.map((field) => `${shortName(field)} ${text(config[field])}`).join(', ') || 'the only configuration';
-
 function interval(place) {
   if (place.sample?.range) return place.sample.range;
   return place.half_width == null ? [place.mean, place.mean] : [place.mean - place.half_width, place.mean + place.half_width];
@@ -84,7 +76,7 @@ function ranking({ document: best, command, notes }, model) {
   const all = places.flatMap(interval);
   const scale = [Math.min(...all), Math.max(...all)];
   const rows = places.map((place, at) => [at + 1, runLink(place.run), meanBar(place, scale), meanText(place, best.unit), place.sample?.text ?? text(place.n), against(place, at === 0), place.p_best == null ? '–' : `${number(100 * place.p_best)}%`, ...fields.map((field) => text(place.config[field]))]);
-  const heads = ['#', 'run', '', `${best.metric} (${best.direction === 'maximize' ? 'higher' : 'lower'} is better)`, 'sample', 'against the best', 'P(best)', ...fields.map(shortName)];
+  const heads = ['#', 'run', 'interval', `${best.metric} (${best.direction === 'maximize' ? 'higher' : 'lower'} is better)`, 'sample', 'against the best', 'P(best)', ...fields.map(shortName)];
   const left = (best.left_out ?? []).map((one) => el('li', { text: `${one.count ?? one.attempts ?? ''} ${one.why ?? ''}: ${one.reason ?? text(one)}` }));
   return el('div', {},
     el('p', { text: `${best.counted} attempts of ${model} counted.` }),

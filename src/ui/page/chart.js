@@ -60,7 +60,7 @@ export class Chart {
     this.watch();
   }
 
-  /** Shows lines `{name, colour, points: [[x, y], …], width, faint, step}` or `bars`, from one x to another. */
+  /** Shows lines `{name, colour, points: [[x, y], …], band: [[x, least, most], …], width, faint, step}` or `bars`, from one x to another. */
   set(lines, range, bars = null) {
     Object.assign(this, { lines, range, bars });
     const rows = lines.filter((line) => !line.faint).map((line) => {
@@ -162,6 +162,7 @@ export class Chart {
     let low = Infinity, high = -Infinity;
     for (const line of this.lines) {
       for (const [x, y] of line.points) if (x >= from && x <= to && usable(y)) [low, high] = [Math.min(low, y), Math.max(high, y)];
+      for (const [x, ...ends] of line.band ?? []) for (const y of ends) if (x >= from && x <= to && usable(y)) [low, high] = [Math.min(low, y), Math.max(high, y)];
     }
     if (low > high) return null;
     if (this.zero && !this.isLog) low = Math.min(0, low);
@@ -231,6 +232,14 @@ export class Chart {
   line(context, line, { y, usable }) {
     context.strokeStyle = line.colour;
     context.fillStyle = line.colour;
+    const ends = (line.band ?? []).filter(([, least, most]) => usable(least) && usable(most));
+    if (ends.length) {
+      context.globalAlpha = 0.2;
+      context.beginPath();
+      ends.forEach(([x, least]) => context.lineTo(this.x(x), y(least)));
+      ends.toReversed().forEach(([x, , most]) => context.lineTo(this.x(x), y(most)));
+      context.fill();
+    }
     context.globalAlpha = line.faint ? 0.3 : 1;
     context.lineWidth = line.width ?? 1.5;
     context.beginPath();

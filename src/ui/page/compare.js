@@ -1,6 +1,6 @@
 // The Compare page: differences, metrics and curves of two to eight attempts.
 
-import { commandLine, el, metric, number, runLink, short, table, text } from './dom.js';
+import { called, commandLine, differing, el, metric, number, runLink, short, table, text } from './dom.js';
 import { ask } from './api.js';
 import { curves } from './curves.js';
 
@@ -16,7 +16,9 @@ export async function comparePage(ids, _options, signal) {
     if (!attempt) throw new Error(`\`${id}\` has no finished attempt yet.`);
     return { run, attempt };
   }));
-  const attempts = shown.map(({ attempt }) => ({ id: attempt.attempt, label: short(attempt.attempt) }));
+  const configs = shown.map(({ run }) => ({ ...run.parts.config.value, device: run.parts.device?.value, program: run.parts.program?.digest }));
+  const fields = differing(configs);
+  const attempts = shown.map(({ attempt }, at) => ({ id: attempt.attempt, label: short(attempt.attempt), group: fields.length ? called(configs[at], fields) : 'mean' }));
   const names = [...new Set(shown.flatMap(({ attempt }) => attempt.series.filter((series) => series.axis === 'step').map((series) => series.name)))].sort();
   const against = await differences(shown, attempts, signal);
   return el('div', {},

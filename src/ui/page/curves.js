@@ -21,6 +21,31 @@ export function smoothed(all, share) {
   });
 }
 
+/** Lines as one: for each column of a range `[x, mean, least, most]` over the lines. Between its points a line is straight; where one is not finite, there is no mean. */
+export function band(lines, [from, to]) {
+  const columns = Math.min(200, Math.max(...lines.map((line) => line.length)));
+  const width = (to - from) / columns || 1;
+  const gathered = lines.map((line) => {
+    const found = Array.from({ length: columns }, () => []);
+    for (const [x, y] of line) if (x >= from && x <= to) found[Math.min(columns - 1, Math.floor((x - from) / width))].push([x, y]);
+    return found;
+  });
+  return Array.from({ length: columns }, (_, at) => {
+    const all = gathered.flatMap((found) => found[at]);
+    const x = all.length ? all.reduce((sum, point) => sum + point[0], 0) / all.length : from + (at + 0.5) * width;
+    const values = lines.map((line, one) => {
+      const own = gathered[one][at].map((point) => point[1]);
+      if (own.length) return own.filter((value) => value != null);
+      const next = line.findIndex((point) => point[0] >= x);
+      return next < 1 || line[next - 1][1] == null || line[next][1] == null ? [] : [between(line, x, 0, 1)];
+    });
+    // Where a line has ended or has a gap, the others are another sample.
+    if (values.some((own) => own.length === 0)) return [x, null, null, null];
+    const means = values.map((own) => own.reduce((sum, value) => sum + value, 0) / own.length);
+    return [x, means.reduce((sum, value) => sum + value, 0) / means.length, Math.min(...values.flat()), Math.max(...values.flat())];
+  });
+}
+
 /** When steps ended, as `[step, seconds]` from the phases of rank 0. Merged phases hold several steps; the last one ends with step `last`. */
 function stepTimes(phases, last) {
   const own = (phases ?? []).filter((phase) => phase.name === 'step' && phase.rank === 0 && phase.stop_s != null);
@@ -37,9 +62,11 @@ function between(pairs, value, from, to) {
 
 /** One chart for each series `names` of some attempts `[{id, label}]`. `reload` requests them again. */
 export function curves(attempts, names, signal) {
-  const chosen = { isLog: false, smooth: 0, overTime: false };
+  const groups = attempts.map((one) => one.group).filter((group) => group != null);
+  const hasRepeats = new Set(groups).size < groups.length;
+  const chosen = { isLog: false, smooth: 0, overTime: false, banded: hasRepeats };
   const charts = names.map((name) => oneCurve(attempts, name, chosen, signal));
-  const option = (label, name, then) => el('label', {}, label, el('input', { type: 'checkbox', onchange: (event) => {
+  const option = (label, name, then) => el('label', {}, label, el('input', { type: 'checkbox', checked: chosen[name], onchange: (event) => {
     chosen[name] = event.target.checked;
     charts.forEach(then);
   } }));
@@ -48,13 +75,15 @@ export function curves(attempts, names, signal) {
     charts.forEach((chart) => chart.show());
   } }));
   const help = el('p', { class: 'faint', text: 'Drag to zoom, double-click or Escape to return. Keys: arrows, + and −. × marks NaN, ∞ infinity.' });
-  const bar = el('div', { class: 'bar' }, smooth, option('Logarithmic', 'isLog', (chart) => chart.show()), option('Over time', 'overTime', (chart) => chart.reset()));
-  const element = el('div', {}, bar, help, ...charts.map((chart) => chart.element));
+  const bar = el('div', { class: 'bar' }, smooth, option('Logarithmic', 'isLog', (chart) => chart.show()), option('Over time', 'overTime', (chart) => chart.reset()), hasRepeats ? option('Seeds as a band', 'banded', (chart) => chart.show()) : null);
+  const bands = hasRepeats ? el('p', { class: 'faint', text: 'A band reaches from the smallest to the largest value of n attempts that differ in their seeds alone. Its line is their mean.' }) : null;
+  const element = el('div', {}, bar, help, bands, ...charts.map((chart) => chart.element));
   return { element, reload: () => charts.forEach((chart) => chart.load()) };
 }
 
 function oneCurve(attempts, name, chosen, signal) {
-  const palette = colours(attempts.length > 1 ? attempts.map((one) => one.label) : [name]);
+  const groups = [...new Set(attempts.map((one) => one.group ?? one.label))];
+  const palettes = [attempts.length > 1 ? attempts.map((one) => one.label) : [name], groups].map(colours);
   const holder = el('div'), keys = el('div'), note = el('p', { class: 'faint', hidden: true });
   let zoom = null, whole = null, loaded = [], chart;
 
@@ -106,15 +135,22 @@ function oneCurve(attempts, name, chosen, signal) {
     const drawn = timed.length ? timed : loaded;
     note.hidden = !chosen.overTime || axis === 'time_ns' || timed.length === loaded.length;
     note.textContent = timed.length ? 'Attempts without times of steps are not drawn.' : 'Over steps: the times of the steps were not recorded.';
-    const lines = drawn.flatMap(({ one, series, times }) => {
-      const all = timed.length ? points(series).map(([step, value]) => [between(times, step, 0, 1), value]) : points(series);
+    const placed = drawn.map(({ one, series, times }) => ({ one, all: timed.length ? points(series).map(([step, value]) => [between(times, step, 0, 1), value]) : points(series) }));
+    const single = ({ one, all }) => {
       const label = attempts.length > 1 ? one.label : name;
-      const colour = palette.get(label);
+      const colour = palettes[0].get(label);
       if (chosen.smooth === 0) return [{ name: label, colour, points: all }];
       return [{ name: `${label} (raw)`, colour, points: all, faint: true }, { name: label, colour, points: smoothed(all, chosen.smooth), width: 2 }];
-    });
-    const xs = lines.flatMap((line) => [line.points[0][0], line.points.at(-1)[0]]);
+    };
+    const xs = placed.flatMap(({ all }) => [all[0][0], all.at(-1)[0]]);
     const ends = [Math.min(...xs), Math.max(...xs)];
+    const joined = (group) => {
+      const own = placed.filter(({ one }) => (one.group ?? one.label) === group);
+      if (own.length < 2) return own.flatMap(single);
+      const rows = band(own.map(({ all }) => smoothed(all, chosen.smooth)), zoom ?? ends);
+      return [{ name: `${group} (n = ${own.length})`, colour: palettes[1].get(group), width: 2, points: rows.map(([x, mean]) => [x, mean]), band: rows.map(([x, , least, most]) => [x, least, most]) }];
+    };
+    const lines = chosen.banded ? groups.flatMap(joined) : placed.flatMap(single);
     if (!zoom) whole = ends;
     chart.set(lines, zoom ?? ends);
     replace(keys, attempts.length > 1 ? key(lines) : null);

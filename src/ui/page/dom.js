@@ -82,6 +82,15 @@ export function shortName(field) {
   return name === 'name' && at > 0 ? field.slice(0, at) : name;
 }
 
+/** The fields that differ between configurations. */
+export function differing(configs) {
+  const names = [...new Set(configs.flatMap((config) => Object.keys(config)))];
+  return names.filter((name) => new Set(configs.map((config) => text(config[name]))).size > 1).sort();
+}
+
+/** A configuration by its fields that differ from those of others. */
+export const called = (config, fields) => fields.map((field) => `${shortName(field)} ${text(config[field])}`).join(', ') || 'the only configuration';
+
 export function text(value) {
   if (value == null) return '–';
   if (Array.isArray(value)) return value.map(text).join(', ');

@@ -119,5 +119,5 @@ function phases(part, range, shared) {
   requestAnimationFrame(() => chart.set([], range, bars));
   const note = part.phases_merged ? el('p', { class: 'faint', text: 'Adjacent phases of one name are merged, because single ones are narrower than a pixel.' }) : null;
   const keys = key(names.map((name) => ({ name, colour: palette.get(name) })));
-  return el('section', { 'aria-label': 'Phases' }, el('h3', { text: 'Phases' }), all.length ? keys : el('p', { text: 'No phases were recorded.' }), chart.element, note);
+  return el('section', { 'aria-label': 'Phases over time' }, el('h3', { text: 'Phases' }), all.length ? keys : el('p', { text: 'No phases were recorded.' }), chart.element, note);
 }
