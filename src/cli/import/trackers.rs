@@ -161,6 +161,7 @@ impl From<std::io::Error> for Failure {
 
 /// What became of a run.
 struct Row {
+    experiment: String,
     name: String,
     attempt: AttemptId,
     state: &'static str,
@@ -226,7 +227,14 @@ impl<'a> Taken<'a> {
             let had = larger.points;
             let end = if is_whole { "" } else { " and no end" };
             let warning = format!("not imported: it has {}{end}, and the imported one {had}", count(points, "point"));
-            self.rows.push(Row { name, attempt: larger.attempt, state: "older", points, warnings: vec![warning] });
+            self.rows.push(Row {
+                experiment,
+                name,
+                attempt: larger.attempt,
+                state: "older",
+                points,
+                warnings: vec![warning],
+            });
             return Ok(());
         }
         let mut sealed = run.sealed();
@@ -275,7 +283,7 @@ impl<'a> Taken<'a> {
             Added::New(_) => "new",
         };
         let warnings = sealed.attempt.warnings;
-        self.rows.push(Row { name, attempt: added.id(), state, points, warnings });
+        self.rows.push(Row { experiment, name, attempt: added.id(), state, points, warnings });
         Ok(())
     }
 
@@ -301,9 +309,12 @@ impl<'a> Taken<'a> {
     }
 
     fn text(&self) -> String {
+        // Runs of two experiments may have one name.
+        let is_mixed = self.rows.iter().any(|row| row.experiment != self.rows[0].experiment);
         let rows = self.rows.iter().map(|row| {
             let attempt = row.attempt.0.prefix(8);
-            vec![row.name.clone(), attempt, row.state.to_owned(), row.points.to_string()]
+            let name = if is_mixed { format!("{}/{}", row.experiment, row.name) } else { row.name.clone() };
+            vec![name, attempt, row.state.to_owned(), row.points.to_string()]
         });
         columns(&["RUN", "ATTEMPT", "STATE", ">POINTS"], rows)
     }
@@ -312,6 +323,7 @@ impl<'a> Taken<'a> {
         let runs = self.rows.iter().map(|row| {
             Value::Table(table_of([
                 ("name", row.name.as_str().into()),
+                ("experiment", row.experiment.as_str().into()),
                 ("attempt", row.attempt.to_string().into()),
                 ("state", row.state.into()),
                 ("points", row.points.into()),
