@@ -13,12 +13,12 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 const TOOL: &str = "neptune";
-/// What part N of a run's export is named, without N.
+/// Stands before the number of a part in the name of its file.
 const PART: &str = "_part_";
 /// Namespaces of parameters, whose names need not say so again.
 const PARAMETERS: [&str; 8] =
     ["parameters/", "params/", "hyperparameters/", "hparams/", "config/", "cfg/", "args/", "arguments/"];
-/// Steps are decimal numbers with so many units to one step.
+/// An export stores steps in millionths.
 const STEP: i128 = 1_000_000;
 
 /// The runs of a folder with an export, or those of one file's run. Each is handed to `take` as soon as it is read. Names the runs that are in
@@ -84,7 +84,7 @@ fn part_of(path: &Path) -> Option<(PathBuf, u64)> {
     Some((path.with_file_name(run), part.parse().ok()?))
 }
 
-/// What was read of a run.
+/// A run while its parts are read.
 #[derive(Default)]
 struct Reading {
     project: String,

@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 
 pub use kernels::AttentionShape;
 
-/// What the backward pass needs.
+/// Kept for the backward pass.
 pub struct SavedAttention {
     precision: Precision,
     by: By,

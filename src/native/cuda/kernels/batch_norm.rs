@@ -359,7 +359,7 @@ impl Blocks {
         Self { words, packed, split, whole, channels, parts, groups, threads }
     }
 
-    /// For so many pixels and channels that lie innermost, a whole number of packs. A block has some packs of each of its pixels.
+    /// For NHWC. The channels are a whole number of packs, and a block has some packs of each of its pixels.
     fn of_pixels([rows, channels, plane]: [u32; 3], lanes: u32) -> Self {
         let wide = 1 << (channels / lanes).trailing_zeros().min(ACROSS.trailing_zeros());
         let group = wide * lanes;

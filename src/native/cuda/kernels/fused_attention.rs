@@ -36,7 +36,7 @@ pub struct AttentionShape {
     pub features: usize,
 }
 
-/// What the backward of [`fused_attention`] needs.
+/// Kept by [`fused_attention`] for its backward.
 #[derive(Debug)]
 pub struct SavedAttention {
     task: Task,
@@ -44,7 +44,7 @@ pub struct SavedAttention {
     output: Cube,
     /// The logarithm to base 2 of the sum of the powers of each row of scores: [rows·heads·width], in float32.
     log_sums: Cube,
-    /// Which attention weights dropout kept, a bit each: [rows·heads·width·tiles, 2], where it drops any.
+    /// A bit for each attention weight, 1 if dropout kept it: [rows·heads·width·tiles, 2]. None without dropout.
     mask: Option<Cube>,
 }
 
@@ -105,7 +105,7 @@ impl SavedAttention {
     }
 }
 
-/// What the kernels are told besides their tensors.
+/// Sizes and dropout of a layer.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     format: Format,

@@ -72,7 +72,7 @@ pub struct Windows {
     pub padding: usize,
 }
 
-/// What the backward of [`pool_max_nhwc`] needs.
+/// Kept by [`pool_max_nhwc`] for its backward.
 #[derive(Debug)]
 pub struct SavedMaxima {
     pool: Pool,

@@ -108,6 +108,6 @@ fn largest_values_in_nhwc_on_gpu() {
     let x = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &flex()).reshape([1, 8, 2, 2]);
     let Some((y, _)) = pool_max_nhwc(&laid(&x), windows(2, 2, 0)) else { panic!("refused") };
     let y = read(y);
-    assert!(y[0].is_nan(), "what is no number stays none");
+    assert!(y[0].is_nan(), "NaN stays NaN");
     assert!(y[1..] == [1.0; 7], "the other channels");
 }
