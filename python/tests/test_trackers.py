@@ -22,13 +22,13 @@ def same(one, other):
 
 
 class Imports(Case):
-    def ask(self, *words):
+    def ask(self, *words, code=0, stream="stdout"):
         # The program asks `python3`, and this one has the packages of the trackers.
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
         variables = environment(LEDGER_DIR=self.folder / "ledger", HOME=self.folder, PATH=path)
         ran = subprocess.run([BINARY, *words], env=variables, capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
-        return ran.stdout
+        self.assertEqual(ran.returncode, code, ran.stderr)
+        return getattr(ran, stream)
 
     def points(self):
         """The points of each series of the only attempt, over steps."""
@@ -223,6 +223,15 @@ os._exit(0)  # As if it was killed.
         self.assertIn("interrupted", str(outcome))
         again = json.loads(self.ask("import", "aim", str(repository / ".aim"), "--json"))
         self.assertEqual([run["state"] for run in again["runs"]], ["known", "known"])
+        # A damaged run hinders no other.
+        for path in (repository / ".aim" / "seqs" / "chunks" / first).iterdir():
+            path.write_bytes(b"damaged")
+        fresh = str(self.folder / "fresh")
+        said = self.ask("--ledger", fresh, "import", "aim", str(repository), code=2, stream="stderr")
+        self.assertIn("1 of its runs cannot be read: one: ", said)
+        self.assertIn("(the others were imported)", said)
+        listed = json.loads(self.ask("--ledger", fresh, "ls", "--json"))["attempts"]
+        self.assertEqual(len(listed), 1)
 
     @unittest.skipUnless(has("pyarrow"), "needs LEDGER_TEST_BIN and pyarrow")
     def test_an_export_of_neptune_as_pyarrow_writes_it(self):

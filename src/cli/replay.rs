@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::failure::{Failure, exit};
-use super::import::packs::read_pack;
+use super::import::packs::{read_pack, tell_restored};
 use super::output::{print, say};
 use super::rerun::{self, Consent, Elsewhere, Original, bind_again, is_program, tell_packed_rerun};
 use super::run::facts;
@@ -12,7 +12,6 @@ use crate::engine::{Bound, Launch, is_of_files, surroundings};
 use crate::host::clock;
 use crate::record::{Sealed, Table, Value};
 use crate::report::{document, environment_value, fields_text, plain, plain_lines, table_of, why_text, why_value};
-use crate::store::Added;
 use crate::wire::{PackFile, PackedAttempt};
 use std::path::{Path, PathBuf};
 
@@ -89,9 +88,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         sources.iter().try_for_each(|(_, source)| writer.keep(source))?;
         writer.unite_packed(one, clock::unix_ms())
     })?;
-    if matches!(added, Added::Restored(_)) {
-        say("note: 1 damaged attempt restored from the pack");
-    }
+    tell_restored(&[added]);
     let original: Original = context.store().read(|reader| rerun::find(reader, &id.to_string()))??;
     original.tell_rerun();
     rerun::rerun(&original, 1, None, (args.consent, &elsewhere), context)

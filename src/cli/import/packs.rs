@@ -24,10 +24,7 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
         sources.iter().try_for_each(|(_, source)| writer.keep(source))?;
         attempts.iter().map(|(_, one)| writer.unite_packed(one, clock::unix_ms())).collect::<Result<Vec<_>, _>>()
     })?;
-    let restored = added.iter().filter(|one| matches!(one, Added::Restored(_))).count();
-    if restored > 0 {
-        say(&format!("note: {} restored from the pack", count(restored, "damaged attempt")));
-    }
+    tell_restored(&added);
     context.answer(
         || if attempts.len() > LISTED { counts(packs, &added) } else { each(&attempts, &added) },
         || {
@@ -43,6 +40,14 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
         },
     )?;
     Ok(exit::YES)
+}
+
+/// Says how many attempts were damaged in the ledger and are replaced.
+pub(in crate::cli) fn tell_restored(added: &[Added]) {
+    let restored = added.iter().filter(|one| matches!(one, Added::Restored(_))).count();
+    if restored > 0 {
+        say(&format!("note: {} restored from the pack", count(restored, "damaged attempt")));
+    }
 }
 
 /// Of more attempts than these only their number is told.

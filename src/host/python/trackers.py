@@ -284,7 +284,7 @@ def leaf(data):
 
 
 def rows_of(container, first):
-    """The keys below `first` and their values in a RocksDB, which is opened read-only, in their order. A missing folder has none."""
+    """Keys below `first` and their values, in the order of the keys, from a RocksDB that is opened read-only. A missing folder has none."""
     import aimrocks
 
     if not os.path.isdir(container):
@@ -296,7 +296,7 @@ def rows_of(container, first):
         for key, value in items:
             if not key.startswith(prefix):
                 return
-            yield parts_of(key), value
+            yield parts_of(key), leaf(value)
     except Exception as error:  # The exceptions of aimrocks have no class in common.
         raise OSError(f"{container}: {error}") from error
 
@@ -309,7 +309,7 @@ def put(tree, parts, value):
     for part in parts[:-1]:
         tree = tree.setdefault(part, {})
         if not isinstance(tree, dict):
-            # What an image or another object of Aim consists of.
+            # A part of an image or another object, which is counted as one value.
             return
     if not isinstance(value, Other) or value.kind not in ("list", "object"):
         tree[parts[-1]] = value
@@ -345,17 +345,17 @@ def aim_points(container, contexts, skipped):
     """Points by their names. Sequences lie in columns `val`, `step` and `time`; older ones and those of media have their steps as keys."""
     columns, taken = {}, set()
     for parts, value in rows_of(container, "seqs"):
-        has_steps = parts[1] == "v2"
+        has_steps = parts[1:2] == ["v2"]
         if len(parts) == (8 if has_steps else 7) and parts[-2] in ("val", "step", "time"):
             context, name, column, at = parts[-4:]
-            columns.setdefault((context, name, has_steps), {}).setdefault(column, {})[at] = leaf(value)
+            columns.setdefault((context, name, has_steps), {}).setdefault(column, {})[at] = value
     for key in sorted(columns, key=lambda key: (key[1], key[0], key[2])):
         (context, name, has_steps), found = key, columns.pop(key)
         points, times, steps = [], found.get("time", {}), found.get("step", {})
         for at, value in found.get("val", {}).items():
             step = steps.get(at) if has_steps else int.from_bytes(at, "big", signed=True)
             is_number = isinstance(value, (int, float))
-            if is_number and isinstance(step, (int, float)) and step == int(step):
+            if is_number and isinstance(step, (int, float)) and float(step).is_integer():
                 seconds = times.get(at)
                 points.append((int(step), seconds * 1e3 if isinstance(seconds, float) else None, float(value)))
             elif is_number:
@@ -403,13 +403,13 @@ def aim_run(base, path, number, id, name, experiment, description, is_archived, 
         raise ValueError("its hash is a path")
     for parts, value in rows_of(os.path.join(path, "meta", "chunks", id), "meta"):
         if parts[:3] == ["meta", "chunks", id] and len(parts) > 3 and parts[3] in ("attrs", "contexts", "end_time"):
-            put(trees, parts[3:], leaf(value))
+            put(trees, parts[3:], value)
     params, tags = {}, {"description": description, "archived": "true" if is_archived else None}
     attributes = whole(trees.get("attrs", {}), skipped)
     named = {"hparams": attributes.pop("hparams", {})}
     # A parameter outside of `hparams` keeps its name.
     for key, value in {**attributes, **named}.items():
-        # What Aim records of the process: environment variables and packages are many, and may hold secrets.
+        # Aim's record of the process. Environment variables and packages are many, and may hold secrets.
         of_system = key == "__system_params"
         for place, inner in flat(value, "" if key == "hparams" and isinstance(value, dict) else key):
             words = place.split("/")
