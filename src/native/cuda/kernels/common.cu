@@ -31,10 +31,16 @@ struct Bf16 {
     typedef u16 Raw;
     static __device__ __forceinline__ float get(Raw raw) { return __uint_as_float(u32(raw) << 16); }
     static __device__ __forceinline__ Raw put(float value) {
+#if __CUDA_ARCH__ >= 800
+        Raw raw;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(raw) : "f"(value));
+        return raw;
+#else
         u32 bits = __float_as_uint(value);
         // The carry of a rounded NaN could end in an infinity.
         if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
         return u16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
     }
     static __device__ __forceinline__ float power(float x) { return __expf(x); }
 };
