@@ -22,15 +22,14 @@ pub fn cross_entropy_sum(
 ) -> Tensor<1> {
     let right = if ctx.taped() { targets.clone().inner() } else { targets.clone() };
     let given = ctx.off_tape(answers.clone());
-    // Kernels go through the answers once for the loss and once for the gradient.
-    let Some(loss) = kernels::cross_entropy(&given, &right, classes) else {
+    let Some((loss, rows)) = kernels::cross_entropy(&given, &right, classes) else {
         return summed(ctx, picked(possible(ctx, answers, classes), targets.clone()), targets) * share;
     };
     ctx.recorded(
         || [answers.into()],
         loss * share,
         move |upstream, _| {
-            let gradient = kernels::cross_entropy_back(given, &right, classes, single(share), &upstream);
+            let gradient = kernels::cross_entropy_back(given, &right, classes, rows, single(share), &upstream);
             [Some(computed(gradient).into())]
         },
     )
