@@ -3,6 +3,8 @@
 
 // Packs of four values that a lane holds of a row, which has up to 1,024.
 #define PACKS 8
+// Blocks of the backward that a processor has at once.
+#define BLOCKS 4
 
 // Which values of what is added stay, if any are dropped.
 struct Drop {
@@ -70,23 +72,6 @@ static __device__ __forceinline__ void join(
     }
 }
 
-// What each warp has of each feature, added up over the warps of a block in their order.
-template <int P>
-static __device__ __forceinline__ void over_warps(
-    const float (&values)[P][4], float (*shared)[128 * P], float *to, u32 features
-) {
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    __syncthreads();
-#pragma unroll
-    for (int p = 0; p < P; p++) store<F32, 4>(&shared[warp][(p * 32 + lane) * 4], values[p]);
-    __syncthreads();
-    for (u32 f = threadIdx.x; f < features; f += 32 * WARPS) {
-        float sum = 0.0f;
-        for (int i = 0; i < WARPS; i++) sum += shared[i][f];
-        to[f] = sum;
-    }
-}
-
 // The gradients of the residual and of what was added, and what the rows of each block add to those of gain and bias: `parts` is [2, blocks, features]. There are gradients of what was
 // normalised and of what goes on in float32: the same in float32 if `post`, otherwise the sum. The latter may be missing.
 template <class T, int P>
@@ -94,35 +79,47 @@ static __device__ __forceinline__ void join_back(
     const float *sum, const typename T::Raw *of_normed, const float *of_stream, const float *gain, const float *means,
     const float *inverses, float *of_x, typename T::Raw *of_added, float *parts, u32 rows, u32 features, u32 post, Drop drop
 ) {
-    __shared__ __align__(16) float shared[WARPS][128 * P];
-    u32 lane = threadIdx.x % 32;
-    float of_gain[P][4] = {}, of_bias[P][4] = {}, count = __uint2float_rn(features);
-    for (u32 row = blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
+    // In registers these sums would leave room for half as many warps.
+    __shared__ __align__(16) float of_gain[WARPS][128 * P], of_bias[WARPS][128 * P];
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float count = __uint2float_rn(features);
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        float nothing[4] = {};
+        store<F32, 4>(&of_gain[warp][(p * 32 + lane) * 4], nothing);
+        store<F32, 4>(&of_bias[warp][(p * 32 + lane) * 4], nothing);
+    }
+    for (u32 row = blockIdx.x * WARPS + warp; row < rows; row += gridDim.x * WARPS) {
         u64 start = u64(row) * features;
-        float hats[P][4], slopes[P][4], mean = means[row], inverse = inverses[row], total = 0.0f, along = 0.0f;
+        float hats[P][4], slopes[P][4], more[P][4], mean = means[row], inverse = inverses[row], total = 0.0f, along = 0.0f;
 #pragma unroll
         for (int p = 0; p < P; p++) {
             u32 f = (p * 32 + lane) * 4;
             if (f >= features) continue;
             load<F32, 4>(hats[p], sum + start + f);
             load<T, 4>(slopes[p], of_normed + start + f);
-            if (post && of_stream) {
-                float more[4];
-                load<F32, 4>(more, of_stream + start + f);
+            if (of_stream) load<F32, 4>(more[p], of_stream + start + f);
+        }
 #pragma unroll
-                for (int i = 0; i < 4; i++) slopes[p][i] += more[i];
-            }
-            float gains[4];
+        for (int p = 0; p < P; p++) {
+            u32 f = (p * 32 + lane) * 4;
+            if (f >= features) continue;
+            float gains[4], to_gain[4], to_bias[4];
             load<F32, 4>(gains, gain + f);
+            load<F32, 4>(to_gain, &of_gain[warp][f]);
+            load<F32, 4>(to_bias, &of_bias[warp][f]);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
+                if (post && of_stream) slopes[p][i] += more[p][i];
                 hats[p][i] = (hats[p][i] - mean) * inverse;
-                of_gain[p][i] += slopes[p][i] * hats[p][i];
-                of_bias[p][i] += slopes[p][i];
+                to_gain[i] += slopes[p][i] * hats[p][i];
+                to_bias[i] += slopes[p][i];
                 slopes[p][i] *= gains[i];
                 total += slopes[p][i];
                 along += slopes[p][i] * hats[p][i];
             }
+            store<F32, 4>(&of_gain[warp][f], to_gain);
+            store<F32, 4>(&of_bias[warp][f], to_bias);
         }
         total = warp_sum(total) / count;
         along = warp_sum(along) / count;
@@ -131,20 +128,25 @@ static __device__ __forceinline__ void join_back(
             u32 f = (p * 32 + lane) * 4;
             if (f >= features) continue;
 #pragma unroll
-            for (int i = 0; i < 4; i++) slopes[p][i] = inverse * (slopes[p][i] - total - hats[p][i] * along);
-            if (!post && of_stream) {
-                float more[4];
-                load<F32, 4>(more, of_stream + start + f);
-#pragma unroll
-                for (int i = 0; i < 4; i++) slopes[p][i] += more[i];
+            for (int i = 0; i < 4; i++) {
+                slopes[p][i] = inverse * (slopes[p][i] - total - hats[p][i] * along);
+                if (!post && of_stream) slopes[p][i] += more[p][i];
             }
             store<F32, 4>(of_x + start + f, slopes[p]);
             drop.apply(slopes[p], u32(start) + f);
             store<T, 4>(of_added + start + f, slopes[p]);
         }
     }
-    over_warps<P>(of_gain, shared, parts + u64(blockIdx.x) * features, features);
-    over_warps<P>(of_bias, shared, parts + u64(gridDim.x + blockIdx.x) * features, features);
+    __syncthreads();
+    for (u32 f = threadIdx.x; f < features; f += 32 * WARPS) {
+        float to_gain = 0.0f, to_bias = 0.0f;
+        for (int i = 0; i < WARPS; i++) {
+            to_gain += of_gain[i][f];
+            to_bias += of_bias[i][f];
+        }
+        parts[u64(blockIdx.x) * features + f] = to_gain;
+        parts[u64(gridDim.x + blockIdx.x) * features + f] = to_bias;
+    }
 }
 
 #define JOIN(END, T) \
@@ -152,7 +154,7 @@ static __device__ __forceinline__ void join_back(
         const float *x, const T::Raw *added, const float *gain, const float *bias, float *sum, T::Raw *normed, \
         float *exact, float *means, float *inverses, u32 rows, u32 features, float epsilon, Drop drop \
     ) { join<T, PACKS>(x, added, gain, bias, sum, normed, exact, means, inverses, rows, features, epsilon, drop); } \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS) join_back_##END( \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) join_back_##END( \
         const float *sum, const T::Raw *of_normed, const float *of_stream, const float *gain, const float *means, \
         const float *inverses, float *of_x, T::Raw *of_added, float *parts, u32 rows, u32 features, u32 post, Drop drop \
     ) { \

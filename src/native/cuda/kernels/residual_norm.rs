@@ -11,8 +11,8 @@ use std::ffi::CStr;
 
 /// Rows of a block at a time, a warp each, as in the kernel.
 const WARPS: u32 = 4;
-/// Blocks of the backward at most, each of which has a part of the gradients of gain and bias.
-const BLOCKS: u32 = 256;
+/// Blocks of the backward at most, each of which has a part of the gradients of gain and bias: four for each of 132 multiprocessors.
+const BLOCKS: u32 = 528;
 /// Features of a row at most: more would not stay in a warp's registers.
 const FEATURES: usize = 1024;
 /// What addresses are multiples of.
