@@ -70,7 +70,7 @@ impl<const D: usize> From<Tensor<D>> for Plain {
 }
 
 /// The tape's number of a tensor that is on one.
-pub fn numbered(tensor: &Tensor<1>) -> Option<u64> {
+pub fn numbered<const D: usize>(tensor: &Tensor<D>) -> Option<u64> {
     if let Ok(tensor) = tensor.clone().try_into_primitive::<Autodiff<Cuda>>() {
         return Some(tensor.node.id.value);
     }

@@ -10,7 +10,11 @@ use crate::rng::{Rng, Stream};
 use crate::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+/// Where a second part of an answer's gradient is left for the operation that computed the answer.
+pub type SecondPart = Arc<Mutex<Option<Tensor<4>>>>;
 
 /// The parameters of a model and everything else that its forward pass depends on.
 pub struct ForwardContext<'a> {
@@ -25,6 +29,8 @@ pub struct ForwardContext<'a> {
     taped: bool,
     /// The tape's numbers of the parameters whose gradients an operation of Burn computes, which does not report them.
     untracked: RefCell<BTreeSet<u64>>,
+    /// By the tape's number of an answer, for those whose gradient may come in two parts.
+    second_parts: RefCell<HashMap<u64, SecondPart>>,
     /// The positions whose answers are computed; `None` for all.
     selected: Option<Tensor<1, Int>>,
     device: Device,
@@ -82,6 +88,7 @@ impl<'a> ForwardContext<'a> {
             training,
             taped,
             untracked: RefCell::default(),
+            second_parts: RefCell::default(),
             selected: None,
             device,
         }
@@ -129,6 +136,16 @@ impl<'a> ForwardContext<'a> {
     /// Excludes a parameter from gradient readiness: an operation of Burn uses it, which does not report its gradient.
     pub fn mark_untracked(&self, parameter: &Tensor<1>) {
         self.untracked.borrow_mut().extend(tape::numbered(parameter));
+    }
+
+    /// Notes that the operation that computed an answer adds what it finds here to the answer's gradient.
+    pub fn takes_second_part(&self, answer: &Tensor<4>, part: SecondPart) {
+        self.second_parts.borrow_mut().extend(tape::numbered(answer).map(|number| (number, part)));
+    }
+
+    /// Where a second part of a tensor's gradient can be left; none where the operation that computed it takes one alone.
+    pub fn second_part(&self, of: &Tensor<4>) -> Option<SecondPart> {
+        tape::numbered(of).and_then(|number| self.second_parts.borrow().get(&number).cloned())
     }
 
     /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.

@@ -1,13 +1,14 @@
 //! Batch normalisation of images, with what follows it.
 
 use super::computed;
-use crate::forward_context::ForwardContext;
+use crate::forward_context::{ForwardContext, SecondPart};
 use crate::native::kernels::{self, BatchGradients, BatchNorm, BatchNormed};
 use crate::number::real_len;
 use crate::precision::exact;
 use crate::tape::Plain;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
+use std::sync::PoisonError;
 
 /// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
 pub const BATCH_EPSILON: f64 = 1e-5;
@@ -158,15 +159,18 @@ fn kernel(
     for (name, new) in names.iter().zip(running) {
         ctx.set_running(name, new);
     }
-    let back = |gradient, kept| {
-        let BatchGradients { x, gain, bias, residual } = computed(kernels::batch_norm_back(gradient, kept));
+    let second_part = kept.takes_second().then(SecondPart::default);
+    let found = second_part.clone();
+    let back = move |gradient, kept| {
+        let second = found.and_then(|part| part.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let BatchGradients { x, gain, bias, residual } = computed(kernels::batch_norm_back(gradient, second, kept));
         ([Some(x.into()), Some(gain.into()), Some(bias.into())], residual.map(Plain::from))
     };
     let on_tape = || {
         let [gain, bias] = vectors.clone();
         [x.clone().into(), gain.into(), bias.into()]
     };
-    Some(match &after.residual {
+    let y = match &after.residual {
         None => ctx.recorded(on_tape, y, move |gradient, _| back(gradient, kept).0),
         Some(residual) => {
             let on_tape = || {
@@ -178,5 +182,9 @@ fn kernel(
                 [x, gain, bias, residual]
             })
         }
-    })
+    };
+    if let Some(part) = second_part {
+        ctx.takes_second_part(&y, part);
+    }
+    Some(y)
 }

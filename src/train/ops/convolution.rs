@@ -10,6 +10,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{DType, Tensor};
+use std::sync::PoisonError;
 
 /// How a square window moves over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,16 +117,22 @@ pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     }
 }
 
-/// Images for two uses. The gradients of images in NHWC are added in the order in which they lie: Burn would add them without vector reads.
+/// Images for two uses. The gradients of images in NHWC are added by the operation that computed the images if it can, else in the order
+/// in which they lie: Burn would add them without vector reads.
 pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
     let (given, storage) = (ctx.off_tape(x.clone()), dnn::Storage::Nhwc);
     if dnn::Storage::of(&given) != storage {
         return [x.clone(), x];
     }
+    let second_part = ctx.second_part(&x);
     let backward = move |(one, other): (Tensor<4>, Option<Tensor<4>>), _| {
-        let sum = match other {
-            Some(other) => storage.named(storage.lying(one) + storage.lying(other)),
-            None => one,
+        let sum = match (other, &second_part) {
+            (None, _) => one,
+            (other, Some(second_part)) => {
+                *second_part.lock().unwrap_or_else(PoisonError::into_inner) = other;
+                one
+            }
+            (Some(other), None) => storage.named(storage.lying(one) + storage.lying(other)),
         };
         [Some(sum.into())]
     };

@@ -68,6 +68,13 @@ pub struct SavedTensors {
     images: Images,
 }
 
+impl SavedTensors {
+    /// Whether [`batch_norm_back`] adds a second part to the gradient of the answer.
+    pub fn takes_second(&self) -> bool {
+        self.y.is_some()
+    }
+}
+
 /// The gradients of what a batch normalisation was computed from.
 pub struct BatchGradients {
     /// Of the images.
@@ -102,19 +109,24 @@ pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4
     Some(images.forward(None, given).0)
 }
 
-/// The gradients, from that of the answer, which has the shape and format of the images. None where it does not.
-pub fn batch_norm_back(dy: Tensor<4>, kept: SavedTensors) -> Option<BatchGradients> {
+/// The gradients, from that of the answer, which has the shape and format of the images. There may be a second part of it, which is added
+/// to the first, if [`SavedTensors::takes_second`]. None where they do not fit.
+pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTensors) -> Option<BatchGradients> {
+    let takes_second = kept.takes_second();
     let SavedTensors { x, y, gain, bias, saved, images } = kept;
-    if dy.dims() != x.dims() || dy.dtype() != x.dtype() || !same_device(&dy, &x) {
+    let fits = |dy: &Tensor<4>| dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(dy, &x);
+    if !fits(&dy) || !second.as_ref().is_none_or(|second| takes_second && fits(second)) {
         return None;
     }
     let lying = |x: &Tensor<4>| primitive(&images.storage.lying(x.clone()));
     let given = [lying(&dy)?, lying(&x)?, primitive(&gain)?, primitive(&bias)?, primitive(&saved)?];
-    let shown = beside(y.map(|y| images.storage.lying(y)).as_ref())?;
+    let [shown, second] =
+        [y, second].map(|images_beside| beside(images_beside.map(|it| images.storage.lying(it)).as_ref()));
+    let (shown, second) = (shown?, second?);
     // With nothing behind the sum it is that of the answer.
     let passed = (images.residual && !images.bends_sum()).then(|| dy.clone());
     drop((dy, x, gain, bias, saved));
-    let ([x, gain, bias], residual) = images.backward(given, shown);
+    let ([x, gain, bias], residual) = images.backward(given, shown, second);
     let named = |x| images.storage.named(tensor(x));
     let residual = residual.map(named).or(passed);
     Some(BatchGradients { x: named(x), gain: tensor(gain), bias: tensor(bias), residual })
@@ -225,11 +237,11 @@ impl Images {
     }
 
     /// The gradients of the images, the gain and the bias; and that of the residual where the activation follows it.
-    fn backward(self, given: [Cube; 5], y: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
+    fn backward(self, given: [Cube; 5], y: Option<Cube>, second: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
         let [dy, x, gain, bias, saved] = &given.map(|tensor| self.laid(tensor));
-        let y = y.map(|y| self.laid(y));
-        let y = y.as_ref();
-        let blocks = self.blocks(true, [Some(dy), Some(x), y]);
+        let [y, second] = [y, second].map(|images| images.map(|images| self.laid(images)));
+        let (y, second) = (y.as_ref(), second.as_ref());
+        let blocks = self.blocks(true, [Some(dy), Some(x), y, second]);
         let [in_dy, in_x] = [dy, x].map(|tensor| own(tensor).then(|| tensor.clone()));
         let unlike = || fresh(x, self.storage.shape(self.shape), self.dtype);
         // Every value is read by the thread that writes in its place, before.
@@ -241,6 +253,7 @@ impl Images {
             Some(dy),
             Some(x),
             y,
+            second,
             Some(&dx),
             dresidual.as_ref(),
             Some(gain),
@@ -262,7 +275,7 @@ impl Images {
             blocks.join(card, c"batch_back_join", &words)?;
             if shut {
                 // What the activation does to the slopes is in the residual's by now.
-                (words[0], words[2], words[4]) = (words[4], 0, 0);
+                (words[0], words[2], words[3], words[5]) = (words[5], 0, 0, 0);
                 words.truncate(words.len() - 2);
                 words.extend([pair(leak, 0), pair(blocks.packed.into(), 0)]);
             }

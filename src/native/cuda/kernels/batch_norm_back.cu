@@ -1,8 +1,8 @@
 // The gradients of batch normalisation and of what follows it.
 
 struct Backward {
-    // y is given where it tells what was bent; else that is computed once more.
-    const Raw *dy, *x, *y;
+    // y is given where it tells what was bent; else that is computed once more. Only then may there be a second part of dy, which is added to it.
+    const Raw *dy, *x, *y, *second;
     Raw *dx, *dresidual;
     const float *gain, *bias, *saved;
     // Sums [2, channels, parts].
@@ -20,12 +20,16 @@ INLINE float before(float slope, float bent, float leak) {
 // Where y is given, the slopes before the bend, which are those of the residual.
 template <int V, int U>
 INLINE void shut(const Backward &of, Pack<Format, V> *slopes, const Place &at, u32 done) {
-    if (!of.bent || !of.y) return;
-    Pack<Format, V> made[U];
+    Pack<Format, V> made[U], more[U];
     fetch(made, of.y, at, done);
+    if (of.second) fetch(more, of.second, at, done);
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (done + u < at.left) {
+            if (of.second)
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    slopes[u].raw[i] = Format::put(Format::get(slopes[u].raw[i]) + Format::get(more[u].raw[i]));
 #pragma unroll
             for (int i = 0; i < V; i++)
                 if (Format::get(made[u].raw[i]) <= 0.0f)
@@ -35,14 +39,14 @@ INLINE void shut(const Backward &of, Pack<Format, V> *slopes, const Place &at, u
 }
 
 // A slope of what was normalised.
-template <int S>
+template <int S, bool SHUT>
 INLINE float slope_at(const Backward &of, Raw slope, Raw x, const By<S> &by, int i) {
     float value = Format::get(slope);
-    return of.bent && !of.y ? before(value, by.norm(x, i), of.leak) : value;
+    return of.bent && !SHUT ? before(value, by.norm(x, i), of.leak) : value;
 }
 
 // The sums of slopes, and of slopes times what x is above the mean's first part. The last packs that were read stay.
-template <int V, int S, int U, bool WHOLE>
+template <int V, int S, int U, bool WHOLE, bool SHUT>
 INLINE void weigh(
     const Backward &of, Pack<Format, V> (&slopes)[U], Pack<Format, V> (&packs)[U], Desk<S> &desk, const Place &at
 ) {
@@ -51,15 +55,15 @@ INLINE void weigh(
     for (u32 done = 0; done < at.left; done += U) {
         fetch(slopes, of.dy, at, done);
         fetch(packs, of.x, at, done);
+        if (SHUT)
 #pragma unroll
-        for (int u = 0; u < U; u += AHEAD_OF_EACH)
-            shut<V, AHEAD_OF_EACH>(of, slopes + u, at, done + u);
+            for (int u = 0; u < U; u += AHEAD_OF_EACH) shut<V, AHEAD_OF_EACH>(of, slopes + u, at, done + u);
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (done + u < at.left)
 #pragma unroll
                 for (int i = 0; i < V; i++) {
-                    float slope = slope_at(of, slopes[u].raw[i], packs[u].raw[i], by, i);
+                    float slope = slope_at<S, SHUT>(of, slopes[u].raw[i], packs[u].raw[i], by, i);
                     sums[0][i % S] += slope;
                     sums[1][i % S] = __fmaf_rn(slope, Format::get(packs[u].raw[i]) - by.mean[i % S], sums[1][i % S]);
                 }
@@ -89,7 +93,7 @@ INLINE void coefficients(const Backward &of, Desk<S> &desk, u32 group) {
     __syncthreads();
 }
 
-template <int V, int S, int U>
+template <int V, int S, int U, bool SHUT>
 INLINE void slope(
     const Backward &of, const Pack<Format, V> (&slopes)[U], const Pack<Format, V> (&packs)[U], const By<S> &by,
     const Desk<S> &desk, const Place &at, u32 done
@@ -103,7 +107,7 @@ INLINE void slope(
             Pack<Format, V> made;
 #pragma unroll
             for (int i = 0; i < V; i++) {
-                float bent = slope_at(of, slopes[u].raw[i], packs[u].raw[i], by, i);
+                float bent = slope_at<S, SHUT>(of, slopes[u].raw[i], packs[u].raw[i], by, i);
                 float straight = __fmaf_rn(bent, by.scale[i % S], level[i % S]);
                 float apart = Format::get(packs[u].raw[i]) - by.mean[i % S];
                 made.raw[i] = Format::put(__fmaf_rn(apart, steep[i % S], straight));
@@ -113,21 +117,24 @@ INLINE void slope(
 }
 
 // The sums of a part of the values, and the gradient of the residual where what is bent is the sum with it.
-template <int V, int S>
-INLINE void back_sums(const Backward &of) {
+template <int V, int S, bool SHUT>
+INLINE void back_sums_of(const Backward &of) {
     __shared__ Desk<S> desk;
     const Shape &shape = of.shape;
     u32 part = blockIdx.x, group = blockIdx.y;
     recall(desk, shape, group, of.saved, of.gain, of.bias);
     Place at = place<V>(shape, part, group);
     Pack<Format, V> slopes[AHEAD_OF_EACH], packs[AHEAD_OF_EACH];
-    weigh<V, S, AHEAD_OF_EACH, false>(of, slopes, packs, desk, at);
+    weigh<V, S, AHEAD_OF_EACH, false, SHUT>(of, slopes, packs, desk, at);
     if (threadIdx.x < shape.group) {
         u64 channel = group * shape.group + threadIdx.x, all = u64(shape.channels) * shape.parts;
 #pragma unroll
         for (int n = 0; n < 2; n++) of.parts[n * all + channel * shape.parts + part] = desk.totals[n][threadIdx.x];
     }
 }
+
+template <int V, int S>
+INLINE void back_sums(const Backward &of) { of.bent && of.y ? back_sums_of<V, S, true>(of) : back_sums_of<V, S, false>(of); }
 
 // The gradients of gain and bias of a channel from the sums of all parts, by a warp.
 INLINE void back_join(const Backward &of) {
@@ -163,25 +170,28 @@ INLINE void back_apply(const Backward &of) {
             fetch(slopes, of.dy, at, done);
             fetch(packs, of.x, at, done);
         }
-        slope(of, slopes, packs, by, desk, at, done);
+        slope<V, S, AHEAD_OF_EACH, false>(of, slopes, packs, by, desk, at, done);
     }
 }
 
 // All gradients at once, where a block has all values of its group and its threads can keep them.
-template <int V, int S, int U>
-INLINE void back_whole(const Backward &of) {
+template <int V, int S, int U, bool SHUT>
+INLINE void back_whole_of(const Backward &of) {
     __shared__ Desk<S> desk;
     recall(desk, of.shape, blockIdx.y, of.saved, of.gain, of.bias);
     Place at = place<V>(of.shape, 0, blockIdx.y);
     Pack<Format, V> slopes[U], packs[U];
-    weigh<V, S, U, true>(of, slopes, packs, desk, at);
+    weigh<V, S, U, true, SHUT>(of, slopes, packs, desk, at);
     if (threadIdx.x < of.shape.group) {
         u32 channel = threadIdx.x;
         conclude(of, blockIdx.y * of.shape.group + channel, desk.totals[0][channel], desk.totals[1][channel]);
     }
     coefficients(of, desk, blockIdx.y);
-    slope(of, slopes, packs, By<S>::of(desk, at), desk, at, 0);
+    slope<V, S, U, SHUT>(of, slopes, packs, By<S>::of(desk, at), desk, at, 0);
 }
+
+template <int V, int S, int U>
+INLINE void back_whole(const Backward &of) { of.bent && of.y ? back_whole_of<V, S, U, true>(of) : back_whole_of<V, S, U, false>(of); }
 
 #ifndef NHWC
 KERNEL(THREADS, 2) batch_back_sums(Backward of) { of.packed ? back_sums<PACK, 1>(of) : back_sums<1, 1>(of); }

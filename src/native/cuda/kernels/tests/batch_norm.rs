@@ -116,7 +116,7 @@ impl Given {
         let Some(BatchNormed { y, running: [mean, variance], kept }) = batch_norm(&self.x, &norm, SHARE) else {
             panic!("{:?} is refused", self.dims)
         };
-        let found = batch_norm_back(self.dy.clone(), kept).expect("it fits");
+        let found = batch_norm_back(self.dy.clone(), None, kept).expect("it fits");
         let mut all = vec![read(y), read(mean), read(variance), read(found.x), read(found.gain), read(found.bias)];
         assert_eq!(found.residual.is_some(), follow.residual);
         all.extend(found.residual.map(read));
@@ -236,11 +236,37 @@ fn batch_norms_keep_the_storage_on_gpu() {
     let channels = given.on_card();
     let norm = FOLLOW[3].norm(&channels, &given.residual);
     let found = batch_norm(&given.x, &norm, SHARE).expect("not refused");
-    let gradients = batch_norm_back(given.dy.clone(), found.kept).expect("it fits");
+    let gradients = batch_norm_back(given.dy.clone(), None, found.kept).expect("it fits");
     let answer = batch_norm_answer(&given.x, &norm).expect("not refused");
     for images in [found.y, gradients.x, gradients.residual.expect("there is one"), answer] {
         assert_eq!(Storage::of(&images), Storage::Nhwc);
     }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn gradients_of_batch_norms_in_two_parts_on_gpu() {
+    // In packs, value by value, and where one block has a whole channel.
+    for dims in [[5, 64, 28, 28], [2, 3, 5, 7], [33, 16, 14, 14], [128, 8, 28, 28]] {
+        for format in FORMATS {
+            let given = Given::new(dims, format, 1.0);
+            let given = if dims[1].is_multiple_of(8) { given.nhwc() } else { given };
+            let (channels, second) = (given.on_card(), given.residual.clone());
+            for follow in [FOLLOW[3], FOLLOW[6]] {
+                let kept = || batch_norm(&given.x, &follow.norm(&channels, &given.residual), SHARE).expect("runs").kept;
+                let all = |dy: Tensor<4>, second| {
+                    let found = batch_norm_back(dy, second, kept()).expect("it fits");
+                    [read(found.x), read(found.gain), read(found.bias), read(found.residual.expect("there is one"))]
+                };
+                let parts = all(given.dy.clone(), Some(second.clone()));
+                assert!(parts == all(given.dy.clone() + second.clone(), None), "{format:?} {dims:?}");
+                assert!(parts != all(given.dy.clone(), None), "{format:?} {dims:?}: without the second part");
+            }
+        }
+    }
+    let given = Given::new([2, 8, 4, 4], FloatDType::F32, 0.0);
+    let kept = batch_norm(&given.x, &FOLLOW[1].norm(&given.on_card(), &given.residual), SHARE).expect("runs").kept;
+    assert!(!kept.takes_second() && batch_norm_back(given.dy.clone(), Some(given.dy), kept).is_none());
 }
 
 #[test]
@@ -383,7 +409,7 @@ fn batch_norms_timing_on_gpu() {
                 let more = if follow.residual { 1.0 } else { 0.0 };
                 let forward = seconds(&|| step().running[0].clone());
                 told(&format!("forward, {what}"), 2.0 + more, forward);
-                let both = seconds(&|| batch_norm_back(given.dy.clone(), step().kept).expect("it fits").gain);
+                let both = seconds(&|| batch_norm_back(given.dy.clone(), None, step().kept).expect("it fits").gain);
                 // y is read and the residual's gradient written where both follow.
                 let beside = if follow.residual && !follow.last && follow.leak.is_some() { 2.0 } else { 0.0 };
                 told(&format!("backward, {what}"), 3.0 + beside, both - forward);
