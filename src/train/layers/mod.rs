@@ -17,7 +17,9 @@ mod recurrent;
 mod residual;
 mod upsample;
 
-pub use crate::ops::{After, Product, Roi, Window, forked, max_pool, product, roi_align, stored_nhwc};
+pub use crate::ops::{
+    After, Product, Roi, Window, forked, max_pool, mean_pixel, product, roi_align, standardise, stored_nhwc,
+};
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};
 pub use convolution::{convolution_flops, convolution_spec, convolve, convolve_relu};
@@ -27,7 +29,7 @@ pub use frozen_norm::{calibrate_norm, frozen_norm, frozen_statistics};
 pub use linear::{Maps, linear};
 pub use loss::{cross_entropy, loss_and_correct};
 pub use norm::{batch_norm, layer_norm, norm_specs, norm_statistics};
-pub use pool::{mean_pixel, mean_to};
+pub use pool::mean_to;
 pub use recurrent::{Cell, recurrent_flops, recurrent_specs, recurrent_stack};
 pub use residual::{Residual, Stream};
 pub use upsample::{upsample_add, upsample_nearest};

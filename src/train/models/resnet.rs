@@ -89,7 +89,7 @@ impl Units for Resnet {
         if number <= self.blocks.iter().sum() {
             return Activation::Images(self.body().part(ctx, number, images));
         }
-        Activation::Rows(linear(ctx, "fc", mean_pixel(images)))
+        Activation::Rows(linear(ctx, "fc", mean_pixel(ctx, images)))
     }
 }
 

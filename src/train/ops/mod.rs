@@ -24,6 +24,7 @@ mod recurrent;
 mod residual_norm;
 mod roi_align;
 mod softmax;
+mod standardise;
 mod update;
 mod upsample;
 
@@ -42,7 +43,7 @@ pub use frozen_norm::{FrozenSaved, frozen_norm};
 pub use gather::gathered;
 pub use gradients::{clipped, scaled, square_sum};
 pub use layer_norm::layer_norm;
-pub use pool::max_pool;
+pub use pool::{max_pool, mean_pixel};
 pub use product::{Product, product};
 #[cfg(test)]
 pub use recurrent::SavedStates;
@@ -50,6 +51,7 @@ pub use recurrent::{Gates, Unit, Weights};
 pub use residual_norm::{ResidualNorm, residual_norm};
 pub use roi_align::{Roi, roi_align};
 pub use softmax::AttentionConfig;
+pub use standardise::standardise;
 pub use update::{Decay, State, Step, decayed, update};
 pub use upsample::{doubled, halved, in_format};
 

@@ -1,9 +1,10 @@
-//! The largest values of windows of images.
+//! The largest values of windows of images, and means of images.
 
 use super::{Window, computed};
 use crate::forward_context::ForwardContext;
 use crate::native::dnn;
 use crate::native::kernels::{Windows, pool_max_nhwc};
+use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::module::max_pool2d;
 
@@ -23,4 +24,15 @@ pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Win
         return ctx.recorded(|| [x.into()], y, backward);
     }
     max_pool2d(x, [side; 2], [stride; 2], [padding; 2], [1, 1], false)
+}
+
+/// The mean of each channel: [rows, channels, height, width] to [rows, channels], in float32.
+pub fn mean_pixel(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<2> {
+    let [rows, channels, height, width] = x.dims();
+    if dnn::Storage::of(&ctx.off_tape(x.clone())) == dnn::Storage::Nhwc {
+        // In the order in which they lie: Burn would read and write one value at a time.
+        let pixels = exact(x.permute([0, 2, 3, 1])).reshape([rows, height * width, channels]);
+        return pixels.mean_dim(1).reshape([rows, channels]);
+    }
+    exact(x).reshape([rows, channels, height * width]).mean_dim(2).reshape([rows, channels])
 }

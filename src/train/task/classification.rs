@@ -8,14 +8,14 @@ use crate::data::dataset::{Dataset, Inputs, Samples};
 use crate::data::planes::{DEVIATION, MEAN};
 use crate::fit::heartbeat::Heartbeat;
 use crate::forward_context::int_tensor;
-use crate::layers::{cross_entropy, loss_and_correct};
+use crate::layers::{cross_entropy, loss_and_correct, standardise};
 use crate::models::{Input, Model};
 use crate::number::{real, real_len};
 use crate::parameters::ParamSpec;
 use crate::rng::rank_seed;
 use crate::task::evaluate::turn;
 use crate::{DataError, TrainError};
-use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
 use std::sync::Arc;
 
@@ -87,11 +87,9 @@ pub(super) fn standard_input(inputs: Inputs, device: &Device) -> Input {
     }
 }
 
-/// Bytes of pictures as the float32 that a network takes, with the roundings of torchvision's `ToTensor` and `Normalize`.
+/// Bytes of pictures as a network takes them.
 fn standardised(bytes: Vec<u8>, shape: [usize; 4], device: &Device) -> Tensor<4> {
-    let bytes = Tensor::<4, Int>::from_data(TensorData::new(bytes, shape), (device, DType::U8));
-    let channels = |values: [f32; 3]| Tensor::<1>::from_data(values, device).reshape([1, 3, 1, 1]);
-    (bytes.cast(FloatDType::F32) / 255.0 - channels(MEAN)) / channels(DEVIATION)
+    standardise(Tensor::from_data(TensorData::new(bytes, shape), (device, DType::U8)), MEAN, DEVIATION)
 }
 
 impl Task for ClassificationTask {

@@ -77,6 +77,8 @@ pub enum Program {
     Upsample,
     /// Images whose channels lie innermost.
     Nhwc,
+    /// Pictures as networks take them.
+    Standardise,
     /// Nothing but work.
     Load,
 }
@@ -84,7 +86,7 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Update,
         Self::Gradients,
         Self::Bucket,
@@ -110,6 +112,7 @@ impl Program {
         Self::RoiAlign(Format::Bf16),
         Self::Upsample,
         Self::Nhwc,
+        Self::Standardise,
         Self::Load,
     ];
 
@@ -142,6 +145,7 @@ impl Program {
             Self::RoiAlign(_) => concat!(include_str!("roi_align.cu"), include_str!("roi_align_back.cu")),
             Self::Upsample => include_str!("upsample.cu"),
             Self::Nhwc => include_str!("nhwc.cu"),
+            Self::Standardise => include_str!("standardise.cu"),
             Self::Load => include_str!("load.cu"),
         };
         // For one format at a time: all three take three times as long to compile.

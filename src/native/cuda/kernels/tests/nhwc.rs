@@ -111,3 +111,20 @@ fn largest_values_in_nhwc_on_gpu() {
     assert!(y[0].is_nan(), "NaN stays NaN");
     assert!(y[1..] == [1.0; 7], "the other channels");
 }
+
+#[test]
+#[ignore = "needs a GPU"]
+fn pictures_are_standardised_on_gpu() {
+    let (means, deviations) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+    // In packs, and with planes that are no whole number of packs.
+    for shape in [[2, 3, 16, 32], [5, 3, 7, 9], [1, 3, 1, 1]] {
+        let bytes: Vec<u8> = (0..=255).cycle().step_by(37).take(shape.iter().product()).collect();
+        let given = Tensor::<4, Int>::from_data(TensorData::new(bytes.clone(), shape), (&card(), DType::U8));
+        let found: Vec<f32> = read(standardise(&given, means, deviations).expect("runs"));
+        let channel = |at: usize| at / (shape[2] * shape[3]) % 3;
+        let value =
+            |(at, byte): (usize, &u8)| (f32::from(*byte) / 255.0 - means[channel(at)]) / deviations[channel(at)];
+        assert!(found == bytes.iter().enumerate().map(value).collect::<Vec<f32>>(), "{shape:?}");
+        assert!(standardise(&given, [0.5], [0.5]).is_none());
+    }
+}
