@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Builds the wheel without the trainer, installs it into an empty virtual environment, and runs the tutorial and the package's tests there.
+# Builds a wheel into OUT, installs it into an empty virtual environment, and runs the tutorial and the package's tests there.
 #
-#     tests/readers/python.sh TOOLS-VENV [OPTIONS OF maturin build]
+#     tests/readers/python.sh TOOLS-VENV OUT [OPTIONS OF maturin build]
 #
-# Without options the wheel is one of a release. `--profile dev` takes half the time to compile; its program is slow. zig links it, so that it runs
-# with glibc 2.28 and later. maturin and zig are installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's
+# Without options the wheel is one of a release, without the trainer. `--release --features train` adds the trainer. `--profile dev` takes half the
+# time to compile; its program is slow. zig links it, so that it runs with glibc 2.28 and later. maturin and zig are installed into TOOLS-VENV, and what the tests compare with into a second one beside it (TensorBoard's
 # writer, MLflow, Trackio, W&B, Aim, pyarrow).
 # Without PyPI, this says so and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools="$(realpath -m "$1")"
-shift
+out="$(realpath -m "$2")"
+shift 2
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 [ $# -gt 0 ] || set -- --release
@@ -23,9 +24,11 @@ if ! { "$tools/bin/maturin" --version && "$tools/bin/python" -m ziglang version;
     fi
 fi
 (cd python && PATH="$tools/bin:$PATH" maturin build --quiet --zig --compatibility manylinux_2_28 --no-default-features --out "$work" "$@")
+mkdir -p "$out"
 wheel="$(echo "$work"/*.whl)"
 printf 'wheel: %s, %s bytes\n' "${wheel##*/}" "$(stat -c %s "$wheel")"
 case "$wheel" in *-py3-none-manylinux_2_28_*.whl) ;; *) printf 'expected a wheel for manylinux_2_28\n'; exit 1 ;; esac
+cp "$wheel" "$out"
 [ "$(stat -c %s "$wheel")" -lt 100000000 ] || { printf 'a file on PyPI has less than 100 MB\n'; exit 1; }
 
 python3 -m venv "$work/venv"
