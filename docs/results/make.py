@@ -227,43 +227,48 @@ def scaling(ledger, model, device):
 
 def beside_pytorch(ledger, model, device):
     """The section that sets PyTorch's attempts beside ours of the same cells, and its rows of the summary; neither where there are none."""
-    torch = attempts_of(model, "pytorch", device)
-    attempts = ledger.attempts(torch, "training.batch_size", "training.precision", "gpu.0.uuid")
-    cells = sorted({(one["columns"]["training.batch_size"], one["columns"]["training.precision"]) for one in attempts})
-    # Other GPUs would differ by more than the program.
-    machines = " or ".join(sorted({f"gpu.0.uuid == '{one['columns']['gpu.0.uuid']}'" for one in attempts}))
-    lines, rows = [], []
-    for batch, precision in cells:
-        where = f"(({torch}) or ({attempts_of(model, 'speed', device)})) and batch_size == {batch} and precision == {precision} and ({machines})"
+    torch, ours = attempts_of(model, "pytorch", device), attempts_of(model, "speed", device)
+    cell_of = lambda one: (one["columns"]["training.batch_size"], one["columns"]["training.precision"])
+    machines = {}
+    for one in ledger.attempts(torch, "training.batch_size", "training.precision", "gpu.0.uuid"):
+        machines.setdefault(cell_of(one), set()).add(one["columns"]["gpu.0.uuid"])
+    revisions = {}
+    for one in ledger.attempts(ours, "training.batch_size", "training.precision", "gpu.0.uuid", "program.revision"):
+        uuid, cell = one["columns"]["gpu.0.uuid"], cell_of(one)
+        # Other GPUs would differ by more than the program.
+        if uuid in machines.get(cell, ()):
+            revisions.setdefault((cell, one["columns"]["program.revision"]), set()).add(uuid)
+    lines, rows, shown = [], [], set()
+    for (cell, revision), uuids in sorted(revisions.items(), key=lambda one: (one[0][0], -one[0][1])):
+        batch, precision = cell
+        own = f"`ledger`, revision {revision}"
+        on = " or ".join(f"gpu.0.uuid == '{uuid}'" for uuid in sorted(uuids))
+        where = f"(({torch}) or ({ours}) and program.revision == {revision}) and batch_size == {batch} and precision == {precision} and ({on})"
         ranks = {metric: ledger.best(model, where, metric, "pytorch") for metric in ("throughput", "energy_per_sample")}
-        by = {metric: {place["group"].get("params.pytorch"): place for place in rank["places"]} for metric, rank in ranks.items()}
-        lines.append(table([f"batch {batch}, {precision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], [[program_of(mode), *(word for metric in ranks for word in (of_place(by[metric][mode]), against(by[metric][mode]))), by["energy_per_sample"][mode]["sample"]["text"]] for mode in by["energy_per_sample"]]))
-        first, own = ranks["energy_per_sample"]["places"][0], by["energy_per_sample"].get(None)
-        if own:
-            rows.append([f"batch {batch}, {precision}", program_of(first["group"].get("params.pytorch")), of_place(first), of_place(own), against(own), of_place(ranks["throughput"]["places"][0]), of_place(by["throughput"][None])])
+        program_of = lambda place: f"PyTorch, `{mode}`" if (mode := place["group"].get("params.pytorch")) else own
+        by = {metric: {program_of(place): place for place in rank["places"]} for metric, rank in ranks.items()}
+        lines.append(table([f"batch {batch}, {precision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], [[program, *(word for metric in ranks for word in (of_place(by[metric][program]), against(by[metric][program]))), by["energy_per_sample"][program]["sample"]["text"]] for program in by["energy_per_sample"]]))
+        if cell not in shown:
+            fastest, least = (ranks[metric]["places"][0] for metric in ranks)
+            rows.append([f"batch {batch}, {precision}", program_of(least), of_place(least), own, of_place(by["energy_per_sample"][own]), against(by["energy_per_sample"][own]), of_place(fastest), of_place(by["throughput"][own])])
+            shown.add(cell)
     if not lines:
         return [], None
-    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, under the same meter. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast` has channels-last tensors and a fused optimiser. {OTHER_WORK[model]}\n"]
+    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, under the same meter. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast` has channels-last tensors and a fused optimiser. The revision is that of `ledger`'s built-in trainer. {OTHER_WORK[model]}\n"]
     return [*head, *lines], rows
 
 
 IMAGES = "PyTorch's images are random and already on the GPU, with 1,000 classes. `ledger` loads generated images of 10 classes from the host."
 RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimiser is AdamW. `ledger` loads generated tokens from the host, and its optimiser is Adam. On one host four jobs ran at once; on the other one job ran alone, and took as long ([measurement](../measurements/2026-11-28-campaign.md))."
-# Attempts that are in the packs are older than some kernels.
-EARLIER = "A newer build of `ledger` needs less time and energy for this model ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch))."
 # How PyTorch's work differs from ours.
 OTHER_WORK = {
-    "resnet50": f"{IMAGES} {EARLIER}",
+    "resnet50": IMAGES,
     "vgg16": IMAGES,
-    "bert": f"PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone. {EARLIER}",
-    "gpt2": f"PyTorch's tokens are random and already on the GPU. {EARLIER}",
+    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone.",
+    "gpt2": "PyTorch's tokens are random and already on the GPU.",
     "lstm": RECURRENT,
     "gru": RECURRENT,
 }
-
-
-def program_of(mode):
-    return f"PyTorch, `{mode}`" if mode else "`ledger`"
 
 
 def front_row(point):
@@ -401,7 +406,7 @@ FINDINGS = [
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
         for metric in ("energy_per_sample", "throughput")
     ]),
-    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each mode ran once, in another order. Compiled modes need the least. In these attempts our own trainer needed 1.36 times their energy for ResNet-50 and 1.41 times for GPT-2. It needed as much for VGG16, and a tenth less for BERT-base. A newer build needs less for ResNet-50, GPT-2 and BERT-base ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch)). For LSTM and GRU, on five GPUs each, it is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than the best one; both are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
+    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times their energy for ResNet-50 and 1.41 times for GPT-2. It needed as much for VGG16, and a tenth less for BERT-base. Revision 4 needs 9% less energy than `graphs` for ResNet-50 (two GPUs, p < 0.001), and as much for VGG16. It needs 14% less for GPT-2 and 33% less for BERT-base, on one GPU each: too few for a test. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than the best one; both are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
         (f"{title}, H200", f"{model}-pytorch", ON_H200, metric, "pytorch", "graphs")
         for title, model in (("ResNet-50", "resnet50"), ("VGG16", "vgg16"), ("BERT-base", "bert"))
         for metric in ("energy_per_sample", "throughput")
@@ -439,6 +444,13 @@ def answered(ledger, compared, experiment, condition, metric, axis, claimed):
     """A row for each configuration but the best."""
     device = None if ON_H200 in (condition or "") else ON_H100
     where = " and ".join(one for one in (f"experiment == '{experiment}'", device, condition) if one)
+    if axis == "pytorch":
+        # The GPUs on which each mode ran.
+        ran = {}
+        for one in ledger.attempts(where, "params.pytorch", "gpu.0.uuid"):
+            ran.setdefault(one["columns"]["params.pytorch"], set()).add(one["columns"]["gpu.0.uuid"])
+        on = " or ".join(f"gpu.0.uuid == '{uuid}'" for uuid in sorted(set.intersection(*ran.values())))
+        where += f" and ({on})"
     best, *others = ledger.best(experiment.split("-")[0], where, metric, axis)["places"]
     for place in others:
         verdict = {"yes": "different" if claimed is None else "supported" if named(best["group"]) == claimed else "contradicted", "no": "not significant", "untested": "not tested"}[place["differs"]]
@@ -455,8 +467,8 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and how PyTorch's work differs. A newer build of `ledger` needs less time and energy for ResNet-50, GPT-2 and BERT-base ([measurement](../measurements/2026-11-28-h200-attention-and-nhwc.md#beside-pytorch)).\n"]
-        lines.append(table(["model", "device", "cell", "least J a sample", "its J a sample", "`ledger`", "against the least", "most samples/s", "`ledger`"], beside))
+        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and how PyTorch's work differs. Of `ledger` it has the newest revision of the trainer.\n"]
+        lines.append(table(["model", "device", "cell", "least J a sample", "its J a sample", "ours", "its J a sample", "against the least", "most samples/s", "ours"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
