@@ -7,6 +7,7 @@ use crate::record::{AttemptId, Digest, Row};
 use crate::wire::decode_row;
 use redb::ReadableTable;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 
 /// An attempt of the listing as it is stored.
 pub struct Recent<'r> {
@@ -52,15 +53,20 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// Shows each attempt of the listing, newest first. Rows are decoded on request.
+    /// Shows each attempt of the listing, newest first, until `visit` breaks off. Rows are decoded on request.
     ///
     /// # Errors
     /// If the ledger cannot be read, and those of `visit`.
-    pub fn each_recent(&self, mut visit: impl FnMut(&Recent<'_>) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    pub fn each_recent(
+        &self,
+        mut visit: impl FnMut(&Recent<'_>) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<(), StoreError> {
         for item in self.txn().open_table(RECENT)?.iter()?.rev() {
             let (key, bytes) = item?;
             let (started, id) = key.value();
-            visit(&Recent { key: (started, AttemptId(Digest(id))), bytes: bytes.value() })?;
+            if visit(&Recent { key: (started, AttemptId(Digest(id))), bytes: bytes.value() })?.is_break() {
+                break;
+            }
         }
         Ok(())
     }

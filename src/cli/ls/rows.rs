@@ -10,6 +10,7 @@ use crate::store::{Reader, StoreError};
 use crate::wire::Known;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 
 /// The rows that are shown, and how many there are in all.
 pub(super) struct Rows {
@@ -104,16 +105,25 @@ impl Asking {
             Some((Key::OfRow(of), _)) => Some(of),
             _ => None,
         };
+        if let Some(matching) = &mut matching {
+            hidden.iter().for_each(|id| drop(matching.remove(id)));
+        }
+        // Where the condition alone decides, those that are shown are looked for and no others.
+        let count = matching.as_ref().filter(|_| is_any && self.sort.is_none()).map(Matching::len);
+        let enough = if count.is_some() { args.skip.saturating_add(most) } else { usize::MAX };
         let mut listed: Vec<Listed> = Vec::new();
         reader.each_recent(|recent| {
             let id = recent.key.1;
+            if listed.len() == enough {
+                return Ok(ControlFlow::Break(()));
+            }
             if hidden.contains(&id) {
-                return Ok(());
+                return Ok(ControlFlow::Continue(()));
             }
             let mut value = match &mut matching {
                 Some(matching) => match matching.remove(&id) {
                     Some(value) => value,
-                    None => return Ok(()),
+                    None => return Ok(ControlFlow::Continue(())),
                 },
                 None => None,
             };
@@ -121,17 +131,17 @@ impl Asking {
             if !is_any || of_row.is_some() {
                 let row = recent.row()?;
                 if !is_meant(&row) {
-                    return Ok(());
+                    return Ok(ControlFlow::Continue(()));
                 }
                 value = of_row.map(|of| of(&row)).or(value);
             }
             listed.push(Listed { key: recent.key, value });
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         if let Some((_, is_descending)) = self.sort {
             sort(&mut listed, is_descending);
         }
-        let matching = listed.len() as u64;
+        let matching = count.unwrap_or(listed.len()) as u64;
         let shown = listed.into_iter().skip(args.skip).take(most);
         let rows = shown.map(|one| reader.row(one.key)).collect::<Result<Vec<_>, _>>()?;
         Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, columns: self.columns }))
