@@ -53,9 +53,10 @@ class Ledger:
         return self.ask("best", "--model", model, "--metric", metric, "--group-by", axes, "--where", where, "--top", "50", *more, good=good)
 
     def attempts(self, where, *columns):
-        """The finished attempts that match, oldest first, with these fields or metrics in `columns`."""
+        """The attempts that match and whose times and energies count, oldest first, with these fields or metrics in `columns`."""
         more = ("--columns", ",".join(columns)) if columns else ()
-        return self.ask("ls", "--all", "--outcome", "finished", "--sort", "started", "--where", where, *more)["attempts"]
+        found = self.ask("ls", "--all", "--outcome", "finished", "--sort", "started", "--where", where, *more)["attempts"]
+        return [one for one in found if not one.get("tainted")]
 
 
 def attempts_of(model, kind, device):
@@ -247,25 +248,27 @@ def beside_pytorch(ledger, model, device):
         ranks = {metric: ledger.best(model, where, metric, "pytorch") for metric in ("throughput", "energy_per_sample")}
         program_of = lambda place: f"PyTorch, `{mode}`" if (mode := place["group"].get("params.pytorch")) else own
         by = {metric: {program_of(place): place for place in rank["places"]} for metric, rank in ranks.items()}
+        asked = f'ledger best --model {model} --metric throughput --group-by pytorch --where "{where}"'
+        lines.append(f"`ledger` in revision {revision}, and PyTorch on the same GPUs:\n\n    {asked}\n")
         lines.append(table([f"batch {batch}, {precision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], [[program, *(word for metric in ranks for word in (of_place(by[metric][program]), against(by[metric][program]))), by["energy_per_sample"][program]["sample"]["text"]] for program in by["energy_per_sample"]]))
         if cell not in shown:
             fastest, least = (ranks[metric]["places"][0] for metric in ranks)
-            rows.append([f"batch {batch}, {precision}", program_of(least), of_place(least), own, of_place(by["energy_per_sample"][own]), against(by["energy_per_sample"][own]), of_place(fastest), of_place(by["throughput"][own])])
+            rows.append([f"batch {batch}, {precision}", program_of(least), of_place(least), f"revision {revision}", of_place(by["energy_per_sample"][own]), against(by["energy_per_sample"][own]), of_place(fastest), of_place(by["throughput"][own])])
             shown.add(cell)
     if not lines:
         return [], None
-    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, under the same meter. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast` has channels-last tensors and a fused optimiser. The revision is that of `ledger`'s built-in trainer. {OTHER_WORK[model]}\n"]
+    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, under the same meter. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast` has channels-last tensors and a fused optimiser. The revision is that of `ledger`'s built-in trainer. With two GPUs or attempts there is a range (of the GPUs' means, if there are two) in place of ±, and it has no sensor error. Intervals of ratios assume a normal distribution. {OTHER_WORK[model]}\n"]
     return [*head, *lines], rows
 
 
-IMAGES = "PyTorch's images are random and already on the GPU, with 1,000 classes. `ledger` loads generated images of 10 classes from the host."
+IMAGES = "Both networks have 1,000 classes. PyTorch's images are noise and already on the GPU. `ledger` loads generated pictures of 10 classes from the host."
 RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimiser is AdamW. `ledger` loads generated tokens from the host, and its optimiser is Adam. On one host four jobs ran at once; on the other one job ran alone, and took as long ([measurement](../measurements/2026-11-28-campaign.md))."
 # How PyTorch's work differs from ours.
 OTHER_WORK = {
     "resnet50": IMAGES,
     "vgg16": IMAGES,
-    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone.",
-    "gpt2": "PyTorch's tokens are random and already on the GPU.",
+    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone, which is 18% less arithmetic (70 against 86 GFLOP a sample).",
+    "gpt2": "PyTorch's tokens are random and already on the GPU. `ledger` pads the vocabulary from 50,257 to 50,304 words.",
     "lstm": RECURRENT,
     "gru": RECURRENT,
 }
@@ -406,7 +409,7 @@ FINDINGS = [
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
         for metric in ("energy_per_sample", "throughput")
     ]),
-    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times their energy for ResNet-50 and 1.41 times for GPT-2. It needed as much for VGG16, and a tenth less for BERT-base. Revision 4 needs 9% less energy than `graphs` for ResNet-50 (two GPUs, p < 0.001), and as much for VGG16. It needs 14% less for GPT-2 and 33% less for BERT-base, on one GPU each: too few for a test. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than the best one; both are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
+    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each measured mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times the energy of `graphs` for ResNet-50 and 1.41 times for GPT-2. It needed as much for VGG16, and a tenth less for BERT-base. With revision 4, ResNet-50 needs 9% less energy than with `graphs` (two GPUs, p < 0.001; PyTorch ran first on both, and computed on other data). For VGG16 no difference is shown (two attempts each). GPT-2 needs 14% less and BERT-base 33% less, on one GPU each: too few for a test. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than PyTorch's mode with the least. Both differences are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
         (f"{title}, H200", f"{model}-pytorch", ON_H200, metric, "pytorch", "graphs")
         for title, model in (("ResNet-50", "resnet50"), ("VGG16", "vgg16"), ("BERT-base", "bert"))
         for metric in ("energy_per_sample", "throughput")
@@ -449,8 +452,8 @@ def answered(ledger, compared, experiment, condition, metric, axis, claimed):
         ran = {}
         for one in ledger.attempts(where, "params.pytorch", "gpu.0.uuid"):
             ran.setdefault(one["columns"]["params.pytorch"], set()).add(one["columns"]["gpu.0.uuid"])
-        on = " or ".join(f"gpu.0.uuid == '{uuid}'" for uuid in sorted(set.intersection(*ran.values())))
-        where += f" and ({on})"
+        on = " or ".join(f"gpu.0.uuid == '{uuid}'" for uuid in sorted(set.intersection(*ran.values())) if ran)
+        where += f" and ({on})" if on else ""
     best, *others = ledger.best(experiment.split("-")[0], where, metric, axis)["places"]
     for place in others:
         verdict = {"yes": "different" if claimed is None else "supported" if named(best["group"]) == claimed else "contradicted", "no": "not significant", "untested": "not tested"}[place["differs"]]
@@ -467,8 +470,8 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "The mode of PyTorch, or `ledger`, that needs the least energy a sample. The model's page has the other modes, the tests, and how PyTorch's work differs. Of `ledger` it has the newest revision of the trainer.\n"]
-        lines.append(table(["model", "device", "cell", "least J a sample", "its J a sample", "ours", "its J a sample", "against the least", "most samples/s", "ours"], beside))
+        lines += ["## Beside PyTorch\n", "Which needs the least energy a sample: `ledger`, with the newest revision of its trainer that was measured, or one of PyTorch's modes. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines.append(table(["model", "device", "cell", "the least", "its J a sample", "of `ledger`", "J a sample of `ledger`", "against the least", "most samples/s", "samples/s of `ledger`"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
@@ -484,9 +487,11 @@ def summary(pages):
 
 
 def main():
-    words = sys.argv[1:]
-    check = words[:1] == ["--check"]
-    program = str(Path(words[check:][0] if words[check:] else ROOT / "target/release/ledger").resolve())
+    words = [word for word in sys.argv[1:] if word != "--check"]
+    check = len(words) < len(sys.argv) - 1
+    program = str(Path(words[0] if words else ROOT / "target/release/ledger").resolve())
+    if not Path(program).is_file():
+        sys.exit(f"there is no program {program} (build it, or give its path: make.py [--check] LEDGER)")
     stale = []
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(program, folder)
