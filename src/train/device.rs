@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// 2. BERT's head at masked positions alone; VGG16 on a GPU in NHWC, with biases in the number format of the convolutions.
 /// 3. On a GPU in half formats, attention whose scores are never stored or rounded; ResNet-50 on a GPU in NHWC; products without padded rows, for
 ///    which cuBLASLt may take other kernels.
-/// 4. On a GPU, GELU in half formats by shorter formulas; other orders of sums in cross-entropy and in the gradients of residual layer norm.
+/// 4. On a GPU, GELU by other formulas (in fp32 the slope of its tanh form alone); other orders of sums in cross-entropy and in the gradients of residual layer norm.
 pub const REVISION: i64 = 4;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.

@@ -143,9 +143,9 @@ impl<'a> ForwardContext<'a> {
         self.second_parts.borrow_mut().extend(tape::numbered(answer).map(|number| (number, part)));
     }
 
-    /// Where a second part of a tensor's gradient can be left; none where the operation that computed it takes one alone.
+    /// Where a second part of a tensor's gradient can be left, given out once; none where the operation that computed it takes one alone.
     pub fn second_part(&self, of: &Tensor<4>) -> Option<SecondPart> {
-        tape::numbered(of).and_then(|number| self.second_parts.borrow().get(&number).cloned())
+        tape::numbered(of).and_then(|number| self.second_parts.borrow_mut().remove(&number))
     }
 
     /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.

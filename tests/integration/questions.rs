@@ -349,6 +349,28 @@ fn of_unequal_work_the_fastest_is_that_of_the_highest_throughput() {
     }
 }
 
+/// What another program trained on is unknown: its time is not compared with that of a run whose samples are known.
+#[test]
+fn of_unknown_work_the_fastest_is_that_of_the_highest_throughput() {
+    let sandbox = Sandbox::new();
+    for (name, row, samples) in
+        [("own", "480,0.2,12,4900", "data.train_count = 204800\n"), ("other", "760,0.3,20,5000", "")]
+    {
+        sandbox.write("t.csv", format!("steps,joules,seconds,rate\n{row}\n"));
+        sandbox.write(
+            "m.toml",
+            format!(
+                "date = 2024-05-31\n[fields]\nmodel.name = \"net\"\n{samples}training.steps = \"{{steps}}\"\ntraining.batch_size = 128\nparams.by = \"{name}\"\n\
+                 [metrics]\nenergy_per_sample = {{ value = \"{{joules}}\", unit = \"J\" }}\ntrain_time = {{ value = \"{{seconds}}\", unit = \"s\" }}\n\
+                 throughput = {{ value = \"{{rate}}\", unit = \"samples/s\" }}\n"
+            ),
+        );
+        sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    }
+    let said = sandbox.run(&["best", "--model", "net", "--metric", "energy_per_sample", "--group-by", "by"]).expect(0);
+    assert!(said.contains("against the fastest, ") && said.contains("× throughput"), "{said}");
+}
+
 /// The completions of the last of these words in bash.
 fn completed(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
     let index = (words.len() - 1).to_string();

@@ -28,8 +28,8 @@ mkdir -p "$out"
 wheel="$(echo "$work"/*.whl)"
 printf 'wheel: %s, %s bytes\n' "${wheel##*/}" "$(stat -c %s "$wheel")"
 case "$wheel" in *-py3-none-manylinux_2_28_*.whl) ;; *) printf 'expected a wheel for manylinux_2_28\n'; exit 1 ;; esac
-cp "$wheel" "$out"
 [ "$(stat -c %s "$wheel")" -lt 100000000 ] || { printf 'a file on PyPI has less than 100 MB\n'; exit 1; }
+cp "$wheel" "$out"
 
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check --no-index "$wheel"

@@ -1,11 +1,11 @@
-//! The metric that decides which configuration is the fastest: a time if all trained on as many samples, else the throughput.
+//! The metric that decides which configuration is the fastest: a time if all trained on as many samples, as far as is known, else the throughput.
 
 use crate::analysis::{Place, samples_behind};
 use crate::record::Direction;
 
 /// Times of a configuration. The first one that both configurations have is compared.
 pub(in crate::cli) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
-/// Compares configurations that trained on different numbers of samples.
+/// Compares configurations that did not train on the same number of samples, or where only some tell it.
 const THROUGHPUT: &str = "throughput";
 /// The metrics in that case: a time only without a throughput.
 const OF_UNEQUAL: [&str; 5] = [THROUGHPUT, TIMES[0], TIMES[1], TIMES[2], TIMES[3]];
@@ -17,7 +17,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> {
 
 /// The metrics of speed for these configurations, the preferred one first.
 pub(super) fn of(places: &[Place]) -> &'static [&'static str] {
-    let mut samples = places.iter().filter_map(|place| samples_behind(TIMES[0], &place.contender.run));
+    // Beside a run whose samples are known, one of another program may have had any number.
+    let mut samples = places.iter().map(|place| samples_behind(TIMES[0], &place.contender.run));
     let first = samples.next();
     if samples.any(|other| Some(other) != first) { &OF_UNEQUAL } else { &TIMES }
 }

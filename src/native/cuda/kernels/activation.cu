@@ -9,7 +9,7 @@ static __device__ __forceinline__ Normal normal(float x, F32) {
     return {(erff(x * 0.70710678f) + 1.0f) * 0.5f, expf(x * x * -0.5f) * 0.39894228f};
 }
 
-// For formats of two bytes, which hold less than what this is off by, 7.5e-8 (Abramowitz and Stegun 1964, 7.1.26).
+// For formats of two bytes. Off by at most 7.5e-8 (Abramowitz and Stegun 1964, 7.1.26), which they show only in values below 1e-3.
 template <class T>
 static __device__ __forceinline__ Normal normal(float x, T) {
     float power = __expf(x * x * -0.5f), t = __fdividef(1.0f, __fmaf_rn(fabsf(x), 0.3275911f * 0.70710678f, 1.0f));

@@ -1,7 +1,7 @@
 // The gradients of batch normalisation and of what follows it.
 
 struct Backward {
-    // y is given where it tells what was bent; else that is computed once more. Only then may there be a second part of dy, which is added to it.
+    // y is given where it tells what was bent; else that is computed once more. With y there may be a second part of dy, which is added to the first.
     const Raw *dy, *x, *y, *second;
     Raw *dx, *dresidual;
     const float *gain, *bias, *saved;

@@ -10,14 +10,14 @@ use burn_cubecl::kernel::into_contiguous;
 const THREADS: u32 = 256;
 const TOTAL_THREADS: u32 = 1024;
 
-/// What the backward needs of each row besides its answers: the largest of these, and the sum of the powers of e of what they are below it.
+/// What the backward needs of each row besides its answers: the largest of these, and the sum of the powers of e of what they are below it. Undefined for rows that count for nothing.
 #[derive(Clone, Debug)]
 pub struct RowStatistics {
     largest: Tensor<1>,
     sum: Tensor<1>,
 }
 
-/// The sum of the cross-entropies in nats of answers `[rows, columns]` in any format, shape `[1]`, float32. Arithmetic is in float32.
+/// The sum of the cross-entropies in nats of answers `[rows, columns]` in any format, shape `[1]`, float32; and what [`cross_entropy_back`] needs of the rows. Arithmetic is in float32.
 ///
 /// A row whose class is negative or not among the classes counts for nothing; columns from `classes` on neither. None where it cannot be computed here.
 pub fn cross_entropy(

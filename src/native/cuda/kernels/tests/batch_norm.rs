@@ -246,11 +246,17 @@ fn batch_norms_keep_the_storage_on_gpu() {
 #[test]
 #[ignore = "needs a GPU"]
 fn gradients_of_batch_norms_in_two_parts_on_gpu() {
-    // In packs, value by value, and where one block has a whole channel.
-    for dims in [[5, 64, 28, 28], [2, 3, 5, 7], [33, 16, 14, 14], [128, 8, 28, 28]] {
+    // In packs, value by value, where one block has a whole channel, and in many parts.
+    for (dims, is_nhwc) in [
+        ([5, 64, 28, 28], true),
+        ([128, 8, 28, 28], true),
+        ([128, 8, 28, 28], false),
+        ([33, 16, 14, 14], false),
+        ([2, 3, 5, 7], false),
+    ] {
         for format in FORMATS {
             let given = Given::new(dims, format, 1.0);
-            let given = if dims[1].is_multiple_of(8) { given.nhwc() } else { given };
+            let given = if is_nhwc { given.nhwc() } else { given };
             let (channels, second) = (given.on_card(), given.residual.clone());
             for follow in [FOLLOW[3], FOLLOW[6]] {
                 let kept = || batch_norm(&given.x, &follow.norm(&channels, &given.residual), SHARE).expect("runs").kept;
@@ -259,6 +265,8 @@ fn gradients_of_batch_norms_in_two_parts_on_gpu() {
                     [read(found.x), read(found.gain), read(found.bias), read(found.residual.expect("there is one"))]
                 };
                 let parts = all(given.dy.clone(), Some(second.clone()));
+                // Of a first part that nobody else holds the memory is taken.
+                assert!(parts == all(given.dy.clone() * 1.0, Some(second.clone())), "{format:?} {dims:?}: in place");
                 assert!(parts == all(given.dy.clone() + second.clone(), None), "{format:?} {dims:?}");
                 assert!(parts != all(given.dy.clone(), None), "{format:?} {dims:?}: without the second part");
             }
