@@ -110,7 +110,7 @@ pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4
 }
 
 /// The gradients, from that of the answer, which has the shape and format of the images. There may be a second part of it, which is added
-/// to the first, if [`SavedTensors::takes_second`]. None where they do not fit.
+/// to the first, if `SavedTensors::takes_second`. None where they do not fit.
 pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTensors) -> Option<BatchGradients> {
     let takes_second = kept.takes_second();
     let SavedTensors { x, y, gain, bias, saved, images } = kept;
