@@ -470,7 +470,7 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "Which needs the least energy a sample: `ledger`, with the newest revision of its trainer that was measured, or one of PyTorch's modes. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines += ["## Beside PyTorch\n", "`ledger` beside PyTorch: which one needs the least energy a sample. Of `ledger` the newest measured revision of the trainer is shown. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
         lines.append(table(["model", "device", "cell", "the least", "its J a sample", "of `ledger`", "J a sample of `ledger`", "against the least", "most samples/s", "samples/s of `ledger`"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:

@@ -254,6 +254,8 @@ mod tests {
     #[test]
     #[ignore = "the body of `every_interrupt_is_counted`"]
     fn counting() {
+        // Under `nohup` it is ignored from the beginning.
+        let hangups = u32::from(heeded().any(|signal| signal == SIGHUP));
         drop(Interrupts::install().unwrap());
         let interrupts = Interrupts::install().unwrap();
         assert_eq!((interrupts.count(), interrupts.terminated()), (0, false));
@@ -267,11 +269,11 @@ mod tests {
         for _ in 0..3 {
             low_level::raise(SIGHUP).unwrap();
         }
-        assert_eq!(interrupts.count(), 4, "a terminal that closes hangs up more than once");
+        assert_eq!(interrupts.count(), 3 + hangups, "a terminal that closes hangs up more than once");
 
         let second = Interrupts::install().unwrap();
         low_level::raise(SIGINT).unwrap();
-        assert_eq!((second.count(), interrupts.count()), (1, 5));
+        assert_eq!((second.count(), interrupts.count()), (1, 4 + hangups));
         drop(interrupts);
         low_level::raise(SIGINT).unwrap();
         assert_eq!((second.count(), second.terminated()), (2, false));

@@ -85,6 +85,14 @@ fn what_is_hidden_is_told_wherever_it_is_missed() {
     let few = last(&sandbox, &["ls", "-n", "2"]);
     assert_eq!(few, "2 of 6 attempts (-n N shows more, --all all of them; 1 is hidden, --hidden shows it)");
     assert_eq!(sandbox.json(&["ls"], 0)["hidden"], 1);
+    // All that meet a condition are counted, however few are shown.
+    let (one, every) = (["ls", "--where", "x <= 2", "-n", "1"], ["ls", "--where", "x <= 2", "--all"]);
+    let [shown, all] = [&one[..], &every].map(|asked| sandbox.json(asked, 0));
+    assert_eq!((&shown["matching"], &all["matching"]), (&3.into(), &3.into()));
+    assert_eq!(shown["attempts"].as_array().unwrap()[..], all["attempts"].as_array().unwrap()[..1]);
+    let second = sandbox.json(&[&one[..], &["--skip", "1"]].concat(), 0);
+    assert_eq!(second["attempts"].as_array().unwrap()[..], all["attempts"].as_array().unwrap()[1..2]);
+    assert_eq!(sandbox.json(&[&one[..], &["--hidden"]].concat(), 0)["matching"], 4);
     assert!(!sandbox.run(&["ls", "--hidden"]).expect(0).contains(" of 6"));
     ids[1..].iter().for_each(|id| drop(sandbox.run(&["hide", id]).expect(0)));
     assert_snapshot!(sandbox.run(&["ls"]).expect(0), @"0 of 6 attempts (6 are hidden, --hidden shows them)");
@@ -349,7 +357,7 @@ fn of_unequal_work_the_fastest_is_that_of_the_highest_throughput() {
     }
 }
 
-/// What another program trained on is unknown: its time is not compared with that of a run whose samples are known.
+/// Training times are not compared where the number of samples of one program is unknown.
 #[test]
 fn of_unknown_work_the_fastest_is_that_of_the_highest_throughput() {
     let sandbox = Sandbox::new();

@@ -9,6 +9,7 @@
 # Without PyPI, this says so and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+[ $# -ge 2 ] || { printf 'usage: %s TOOLS-VENV OUT [OPTIONS OF maturin build]\n' "$0" >&2; exit 2; }
 tools="$(realpath -m "$1")"
 out="$(realpath -m "$2")"
 shift 2

@@ -10,7 +10,8 @@ use burn_cubecl::kernel::into_contiguous;
 const THREADS: u32 = 256;
 const TOTAL_THREADS: u32 = 1024;
 
-/// What the backward needs of each row besides its answers: the largest of these, and the sum of the powers of e of what they are below it. Undefined for rows that count for nothing.
+/// What the softmax of each row is computed from besides its answers: the largest answer, and Σ exp(answer − largest). Undefined for rows that do
+/// not count.
 #[derive(Clone, Debug)]
 pub struct RowStatistics {
     largest: Tensor<1>,

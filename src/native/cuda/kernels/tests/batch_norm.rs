@@ -265,7 +265,7 @@ fn gradients_of_batch_norms_in_two_parts_on_gpu() {
                     [read(found.x), read(found.gain), read(found.bias), read(found.residual.expect("there is one"))]
                 };
                 let parts = all(given.dy.clone(), Some(second.clone()));
-                // Of a first part that nobody else holds the memory is taken.
+                // Nobody else holds the first part here, so the result overwrites it.
                 assert!(parts == all(given.dy.clone() * 1.0, Some(second.clone())), "{format:?} {dims:?}: in place");
                 assert!(parts == all(given.dy.clone() + second.clone(), None), "{format:?} {dims:?}");
                 assert!(parts != all(given.dy.clone(), None), "{format:?} {dims:?}: without the second part");
