@@ -183,7 +183,11 @@ pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
         DeviceSpec::Cpu => Ok(Place::Host),
         DeviceSpec::Cuda => {
             suffice(spec, rank + 1)?;
-            Ok(Place::Device(Device::cuda(rank)))
+            let place = Place::Device(Device::cuda(rank));
+            let lost = |fault: native::Fault| DeviceError::Lost { device: place.name(), problem: fault.to_string() };
+            let (_, total_bytes) = native::memory::left(rank).map_err(lost)?;
+            native::memory::take_by_size(rank, total_bytes).map_err(lost)?;
+            Ok(place)
         }
     }
 }
@@ -195,12 +199,12 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
     if let Place::Device(device) = place
         && let Some(card) = native::card_of(device)
     {
-        use native::memory::{Room, shrink, take_singly};
+        use native::memory::{Room, shrink, take_by_size};
         let gib = |bytes: u64| format!("{:.1}", crate::number::real(bytes) / f64::from(1 << 30));
         let limit_bytes = limit_gib.saturating_mul(1 << 30);
         let lost = |fault: native::Fault| DeviceError::Lost { device: place.name(), problem: fault.to_string() };
         return match shrink(card, limit_bytes) {
-            Ok(Room::Taken(bytes)) => take_singly(card, limit_bytes).map(|()| bytes).map_err(lost),
+            Ok(Room::Taken(bytes)) => take_by_size(card, limit_bytes).map(|()| bytes).map_err(lost),
             Ok(Room::Smaller(bytes)) => {
                 Err(DeviceError::Size { device: place.name(), limit: limit_gib, has: gib(bytes) })
             }

@@ -1,13 +1,13 @@
-//! Memory of a card that nobody shall have: so a large card stands for a small one.
+//! A GPU's memory: how the runtime takes it, and how a large GPU stands for a small one.
 
 use super::library::{Driver, driver};
 use super::plan::enter;
 use super::{Fault, check};
 use crate::number::wide;
-use cubecl::Runtime;
 use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
 use cubecl::config::size::MemorySize;
 use cubecl::cuda::{CudaDevice, CudaRuntime};
+use cubecl::{InstallMemoryPoolsError, Runtime};
 use std::ffi::c_int;
 
 /// A card has no more than that.
@@ -65,16 +65,30 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
     Ok(Room::Taken(wide(beyond)))
 }
 
-/// Has the runtime take memory of a card allocation by allocation, and give back what is free once three quarters of so many bytes are taken: otherwise it takes pages by the size of the
-/// whole card, of which a small one would have room for one or two. For the stream of this thread and those that come later, before anything lies there.
+/// The sizes of small pieces of a GPU's memory, as powers of two: 512 bytes, to which the runtime aligns pieces, to 1 MiB.
+const SMALL_PIECES: std::ops::RangeInclusive<u32> = 9..=20;
+
+/// Has the runtime take a GPU's memory in pieces as large as what is asked for, and give back what is free once three quarters of so many bytes are taken.
+///
+/// By default it cuts pieces from pages, whose sizes follow from the size of the whole GPU, and goes through all pieces of a page for each allocation. A training step
+/// asks for the sizes of the step before it, so a free piece of the same size is there. Sizes of up to 1 MiB are rounded up to powers of two, so that the list of the
+/// others is short. Holds for the stream of this thread, unless something lies there already, and for streams that come later.
 ///
 /// # Errors
-/// If something does.
-pub fn take_singly(card: usize, limit_bytes: u64) -> Result<(), Fault> {
-    let reclaim_at = Some(MemorySize(limit_bytes / 4 * 3));
-    let pools = MemoryPoolsConfig::Explicit(vec![MemoryPoolConfig::Direct { reclaim_at }]);
+/// If the runtime cannot be used.
+pub fn take_by_size(card: usize, limit_bytes: u64) -> Result<(), Fault> {
     let client = CudaRuntime::client(&CudaDevice::new(card));
-    client.install_memory_pools(&pools).map_err(|error| Fault::Runtime(error.to_string()))
+    match client.install_memory_pools(&pools(limit_bytes)) {
+        Ok(()) | Err(InstallMemoryPoolsError::PoolsInUse { .. }) => Ok(()),
+        Err(error) => Err(Fault::Runtime(error.to_string())),
+    }
+}
+
+fn pools(limit_bytes: u64) -> MemoryPoolsConfig {
+    let small = SMALL_PIECES
+        .map(|power| MemoryPoolConfig::Exclusive { max_alloc_size: MemorySize(1 << power), dealloc_period: None });
+    let others = MemoryPoolConfig::Direct { reclaim_at: Some(MemorySize(limit_bytes / 4 * 3)) };
+    MemoryPoolsConfig::Explicit(small.chain([others]).collect())
 }
 
 /// Whether each of the first so many cards reaches the memory of the one after it, and of the one before.
@@ -109,6 +123,17 @@ pub fn neighbours_reach_each_other(cards: usize) -> Result<bool, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cubecl::MemoryConfiguration;
+    use cubecl::ir::MemoryDeviceProperties;
+
+    #[test]
+    fn the_runtime_accepts_the_pools() {
+        let gpu = MemoryDeviceProperties { max_page_size: 6 << 30, alignment: 512 };
+        let accepted = MemoryConfiguration::default().resolve(Some(&pools(24 << 30)), &gpu).expect("a valid layout");
+        let MemoryConfiguration::Custom { pool_options } = accepted else { panic!("not the pools that were given") };
+        // 512 bytes, 1 KiB, … 1 MiB, and one pool for what is larger.
+        assert_eq!(pool_options.len(), 13);
+    }
 
     #[test]
     #[ignore = "needs a GPU"]
