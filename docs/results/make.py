@@ -52,7 +52,7 @@ class Ledger:
         return json.loads(self.run(*words, "--json", good=good))
 
     def best(self, model, where, metric, axes, *more, good=(0,)):
-        return self.ask("best", "--model", model, "--metric", metric, "--group-by", axes, "--where", where, "--top", "50", *more, good=good)
+        return self.ask("best", "--model", model, "--metric", metric, "--group-by", axes, "--any-version", "--where", where, "--top", "50", *more, good=good)
 
     def attempts(self, where, *columns):
         """The attempts that match and whose times and energies count, oldest first, with these fields or metrics in `columns`."""
@@ -184,7 +184,7 @@ def speed_of(ledger, model, device):
     order = [named(place["group"]) for place in energy["places"]]
     lines.append("## Every cell\n")
     lines.append(table(["cell", "J a sample", "against the best", "samples/s", "energy × time, µJ·s a sample", "attempts"], [[name, of_place(cells[name]["energy_per_sample"]), against(cells[name]["energy_per_sample"]), of_place(cells[name]["throughput"]), of_place(cells[name]["edp_per_sample"], 1e6), cells[name]["energy_per_sample"]["sample"]["text"]] for name in order]))
-    front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--where", speed)
+    front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--any-version", "--where", speed)
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
@@ -250,7 +250,7 @@ def beside_pytorch(ledger, model, device):
         ranks = {metric: ledger.best(model, where, metric, "pytorch") for metric in ("throughput", "energy_per_sample")}
         program_of = lambda place: f"PyTorch, `{mode}`" if (mode := place["group"].get("params.pytorch")) else own
         by = {metric: {program_of(place): place for place in rank["places"]} for metric, rank in ranks.items()}
-        asked = f'ledger best --model {model} --metric throughput --group-by pytorch --where "{where}"'
+        asked = f'ledger best --model {model} --metric throughput --group-by pytorch --any-version --where "{where}"'
         lines.append(f"`ledger` in revision {revision}, and PyTorch on the same GPUs:\n\n    {asked}\n")
         lines.append(table([f"batch {batch}, {precision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], [[program, *(word for metric in ranks for word in (of_place(by[metric][program]), against(by[metric][program]))), by["energy_per_sample"][program]["sample"]["text"]] for program in by["energy_per_sample"]]))
         if cell not in shown:

@@ -13,6 +13,7 @@ use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
 use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, usual_metric};
+use super::versions::Grouping;
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
 use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
@@ -61,9 +62,8 @@ struct Rest {
     #[command(flatten)]
     selection: Selection,
 
-    /// Average all attempts that agree in these fields [default: attempts that differ only in the seed]
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
-    group_by: Vec<String>,
+    #[command(flatten)]
+    grouping: Grouping,
 
     #[command(flatten)]
     bounds: bounds::Args,
@@ -82,6 +82,8 @@ struct Asked<'a> {
     model: String,
     metric: String,
     rest: &'a Rest,
+    /// Fields that give each version of a program rows of its own.
+    versions: Vec<String>,
 }
 
 impl Deref for Asked<'_> {
@@ -112,7 +114,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let Some(model) = &args.model else { return every_model(args, context) };
     let asked = match &args.metric {
-        Some(metric) => Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest },
+        Some(metric) => Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest, versions: Vec::new() },
         None => objective(model, args, context)?,
     };
     let (asked, direction) = directed(asked, context)?;
@@ -141,7 +143,9 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (mut rankings, mut without) = (Vec::new(), Vec::new());
     for model in models {
         let asked = match &args.metric {
-            Some(metric) => Ok(Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest }),
+            Some(metric) => {
+                Ok(Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest, versions: Vec::new() })
+            }
             None => objective(&model, args, context),
         };
         let answer = asked.and_then(|asked| {
@@ -175,7 +179,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The question by the metric that is usual for the model.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
-    Ok(Asked { model: model.to_owned(), metric: usual_metric(model, context)?, rest: &args.rest })
+    Ok(Asked { model: model.to_owned(), metric: usual_metric(model, context)?, rest: &args.rest, versions: Vec::new() })
 }
 
 /// Which way the metric is better: as stated, as known, else as the attempts' objective states it.
@@ -201,7 +205,19 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
 }
 
 fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
-    let is_plain = args.selection.is_everything() && args.group_by.is_empty() && args.bounds.is_empty();
+    let ranking = ranked_once(args, direction, context)?;
+    if ranking.versions.is_empty() {
+        return Ok(ranking);
+    }
+    let (model, metric) = (args.model.clone(), args.metric.clone());
+    let versions = ranking.versions;
+    let apart = Asked { model, metric, rest: args.rest, versions: versions.clone() };
+    Ok(Ranking { versions, ..ranked_once(&apart, direction, context)? })
+}
+
+/// The answer, or only the fields that it needs to keep versions of a program apart.
+fn ranked_once(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
+    let is_plain = args.selection.is_everything() && args.grouping.group_by.is_empty() && args.bounds.is_empty();
     let store = context.store();
     // Older indexes hold what does not count, and no index compares units.
     let (is_behind, is_uniform) = (store.is_behind()?, has_one_unit_each(store, &args.model)?);
@@ -281,6 +297,7 @@ impl Asked<'_> {
             tolerance: self.tolerance,
             baseline: None,
             searched: Vec::new(),
+            versions: Vec::new(),
         }
     }
 }

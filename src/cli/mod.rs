@@ -64,6 +64,7 @@ mod ui;
 mod unbound;
 mod unpack;
 mod verify;
+mod versions;
 mod watch;
 mod why;
 mod worker;

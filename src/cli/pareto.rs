@@ -4,6 +4,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use super::picture;
 use super::selection::{Ask, Found, OfModel, Selected, Selection, all_tainted, metric_of_model, nothing};
+use super::versions::{self, Grouping};
 use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
@@ -50,9 +51,8 @@ pub(super) struct Question {
     #[command(flatten)]
     selection: Selection,
 
-    /// Average all attempts that agree in these fields [default: attempts that differ only in the seed]
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
-    group_by: Vec<String>,
+    #[command(flatten)]
+    grouping: Grouping,
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -72,15 +72,43 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure> {
     let model = args.model.name(context)?;
     let coordinates = coordinates(args, &model, context)?;
+    let once = |versions: &[String]| find_once(args, &model, coordinates.clone(), versions, context);
+    match once(&[])? {
+        Answer::Front(front) => Ok(front),
+        Answer::Versions(versions) => {
+            versions::tell(&versions);
+            match once(&versions)? {
+                Answer::Front(front) => Ok(front),
+                Answer::Versions(_) => Err(Failure::new(exit::NO, "the versions of the program cannot be told apart")),
+            }
+        }
+    }
+}
+
+/// What comes of a question.
+enum Answer {
+    Front(Front),
+    /// Rows would average over versions of a program: the fields that keep these apart.
+    Versions(Vec<String>),
+}
+
+fn find_once(
+    args: &Question,
+    model: &str,
+    coordinates: Vec<Coordinate>,
+    versions: &[String],
+    context: &Context,
+) -> Result<Answer, Failure> {
     let ask = |names: &Selected<()>| {
         let mut fields = names.varied();
-        fields.extend(names.full_names(&args.group_by, "--group-by")?);
+        fields.extend(names.full_names(&args.grouping.group_by, "--group-by")?);
+        fields.extend(versions.iter().cloned());
         let metrics = coordinates.iter().map(|one| one.metric.clone()).collect();
         Ok(Ask { fields, metrics, of_others: false })
     };
-    match args.selection.find(context, &model, &ask)? {
-        Found::Briefs(selected) => find_among(args, &model, &selected, coordinates, context),
-        Found::Records(selected) => find_among(args, &model, &selected, coordinates, context),
+    match args.selection.find(context, model, &ask)? {
+        Found::Briefs(selected) => find_among(args, model, &selected, coordinates, versions, context),
+        Found::Records(selected) => find_among(args, model, &selected, coordinates, versions, context),
     }
 }
 
@@ -89,17 +117,24 @@ fn find_among<T: Asked>(
     model: &str,
     selected: &Selected<T>,
     mut coordinates: Vec<Coordinate>,
+    versions: &[String],
     context: &Context,
-) -> Result<Front, Failure> {
+) -> Result<Answer, Failure> {
     coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
-    let by = selected.full_names(&args.group_by, "--group-by")?;
+    let mut by = selected.full_names(&args.grouping.group_by, "--group-by")?;
+    by.extend(versions.iter().cloned());
     let found = configurations(&selected.trials, &by);
+    let counts = |trial: &T| coordinates.iter().all(|one| trial.measured(&one.metric, &selected.admitted).is_ok());
+    let apart = if versions.is_empty() { args.grouping.versions(&found, counts) } else { Vec::new() };
+    if !apart.is_empty() {
+        return Ok(Answer::Versions(apart));
+    }
     let mut front = front(model, selected, coordinates, &found);
     if front.points.is_empty() {
         return Err(empty(context, args, &front, selected));
     }
     name(context, &mut front)?;
-    Ok(front)
+    Ok(Answer::Front(front))
 }
 
 /// Gives each point the short id of its run.

@@ -19,7 +19,7 @@ use crate::engine::{
 };
 use crate::gpu::Settings;
 use crate::host::clock;
-use crate::record::{Attempt, AttemptId, Change, LogEntry, Run, RunId, Sealed, Table, Value};
+use crate::record::{Attempt, AttemptId, Change, LogEntry, Part, Run, RunId, Sealed, Table, Value};
 use crate::report::{fields_text, verdict_text, verdict_value, why_text};
 
 /// Execute a run again and compare the results
@@ -179,8 +179,10 @@ pub(super) fn rerun(
         if !changed.is_empty() {
             text.push_str(&format!("also changed, with the same run id:\n{told}"));
         }
-        let text =
-            format!("this machine gives a different run id (--on-current executes it anyway)\n{}", text.trim_end());
+        let is_program_alone = parts.iter().all(|part| part.part == Part::Program);
+        let why =
+            if is_program_alone { "the program has changed since this run" } else { "the run has another id here" };
+        let text = format!("{why}, so nothing was executed (--on-current executes it anyway)\n{}", text.trim_end());
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
     }
     let pinned = KernelCache::has_pin(context.store().dir(), &bound.run, &original.sealed.attempt.facts);

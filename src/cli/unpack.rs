@@ -59,6 +59,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// Of so many runs it is said what this machine would make of them.
 const MOST_TOLD: usize = 10;
+/// No more of the runs that share an answer are named.
+const MOST_NAMED: usize = 3;
 
 /// Says what this machine would make of the runs of a pack; looking executes nothing and reads no data.
 fn tell_target(packed: &PackFile) {
@@ -74,7 +76,9 @@ fn tell_target(packed: &PackFile) {
     }
     for (text, ids) in told {
         let which = if ids.len() == 1 { "run" } else { "each of the runs" };
-        say(&format!("note: {which} {} {text}", ids.join(", ")));
+        let (shown, more) = ids.split_at(ids.len().min(MOST_NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        say(&format!("note: {which} {}{more} {text}", shown.join(", ")));
     }
     let rest = runs.count();
     if rest > 0 {

@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::number::count;
-use super::ranking::{head_of, left_out_text, left_out_value, short_names};
+use super::ranking::{field_text, head_of, left_out_text, left_out_value, short_names};
 use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::{axis_heads, columns};
 use crate::analysis::Place;
@@ -83,7 +83,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         row.extend(
             with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", number(by)))),
         );
-        row.extend(point.fields.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string)));
+        row.extend(front.fields.iter().zip(&point.fields).map(|(name, value)| field_text(name, value.as_ref())));
         row
     });
     let mut text = columns(&heads, rows);

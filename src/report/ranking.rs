@@ -53,6 +53,8 @@ pub struct Ranking {
     pub baseline: Option<Baseline>,
     /// Fields that are told of each configuration, though all may agree on them: those that were searched.
     pub searched: Vec<String>,
+    /// Fields that were added to those of the grouping, so that each version of a program has rows of its own.
+    pub versions: Vec<String>,
 }
 
 /// The fields that the places do not agree on, or those by which they were put together.
@@ -71,9 +73,24 @@ pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
     }
 }
 
+/// The value of a field in a table. Of the digest of a program's file, its first digits tell versions apart.
+pub(super) fn field_text(name: &str, value: Option<&Value>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(Value::Str(digest)) if name.starts_with(FILES) => digest.chars().take(8).collect(),
+        Some(value) => value.to_string(),
+    }
+}
+
+/// How the names of a program's files begin; the rest is a path.
+const FILES: &str = "program.files.";
+
 /// Names without what is plain: the last component, where no other one ends like it.
 pub(super) fn short_names(names: &[String]) -> Vec<String> {
-    let last = |name: &str| name.rsplit_once('.').map_or(name, |(_, last)| last).to_owned();
+    let last = |name: &str| match name.strip_prefix(FILES) {
+        Some(path) => path.rsplit_once('/').map_or(path, |(_, file)| file).to_owned(),
+        None => name.rsplit_once('.').map_or(name, |(_, last)| last).to_owned(),
+    };
     let is_plain = |name: &str| names.iter().filter(|other| last(other) == last(name)).count() == 1;
     names.iter().map(|name| if is_plain(name) { last(name) } else { name.clone() }).collect()
 }
@@ -135,7 +152,7 @@ pub fn best_text(ranking: &Ranking) -> String {
         }));
         row.extend(is_tested.then(|| or_none(place.against.and_then(|against| against.corrected).map(probability))));
         row.extend(is_sure.then(|| or_none(place.probability.map(|p| format!("{:.0}%", 100.0 * p)))));
-        row.extend(fields.iter().map(|field| or_none(field_of(place, field).map(|field| field.to_string()))));
+        row.extend(fields.iter().map(|field| field_text(field, field_of(place, field).as_ref())));
         row
     });
     let better = if ranking.direction == Direction::Maximize { "higher" } else { "lower" };

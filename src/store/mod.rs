@@ -55,7 +55,7 @@ pub use verify::{Fault, Verification};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no ledger.
-    #[error("there is no ledger at `{}` (`ledger run` makes one; --ledger names another place)", .0.display())]
+    #[error("there is no ledger at `{}`: nothing is recorded there yet (`ledger run` or `ledger import` begins one; --ledger names another place)", .0.display())]
     Missing(PathBuf),
     /// Its file holds nothing, and nobody is making it.
     #[error("`{}` is empty: its content is lost, and ledger does not replace it (restore a copy of it; remove it if it never held anything)", .0.display())]

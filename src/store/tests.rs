@@ -317,7 +317,7 @@ fn a_ledger_that_may_not_be_looked_at_is_not_taken_to_be_missing() {
     let store = Store::at("/place");
     let said = |kind: io::ErrorKind| store.unfound(kind.into()).to_string();
     for kind in [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory] {
-        assert!(said(kind).starts_with("there is no ledger at `/place` ("), "{}", said(kind));
+        assert!(said(kind).starts_with("there is no ledger at `/place`: nothing"), "{}", said(kind));
     }
     assert_eq!(said(io::ErrorKind::PermissionDenied), "cannot read `/place/ledger.redb`: permission denied");
 }

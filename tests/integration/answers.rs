@@ -426,8 +426,16 @@ fn a_mean_over_versions_of_the_program_is_told() {
     let again = sandbox.run(&["run", "m.toml"]).err;
     assert!(again.contains("note: 2 of 2 runs are new because the program changed: worker.sh: 1 line\n"), "{again}");
     assert!(!sandbox.run(&["run", "m.toml", "--repeat", "1"]).err.contains("because the program changed"));
-    let said = sandbox.run(&asked).err;
+    let apart = sandbox.run(&asked);
+    let rows = apart.out.lines().filter(|line| line.starts_with(['1', '2', '3', '4'])).count();
+    assert!(rows == 4 && apart.out.contains("worker.sh"), "{}", apart.out);
+    assert!(apart.err.contains("note: each version of the program has its own row (--any-version"), "{}", apart.err);
+    let said = sandbox.run(&[asked.as_slice(), &["--any-version"]].concat()).err;
     assert!(said.contains("warning: #1 averages over versions of the program (`ledger why "), "{said}");
+    let front = ["pareto", "--model", "toy", "--metrics", "loss,wall_time", "--group-by", "x", "--dominated"];
+    assert_eq!(sandbox.json(&front, 0)["points"].as_array().map(Vec::len), Some(4));
+    let front = [front.as_slice(), &["--any-version"]].concat();
+    assert_eq!(sandbox.json(&front, 0)["points"].as_array().map(Vec::len), Some(2));
     let effects = sandbox.run(&["effects"]).expect(0);
     assert!(effects.contains("note: the attempts are of 2 versions of the program"), "{effects}");
 }

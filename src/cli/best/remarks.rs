@@ -5,6 +5,7 @@ use super::quality::tell_quality;
 use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
+use crate::cli::versions;
 use crate::cli::why::texts;
 use crate::engine::{is_changed, is_stale, read_files};
 use crate::record::{Attempt, AttemptId, Digest, MetricKind, Part, Parts, Run, RunId};
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Prints the notes and warnings of a ranking on standard error. If the answer has several rankings, each line names the model.
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
     let mut said = Vec::new();
+    versions::tell(&ranking.versions);
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
     tell_averaged(ranking, store, &mut said)?;

@@ -28,7 +28,8 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn of<T>(args: &Query<'_>, selected: &Selected<T>) -> Result<Self, Failure> {
-        let by = selected.full_names(&args.group_by, "--group-by")?;
+        let mut by = selected.full_names(&args.grouping.group_by, "--group-by")?;
+        by.extend(args.versions.iter().cloned());
         let bounds = args.bounds.read(|name, option| selected.metric(name, option))?;
         Ok(Self { by, bounds })
     }
@@ -51,6 +52,13 @@ impl<T: Asked> Question<'_, T> {
     pub(super) fn answer(&self, reader: &Reader<'_>, unit: String) -> Result<Ranking, Failure> {
         let Self { args, direction, selected, names, .. } = self;
         let mut found = configurations(&selected.trials, &names.by);
+        if args.versions.is_empty() {
+            let counts = |trial: &T| trial.measured(&args.metric, &selected.admitted).is_ok();
+            let versions = args.grouping.versions(&found, counts);
+            if !versions.is_empty() {
+                return Ok(Ranking { versions, ..args.ranking(*direction, unit, Vec::new()) });
+            }
+        }
         let mut unmet = Vec::new();
         for bound in &names.bounds {
             let before = found.len();

@@ -41,20 +41,25 @@ impl<T: Asked> Subject<'_, T> {
         Factor::new(PROGRAM, self.attempts().map(|(_, trial)| version(trial)))
     }
 
-    /// Whether one command ran in several versions.
-    fn has_versions(&self, versions: &Factor) -> bool {
+    /// The versions in which each command ran that ran in several. `None` is the built-in trainer.
+    fn several(&self, versions: &Factor) -> BTreeMap<Option<String>, BTreeSet<usize>> {
         let mut of_command: BTreeMap<Option<String>, BTreeSet<usize>> = BTreeMap::new();
         for ((_, trial), version) in self.attempts().zip(&versions.of) {
             let command = trial.field(COMMAND).map(|command| command.to_string());
             of_command.entry(command).or_default().insert(*version);
         }
-        of_command.values().any(|versions| versions.len() > 1)
+        of_command.retain(|_, versions| versions.len() > 1);
+        of_command
     }
 
     /// Notes that the attempts are of several versions of the program, and lists the axes that cannot be separated from the versions. These stand
     /// first: only the first few pairs are printed.
     pub(super) fn tell_versions(&self, axes: &mut Axes) {
-        let Some(versions) = self.versions().filter(|versions| self.has_versions(versions)) else { return };
+        let Some(versions) = self.versions() else { return };
+        let several = self.several(&versions);
+        if several.is_empty() {
+            return;
+        }
         for axis in &axes.judged {
             let of_attempts = self.attempts().map(|(at, _)| axis.levels[axis.of[at]].clone());
             let Some(axis) = Factor::new(&axis.name, of_attempts) else { continue };
@@ -77,20 +82,29 @@ impl<T: Asked> Subject<'_, T> {
                 },
             );
         }
-        let runs = || {
-            let attempts = self.attempts().zip(&versions.of);
-            attempts.map(|((_, trial), version)| (trial.started_unix_ms(), trial.run_id(), *version))
-        };
-        let Some(newest) = runs().max() else { return };
-        let before = runs().filter(|(.., other)| *other != newest.2).max();
-        let ids: String = before.iter().chain([&newest]).map(|(_, run, _)| format!(" {}", run.0.prefix(8))).collect();
-        let only = self
-            .condition_of(&versions, newest.2)
-            .map_or_else(String::new, |condition| format!("; `--where '{condition}'` selects the newest"));
-        axes.notes.push(format!(
-            "the attempts are of {} of the program, which are analysed together (`ledger why{ids}` shows what changed{only})",
-            count(versions.levels.len(), "version"),
-        ));
+        let is_one = several.len() == 1;
+        for (command, own) in several {
+            let attempts = self.attempts().zip(&versions.of).filter(|(_, version)| own.contains(version));
+            let mut runs: Vec<_> =
+                attempts.map(|((_, trial), of)| (trial.started_unix_ms(), trial.run_id(), *of)).collect();
+            runs.sort_unstable();
+            let Some(newest) = runs.last() else { continue };
+            let before = runs.iter().rev().find(|(.., other)| *other != newest.2);
+            let ids: String =
+                before.into_iter().chain([newest]).map(|(_, run, _)| format!(" {}", run.0.prefix(8))).collect();
+            let only = self
+                .condition_of(&versions, newest.2)
+                .map_or_else(String::new, |condition| format!("; `--where '{condition}'` selects the newest"));
+            let program = match command {
+                _ if is_one => "the program".to_owned(),
+                None => "the built-in trainer".to_owned(),
+                Some(command) => format!("`{command}`"),
+            };
+            axes.notes.push(format!(
+                "the attempts are of {} of {program}, which are analysed together (`ledger why{ids}` shows what changed{only})",
+                count(own.len(), "version"),
+            ));
+        }
     }
 
     /// The condition that the attempts of one version meet and no others: a field of its own value.

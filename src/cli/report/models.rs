@@ -162,6 +162,7 @@ fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (R
         left_out,
         unmet: Vec::new(),
         searched: Vec::new(),
+        versions: Vec::new(),
         tolerance: None,
         baseline: None,
     };

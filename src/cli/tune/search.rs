@@ -502,6 +502,7 @@ impl Search<'_> {
             tolerance: None,
             baseline,
             searched: std::mem::take(&mut self.axes),
+            versions: Vec::new(),
         };
         Ok(Tuning {
             ranking,

@@ -10,16 +10,16 @@ use cubecl::cuda::{CudaDevice, CudaRuntime};
 use cubecl::{InstallMemoryPoolsError, Runtime};
 use std::ffi::c_int;
 
-/// A card has no more than that.
+/// A GPU has no more than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// So many bytes were taken, for as long as the process lives, so that as many are left as on a card of the size that was asked for.
+    /// So many bytes were taken, for as long as the process lives, so that as many are left as on a GPU of the size that was asked for.
     Taken(u64),
-    /// The card has no more than this to begin with, or so much of it is in use that less is left.
+    /// The GPU has no more than this to begin with, or so much of it is in use that less is left.
     Smaller(u64),
 }
 
-/// Makes a card as small as that: takes what is beyond so many bytes. What is in use already counts.
+/// Makes a GPU as small as that: takes what is beyond so many bytes. What is in use already counts.
 ///
 /// # Errors
 /// If the driver is not there or a call of it fails.
@@ -30,7 +30,7 @@ pub fn shrink(card: usize, limit_bytes: u64) -> Result<Room, Fault> {
     shrunk.join().map_err(|_| Fault::Absent)?
 }
 
-/// Free and total bytes of a card.
+/// Free and total bytes of a GPU.
 ///
 /// # Errors
 /// If the driver is not there or a call of it fails.
@@ -65,29 +65,32 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
     Ok(Room::Taken(wide(beyond)))
 }
 
-/// The sizes of small pieces of a GPU's memory, as powers of two: 512 bytes, to which the runtime aligns pieces, to 1 MiB.
-const SMALL_PIECES: std::ops::RangeInclusive<u32> = 9..=20;
+/// Sizes of up to 1 MiB are sorted into classes, by powers of two: 512 bytes, to which the runtime aligns what it allocates, 1 KiB, 2 KiB, … 1 MiB.
+const SMALL_CLASSES: std::ops::RangeInclusive<u32> = 9..=20;
 
-/// Has the runtime take a GPU's memory in pieces as large as what is asked for, and give back what is free once three quarters of so many bytes are taken.
+/// Has the runtime take a GPU's memory in pieces as large as what is asked for, and give back free pieces once so many bytes are taken.
 ///
 /// By default it cuts pieces from pages, whose sizes follow from the size of the whole GPU, and goes through all pieces of a page for each allocation. A training step
-/// asks for the sizes of the step before it, so a free piece of the same size is there. Sizes of up to 1 MiB are rounded up to powers of two, so that the list of the
-/// others is short. Holds for the stream of this thread, unless something lies there already, and for streams that come later.
+/// asks for the sizes of the step before it, so a free piece of the same size is there. A free piece of the same class serves smaller sizes, which keeps the list of the
+/// others short. Holds for the stream of this thread and for streams that come later.
+///
+/// Answers whether it holds for this stream: not if something lies there already.
 ///
 /// # Errors
 /// If the runtime cannot be used.
-pub fn take_by_size(card: usize, limit_bytes: u64) -> Result<(), Fault> {
+pub fn take_by_size(card: usize, reclaim_at_bytes: u64) -> Result<bool, Fault> {
     let client = CudaRuntime::client(&CudaDevice::new(card));
-    match client.install_memory_pools(&pools(limit_bytes)) {
-        Ok(()) | Err(InstallMemoryPoolsError::PoolsInUse { .. }) => Ok(()),
+    match client.install_memory_pools(&pools(reclaim_at_bytes)) {
+        Ok(()) => Ok(true),
+        Err(InstallMemoryPoolsError::PoolsInUse { .. }) => Ok(false),
         Err(error) => Err(Fault::Runtime(error.to_string())),
     }
 }
 
-fn pools(limit_bytes: u64) -> MemoryPoolsConfig {
-    let small = SMALL_PIECES
+fn pools(reclaim_at_bytes: u64) -> MemoryPoolsConfig {
+    let small = SMALL_CLASSES
         .map(|power| MemoryPoolConfig::Exclusive { max_alloc_size: MemorySize(1 << power), dealloc_period: None });
-    let others = MemoryPoolConfig::Direct { reclaim_at: Some(MemorySize(limit_bytes / 4 * 3)) };
+    let others = MemoryPoolConfig::Direct { reclaim_at: Some(MemorySize(reclaim_at_bytes)) };
     MemoryPoolsConfig::Explicit(small.chain([others]).collect())
 }
 
@@ -127,12 +130,15 @@ mod tests {
     use cubecl::ir::MemoryDeviceProperties;
 
     #[test]
-    fn the_runtime_accepts_the_pools() {
+    fn the_runtime_accepts_the_classes_and_one_pool_for_what_is_larger() {
         let gpu = MemoryDeviceProperties { max_page_size: 6 << 30, alignment: 512 };
-        let accepted = MemoryConfiguration::default().resolve(Some(&pools(24 << 30)), &gpu).expect("a valid layout");
+        let accepted = MemoryConfiguration::default().resolve(Some(&pools(18 << 30)), &gpu).expect("a valid layout");
         let MemoryConfiguration::Custom { pool_options } = accepted else { panic!("not the pools that were given") };
-        // 512 bytes, 1 KiB, … 1 MiB, and one pool for what is larger.
-        assert_eq!(pool_options.len(), 13);
+        let shown: Vec<String> = pool_options.iter().map(|pool| format!("{:?}", pool.pool_type)).collect();
+        assert_eq!(shown.len(), 13);
+        assert_eq!(shown[0], "ExclusivePages { max_alloc_size: 512 }");
+        assert_eq!(shown[11], "ExclusivePages { max_alloc_size: 1048576 }");
+        assert_eq!(shown[12], "Direct { reclaim_at: Some(19327352832) }");
     }
 
     #[test]
