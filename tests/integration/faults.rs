@@ -394,7 +394,7 @@ fn a_journal_that_is_damaged_at_its_start_is_kept_and_named() {
 #[test]
 fn ids_that_name_nothing_or_too_much_are_explained() {
     let sandbox = Sandbox::new();
-    assert!(sandbox.run(&["show", "latest"]).complaint(3).contains("`ledger run` makes one"));
+    assert!(sandbox.run(&["show", "latest"]).complaint(3).contains("`ledger run` or `ledger import` begins one"));
     sandbox.sweep_manifest(WORKER, "1", "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
     assert!(sandbox.run(&["show", "zzzz"]).complaint(1).contains("the newest run is "));
