@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::failure::{Failure, exit};
+use super::output::say;
 use super::picture;
 use super::selection::{Ask, Found, OfModel, Selected, Selection, all_tainted, metric_of_model, nothing};
 use super::versions::{self, Grouping};
@@ -10,6 +11,7 @@ use crate::analysis::{
 };
 use crate::record::{Direction, LeftOut, Table, Why};
 use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
+use crate::store::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -76,7 +78,7 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure>
     match once(&[])? {
         Answer::Front(front) => Ok(front),
         Answer::Versions(versions) => {
-            versions::tell(&versions);
+            say(versions::APART);
             match once(&versions)? {
                 Answer::Front(front) => Ok(front),
                 Answer::Versions(_) => Err(Failure::new(exit::NO, "the versions of the program cannot be told apart")),
@@ -124,8 +126,14 @@ fn find_among<T: Asked>(
     let mut by = selected.full_names(&args.grouping.group_by, "--group-by")?;
     by.extend(versions.iter().cloned());
     let found = configurations(&selected.trials, &by);
-    let counts = |trial: &T| coordinates.iter().all(|one| trial.measured(&one.metric, &selected.admitted).is_ok());
-    let apart = if versions.is_empty() { args.grouping.versions(&found, counts) } else { Vec::new() };
+    let apart = if versions.is_empty() {
+        let metrics: Vec<&str> = coordinates.iter().map(|one| one.metric.as_str()).collect();
+        let of =
+            |reader: &Reader<'_>| args.grouping.versions(&found, &metrics, &selected.admitted, &|id| reader.run(id));
+        context.store().read(of)?
+    } else {
+        Vec::new()
+    };
     if !apart.is_empty() {
         return Ok(Answer::Versions(apart));
     }

@@ -2,7 +2,8 @@
 
 use super::output::say;
 use crate::analysis::{Asked, Configuration, is_version};
-use crate::record::{Digest, GroupId, Names, Part, Run, Value, field};
+use crate::record::{Digest, GroupId, Names, Part, Run, RunId, Value, Why, field};
+use crate::store::StoreError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How attempts are put together.
@@ -17,64 +18,94 @@ pub(super) struct Grouping {
     any_version: bool,
 }
 
-/// The programs of no more configurations are compared, since their records have to be read.
-const MOST_COMPARED: usize = 1000;
+/// What is said where rows were taken apart.
+pub(super) const APART: &str =
+    "note: each version of the program has its own row (--any-version averages over versions)";
+
+/// So many runs are read to compare their programs, which takes a fraction of a second.
+const MOST_READ: usize = 10_000;
+
+/// The version of what the built-in trainer computes: a number that people know.
+const REVISION: &str = "program.revision";
 
 impl Grouping {
-    /// The fields that give each version of a program rows of its own; none where no row averages over versions of those attempts that count, or may.
-    pub(super) fn versions<T: Asked>(&self, rows: &[Configuration<'_, T>], counts: impl Fn(&T) -> bool) -> Vec<String> {
+    /// The fields that give each version of a program rows of its own; none where no row averages one configuration over versions, or may. `metrics` are those of
+    /// which the rows have means; `run` reads a run.
+    pub(super) fn versions<T: Asked>(
+        &self,
+        rows: &[Configuration<'_, T>],
+        metrics: &[&str],
+        admitted: &BTreeSet<Why>,
+        run: &dyn Fn(RunId) -> Result<Option<Run>, StoreError>,
+    ) -> Result<Vec<String>, StoreError> {
         if self.group_by.is_empty() || self.any_version {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let (mut found, mut left) = (BTreeMap::new(), MOST_COMPARED);
+        // A value that is not finite takes its whole row out of the answer.
+        let is_in = |trial: &T, metric: &str| match trial.measured(metric, admitted) {
+            Ok(_) => true,
+            Err(left) => left.why == Why::NotFinite,
+        };
+        let (mut versions, mut left) = (Vec::<Vec<Run>>::new(), MOST_READ);
         for row in rows {
             // What differs in the seed alone has one program.
-            let counting = row.trials.iter().filter(|trial| counts(trial));
-            let groups: BTreeMap<GroupId, &T> = counting.map(|trial| (trial.group(), *trial)).collect();
+            let counting = row.trials.iter().filter(|trial| metrics.iter().any(|metric| is_in(trial, metric)));
+            let groups: BTreeMap<GroupId, RunId> = counting.map(|trial| (trial.group(), trial.run_id())).collect();
             if groups.len() < 2 {
                 continue;
             }
-            let read = groups.values().take(left).filter_map(|trial| Some(trial.record()?.0.into_owned()));
-            let mut of_configuration: BTreeMap<Digest, BTreeMap<Digest, Run>> = BTreeMap::new();
-            for run in read {
-                let [configuration, program] = [Part::Config, Part::Program].map(|part| run.parts.digest(part));
-                of_configuration.entry(configuration).or_default().insert(program, run);
+            let mut programs: BTreeMap<(Digest, Option<String>), BTreeMap<Digest, Run>> = BTreeMap::new();
+            for id in groups.into_values() {
+                if left == 0 {
+                    say(&format!(
+                        "note: only the first {MOST_READ} configurations were checked for versions of the program"
+                    ));
+                    return Ok(Self::found(rows, &versions));
+                }
+                left -= 1;
+                let Some(run) = run(id)? else { continue };
+                // Tables of others have a program by name alone, and programs with other commands are no versions of each other.
+                if field(&run, None, "program.import").is_none() {
+                    let command = field(&run, None, "program.command").map(|command| command.to_string());
+                    let [configuration, program] = [Part::Config, Part::Program].map(|part| run.parts.digest(part));
+                    programs.entry((configuration, command)).or_default().insert(program, run);
+                }
             }
-            left = left.saturating_sub(groups.len());
-            found.extend(of_configuration.into_values().filter(|programs| programs.len() > 1).flatten());
+            let several = programs.into_values().filter(|programs| programs.len() > 1);
+            versions.extend(several.map(|programs| programs.into_values().collect()));
         }
-        telling(&found.into_values().collect::<Vec<_>>())
+        Ok(Self::found(rows, &versions))
+    }
+
+    /// The fields for these versions, beside those by which the rows are put together.
+    fn found<T>(rows: &[Configuration<'_, T>], versions: &[Vec<Run>]) -> Vec<String> {
+        let agreed = rows.first().map(|row| row.agreed.iter().map(|(name, _)| name.as_str()).collect());
+        telling(versions, &agreed.unwrap_or_default())
     }
 }
 
-/// Says that rows stand for versions.
-pub(super) fn tell(versions: &[String]) {
-    if !versions.is_empty() {
-        say("note: each version of the program has its own row (--any-version averages over versions)");
-    }
-}
-
-/// As few fields as tell each of these programs from the others.
-fn telling(runs: &[Run]) -> Vec<String> {
+/// As few fields as tell the programs of each of these lists from each other, beside those that are `known`.
+fn telling(versions: &[Vec<Run>], known: &BTreeSet<&str>) -> Vec<String> {
     let mut names = Names::known();
-    runs.iter().for_each(|run| names.add_run(run));
-    // A revision is a number that people know.
-    let (first, others): (BTreeSet<String>, BTreeSet<String>) =
-        names.identity.into_iter().filter(|name| is_version(name)).partition(|name| name == REVISION);
-    let (mut told, mut chosen) = (vec![0_usize; runs.len()], Vec::new());
+    versions.iter().flatten().for_each(|run| names.add_run(run));
+    let names = names.identity.into_iter().filter(|name| is_version(name) && !known.contains(name.as_str()));
+    let (first, others): (BTreeSet<String>, BTreeSet<String>) = names.partition(|name| name == REVISION);
+    let runs: Vec<&Run> = versions.iter().flatten().collect();
+    let lists = versions.iter().enumerate().flat_map(|(list, runs)| runs.iter().map(move |_| list));
+    let (mut told, mut chosen) = (lists.collect::<Vec<usize>>(), Vec::new());
     let kinds = |told: &[usize]| told.iter().collect::<BTreeSet<_>>().len();
     for name in first.into_iter().chain(others) {
         if kinds(&told) == runs.len() {
             break;
         }
-        let mut known: HashMap<(usize, Option<String>), usize> = HashMap::new();
+        let mut seen: HashMap<(usize, Option<String>), usize> = HashMap::new();
         let values = runs.iter().map(|run| field(run, None, &name).filter(|value| value.as_table().is_none()));
         let finer: Vec<usize> = told
             .iter()
             .zip(values)
             .map(|(told, value)| {
-                let next = known.len();
-                *known.entry((*told, value.as_ref().map(Value::to_string))).or_insert(next)
+                let next = seen.len();
+                *seen.entry((*told, value.as_ref().map(Value::to_string))).or_insert(next)
             })
             .collect();
         if kinds(&finer) > kinds(&told) {
@@ -84,6 +115,3 @@ fn telling(runs: &[Run]) -> Vec<String> {
     }
     chosen
 }
-
-/// The version of what the built-in trainer computes.
-const REVISION: &str = "program.revision";

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Prints the notes and warnings of a ranking on standard error. If the answer has several rankings, each line names the model.
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
     let mut said = Vec::new();
-    versions::tell(&ranking.versions);
+    said.extend((!ranking.versions.is_empty()).then(|| versions::APART.to_owned()));
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
     tell_averaged(ranking, store, &mut said)?;

@@ -53,8 +53,10 @@ impl<T: Asked> Question<'_, T> {
         let Self { args, direction, selected, names, .. } = self;
         let mut found = configurations(&selected.trials, &names.by);
         if args.versions.is_empty() {
-            let counts = |trial: &T| trial.measured(&args.metric, &selected.admitted).is_ok();
-            let versions = args.grouping.versions(&found, counts);
+            let bounds = names.bounds.iter().map(|bound| bound.metric.as_str());
+            let metrics: Vec<&str> = bounds.chain([args.metric.as_str()]).collect();
+            let run = |id| reader.run(id);
+            let versions = args.grouping.versions(&found, &metrics, &selected.admitted, &run)?;
             if !versions.is_empty() {
                 return Ok(Ranking { versions, ..args.ranking(*direction, unit, Vec::new()) });
             }
