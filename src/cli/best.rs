@@ -114,7 +114,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let Some(model) = &args.model else { return every_model(args, context) };
     let asked = match &args.metric {
-        Some(metric) => Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest, versions: Vec::new() },
+        Some(metric) => Asked::of(model, metric, &args.rest),
         None => objective(model, args, context)?,
     };
     let (asked, direction) = directed(asked, context)?;
@@ -143,9 +143,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (mut rankings, mut without) = (Vec::new(), Vec::new());
     for model in models {
         let asked = match &args.metric {
-            Some(metric) => {
-                Ok(Asked { model: model.clone(), metric: metric.clone(), rest: &args.rest, versions: Vec::new() })
-            }
+            Some(metric) => Ok(Asked::of(&model, metric, &args.rest)),
             None => objective(&model, args, context),
         };
         let answer = asked.and_then(|asked| {
@@ -179,7 +177,7 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 /// The question by the metric that is usual for the model.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
-    Ok(Asked { model: model.to_owned(), metric: usual_metric(model, context)?, rest: &args.rest, versions: Vec::new() })
+    Ok(Asked::of(model, &usual_metric(model, context)?, &args.rest))
 }
 
 /// Which way the metric is better: as stated, as known, else as the attempts' objective states it.
@@ -209,10 +207,9 @@ fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<R
     if ranking.versions.is_empty() {
         return Ok(ranking);
     }
-    let (model, metric) = (args.model.clone(), args.metric.clone());
-    let versions = ranking.versions;
-    let apart = Asked { model, metric, rest: args.rest, versions: versions.clone() };
-    Ok(Ranking { versions, ..ranked_once(&apart, direction, context)? })
+    let apart = Asked { versions: ranking.versions, ..Asked::of(&args.model, &args.metric, args.rest) };
+    let ranking = ranked_once(&apart, direction, context)?;
+    Ok(Ranking { versions: apart.versions, ..ranking })
 }
 
 /// The answer, or only the fields that it needs to keep versions of a program apart.
@@ -278,7 +275,11 @@ impl Rest {
     }
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    fn of(model: &str, metric: &str, rest: &'a Rest) -> Self {
+        Self { model: model.to_owned(), metric: metric.to_owned(), rest, versions: Vec::new() }
+    }
+
     fn ordering(&self, direction: Direction, unit: &str) -> Ordering {
         Ordering { limit: self.limit(), tolerance: self.tolerance, ..Ordering::of(&self.metric, unit, direction) }
     }

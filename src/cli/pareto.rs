@@ -74,33 +74,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 pub(super) fn find(args: &Question, context: &Context) -> Result<Front, Failure> {
     let model = args.model.name(context)?;
     let coordinates = coordinates(args, &model, context)?;
-    let once = |versions: &[String]| find_once(args, &model, coordinates.clone(), versions, context);
-    match once(&[])? {
-        Answer::Front(front) => Ok(front),
-        Answer::Versions(versions) => {
-            say(versions::APART);
-            match once(&versions)? {
-                Answer::Front(front) => Ok(front),
-                Answer::Versions(_) => Err(Failure::new(exit::NO, "the versions of the program cannot be told apart")),
-            }
-        }
-    }
+    find_with(args, &model, coordinates, &[], context)
 }
 
-/// What comes of a question.
-enum Answer {
-    Front(Front),
-    /// Rows would average over versions of a program: the fields that keep these apart.
-    Versions(Vec<String>),
-}
-
-fn find_once(
+/// The front of the rows that `--group-by` puts together. `versions` are further fields, which keep versions of a program apart.
+fn find_with(
     args: &Question,
     model: &str,
     coordinates: Vec<Coordinate>,
     versions: &[String],
     context: &Context,
-) -> Result<Answer, Failure> {
+) -> Result<Front, Failure> {
     let ask = |names: &Selected<()>| {
         let mut fields = names.varied();
         fields.extend(names.full_names(&args.grouping.group_by, "--group-by")?);
@@ -121,7 +105,7 @@ fn find_among<T: Asked>(
     mut coordinates: Vec<Coordinate>,
     versions: &[String],
     context: &Context,
-) -> Result<Answer, Failure> {
+) -> Result<Front, Failure> {
     coordinates.iter_mut().for_each(|one| one.unit = selected.unit(&one.metric));
     let mut by = selected.full_names(&args.grouping.group_by, "--group-by")?;
     by.extend(versions.iter().cloned());
@@ -135,14 +119,15 @@ fn find_among<T: Asked>(
         Vec::new()
     };
     if !apart.is_empty() {
-        return Ok(Answer::Versions(apart));
+        say(versions::APART);
+        return find_with(args, model, coordinates, &apart, context);
     }
     let mut front = front(model, selected, coordinates, &found);
     if front.points.is_empty() {
         return Err(empty(context, args, &front, selected));
     }
     name(context, &mut front)?;
-    Ok(Answer::Front(front))
+    Ok(front)
 }
 
 /// Gives each point the short id of its run.

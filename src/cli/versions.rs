@@ -18,19 +18,20 @@ pub(super) struct Grouping {
     any_version: bool,
 }
 
-/// What is said where rows were taken apart.
+/// The note that rows stand for versions.
 pub(super) const APART: &str =
     "note: each version of the program has its own row (--any-version averages over versions)";
 
-/// So many runs are read to compare their programs, which takes a fraction of a second.
+/// No more runs are read to compare their programs.
 const MOST_READ: usize = 10_000;
 
 /// The version of what the built-in trainer computes: a number that people know.
 const REVISION: &str = "program.revision";
 
 impl Grouping {
-    /// The fields that give each version of a program rows of its own; none where no row averages one configuration over versions, or may. `metrics` are those of
-    /// which the rows have means; `run` reads a run.
+    /// The fields that give each version of a program its own rows. None if no row averages a configuration over versions, or if --any-version allows it.
+    ///
+    /// An attempt counts if it has one of the `metrics`. `run` gives the record of a run.
     pub(super) fn versions<T: Asked>(
         &self,
         rows: &[Configuration<'_, T>],

@@ -13,13 +13,13 @@ use std::ffi::c_int;
 /// A GPU has no more than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// So many bytes were taken, for as long as the process lives, so that as many are left as on a GPU of the size that was asked for.
+    /// The bytes that were taken. They stay taken until the process ends, and the GPU has as much left as a smaller one.
     Taken(u64),
     /// The GPU has no more than this to begin with, or so much of it is in use that less is left.
     Smaller(u64),
 }
 
-/// Makes a GPU as small as that: takes what is beyond so many bytes. What is in use already counts.
+/// Makes a GPU as small as `limit_bytes`: takes the memory beyond them. What others use already is part of the limit.
 ///
 /// # Errors
 /// If the driver is not there or a call of it fails.
@@ -68,13 +68,12 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
 /// Sizes of up to 1 MiB are sorted into classes, by powers of two: 512 bytes, to which the runtime aligns what it allocates, 1 KiB, 2 KiB, … 1 MiB.
 const SMALL_CLASSES: std::ops::RangeInclusive<u32> = 9..=20;
 
-/// Has the runtime take a GPU's memory in pieces as large as what is asked for, and give back free pieces once so many bytes are taken.
+/// Lets the runtime allocate each tensor by its size, and give free pieces back to the GPU once `reclaim_at_bytes` are taken.
 ///
-/// By default it cuts pieces from pages, whose sizes follow from the size of the whole GPU, and goes through all pieces of a page for each allocation. A training step
-/// asks for the sizes of the step before it, so a free piece of the same size is there. A free piece of the same class serves smaller sizes, which keeps the list of the
-/// others short. Holds for the stream of this thread and for streams that come later.
+/// By default the runtime cuts pieces from pages, and searches all pieces of a page for each allocation. A training step asks for the sizes of the step before it, so
+/// a free piece of that size exists. Small sizes share the pieces of their class, which keeps the list of large pieces short.
 ///
-/// Answers whether it holds for this stream: not if something lies there already.
+/// It applies to the stream of this thread and to later streams. False if this stream holds memory already, and keeps its layout.
 ///
 /// # Errors
 /// If the runtime cannot be used.

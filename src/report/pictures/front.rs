@@ -3,7 +3,7 @@
 use super::super::figure::{AxisOf, Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::front::{Coordinate, Front, FrontPoint};
 use super::super::number::{count, significant};
-use super::super::ranking::left_out_text;
+use super::super::ranking::{field_text, left_out_text};
 use super::{full, largest, optional, scaled, thinned, thinning};
 use crate::record::{Direction, Value};
 
@@ -172,9 +172,10 @@ fn axis_of(front: &Front, scales: &[(String, f64)], at: usize, (less, more): (&s
 
 fn fields(front: &Front, point: &FrontPoint) -> String {
     let names = super::short_names(&front.fields);
-    let pairs = names.iter().zip(&point.fields);
-    let pairs: Vec<String> = pairs.filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))).collect();
-    pairs.join(", ")
+    let shown = |((field, name), value): ((&String, &String), &Option<Value>)| {
+        value.as_ref().map(|value| format!("{name} {}", field_text(field, Some(value))))
+    };
+    front.fields.iter().zip(&names).zip(&point.fields).filter_map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn name(front: &Front, point: &FrontPoint) -> String {

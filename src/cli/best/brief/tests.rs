@@ -24,7 +24,7 @@ fn args(words: &[&str]) -> Args {
 
 /// What is asked of the model `m` by its energy.
 fn asked(args: &Args) -> Query<'_> {
-    Query { model: "m".to_owned(), metric: "energy".to_owned(), rest: &args.rest, versions: Vec::new() }
+    Query::of("m", "energy", &args.rest)
 }
 
 /// One attempt: x, seed, kind of outcome, energy, time, whether its estimators disagree, whether it is hidden.
