@@ -80,7 +80,7 @@ for gpu in $(seq 0 $((${JOBS:-1} - 1))); do
 done
 wait
 say "pack"
-timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
+timeout 30 "$work/ledger" ls --all --columns kernel_cache.key --json >"$work/ls.json"
 ids=$(python3 -c 'import json, sys; print(*sorted({row["attempt"] for row in json.load(open(sys.argv[1]))["attempts"]}))' "$work/ls.json")
 rm -f "$out/campaign.ledger" "$out/campaign.kernels.xz" "$out/calibrations.tgz"
 if [ -n "$ids" ]; then
@@ -88,13 +88,12 @@ if [ -n "$ids" ]; then
     try 120 3 "$work/ledger" pack $ids -o "$out/campaign.ledger"
 fi
 [ ! -d "$LEDGER_DIR/calibrations" ] || tar -czf "$out/calibrations.tgz" -C "$LEDGER_DIR" calibrations
-if [ -n "$driver" ]; then
+# Those of earlier pieces may be of other GPUs or of another version of the program: the newest attempt says which are its own.
+key=$(python3 -c 'import json, sys; rows = json.load(open(sys.argv[1]))["attempts"]; print(*max([(row["started_unix_ms"], row["columns"]["kernel_cache.key"]) for row in rows if row.get("columns")] or [()])[1:])' "$work/ls.json")
+if [ -n "$key" ]; then
     say "kernels"
     try 30 5 "$work/ledger" cache ls
     rm -f "$work/kernels"
-    # Those of earlier pieces may be of other GPUs.
-    gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-    key=$("$work/ledger" cache ls | awk -v gpu="$gpu" -v driver="$driver" 'index($0, gpu " ") && index($0, driver) { print $1; exit }')
     try 30 2 "$work/ledger" cache export "$key" -o "$work/kernels" && xz -2 -T0 -c "$work/kernels" >"$out/campaign.kernels.xz"
 fi
 say "done"

@@ -360,7 +360,8 @@ words = sys.argv[1:]
 with open("CALLS", "a") as calls:
     calls.write(" ".join(words) + "\\n")
 if words[0] == "ls":
-    print(json.dumps({"attempts": [{"attempt": f"a{number}"} for number in range(60 if "--all" in words else 50)]}))
+    rows = [{"attempt": f"a{number}", "started_unix_ms": number, "columns": {"kernel_cache.key": "old" if number < 30 else "new"}} for number in range(60 if "--all" in words else 50)]
+    print(json.dumps({"attempts": [*rows, {"attempt": "b", "started_unix_ms": 99}]}))
 elif words[0] == "pack":
     Path(words[-1]).write_text(" ".join(words[1:-2]))
 elif words[:2] == ["cache", "export"]:
@@ -380,7 +381,8 @@ class Campaign(Sandbox):
 
     def test_every_attempt_is_packed(self):
         calls, _ = self.campaign(60, "a.toml", "b.toml@batch == 8 and mode in [x, y]", "--", "before.ledger")
-        self.assertEqual(len((self.out / "campaign.ledger").read_text().split()), 60)
+        self.assertEqual(len((self.out / "campaign.ledger").read_text().split()), 61)
+        self.assertTrue([call for call in calls if call.startswith("cache export new ")], "the kernels of the newest attempt that has some")
         self.assertLess(calls.index("unpack before.ledger"), calls.index("run a.toml"))
         self.assertIn("run b.toml --only batch == 8 and mode in [x, y]", calls)
         self.assertLessEqual(len(list(self.out.iterdir())), 4, "few files")
