@@ -29,8 +29,8 @@ GPUS = "hardware.gpus"
 # The round on H100s of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
 ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
 COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
-# The round on H200s of 2026-11-29 with revision 4: each of two GPUs executed each cell once.
-GRIDS = {"NVIDIA H200": " and git.commit == '1d6fbd16243e4fcf768e4a3355c5a7fa8121da24'"}
+# The rounds on two H200s of 2026-11-29, in which each GPU executed each cell: four models with revision 4, and five with revision 5.
+GRIDS = {"NVIDIA H200": " and (git.commit == '1d6fbd16243e4fcf768e4a3355c5a7fa8121da24' or git.commit == '5cd31e5647d7bb7e47bcfbb4c5e119aed1893ab9')"}
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 
