@@ -4,6 +4,7 @@
 
 use super::trials::Trial;
 use super::units::standard;
+use super::work::unequal_samples;
 use crate::record::{Direction, Metric, Names, Part, Value, known_metric};
 use std::collections::BTreeSet;
 
@@ -104,9 +105,10 @@ fn metric(trials: &[Trial], name: &str) -> Line {
         None => None,
     };
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
-    let all_alike = counting.iter().all(is_best);
-    let best =
-        counting.iter().enumerate().filter(|(_, value)| is_best(value) && !all_alike).map(|(at, _)| at).collect();
+    // Of runs that did not do the same work, the least total is no merit.
+    let is_told =
+        !counting.iter().all(is_best) && unequal_samples(name, trials.iter().map(|trial| &trial.run)).is_none();
+    let best = counting.iter().enumerate().filter(|(_, value)| is_best(value) && is_told).map(|(at, _)| at).collect();
     Line {
         name: name.to_owned(),
         unit,

@@ -175,6 +175,8 @@ pub struct Difference {
     pub curves: Vec<CurveDifference>,
     /// The names of the digests that differ.
     pub digests: Vec<String>,
+    /// The names of curves over steps and of digests that both have, and that are the same bits. That is no difference.
+    pub equal: Vec<String>,
     /// The phases.
     pub phases: Vec<PhaseDifference>,
     /// What was read of the hardware.
@@ -186,7 +188,7 @@ pub struct Difference {
 impl Difference {
     /// Whether the two are alike in everything.
     pub fn is_empty(&self) -> bool {
-        *self == Self { taints: self.taints.clone(), ..Self::default() }
+        *self == Self { taints: self.taints.clone(), equal: self.equal.clone(), ..Self::default() }
     }
 }
 
@@ -208,12 +210,17 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
         let unit_b = unit_b.filter(|_| x.is_some() && y.is_some());
         (bits(x) != bits(y) || unit_b.is_some()).then_some(MetricDifference { name, unit, unit_b, a: x, b: y })
     });
+    let (curves, digests) = (curves(a, b), digests(&a.attempt, &b.attempt));
+    let equal_digests = a.attempt.digests.keys().filter(|name| b.attempt.digests.contains_key(*name));
+    let equal_digests = equal_digests.filter(|name| !digests.contains(name)).cloned();
+    let equal = curves.iter().filter(|curve| curve.first_step.is_none()).map(|curve| curve.name.clone());
     Difference {
+        equal: equal.chain(equal_digests).collect(),
         parts: why(&a.run, &b.run),
         environment: fields(&surroundings(&a.attempt), &surroundings(&b.attempt), ""),
         metrics: metrics.collect(),
-        curves: curves(a, b).into_iter().filter(|curve| curve.first_step.is_some()).collect(),
-        digests: digests(&a.attempt, &b.attempt),
+        curves: curves.into_iter().filter(|curve| curve.first_step.is_some()).collect(),
+        digests,
         phases: contrast::phases(a, b),
         telemetry: contrast::telemetry(a, b),
         taints: (texts(a.attempt.all_taints()), texts(b.attempt.all_taints())),

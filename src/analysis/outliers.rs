@@ -10,6 +10,8 @@ use super::statistic::{median_real, number};
 const LEVEL: f64 = 0.01;
 /// Of fewer values, the others do not say how they scatter.
 const LEAST: usize = 4;
+/// No smaller residual is significant: of 4 values, 1% of a quarter is two-sided beyond 3.0 standard deviations, however many degrees of freedom there are.
+const LEAST_FAR: f64 = 2.9;
 /// Values closer to the median than this share are never named, however still the others are.
 const NEAR: f64 = 0.005;
 
@@ -31,24 +33,50 @@ pub fn outliers(values: &[f64]) -> Vec<Outlier> {
     else {
         return Vec::new();
     };
-    let judge = |at: usize| {
-        let value = values[at];
-        let others: Vec<f64> = values.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, v)| *v).collect();
-        let summary = Summary::of(&others)?;
-        let deviation = summary.deviation()?;
-        let n = number(others.len());
-        let residual = (value - summary.mean) / (deviation * (1.0 + 1.0 / n).sqrt());
-        let p = if deviation > 0.0 { two_sided(residual, n - 1.0)? } else { 0.0 };
-        let is_far = (value - median).abs() > NEAR * median.abs() && p * (n + 1.0) < LEVEL;
-        let deviations = (deviation > 0.0).then(|| (value - summary.mean) / deviation);
-        is_far.then(|| Outlier { at, ratio: (median != 0.0).then(|| value / median), deviations })
+    let whole = Summary::of(values);
+    // Whether a value may be far from the others, from sums over all values: those that are asked for one by one take the square of their number.
+    let may_be_far = |value: f64| {
+        let n = number(values.len());
+        let Some((mean, Some(deviation))) = whole.map(|whole| (whole.mean, whole.deviation())) else { return true };
+        let apart = value - mean;
+        let of_others = (deviation * deviation * (n - 1.0) - apart * apart * n / (n - 1.0)) / (n - 2.0);
+        let residual = apart * (n / (n - 1.0)).sqrt() / of_others.sqrt();
+        // What is not a number comes from others that are all equal.
+        !(residual.abs() < LEAST_FAR)
     };
-    (0..values.len()).filter_map(judge).collect()
+    let far = (0..values.len()).filter(|at| may_be_far(values[*at]));
+    far.filter_map(|at| judged(values, median, at)).collect()
+}
+
+/// The value at this place, if it is far from the others.
+fn judged(values: &[f64], median: f64, at: usize) -> Option<Outlier> {
+    let value = values[at];
+    let others: Vec<f64> = values.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, v)| *v).collect();
+    let summary = Summary::of(&others)?;
+    let deviation = summary.deviation()?;
+    let n = number(others.len());
+    let residual = (value - summary.mean) / (deviation * (1.0 + 1.0 / n).sqrt());
+    let p = if deviation > 0.0 { two_sided(residual, n - 1.0)? } else { 0.0 };
+    let is_far = (value - median).abs() > NEAR * median.abs() && p * (n + 1.0) < LEVEL;
+    let deviations = (deviation > 0.0).then(|| (value - summary.mean) / deviation);
+    is_far.then(|| Outlier { at, ratio: (median != 0.0).then(|| value / median), deviations })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_sums_over_all_values_miss_none(
+            values in prop::collection::vec(prop_oneof![4 => 9.0..11.0, 1 => 0.0..20.0, 1 => Just(10.0), 1 => Just(1e9)], 4..40),
+        ) {
+            let median = median_real(&values).unwrap();
+            let all: Vec<Outlier> = (0..values.len()).filter_map(|at| judged(&values, median, at)).collect();
+            prop_assert_eq!(outliers(&values), all);
+        }
+    }
 
     #[test]
     fn only_what_is_far_from_the_others_is_named() {

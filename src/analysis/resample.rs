@@ -20,7 +20,8 @@ struct Spread {
     mean: f64,
     standard_error: f64,
     degrees: f64,
-    /// For each attempt, or for each block that all configurations have, its part of the deviation: together they have the variance 1.
+    /// For each normal number of its configuration, or for each block that all configurations have, its part of the deviation: together they have the
+    /// variance 1.
     parts: Vec<(usize, f64)>,
     /// Whether the parts are of blocks.
     is_common: bool,
@@ -40,7 +41,6 @@ pub(super) fn probabilities(
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
     let mut common: Vec<_> = (0..of_metrics).map(|metric| in_common(configurations, metric, &mut blocks)).collect();
-    let mut attempts: Vec<usize> = Vec::new();
     let mut spreads: Vec<Vec<Spread>> = Vec::new();
     for (at, metrics) in configurations.iter().enumerate() {
         let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
@@ -53,8 +53,9 @@ pub(super) fn probabilities(
                 None => spread(contender, estimate, &mut known),
             }
         };
-        spreads.push(metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?);
-        attempts.push(known.len());
+        let mut own: Vec<Spread> = metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?;
+        factor(own.iter_mut().filter(|spread| !spread.is_common).collect(), known.len());
+        spreads.push(own);
     }
     let sensors = Sensors::of(configurations);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -65,8 +66,9 @@ pub(super) fn probabilities(
         let of_blocks: Vec<f64> = (0..blocks.len()).map(|_| random.normal()).collect();
         let of_common = |spread: &Spread| if spread.is_common { random.scale(spread.degrees) } else { 1.0 };
         let scales: Vec<f64> = spreads.first().map_or_else(Vec::new, |first| first.iter().map(of_common).collect());
-        for (metrics, attempts) in spreads.iter().zip(&attempts) {
-            let of_attempts: Vec<f64> = (0..*attempts).map(|_| random.normal()).collect();
+        for metrics in &spreads {
+            let own = metrics.iter().filter(|spread| !spread.is_common).count();
+            let of_attempts: Vec<f64> = (0..own).map(|_| random.normal()).collect();
             let of_metric = |(spread, scale): (&Spread, &f64)| match spread.is_common {
                 true => spread.drawn(&of_blocks, *scale),
                 false => spread.drawn(&of_attempts, random.scale(spread.degrees)),
@@ -214,6 +216,31 @@ fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<Attem
     Some(Spread { mean, standard_error: estimate.standard_error?, degrees, parts, is_common: false })
 }
 
+/// Replaces the parts of attempts by as many as there are metrics, which vary together in the same way: by the Cholesky factor of the parts' products
+/// (Golub and Van Loan, "Matrix Computations", 4th edition, section 4.2). Thousands of attempts then need no normal number each.
+fn factor(mut spreads: Vec<&mut Spread>, attempts: usize) {
+    let dense = |spread: &&mut Spread| {
+        let mut parts = vec![0.0; attempts];
+        spread.parts.iter().for_each(|(at, part)| parts[*at] += part);
+        parts
+    };
+    let parts: Vec<Vec<f64>> = spreads.iter().map(dense).collect();
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut rows: Vec<Vec<f64>> = Vec::new();
+    for own in &parts {
+        let mut row: Vec<f64> = Vec::new();
+        for (other, of_other) in parts.iter().zip(&rows) {
+            let left = product(own, other) - product(&row, of_other);
+            let pivot = of_other.last().copied().unwrap_or(0.0);
+            // A metric that follows from those before it has no number of its own.
+            row.push(if pivot > 1e-6 { left / pivot } else { 0.0 });
+        }
+        row.push((product(own, own) - product(&row, &row)).max(0.0).sqrt());
+        rows.push(row);
+    }
+    spreads.iter_mut().zip(rows).for_each(|(spread, row)| spread.parts = row.into_iter().enumerate().collect());
+}
+
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 pub(super) struct Random(pub(super) u64);
 
@@ -261,6 +288,31 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_parts_as_metrics_have_the_products_of_those_of_all_attempts() {
+        let spread = |parts: &[f64]| {
+            let length = parts.iter().map(|part| part * part).sum::<f64>().sqrt();
+            let parts = parts.iter().map(|part| part / length).enumerate().collect();
+            Spread { mean: 0.0, standard_error: 1.0, degrees: 4.0, parts, is_common: false }
+        };
+        // The third is the first one once more, the fourth its opposite.
+        let mut spreads =
+            [[1.0, -2.0, 0.5, 0.5], [0.1, 1.0, -1.5, 0.4], [1.0, -2.0, 0.5, 0.5], [-1.0, 2.0, -0.5, -0.5]]
+                .map(|parts| spread(&parts));
+        let products = |spreads: &[Spread; 4]| -> Vec<f64> {
+            let product = |a: &Spread, b: &Spread| {
+                let of_b: BTreeMap<usize, f64> = b.parts.iter().copied().collect();
+                a.parts.iter().map(|(at, part)| part * of_b.get(at).copied().unwrap_or(0.0)).sum()
+            };
+            spreads.iter().flat_map(|a| spreads.iter().map(move |b| product(a, b))).collect()
+        };
+        let before = products(&spreads);
+        factor(spreads.iter_mut().collect(), 4);
+        let apart = products(&spreads).iter().zip(&before).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart < 1e-9, "{apart}");
+        assert!(spreads.iter().all(|spread| spread.parts.len() <= 4));
+    }
 
     #[test]
     fn random_numbers_have_the_moments_of_their_distributions() {

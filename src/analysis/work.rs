@@ -23,6 +23,13 @@ pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
     }
 }
 
+/// The least and the most samples that a metric of these runs is of. None where all have as many; those that do not say do not count.
+pub fn unequal_samples<'a>(metric: &str, runs: impl Iterator<Item = &'a Run>) -> Option<(i64, i64)> {
+    let samples: Vec<i64> = runs.filter_map(|run| samples_behind(metric, run)).collect();
+    let (least, most) = (*samples.iter().min()?, *samples.iter().max()?);
+    (least < most).then_some((least, most))
+}
+
 /// The metric that is the same but for the number of samples.
 pub fn of_one_sample(metric: &str) -> Option<&'static str> {
     match metric {

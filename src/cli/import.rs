@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Import attempts from portable files, or results of other tools
 ///
 /// Every id and digest of a portable file is recomputed first. Attempts that the ledger already holds stay
-/// unchanged.
+/// unchanged. `ledger unpack` takes the same files, and says whether this machine can repeat their runs.
 ///
 /// Example: ledger import run.ledger
 #[derive(Debug, clap::Args)]

@@ -67,6 +67,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         picture::save(&figure, path, Millimetres::PAGE, args.force)?;
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
+    let shown = front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
+    let rows = shown.filter_map(|point| Some((point.number, &point.places.first()?.contender)));
+    versions::averaged(rows, context.store())?.iter().for_each(|line| say(line));
     Ok(exit::YES)
 }
 

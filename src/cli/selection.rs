@@ -13,7 +13,7 @@ use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Asked, Factor, Names, Trial, is_varied, names, unify_by_model};
-use crate::record::{AttemptId, Digest, LeftOut, Value, Why, known_metric};
+use crate::record::{AttemptId, Digest, LeftOut, Part, Value, Why, known_metric};
 use crate::report::{plain, significant};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,11 +266,25 @@ impl<T> Selected<T> {
         let mut found: Vec<String> = Vec::new();
         for name in names {
             let full = self.full_name(name, argument)?;
+            self.has_one_value(&full, argument)?;
             if !found.contains(&full) {
                 found.push(full);
             }
         }
         Ok(found)
+    }
+
+    /// Refuses the name of a whole part of the identity, which is a table.
+    fn has_one_value(&self, name: &str, argument: &str) -> Result<(), Failure> {
+        const LISTED: usize = 3;
+        if ![Part::Program, Part::Cuda].iter().any(|part| part.name() == name) {
+            return Ok(());
+        }
+        let start = format!("{name}.");
+        let fields = self.names.identity.iter().filter(|field| field.starts_with(&start));
+        let fields: Vec<String> = fields.take(LISTED).map(|field| format!("`{field}`")).collect();
+        let text = format!("{argument}: `{name}` has several fields (name one of them, such as {})", fields.join(", "));
+        Err(Failure::new(exit::USAGE, text))
     }
 
     /// The full name of a metric that a person means.

@@ -1,9 +1,10 @@
 //! Versions of a program: rows of a grouping do not average over them unless that is asked for.
 
 use super::output::say;
-use crate::analysis::{Asked, Configuration, is_version};
+use crate::analysis::{Asked, Configuration, Contender, differing, is_version};
 use crate::record::{Digest, GroupId, Names, Part, Run, RunId, Value, Why, field};
-use crate::store::StoreError;
+use crate::report::count;
+use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How attempts are put together.
@@ -27,6 +28,11 @@ const MOST_READ: usize = 10_000;
 
 /// The version of what the built-in trainer computes: a number that people know.
 const REVISION: &str = "program.revision";
+
+/// Of no more attempts of a row the runs are read to say over what it averages.
+const MOST_AVERAGED: usize = 1000;
+/// No more rows that average over versions are named.
+const SHOWN: usize = 3;
 
 impl Grouping {
     /// The fields that give each version of a program its own rows. None if no row averages a configuration over versions, or if --any-version allows it.
@@ -115,4 +121,47 @@ fn telling(versions: &[Vec<Run>], known: &BTreeSet<&str>) -> Vec<String> {
         }
     }
     chosen
+}
+
+/// Says over which fields the numbered rows of a grouping average.
+pub(super) fn averaged<'a>(
+    rows: impl Iterator<Item = (usize, &'a Contender)>,
+    store: &Store,
+) -> Result<Vec<String>, StoreError> {
+    let (mut averaged, mut versions, mut said) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for (number, row) in rows.filter(|(_, row)| !row.agreed.is_empty()) {
+        let runs = store.read(|reader| {
+            let attempts = row.measured.iter().take(MOST_AVERAGED).map(|one| reader.readable(one.attempt));
+            let runs = attempts.map(|attempt| attempt?.map_or(Ok(None), |attempt| reader.run(attempt.run)));
+            runs.collect::<Result<Vec<Option<Run>>, _>>()
+        })?;
+        let runs: Vec<&Run> = runs.iter().flatten().collect();
+        averaged.extend(differing(&runs));
+        versions.extend(two_versions(&runs).map(|two| (number, two)));
+    }
+    for (number, [a, b]) in versions.iter().take(SHOWN) {
+        let text = "averages over versions of the program";
+        said.push(format!(
+            "warning: #{number} {text} (`ledger why {a} {b}` shows what changed, `ledger hide` leaves runs out)"
+        ));
+    }
+    if versions.len() > SHOWN {
+        let more = versions.len() - SHOWN;
+        said.push(format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
+    }
+    let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
+    if !averaged.is_empty() {
+        said.push(format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
+    }
+    Ok(said)
+}
+
+/// Two runs of one configuration by different programs, if there are such.
+fn two_versions(runs: &[&Run]) -> Option<[String; 2]> {
+    let mut seen: BTreeMap<Digest, &Run> = BTreeMap::new();
+    runs.iter().find_map(|run| {
+        let first = *seen.entry(run.parts.digest(Part::Config)).or_insert(run);
+        let is_other = first.parts.digest(Part::Program) != run.parts.digest(Part::Program);
+        is_other.then(|| [first, *run].map(|run| run.id.0.prefix(8)))
+    })
 }

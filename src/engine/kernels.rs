@@ -106,12 +106,21 @@ impl Drop for Lock {
     }
 }
 
+const COMPILED: &str = "kernels were compiled or tuned after the warm-up of this attempt";
+
+/// Whether a warning of an attempt says that kernels were compiled while it was measured.
+pub fn is_compiled_late(warning: &str) -> bool {
+    warning.starts_with(COMPILED)
+}
+
 impl InUse {
     /// What to warn of, given what is recorded of the kernels after the run: some are compiled only when a later step needs them first.
     pub(super) fn warning(&self, after: &Table) -> Option<String> {
         let grew = self.before.get("kernel_cache.bytes_before") != after.get("kernel_cache.bytes_after");
-        let text = "kernels were compiled or tuned after the warm-up of this attempt: its times and energies may include that (`--repeat 1` makes another attempt without it)";
-        (!self.tuned || grew).then(|| text.to_owned())
+        let text = format!(
+            "{COMPILED}: its times and energies may include that (`--repeat 1` makes another attempt without it)"
+        );
+        (!self.tuned || grew).then_some(text)
     }
 
     /// Remembers that the shapes of this run are tuned, and by which choices if these are pinned.

@@ -56,7 +56,7 @@ pub use drift::{Canary, Drift};
 pub use expect::Expected;
 pub use fold::{FIRST_REJECTED, Folded, IMPOSSIBLE, REJECTED};
 pub use hold_error::HoldError;
-pub use kernels::{KernelCache, KernelCacheError, UnpinnedError};
+pub use kernels::{KernelCache, KernelCacheError, UnpinnedError, is_compiled_late};
 pub use left::Left;
 pub use living::{Living, OutputFollower, Pulse};
 pub use loaded::{is_changed, is_of_files, is_of_identity, is_of_program, read_files, read_files_changed};

@@ -145,9 +145,8 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     } else {
         text.push_str(&why_text(&difference.parts, a, b));
     }
-    if !difference.environment.is_empty() {
-        text.push_str("recorded, not hashed:\n");
-        text.push_str(&fields_text(&difference.environment, a, b));
+    if !difference.equal.is_empty() {
+        text.push_str(&format!("equal, bit for bit: {}\n", difference.equal.join(", ")));
     }
     for (name, taints) in [(a, &difference.taints.0), (b, &difference.taints.1)] {
         if !taints.is_empty() {
@@ -174,6 +173,10 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     }
     text.push_str(&phases_text(&difference.phases, a, b));
     text.push_str(&telemetry_text(&difference.telemetry, a, b));
+    if !difference.environment.is_empty() {
+        text.push_str("recorded, not hashed:\n");
+        text.push_str(&fields_text(&difference.environment, a, b));
+    }
     text
 }
 
@@ -352,6 +355,7 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
         ("metrics", Value::List(metrics.collect())),
         ("curves", Value::List(curves.collect())),
         ("digests", difference.digests.clone().into()),
+        ("equal", difference.equal.clone().into()),
         ("phases", Value::List(difference.phases.iter().map(phase_value).collect())),
         ("telemetry", Value::List(difference.telemetry.iter().map(reading_value).collect())),
         (

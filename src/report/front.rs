@@ -2,10 +2,10 @@
 
 use super::document::table_of;
 use super::number::count;
-use super::ranking::{field_text, head_of, left_out_text, left_out_value, short_names};
+use super::ranking::{field_text, group_value, head_of, left_out_text, left_out_value, short_names, unequal_text};
 use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::{axis_heads, columns};
-use crate::analysis::Place;
+use crate::analysis::{Place, unequal_samples};
 use crate::record::{Direction, LeftOut, Run, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,6 +106,9 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             front.points.iter().filter_map(|point| point.places.get(at)).map(sample_text).collect();
         let samples = samples.into_iter().collect::<Vec<_>>().join("; ");
         text.push_str(&format!("{}: mean of {samples}\n", one.metric));
+        if let Some((least, most)) = unequal_samples(&one.metric, front.points.iter().map(|point| &point.run)) {
+            text.push_str(&unequal_text(&one.metric, least, most));
+        }
     }
     text.push_str(&left_out_text(&front.left_out, "metric"));
     text
@@ -137,6 +140,7 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
         let samples = point.places.iter().zip(&front.coordinates);
         let samples = samples.map(|(place, one)| (one.metric.clone(), sample_value(place)));
         table.insert("samples".to_owned(), Value::Table(samples.collect()));
+        table.extend(point.places.first().and_then(group_value));
         let by = point.dominated_by.and_then(|by| front.points.get(by));
         table.extend(by.map(|by| ("dominated_by".to_owned(), by.run.id.to_string().into())));
         Value::Table(table)

@@ -89,6 +89,8 @@ const FILES: &str = "program.files.";
 pub(super) fn short_names(names: &[String]) -> Vec<String> {
     let last = |name: &str| match name.strip_prefix(FILES) {
         Some(path) => path.rsplit_once('/').map_or(path, |(_, file)| file).to_owned(),
+        // Beside `batch_size`, `batch_sizes` would say nothing of inference.
+        None if name.starts_with("inference.") => name.to_owned(),
         None => name.rsplit_once('.').map_or(name, |(_, last)| last).to_owned(),
     };
     let is_plain = |name: &str| names.iter().filter(|other| last(other) == last(name)).count() == 1;
@@ -250,6 +252,10 @@ fn sureness(ranking: &Ranking) -> String {
             more_of(first, 3),
             if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
         ));
+        // Rows that are too few one by one may do together.
+        if ranking.places.len() > 3 {
+            text.push_str("`ledger effects` tests an axis over all rows\n");
+        }
     }
     let varies = |rank: &String| {
         let place = ranking.places.iter().zip(1u32..).find(|(_, at)| *rank == format!("#{at}"));
@@ -385,20 +391,20 @@ fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     // A time is told of the first one and of what it is held against.
     let time = ranking.baseline.as_ref().filter(|baseline| baseline.saving.is_some_and(|saving| saving.time.is_some()));
     let time = time.and_then(|baseline| Some((baseline.time.as_deref()?, 1)));
-    let apart = |(metric, shown)| {
-        // The samples of a run by another program are unknown.
-        let samples: Vec<i64> = runs(shown).filter_map(|run| analysis::samples_behind(metric, run)).collect();
-        let (least, most) = (samples.iter().min()?, samples.iter().max()?);
-        (least < most).then_some((metric, *least, *most))
-    };
+    let apart =
+        |(metric, shown)| analysis::unequal_samples(metric, runs(shown)).map(|(least, most)| (metric, least, most));
     [(ranking.metric.as_str(), usize::MAX)].into_iter().chain(time).find_map(apart)
 }
 
 /// Warns of a comparison of runs that did not do the same.
 fn unequal_work(ranking: &Ranking) -> String {
-    let Some((metric, least, most)) = unequal(ranking) else { return String::new() };
-    let instead = analysis::of_one_sample(metric)
-        .map_or_else(String::new, |instead| format!(" (`--metric {instead}` compares what one takes)"));
+    unequal(ranking).map_or_else(String::new, |(metric, least, most)| unequal_text(metric, least, most))
+}
+
+/// The warning, and the metric that compares them.
+pub(super) fn unequal_text(metric: &str, least: i64, most: i64) -> String {
+    let instead =
+        analysis::of_one_sample(metric).map_or_else(String::new, |instead| format!(" (compare `{instead}` instead)"));
     format!("not the same work: {metric} is of {least} to {most} samples{instead}\n")
 }
 
@@ -484,11 +490,15 @@ fn place_value(place: &Place, first: Option<f64>) -> Value {
         item.insert("differs".to_owned(), differs.into());
         item.insert("is_within_tolerance".to_owned(), against.is_within.into());
     }
-    if !place.contender.agreed.is_empty() {
-        let known = place.contender.agreed.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-        item.insert("group".to_owned(), Value::Table(known.collect()));
-    }
+    item.extend(group_value(place));
     Value::Table(item)
+}
+
+/// The fields by which a row was put together, if it was.
+pub(super) fn group_value(place: &Place) -> Option<(String, Value)> {
+    let agreed = &place.contender.agreed;
+    let known = agreed.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    (!agreed.is_empty()).then(|| ("group".to_owned(), Value::Table(known.collect())))
 }
 
 /// The answer as a document's members.

@@ -47,16 +47,17 @@ pub fn show_text(described: &Described) -> String {
     text.push_str("config\n");
     let fields = run.config().iter().map(|(field, value)| vec![format!("  {field}"), value.to_string()]);
     text.push_str(&columns(&["  FIELD", "VALUE"], fields));
-    for (id, short, attempt) in attempts {
+    for (at, (id, short, attempt)) in attempts.iter().enumerate() {
         text.push('\n');
-        text.push_str(&attempt_text(*id, short, attempt, origins.get(id).unwrap_or(&Origin::default())));
+        let first = attempts.first().filter(|_| at > 0).map(|(_, short, first)| (short.as_str(), first));
+        text.push_str(&attempt_text(*id, short, attempt, origins.get(id).unwrap_or(&Origin::default()), first));
     }
     for attempt in running {
         let short = run.id.0.prefix(8);
         text.push_str(&format!("\nattempt  not sealed yet (execution {})\n", attempt.nonce));
         text.push_str("outcome  running: these are its numbers so far\n");
         text.push_str(&format!("started  {} UTC\n", when(attempt.started_unix_ms)));
-        text.push_str(&content_text(&short, attempt));
+        text.push_str(&content_text(&short, attempt, None));
     }
     text
 }
@@ -88,7 +89,14 @@ fn origin_text(id: AttemptId, attempt: &Attempt, origin: &Origin) -> String {
     text
 }
 
-fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) -> String {
+/// An attempt. Of what is recorded beside metrics, those after the `first` list what differs from it.
+fn attempt_text(
+    id: AttemptId,
+    short: &str,
+    attempt: &Attempt,
+    origin: &Origin,
+    first: Option<(&str, &Attempt)>,
+) -> String {
     let mut text = format!("attempt  {id}\n");
     text.push_str(&format!("outcome  {}", attempt.outcome.name()));
     if let Some(reason) = attempt.outcome.reason() {
@@ -96,12 +104,12 @@ fn attempt_text(id: AttemptId, short: &str, attempt: &Attempt, origin: &Origin) 
     }
     text.push_str(&format!("\nstarted  {} UTC, {}\n", when(attempt.started_unix_ms), took(attempt.wall_ns)));
     text.push_str(&origin_text(id, attempt, origin));
-    text.push_str(&content_text(short, attempt));
+    text.push_str(&content_text(short, attempt, first));
     text
 }
 
 /// All that is recorded of an attempt beyond how and when it ended.
-fn content_text(short: &str, attempt: &Attempt) -> String {
+fn content_text(short: &str, attempt: &Attempt, first: Option<(&str, &Attempt)>) -> String {
     let mut text = String::new();
     if let Some(stamp) = attempt.facts.get(Attempt::VALIDITY).and_then(Value::as_str) {
         let reasons = attempt.disturbances().join("; ");
@@ -139,14 +147,17 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
             "  {count} series of hardware samples (`ledger telemetry {short}`, `ledger events {short}`)\n"
         ));
     }
-    // What was read and how the energy was reckoned has commands of its own, and would fill the screen here.
-    let is_shown = |name: &str| {
-        !name.starts_with("telemetry.") && !["energy", "cluster"].contains(&name) && !name.starts_with("kernel_cache.")
-    };
-    let recorded = attempt.settings.iter().chain(attempt.facts.iter().filter(|(name, _)| is_shown(name)));
-    let recorded = Value::Table(recorded.map(|(k, v)| (k.clone(), v.clone())).collect());
-    let rows = recorded.flatten().into_iter().map(|(field, value)| vec![format!("  {field}"), value.to_string()]);
-    text.push_str("recorded, not hashed\n");
+    let known = first.map(|(_, first)| surroundings(first)).unwrap_or_default();
+    let mut rows = surroundings(attempt);
+    let gone = known.keys().filter(|field| !rows.contains_key(*field)).map(|field| (field.clone(), "-".to_owned()));
+    let gone: Vec<(String, String)> = gone.collect();
+    rows.retain(|field, value| known.get(field) != Some(value));
+    rows.extend(gone);
+    let rows = rows.into_iter().map(|(field, value)| vec![format!("  {field}"), value]);
+    match first {
+        Some((first, _)) => text.push_str(&format!("recorded, not hashed; all else is as in {first}\n")),
+        None => text.push_str("recorded, not hashed\n"),
+    }
     text.push_str(&columns(&["  FIELD", "VALUE"], rows));
     for (title, tail) in [("standard error", &attempt.tail.stderr), ("standard output", &attempt.tail.stdout)] {
         if !tail.trim().is_empty() {
@@ -155,6 +166,16 @@ fn content_text(short: &str, attempt: &Attempt) -> String {
         }
     }
     text
+}
+
+/// What is recorded of an attempt's surroundings, by field. What was read and how the energy was computed have commands of their own.
+fn surroundings(attempt: &Attempt) -> BTreeMap<String, String> {
+    let is_shown = |name: &str| {
+        !name.starts_with("telemetry.") && !["energy", "cluster"].contains(&name) && !name.starts_with("kernel_cache.")
+    };
+    let recorded = attempt.settings.iter().chain(attempt.facts.iter().filter(|(name, _)| is_shown(name)));
+    let recorded = Value::Table(recorded.map(|(k, v)| (k.clone(), v.clone())).collect());
+    recorded.flatten().into_iter().map(|(field, value)| (field, value.to_string())).collect()
 }
 
 /// The metrics without a value, those with the same reason together.
@@ -256,7 +277,7 @@ mod tests {
             series: Vec::new(),
             phases: crate::record::Digest([0; 32]),
         };
-        insta::assert_snapshot!(content_text("abcd", &attempt), @r"
+        insta::assert_snapshot!(content_text("abcd", &attempt, None), @r"
           METRIC                 VALUE
           accuracy                0.03
           energy_total  12.3 kJ ± 5.0%
@@ -268,5 +289,14 @@ mod tests {
         recorded, not hashed
           FIELD  VALUE
         ");
+        let with = |name: &str, value: i64| {
+            let facts = attempt.facts.iter().map(|(k, v)| (k.clone(), v.clone()));
+            let facts = facts.chain([("host".to_owned(), "h".into()), (name.to_owned(), value.into())]).collect();
+            Attempt { facts, ..attempt.clone() }
+        };
+        let (first, other) = (with("a", 1), with("b", 2));
+        let text = content_text("abcd", &other, Some(("0123", &first)));
+        let text = text.split_once("recorded, ").unwrap().1;
+        assert_eq!(text, "not hashed; all else is as in 0123\n  FIELD  VALUE\n  a      -\n  b      2\n");
     }
 }

@@ -90,7 +90,7 @@ fn a_metric_that_none_has_is_not_looked_for_among_the_tainted() {
     let said = sandbox.run(&["report", "--all", "--metrics", "own", "-o", "r"]).complaint(2);
     assert!(
         said.contains(
-            "--metrics: `own` is not a known metric (for a custom metric write `own:minimize` or `own:maximize`)"
+            "--metrics: `own` is not a known metric (`ledger show` lists those of an attempt; for a custom metric write `own:minimize` or `own:maximize`)"
         ),
         "{said}"
     );
@@ -178,7 +178,9 @@ fn conditions_groups_and_limits() {
     assert!(ask(&["--gpus", "2"]).complaint(1).contains("`--gpus` needs `hardware.gpus`"));
     let slip = sandbox.run(&["best", "--model", "toy", "--metric", "acuracy"]);
     assert!(slip.complaint(2).contains("did you mean `accuracy`?"));
-    assert!(ask(&["--at-least", "accuracy=0.99"]).complaint(1).contains("accuracy of at least 0.99"));
+    assert!(
+        ask(&["--at-least", "accuracy=0.99"]).complaint(1).contains("accuracy of at least 0.99 (the nearest has 0.")
+    );
     for wrong in [
         ["--at-least", "accuracy"],
         ["--tolerance", "much"],

@@ -157,6 +157,7 @@ fn why_and_diff_name_what_differs() {
     let curve = &diff["curves"][0];
     assert_eq!((curve["first_step"].as_i64(), curve["max_distance"].as_f64()), (Some(1), Some(100.0)));
     let same = sandbox.json(&["diff", &ids[0], &ids[0]], 0);
+    assert_eq!(same["equal"], serde_json::json!(["loss"]), "the same bits are no difference, and worth a word");
     assert!(
         ["parts", "environment", "metrics", "curves", "digests"]
             .iter()
@@ -314,9 +315,7 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
     let ask = |metric: &str| sandbox.run(&["best", "--model", "net", "--metric", metric]).expect(0);
     let note = |metric: &str, instead: &str| {
-        format!(
-            "not the same work: {metric} is of 3520 to 14080 samples (`--metric {instead}` compares what one takes)\n"
-        )
+        format!("not the same work: {metric} is of 3520 to 14080 samples (compare `{instead}` instead)\n")
     };
     let (energy, time) = (ask("energy"), ask("train_time"));
     assert!(energy.contains(&note("energy", "energy_per_sample")), "{energy}");
@@ -333,6 +332,24 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     );
     let grouped = ["best", "--model", "net", "--metric", "energy", "--group-by", "batch_size"];
     assert!(sandbox.run(&grouped).expect(0).contains(&note("energy", "energy_per_sample")));
+    let asked = ["pareto", "--model", "net", "--metrics", "energy,energy_per_sample", "--group-by", "batch_size"];
+    let front = sandbox.run(&asked).expect(0);
+    assert!(
+        front.contains(&note("energy", "energy_per_sample")) && front.matches("not the same").count() == 1,
+        "{front}"
+    );
+    let groups: Vec<_> =
+        sandbox.json(&asked, 0)["points"].as_array().unwrap().iter().map(|point| point["group"].clone()).collect();
+    assert_eq!(
+        groups,
+        [serde_json::json!({"training.batch_size": 32}), serde_json::json!({"training.batch_size": 128})]
+    );
+    let beside = sandbox.json(&["compare", "latest", "latest~1"], 0);
+    let marked = beside["metrics"].as_array().unwrap().iter().filter(|line| line.get("best").is_some());
+    let marked: Vec<&str> = marked.map(|line| line["name"].as_str().unwrap()).collect();
+    assert_eq!(marked, ["energy_per_sample"], "of other totals the least is no merit");
+    let said = sandbox.run(&["best", "--model", "net", "--metric", "energy", "--group-by", "program"]).complaint(2);
+    assert!(said.contains("--group-by: `program` has several fields (name one of them, such as `program."), "{said}");
     // One size alone.
     let one = sandbox.run(&["best", "--model", "net", "--metric", "energy", "--where", "batch_size == 128"]).expect(0);
     assert!(!one.contains("not the same work"), "{one}");

@@ -7,8 +7,8 @@ use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::versions;
 use crate::cli::why::texts;
-use crate::engine::{is_changed, is_stale, read_files};
-use crate::record::{Attempt, AttemptId, Digest, MetricKind, Part, Parts, Run, RunId};
+use crate::engine::{is_changed, is_compiled_late, is_stale, read_files};
+use crate::record::{Attempt, AttemptId, MetricKind, Part, Parts, RunId};
 use crate::report::{self, Ranking, count};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,8 @@ pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_seve
     said.extend((!ranking.versions.is_empty()).then(|| versions::APART.to_owned()));
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
-    tell_averaged(ranking, store, &mut said)?;
+    let rows = (1..).zip(ranking.places.iter().map(|place| &place.contender));
+    said.extend(versions::averaged(rows, store)?);
     tell_doubtful(ranking, store, &mut said)?;
     tell_programs(ranking, store, &mut said)?;
     tell_outliers(ranking, store, &mut said)?;
@@ -51,49 +52,6 @@ fn tell_selection(ranking: &Ranking, asked: &Rest, said: &mut Vec<String>) {
         ));
     }
 }
-
-/// Says over which fields the rows of a grouping average.
-fn tell_averaged(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
-    let (mut averaged, mut versions) = (BTreeSet::new(), Vec::new());
-    for (number, place) in (1..).zip(&ranking.places).filter(|(_, place)| !place.contender.agreed.is_empty()) {
-        let runs = store.read(|reader| {
-            let attempts = place.contender.measured.iter().take(MOST_READ).map(|one| reader.readable(one.attempt));
-            let runs = attempts.map(|attempt| attempt?.map_or(Ok(None), |attempt| reader.run(attempt.run)));
-            runs.collect::<Result<Vec<Option<Run>>, _>>()
-        })?;
-        let runs: Vec<&Run> = runs.iter().flatten().collect();
-        averaged.extend(analysis::differing(&runs));
-        versions.extend(two_versions(&runs).map(|two| (number, two)));
-    }
-    for (number, [a, b]) in versions.iter().take(SHOWN) {
-        let text = "averages over versions of the program";
-        said.push(format!(
-            "warning: #{number} {text} (`ledger why {a} {b}` shows what changed, `ledger hide` leaves runs out)"
-        ));
-    }
-    if versions.len() > SHOWN {
-        let more = versions.len() - SHOWN;
-        said.push(format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
-    }
-    let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
-    if !averaged.is_empty() {
-        said.push(format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
-    }
-    Ok(())
-}
-
-/// Two runs of one configuration by different programs, if there are such.
-fn two_versions(runs: &[&Run]) -> Option<[String; 2]> {
-    let mut seen: BTreeMap<Digest, &Run> = BTreeMap::new();
-    runs.iter().find_map(|run| {
-        let first = *seen.entry(run.parts.digest(Part::Config)).or_insert(run);
-        let is_other = first.parts.digest(Part::Program) != run.parts.digest(Part::Program);
-        is_other.then(|| [first, *run].map(|run| run.id.0.prefix(8)))
-    })
-}
-
-/// Of no more attempts of a row the runs are read.
-const MOST_READ: usize = 1000;
 
 /// Says which places have the same configuration and another program, and what of it changed: no column shows that.
 fn tell_programs(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
@@ -133,9 +91,10 @@ const SHOWN: usize = 3;
 
 /// Names the attempts of an answer that are reruns that drifted, or whose value may be stale: they count like all others.
 fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
-    let (drifted, stale, others, mixed) = store.read(|reader| {
+    let is_measured = ranking.places.first().is_some_and(|place| place.estimate.kind == MetricKind::Measured);
+    let (drifted, stale, others, mixed, cold) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let mut mixed = Vec::new();
+        let (mut mixed, mut cold) = (Vec::new(), Vec::new());
         for (number, place) in (1..).zip(&ranking.places) {
             // By name and content of a file that is not in the identity: an attempt that read it.
             let mut read: BTreeMap<String, BTreeMap<String, AttemptId>> = BTreeMap::new();
@@ -146,6 +105,9 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
                 }
                 if attempt.warnings.iter().any(|warning| is_stale(warning, &ranking.metric)) {
                     stale.push(measured.attempt.0.prefix(8));
+                }
+                if is_measured && attempt.warnings.iter().any(|warning| is_compiled_late(warning)) {
+                    cold.push(measured.attempt.0.prefix(8));
                 }
                 if attempt.warnings.iter().any(|warning| is_changed(warning)) {
                     others.push(measured.attempt.0.prefix(8));
@@ -176,7 +138,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
                 drifted.push(id.0.prefix(8));
             }
         }
-        Ok((drifted, stale, others, mixed))
+        Ok((drifted, stale, others, mixed, cold))
     })?;
     mixed.iter().take(SHOWN).for_each(|line| said.push(line.clone()));
     if mixed.len() > SHOWN {
@@ -192,6 +154,12 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
     }
     if let Some(named) = named(&drifted) {
         said.push(format!("note: the ranking includes drifted reruns: {named} (`ledger hide ID` leaves one out)"));
+    }
+    if let Some(named) = named(&cold) {
+        let metric = &ranking.metric;
+        said.push(format!(
+            "note: `{metric}` may include the compilation of kernels in {named} (`ledger hide ID` leaves one out)"
+        ));
     }
     if let Some(named) = named(&stale) {
         let metric = &ranking.metric;

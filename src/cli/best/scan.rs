@@ -64,8 +64,12 @@ impl<T: Asked> Question<'_, T> {
         let mut unmet = Vec::new();
         for bound in &names.bounds {
             let before = found.len();
-            found.retain(|one| one.mean(&bound.metric, &selected.admitted).is_some_and(|mean| bound.is_met(mean)));
-            unmet.push((bound.text(), before - found.len()));
+            let mean = |one: &Configuration<'_, T>| one.mean(&bound.metric, &selected.admitted);
+            let nearest = bound.nearest(found.iter().filter_map(mean));
+            found.retain(|one| mean(one).is_some_and(|mean| bound.is_met(mean)));
+            let is_short = found.is_empty() && before > 0;
+            let text = if is_short { format!("{} ({nearest})", bound.text()) } else { bound.text() };
+            unmet.push((text, before - found.len()));
         }
         // As the index counts: siblings of an attempt with a value that is not finite are among them.
         let counts = |trial: &&&T| trial.measured(&args.metric, &selected.admitted).is_ok();

@@ -3,6 +3,7 @@
 use super::{nothing, trials_of};
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
+use crate::cli::output::say;
 use crate::manifest::nearest;
 use crate::record::{Attempt, Direction, JUDGING_METRICS, KNOWN_METRICS, Value, known_metric};
 use crate::store::{Reader, StoreError};
@@ -21,15 +22,18 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
         (Some("maximize"), _) => Ok(Direction::Maximize),
         (Some(_), _) => Ok(Direction::Minimize),
         (None, Some(known)) => Ok(known.direction),
-        (None, None) => {
-            let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-            let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
-            let text = format!(
-                "`{metric}` is not a known metric ({meant}for a custom metric add --direction minimize or maximize)"
-            );
-            Err(Failure::new(exit::USAGE, text))
-        }
+        (None, None) => Err(Failure::new(exit::USAGE, unknown(metric, "add --direction minimize or maximize"))),
     }
+}
+
+/// What is said of a metric that nobody knows, with what states the better direction of one's own.
+fn unknown(metric: &str, direction: &str) -> String {
+    let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
+    let meant = meant.map_or_else(
+        || "`ledger show` lists those of an attempt".to_owned(),
+        |meant| format!("did you mean `{meant}`?"),
+    );
+    format!("`{metric}` is not a known metric ({meant}; for a custom metric {direction})")
 }
 
 /// A metric of an argument that takes several, `NAME` or `NAME:minimize`, and which way it is better.
@@ -42,11 +46,8 @@ pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, D
     if metric.is_empty() {
         return Err(fault("a metric's name is missing (write `NAME`, or `NAME:minimize`)".to_owned()));
     }
-    let direction = direction_of(metric, way).map_err(|_| {
-        let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-        let meant = meant.map_or_else(String::new, |meant| format!("did you mean `{meant}`? "));
-        fault(format!("`{metric}` is not a known metric ({meant}for a custom metric write `{metric}:minimize` or `{metric}:maximize`)"))
-    })?;
+    let direction = direction_of(metric, way)
+        .map_err(|_| fault(unknown(metric, &format!("write `{metric}:minimize` or `{metric}:maximize`"))))?;
     Ok((metric.to_owned(), direction))
 }
 
@@ -86,7 +87,13 @@ pub(in crate::cli) fn usual_metric(model: &str, context: &Context) -> Result<Str
         let stated = recorded_objective(reader, model)?;
         let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
         let usual = || JUDGING_METRICS.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
-        Ok((stated.or_else(usual), known))
+        let usual = if stated.is_none() { usual() } else { None };
+        if let Some(usual) = &usual {
+            say(&format!(
+                "note: no attempt of `{model}` states an objective, so `{usual}` is taken (--metric names another)"
+            ));
+        }
+        Ok((stated.or(usual), known))
     })?;
     metric.ok_or_else(|| {
         if known.is_empty() {
