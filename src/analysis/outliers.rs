@@ -42,7 +42,7 @@ pub fn outliers(values: &[f64]) -> Vec<Outlier> {
         let of_others = (deviation * deviation * (n - 1.0) - apart * apart * n / (n - 1.0)) / (n - 2.0);
         let residual = apart * (n / (n - 1.0)).sqrt() / of_others.sqrt();
         // What is not a number comes from others that are all equal.
-        !(residual.abs() < LEAST_FAR)
+        residual.is_nan() || residual.abs() >= LEAST_FAR
     };
     let far = (0..values.len()).filter(|at| may_be_far(values[*at]));
     far.filter_map(|at| judged(values, median, at)).collect()

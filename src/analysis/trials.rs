@@ -37,6 +37,17 @@ pub trait Asked {
     fn started_unix_ms(&self) -> i64;
     /// Its run and its record, which may have to be read: for the few that are shown. None if they do not decode.
     fn record(&self) -> Option<(Cow<'_, Run>, Cow<'_, Attempt>)>;
+    /// Shows the records of these that decode, in their order. What has to be read is read together, and not kept.
+    fn each_record(trials: &[&Self], each: &mut dyn FnMut(&Self, &Run, &Attempt))
+    where
+        Self: Sized,
+    {
+        for trial in trials {
+            if let Some((run, attempt)) = trial.record() {
+                each(trial, &run, &attempt);
+            }
+        }
+    }
     /// The unit of a metric, if it has such a metric.
     fn unit(&self, metric: &str) -> Option<String>;
     /// Whether it has such a metric, with or without a value.
@@ -234,18 +245,27 @@ impl<T: Asked> Configuration<'_, T> {
 
     /// The configuration as one that may be best in a metric. Reads the records of its attempts.
     pub fn contender(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<Contender> {
-        if self.values(metric, admitted).is_empty() {
+        self.contenders(&[metric], admitted)?.pop()
+    }
+
+    /// The same in each of several metrics; none where it lacks one.
+    pub fn contenders(&self, metrics: &[&str], admitted: &BTreeSet<Why>) -> Option<Vec<Contender>> {
+        if metrics.iter().any(|metric| self.values(metric, admitted).is_empty()) {
             return None;
         }
-        let value = |trial: &&T| {
-            let value = trial.measured(metric, admitted).ok()?;
-            let (run, attempt) = trial.record()?;
-            Some(Measured::of(trial.id(), &run, &attempt, metric, value))
+        let mut measured: Vec<Vec<Measured>> = vec![Vec::new(); metrics.len()];
+        T::each_record(&self.trials, &mut |trial, run, attempt| {
+            for (metric, found) in metrics.iter().zip(&mut measured) {
+                let value = trial.measured(metric, admitted).ok();
+                found.extend(value.map(|value| Measured::of(trial.id(), run, attempt, metric, value)));
+            }
+        });
+        let of_metric = |(metric, measured): (&&str, Vec<Measured>)| {
+            let newest = newest_run(&measured)?;
+            let run = self.trials.iter().find(|trial| trial.run_id() == newest)?.record()?.0.into_owned();
+            Some(Contender { run, agreed: self.agreed.clone(), kind: self.metric_kind(metric, admitted), measured })
         };
-        let measured: Vec<Measured> = self.trials.iter().filter_map(value).collect();
-        let newest = newest_run(&measured)?;
-        let run = self.trials.iter().find(|trial| trial.run_id() == newest)?.record()?.0.into_owned();
-        Some(Contender { run, agreed: self.agreed.clone(), kind: self.metric_kind(metric, admitted), measured })
+        metrics.iter().zip(measured).map(of_metric).collect()
     }
 }
 

@@ -249,8 +249,8 @@ fn point<T: Asked>(
     fields: &[String],
 ) -> Option<FrontPoint> {
     let (mut places, mut runs) = (Vec::new(), BTreeMap::new());
-    for coordinate in coordinates {
-        let contender = one.contender(&coordinate.metric, &selected.admitted)?;
+    let metrics: Vec<&str> = coordinates.iter().map(|coordinate| coordinate.metric.as_str()).collect();
+    for (coordinate, contender) in coordinates.iter().zip(one.contenders(&metrics, &selected.admitted)?) {
         runs.insert(&coordinate.metric, contender.run.clone());
         let ordering = Ordering::of(&coordinate.metric, &coordinate.unit, coordinate.direction);
         places.push(place(vec![contender], ordering).pop()?);

@@ -1,5 +1,6 @@
 //! Questions of the page: which reading commands there are, how a query becomes arguments, and how the answer comes back.
 
+use super::kept::{self, Kept};
 use crate::record::Value;
 use crate::report::{document, table_of};
 use hyper::StatusCode;
@@ -37,9 +38,11 @@ pub(super) struct Api {
     program: PathBuf,
     ledger: PathBuf,
     turns: Semaphore,
+    kept: Kept,
 }
 
 /// An answer, ready to be sent.
+#[derive(Clone)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// One JSON document.
@@ -52,7 +55,7 @@ pub(super) struct Answer {
 
 impl Api {
     pub(super) fn new(program: PathBuf, ledger: PathBuf) -> Self {
-        Self { program, ledger, turns: Semaphore::new(AT_ONCE) }
+        Self { program, ledger, turns: Semaphore::new(AT_ONCE), kept: Kept::default() }
     }
 
     /// The ledger's folder.
@@ -66,10 +69,16 @@ impl Api {
             Ok(arguments) => arguments,
             Err((status, why)) => return Answer::refused(status, &why),
         };
+        let before = kept::stamp(&self.ledger);
+        if let Some(answer) = self.kept.find(&arguments, before) {
+            return answer;
+        }
         let _turn = self.turns.acquire().await;
-        self.run(&arguments).await.unwrap_or_else(|error| {
+        let answer = self.run(&arguments).await.unwrap_or_else(|error| {
             Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, &format!("the question could not be asked: {error}"))
-        })
+        });
+        self.kept.keep(&arguments, &answer, before);
+        answer
     }
 
     async fn run(&self, arguments: &[String]) -> std::io::Result<Answer> {

@@ -4,11 +4,12 @@
 //! lost its connection needs none of those before.
 
 use super::api::Api;
+use super::kept;
 use http_body_util::channel::Sender;
 use hyper::body::Bytes;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How often files are looked at.
@@ -108,18 +109,17 @@ impl Live {
 /// Sizes and times of the files that change when an attempt goes on or is sealed.
 #[derive(Debug, PartialEq)]
 struct Stamp {
-    store: Option<(u64, SystemTime)>,
+    store: kept::Stamp,
     journals: Vec<(std::ffi::OsString, u64)>,
 }
 
 impl Stamp {
     fn of(ledger: &Path) -> Self {
-        let of = |path: &Path| path.metadata().ok().and_then(|file| Some((file.len(), file.modified().ok()?)));
         let entries = std::fs::read_dir(ledger.join("journal")).into_iter().flatten().flatten();
         let mut journals: Vec<_> =
             entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?.len()))).collect();
         journals.sort();
-        Self { store: of(&ledger.join("ledger.redb")), journals }
+        Self { store: kept::stamp(ledger), journals }
     }
 }
 

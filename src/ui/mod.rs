@@ -5,6 +5,7 @@
 
 mod api;
 mod door;
+mod kept;
 mod live;
 mod page;
 mod server;

@@ -254,6 +254,20 @@ impl Asked for BriefTrial {
         Some((Cow::Borrowed(run), Cow::Borrowed(attempt)))
     }
 
+    fn each_record(trials: &[&Self], each: &mut dyn FnMut(&Self, &Run, &Attempt)) {
+        let Some(first) = trials.first() else { return };
+        // As of one record: what does not decode is passed over, and a ledger that cannot be opened has none.
+        let _ = first.columns.store.read(|reader| {
+            for trial in trials {
+                let found = (reader.run(trial.row.run), reader.readable(trial.row.id));
+                if let (Ok(Some(run)), Ok(Some(attempt))) = found {
+                    each(trial, &run, &attempt);
+                }
+            }
+            Ok(())
+        });
+    }
+
     fn unit(&self, metric: &str) -> Option<String> {
         let has = self.has(metric);
         has.then(|| Some(self.record()?.1.metrics.get(metric)?.unit.clone())).flatten()

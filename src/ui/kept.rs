@@ -1,0 +1,95 @@
+//! Answers to questions about sealed attempts, which hold until the ledger's file changes.
+
+use super::api::Answer;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Commands whose answer follows from the ledger's file alone. Others tell of running attempts.
+const COMMANDS: [&str; 6] = ["names", "best", "pareto", "effects", "diff", "why"];
+/// So many bytes of answers are kept.
+const MOST_BYTES: usize = 32 << 20;
+/// A file that changed more recently may change once more without another time.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// Length and time of the ledger's file; none where it cannot be looked at.
+pub(super) type Stamp = Option<(u64, SystemTime)>;
+
+/// What the file is now.
+pub(super) fn stamp(ledger: &Path) -> Stamp {
+    let file = ledger.join("ledger.redb").metadata().ok()?;
+    Some((file.len(), file.modified().ok()?))
+}
+
+/// The answers by their arguments.
+#[derive(Default)]
+pub(super) struct Kept(Mutex<Answers>);
+
+#[derive(Default)]
+struct Answers {
+    of: Stamp,
+    by: HashMap<Vec<String>, Answer>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// The answer to a question that was asked before, of the same file.
+    pub(super) fn find(&self, arguments: &[String], now: Stamp) -> Option<Answer> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.by.get(arguments).filter(|_| now.is_some() && answers.of == now).cloned()
+    }
+
+    /// Keeps an answer. `before` is what the file was before the question was asked.
+    pub(super) fn keep(&self, arguments: &[String], answer: &Answer, before: Stamp) {
+        let is_settled = before.and_then(|(_, changed)| changed.elapsed().ok()).is_some_and(|age| age >= SETTLED);
+        let is_kept = arguments.first().is_some_and(|command| COMMANDS.contains(&command.as_str()));
+        if !is_settled || !is_kept || !answer.status.is_success() {
+            return;
+        }
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.of != before || answers.bytes + answer.body.len() > MOST_BYTES {
+            *answers = Answers { of: before, ..Answers::default() };
+        }
+        if answer.body.len() <= MOST_BYTES && answers.by.insert(arguments.to_vec(), answer.clone()).is_none() {
+            answers.bytes += answer.body.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::StatusCode;
+
+    #[test]
+    fn an_answer_holds_until_the_file_changes() {
+        let answer = |size: usize| Answer {
+            status: StatusCode::OK,
+            body: vec![b'x'; size],
+            command: String::new(),
+            notes: String::new(),
+        };
+        let ask = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let at = |len: u64, age_s: u64| Some((len, SystemTime::now() - Duration::from_secs(age_s)));
+        let (old, new) = (at(1, 60), at(2, 30));
+        let kept = Kept::default();
+        let size = |question: &str, now: Stamp| kept.find(&ask(question), now).map(|answer| answer.body.len());
+        kept.keep(&ask("best --model=a"), &answer(3), old);
+        assert_eq!((size("best --model=a", old), size("best --model=b", old)), (Some(3), None));
+        assert_eq!((size("best --model=a", new), size("best --model=a", None)), (None, None));
+        kept.keep(&ask("effects"), &answer(4), new);
+        assert_eq!((size("best --model=a", new), size("effects", new)), (None, Some(4)), "the file is another one");
+        // Of running attempts, of a file that may change within its time, and a refusal.
+        kept.keep(&ask("ls"), &answer(5), new);
+        kept.keep(&ask("names"), &answer(5), at(2, 0));
+        kept.keep(&ask("why"), &Answer::refused(StatusCode::BAD_REQUEST, "no"), new);
+        assert_eq!((size("ls", new), size("names", new), size("why", new)), (None, None, None));
+        kept.keep(&ask("pareto"), &answer(MOST_BYTES - 2), new);
+        assert_eq!(
+            (size("effects", new), size("pareto", new)),
+            (None, Some(MOST_BYTES - 2)),
+            "there is no room for both"
+        );
+    }
+}
