@@ -182,13 +182,13 @@ def speed_of(ledger, model, device):
         for place in rank["places"]:
             cells.setdefault(named(place["group"]), {})[metric] = place
     order = [named(place["group"]) for place in energy["places"]]
-    lines.append("## Every cell\n")
+    lines.append(f'## Every cell\n\n    ledger best --model {model} --metric energy_per_sample --group-by {SPEED} --any-version --where "{speed}"\n')
     lines.append(table(["cell", "J a sample", "against the best", "samples/s", "energy × time, µJ·s a sample", "attempts"], [[name, of_place(cells[name]["energy_per_sample"]), against(cells[name]["energy_per_sample"]), of_place(cells[name]["throughput"]), of_place(cells[name]["edp_per_sample"], 1e6), cells[name]["energy_per_sample"]["sample"]["text"]] for name in order]))
     front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--any-version", "--where", speed)
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
-    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval.\n")
+    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval; of several GPUs it is that of their means.\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)

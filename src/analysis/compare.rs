@@ -105,9 +105,10 @@ fn metric(trials: &[Trial], name: &str) -> Line {
         None => None,
     };
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
+    let counted = trials.iter().zip(&counting).filter(|(_, value)| value.is_some());
     // Of runs that did not do the same work, the least total is no merit.
     let is_told =
-        !counting.iter().all(is_best) && unequal_samples(name, trials.iter().map(|trial| &trial.run)).is_none();
+        !counting.iter().all(is_best) && unequal_samples(name, counted.map(|(trial, _)| &trial.run)).is_none();
     let best = counting.iter().enumerate().filter(|(_, value)| is_best(value) && is_told).map(|(at, _)| at).collect();
     Line {
         name: name.to_owned(),

@@ -4,7 +4,9 @@ use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
 use super::lines::changed_lines;
 use super::units::standard;
-use crate::record::{self, Attempt, Axis, Digest, Metric, Part, Run, Sealed, Series, SourceText, Table, Value};
+use crate::record::{
+    self, Attempt, Axis, Digest, Metric, MetricKind, Part, Run, Sealed, Series, SourceText, Table, Value,
+};
 use std::collections::BTreeSet;
 
 /// A field that two tables do not agree on.
@@ -162,7 +164,7 @@ fn distance(a: f64, b: f64) -> f64 {
     }
 }
 
-/// All that differs between two attempts; what is equal is left out.
+/// All that differs between two attempts. Of what is equal only the names of results are told.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Difference {
     /// The identity.
@@ -175,7 +177,7 @@ pub struct Difference {
     pub curves: Vec<CurveDifference>,
     /// The names of the digests that differ.
     pub digests: Vec<String>,
-    /// The names of curves over steps and of digests that both have, and that are the same bits. That is no difference.
+    /// The names of outcomes, of curves over steps and of digests that both have, and that are the same bits. That is no difference.
     pub equal: Vec<String>,
     /// The phases.
     pub phases: Vec<PhaseDifference>,
@@ -213,9 +215,17 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
     let (curves, digests) = (curves(a, b), digests(&a.attempt, &b.attempt));
     let equal_digests = a.attempt.digests.keys().filter(|name| b.attempt.digests.contains_key(*name));
     let equal_digests = equal_digests.filter(|name| !digests.contains(name)).cloned();
-    let equal = curves.iter().filter(|curve| curve.first_step.is_none()).map(|curve| curve.name.clone());
+    let equal = curves.iter().filter(|curve| curve.first_step.is_none() && curve.common > 0);
+    let value = |attempt: &Attempt, name: &String| bits(attempt.metrics.get(name).and_then(|metric| metric.value));
+    let outcomes = a.attempt.metrics.keys().filter(|name| {
+        let is_outcome = a.attempt.metric_kind(name) == MetricKind::Outcome;
+        let (x, y) = (value(&a.attempt, name), value(&b.attempt, name));
+        is_outcome && x.is_some() && x == y && !curves.iter().any(|curve| curve.name == **name)
+    });
+    let equal: BTreeSet<String> =
+        equal.map(|curve| curve.name.clone()).chain(equal_digests).chain(outcomes.cloned()).collect();
     Difference {
-        equal: equal.chain(equal_digests).collect(),
+        equal: equal.into_iter().collect(),
         parts: why(&a.run, &b.run),
         environment: fields(&surroundings(&a.attempt), &surroundings(&b.attempt), ""),
         metrics: metrics.collect(),

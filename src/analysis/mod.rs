@@ -82,7 +82,7 @@ pub use lines::changed_lines;
 pub use measure::Observed;
 pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
 pub use outliers::{Outlier, outliers};
-pub use pairwise::{Block, Comparison, Method as TestMethod, Scale, Untested, compare};
+pub use pairwise::{Block, Comparison, Method as TestMethod, Scale, Untested, compare, leads_by_other_seeds};
 pub use pareto::{dominators, front_probabilities};
 pub use plausible::{Implausible, implausible, share_for_percent};
 pub use portions::{Portion, Portions, portions, quartiles};

@@ -10,7 +10,7 @@ use super::statistic::{median_real, number};
 const LEVEL: f64 = 0.01;
 /// Of fewer values, the others do not say how they scatter.
 const LEAST: usize = 4;
-/// No smaller residual is significant: of 4 values, 1% of a quarter is two-sided beyond 3.0 standard deviations, however many degrees of freedom there are.
+/// No smaller residual is significant: of 4 or more values p has to be below 0.0025, which Student's t reaches beyond 3.0.
 const LEAST_FAR: f64 = 2.9;
 /// Values closer to the median than this share are never named, however still the others are.
 const NEAR: f64 = 0.005;
@@ -33,19 +33,24 @@ pub fn outliers(values: &[f64]) -> Vec<Outlier> {
     else {
         return Vec::new();
     };
-    let whole = Summary::of(values);
-    // Whether a value may be far from the others, from sums over all values: those that are asked for one by one take the square of their number.
+    let Some((mean, variance)) = Summary::of(values).and_then(|whole| Some((whole.mean, whole.variance?))) else {
+        return Vec::new();
+    };
+    let n = number(values.len());
+    // Whether a value may be far from the others, from sums over all values: to compute those of the others for each value takes the square of their number.
     let may_be_far = |value: f64| {
-        let n = number(values.len());
-        let Some((mean, Some(deviation))) = whole.map(|whole| (whole.mean, whole.deviation())) else { return true };
         let apart = value - mean;
-        let of_others = (deviation * deviation * (n - 1.0) - apart * apart * n / (n - 1.0)) / (n - 2.0);
+        let of_others = (variance * (n - 1.0) - apart * apart * n / (n - 1.0)) / (n - 2.0);
         let residual = apart * (n / (n - 1.0)).sqrt() / of_others.sqrt();
-        // What is not a number comes from others that are all equal.
-        residual.is_nan() || residual.abs() >= LEAST_FAR
+        // Of others that are all equal it is not a number.
+        !is_near(value, median) && (residual.is_nan() || residual.abs() >= LEAST_FAR)
     };
     let far = (0..values.len()).filter(|at| may_be_far(values[*at]));
     far.filter_map(|at| judged(values, median, at)).collect()
+}
+
+fn is_near(value: f64, median: f64) -> bool {
+    (value - median).abs() <= NEAR * median.abs()
 }
 
 /// The value at this place, if it is far from the others.
@@ -57,7 +62,7 @@ fn judged(values: &[f64], median: f64, at: usize) -> Option<Outlier> {
     let n = number(others.len());
     let residual = (value - summary.mean) / (deviation * (1.0 + 1.0 / n).sqrt());
     let p = if deviation > 0.0 { two_sided(residual, n - 1.0)? } else { 0.0 };
-    let is_far = (value - median).abs() > NEAR * median.abs() && p * (n + 1.0) < LEVEL;
+    let is_far = !is_near(value, median) && p * (n + 1.0) < LEVEL;
     let deviations = (deviation > 0.0).then(|| (value - summary.mean) / deviation);
     is_far.then(|| Outlier { at, ratio: (median != 0.0).then(|| value / median), deviations })
 }

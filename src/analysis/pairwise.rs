@@ -166,6 +166,21 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
     compared(first, other, scale).map(Comparison::settled)
 }
 
+/// Whether an outcome of the first is no better than that of the other with the one seed that both have: its mean leads by seeds that one of the two
+/// lacks. Over more common seeds, [`compare`] judges the differences themselves.
+pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Direction) -> bool {
+    let by_seed = |one: &Contender| {
+        let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        one.measured.iter().for_each(|one| values.entry(one.replicate.seed).or_default().push(one.value));
+        values
+    };
+    let (a, b) = (by_seed(first), by_seed(other));
+    let common: Vec<f64> = a.iter().filter_map(|(seed, own)| Some(mean(b.get(seed)?) - mean(own))).collect();
+    let [gain] = common[..] else { return false };
+    let is_as_good = if direction == Direction::Maximize { gain >= 0.0 } else { gain <= 0.0 };
+    first.kind == MetricKind::Outcome && a.len().max(b.len()) > 1 && is_as_good
+}
+
 /// Compares two configurations, before it is known how many other pairs are tested.
 ///
 /// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM

@@ -31,8 +31,8 @@ struct Spread {
 ///
 /// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
 /// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
-/// configurations, as a paired test does. Other metrics of one configuration share the random numbers of the attempts that they have in
-/// common, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
+/// configurations, as a paired test does. Other metrics of one configuration have random numbers as correlated as the attempts that they
+/// have in common make them, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
 /// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
@@ -41,7 +41,7 @@ pub(super) fn probabilities(
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
     let mut common: Vec<_> = (0..of_metrics).map(|metric| in_common(configurations, metric, &mut blocks)).collect();
-    let mut spreads: Vec<Vec<Spread>> = Vec::new();
+    let (mut spreads, mut of_own): (Vec<Vec<Spread>>, Vec<usize>) = Default::default();
     for (at, metrics) in configurations.iter().enumerate() {
         let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
         let of_metric = |((contender, estimate), common): (
@@ -55,6 +55,7 @@ pub(super) fn probabilities(
         };
         let mut own: Vec<Spread> = metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?;
         factor(own.iter_mut().filter(|spread| !spread.is_common).collect(), known.len());
+        of_own.push(own.iter().filter(|spread| !spread.is_common).count());
         spreads.push(own);
     }
     let sensors = Sensors::of(configurations);
@@ -66,9 +67,8 @@ pub(super) fn probabilities(
         let of_blocks: Vec<f64> = (0..blocks.len()).map(|_| random.normal()).collect();
         let of_common = |spread: &Spread| if spread.is_common { random.scale(spread.degrees) } else { 1.0 };
         let scales: Vec<f64> = spreads.first().map_or_else(Vec::new, |first| first.iter().map(of_common).collect());
-        for metrics in &spreads {
-            let own = metrics.iter().filter(|spread| !spread.is_common).count();
-            let of_attempts: Vec<f64> = (0..own).map(|_| random.normal()).collect();
+        for (metrics, own) in spreads.iter().zip(&of_own) {
+            let of_attempts: Vec<f64> = (0..*own).map(|_| random.normal()).collect();
             let of_metric = |(spread, scale): (&Spread, &f64)| match spread.is_common {
                 true => spread.drawn(&of_blocks, *scale),
                 false => spread.drawn(&of_attempts, random.scale(spread.degrees)),
@@ -232,7 +232,7 @@ fn factor(mut spreads: Vec<&mut Spread>, attempts: usize) {
         for (other, of_other) in parts.iter().zip(&rows) {
             let left = product(own, other) - product(&row, of_other);
             let pivot = of_other.last().copied().unwrap_or(0.0);
-            // A metric that follows from those before it has no number of its own.
+            // A metric that follows from those before it has no number of its own; rounding leaves up to 1e-8 of one.
             row.push(if pivot > 1e-6 { left / pivot } else { 0.0 });
         }
         row.push((product(own, own) - product(&row, &row)).max(0.0).sqrt());

@@ -83,14 +83,13 @@ impl Bound {
         format!("{} of {words} {}", self.metric, report::significant(self.value))
     }
 
-    /// Of means none of which meets it, the nearest: `the nearest has 0.85`. None where no configuration has the metric.
+    /// What is said of means none of which meets it: `the nearest has 0.85`.
     pub(super) fn nearest(&self, means: impl Iterator<Item = f64>) -> String {
         let better = if self.is_most { f64::min } else { f64::max };
-        let nearest = means.filter(|mean| mean.is_finite()).reduce(better);
-        nearest.map_or_else(
-            || "none has it".to_owned(),
-            |nearest| format!("the nearest has {}", report::significant(nearest)),
-        )
+        let Some(nearest) = means.reduce(better) else { return format!("none has a finite `{}`", self.metric) };
+        let short = report::significant(nearest);
+        let is_alike = short == report::significant(self.value);
+        format!("the nearest has {}", if is_alike { nearest.to_string() } else { short })
     }
 
     /// Why a configuration with that mean does not meet it: `accuracy 0.5, less than 0.9`.
@@ -125,9 +124,10 @@ mod tests {
         assert_eq!(bounds[2].missed(1.0), "loss 1, more than 0.5");
         assert_eq!(bounds[0].missed(0.5), "accuracy 0.5, less than 0.9");
         assert_eq!((bounds[0].text(), bounds[2].option()), ("accuracy of at least 0.9".to_owned(), AT_MOST));
-        assert_eq!(bounds[0].nearest([0.7, 0.8, f64::NAN].into_iter()), "the nearest has 0.8");
+        assert_eq!(bounds[0].nearest([0.7, 0.8].into_iter()), "the nearest has 0.8");
+        assert_eq!(bounds[0].nearest([0.899_99].into_iter()), "the nearest has 0.89999");
         assert_eq!(bounds[2].nearest([0.7, 0.8].into_iter()), "the nearest has 0.7");
-        assert_eq!(bounds[2].nearest(std::iter::empty()), "none has it");
+        assert_eq!(bounds[2].nearest(std::iter::empty()), "none has a finite `loss`");
         let said = read("perplexity=40", "").unwrap_err();
         assert_eq!(said, "--at-least: less `perplexity` is better (--at-most perplexity=40 keeps the better ones)");
         assert!(read("", "accuracy=0.9").unwrap_err().contains("--at-least accuracy=0.9 keeps"));

@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
     let shown = front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
-    let rows = shown.filter_map(|point| Some((point.number, &point.places.first()?.contender)));
+    let rows = shown.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
     versions::averaged(rows, context.store())?.iter().for_each(|line| say(line));
     Ok(exit::YES)
 }

@@ -274,15 +274,15 @@ impl<T> Selected<T> {
         Ok(found)
     }
 
-    /// Refuses the name of a whole part of the identity, which is a table.
+    /// Refuses the name of a part of the identity that is a table, whose fields have the values.
     fn has_one_value(&self, name: &str, argument: &str) -> Result<(), Failure> {
         const LISTED: usize = 3;
-        if ![Part::Program, Part::Cuda].iter().any(|part| part.name() == name) {
-            return Ok(());
-        }
         let start = format!("{name}.");
         let fields = self.names.identity.iter().filter(|field| field.starts_with(&start));
         let fields: Vec<String> = fields.take(LISTED).map(|field| format!("`{field}`")).collect();
+        if fields.is_empty() || name.parse::<Part>().is_err() {
+            return Ok(());
+        }
         let text = format!("{argument}: `{name}` has several fields (name one of them, such as {})", fields.join(", "));
         Err(Failure::new(exit::USAGE, text))
     }

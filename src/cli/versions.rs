@@ -4,7 +4,7 @@ use super::output::say;
 use crate::analysis::{Asked, Configuration, Contender, differing, is_version};
 use crate::record::{Digest, GroupId, Names, Part, Run, RunId, Value, Why, field};
 use crate::report::count;
-use crate::store::{Store, StoreError};
+use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How attempts are put together.
@@ -61,7 +61,7 @@ impl Grouping {
             if groups.len() < 2 {
                 continue;
             }
-            let mut programs: BTreeMap<(Digest, Option<String>), BTreeMap<Digest, Run>> = BTreeMap::new();
+            let mut programs: BTreeMap<(Option<Digest>, Option<String>), BTreeMap<Digest, Run>> = BTreeMap::new();
             for id in groups.into_values() {
                 if left == 0 {
                     say(&format!(
@@ -71,10 +71,11 @@ impl Grouping {
                 }
                 left -= 1;
                 let Some(run) = run(id)? else { continue };
-                // Tables of others have a program by name alone, and programs with other commands are no versions of each other.
-                if field(&run, None, "program.import").is_none() {
-                    let command = field(&run, None, "program.command").map(|command| command.to_string());
-                    let [configuration, program] = [Part::Config, Part::Program].map(|part| run.parts.digest(part));
+                if !is_of_table(&run) {
+                    // Programs with other commands are no versions of each other, and a command may name a file by what it varies.
+                    let command = command_of(&run);
+                    let configuration = command.as_ref().map(|_| run.parts.digest(Part::Config));
+                    let program = run.parts.digest(Part::Program);
                     programs.entry((configuration, command)).or_default().insert(program, run);
                 }
             }
@@ -123,21 +124,25 @@ fn telling(versions: &[Vec<Run>], known: &BTreeSet<&str>) -> Vec<String> {
     chosen
 }
 
-/// Says over which fields the numbered rows of a grouping average.
+/// Says over which fields the rows average. A row has its number, and its attempts in each metric.
 pub(super) fn averaged<'a>(
-    rows: impl Iterator<Item = (usize, &'a Contender)>,
+    rows: impl Iterator<Item = (usize, Vec<&'a Contender>)>,
     store: &Store,
 ) -> Result<Vec<String>, StoreError> {
     let (mut averaged, mut versions, mut said) = (BTreeSet::new(), Vec::new(), Vec::new());
-    for (number, row) in rows.filter(|(_, row)| !row.agreed.is_empty()) {
-        let runs = store.read(|reader| {
-            let attempts = row.measured.iter().take(MOST_AVERAGED).map(|one| reader.readable(one.attempt));
-            let runs = attempts.map(|attempt| attempt?.map_or(Ok(None), |attempt| reader.run(attempt.run)));
-            runs.collect::<Result<Vec<Option<Run>>, _>>()
-        })?;
+    for (number, row) in rows.filter(|(_, row)| row.iter().any(|one| !one.agreed.is_empty())) {
+        let ids: BTreeSet<RunId> = row.iter().flat_map(|one| &one.measured).map(|one| one.run).collect();
+        let runs = |reader: &Reader<'_>| {
+            ids.iter().take(MOST_AVERAGED).map(|id| reader.run(*id)).collect::<Result<Vec<Option<Run>>, _>>()
+        };
+        let runs = store.read(runs)?;
         let runs: Vec<&Run> = runs.iter().flatten().collect();
         averaged.extend(differing(&runs));
-        versions.extend(two_versions(&runs).map(|two| (number, two)));
+        match several_programs(&runs) {
+            Some((two, true)) => versions.push((number, two)),
+            Some((_, false)) => averaged.extend(["program".to_owned()]),
+            None => {}
+        }
     }
     for (number, [a, b]) in versions.iter().take(SHOWN) {
         let text = "averages over versions of the program";
@@ -156,12 +161,28 @@ pub(super) fn averaged<'a>(
     Ok(said)
 }
 
-/// Two runs of one configuration by different programs, if there are such.
-fn two_versions(runs: &[&Run]) -> Option<[String; 2]> {
-    let mut seen: BTreeMap<Digest, &Run> = BTreeMap::new();
-    runs.iter().find_map(|run| {
-        let first = *seen.entry(run.parts.digest(Part::Config)).or_insert(run);
-        let is_other = first.parts.digest(Part::Program) != run.parts.digest(Part::Program);
-        is_other.then(|| [first, *run].map(|run| run.id.0.prefix(8)))
-    })
+/// Two runs of one command by programs that differ, if there are such, and whether they have one configuration.
+fn several_programs(runs: &[&Run]) -> Option<([String; 2], bool)> {
+    let mut found = None;
+    for is_one_configuration in [true, false] {
+        let mut seen: BTreeMap<(Option<Digest>, Option<String>), &Run> = BTreeMap::new();
+        let two = runs.iter().filter(|run| !is_of_table(run)).find_map(|run| {
+            let configuration = is_one_configuration.then(|| run.parts.digest(Part::Config));
+            let first = *seen.entry((configuration, command_of(run))).or_insert(run);
+            let is_other = first.parts.digest(Part::Program) != run.parts.digest(Part::Program);
+            is_other.then(|| [first, *run].map(|run| run.id.0.prefix(8)))
+        });
+        found = found.or(two.map(|two| (two, is_one_configuration)));
+    }
+    found
+}
+
+/// Whether a run is a row of a table: it has a program by name alone.
+fn is_of_table(run: &Run) -> bool {
+    field(run, None, "program.import").is_some()
+}
+
+/// The command of a program; none of the built-in trainer.
+fn command_of(run: &Run) -> Option<String> {
+    field(run, None, "program.command").map(|command| command.to_string())
 }

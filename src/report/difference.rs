@@ -146,7 +146,7 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
         text.push_str(&why_text(&difference.parts, a, b));
     }
     if !difference.equal.is_empty() {
-        text.push_str(&format!("equal, bit for bit: {}\n", difference.equal.join(", ")));
+        text.push_str(&format!("equal, bit for bit: {}\n", plain(&difference.equal.join(", "))));
     }
     for (name, taints) in [(a, &difference.taints.0), (b, &difference.taints.1)] {
         if !taints.is_empty() {

@@ -106,12 +106,18 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             front.points.iter().filter_map(|point| point.places.get(at)).map(sample_text).collect();
         let samples = samples.into_iter().collect::<Vec<_>>().join("; ");
         text.push_str(&format!("{}: mean of {samples}\n", one.metric));
-        if let Some((least, most)) = unequal_samples(&one.metric, front.points.iter().map(|point| &point.run)) {
+        if let Some((least, most)) = unequal(front, at) {
             text.push_str(&unequal_text(&one.metric, least, most));
         }
     }
     text.push_str(&left_out_text(&front.left_out, "metric"));
     text
+}
+
+/// The least and the most samples that the metric at this place is of, over all configurations that are listed.
+fn unequal(front: &Front, at: usize) -> Option<(i64, i64)> {
+    let places = front.points.iter().filter_map(|point| point.places.get(at));
+    unequal_samples(&front.coordinates[at].metric, places.map(|place| &place.contender.run))
 }
 
 /// The front as a document's members.
@@ -145,8 +151,14 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
         table.extend(by.map(|by| ("dominated_by".to_owned(), by.run.id.to_string().into())));
         Value::Table(table)
     });
+    let unequal = front.coordinates.iter().enumerate().filter_map(|(at, one)| {
+        let (least, most) = unequal(front, at)?;
+        let work = table_of([("metric", one.metric.as_str().into()), ("least", least.into()), ("most", most.into())]);
+        Some(Value::Table(work))
+    });
     table_of([
         ("model", front.model.as_str().into()),
+        ("unequal_samples", Value::List(unequal.collect())),
         ("metrics", Value::List(front.coordinates.iter().map(coordinate).collect())),
         ("configurations", front.all.into()),
         ("points", Value::List(points.collect())),

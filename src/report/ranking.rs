@@ -253,8 +253,8 @@ fn sureness(ranking: &Ranking) -> String {
             if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
         ));
         // Rows that are too few one by one may do together.
-        if ranking.places.len() > 3 {
-            text.push_str("`ledger effects` tests an axis over all rows\n");
+        if ranking.places.len() > 3 && shown_fields(&ranking.places).len() > 1 {
+            text.push_str("`ledger effects` may test an axis over all rows\n");
         }
     }
     let varies = |rank: &String| {
@@ -312,6 +312,21 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!(
             "warning: over common {units} better than #1: {}; the means are of different {units} (run all configurations with the same ones)\n",
             better.join(" ")
+        ));
+    }
+    let leads = |place: &Place| {
+        let (first, direction) = (&first.contender, ranking.direction);
+        place.dropped == 0 && analysis::leads_by_other_seeds(first, &place.contender, direction)
+    };
+    let unled: Vec<String> = (2u32..)
+        .zip(ranking.places.iter().skip(1))
+        .filter(|(_, place)| leads(place))
+        .map(|(rank, _)| format!("#{rank}"))
+        .collect();
+    if !unled.is_empty() {
+        text.push_str(&format!(
+            "warning: with the one seed of both, #1 is no better than {}; the means are of different seeds (run all configurations with the same ones)\n",
+            unled.join(" ")
         ));
     }
     text.push_str(&covers_text(&ranking.places));
@@ -382,7 +397,7 @@ fn saving(ranking: &Ranking) -> String {
     format!("against {named}{id}: {} {}{time}\n", compared_text(&difference, &ranking.unit), ranking.metric)
 }
 
-/// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many, or one does not say.
+/// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many; those that do not say do not count.
 fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
     let runs = |shown: usize| {
         let shown = ranking.places.iter().take(shown).map(|place| &place.contender.run);

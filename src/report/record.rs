@@ -149,16 +149,17 @@ fn content_text(short: &str, attempt: &Attempt, first: Option<(&str, &Attempt)>)
     }
     let known = first.map(|(_, first)| surroundings(first)).unwrap_or_default();
     let mut rows = surroundings(attempt);
-    let gone = known.keys().filter(|field| !rows.contains_key(*field)).map(|field| (field.clone(), "-".to_owned()));
-    let gone: Vec<(String, String)> = gone.collect();
+    known.keys().for_each(|field| _ = rows.entry(field.clone()).or_insert_with(|| "-".to_owned()));
     rows.retain(|field, value| known.get(field) != Some(value));
-    rows.extend(gone);
-    let rows = rows.into_iter().map(|(field, value)| vec![format!("  {field}"), value]);
+    let (is_empty, rows) = (rows.is_empty(), rows.into_iter().map(|(field, value)| vec![format!("  {field}"), value]));
     match first {
-        Some((first, _)) => text.push_str(&format!("recorded, not hashed; all else is as in {first}\n")),
+        Some((first, _)) if is_empty => text.push_str(&format!("recorded, not hashed: as in {first}\n")),
+        Some((first, _)) => text.push_str(&format!("recorded, not hashed; other fields are as in {first}\n")),
         None => text.push_str("recorded, not hashed\n"),
     }
-    text.push_str(&columns(&["  FIELD", "VALUE"], rows));
+    if first.is_none() || !is_empty {
+        text.push_str(&columns(&["  FIELD", "VALUE"], rows));
+    }
     for (title, tail) in [("standard error", &attempt.tail.stderr), ("standard output", &attempt.tail.stdout)] {
         if !tail.trim().is_empty() {
             text.push_str(&format!("end of the worker's {title} ({short})\n"));
@@ -297,6 +298,6 @@ mod tests {
         let (first, other) = (with("a", 1), with("b", 2));
         let text = content_text("abcd", &other, Some(("0123", &first)));
         let text = text.split_once("recorded, ").unwrap().1;
-        assert_eq!(text, "not hashed; all else is as in 0123\n  FIELD  VALUE\n  a      -\n  b      2\n");
+        assert_eq!(text, "not hashed; other fields are as in 0123\n  FIELD  VALUE\n  a      -\n  b      2\n");
     }
 }

@@ -80,7 +80,7 @@ for gpu in $(seq 0 $((${JOBS:-1} - 1))); do
 done
 wait
 say "pack"
-timeout 30 "$work/ledger" ls --all --columns kernel_cache.key --json >"$work/ls.json"
+timeout 30 "$work/ledger" ls --all --json >"$work/ls.json"
 ids=$(python3 -c 'import json, sys; print(*sorted({row["attempt"] for row in json.load(open(sys.argv[1]))["attempts"]}))' "$work/ls.json")
 rm -f "$out/campaign.ledger" "$out/campaign.kernels.xz" "$out/calibrations.tgz"
 if [ -n "$ids" ]; then
@@ -89,7 +89,8 @@ if [ -n "$ids" ]; then
 fi
 [ ! -d "$LEDGER_DIR/calibrations" ] || tar -czf "$out/calibrations.tgz" -C "$LEDGER_DIR" calibrations
 # Those of earlier pieces may be of other GPUs or of another version of the program: the newest attempt says which are its own.
-key=$(python3 -c 'import json, sys; rows = json.load(open(sys.argv[1]))["attempts"]; print(*max([(row["started_unix_ms"], row["columns"]["kernel_cache.key"]) for row in rows if row.get("columns")] or [()])[1:])' "$work/ls.json")
+# No attempt may have kernels, and the name of the column is unknown then.
+key=$(timeout 30 "$work/ledger" ls --all --columns kernel_cache.key --json 2>>"$out/log.txt" | python3 -c 'import json, sys; rows = json.loads(sys.stdin.read() or "{\"attempts\": []}")["attempts"]; print(*max([(row["started_unix_ms"], row["columns"]["kernel_cache.key"]) for row in rows if row.get("columns")] or [()])[1:])')
 if [ -n "$key" ]; then
     say "kernels"
     try 30 5 "$work/ledger" cache ls

@@ -359,7 +359,9 @@ from pathlib import Path
 words = sys.argv[1:]
 with open("CALLS", "a") as calls:
     calls.write(" ".join(words) + "\\n")
-if words[0] == "ls":
+if words[0] == "ls" and "--columns" in words and "KERNELS" == "none":
+    sys.exit("error: --columns: unknown name `kernel_cache.key`")
+elif words[0] == "ls":
     rows = [{"attempt": f"a{number}", "started_unix_ms": number, "columns": {"kernel_cache.key": "old" if number < 30 else "new"}} for number in range(60 if "--all" in words else 50)]
     print(json.dumps({"attempts": [*rows, {"attempt": "b", "started_unix_ms": 99}]}))
 elif words[0] == "pack":
@@ -372,7 +374,7 @@ elif words[:2] == ["cache", "export"]:
 class Campaign(Sandbox):
     def campaign(self, *words, **more):
         program, calls = self.folder / "fake", self.folder / "calls"
-        program.write_text(LISTS.replace("PYTHON", sys.executable).replace("CALLS", str(calls)))
+        program.write_text(LISTS.replace("PYTHON", sys.executable).replace("CALLS", str(calls)).replace("KERNELS", more.pop("kernels", "some")))
         command = ["bash", HERE / "campaign.sh", program, self.out, *words]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, "WORK": str(self.folder / "work"), **more})
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -386,6 +388,11 @@ class Campaign(Sandbox):
         self.assertLess(calls.index("unpack before.ledger"), calls.index("run a.toml"))
         self.assertIn("run b.toml --only batch == 8 and mode in [x, y]", calls)
         self.assertLessEqual(len(list(self.out.iterdir())), 4, "few files")
+
+    def test_attempts_are_packed_though_none_has_kernels(self):
+        calls, _ = self.campaign(60, "a.toml", kernels="none")
+        self.assertEqual(len((self.out / "campaign.ledger").read_text().split()), 61)
+        self.assertFalse([call for call in calls if call.startswith("cache export")])
 
     def test_each_run_gets_as_many_more_attempts_as_repeat_says(self):
         calls, _ = self.campaign(60, "a.toml@batch == 8", "b.toml", REPEAT="1")

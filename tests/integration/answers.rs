@@ -443,6 +443,22 @@ fn a_mean_over_versions_of_the_program_is_told() {
 }
 
 #[test]
+fn a_mean_over_programs_of_other_configurations_is_told() {
+    let sandbox = Sandbox::new();
+    for (loss, x) in [("2", "1"), ("1", "2")] {
+        let line = format!("echo '{{\"event\":\"metric\",\"name\":\"loss\",\"value\":{loss}}}' >> \"$LEDGER_EVENTS\"");
+        sandbox.sweep_manifest(&line, &format!("[{x}]"), "1");
+        sandbox.run(&["run", "m.toml"]).expect(0);
+    }
+    let asked = ["--model", "toy", "--group-by", "device"];
+    let best = sandbox.run(&[["best", "--metric", "loss"].as_slice(), &asked].concat()).err;
+    let front = sandbox.run(&[["pareto", "--metrics", "loss,wall_time"].as_slice(), &asked].concat()).err;
+    for said in [best, front] {
+        assert!(said.contains("note: rows average over `params.x`, `program` ("), "{said}");
+    }
+}
+
+#[test]
 fn a_cheap_configuration_that_diverged_is_told_unless_its_cost_was_the_objective() {
     let sandbox = Sandbox::new();
     let worker = r#"

@@ -230,3 +230,19 @@ fn pairs_that_the_correction_leaves_no_chance_are_not_tested_and_keep_their_inte
         assert!(comparison.interval.is_some());
     }
 }
+
+#[test]
+fn a_lead_by_other_seeds_is_told_from_one_with_the_same() {
+    let leads = |first: &[f64], other: &[f64]| {
+        super::super::leads_by_other_seeds(&accuracies(1, first), &accuracies(2, other), Direction::Maximize)
+    };
+    assert!(leads(&[0.92], &[0.92, 0.88, 0.9]), "the first seed is an easy one");
+    assert!(leads(&[0.92], &[0.93, 0.7]));
+    assert!(!leads(&[0.93], &[0.92, 0.88]), "better with the seed of both");
+    assert!(!leads(&[0.92], &[0.92]), "each has that seed alone");
+    assert!(!leads(&[0.92, 0.9], &[0.92, 0.91, 0.6]), "two common seeds are compared in pairs");
+    let measured = |x: i64, values: &[f64]| contender(x, values, None, "s");
+    let is_measured =
+        super::super::leads_by_other_seeds(&measured(1, &[2.0]), &measured(2, &[3.0, 4.0]), Direction::Maximize);
+    assert!(!is_measured, "times have no seeds to share");
+}

@@ -19,7 +19,7 @@ pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_seve
     said.extend((!ranking.versions.is_empty()).then(|| versions::APART.to_owned()));
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
-    let rows = (1..).zip(ranking.places.iter().map(|place| &place.contender));
+    let rows = (1..).zip(ranking.places.iter().map(|place| vec![&place.contender]));
     said.extend(versions::averaged(rows, store)?);
     tell_doubtful(ranking, store, &mut said)?;
     tell_programs(ranking, store, &mut said)?;
@@ -89,9 +89,10 @@ fn tell_programs(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
 /// No more pairs of program versions are described.
 const SHOWN: usize = 3;
 
-/// Names the attempts of an answer that are reruns that drifted, or whose value may be stale: they count like all others.
+/// Names the attempts of an answer that are reruns that drifted, that compiled kernels, or whose value may be stale: they count like all others.
 fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
-    let is_measured = ranking.places.first().is_some_and(|place| place.estimate.kind == MetricKind::Measured);
+    // Memory, say, is as large without the compilation.
+    let is_longer = ["s", "J", "J·s", "W", "samples/s"].contains(&ranking.unit.as_str());
     let (drifted, stale, others, mixed, cold) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
         let (mut mixed, mut cold) = (Vec::new(), Vec::new());
@@ -106,7 +107,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
                 if attempt.warnings.iter().any(|warning| is_stale(warning, &ranking.metric)) {
                     stale.push(measured.attempt.0.prefix(8));
                 }
-                if is_measured && attempt.warnings.iter().any(|warning| is_compiled_late(warning)) {
+                if is_longer && attempt.warnings.iter().any(|warning| is_compiled_late(warning)) {
                     cold.push(measured.attempt.0.prefix(8));
                 }
                 if attempt.warnings.iter().any(|warning| is_changed(warning)) {
@@ -158,7 +159,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
     if let Some(named) = named(&cold) {
         let metric = &ranking.metric;
         said.push(format!(
-            "note: `{metric}` may include the compilation of kernels in {named} (`ledger hide ID` leaves one out)"
+            "note: `{metric}` may include the compilation of kernels in {named} (`ledger run MANIFEST --repeat 1` makes attempts without it)"
         ));
     }
     if let Some(named) = named(&stale) {

@@ -30,10 +30,10 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
 fn unknown(metric: &str, direction: &str) -> String {
     let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
     let meant = meant.map_or_else(
-        || "`ledger show` lists those of an attempt".to_owned(),
+        || "`ledger show` lists those of an attempt;".to_owned(),
         |meant| format!("did you mean `{meant}`?"),
     );
-    format!("`{metric}` is not a known metric ({meant}; for a custom metric {direction})")
+    format!("`{metric}` is not a known metric ({meant} for a custom metric {direction})")
 }
 
 /// A metric of an argument that takes several, `NAME` or `NAME:minimize`, and which way it is better.
@@ -83,19 +83,19 @@ pub(in crate::cli) fn recorded_objective(reader: &Reader<'_>, model: &str) -> Re
 /// # Errors
 /// If there is none.
 pub(in crate::cli) fn usual_metric(model: &str, context: &Context) -> Result<String, Failure> {
-    let (metric, known) = context.store().read(|reader| {
-        let stated = recorded_objective(reader, model)?;
-        let known = reader.ranked_metrics()?.remove(model).unwrap_or_default();
-        let usual = || JUDGING_METRICS.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
-        let usual = if stated.is_none() { usual() } else { None };
-        if let Some(usual) = &usual {
-            say(&format!(
-                "note: no attempt of `{model}` states an objective, so `{usual}` is taken (--metric names another)"
-            ));
-        }
-        Ok((stated.or(usual), known))
+    let (stated, known) = context.store().read(|reader| {
+        Ok((recorded_objective(reader, model)?, reader.ranked_metrics()?.remove(model).unwrap_or_default()))
     })?;
-    metric.ok_or_else(|| {
+    if let Some(stated) = stated {
+        return Ok(stated);
+    }
+    let usual = JUDGING_METRICS.into_iter().find(|name| known.contains(*name)).map(str::to_owned);
+    if let Some(usual) = &usual {
+        say(&format!(
+            "note: no attempt of `{model}` states an objective, so `{usual}` is taken (--metric names another)"
+        ));
+    }
+    usual.ok_or_else(|| {
         if known.is_empty() {
             return nothing(context, model, "metric", &BTreeMap::new());
         }
