@@ -241,8 +241,10 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             .filter(|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)))
             .map(|metric| metric.name.as_str())
             .collect();
-        if !names.is_empty() {
-            text.push_str(&format!("  untested ({said}): {}\n", names.join(", ")));
+        let (shown, more) = names.split_at(names.len().min(SHOWN));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        if !shown.is_empty() {
+            text.push_str(&format!("  untested ({said}): {}{more}\n", shown.join(", ")));
         }
     }
     let most = of_row().map(|tested| tested.n).max();

@@ -157,7 +157,11 @@ fn why_and_diff_name_what_differs() {
     let curve = &diff["curves"][0];
     assert_eq!((curve["first_step"].as_i64(), curve["max_distance"].as_f64()), (Some(1), Some(100.0)));
     let same = sandbox.json(&["diff", &ids[0], &ids[0]], 0);
-    assert_eq!(same["equal"], serde_json::json!(["accuracy", "loss"]), "the same bits are no difference, and worth a word");
+    assert_eq!(
+        same["equal"],
+        serde_json::json!(["accuracy", "loss"]),
+        "the same bits are no difference, and worth a word"
+    );
     assert!(
         ["parts", "environment", "metrics", "curves", "digests"]
             .iter()
