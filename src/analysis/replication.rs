@@ -146,7 +146,7 @@ impl Estimate {
     /// What the interval holds for, where it does not hold for any seed and any machine.
     pub fn covers(&self) -> Option<&'static str> {
         match self.model {
-            SampleModel::Executions => Some("repeats of one seed only"),
+            SampleModel::Executions => Some("attempts of one seed only"),
             SampleModel::Attempts if self.rounds == 1 && self.machines == 1 => {
                 Some("repeats in one round on one machine only")
             }

@@ -66,7 +66,7 @@ fn the_unit_is_the_seed_of_an_outcome_and_the_machine_or_the_attempt_of_what_is_
     assert_eq!((same.model, same.half_width(), same.covers()), (SampleModel::Single, None, None));
     let different = [(on(7, 1), 1.0), (Replicate { execution: 9, ..on(7, 1) }, 2.0)];
     let executions = Estimate::of(MetricKind::Outcome, &different, &[]).unwrap();
-    assert_eq!((executions.model, executions.covers()), (SampleModel::Executions, Some("repeats of one seed only")));
+    assert_eq!((executions.model, executions.covers()), (SampleModel::Executions, Some("attempts of one seed only")));
     let row = |value: f64| (Replicate { seed: 7 + value.to_bits(), execution: 7 + value.to_bits(), machine: 0 }, value);
     let rows = Estimate::of(MetricKind::Outcome, &[row(1.0), row(2.0), row(3.0)], &[]).unwrap();
     assert_eq!((rows.model, rows.seeds, rows.units.len(), rows.covers()), (SampleModel::Attempts, 0, 3, None));
