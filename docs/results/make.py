@@ -142,7 +142,7 @@ def advice(places, winners, default):
         said.append(f"Against {named(default['group'])}, the largest batch in fp32, it needs {saving(default)} less energy a sample.")
     for place in places[1:]:
         if (place.get("p_best") or 0) >= 0.05:
-            said.append(f"By energy, {named(place['group'])} may be as good: it is the best with a [probability](../answers.md#best) of {100 * place['p_best']:.0f}%.")
+            said.append(f"{named(place['group']).capitalize()} needs {place['comparison']['estimate']:.3f} times the energy. It is the best with a [probability](../answers.md#best) of {100 * place['p_best']:.0f}%: few attempts leave room for chance.")
     smaller = [place for place in places if place["group"]["training.precision"] == precision and place["group"]["training.batch_size"] < batch]
     if smaller:
         smallest = min(smaller, key=lambda place: place["group"]["training.batch_size"])
@@ -188,7 +188,7 @@ def speed_of(ledger, model, device):
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
-    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval; of several GPUs it is that of their means.\n")
+    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. A ratio has an interval from two units on, which assumes a normal distribution; a test needs more units. Energy × time uses the time of training divided by its samples, so it is not the quotient of the columns before it.\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)
@@ -198,7 +198,7 @@ def speed_of(ledger, model, device):
     mixed = [one for one in effects.get("confounded", []) if one["field"] == "machine"]
     lines.extend(f"- confounded: {one['sentence']} ({one['separation']})" for one in mixed)
     lines.append("\n## Energy by phase of the best cell\n")
-    lines.append(f"Attempt `{best['attempts'][0][:8]}`. `epoch` and `step` contain the warm-up, which the metrics above leave out.\n")
+    lines.append(f"Attempt `{best['attempts'][0][:8]}`. `epoch` and `step` contain the warm-up, which the metrics above leave out. Phases within a step are timed in some steps only.\n")
     events = ledger.ask("events", best["attempts"][0])
     lines.append(table(["phase", "count", "time s", "power W", "energy J"], [[phase["phase"], str(phase["count"]), digits(phase["time_s"]), digits(phase.get("power_w")), energy_of(phase)] for phase in events["phases"]]))
     row = {"energy": winners["energy_per_sample"], "fastest": winners["throughput"], "attempts": str(energy["counted"]), "saving": saving(default), "default": named(default["group"])}
@@ -472,15 +472,15 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "`ledger` beside PyTorch: which one needs the least energy a sample. Of `ledger` the newest measured revision of the trainer is shown. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines += ["## Beside PyTorch\n", "`ledger` beside PyTorch: which one needs the least energy a sample. Of `ledger` the newest revision of the trainer is shown that ran on the same GPUs as PyTorch. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
         lines.append(table(["model", "device", "cell", "the least", "its J a sample", "of `ledger`", "J a sample of `ledger`", "against the least", "most samples/s", "samples/s of `ledger`"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
-        lines.append("bf16. Each GPU takes 64 samples of a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
+        lines.append("bf16, revision 2 of the trainer. Each GPU trains on 64 samples a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
         lines.append(table(["model", "device", "GPUs", "samples/s: one → all", "J a sample: one → all", "attempts"], scaled))
     lines.append("## Learning rates at a fixed number of steps\n")
-    lines.append("Training does not stop at the target. The energy is that of all steps, and the least one is that of the rates whose mean reaches the target. All data are generated ([data](../data.md)); YOLOv3's accuracy is average precision. [Models](../models.md) defines the targets.\n")
+    lines.append("Training does not stop at the target. The energy is that of all steps. The least energy is among the rates whose mean reaches the target. All data are generated ([data](../data.md)). For YOLOv3 and Mask R-CNN, accuracy is the average precision of boxes, and `mask_ap` that of masks. [Models](../models.md) defines the targets.\n")
     lines.append(table(["model", "device", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", row["device"], f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
     missing = sorted({row["title"] for row in pages} - {row["title"] for row in pages if row["learned"]})
     if missing:
