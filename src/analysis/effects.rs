@@ -262,7 +262,8 @@ pub fn effects(
     if rank >= n {
         // Each observation has a term of its own: what two axes do together cannot be told from chance.
         without_pairs = without_pairs
-            .or((count > 1).then_some("no residual degrees of freedom (`ledger run --repeat N` adds attempts)"));
+            .or((count > 1)
+                .then_some("no residual degrees of freedom (`ledger run MANIFEST --repeat N` adds attempts)"));
         pairs.clear();
         model.terms.truncate(count);
         (residual, rank) = model.residual(|_| true);

@@ -180,9 +180,12 @@ pub(super) fn rerun(
             text.push_str(&format!("also changed, with the same run id:\n{told}"));
         }
         let is_program_alone = parts.iter().all(|part| part.part == Part::Program);
-        let why =
-            if is_program_alone { "the program has changed since this run" } else { "the run has another id here" };
-        let text = format!("{why}, so nothing was executed (--on-current executes it anyway)\n{}", text.trim_end());
+        let why = if is_program_alone { "its program has changed" } else { "its run has another id here" };
+        let text = format!(
+            "attempt {}: {why}, so nothing was executed (--on-current executes it anyway)\n{}",
+            original.id.0.prefix(8),
+            text.trim_end()
+        );
         return Err(Failure::new(exit::NOT_REPRODUCED, text));
     }
     let pinned = KernelCache::has_pin(context.store().dir(), &bound.run, &original.sealed.attempt.facts);

@@ -204,7 +204,11 @@ fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failu
         Ok(doubts)
     })?;
     for (doubt, runs) in doubts.unwrap_or_default() {
-        let fix = if doubt.ends_with("of [program])") { "" } else { "; `ledger run --repeat 1` executes them again" };
+        let fix = if doubt.ends_with("of [program])") {
+            ""
+        } else {
+            "; `ledger run MANIFEST --repeat 1` executes them again"
+        };
         say(&format!("warning: {} sealed before: {doubt}{fix}", count(runs.len(), "run")));
     }
     Ok(())

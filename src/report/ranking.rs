@@ -331,6 +331,7 @@ fn sureness(ranking: &Ranking) -> String {
     }
     text.push_str(&covers_text(&ranking.places));
     text.push_str(&needed_text(&ranking.places));
+    text.push_str(&unsure_text(&ranking.places, &units));
     let model = match first.estimate.model {
         SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(first))),
         SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(first))),
@@ -344,6 +345,18 @@ fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!("within {}% of #1: {which}\n", significant(tolerance * 100.0)));
     }
     text
+}
+
+/// Why there is no P(BEST), where some rows have a scatter and others none.
+fn unsure_text(places: &[Place], units: &str) -> String {
+    let single = (1u32..).zip(places).filter(|(_, place)| place.estimate.standard_error.is_none());
+    let single: Vec<String> = single.map(|(rank, _)| format!("#{rank}")).collect();
+    let is_sure = places.iter().any(|place| place.probability.is_some());
+    if is_sure || single.is_empty() || single.len() == places.len() {
+        return String::new();
+    }
+    let verb = if single.len() == 1 { "has" } else { "have" };
+    format!("no P(BEST): it needs two or more {units} in each row, and {} {verb} one\n", single.join(" "))
 }
 
 /// What the intervals hold for, where it is not every seed and machine; the places are named where they differ.

@@ -59,7 +59,7 @@ pub(super) fn more_of(place: &Place, count: usize) -> String {
     match place.estimate.kind {
         MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),
         MetricKind::Measured if place.estimate.machines > 1 => format!("run on more {}s", machine_word(place)),
-        MetricKind::Measured => format!("`ledger run --repeat {count}`"),
+        MetricKind::Measured => format!("`ledger run MANIFEST --repeat {count}`"),
     }
 }
 
@@ -67,7 +67,8 @@ pub(super) fn more_of(place: &Place, count: usize) -> String {
 pub(super) fn estimate_text(place: &Place, unit: &str) -> String {
     let estimate = &place.estimate;
     if let Some((low, high)) = estimate.range().filter(|(low, high)| low < high) {
-        return format!("{} to {}", in_unit(low, unit), in_unit(high, unit));
+        let (low, high) = (in_unit(low, unit), in_unit(high, unit));
+        return if low == high { format!("about {low}") } else { format!("{low} to {high}") };
     }
     match place.half_width {
         Some(half) if half > 0.0 && (place.scale == Scale::Points || unit == "%") => {
