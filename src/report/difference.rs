@@ -142,6 +142,7 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     let mut text = String::new();
     if difference.parts.is_empty() {
         text.push_str("identity: the same run\n");
+        text.push_str(kernels_text(difference));
     } else {
         text.push_str(&why_text(&difference.parts, a, b));
     }
@@ -178,6 +179,18 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
         text.push_str(&fields_text(&difference.environment, a, b));
     }
     text
+}
+
+/// What may explain that one run computed other bits: kernels that were tuned anew may add in another order.
+fn kernels_text(difference: &Difference) -> &'static str {
+    let is_other = !difference.curves.is_empty() || !difference.digests.is_empty();
+    let is_tuned = difference.environment.iter().any(|field| field.field == "kernel_cache.digest_before");
+    match is_other && is_tuned {
+        true => {
+            "kernels: the two began with other tuned kernels, which may explain other bits (`ledger cache import` takes those of another machine)\n"
+        }
+        false => "",
+    }
 }
 
 fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {

@@ -37,3 +37,16 @@ fn each_revision_of_the_trainer_has_its_own_row_whatever_else_its_attempts_measu
     let revisions: Vec<_> = places.map(|place| place["group"]["program.revision"].as_i64()).collect();
     assert_eq!(revisions, [Some(2), Some(5)], "{found}");
 }
+
+#[test]
+fn other_bits_of_one_run_are_told_with_the_kernels_that_may_explain_them() {
+    let sandbox = Sandbox::new();
+    let pack = repository("ledger/reference/campaign/maskrcnn-h200.ledger").display().to_string();
+    sandbox.run(&["unpack", &pack]).expect(0);
+    // Two pieces of a campaign, each of which tuned its kernels.
+    let apart = sandbox.run(&["diff", "f9f628cc", "c0804968"]).expect(1);
+    assert!(apart.starts_with("identity: the same run\nkernels: the two began with other tuned kernels"), "{apart}");
+    // Of one piece: the same bits need no reason.
+    let alike = sandbox.run(&["diff", "f9f628cc", "6cf87126"]).expect(1);
+    assert!(!alike.contains("kernels: ") && alike.contains("equal, bit for bit: "), "{alike}");
+}
