@@ -159,10 +159,9 @@ impl Best {
         match found {
             Ok(Found { id, place, .. }) => {
                 let mean = report::place_text(place, unit);
-                let of = if place.estimate.attempts > 1 {
-                    format!(", mean of {}", report::sample_text(place))
-                } else {
-                    String::new()
+                let of = match place.estimate.attempts {
+                    1 => ", from one attempt".to_owned(),
+                    _ => format!(", mean of {}", report::sample_text(place)),
                 };
                 let is_ambiguous = all.iter().filter(|one| (&one.model, &one.metric) == (model, metric)).count() > 1;
                 let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
