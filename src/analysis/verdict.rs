@@ -380,7 +380,7 @@ fn phase_of(phases: &[Phase], curve: &str, step: u64) -> Option<String> {
 impl CurveDifference {
     /// How far the two are apart, and over how many steps, in words.
     fn extent(&self) -> String {
-        let steps = count(self.common, "step");
+        let steps = count(self.common, "logged step");
         match self.max_distance {
             None => "they have no step in common".to_owned(),
             Some(apart) if apart.is_infinite() => format!("infinitely far apart, over {steps}"),
@@ -399,7 +399,7 @@ impl fmt::Display for Divergence {
                     write!(f, ", in {phase}")?;
                 }
                 let (a, b) = (number(first.values.0), number(first.values.1));
-                write!(f, ": {a} against {b} ({})", first.extent())?;
+                write!(f, ": the original has {a}, the rerun {b} ({})", first.extent())?;
             }
             None if self.has_curves => write!(f, "all recorded curves are identical")?,
             None => {}
@@ -415,7 +415,7 @@ impl fmt::Display for Divergence {
         let digests = others(&mut self.digests.iter().map(String::as_str));
         let metrics = others(&mut self.metrics.iter().map(String::as_str));
         for (what, names) in
-            [("also", also), ("later", curves), ("other digests of", digests), ("other values of", metrics)]
+            [("also", also), ("later", curves), ("other digests of", digests), ("other final values of", metrics)]
         {
             if !names.is_empty() {
                 let between = if std::mem::take(&mut is_first) { "" } else { "; " };

@@ -120,11 +120,14 @@ fn where_it_parts_is_named_with_its_phase() {
     let made = |losses: &[f64]| sealed(Made { device: "cpu", ..made(losses) });
     let original = made(&[2.0, 1.0, 0.5, 0.25]);
     let found = verdict(&original, &[], &[&made(&[2.0, 1.0, 0.8, 0.25])], None);
-    assert_eq!(found.detail, "`loss` parts at step 3, in epoch 2: 0.5 against 0.8 (at most 3.0e-1 apart over 4 steps)");
+    assert_eq!(
+        found.detail,
+        "`loss` parts at step 3, in epoch 2: the original has 0.5, the rerun 0.8 (at most 3.0e-1 apart over 4 logged steps)"
+    );
     let lost = verdict(&original, &[], &[&made(&[2.0, 1.0, f64::NAN, 0.25])], None).detail;
-    assert!(lost.ends_with("0.5 against NaN (infinitely far apart, over 4 steps)"), "{lost}");
+    assert!(lost.ends_with("the original has 0.5, the rerun NaN (infinitely far apart, over 4 logged steps)"), "{lost}");
     let none = verdict(&original, &[], &[&made(&[])], None).detail;
-    assert!(none.ends_with("2.0 against no value (they have no step in common)"), "{none}");
+    assert!(none.ends_with("the original has 2.0, the rerun no value (they have no step in common)"), "{none}");
     assert_eq!(phase_of(&original.phases, "eval_loss", 2), Some("eval 1".to_owned()));
     assert_eq!(phase_of(&original.phases, "loss", 1), Some("epoch 1".to_owned()));
     assert_eq!(phase_of(&original.phases, "loss", 9), None);
@@ -223,7 +226,7 @@ fn what_a_program_states_is_compared_and_nothing_is_not_identical() {
     for other in [stated(Some(0.5000001), false), stated(None, false)] {
         let found = verdict(&original, &[], &[&other], None);
         assert_eq!(found.grade, Grade::Drifted);
-        assert!(found.detail.contains("other values of `accuracy`"), "{}", found.detail);
+        assert!(found.detail.contains("other final values of `accuracy`"), "{}", found.detail);
     }
     // A time, say: that it differs says nothing of what was computed.
     let timed = |seconds: f64| {
