@@ -125,7 +125,10 @@ fn where_it_parts_is_named_with_its_phase() {
         "`loss` parts at step 3, in epoch 2: the original has 0.5, the rerun 0.8 (at most 3.0e-1 apart over 4 logged steps)"
     );
     let lost = verdict(&original, &[], &[&made(&[2.0, 1.0, f64::NAN, 0.25])], None).detail;
-    assert!(lost.ends_with("the original has 0.5, the rerun NaN (infinitely far apart, over 4 logged steps)"), "{lost}");
+    assert!(
+        lost.ends_with("the original has 0.5, the rerun NaN (infinitely far apart, over 4 logged steps)"),
+        "{lost}"
+    );
     let none = verdict(&original, &[], &[&made(&[])], None).detail;
     assert!(none.ends_with("the original has 2.0, the rerun no value (they have no step in common)"), "{none}");
     assert_eq!(phase_of(&original.phases, "eval_loss", 2), Some("eval 1".to_owned()));
