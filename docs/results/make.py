@@ -29,7 +29,7 @@ GPUS = "hardware.gpus"
 # The round on H100s of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
 ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
 COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
-# The rounds on two H200s of 2026-11-29, in which each GPU executed each cell: four models with revision 4, and five with revision 5.
+# The rounds on two H200s of 2026-11-29, in which most cells ran on each GPU: four models with revision 4, and five with revision 5.
 GRIDS = {"NVIDIA H200": " and (git.commit == '1d6fbd16243e4fcf768e4a3355c5a7fa8121da24' or git.commit == '5cd31e5647d7bb7e47bcfbb4c5e119aed1893ab9')"}
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
@@ -78,7 +78,8 @@ def interval(mean, half_width, sample, scale=1, is_share=False):
     """A mean and the half-width of its interval, in percent unless it is a share; the range where the program gives no interval."""
     if sample.get("range"):
         low, high = sample["range"]
-        return f"{digits(scale * low, 4)} to {digits(scale * high, 4)}"
+        low, high = digits(scale * low, 4), digits(scale * high, 4)
+        return f"about {low}" if low == high else f"{low} to {high}"
     if is_share and half_width is not None:
         return f"{digits(mean, 4)} ± {digits(half_width, 2)}"
     return f"{digits(scale * mean, 4)} ± {digits(100 * half_width / mean, 2)}%" if half_width is not None else f"{digits(scale * mean, 4)}"
@@ -142,7 +143,7 @@ def advice(places, winners, default):
         said.append(f"Against {named(default['group'])}, the largest batch in fp32, it needs {saving(default)} less energy a sample.")
     for place in places[1:]:
         if (place.get("p_best") or 0) >= 0.05:
-            said.append(f"{named(place['group']).capitalize()} needs {place['comparison']['estimate']:.3f} times the energy. It is the best with a [probability](../answers.md#best) of {100 * place['p_best']:.0f}%: few attempts leave room for chance.")
+            said.append(f"{named(place['group']).capitalize()} needs {place['comparison']['estimate']:.3f} times the energy. It is the best with a [probability](../answers.md#best) of {100 * place['p_best']:.0f}%.")
     smaller = [place for place in places if place["group"]["training.precision"] == precision and place["group"]["training.batch_size"] < batch]
     if smaller:
         smallest = min(smaller, key=lambda place: place["group"]["training.batch_size"])

@@ -83,7 +83,7 @@ impl Bound {
         format!("{} of {words} {}", self.metric, report::significant(self.value))
     }
 
-    /// What is said of means none of which meets it: `the nearest has 0.85`.
+    /// How near the best of these means is, none of which meets it: `the nearest has 0.85`.
     pub(super) fn nearest(&self, means: impl Iterator<Item = f64>) -> String {
         let better = if self.is_most { f64::min } else { f64::max };
         let Some(nearest) = means.reduce(better) else { return format!("none has a finite `{}`", self.metric) };

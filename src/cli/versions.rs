@@ -29,9 +29,9 @@ const MOST_READ: usize = 10_000;
 /// The version of what the built-in trainer computes: a number that people know.
 const REVISION: &str = "program.revision";
 
-/// Of no more attempts of a row the runs are read to say over what it averages.
+/// To say over what a row averages, at most this many of its runs are read.
 const MOST_AVERAGED: usize = 1000;
-/// No more rows that average over versions are named.
+/// At most this many rows that average over versions are named.
 const SHOWN: usize = 3;
 
 impl Grouping {
@@ -129,7 +129,7 @@ pub(super) fn averaged<'a>(
     rows: impl Iterator<Item = (usize, Vec<&'a Contender>)>,
     store: &Store,
 ) -> Result<Vec<String>, StoreError> {
-    let (mut averaged, mut versions, mut said) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let (mut averaged, mut versions, mut programs, mut said) = (BTreeSet::new(), Vec::new(), None, Vec::new());
     for (number, row) in rows.filter(|(_, row)| row.iter().any(|one| !one.agreed.is_empty())) {
         let ids: BTreeSet<RunId> = row.iter().flat_map(|one| &one.measured).map(|one| one.run).collect();
         let runs = |reader: &Reader<'_>| {
@@ -140,7 +140,7 @@ pub(super) fn averaged<'a>(
         averaged.extend(differing(&runs));
         match several_programs(&runs) {
             Some((two, true)) => versions.push((number, two)),
-            Some((_, false)) => averaged.extend(["program".to_owned()]),
+            Some((two, false)) => programs = programs.or(Some(two)),
             None => {}
         }
     }
@@ -157,6 +157,9 @@ pub(super) fn averaged<'a>(
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
         said.push(format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
+    }
+    if let Some([a, b]) = programs {
+        said.push(format!("note: rows average over programs that differ (`ledger why {a} {b}` shows how)"));
     }
     Ok(said)
 }

@@ -106,11 +106,12 @@ impl Drop for Lock {
     }
 }
 
-const COMPILED: &str = "kernels were compiled or tuned after the warm-up of this attempt";
+/// How the warning of such an attempt begins.
+const COMPILED: &str = "kernels were compiled or tuned";
 
 /// Whether a warning of an attempt says that kernels were compiled while it was measured.
 pub fn is_compiled_late(warning: &str) -> bool {
-    warning.starts_with("kernels were compiled or tuned")
+    warning.starts_with(COMPILED)
 }
 
 impl InUse {
@@ -118,7 +119,7 @@ impl InUse {
     pub(super) fn warning(&self, after: &Table) -> Option<String> {
         let grew = self.before.get("kernel_cache.bytes_before") != after.get("kernel_cache.bytes_after");
         let text = format!(
-            "{COMPILED}: its times and energies may include that (`--repeat 1` makes another attempt without it)"
+            "{COMPILED} after the warm-up of this attempt: its times and energies may include that (`--repeat 1` makes another attempt without it)"
         );
         (!self.tuned || grew).then_some(text)
     }

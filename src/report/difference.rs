@@ -181,16 +181,14 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     text
 }
 
-/// What may explain that one run computed other bits: kernels that were tuned anew may add in another order.
+/// Names the tuned kernels if they differ between two attempts of one run with different results: other kernels may add in another order.
 fn kernels_text(difference: &Difference) -> &'static str {
     let is_other = !difference.curves.is_empty() || !difference.digests.is_empty();
     let is_tuned = difference.environment.iter().any(|field| field.field == "kernel_cache.digest_before");
-    match is_other && is_tuned {
-        true => {
-            "kernels: the two began with other tuned kernels, which may explain other bits (`ledger cache import` takes those of another machine)\n"
-        }
-        false => "",
+    if !is_other || !is_tuned {
+        return "";
     }
+    "kernels: the two began with different tuned kernels, which may explain different bits (`ledger cache import` takes those of another machine)\n"
 }
 
 fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {

@@ -325,7 +325,7 @@ fn sureness(ranking: &Ranking) -> String {
         .collect();
     if !unled.is_empty() {
         text.push_str(&format!(
-            "warning: with the one seed of both, #1 is no better than {}; the means are of different seeds (run all configurations with the same ones)\n",
+            "warning: with the one seed that both have, #1 is no better than {}; the means are of different seeds (run all configurations with the same ones)\n",
             unled.join(" ")
         ));
     }

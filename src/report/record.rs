@@ -169,7 +169,7 @@ fn content_text(short: &str, attempt: &Attempt, first: Option<(&str, &Attempt)>)
     text
 }
 
-/// What is recorded of an attempt's surroundings, by field. What was read and how the energy was computed have commands of their own.
+/// The recorded settings and facts of an attempt, by field. Hardware samples and energies are left out: `telemetry` and `events` show them.
 fn surroundings(attempt: &Attempt) -> BTreeMap<String, String> {
     let is_shown = |name: &str| {
         !name.starts_with("telemetry.") && !["energy", "cluster"].contains(&name) && !name.starts_with("kernel_cache.")

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 /// Commands whose answer follows from the ledger's file alone. Others tell of running attempts.
 const COMMANDS: [&str; 6] = ["names", "best", "pareto", "effects", "diff", "why"];
-/// So many bytes of answers are kept.
+/// All kept answers together have at most this many bytes.
 const MOST_BYTES: usize = 32 << 20;
 /// A file that changed more recently may change once more without another time.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Length and time of the ledger's file; none where it cannot be looked at.
 pub(super) type Stamp = Option<(u64, SystemTime)>;
 
-/// What the file is now.
+/// The length and time of the ledger's file now.
 pub(super) fn stamp(ledger: &Path) -> Stamp {
     let file = ledger.join("ledger.redb").metadata().ok()?;
     Some((file.len(), file.modified().ok()?))
@@ -40,7 +40,7 @@ impl Kept {
         answers.by.get(arguments).filter(|_| now.is_some() && answers.of == now).cloned()
     }
 
-    /// Keeps an answer. `before` is what the file was before the question was asked.
+    /// Keeps an answer. `before` is the length and time of the file before the question was asked.
     pub(super) fn keep(&self, arguments: &[String], answer: &Answer, before: Stamp) {
         let is_settled = before.and_then(|(_, changed)| changed.elapsed().ok()).is_some_and(|age| age >= SETTLED);
         let is_kept = arguments.first().is_some_and(|command| COMMANDS.contains(&command.as_str()));

@@ -256,7 +256,7 @@ impl Asked for BriefTrial {
 
     fn each_record(trials: &[&Self], each: &mut dyn FnMut(&Self, &Run, &Attempt)) {
         let Some(first) = trials.first() else { return };
-        // As of one record: what does not decode is passed over, and a ledger that cannot be opened has none.
+        // Records that do not decode are passed over, as in `record`.
         let _ = first.columns.store.read(|reader| {
             for trial in trials {
                 let found = (reader.run(trial.row.run), reader.readable(trial.row.id));

@@ -26,7 +26,7 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
     }
 }
 
-/// What is said of a metric that nobody knows, with what states the better direction of one's own.
+/// The message on an unknown metric. `direction` tells how to state the better direction of a custom metric.
 fn unknown(metric: &str, direction: &str) -> String {
     let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
     let meant = meant.map_or_else(
