@@ -8,6 +8,7 @@ use super::table::{axis_heads, columns};
 use crate::record::{
     Attempt, AttemptId, Cell, Check, JUDGING_METRICS, Metric, Nonce, Origin, Row, Table, Value, known_metric,
 };
+use std::collections::BTreeSet;
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -132,6 +133,8 @@ pub fn ls_text(listing: &Listing) -> String {
     if *total == 0 && running.is_empty() {
         return "no runs yet (`ledger run MANIFEST` makes some)\n".to_owned();
     }
+    // Attempts of one run are told from each other by their own ids.
+    let names_attempts = lines.iter().map(|line| line.row.run).collect::<BTreeSet<_>>().len() < lines.len();
     let rows = lines.iter().map(|line| {
         let row = &line.row;
         let metric = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
@@ -151,11 +154,17 @@ pub fn ls_text(listing: &Listing) -> String {
             metric(row.accuracy),
             metric(row.loss),
         ];
+        if names_attempts {
+            cells.insert(1, row.attempt.0.prefix(8));
+        }
         cells.extend(line.values.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), shown)));
         cells
     });
     let of_running = |one: &Running| {
         let mut cells = one.cells();
+        if names_attempts {
+            cells.insert(1, "-".to_owned());
+        }
         cells.resize(cells.len() + more.len(), "-".to_owned());
         cells
     };
@@ -172,6 +181,9 @@ pub fn ls_text(listing: &Listing) -> String {
         ">ACCURACY",
         ">~LOSS",
     ];
+    if names_attempts {
+        heads.insert(1, "ATTEMPT");
+    }
     let more: Vec<String> = more.iter().map(|name| format!(">{name}")).collect();
     heads.extend(more.iter().map(String::as_str));
     let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };
@@ -416,6 +428,36 @@ mod tests {
         assert_eq!(label(Some(9)), "… alpha …");
     }
     use crate::record::{Digest, Outcome, RunId, Tail};
+
+    #[test]
+    fn attempts_of_one_run_are_listed_with_their_own_ids() {
+        let line = |run: u8, attempt: u8| Line {
+            row: Row {
+                attempt: AttemptId(Digest([attempt; 32])),
+                run: RunId(Digest([run; 32])),
+                started_unix_ms: 0,
+                wall_ns: 0,
+                outcome: "finished".to_owned(),
+                experiment: String::new(),
+                model: String::new(),
+                label: String::new(),
+                seed: 1,
+                accuracy: None,
+                loss: None,
+            },
+            run: RunId(Digest([run; 32])).0.prefix(8),
+            tags: Vec::new(),
+            is_tainted: false,
+            is_hidden: false,
+            origin: Origin::default(),
+            rerun_of: None,
+            values: Vec::new(),
+        };
+        let text = |lines| ls_text(&Listing { lines, total: 2, matching: 2, ..Listing::default() });
+        assert!(!text(vec![line(1, 0xaa), line(2, 0xbb)]).contains("ATTEMPT"));
+        let two = text(vec![line(1, 0xaa), line(1, 0xbb)]);
+        assert!(two.starts_with("RUN       ATTEMPT ") && two.contains("01010101  bbbbbbbb "), "{two}");
+    }
 
     fn attempt(metrics: &[(&str, Metric)]) -> Attempt {
         Attempt {
