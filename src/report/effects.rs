@@ -3,7 +3,7 @@
 use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
 use super::number::{count, duration, significant};
-use super::ranking::{left_out_text, left_out_value, probability, short_names};
+use super::ranking::{left_out_line, left_out_value, probability, short_names};
 use super::table::columns;
 use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
 use crate::record::{Direction, LeftOut, MetricKind, Table, Value};
@@ -333,7 +333,7 @@ pub fn effects_text(found: &Effected) -> String {
         ));
     }
     found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
-    text.push_str(&left_out_text(&found.left_out, &found.metric));
+    text.push_str(&left_out_line(&found.left_out, &found.metric));
     text
 }
 

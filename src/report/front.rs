@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::number::count;
-use super::ranking::{field_text, group_value, head_of, left_out_text, left_out_value, short_names, unequal_text};
+use super::ranking::{field_text, group_value, head_of, left_out_line, left_out_value, short_names, unequal_text};
 use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::{axis_heads, columns};
 use crate::analysis::{Place, unequal_samples};
@@ -110,7 +110,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             text.push_str(&unequal_text(&one.metric, least, most));
         }
     }
-    text.push_str(&left_out_text(&front.left_out, "metric"));
+    text.push_str(&left_out_line(&front.left_out, "metric"));
     text
 }
 

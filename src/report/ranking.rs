@@ -173,7 +173,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     for (limit, below) in &ranking.unmet {
         text.push_str(&format!("without {limit}: {}\n", count(*below, "configuration")));
     }
-    text.push_str(&left_out_text(&ranking.left_out, metric));
+    text.push_str(&left_out_line(&ranking.left_out, metric));
     text
 }
 
@@ -475,6 +475,18 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
+/// What is left out, and how a command counts it: an answer does not list a configuration all of whose attempts are left out.
+pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
+    let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
+    let kinds: Vec<&str> =
+        [Why::Tainted, Why::Hidden].iter().filter(|why| is_left(why)).map(|why| why.name()).collect();
+    let text = left_out_text(left_out, metric);
+    match text.strip_suffix('\n') {
+        Some(text) if !kinds.is_empty() => format!("{text} (--include {} counts them)\n", kinds.join(",")),
+        _ => text,
+    }
+}
+
 /// What is left out, as a list.
 pub(super) fn left_out_value(left_out: &BTreeMap<LeftOut, u64>) -> Value {
     let item = |(left, n): (&LeftOut, &u64)| {
@@ -581,6 +593,8 @@ mod tests {
         let busy = ["97.5", "100"].map(|share| (tainted(&format!("processors {share}% busy")), 1));
         let left_out = busy.into_iter().chain([(tainted("throttled"), 3)]).collect();
         assert_eq!(left_out_text(&left_out, "energy"), "left out: 5 tainted (throttled; processors 100% busy)\n");
+        let line = left_out_line(&left_out, "energy");
+        assert!(line.ends_with("busy) (--include tainted counts them)\n"), "{line}");
     }
 
     #[test]
