@@ -26,7 +26,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///    which cuBLASLt may take other kernels.
 /// 4. On a GPU, GELU by other formulas (in fp32 the slope of its tanh form alone); other orders of sums in cross-entropy and in the gradients of residual layer norm.
 /// 5. The same numbers. On a GPU, memory is taken in pieces of the sizes that are asked for: less time at small batches, less memory.
-pub const REVISION: i64 = 5;
+/// 6. The same numbers. On a single GPU, steps of small models are replayed as a CUDA graph, if they draw no random numbers and keep no running statistics: less time, more memory.
+pub const REVISION: i64 = 6;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.
 pub const BURN: &str = "0.22.0-pre.3";

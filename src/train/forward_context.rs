@@ -275,6 +275,16 @@ impl<'a> ForwardContext<'a> {
         u32::try_from(bits >> 32).ok()
     }
 
+    /// Whether a key of dropout was drawn.
+    pub fn has_drawn(&self) -> bool {
+        self.training.is_some_and(|training| training.keys_used > 0)
+    }
+
+    /// Whether the model has running statistics.
+    pub fn has_statistics(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     /// Where tensors live.
     pub fn device(&self) -> &Device {
         &self.device

@@ -18,6 +18,7 @@ mod order;
 pub mod peer;
 mod plan;
 mod product;
+pub mod step_graph;
 mod submit;
 
 pub use submit::{Failure, begin, fault, fault_on};

@@ -8,11 +8,13 @@ mod convolution;
 use crate::data::Batch;
 use crate::data::images::{CLASSES, PIXELS, SIDE};
 use crate::device::Place;
+use crate::native::step_graph::Operand;
 use crate::number::{real_len, single};
 use crate::parameters::{Init, ParamSpec};
 use crate::rng::{Rng, Stream};
 use crate::spec::Small;
 use crate::tape::clean;
+use crate::task::replayed::Operands;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::{Tensor, TensorData, TensorReadError};
 use convolution::{FEATURES, Trace};
@@ -35,17 +37,26 @@ fn tensor(values: &[f32], rows: usize, place: &Place) -> Tensor<2> {
 }
 
 /// What one step works on.
+#[derive(Clone)]
 pub struct Fed {
     inputs: Inputs,
     targets: Tensor<2>,
     mask: Option<Tensor<2>>,
 }
 
+#[derive(Clone)]
 enum Inputs {
     /// For convolutions of ours, which read memory.
     Memory(Vec<f32>),
     /// For everything else.
     Tensor(Box<Tensor<2>>),
+}
+
+impl Operands for Fed {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        let Inputs::Tensor(inputs) = &self.inputs else { return None };
+        Some([inputs.operands()?, self.targets.operands()?, self.mask.operands()?].into_iter().flatten().collect())
+    }
 }
 
 /// A loss and all that the gradients of it need. It holds the parameters' memory: drop it before they are changed.

@@ -125,6 +125,7 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
                     lead: &lead,
                     next: None,
                     groups: None,
+                    may_replay: false,
                     scale: 1.0,
                     inner,
                 };
@@ -239,8 +240,18 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
             limit: None,
             wait_limit: None,
         };
-        let step =
-            Step { number: 1, epoch: 1, rank, indices: &[], lead: &[], next: None, groups: None, scale: 1.0, inner };
+        let step = Step {
+            number: 1,
+            epoch: 1,
+            rank,
+            indices: &[],
+            lead: &[],
+            next: None,
+            groups: None,
+            may_replay: false,
+            scale: 1.0,
+            inner,
+        };
         task.gradients(&step, &parameters).expect("trains").loss.try_into_scalar::<f32>().expect("readable")
     };
     assert_eq!(first(1), first(1));

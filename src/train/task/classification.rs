@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::network::{Network, answer_taped, backward, leaves};
+use super::replayed::Replayed;
 use super::target_positions::TargetPositions;
 use super::{Gradients, Score, Step, Task};
 use crate::data::dataset::{Dataset, Inputs, Samples};
@@ -27,6 +28,7 @@ pub struct ClassificationTask {
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<Samples>,
+    replayed: Replayed,
     /// The next inference batch.
     inference_batch: Option<EvalBatch>,
 }
@@ -44,7 +46,7 @@ impl ClassificationTask {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: Ahead::new(), inference_batch: None }
+        Self { network, data, seed, batch, ahead: Ahead::new(), replayed: Replayed::default(), inference_batch: None }
     }
 
     fn samples(&mut self, step: &Step<'_>) -> Result<Samples, DataError> {
@@ -109,15 +111,20 @@ impl Task for ClassificationTask {
             let positions = TargetPositions::of(&targets, &*self.network.model, &*self.data, &device);
             Ok((standard_input(inputs, &device), positions, counted(&targets)))
         })?;
-        let leaves = leaves(parameters);
-        let classes = self.network.model.classes();
-        let (model, mut ctx) = self.network.training(&leaves, [rank_seed(self.seed, step.rank), step.number]);
-        let loss = inner.phase("forward", || {
-            let targets = positions.select(&mut ctx);
-            let answers = answer_taped(model, &mut ctx, input);
-            Ok(cross_entropy(&ctx, answers, targets, [classes, counted]))
-        })?;
-        inner.phase("backward", || Ok(backward(ctx, loss, step, counted)))
+        let Self { network, replayed, .. } = self;
+        let (classes, seeds) = (network.model.classes(), [rank_seed(self.seed, step.rank), step.number]);
+        let reads = ((input, positions), Some(counted));
+        replayed.gradients(step, parameters, reads, |parameters, (input, positions)| {
+            let leaves = leaves(parameters);
+            let (model, mut ctx) = network.training(&leaves, seeds);
+            let loss = inner.phase("forward", || {
+                let targets = positions.select(&mut ctx);
+                let answers = answer_taped(model, &mut ctx, input);
+                Ok(cross_entropy(&ctx, answers, targets, [classes, counted]))
+            })?;
+            let repeats = ctx.repeats();
+            inner.phase("backward", || Ok((backward(ctx, loss, step, counted), repeats)))
+        })
     }
 
     fn evaluate(

@@ -333,6 +333,7 @@ mod tests {
                 lead: &[],
                 next: None,
                 groups: None,
+                may_replay: false,
                 scale: 1.0,
                 inner,
             });
@@ -348,6 +349,7 @@ mod tests {
             lead: &[],
             next: None,
             groups: None,
+            may_replay: false,
             scale: 1.0,
             inner,
         });

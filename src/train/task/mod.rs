@@ -8,6 +8,7 @@ mod detection;
 mod network;
 mod open;
 mod pipeline;
+pub mod replayed;
 mod rl;
 mod small;
 mod target_positions;
@@ -134,6 +135,8 @@ pub struct Step<'a> {
     pub next: Option<&'a [usize]>,
     /// Parameters whose gradients are wanted as soon as they are there, in groups.
     pub groups: Option<&'a ParameterGroups>,
+    /// Its passes may be replayed: a whole batch of a single process, behind the warm-up, that is not measured from inside.
+    pub may_replay: bool,
     /// The loss scale: the loss is multiplied by it before the backward pass, and so are the gradients.
     pub scale: f64,
     /// How its parts are told.

@@ -1,6 +1,7 @@
 //! A network that learns to act by deep Q-learning: an environment, a replay memory, and parameters that follow the trained ones and that targets are computed with.
 
 use super::network::{Network, answer_taped, backward, leaves};
+use super::replayed::Replayed;
 use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::fit::heartbeat::Heartbeat;
@@ -26,6 +27,7 @@ pub struct RlTask<E: Environment> {
     seed: u64,
     /// The parameters that targets are computed with.
     target: Vec<Tensor<1>>,
+    replayed: Replayed,
     /// Rows of the next inference batch.
     inference_rows: usize,
 }
@@ -45,7 +47,16 @@ impl<E: Environment> RlTask<E> {
     /// One that has not acted yet.
     pub fn new(network: Network, environment: E, rules: Rules, seed: u64) -> Self {
         let agent = Agent::new(rules.config, seed, environment.clone());
-        Self { network, environment, agent, rules, seed, target: Vec::new(), inference_rows: 0 }
+        Self {
+            network,
+            environment,
+            agent,
+            rules,
+            seed,
+            target: Vec::new(),
+            replayed: Replayed::default(),
+            inference_rows: 0,
+        }
     }
 
     /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little at every update: Lillicrap et al.,
@@ -139,15 +150,21 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
             let goals = targets(&batch, &next, None, self.rules.config.discount);
             Ok((batch, goals))
         })?;
-        let leaves = leaves(parameters);
-        let seen = E::Item::input(&batch.observations, batch.rows, &self.network.place.device());
-        let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
-        let loss = inner.phase("forward", || {
-            let values = answer_taped(model, &mut ctx, seen);
-            let actions = ctx.indices(chosen(&batch, ctx.device()));
-            Ok(huber(values, actions, ctx.values(goals, [batch.rows, 1])))
-        })?;
-        inner.phase("backward", || Ok(backward(ctx, loss, step, batch.rows)))
+        let Self { network, replayed, .. } = self;
+        let (device, rows, seeds) = (network.place.device(), batch.rows, [self.seed, step.number]);
+        let seen = E::Item::input(&batch.observations, rows, &device);
+        let goals = Tensor::<2>::from_data(TensorData::new(goals, [rows, 1]), &device);
+        let reads = ((seen, (chosen(&batch, &device), goals)), Some(rows));
+        replayed.gradients(step, parameters, reads, |parameters, (seen, (actions, goals))| {
+            let leaves = leaves(parameters);
+            let (model, mut ctx) = network.training(&leaves, seeds);
+            let loss = inner.phase("forward", || {
+                let values = answer_taped(model, &mut ctx, seen);
+                Ok(huber(values, ctx.indices(actions), ctx.constant(goals)))
+            })?;
+            let repeats = ctx.repeats();
+            inner.phase("backward", || Ok((backward(ctx, loss, step, rows), repeats)))
+        })
     }
 
     fn evaluate(

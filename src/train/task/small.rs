@@ -1,5 +1,6 @@
 //! The small models on images of digits, and the line.
 
+use super::replayed::Replayed;
 use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::data::{Batch, Data, image_batch};
@@ -21,6 +22,7 @@ pub struct SmallTask {
     data: Arc<Data>,
     seed: u64,
     place: Place,
+    replayed: Replayed,
     /// What is answered next.
     inference_batch: Option<Batch>,
 }
@@ -28,7 +30,15 @@ pub struct SmallTask {
 impl SmallTask {
     /// A model that has learned nothing.
     pub fn new(model: Small, data: Arc<Data>, seed: u64, place: Place) -> Self {
-        Self { model, param_specs: model.param_specs(), data, seed, place, inference_batch: None }
+        Self {
+            model,
+            param_specs: model.param_specs(),
+            data,
+            seed,
+            place,
+            replayed: Replayed::default(),
+            inference_batch: None,
+        }
     }
 }
 
@@ -46,17 +56,20 @@ impl Task for SmallTask {
     }
 
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
-        let (model, place, inner) = (&self.model, &self.place, step.inner);
+        let (model, place, inner) = (self.model, &self.place, step.inner);
         let unread = |source| TrainError::read("the gradients", source);
         let fed = inner.phase("data", || {
             let batch = self.data.batch(step.indices);
             let mask = model.mask(rank_seed(self.seed, step.rank), step.number, batch.rows, place);
             Ok(model.feed(batch, mask, place))
         })?;
-        let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
-        let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
         let mean_of = (!self.is_full_batch()).then_some(step.indices.len());
-        Ok(Gradients { loss, gradients, mean_of, marks: ReadyMarks::default() })
+        self.replayed.gradients(step, parameters, (fed, mean_of), |parameters, fed| {
+            let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
+            let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
+            // What a step draws is in its inputs.
+            Ok((Gradients { loss, gradients, mean_of, marks: ReadyMarks::default() }, true))
+        })
     }
 
     fn evaluate(

@@ -1,11 +1,14 @@
 //! Positions of a batch that have targets, for models that can leave out the others: the masked tokens of BERT.
 
+use super::replayed::Operands;
 use crate::data::dataset::Dataset;
 use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::Model;
+use crate::native::step_graph::Operand;
 use burn::tensor::{Device, Int, Tensor};
 
 /// The positions of a training step that have targets, on a device.
+#[derive(Clone)]
 pub struct TargetPositions {
     /// The positions, where they are not all.
     positions: Option<Tensor<1, Int>>,
@@ -33,6 +36,13 @@ impl TargetPositions {
             ctx.select_positions(positions);
         }
         ctx.indices(targets)
+    }
+}
+
+impl Operands for TargetPositions {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        let Self { positions, targets } = self;
+        Some([positions.operands()?, targets.operands()?].concat())
     }
 }
 

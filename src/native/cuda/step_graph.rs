@@ -1,0 +1,138 @@
+//! Work that is recorded once as a CUDA graph and then repeated by one launch: the host no longer launches its kernels one by one.
+//!
+//! A graph repeats its kernels on the same addresses. So it has buffers of its own for all that it reads and that changes (its operands), into which
+//! each repetition copies the new values, and for all that it computes, which the next repetition overwrites.
+//!
+//! The runtime records (`graph_prepare`, `start_capture`, `stop_capture`); work of ours in its stream is recorded with it. Nothing may be allocated,
+//! compiled or sent from the host while it records. So the work is done twice before: once as always, which compiles and tunes, and once with the
+//! memory that the recording takes.
+
+use super::library::driver;
+use super::peer::copy;
+use super::submit::{bound, submit};
+use super::{Cube, Fault, card_of, fault_on, primitive, whole};
+use burn::tensor::{Device, Int, Tensor};
+use cubecl::Runtime;
+use cubecl::client::Graph;
+use cubecl::cuda::CudaRuntime;
+
+/// A tensor whose values a graph reads, and that other values take the place of.
+#[derive(Clone)]
+pub struct Operand(Cube);
+
+impl Operand {
+    /// A second holder of a tensor. None on other devices, and of a tensor of which several values lie in one place.
+    pub fn of<const D: usize>(tensor: &Tensor<D>) -> Option<Self> {
+        primitive(tensor).filter(Cube::is_nonoverlapping).map(Self)
+    }
+
+    /// [`Self::of`] for whole numbers.
+    pub fn of_whole<const D: usize>(tensor: &Tensor<D, Int>) -> Option<Self> {
+        whole(tensor).filter(Cube::is_nonoverlapping).map(Self)
+    }
+
+    /// How much is copied: rows may have gaps between them.
+    fn bytes(&self) -> u64 {
+        self.0.handle.size_in_used()
+    }
+
+    /// Whether the values of the other one fit into its place.
+    fn takes(&self, other: &Self) -> bool {
+        (self.0.dtype, &self.0.meta, self.bytes()) == (other.0.dtype, &other.0.meta, other.bytes())
+    }
+}
+
+/// Recorded work.
+pub struct StepGraph {
+    graph: Graph<CudaRuntime>,
+    operands: Vec<Operand>,
+}
+
+impl StepGraph {
+    /// Records what is done on a CUDA device with these operands, and returns what the work returned when it was recorded: tensors that have values
+    /// after each [`replay`](Self::replay), and none before. The work must do the same each time and was done before.
+    ///
+    /// # Errors
+    /// If the device cannot record it. Then nothing has changed.
+    pub fn record<T>(device: &Device, operands: Vec<Operand>, mut work: impl FnMut() -> T) -> Result<(Self, T), Fault> {
+        let card = card_of(device).ok_or(Fault::Absent)?;
+        let client = CudaRuntime::client(&cubecl::cuda::CudaDevice::new(card));
+        let fault = |error: &dyn std::fmt::Display| Fault::Runtime(error.to_string());
+        client.graph_prepare().map_err(|error| fault(&error))?;
+        // What it returns goes: the recording takes its memory.
+        drop(work());
+        client.start_capture().map_err(|error| fault(&error))?;
+        let recorded = work();
+        let graph = client.stop_capture().map_err(|error| fault(&error));
+        // A failure of work of ours is known by now: the thread of the card has stopped recording behind it.
+        match (graph, fault_on(card)) {
+            (Ok(graph), None) => Ok((Self { graph, operands }, recorded)),
+            (Err(fault), _) => Err(fault),
+            (Ok(_), Some(failure)) => Err(Fault::Runtime(failure.problem)),
+        }
+    }
+
+    /// Whether these operands can take the places of its own.
+    pub fn takes(&self, operands: &[Operand]) -> bool {
+        self.operands.len() == operands.len() && self.operands.iter().zip(operands).all(|(own, new)| own.takes(new))
+    }
+
+    /// Does the work with other values of its operands, which it [takes](Self::takes).
+    pub fn replay(&self, operands: &[Operand]) {
+        let Some(Operand(first)) = self.operands.first() else { return };
+        let all = || self.operands.iter().chain(operands);
+        let bytes: Vec<u64> = self.operands.iter().map(Operand::bytes).collect();
+        submit(&first.device, all().map(|operand| bound(&operand.0.handle)).collect(), move |places, stream| {
+            let driver = driver().ok_or(Fault::Absent)?;
+            let (own, new) = places.split_at(bytes.len());
+            own.iter().zip(new).zip(bytes).try_for_each(|((to, from), bytes)| {
+                copy(driver, *to, *from, usize::try_from(bytes).map_err(|_| Fault::Absent)?, stream)
+            })
+        });
+        // SAFETY: the runtime keeps all memory that was taken while it recorded for as long as there is the graph; the operands' is held here. Copies
+        // before it and reads behind it are sent from the same thread, and so go into the same stream.
+        #[expect(unsafe_code, reason = "a graph works on addresses")]
+        unsafe {
+            self.graph.replay();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::TensorData;
+
+    #[test]
+    fn the_host_has_no_graphs() {
+        let device = Device::flex();
+        let tensor = Tensor::<2>::ones([2, 3], &device);
+        assert!(Operand::of(&tensor).is_none());
+        assert!(matches!(StepGraph::record(&device, Vec::new(), || ()), Err(Fault::Absent)));
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn a_replay_has_the_values_of_its_operands_on_gpu() {
+        let device = Device::cuda(burn::tensor::DeviceIndex::Default);
+        let tensor = |values: [f32; 4]| Tensor::<2>::from_data(TensorData::new(values.to_vec(), [2, 2]), &device);
+        let read = |tensor: &Tensor<2>| tensor.clone().try_into_vec_as::<f32>().expect("readable");
+        let (x, factor) = (tensor([1.0, 2.0, 3.0, 4.0]), tensor([2.0, 0.0, 0.0, 2.0]));
+        let work = || (x.clone().matmul(factor.clone()) + 1.0).exp();
+        let expected = read(&work());
+        let operands = [&x, &factor].map(|tensor| Operand::of(tensor).expect("on the GPU"));
+        let (graph, answer) = StepGraph::record(&device, operands.to_vec(), work).expect("recorded");
+        graph.replay(&operands);
+        assert_eq!(read(&answer), expected);
+        for value in [0.5, -1.0] {
+            let other = tensor([value; 4]);
+            let new = [&other, &factor].map(|tensor| Operand::of(tensor).expect("on the GPU"));
+            assert!(graph.takes(&new) && !graph.takes(&new[..1]));
+            graph.replay(&new);
+            let expected = read(&(other.clone().matmul(factor.clone()) + 1.0).exp());
+            // Something else in between takes no memory of the graph.
+            let _ = read(&(other.clone() * 3.0));
+            assert_eq!(read(&answer), expected);
+        }
+    }
+}
