@@ -2,7 +2,7 @@
 
 use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
-use super::lines::changed_lines;
+use super::lines::{ChangedLines, changed_lines};
 use super::units::standard;
 use crate::record::{
     self, Attempt, Axis, Digest, Metric, MetricKind, Part, Run, Sealed, Series, SourceText, Table, Value,
@@ -19,7 +19,7 @@ pub struct FieldDifference {
     /// The second one's value.
     pub b: Option<Value>,
     /// Of a text that both are the digest of, how many lines differ; none where that is not known.
-    pub lines: Option<usize>,
+    pub lines: Option<ChangedLines>,
 }
 
 /// A part of the identity that two runs do not agree on.

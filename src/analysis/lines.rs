@@ -1,7 +1,16 @@
-//! How many lines of a text were changed.
+//! Which lines of a text were changed.
 
-/// The number of lines that differ between two texts: in each changed stretch the longer of its two sides. None where that would take too long.
-pub fn changed_lines(a: &str, b: &str) -> Option<usize> {
+/// The lines that differ between two texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangedLines {
+    /// How many: in each changed stretch the longer of its two sides.
+    pub count: usize,
+    /// The lines of both texts in their order, those of the first behind `- `, those of the second behind `+ `.
+    pub lines: Vec<String>,
+}
+
+/// The lines that differ between two texts. None where finding them would take too long.
+pub fn changed_lines(a: &str, b: &str) -> Option<ChangedLines> {
     const MOST_WORK: usize = 25_000_000;
     let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
@@ -23,17 +32,20 @@ pub fn changed_lines(a: &str, b: &str) -> Option<usize> {
         }
     }
     let (mut i, mut j, mut changed, mut stretch) = (0, 0, 0, (0_usize, 0_usize));
+    let mut lines = Vec::new();
     while i < a.len() || j < b.len() {
         if i < a.len() && j < b.len() && a[i] == b[j] {
             changed += stretch.0.max(stretch.1);
             (stretch, i, j) = ((0, 0), i + 1, j + 1);
         } else if j == b.len() || i < a.len() && common[(i + 1) * width + j] >= common[i * width + j + 1] {
+            lines.push(format!("- {}", a[i]));
             (stretch.0, i) = (stretch.0 + 1, i + 1);
         } else {
+            lines.push(format!("+ {}", b[j]));
             (stretch.1, j) = (stretch.1 + 1, j + 1);
         }
     }
-    Some(changed + stretch.0.max(stretch.1))
+    Some(ChangedLines { count: changed + stretch.0.max(stretch.1), lines })
 }
 
 #[cfg(test)]
@@ -43,11 +55,12 @@ mod tests {
 
     #[test]
     fn a_changed_line_counts_once() {
-        assert_eq!(changed_lines("a\nb\nc\n", "a\nB\nc\n"), Some(1));
-        assert_eq!(changed_lines("a\nb\nc\n", "A\nb\nC\nd\n"), Some(3));
-        assert_eq!(changed_lines("a\nb\n", "a\nx\ny\nb\n"), Some(2));
-        assert_eq!(changed_lines("a\n", ""), Some(1));
-        assert_eq!(changed_lines("same\n", "same\n"), Some(0));
+        let found = |a, b| changed_lines(a, b).map(|found| (found.count, found.lines.join(" ")));
+        assert_eq!(found("a\nb\nc\n", "a\nB\nc\n"), Some((1, "- b + B".to_owned())));
+        assert_eq!(found("a\nb\nc\n", "A\nb\nC\nd\n"), Some((3, "- a + A - c + C + d".to_owned())));
+        assert_eq!(found("a\nb\n", "a\nx\ny\nb\n"), Some((2, "+ x + y".to_owned())));
+        assert_eq!(found("a\n", ""), Some((1, "- a".to_owned())));
+        assert_eq!(found("same\n", "same\n"), Some((0, String::new())));
         let long = |word: &str| format!("{word}\n").repeat(6000);
         assert_eq!(changed_lines(&long("a"), &long("b")), None);
     }
@@ -59,7 +72,7 @@ mod tests {
             b in prop::collection::vec(0..4_u8, 0..12),
         ) {
             let text = |lines: &[u8]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-            let found = changed_lines(&text(&a), &text(&b)).unwrap();
+            let found = changed_lines(&text(&a), &text(&b)).unwrap().count;
             prop_assert!(found <= a.len().max(b.len()) + a.len().min(b.len()));
             prop_assert_eq!(found == 0, a == b);
         }

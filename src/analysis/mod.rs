@@ -78,7 +78,7 @@ pub use fields::{differing, differing_among, is_chosen, is_varied, is_version};
 pub use forecast::{Basis, Forecast, History, history, total};
 pub use halving::{FINALISTS, HALVING, Out, Standing, TimeBound, attempts_in, halve};
 pub use join::{PhaseRow, join};
-pub use lines::changed_lines;
+pub use lines::{ChangedLines, changed_lines};
 pub use measure::Observed;
 pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
 pub use outliers::{Outlier, outliers};

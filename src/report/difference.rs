@@ -3,7 +3,8 @@
 use super::comparison::tainted;
 use super::contrast::{change, percent_of};
 use super::document::table_of;
-use super::number::{duration, percent, quantity, significant};
+use super::live::fitted;
+use super::number::{count, duration, percent, quantity, significant};
 use super::plain::plain;
 use super::ranking::probability;
 use super::sample::{compared_text, compared_value};
@@ -44,13 +45,32 @@ pub fn why_text(parts: &[PartDifference], a: &str, b: &str) -> String {
             .map(|field| (program_line(part.part, field, a, b), field))
             .partition(|(line, _)| line.is_some());
         text.push_str(&format!("{} differs:\n", part.part));
-        plain.iter().flat_map(|(line, _)| line).for_each(|line| text.push_str(&format!("  {line}\n")));
+        for (line, field) in plain {
+            text.push_str(&format!("  {}\n", line.unwrap_or_default()));
+            changed_text(field).for_each(|line| text.push_str(&format!("    {line}\n")));
+        }
         let others: Vec<FieldDifference> = others.into_iter().map(|(_, field)| field.clone()).collect();
         if !others.is_empty() {
             text.push_str(&fields_text(&others, a, b));
         }
     }
     text
+}
+
+/// The first changed lines of a file of the program, cut to the width of a terminal.
+fn changed_text(field: &FieldDifference) -> impl Iterator<Item = String> {
+    const LINES: usize = 12;
+    const WIDTH: usize = 76;
+    let lines = field.lines.as_ref().map_or(&[][..], |changed| &changed.lines);
+    let more = lines.len().checked_sub(LINES).filter(|more| *more > 0);
+    let more = more.map(|more| format!("… and {}", count(more, "more changed line")));
+    lines
+        .iter()
+        .take(LINES)
+        .map(|line| fitted(&plain(&line.replace('\t', "    ")), Some(WIDTH)))
+        .chain(more)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 /// What differs in the program of two runs, in a line.
@@ -79,12 +99,11 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
         format!("{name} {} → {}", of(&field.a), of(&field.b))
     };
     if let Some(file) = field.field.strip_prefix(PROGRAM_FILES) {
-        return Some(match (&field.a, &field.b, field.lines) {
+        return Some(match (&field.a, &field.b, field.lines.as_ref().map(|lines| lines.count)) {
             (Some(_), None, _) => format!("{file}: only {a}"),
             (None, _, _) => format!("{file}: only {b}"),
             (_, _, Some(0)) => format!("{file}: another content (no line differs: line ends, or removed secrets)"),
-            (_, _, Some(1)) => format!("{file}: 1 line"),
-            (_, _, Some(lines)) => format!("{file}: {lines} lines"),
+            (_, _, Some(lines)) => format!("{file}: {}", count(lines, "line")),
             (_, _, None) => format!("{file}: another content"),
         });
     }
@@ -106,7 +125,7 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
 pub(super) fn fields_value(fields: &[FieldDifference]) -> Value {
     let item = |field: &FieldDifference| {
         let mut table = table_of([("field", field.field.as_str().into())]);
-        table.extend(field.lines.map(|lines| ("lines".to_owned(), lines.into())));
+        table.extend(field.lines.as_ref().map(|lines| ("lines".to_owned(), lines.count.into())));
         for (side, value) in [("a", &field.a), ("b", &field.b)] {
             if let Some(value) = value {
                 table.insert(side.to_owned(), value.clone());
