@@ -145,6 +145,14 @@ pub struct Effects {
 }
 
 impl Effects {
+    /// Whether the shares of terms, blocks and residuals are more than the whole, as where pairs explain again what axes do. No such case in a balanced design.
+    pub fn overlap(&self) -> bool {
+        let of_terms =
+            self.main.iter().map(|effect| effect.share).chain(self.interactions.iter().map(|pair| pair.share));
+        let terms: f64 = of_terms.map(|share| share.eta_squared).sum();
+        terms + self.blocks.unwrap_or(0.0) + self.unexplained > 1.0 + 1e-3
+    }
+
     /// The share of the variance that terms and blocks explain only together, as where they occur in unequal combinations. 0 in a balanced design.
     /// `None` if a term has nothing of its own, or if pairs that overlap explain some of it twice.
     pub fn of_no_term(&self) -> Option<f64> {
@@ -263,7 +271,7 @@ pub fn effects(
         // Each observation has a term of its own: what two axes do together cannot be told from chance.
         without_pairs = without_pairs
             .or((count > 1)
-                .then_some("no residual degrees of freedom (`ledger run MANIFEST --repeat N` adds attempts)"));
+                .then_some("they would leave no residual degrees of freedom (--axes with fewer axes, or more attempts by `ledger run MANIFEST --repeat N`)"));
         pairs.clear();
         model.terms.truncate(count);
         (residual, rank) = model.residual(|_| true);

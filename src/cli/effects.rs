@@ -162,7 +162,7 @@ pub(super) fn judge<T: Asked>(
         MetricKind::Outcome => subject.seeds(&axes.judged),
         MetricKind::Measured => subject.machines(&mut axes),
     };
-    subject.tell_versions(&mut axes);
+    let blocks = subject.within_versions(&mut axes, blocks, &asked);
     let mut analysed = effects(&axes.judged, &values, scale, direction, blocks.as_ref());
     let hides = |found: &analysis::Effects| found.main.iter().any(|effect| effect.contrast.is_none());
     // Without the length of the training, the axes that determine it may have effects of their own.

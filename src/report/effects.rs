@@ -2,8 +2,9 @@
 
 use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
+use super::left_out::{left_out_line, left_out_value};
 use super::number::{count, duration, significant};
-use super::ranking::{left_out_line, left_out_value, probability, short_names};
+use super::ranking::{probability, short_names};
 use super::table::columns;
 use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
 use crate::record::{Direction, LeftOut, MetricKind, Table, Value};
@@ -22,7 +23,7 @@ pub struct Effected {
     pub direction: Option<Direction>,
     /// What decides the metric, and with it what one observation is.
     pub kind: MetricKind,
-    /// What the blocks are: `seed` or `machine`; none without blocks.
+    /// What the blocks are: `seed`, `machine`, `version`, or `seed and version`; none without blocks.
     pub blocks: Option<String>,
     /// How many attempts are behind the observations.
     pub attempts: usize,
@@ -227,7 +228,11 @@ impl Effected {
     fn observations(&self) -> String {
         let attempts = count(self.attempts, "attempt");
         match self.kind {
-            MetricKind::Measured => attempts,
+            MetricKind::Measured if self.attempts == self.effects.n => attempts,
+            MetricKind::Measured => {
+                let n = count(self.effects.n, "observation");
+                format!("{n} (attempts of one configuration and round are averaged) of {attempts}")
+            }
             MetricKind::Outcome if self.attempts == self.effects.n => {
                 format!("{attempts}, one per configuration and seed")
             }
@@ -247,6 +252,11 @@ impl Effected {
         let names = self.names();
         self.effects.main.first().map(|effect| self.main_lines(effect, &names).join("; "))
     }
+}
+
+/// The names of blocks, of several: `seeds and versions`.
+fn plural(blocks: &str) -> String {
+    blocks.split(" and ").map(|name| format!("{name}s")).collect::<Vec<_>>().join(" and ")
 }
 
 /// The effects: a few lines each, and a table of the terms.
@@ -300,7 +310,9 @@ pub fn effects_text(found: &Effected) -> String {
     ));
     if let (Some(share), Some(block)) = (effects.blocks, &found.blocks) {
         text.push_str(&format!(
-            "{block}s are blocks: all effects are within {block}s ({:.1}% of the variance is between them)\n",
+            "{} are blocks: all effects are within {} ({:.1}% of the variance is between them)\n",
+            plural(block),
+            plural(block),
             100.0 * share
         ));
     }
@@ -325,8 +337,10 @@ pub fn effects_text(found: &Effected) -> String {
             100.0 * shared.1,
             shared.0.join(", ")
         ));
+    } else if effects.overlap() {
+        text.push_str("the shares sum to more than 100%: the axes occur in unequal combinations, and pairs of axes explain some of the variance twice\n");
     } else if let Some(rest) = effects.of_no_term().filter(|rest| *rest >= OVERLAP) {
-        let blocks = found.blocks.as_ref().map_or_else(String::new, |block| format!(" and {block}s"));
+        let blocks = found.blocks.as_ref().map_or_else(String::new, |block| format!(" and {}", plural(block)));
         text.push_str(&format!(
             "{:.1}% of the variance cannot be assigned to one term: the axes{blocks} occur in unequal combinations\n",
             100.0 * rest
@@ -456,7 +470,7 @@ pub fn effects_value(found: &Effected) -> Table {
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
     let blocks = found.effects.blocks.zip(found.blocks.as_ref());
-    members.extend(blocks.map(|(share, block)| (format!("{block}_blocks"), share.into())));
+    members.extend(blocks.map(|(share, block)| (format!("{}_blocks", block.replace(" and ", "_")), share.into())));
     members.extend(found.shared().map(|(_, share)| ("shared".to_owned(), share.into())));
     members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));
     members

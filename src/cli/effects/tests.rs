@@ -69,6 +69,40 @@ fn machines_are_blocks_of_what_is_measured() {
 }
 
 #[test]
+fn versions_of_a_program_are_blocks() {
+    let of = |version: &'static str| {
+        let program = || Value::Table([("interpreter".to_owned(), version.into())].into());
+        move |(x, energy): (i64, f64)| trial_of(program(), "a", "cpu", x, energy)
+    };
+    let a = [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)].map(of("a"));
+    let b = [(1, 110.0), (1, 111.5), (2, 113.0), (2, 114.5), (2, 113.9)].map(of("b"));
+    let found = judged(a.into_iter().chain(b).collect());
+    // The same numbers as those of two machines, above.
+    let x = &found.effects.main[0];
+    assert!((x.share.p.unwrap() - 0.0013028985594148973).abs() < 1e-9, "{:?}", x.share);
+    assert_eq!((found.blocks.as_deref(), found.confounded.as_slice()), (Some("version"), [].as_slice()));
+    let text = report::effects_text(&found);
+    assert!(text.contains("versions are blocks: all effects are within versions (88.1% of the variance"), "{text}");
+    assert!(text.contains("2 versions of the program; effects are within versions ("), "{text}");
+    // Two machines, each with two versions.
+    let values = [
+        100.0, 103.0, 110.0, 113.0, 120.0, 123.5, 130.0, 134.0, 100.5, 103.2, 110.2, 113.3, 120.4, 123.9, 130.8, 134.1,
+    ];
+    let trials = values.iter().zip(0i64..).map(|(energy, at)| {
+        let program = Value::Table([("interpreter".to_owned(), (at / 2 % 2).into())].into());
+        trial_of(program, if at / 4 % 2 == 0 { "a" } else { "b" }, "cpu", at % 2, *energy)
+    });
+    let found = judged(trials.collect());
+    assert_eq!(found.blocks.as_deref(), Some("machine and version"));
+    let text = report::effects_text(&found);
+    assert!(
+        text.contains("machines and versions are blocks: all effects are within machines and versions ("),
+        "{text}"
+    );
+    assert!(report::effects_value(&found).contains_key("machine_version_blocks"));
+}
+
+#[test]
 fn an_axis_of_which_each_machine_ran_one_value_is_confounded_with_them() {
     let values = [(1, 100.0), (1, 101.0), (2, 103.0), (2, 102.5)];
     let host = |x| if x == 1 { "a" } else { "b" };
@@ -119,7 +153,7 @@ fn versions_of_a_program_are_told_and_the_axes_that_may_be_their_effect() {
     let found = told(&|_, at| if at % 2 == 0 { "one" } else { "two" });
     assert_eq!(found.confounded.len(), 0);
     let note = &found.notes[0];
-    assert!(note.starts_with("the attempts are of 2 versions of the program, which are analysed together"), "{note}");
+    assert!(note.starts_with("the attempts are of 2 versions of the program; "), "{note}");
     assert!(note.ends_with("`--where 'program.files.t.py == \"two\"'` selects the newest)"), "{note}");
     let found = told(&|x, _| if x == 1 { "one" } else { "two" });
     assert_eq!(found.notes.len(), 1);

@@ -11,6 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const COMMAND: &str = "program.command";
 /// The name of the factor whose levels are the versions.
 const PROGRAM: &str = "program";
+/// What they are called as blocks.
+const VERSION: &str = "version";
+
+/// The versions of each command that ran in several. `None` is the built-in trainer.
+type Several = BTreeMap<Option<String>, BTreeSet<usize>>;
 
 /// The fields of which a program's version consists.
 pub(super) fn fields(names: &Names) -> impl Iterator<Item = &String> {
@@ -41,9 +46,9 @@ impl<T: Asked> Subject<'_, T> {
         Factor::new(PROGRAM, self.attempts().map(|(_, trial)| version(trial)))
     }
 
-    /// The versions in which each command ran that ran in several. `None` is the built-in trainer.
-    fn several(&self, versions: &Factor) -> BTreeMap<Option<String>, BTreeSet<usize>> {
-        let mut of_command: BTreeMap<Option<String>, BTreeSet<usize>> = BTreeMap::new();
+    /// The versions in which each command ran that ran in several.
+    fn several(&self, versions: &Factor) -> Several {
+        let mut of_command = Several::new();
         for ((_, trial), version) in self.attempts().zip(&versions.of) {
             let command = trial.field(COMMAND).map(|command| command.to_string());
             of_command.entry(command).or_default().insert(*version);
@@ -52,14 +57,49 @@ impl<T: Asked> Subject<'_, T> {
         of_command
     }
 
-    /// Notes that the attempts are of several versions of the program, and lists the axes that cannot be separated from the versions. These stand
-    /// first: only the first few pairs are printed.
-    pub(super) fn tell_versions(&self, axes: &mut Axes) {
-        let Some(versions) = self.versions() else { return };
+    /// These blocks, each divided by the versions of the programs, so that effects are within versions. A program of which there is one
+    /// version belongs to the newest versions of the others. With too few attempts for so many blocks it is the versions alone, or these blocks.
+    fn divided(&self, blocks: Option<Factor>, versions: &Factor, several: &Several) -> Option<Factor> {
+        let mut newest: BTreeMap<&Option<String>, (i64, usize)> = BTreeMap::new();
+        for ((_, trial), version) in self.attempts().zip(&versions.of) {
+            if let Some((command, _)) = several.iter().find(|(_, own)| own.contains(version)) {
+                let one = (trial.started_unix_ms(), *version);
+                newest.entry(command).and_modify(|newest| *newest = one.max(*newest)).or_insert(one);
+            }
+        }
+        let is_older = |version: usize| {
+            let of = several.iter().find(|(_, own)| own.contains(&version));
+            of.is_some_and(|(command, _)| newest.get(command).is_some_and(|(_, newest)| *newest != version))
+        };
+        let mut of_observation = vec![None; self.observed.observations.len()];
+        for ((at, _), version) in self.attempts().zip(&versions.of) {
+            of_observation[at] = is_older(*version).then_some(*version);
+        }
+        let text = |version: Option<usize>| version.map_or_else(String::new, |version| version.to_string());
+        let alone = || Factor::new(VERSION, of_observation.iter().map(|version| text(*version).into()));
+        let both = |blocks: &Factor| {
+            let of = blocks.of.iter().zip(&of_observation);
+            let name = format!("{} and {VERSION}", blocks.name);
+            Factor::new(&name, of.map(|(block, version)| format!("{block} {}", text(*version)).into()))
+        };
+        let are_few = |blocks: &Factor| 2 * blocks.levels.len() <= blocks.of.len();
+        let divided = blocks.as_ref().map_or_else(alone, both).filter(are_few);
+        divided.or_else(|| alone().filter(are_few)).or(blocks)
+    }
+
+    /// The blocks within versions of the program, with a note that there are several. Lists the axes that cannot be separated from the versions; these
+    /// stand first: only the first few pairs are printed. Where an axis is a version, `asked` names it, and the versions are no blocks.
+    pub(super) fn within_versions(&self, axes: &mut Axes, blocks: Option<Factor>, asked: &[String]) -> Option<Factor> {
+        let Some(versions) = self.versions().filter(|_| !asked.iter().any(|name| is_version(name))) else {
+            return blocks;
+        };
         let several = self.several(&versions);
         if several.is_empty() {
-            return;
+            return blocks;
         }
+        let blocks = self.divided(blocks, &versions, &several);
+        let are_blocks = blocks.as_ref().is_some_and(|blocks| blocks.name.ends_with(VERSION));
+        let how = if are_blocks { "effects are within versions" } else { "which are analysed together" };
         for axis in &axes.judged {
             let of_attempts = self.attempts().map(|(at, _)| axis.levels[axis.of[at]].clone());
             let Some(axis) = Factor::new(&axis.name, of_attempts) else { continue };
@@ -101,10 +141,11 @@ impl<T: Asked> Subject<'_, T> {
                 Some(command) => format!("`{command}`"),
             };
             axes.notes.push(format!(
-                "the attempts are of {} of {program}, which are analysed together (`ledger why{ids}` shows what changed{only})",
+                "the attempts are of {} of {program}; {how} (`ledger why{ids}` shows what changed{only})",
                 count(own.len(), "version"),
             ));
         }
+        blocks
     }
 
     /// The condition that the attempts of one version meet and no others: a field of its own value.
