@@ -185,9 +185,12 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
 ///
 /// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM
 /// 2013, section 4). Where both have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged, and
-/// the estimate is over these alone; where they ran on the same two machines, or in the same two rounds, the differences within those. What
-/// the same sensors are off by cancels; other sensors may be off to other sides.
+/// the estimate is over these alone; where they ran on the same two machines, or in the same two rounds, the differences within those; where
+/// one side is of a single round that the other side has too, the attempts of that round. What the same sensors are off by cancels; other
+/// sensors may be off to other sides.
 pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
+    let common = in_common_round(first, other);
+    let (first, other) = common.as_ref().map_or((first, other), |(first, other)| (first, other));
     let (a, b) = (first.estimate()?, other.estimate()?);
     let shifts = shift((a.mean, b.mean), scale);
     // All values in units of their own mean where the scale is a ratio: small differences of these are differences of logarithms.
@@ -200,6 +203,10 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     } else {
         paired(first, other, scale).or_else(|| within(first, other, scale)).or_else(|| welch((&a, &b), units))
     };
+    let judged = judged.map(|judged| match judged.method {
+        Method::Welch if common.is_some() => Judged { method: Method::Within(Block::Round, 1), ..judged },
+        _ => judged,
+    });
     let judged = judged.map(|judged| judged.with(systematic));
     let shifts = judged.and_then(|judged| judged.shift).unwrap_or(shifts);
     let scatters = judged.is_some_and(|judged| judged.variance > 0.0);
@@ -337,6 +344,22 @@ fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) ->
             (is_of_one && seeds(first.0) != seeds(other.0)).then_some(Untested::Confounded)
         }
     }
+}
+
+/// Both sides with the attempts of one round alone: where all attempts of one side are of that round, and only some of the other side. None
+/// where one side has a single attempt in it.
+fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
+    let (a, b) = (rounds(first), rounds(other));
+    let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
+    let round = [&a, &b].into_iter().find_map(single)?;
+    let of_round = |one: &Contender| {
+        let measured = one.measured.iter().filter(|one| one.round == Some(round)).cloned().collect();
+        Contender { measured, ..one.clone() }
+    };
+    let is_common = a != b && a.contains(&Some(round)) && b.contains(&Some(round));
+    let (first, other) =
+        (first.kind == MetricKind::Measured && is_common).then(|| (of_round(first), of_round(other)))?;
+    (first.measured.len().min(other.measured.len()) > 1).then_some((first, other))
 }
 
 /// The rounds of a configuration; none of an attempt without a round.

@@ -135,7 +135,12 @@ fn a_single_round_is_compared_within_itself_and_two_within_both() {
     assert_eq!((found.estimate, found.test.unwrap().1), (1.0, Method::Within(Block::Round, 2)));
     let one = |round| rounds(&a[..3], &[round; 3]);
     assert_eq!(compare(&one(1), &one(1), Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
-    for other in [one(2), rounds(&b, &both), rounds(&b[..3], &[1, 2, 3])] {
+    // Of the other side the attempts of that round count, as if it had no others.
+    let found = compare(&one(1), &rounds(&b, &both), Scale::Ratio).unwrap();
+    let within = compare(&one(1), &rounds(&b[..3], &[1; 3]), Scale::Ratio).unwrap();
+    assert_eq!((found.estimate, found.interval), (within.estimate, within.interval));
+    assert_eq!(found.test, within.test.map(|(p, _)| (p, Method::Within(Block::Round, 1))));
+    for other in [one(2), rounds(&b[..3], &[1, 2, 3])] {
         let found = compare(&one(1), &other, Scale::Ratio).unwrap();
         assert_eq!((found.test, found.interval), (Err(Untested::OtherRounds), None));
     }
