@@ -67,9 +67,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         picture::save(&figure, path, Millimetres::PAGE, args.force)?;
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
-    let shown = front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
-    let rows = shown.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
+    // A row that averages over much may be what keeps others off the front.
+    let rows = front.points.iter();
+    let rows = rows.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
     versions::averaged(rows, context.store())?.iter().for_each(|line| say(line));
+    if args.question.grouping.group_by.is_empty() {
+        let shown = front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
+        let rows = shown.map(|point| (point.number, &point.run));
+        versions::apart(rows, context.store())?.iter().for_each(|line| say(line));
+    }
     Ok(exit::YES)
 }
 

@@ -1,9 +1,10 @@
 //! Versions of a program: rows of a grouping do not average over them unless that is asked for.
 
 use super::output::say;
-use crate::analysis::{Asked, Configuration, Contender, differing, is_version};
-use crate::record::{Digest, GroupId, Names, Part, Run, RunId, Value, Why, field};
-use crate::report::count;
+use super::why::texts;
+use crate::analysis::{self, Asked, Configuration, Contender, count_lines, differing, is_version};
+use crate::record::{Digest, GroupId, Names, Part, Parts, Run, RunId, Value, Why, field};
+use crate::report::{count, program_changes};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,7 +32,7 @@ const REVISION: &str = "program.revision";
 
 /// To say over what a row averages, at most this many of its runs are read.
 const MOST_AVERAGED: usize = 1000;
-/// At most this many rows that average over versions are named.
+/// At most this many rows that average over versions are named, and as many pairs of rows that differ in their program.
 const SHOWN: usize = 3;
 
 impl Grouping {
@@ -160,6 +161,39 @@ pub(super) fn averaged<'a>(
     }
     if let Some([a, b]) = programs {
         said.push(format!("note: rows average over programs that differ (`ledger why {a} {b}` shows how)"));
+    }
+    Ok(said)
+}
+
+/// Says which rows have the same configuration and another program, and what of it changed: no column shows that. A row has its number and its run.
+pub(super) fn apart<'a>(
+    rows: impl Iterator<Item = (usize, &'a Run)>,
+    store: &Store,
+) -> Result<Vec<String>, StoreError> {
+    let mut seen: BTreeMap<RunId, (usize, &Run)> = BTreeMap::new();
+    let (mut pairs, mut said) = (Vec::new(), Vec::new());
+    for (number, run) in rows {
+        let parts = run.parts.clone();
+        let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert((number, run));
+        if first.0 != number {
+            pairs.push((first, (number, run)));
+        }
+    }
+    for ((first, a), (number, b)) in pairs.iter().take(SHOWN).copied() {
+        let mut parts = analysis::why(a, b);
+        parts.retain(|part| part.part == Part::Program);
+        let (of_a, of_b) = store.read(|reader| Ok((texts(reader, a)?, texts(reader, b)?)))?;
+        count_lines(&mut parts, &|_, digest| of_a.get(&digest).cloned(), &|_, digest| of_b.get(&digest).cloned());
+        let [a, b] = [first, number].map(|number| format!("#{number}"));
+        let changes = program_changes(&parts, &a, &b);
+        said.push(format!("note: {a} and {b} differ only in their program: {changes}"));
+    }
+    if pairs.len() > SHOWN {
+        let more = pairs.len() - SHOWN;
+        let (more, verb) = (count(more, "more configuration"), if more == 1 { "differs" } else { "differ" });
+        said.push(format!(
+            "note: {more} {verb} from others only in the program (`ledger why ID ID` lists the changes)"
+        ));
     }
     Ok(said)
 }

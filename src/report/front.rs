@@ -1,8 +1,9 @@
 //! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
 
 use super::document::table_of;
+use super::left_out::{left_out_line, left_out_value};
 use super::number::count;
-use super::ranking::{field_text, group_value, head_of, left_out_line, left_out_value, short_names, unequal_text};
+use super::ranking::{field_text, group_value, head_of, short_names, unequal_text};
 use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::{axis_heads, columns};
 use crate::analysis::{Place, unequal_samples};
@@ -97,13 +98,22 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         ways.join(", "),
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
+    let is_single = |point: &FrontPoint| point.places.iter().any(|place| place.estimate.standard_error.is_none());
+    let single = front.points.iter().filter(|point| is_single(point)).count();
+    if !is_sure && single > 0 && single < front.points.len() {
+        text.push_str(&format!(
+            "no P(FRONT): it needs two or more independent values in each row, and {} {} one\n",
+            count(single, "row"),
+            if single == 1 { "has" } else { "have" }
+        ));
+    }
     let unlisted = front.all - front.points.len();
     if with_dominated && unlisted > 0 {
         text.push_str(&format!("{} more are dominated and not listed (`ledger export --to csv` has all)\n", unlisted));
     }
     for (at, one) in front.coordinates.iter().enumerate() {
-        let samples: BTreeSet<String> =
-            front.points.iter().filter_map(|point| point.places.get(at)).map(sample_text).collect();
+        let listed = front.points.iter().filter(|point| with_dominated || point.dominated_by.is_none());
+        let samples: BTreeSet<String> = listed.filter_map(|point| point.places.get(at)).map(sample_text).collect();
         let samples = samples.into_iter().collect::<Vec<_>>().join("; ");
         text.push_str(&format!("{}: mean of {samples}\n", one.metric));
         if let Some((least, most)) = unequal(front, at) {

@@ -2,13 +2,12 @@
 
 use super::Rest;
 use super::quality::tell_quality;
-use crate::analysis::{self, Grade, Outlier, count_lines, outliers};
+use crate::analysis::{Grade, Outlier, outliers};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::versions;
-use crate::cli::why::texts;
 use crate::engine::{is_changed, is_compiled_late, is_stale, read_files};
-use crate::record::{Attempt, AttemptId, MetricKind, Part, Parts, RunId};
+use crate::record::{Attempt, AttemptId, MetricKind};
 use crate::report::{self, Ranking, count};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +21,8 @@ pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_seve
     let rows = (1..).zip(ranking.places.iter().map(|place| vec![&place.contender]));
     said.extend(versions::averaged(rows, store)?);
     tell_doubtful(ranking, store, &mut said)?;
-    tell_programs(ranking, store, &mut said)?;
+    let rows = (1..).zip(&ranking.places).filter(|(_, place)| place.contender.agreed.is_empty());
+    said.extend(versions::apart(rows.map(|(number, place)| (number, &place.contender.run)), store)?);
     tell_outliers(ranking, store, &mut said)?;
     for line in said {
         match line.split_once(": ") {
@@ -53,40 +53,7 @@ fn tell_selection(ranking: &Ranking, asked: &Rest, said: &mut Vec<String>) {
     }
 }
 
-/// Says which places have the same configuration and another program, and what of it changed: no column shows that.
-fn tell_programs(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
-    let mut seen: BTreeMap<RunId, usize> = BTreeMap::new();
-    let mut versions = Vec::new();
-    for (number, place) in ranking.places.iter().enumerate().filter(|(_, place)| place.contender.agreed.is_empty()) {
-        let parts = place.contender.run.parts.clone();
-        let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert(number);
-        if first != number {
-            versions.push((first, number));
-        }
-    }
-    let program = |at: usize| ranking.places.get(at).map(|place| place.contender.run.clone());
-    for (first, number) in versions.iter().take(SHOWN).copied() {
-        let (Some(a), Some(b)) = (program(first), program(number)) else { continue };
-        let mut parts = analysis::why(&a, &b);
-        parts.retain(|part| part.part == Part::Program);
-        let (of_a, of_b) = store.read(|reader| Ok((texts(reader, &a)?, texts(reader, &b)?)))?;
-        count_lines(&mut parts, &|_, digest| of_a.get(&digest).cloned(), &|_, digest| of_b.get(&digest).cloned());
-        let (first, number) = (first + 1, number + 1);
-        let [a, b] = [first, number].map(|number| format!("#{number}"));
-        let changes = report::program_changes(&parts, &a, &b);
-        said.push(format!("note: {a} and {b} differ only in their program: {changes}"));
-    }
-    if versions.len() > SHOWN {
-        let more = versions.len() - SHOWN;
-        let (more, verb) = (count(more, "more configuration"), if more == 1 { "differs" } else { "differ" });
-        said.push(format!(
-            "note: {more} {verb} from others only in the program (`ledger why ID ID` lists the changes)"
-        ));
-    }
-    Ok(())
-}
-
-/// No more pairs of program versions are described.
+/// No more rows that mix attempts are named.
 const SHOWN: usize = 3;
 
 /// Names the attempts of an answer that are reruns that drifted, that compiled kernels, or whose value may be stale: they count like all others.
