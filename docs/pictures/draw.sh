@@ -27,7 +27,7 @@ table="$root/docs/examples/resnet50-h200"
 "$program" plot energy 8197c4ec -o "$drawn/h200-energy.svg" >/dev/null
 export LEDGER_DIR="$drawn/campaign"
 "$program" import "$root/ledger/reference/campaign/resnet50-h200.ledger" >/dev/null
-"$program" plot pareto --model resnet50 --metrics energy_per_sample,throughput --group-by batch_size,precision,gpus,pytorch,program.revision --any-version \
+"$program" plot pareto --model resnet50 --where "experiment != 'resnet50-precision'" --metrics energy_per_sample,throughput --group-by batch_size,precision,gpus,pytorch,program.revision --any-version \
     -o "$drawn/h200-front.svg" >/dev/null
 
 stale=0

@@ -25,6 +25,7 @@ TITLES = {"bert": "BERT-base", "dqn": "DQN", "gpt2": "GPT-2", "gru": "GRU", "lst
 SAMPLES_EACH = {"bert": 64, "resnet50": 128}
 METRICS = {"energy_per_sample": "energy", "throughput": "speed", "edp_per_sample": "energy × time"}
 RATE = "training.learning_rate"
+PRECISION = "training.precision"
 GPUS = "hardware.gpus"
 # The round on H100s of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
 ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
@@ -153,7 +154,7 @@ def advice(places, winners, default):
 
 def page(ledger, model, device):
     """The page of a model on one kind of GPU, and its rows of the summary. A section stands where there are attempts for it."""
-    sections = {"speed": speed_of(ledger, model, device), "learned": learning(ledger, model, device), "scaled": scaling(ledger, model, device), "beside": beside_pytorch(ledger, model, device)}
+    sections = {"speed": speed_of(ledger, model, device), "learned": learning(ledger, model, device), "precise": precisions(ledger, model, device), "scaled": scaling(ledger, model, device), "beside": beside_pytorch(ledger, model, device)}
     title = TITLES.get(model, model)
     lines = [f"# {title} on {device}\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`."]
     lines.extend(line for section, _ in sections.values() for line in section)
@@ -188,8 +189,8 @@ def speed_of(ledger, model, device):
     front = ledger.ask("pareto", "--model", model, "--metrics", "energy_per_sample,throughput", "--group-by", SPEED, "--any-version", "--where", speed)
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
-        lines.append("\n".join(f"Intervals cover {text}." for text in sorted(covers)) + "\n")
-    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. A ratio has an interval from two units on, which assumes a normal distribution; a test needs more units. Energy × time uses the time of training divided by its samples, so it is not the quotient of the columns before it.\n")
+        lines.append("\n".join(f"Intervals of cells that ran on one GPU cover {text}." for text in sorted(covers)) + "\n")
+    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval, and has no sensor error; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. A ratio has an interval from two units on, which assumes a normal distribution; a test needs more units. Energy × time uses the time of training divided by its samples, so it is not the quotient of the columns before it.\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)
@@ -225,7 +226,7 @@ def scaling(ledger, model, device):
         covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
         one, most = gpus[min(gpus)], gpus[max(gpus)]
         rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)} (host {number})", "attempts": str(ranks["throughput"]["counted"])})
-    lines.extend(f"± has the sensor's ±5%, too. Intervals cover {text}." for text in sorted(covers))
+    lines.extend(f"± has the sensor's ±5%, too. Intervals of cells that ran on one GPU cover {text}." for text in sorted(covers))
     return lines, rows
 
 
@@ -255,12 +256,15 @@ def beside_pytorch(ledger, model, device):
         lines.append(f"`ledger` in revision {revision}, and PyTorch on the same GPUs:\n\n    {asked}\n")
         lines.append(table([f"batch {batch}, {precision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], [[program, *(word for metric in ranks for word in (of_place(by[metric][program]), against(by[metric][program]))), by["energy_per_sample"][program]["sample"]["text"]] for program in by["energy_per_sample"]]))
         if cell not in shown:
-            fastest, least = (ranks[metric]["places"][0] for metric in ranks)
-            rows.append([f"batch {batch}, {precision}", program_of(least), of_place(least), f"revision {revision}", of_place(by["energy_per_sample"][own]), against(by["energy_per_sample"][own]), of_place(fastest), of_place(by["throughput"][own])])
+            theirs = next(place for place in ranks["energy_per_sample"]["places"] if program_of(place) != own)
+            # One of the two is the least of all.
+            other = by["energy_per_sample"][own] if not theirs.get("comparison") else theirs
+            sides = [word for name in (own, program_of(theirs)) for word in (of_place(by["energy_per_sample"][name]), of_place(by["throughput"][name]))]
+            rows.append([f"batch {batch}, {precision}", f"revision {revision}", *sides[:2], f"`{theirs['group']['params.pytorch']}`", *sides[2:], f"{program_of(other)}: {against(other)}"])
             shown.add(cell)
     if not lines:
         return [], None
-    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, under the same meter. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast` has channels-last tensors and a fused optimiser. The revision is that of `ledger`'s built-in trainer. With two GPUs or attempts there is a range (of the GPUs' means, if there are two) in place of ±, and it has no sensor error. Intervals of ratios assume a normal distribution. {OTHER_WORK[model]}\n"]
+    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, measured in the same way. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast`, where it stands, has channels-last tensors and a fused optimiser. The revision is that of `ledger`'s built-in trainer. With two GPUs or attempts there is a range (of the GPUs' means, if there are two) in place of ±, and it has no sensor error. Intervals of ratios assume a normal distribution. {OTHER_WORK[model]}\n"]
     return [*head, *lines], rows
 
 
@@ -270,7 +274,7 @@ RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimis
 OTHER_WORK = {
     "resnet50": IMAGES,
     "vgg16": IMAGES,
-    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone, which is 18% less arithmetic (70 against 86 GFLOP a sample).",
+    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone, which is 18% less arithmetic (70.0 against 85.6 GFLOP a sample).",
     "gpt2": "PyTorch's tokens are random and already on the GPU. `ledger` pads the vocabulary from 50,257 to 50,304 words.",
     "lstm": RECURRENT,
     "gru": RECURRENT,
@@ -318,7 +322,7 @@ def learning(ledger, model, device):
     least, fastest = (ledger.best(model, learns, name, RATE, *limits, good=(0, 1)).get("places", []) for name in ("energy", "train_time"))
     best = ranks[metric]["places"][0]
     outcome = f"{named(best['group'])}, {of_place(best, is_share=metric == 'accuracy')}"
-    lines = ["\n## Learning\n", f"{ranks['energy']['counted']} attempts of `{model}-learns.toml`: each learning rate trains for the same number of steps. The target is `{condition}`.\n"]
+    lines = ["\n## Learning\n", f"{ranks['energy']['counted']} attempts of `{model}-learns.toml`: each learning rate trains for the same number of steps. The target is `{condition}`. Columns compare with all rates, also those that miss the target.\n"]
     if least:
         lines.append(f"- **Least energy in J**, of the rates whose mean reaches the target: {first_of(least)}")
         lines.append(f"- **Least time in s**, of the same: {first_of(fastest)}")
@@ -336,6 +340,30 @@ def learning(ledger, model, device):
     lines.append("Interrupted attempts do not count.")
     row = {"condition": condition, "rates": str(len(rates)), "least": named(least[0]["group"]) if least else "none reaches it", "sure": surely(least), "outcome": outcome, "every": every, "attempts": str(ranks["energy"]["counted"])}
     return lines, row
+
+
+def precisions(ledger, model, device):
+    """The section on what a precision costs in accuracy, and its rows of the summary; neither where there are no such attempts."""
+    runs = attempts_of(model, "precision", device)
+    metric = target_of(model)[1]
+    # Exit code 1: there are no such attempts.
+    if not ledger.best(model, runs, metric, PRECISION, good=(0, 1)).get("places"):
+        return [], []
+    ranks = {name: ledger.best(model, runs, name, PRECISION) for name in (metric, "energy", "train_time")}
+    of = {name: {place["group"][PRECISION]: place for place in rank["places"]} for name, rank in ranks.items()}
+    (rate,) = {attempt["columns"][RATE] for attempt in ledger.attempts(runs, RATE)}
+    lines = ["\n## Precision at one learning rate\n", f"{ranks[metric]['counted']} attempts of `{model}-precision.toml`, at rate {rate}: each precision trains for the same number of steps from the same seeds.\n"]
+    lines.append(f'    ledger best --model {model} --metric {metric} --group-by precision --where "{runs}"\n')
+    order = [place["group"][PRECISION] for place in ranks["energy"]["places"]]
+    lines.append(table(["precision", metric, "against the best", "seeds", "energy J", "against the least", "training s", "against the fastest"], [[name, *(word for one in ranks for word in precision_cells(of[one][name], one, metric))] for name in order]))
+    lines.append("A difference that is not significant is no proof of equality: its interval says how large it may be.")
+    rows = [[name, of_place(of[metric][name], is_share=metric == "accuracy"), against(of[metric][name]), of_place(of["energy"][name]), against(of["energy"][name])] for name in order]
+    return lines, [[metric, *row] for row in rows]
+
+
+def precision_cells(place, name, metric):
+    cells = [of_place(place, is_share=name == "accuracy"), against(place)]
+    return [*cells, str(place["sample"]["seeds"])] if name == metric else cells
 
 
 def rate_cells(place, name, metric, seeds):
@@ -407,16 +435,21 @@ FINDINGS = [
         ("VGG16, H200", "vgg16-learns", ON_H200, "train_time", "learning_rate", "rate 0.0002"),
         ("VGG16, H200", "vgg16-learns", ON_H200, "accuracy", "learning_rate", None),
     ]),
-    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell: two GPUs on one host, four on another. With four GPUs the means differ in the same way, but not significantly. Other hosts may differ.", [
+    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell: two GPUs on one host, four on another. With four GPUs the mean energies differ in the same way, but not significantly. Other hosts may differ.", [
         (f"{title}, {count}", f"{model}-gpus", condition, metric, GPUS, claim if metric == "throughput" else "1 GPU")
         for title, model in (("BERT-base", "bert"), ("ResNet-50", "resnet50"))
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
         for metric in ("energy_per_sample", "throughput")
     ]),
-    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each measured mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times the energy of `graphs` for ResNet-50 and 1.41 times for GPT-2. It needed as much for VGG16, and a tenth less for BERT-base. Revision 4 needs less energy than `graphs` for each of the four: 33% less for BERT-base, 13% for GPT-2, 6% for ResNet-50 and 1.4% for VGG16. It is faster for BERT-base (1.5 times), GPT-2 (1.17 times) and VGG16 (1.02 times), and 2% slower for ResNet-50. Each of these differences is significant, on three or four GPUs; PyTorch ran first on some of them and last on the others. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than PyTorch's mode with the least. Both differences are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
+    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each measured mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times the energy of `graphs` for ResNet-50 and 1.41 times for GPT-2. For VGG16 the difference was not significant (0.987 to 1.014), and it needed a tenth less for BERT-base. Revision 4 needs less energy than `graphs` for each of the four: 33% less for BERT-base, 13% for GPT-2, 6% for ResNet-50 and 1.4% for VGG16. It is faster for BERT-base (1.5 times), GPT-2 (1.17 times) and VGG16 (1.02 times), and 2% slower for ResNet-50. Each of these differences is significant, on three or four GPUs; PyTorch ran first on some of them and last on the others. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than PyTorch's mode with the least. Both differences are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
         (f"{title}, H200", f"{model}-pytorch", ON_H200, metric, "pytorch", "graphs")
         for title, model in (("ResNet-50", "resnet50"), ("VGG16", "vgg16"), ("BERT-base", "bert"))
         for metric in ("energy_per_sample", "throughput")
+    ]),
+    ("bf16 needs about half the energy, and four seeds show no cost in accuracy", "On H200s. Each precision trained for the same steps from the same four seeds. fp16 needs more energy than bf16. Whether a precision costs less than the intervals show stays open.", [
+        (f"{title}, H200", f"{model}-precision", ON_H200, metric, "precision", "bf16" if metric == "energy" else None)
+        for title, model, outcome in (("ResNet-50", "resnet50", "accuracy"), ("GPT-2", "gpt2", "perplexity"))
+        for metric in (outcome, "energy")
     ]),
     ("Four seeds do not settle the learning rate of ResNet-50", "The means differ by many points, but so do the seeds of one rate. For LSTM (on H200s) the two larger rates do not differ significantly, and the smallest rate is significantly worse.", [
         ("ResNet-50", "resnet50-learns", None, "accuracy", "learning_rate", "rate 0.001"),
@@ -431,8 +464,8 @@ FINDINGS = [
 
 def findings(ledger):
     lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s where no H200 is named. Each row is an answer of `ledger best`.\n"]
-    lines.append(f'- "{ALL}": of both rounds, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
-    lines.append(f'- "{BLOCKS}": of the round in which each GPU executed each run once; tested by pairs.')
+    lines.append(f'- "{ALL}": of both series, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
+    lines.append(f'- "{BLOCKS}": of the series in which each GPU executed each run once; tested by pairs.')
     lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction over the cells that one call of `ledger best` compares. A model's page compares all cells, so its p can be larger.")
     lines.append("- p is not corrected over this page, and a p near 0.05 would not survive that. The blocks are part of all attempts. They do not confirm them a second time.")
     lines.append("- Energies are in J (`energy_per_sample`: J a sample), throughput in samples/s, times in s. A range \"a to b\" is that of the seeds' or GPUs' means, where there are too few for an interval.")
@@ -470,20 +503,25 @@ def summary(pages):
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
-    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. The effect of precision over all cells of a model is tested there, too.\n")
+    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. Attempts on H100s are of revision 2 of the trainer, those on H200s of revision 4 or 5: do not compare the two. The effect of precision over all cells of a model is tested there, too.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "`ledger` beside PyTorch: which one needs the least energy a sample. Of `ledger` the newest revision of the trainer is shown that ran on the same GPUs as PyTorch. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
-        lines.append(table(["model", "device", "cell", "the least", "its J a sample", "of `ledger`", "J a sample of `ledger`", "against the least", "most samples/s", "samples/s of `ledger`"], beside))
+        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. The newest revision of the trainer is shown that ran on the same GPUs as PyTorch. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines.append(table(["model", "device", "cell", "`ledger`", "J a sample", "samples/s", "PyTorch", "J a sample", "samples/s", "energy against the other one"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
         lines.append("bf16, revision 2 of the trainer. Each GPU trains on 64 samples a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
         lines.append(table(["model", "device", "GPUs", "samples/s: one → all", "J a sample: one → all", "attempts"], scaled))
     lines.append("## Learning rates at a fixed number of steps\n")
-    lines.append("Training does not stop at the target. All models but DQN train in bf16, so nothing here says whether bf16 costs accuracy. The energy is that of all steps. The least energy is among the rates whose mean reaches the target. All data are generated ([data](../data.md)). For YOLOv3 and Mask R-CNN, accuracy is the average precision of boxes, and `mask_ap` that of masks. [Models](../models.md) defines the targets.\n")
+    lines.append("Training does not stop at the target. All models but DQN train in bf16. What a precision costs stands below. The energy is that of all steps. The least energy is among the rates whose mean reaches the target. All data are generated ([data](../data.md)). For YOLOv3 and Mask R-CNN, accuracy is the average precision of boxes, and `mask_ap` that of masks. [Models](../models.md) defines the targets.\n")
     lines.append(table(["model", "device", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", row["device"], f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
+    precise = [[f"[{row['title']}]({row['file']}#precision-at-one-learning-rate)", row["device"], *one] for row in pages for one in row["precise"]]
+    if precise:
+        lines.append("## Precision at one learning rate\n")
+        lines.append("Whether bf16 costs accuracy: each precision trains from the same seeds at one learning rate. Each seed has the same data in each precision, so differences of outcomes are tested by pairs of seeds. A difference that is not significant is no proof of equality: its interval says how large it may be.\n")
+        lines.append(table(["model", "device", "outcome", "precision", "its mean", "against the best", "energy J", "against the least"], precise))
     missing = sorted({row["title"] for row in pages} - {row["title"] for row in pages if row["learned"]})
     if missing:
         lines.append(f"No learning rates compared yet: {', '.join(missing)}.")
