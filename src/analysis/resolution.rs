@@ -54,7 +54,7 @@ pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String>
     Err(match (lengths.as_slice(), median_ns(&lengths)) {
         ([], _) | (_, None) => "lasts no time".to_owned(),
         ([one], _) => format!("lasts {}, {needed}", span(*one)),
-        (many, Some(median)) => format!("comes in {} intervals of {}, {needed}", many.len(), span(median)),
+        (many, Some(median)) => format!("occurs {} times, each for about {}, {needed}", many.len(), span(median)),
     })
 }
 
@@ -105,14 +105,14 @@ mod tests {
         );
         assert_eq!(
             refused(&[(0, 1200), (3000, 3001), (4000, 5600), (6000, 6001)], "the counter ticks every", 1000),
-            "comes in 2 intervals of 1.4 s, but the counter ticks every 1 s, and twice that is needed",
+            "occurs 2 times, each for about 1.4 s, but the counter ticks every 1 s, and twice that is needed",
             "slivers are not what it comes in"
         );
         let evaluations: Vec<(u64, u64)> =
             [(0, 4200)].into_iter().chain((0..100).map(|i| (5000 + 100 * i, 5006 + 100 * i))).collect();
         assert_eq!(
             refused(&evaluations, "power is read every", 100),
-            "comes in 101 intervals of 6 ms, but power is read every 100 ms, and twice that is needed",
+            "occurs 101 times, each for about 6 ms, but power is read every 100 ms, and twice that is needed",
             "so many of them are"
         );
         assert_eq!(refused(&[], "power is read every", 1), "lasts no time");

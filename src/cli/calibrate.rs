@@ -64,7 +64,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
     let load = match args.program.as_slice() {
         [] if has_load() => Load::Kernel,
         [] => {
-            let text = "this ledger was built without a load for GPUs (build with default features, or name a load program: `ledger calibrate -- PROGRAM`)";
+            let text = "this `ledger` was built without a load for GPUs (build with default features, or name a load program: `ledger calibrate -- PROGRAM`)";
             return Err(Failure::new(exit::USAGE, text));
         }
         program => Load::Program(program.to_vec()),

@@ -114,7 +114,7 @@ fn load() -> Result<u8, Failure> {
 
 #[cfg(not(feature = "train"))]
 fn train() -> Result<u8, Failure> {
-    Err(Failure::new(exit::FAILED, "this ledger was built without its trainer (build with default features)"))
+    Err(Failure::new(exit::FAILED, "this `ledger` was built without its trainer (build with default features)"))
 }
 
 #[cfg(feature = "train")]

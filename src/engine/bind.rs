@@ -241,7 +241,7 @@ fn choose_device(
         if capable {
             machine.gpus().fault(external || contained)
         } else {
-            Some("this ledger was built without it".to_owned())
+            Some("this `ledger` was built without it".to_owned())
         }
     };
     let mut no_gpu = None;

@@ -108,7 +108,7 @@ pub enum Refusal {
     )]
     NothingToSet,
     /// This binary has no trainer.
-    #[error("this ledger was built without its trainer (build with default features, or give a [program])")]
+    #[error("this `ledger` was built without its trainer (build with default features, or give a [program])")]
     NoTrainer,
     /// A data file is missing.
     #[error("`data.path` is `{}`, which has no {file}", path.display())]

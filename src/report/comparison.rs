@@ -9,16 +9,34 @@ use crate::record::{Table, Value};
 /// Longer texts are cut.
 const WIDEST: usize = 40;
 
-fn shown(value: Option<&Value>) -> String {
+/// Values of a row, each with as few digits as show that they differ.
+fn shown_all(values: &[Option<Value>]) -> Vec<String> {
+    let of = |digits: usize| -> Vec<String> { values.iter().map(|value| shown(value.as_ref(), digits)).collect() };
+    let is_alike = |short: &Vec<String>| {
+        let alike = |a: usize, b: usize| short[a] == short[b] && values[a] != values[b];
+        (0..short.len()).any(|a| (0..a).any(|b| alike(a, b)))
+    };
+    let whole = || values.iter().map(|value| value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string)).collect();
+    [4, 6, 9, 12].into_iter().map(of).find(|short| !is_alike(short)).unwrap_or_else(whole)
+}
+
+fn shown(value: Option<&Value>, digits: usize) -> String {
     let text = match value {
         None => return "-".to_owned(),
-        Some(Value::Float(number)) => significant(*number),
+        Some(Value::Float(number)) if digits == 4 => significant(*number),
+        Some(Value::Float(number)) => to_digits(*number, digits),
         Some(other) => other.to_string(),
     };
     if text.chars().count() <= WIDEST {
         return text;
     }
     text.chars().take(WIDEST - 1).chain(['…']).collect()
+}
+
+/// A number rounded to so many significant digits.
+fn to_digits(number: f64, digits: usize) -> String {
+    let rounded = format!("{number:.*e}", digits - 1).parse().unwrap_or(number);
+    Value::Float(rounded).to_string()
 }
 
 /// Attempts in columns, fields and metrics in rows; without `all` only those that differ, and nothing of what is recorded only.
@@ -28,18 +46,9 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     let sections = [("IDENTITY", &sides.identity), ("METRIC", &sides.metrics), ("RECORDED", &sides.recorded)];
     for (head, lines) in sections.into_iter().take(if all { 3 } else { 2 }) {
         let rows = lines.iter().filter(|line| all || line.differs()).map(|line| {
-            let short: Vec<String> = line.values.iter().map(|value| shown(value.as_ref())).collect();
-            let is_alike = |a: usize, b: usize| short[a] == short[b] && line.values[a] != line.values[b];
-            let is_hidden = (0..short.len()).any(|a| (0..a).any(|b| is_alike(a, b)));
-            let cell = |(at, value): (usize, &Option<Value>)| {
-                let mark = if line.best.contains(&at) { " *" } else { "" };
-                match value {
-                    Some(value) if is_hidden => format!("{value}{mark}"),
-                    _ => format!("{}{mark}", short[at]),
-                }
-            };
+            let mark = |at: usize| if line.best.contains(&at) { " *" } else { "" };
             let mut row = vec![line.name.clone()];
-            row.extend(line.values.iter().enumerate().map(cell));
+            row.extend(shown_all(&line.values).into_iter().enumerate().map(|(at, text)| format!("{text}{}", mark(at))));
             row.extend((head == "METRIC").then(|| line.unit.clone()));
             row
         });
@@ -121,5 +130,6 @@ mod tests {
         };
         assert!(text([0.1, 0.100_001]).contains("0.1  0.100001"), "{}", text([0.1, 0.100_001]));
         assert!(text([0.1, 0.123_456]).contains("0.1  0.1235"), "as short as they may be");
+        assert!(text([49.998_377_548_594_39, 50.001_018_118_116_14]).contains("49.9984  50.001"), "not all digits");
     }
 }

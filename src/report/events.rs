@@ -78,6 +78,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         }),
     ));
     text.push_str(&warmup_text(warmup_steps(attempt, rows)));
+    text.push_str(&sparse_text(rows));
     // Phases and devices without energy for one reason are one line.
     let mut silent: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
@@ -93,6 +94,21 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         text.push_str(&format!("no energy of {}: {reason}\n", names.join(", ")));
     }
     text
+}
+
+/// Says that phases were timed in some of the steps only: their share of the attempt is not that of their work.
+fn sparse_text(rows: &[PhaseRow]) -> String {
+    const IN_STEPS: [&str; 4] = ["data", "forward", "backward", "optimizer"];
+    let steps = rows.iter().filter(|row| row.name == "step").map(|row| row.count).max().unwrap_or(0);
+    let is_sparse = |row: &&PhaseRow| IN_STEPS.contains(&row.name.as_str()) && 2 * row.count < steps;
+    let sparse: Vec<&PhaseRow> = rows.iter().filter(is_sparse).collect();
+    let Some(most) = sparse.iter().map(|row| row.count).max() else { return String::new() };
+    let mut names: Vec<&str> = sparse.iter().map(|row| row.name.as_str()).collect();
+    names.dedup();
+    let names = names.join(", ");
+    format!(
+        "{names}: timed in {most} of {steps} steps, each apart from the others; compare their medians, not their shares\n"
+    )
 }
 
 fn warmup_steps(attempt: &Attempt, rows: &[PhaseRow]) -> Option<i64> {
@@ -251,7 +267,7 @@ mod tests {
     }
 
     fn rows() -> [PhaseRow; 4] {
-        let short = "it comes in 40 intervals of 9 ms, but power is read every 100 ms, and twice that is needed";
+        let short = "it occurs 40 times, each for about 9 ms, but power is read every 100 ms, and twice that is needed";
         [
             row("step", Some(0), Ok((12_403.0, 645.0))),
             row("step", Some(1), Ok((12_011.0, 601.0))),
@@ -272,7 +288,7 @@ mod tests {
         step      0    1     40  31.0 s  77.5 ms  31.0%  387 W  12.0 kJ ± 5.0%    9.38 J   93%       310    99.8%
         data      0    0     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
         data      0    1     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
-        no energy of `data`: it comes in 40 intervals of 9 ms, but power is read every 100 ms, and twice that is needed
+        no energy of `data`: it occurs 40 times, each for about 9 ms, but power is read every 100 ms, and twice that is needed
         ");
         assert!(!text.contains("warm-up"), "none of its steps is");
         let hostile = events_text(id, &attempt(&["a\u{1b}[2J"]), &[row("x\nstep\u{9b}1A", None, Err("short"))]);

@@ -487,12 +487,12 @@ mod tests {
         let text = |newest| summary_text(&[("0123abcd".to_owned(), &cell, Some(newest))], &[]);
         insta::assert_snapshot!(text(&untimed), @r"
         RUN       OUTCOME   wall_time
-        0123abcd  finished      3.0 s
+        0123abcd  finished     3.00 s
         ");
         let timed = attempt(&[("train_time", Metric::new(2.0, "s")), wall()]);
         insta::assert_snapshot!(text(&timed), @r"
         RUN       OUTCOME   train_time
-        0123abcd  finished       2.0 s
+        0123abcd  finished      2.00 s
         ");
     }
 }

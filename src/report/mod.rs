@@ -15,6 +15,7 @@ mod figure;
 mod forecast;
 mod front;
 mod grouped;
+mod left_out;
 mod listing;
 mod live;
 mod number;

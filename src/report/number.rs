@@ -30,7 +30,7 @@ pub fn significant(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A duration from its seconds: `1.2 ms`, `3.4 s`, `5 min 06 s`, `7 h 08 min`.
+/// A duration from its seconds: `1.2 ms`, `3.45 s`, `5 min 06 s`, `7 h 08 min`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return format!("{seconds} s");
@@ -40,6 +40,9 @@ pub fn duration(seconds: f64) -> String {
     }
     if seconds < 1.0 {
         return format!("{} ms", significant(seconds * 1e3));
+    }
+    if seconds < 9.995 {
+        return format!("{seconds:.2} s");
     }
     if seconds < 99.95 {
         return format!("{seconds:.1} s");
@@ -171,13 +174,14 @@ mod tests {
     #[test]
     fn durations_take_the_unit_that_fits() {
         let shown = [0.000_001_5, 0.0123, 1.0, 59.96, 99.96, 306.0, 3599.9, 25_700.0].map(duration);
-        let expected = ["1.5 µs", "12.3 ms", "1.0 s", "60.0 s", "1 min 40 s", "5 min 06 s", "1 h 00 min", "7 h 08 min"];
+        let expected =
+            ["1.5 µs", "12.3 ms", "1.00 s", "60.0 s", "1 min 40 s", "5 min 06 s", "1 h 00 min", "7 h 08 min"];
         assert_eq!(shown, expected);
     }
 
     #[test]
     fn a_time_that_nobody_measured_is_no_zero() {
-        assert_eq!([took(0), took(1_500_000_000)], ["its time is not known", "took 1.5 s"]);
+        assert_eq!([took(0), took(1_500_000_000)], ["its time is not known", "took 1.50 s"]);
         assert_eq!((wall_seconds(0), wall_seconds(1_500_000_000)), (None, Some(1.5)));
     }
 

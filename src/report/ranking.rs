@@ -1,6 +1,7 @@
 //! The answer to `best`.
 
 use super::document::table_of;
+use super::left_out::{left_out_line, left_out_text, left_out_value};
 use super::number::{count, duration, mean_within, significant};
 use super::sample::{
     compared_text, compared_value, estimate_text, machine_word, more_of, needed_text, sample_text, sample_value,
@@ -8,7 +9,7 @@ use super::sample::{
 };
 use super::table::{axis_heads, columns};
 use crate::analysis::{self, Comparison, Place, SampleModel, Saving, Scale, TestMethod, Untested};
-use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value, Why};
+use crate::record::{Direction, LeftOut, MetricKind, Run, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the first configuration is held against.
@@ -189,6 +190,7 @@ fn method_text(method: TestMethod) -> String {
     match method {
         TestMethod::Welch => "Welch's t-test".to_owned(),
         TestMethod::Paired(block, pairs) => format!("t-test paired by {}, {pairs} pairs", block.name()),
+        TestMethod::Within(block, 1) => format!("t-test within the same {}", block.name()),
         TestMethod::Within(block, count) => format!("t-test within the same {count} {}s", block.name()),
         TestMethod::Permutation => "exact permutation test".to_owned(),
     }
@@ -356,7 +358,7 @@ fn unsure_text(places: &[Place], units: &str) -> String {
         return String::new();
     }
     let verb = if single.len() == 1 { "has" } else { "have" };
-    format!("no P(BEST): it needs two or more {units} in each row, and {} {verb} one\n", single.join(" "))
+    format!("no P(BEST): it needs two or more independent {units} in each row, and {} {verb} one\n", single.join(" "))
 }
 
 /// What the intervals hold for, where it is not every seed and machine; the places are named where they differ.
@@ -426,7 +428,12 @@ fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
 
 /// Warns of a comparison of runs that did not do the same.
 fn unequal_work(ranking: &Ranking) -> String {
-    unequal(ranking).map_or_else(String::new, |(metric, least, most)| unequal_text(metric, least, most))
+    let text = unequal(ranking).map_or_else(String::new, |(metric, least, most)| unequal_text(metric, least, most));
+    // Of configurations that reach a limit, the whole may well be what is asked for.
+    match text.split_once(" (compare") {
+        Some((text, _)) if !ranking.unmet.is_empty() => format!("{text}\n"),
+        _ => text,
+    }
 }
 
 /// The warning, and the metric that compares them.
@@ -440,63 +447,6 @@ pub(super) fn unequal_text(metric: &str, least: i64, most: i64) -> String {
 fn named(baseline: &Baseline) -> &str {
     let is_id = baseline.run.id.to_string().starts_with(&baseline.what);
     if is_id || baseline.what.len() >= 64 { &baseline.id } else { &baseline.what }
-}
-
-/// How many attempts are left out, and why, in one line; the reasons of each kind in the order of their number.
-pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
-    /// Reasons beyond are counted only.
-    const REASONS: usize = 3;
-    let mut kinds = Vec::new();
-    for why in Why::ALL {
-        let mut of_kind: Vec<(&str, u64)> =
-            left_out.iter().filter(|(left, _)| left.why == why).map(|(left, n)| (left.reason.as_str(), *n)).collect();
-        let total: u64 = of_kind.iter().map(|(_, n)| n).sum();
-        if total == 0 {
-            continue;
-        }
-        of_kind.retain(|(reason, _)| !reason.is_empty());
-        of_kind.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
-        // Reasons that differ in their numbers alone are one.
-        let mut shapes = BTreeSet::new();
-        of_kind.retain(|(reason, _)| shapes.insert(reason.replace(|c: char| c.is_ascii_digit() || c == '.', "")));
-        let said = match why {
-            Why::Missing => format!("{total} whose {metric} has no value to compare"),
-            Why::NotFinite => format!("{total} without a finite {metric}, and their configurations"),
-            Why::Absent => format!("{total} without {metric}"),
-            kind => format!("{total} {}", kind.name()),
-        };
-        let mut reasons: Vec<&str> =
-            of_kind.iter().take(REASONS).map(|(reason, _)| reason.lines().next().unwrap_or("")).collect();
-        if of_kind.len() > REASONS {
-            reasons.push("…");
-        }
-        kinds.push(if reasons.is_empty() { said } else { format!("{said} ({})", reasons.join("; ")) });
-    }
-    if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
-}
-
-/// What is left out, and how a command counts it: an answer does not list a configuration all of whose attempts are left out.
-pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
-    let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
-    let kinds: Vec<&str> =
-        [Why::Tainted, Why::Hidden].iter().filter(|why| is_left(why)).map(|why| why.name()).collect();
-    let text = left_out_text(left_out, metric);
-    match text.strip_suffix('\n') {
-        Some(text) if !kinds.is_empty() => format!("{text} (--include {} counts them)\n", kinds.join(",")),
-        _ => text,
-    }
-}
-
-/// What is left out, as a list.
-pub(super) fn left_out_value(left_out: &BTreeMap<LeftOut, u64>) -> Value {
-    let item = |(left, n): (&LeftOut, &u64)| {
-        Value::Table(table_of([
-            ("why", left.why.name().into()),
-            ("reason", left.reason.as_str().into()),
-            ("attempts", (*n).into()),
-        ]))
-    };
-    Value::List(left_out.iter().map(item).collect())
 }
 
 fn place_value(place: &Place, first: Option<f64>) -> Value {
@@ -586,16 +536,6 @@ pub fn best_value(ranking: &Ranking) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reasons_that_differ_in_their_numbers_alone_are_told_once() {
-        let tainted = |reason: &str| LeftOut { why: Why::Tainted, reason: reason.to_owned() };
-        let busy = ["97.5", "100"].map(|share| (tainted(&format!("processors {share}% busy")), 1));
-        let left_out = busy.into_iter().chain([(tainted("throttled"), 3)]).collect();
-        assert_eq!(left_out_text(&left_out, "energy"), "left out: 5 tainted (throttled; processors 100% busy)\n");
-        let line = left_out_line(&left_out, "energy");
-        assert!(line.ends_with("busy) (--include tainted counts them)\n"), "{line}");
-    }
 
     #[test]
     fn a_mean_near_nothing_has_its_interval_in_the_unit() {

@@ -1,8 +1,9 @@
 //! How far the repetitions of runs came that ask for an interval.
 
 use super::document::table_of;
+use super::left_out::left_out_value;
 use super::number::significant;
-use super::ranking::{left_out_value, mean_text};
+use super::ranking::mean_text;
 use super::table::columns;
 use crate::analysis::Estimate;
 use crate::record::{LeftOut, RunId, Value, Why};

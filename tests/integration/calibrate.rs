@@ -159,7 +159,7 @@ fn what_goes_wrong_is_told_and_nothing_is_kept() {
     #[cfg(not(feature = "train"))]
     assert!(
         complaint(&["calibrate"])
-            .contains("this ledger was built without a load for GPUs (build with default features, or ")
+            .contains("this `ledger` was built without a load for GPUs (build with default features, or ")
     );
     assert!(machine.run(&["calibrate", "--list"]).expect(0).contains("no calibration is stored"));
     machine.run(&["calibrate", "--show", "12"]).complaint(1);

@@ -83,9 +83,9 @@ pub fn import_of_a_gpu(sandbox: &Sandbox) {
 fn the_readings_of_an_attempt_are_a_table() {
     let sandbox = imported();
     assert_snapshot!(sandbox.run(&["telemetry", "latest"]).expect(0), @r"
-    attempt 97942878 of run a8cef61e (toy), took 4.0 s
+    attempt 97942878 of run a8cef61e (toy), took 4.00 s
 
-    SERIES                  AS     UNIT  READINGS  MIN   MEAN    MAX   LAST  0 s TO 4.0 s
+    SERIES                  AS     UNIT  READINGS  MIN   MEAN    MAX   LAST  0 s TO 4.00 s
     gpu.0.energy            rate   W           40  200    200    200    200  ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
     gpu.0.power_instant     level  W           40  190  199.8  209.5  209.5  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇█████
     gpu.0.read_time         level  ms          40  3.3    3.3    3.3    3.3  ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
@@ -105,9 +105,9 @@ fn the_readings_of_an_attempt_are_a_table() {
       telemetry.hz  10
     ");
     assert_snapshot!(sandbox.run(&["telemetry", "latest", "--series", "loss,gpu.0.power"]).expect(0), @r"
-    attempt 97942878 of run a8cef61e (toy), took 4.0 s
+    attempt 97942878 of run a8cef61e (toy), took 4.00 s
 
-    SERIES               AS     UNIT  READINGS  MIN   MEAN    MAX   LAST  0 s TO 4.0 s
+    SERIES               AS     UNIT  READINGS  MIN   MEAN    MAX   LAST  0 s TO 4.00 s
     gpu.0.power_instant  level  W           40  190  199.8  209.5  209.5  ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇█████
 
     SERIES  AS     UNIT  READINGS   MIN   MEAN  MAX  LAST  STEP 1 TO 3

@@ -216,7 +216,7 @@ fn what_is_too_short_is_refused_with_the_reason() {
     let steps: Vec<(u64, u64)> = (10..200).map(|i| (i * 100, i * 100 + 30)).collect();
     assert_eq!(
         refused(&steps),
-        "comes in 190 intervals of 30 ms, but power is read every 100 ms, and twice that is needed"
+        "occurs 190 times, each for about 30 ms, but power is read every 100 ms, and twice that is needed"
     );
     assert_eq!(refused(&[(28_000, 40_000)]), "has samples of power for only 16% of its time, but 90% are needed");
     assert_eq!(refused(&[(50_000, 60_000)]), "has no samples of power in its time");

@@ -87,7 +87,7 @@ fn phases_stand_beside_their_power() {
         assert!((row.joules_per_sample().unwrap() - energy.joules / 320.0).abs() < 1e-9);
         assert!((row.utilization.as_ref().unwrap() - 50.0).abs() < 0.5);
     }
-    let reason = "it comes in 40 intervals of 9 ms, but power is read every 100 ms, and twice that is needed";
+    let reason = "it occurs 40 times, each for about 9 ms, but power is read every 100 ms, and twice that is needed";
     assert_eq!((data.energy.clone(), data.joules_per_sample()), (Err(reason.to_owned()), None));
     assert!(data.utilization.is_err());
     let energy = eval.energy.as_ref().unwrap();

@@ -83,7 +83,8 @@ pub(super) fn answer(
     }
     let sealed_before = planned.iter().filter(|planned| planned.missing == 0).count() - out_of_memory;
     if sealed_before > 0 {
-        say(&format!("{} sealed before and not executed again", report::count(sealed_before, "run")));
+        let runs = report::count(sealed_before, "run");
+        say(&format!("{runs} sealed before and not executed again (--repeat 1 executes each once more)"));
     }
     if report.interrupted {
         say("interrupted; repeat the command to continue (the interrupted run starts from its beginning)");

@@ -146,9 +146,9 @@ fn series_over_steps_have_a_table_of_their_own_and_nothing_is_said_where_nothing
     telemetry.facts = Table::new();
     telemetry.unread.clear();
     assert_snapshot!(telemetry_text(&telemetry), @r#"
-    attempt ebe1b628 of run a7fceeda (mnist_mlp), took 2.0 s
+    attempt ebe1b628 of run a7fceeda (mnist_mlp), took 2.00 s
 
-    SERIES                  AS     UNIT  READINGS  MIN  MEAN  MAX  LAST  0 s TO 2.0 s
+    SERIES                  AS     UNIT  READINGS  MIN  MEAN  MAX  LAST  0 s TO 2.00 s
     gpu.0.energy            rate   W            3  100   200  300   300  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁████████████████████
     gpu.0.throttle_reasons  flags  -            3    -     -    -     -  ██████████████████████████████▁▁▁▁▁▁▁▁▁▁
     rate: increase of a counter per second, over at least one second
@@ -163,7 +163,7 @@ fn series_over_steps_have_a_table_of_their_own_and_nothing_is_said_where_nothing
     "#);
     telemetry.series.clear();
     assert_snapshot!(telemetry_text(&telemetry), @r#"
-    attempt ebe1b628 of run a7fceeda (mnist_mlp), took 2.0 s
+    attempt ebe1b628 of run a7fceeda (mnist_mlp), took 2.00 s
     no hardware samples (`--series` shows series over steps by their names)
     "#);
 }

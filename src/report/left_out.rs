@@ -1,0 +1,77 @@
+//! What an answer leaves out, and why.
+
+use super::document::table_of;
+use crate::record::{LeftOut, Value, Why};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many attempts are left out, and why, in one line; the reasons of each kind in the order of their number.
+pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
+    /// Reasons beyond are counted only.
+    const REASONS: usize = 3;
+    let mut kinds = Vec::new();
+    for why in Why::ALL {
+        let mut of_kind: Vec<(&str, u64)> =
+            left_out.iter().filter(|(left, _)| left.why == why).map(|(left, n)| (left.reason.as_str(), *n)).collect();
+        let total: u64 = of_kind.iter().map(|(_, n)| n).sum();
+        if total == 0 {
+            continue;
+        }
+        of_kind.retain(|(reason, _)| !reason.is_empty());
+        of_kind.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
+        // Reasons that differ in their numbers alone are one.
+        let mut shapes = BTreeSet::new();
+        of_kind.retain(|(reason, _)| shapes.insert(reason.replace(|c: char| c.is_ascii_digit() || c == '.', "")));
+        let said = match why {
+            Why::Missing => format!("{total} whose {metric} has no value to compare"),
+            Why::NotFinite => format!("{total} without a finite {metric}, and their configurations"),
+            Why::Absent => format!("{total} without {metric}"),
+            kind => format!("{total} {}", kind.name()),
+        };
+        let mut reasons: Vec<&str> =
+            of_kind.iter().take(REASONS).map(|(reason, _)| reason.lines().next().unwrap_or("")).collect();
+        if of_kind.len() > REASONS {
+            reasons.push("…");
+        }
+        kinds.push(if reasons.is_empty() { said } else { format!("{said} ({})", reasons.join("; ")) });
+    }
+    if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
+}
+
+/// What is left out, and how a command counts it: an answer does not list a configuration all of whose attempts are left out.
+pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
+    let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
+    let kinds: Vec<&str> =
+        [Why::Tainted, Why::Hidden].iter().filter(|why| is_left(why)).map(|why| why.name()).collect();
+    let text = left_out_text(left_out, metric);
+    match text.strip_suffix('\n') {
+        Some(text) if !kinds.is_empty() => format!("{text} (--include {} counts them)\n", kinds.join(",")),
+        _ => text,
+    }
+}
+
+/// What is left out, as a list.
+pub(super) fn left_out_value(left_out: &BTreeMap<LeftOut, u64>) -> Value {
+    let item = |(left, n): (&LeftOut, &u64)| {
+        Value::Table(table_of([
+            ("why", left.why.name().into()),
+            ("reason", left.reason.as_str().into()),
+            ("attempts", (*n).into()),
+        ]))
+    };
+    Value::List(left_out.iter().map(item).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_their_numbers_alone_are_told_once() {
+        let tainted = |reason: &str| LeftOut { why: Why::Tainted, reason: reason.to_owned() };
+        let busy = ["97.5", "100"].map(|share| (tainted(&format!("processors {share}% busy")), 1));
+        let left_out = busy.into_iter().chain([(tainted("throttled"), 3)]).collect();
+        assert_eq!(left_out_text(&left_out, "energy"), "left out: 5 tainted (throttled; processors 100% busy)\n");
+        let line = left_out_line(&left_out, "energy");
+        assert!(line.ends_with("busy) (--include tainted counts them)\n"), "{line}");
+    }
+}
