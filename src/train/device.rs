@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///    which cuBLASLt may take other kernels.
 /// 4. On a GPU, GELU by other formulas (in fp32 the slope of its tanh form alone); other orders of sums in cross-entropy and in the gradients of residual layer norm.
 /// 5. The same numbers. On a GPU, memory is taken in pieces of the sizes that are asked for: less time at small batches, less memory.
-/// 6. The same numbers. On a single GPU, steps of small models are replayed as a CUDA graph, if they draw no random numbers and keep no running statistics: less time, more memory.
+/// 6. The same numbers. On a single GPU, steps of small models are replayed as a CUDA graph, if they draw no random numbers on the GPU and keep no running statistics: less time, more memory.
 pub const REVISION: i64 = 6;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.
@@ -122,6 +122,15 @@ impl Place {
             Self::Device(device) => device
                 .sync()
                 .map_err(|error| DeviceError::Lost { device: self.name(), problem: shortened(&error.to_string()) }),
+        }
+    }
+
+    /// Has all that was sent to it begin: it takes work in batches, and the rest of one waits.
+    pub fn begin(&self) {
+        if let Self::Device(device) = self
+            && let Some(card) = native::card_of(device)
+        {
+            native::begin(card);
         }
     }
 

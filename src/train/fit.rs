@@ -284,6 +284,8 @@ impl<'a> Trainer<'a> {
             };
             self.unread.push(unread);
             self.step_timer.mark_step(self.place);
+            // Steps of few launches would begin several at once, and their times by the device's clock would be too short and too long.
+            self.place.begin();
             if alone {
                 self.read_losses()?;
             }

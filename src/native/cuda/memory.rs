@@ -3,12 +3,14 @@
 use super::library::{Driver, driver};
 use super::plan::enter;
 use super::{Fault, check};
-use crate::number::wide;
+use crate::number::{real, wide};
 use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
 use cubecl::config::size::MemorySize;
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 use cubecl::{InstallMemoryPoolsError, Runtime};
+use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
 
 /// A GPU has no more than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,19 @@ pub enum Room {
     Taken(u64),
     /// The GPU has no more than this to begin with, or so much of it is in use that less is left.
     Smaller(u64),
+}
+
+/// The bytes that were taken of each GPU to make it smaller.
+static TAKEN: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
+
+/// The share of a GPU's memory that is in use, of what it was made to have.
+///
+/// # Errors
+/// If the driver is not there or a call of it fails.
+pub fn share_in_use(card: usize) -> Result<f64, Fault> {
+    let (free, total) = left(card)?;
+    let total = total - TAKEN.lock().unwrap_or_else(PoisonError::into_inner).get(&card).copied().unwrap_or(0);
+    Ok(1.0 - real(free) / real(total.max(1)))
 }
 
 /// Makes a GPU as small as `limit_bytes`: takes the memory beyond them. What others use already is part of the limit.
@@ -61,6 +76,7 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
         // SAFETY: it can be written to, and the card's context is that of this thread; what is taken is never given back.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
         check("cuMemAlloc", unsafe { (driver.allocate)(&raw mut taken, beyond) })?;
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(card, wide(beyond));
     }
     Ok(Room::Taken(wide(beyond)))
 }

@@ -13,7 +13,7 @@ use super::submit::{bound, submit};
 use super::{Cube, Fault, card_of, fault_on, primitive, whole};
 use burn::tensor::{Device, Int, Tensor};
 use cubecl::Runtime;
-use cubecl::client::Graph;
+use cubecl::client::{ComputeClient, Graph};
 use cubecl::cuda::CudaRuntime;
 
 /// A tensor whose values a graph reads, and that other values take the place of.
@@ -52,23 +52,33 @@ impl StepGraph {
     /// Records what is done on a CUDA device with these operands, and returns what the work returned when it was recorded: tensors that have values
     /// after each [`replay`](Self::replay), and none before. The work must do the same each time and was done before.
     ///
+    /// All else that the work reads has to stay where it is for as long as there is the graph. Whatever was asked of the device before has to be done.
+    ///
     /// # Errors
-    /// If the device cannot record it. Then nothing has changed.
+    /// If the device cannot record it. Nothing is recorded any more then, and no failure of the recording is left for others.
     pub fn record<T>(device: &Device, operands: Vec<Operand>, mut work: impl FnMut() -> T) -> Result<(Self, T), Fault> {
         let card = card_of(device).ok_or(Fault::Absent)?;
         let client = CudaRuntime::client(&cubecl::cuda::CudaDevice::new(card));
         let fault = |error: &dyn std::fmt::Display| Fault::Runtime(error.to_string());
-        client.graph_prepare().map_err(|error| fault(&error))?;
-        // What it returns goes: the recording takes its memory.
-        drop(work());
-        client.start_capture().map_err(|error| fault(&error))?;
-        let recorded = work();
-        let graph = client.stop_capture().map_err(|error| fault(&error));
+        let found = client.graph_prepare().and_then(|()| {
+            // What it returns goes: the recording takes its memory.
+            drop(work());
+            client.start_capture()?;
+            let recorded = work();
+            Ok((client.stop_capture()?, recorded))
+        });
         // A failure of work of ours is known by now: the thread of the card has stopped recording behind it.
-        match (graph, fault_on(card)) {
-            (Ok(graph), None) => Ok((Self { graph, operands }, recorded)),
-            (Err(fault), _) => Err(fault),
-            (Ok(_), Some(failure)) => Err(Fault::Runtime(failure.problem)),
+        let failure = fault_on(card);
+        match (found, failure) {
+            (Ok((graph, recorded)), None) => Ok((Self { graph, operands }, recorded)),
+            (Ok(_), Some(failure)) => {
+                give_up(&client, card);
+                Err(Fault::Runtime(failure.problem))
+            }
+            (Err(error), _) => {
+                give_up(&client, card);
+                Err(fault(&error))
+            }
         }
     }
 
@@ -78,7 +88,10 @@ impl StepGraph {
     }
 
     /// Does the work with other values of its operands, which it [takes](Self::takes).
+    ///
+    /// Panics if it does not, a fault of the caller.
     pub fn replay(&self, operands: &[Operand]) {
+        assert!(self.takes(operands), "the operands of a graph do not fit into their places");
         let Some(Operand(first)) = self.operands.first() else { return };
         let all = || self.operands.iter().chain(operands);
         let bytes: Vec<u64> = self.operands.iter().map(Operand::bytes).collect();
@@ -96,6 +109,19 @@ impl StepGraph {
             self.graph.replay();
         }
     }
+}
+
+/// Leaves nothing of a recording that failed: errors that wait for whoever asks next, memory that is only for recordings, and a runtime that still
+/// expects one.
+fn give_up(client: &ComputeClient<CudaRuntime>, card: usize) {
+    let _ = client.flush();
+    // Where it did not come to record, it still waits for that. An empty graph ends the waiting.
+    if client.start_capture().is_ok() {
+        let _ = client.stop_capture();
+    }
+    let _ = client.flush();
+    client.memory_cleanup();
+    let _ = fault_on(card);
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Training steps that the device replays: the forward and backward pass of a step, recorded once as a CUDA graph. It computes the same bits as the step that it was recorded from, and the host launches one graph instead of hundreds of kernels.
 //!
-//! Replayed are steps whose work is the same but for the values that it reads: without random numbers, without running statistics, by one process, of whole
-//! batches. A graph takes memory of its own, so they must be small. All other steps are done as always.
+//! Replayed are steps whose work is the same but for the values that it reads: without random numbers of the device, running statistics and loss scaling, by one
+//! process, of whole batches. A graph takes memory of its own, so they must be small. All other steps are done as always.
 
 use super::{Gradients, Step};
 use crate::TrainError;
+use crate::device::shortened;
 use crate::forward_context::ForwardContext;
 use crate::gradient_readiness::ReadyMarks;
 use crate::models::Input;
@@ -102,6 +103,9 @@ impl Replayed {
         let (found, repeats) = passes(parameters, inputs.clone())?;
         if matches!(self, Self::Unrecorded) {
             let device = step.inner.place.device();
+            // What fails from here on is the recording.
+            step.inner.place.sync()?;
+            step.inner.place.check()?;
             let recorded = if !repeats {
                 Err("steps draw random numbers or keep running statistics".to_owned())
             } else if !has_room(&device) {
@@ -136,7 +140,7 @@ impl Recorded {
                 let Gradients { loss, gradients, .. } = found?.0;
                 Ok(Ok(Self { graph, loss, gradients, mean_of }))
             }
-            Err(fault) => Ok(Err(fault.to_string())),
+            Err(fault) => Ok(Err(shortened(&fault.to_string()))),
         }
     }
 
@@ -158,8 +162,8 @@ fn operands(parameters: &[Tensor<1>], inputs: &impl Operands) -> Option<Vec<Oper
 
 /// Whether at most one sixteenth of the device's memory is taken: while a graph is recorded no memory of the step is used twice.
 fn has_room(device: &Device) -> bool {
-    let left = native::card_of(device).and_then(|card| native::memory::left(card).ok());
-    left.is_some_and(|(free, total)| total - free <= total / 16)
+    let share = native::card_of(device).and_then(|card| native::memory::share_in_use(card).ok());
+    share.is_some_and(|share| share <= 1.0 / 16.0)
 }
 
 impl ForwardContext<'_> {
