@@ -192,11 +192,11 @@ struct Model {
 
 impl Model {
     /// A term for each factor, and for each of these pairs of factors the products of their columns, beside the mean and the blocks.
-    fn new(factors: &[Factor], blocks: Option<&Factor>, pairs: &[(usize, usize)], y: &[f64]) -> Self {
+    fn new(factors: &[Factor], blocks: &[Factor], pairs: &[(usize, usize)], y: &[f64]) -> Self {
         let product = |x: &Vec<f64>, z: &Vec<f64>| -> Vec<f64> { x.iter().zip(z).map(|(x, z)| x * z).collect() };
         let mut widths: Vec<usize> = factors.iter().map(|factor| factor.levels.len() - 1).collect();
         widths.extend(pairs.iter().map(|(a, b)| widths[*a] * widths[*b]).collect::<Vec<_>>());
-        let held = blocks.map_or(1, |blocks| blocks.levels.len());
+        let held = 1 + blocks.iter().map(|blocks| blocks.levels.len() - 1).sum::<usize>();
         let block = |first: usize| {
             let here = first..(first + BLOCK).min(y.len());
             let terms: Vec<Vec<Vec<f64>>> = factors.iter().map(|factor| factor.columns(here.clone())).collect();
@@ -206,7 +206,7 @@ impl Model {
             });
             let products: Vec<Vec<f64>> = products.collect();
             let mut columns = vec![vec![1.0; here.len()]];
-            columns.extend(blocks.map(|blocks| blocks.columns(here.clone())).unwrap_or_default());
+            columns.extend(blocks.iter().flat_map(|blocks| blocks.columns(here.clone())));
             columns.extend(terms.into_iter().flatten());
             columns.extend(products);
             columns.push(y[here].to_vec());
@@ -236,13 +236,13 @@ impl Model {
 }
 
 /// Judges every axis and every pair of axes. None where nothing varies, or where the scale does not take the values. Without a direction no level is
-/// the best one. `blocks`, such as seeds that all combinations share, or machines, are held in every model and are no axis.
+/// the best one. `blocks`, such as seeds that all combinations share, machines, or versions of a program, are held in every model and are no axes.
 pub fn effects(
     factors: &[Factor],
     values: &[f64],
     scale: ModelScale,
     direction: Option<Direction>,
-    blocks: Option<&Factor>,
+    blocks: &[Factor],
 ) -> Option<Effects> {
     if !scale.takes(values) {
         return None;
@@ -259,7 +259,7 @@ pub fn effects(
     let mut pairs: Vec<(usize, usize)> = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect();
     let wide = |at: usize| factors[at].levels.len() - 1;
     let columns = (0..count).map(wide).sum::<usize>() + pairs.iter().map(|(a, b)| wide(*a) * wide(*b)).sum::<usize>();
-    let columns = columns + blocks.map_or(0, |blocks| blocks.levels.len() - 1);
+    let columns = columns + blocks.iter().map(|blocks| blocks.levels.len() - 1).sum::<usize>();
     let is_too_much = work(n, columns, count + pairs.len()) > MOST_WORK;
     let mut without_pairs = is_too_much.then_some("there are too many combinations (--axes chooses)");
     if is_too_much || columns >= n {
@@ -310,7 +310,7 @@ pub fn effects(
         let alone: f64 = (0..shares.len()).filter(|term| is_of_them(*term)).map(|term| shares[term].squares).sum();
         (without - residual - alone).max(0.0) / total
     });
-    let blocks = blocks.map(|_| {
+    let blocks = (!blocks.is_empty()).then(|| {
         model.held.truncate(1);
         let (without, _) = model.residual(|_| true);
         (without - residual).max(0.0) / total

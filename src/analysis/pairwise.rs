@@ -110,6 +110,8 @@ pub struct Comparison {
     pub test: Result<(f64, Method), Untested>,
     /// The smallest probability that the test can give with this number of units; 0 of a t-test.
     pub least: f64,
+    /// Whether only the attempts of the one round that both sides have are compared.
+    pub is_of_one_round: bool,
 }
 
 impl Comparison {
@@ -130,7 +132,15 @@ impl Comparison {
             Scale::Points => 100.0 * (other - first),
             Scale::Difference => other - first,
         };
-        Self { scale, estimate, interval: None, degrees: None, test: Err(Untested::TooFew), least: 0.0 }
+        Self {
+            scale,
+            estimate,
+            interval: None,
+            degrees: None,
+            test: Err(Untested::TooFew),
+            least: 0.0,
+            is_of_one_round: false,
+        }
     }
 
     fn settled(self) -> Self {
@@ -241,6 +251,7 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
         degrees: interval.map(|(_, degrees)| degrees),
         test,
         least,
+        is_of_one_round: common.is_some(),
     })
 }
 
@@ -347,7 +358,7 @@ fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) ->
 }
 
 /// Both sides with the attempts of one round alone: where all attempts of one side are of that round, and only some of the other side. None
-/// where one side has a single attempt in it.
+/// where a side has too few attempts in it for a t-test.
 fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
     let (a, b) = (rounds(first), rounds(other));
     let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
@@ -359,7 +370,7 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
     let is_common = a != b && a.contains(&Some(round)) && b.contains(&Some(round));
     let (first, other) =
         (first.kind == MetricKind::Measured && is_common).then(|| (of_round(first), of_round(other)))?;
-    (first.measured.len().min(other.measured.len()) > 1).then_some((first, other))
+    (first.measured.len().min(other.measured.len()) >= PAIRS).then_some((first, other))
 }
 
 /// The rounds of a configuration; none of an attempt without a round.

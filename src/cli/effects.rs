@@ -158,16 +158,16 @@ pub(super) fn judge<T: Asked>(
     let names = &selected.names;
     let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed, names };
     let mut axes = axes(&subject, &asked)?;
-    let blocks = match observed.kind {
+    let blocks: Option<Factor> = match observed.kind {
         MetricKind::Outcome => subject.seeds(&axes.judged),
         MetricKind::Measured => subject.machines(&mut axes),
     };
-    let blocks = subject.within_versions(&mut axes, blocks, &asked);
-    let mut analysed = effects(&axes.judged, &values, scale, direction, blocks.as_ref());
+    let blocks: Vec<Factor> = blocks.into_iter().chain(subject.versions_as_blocks(&mut axes, &asked)).collect();
+    let mut analysed = effects(&axes.judged, &values, scale, direction, &blocks);
     let hides = |found: &analysis::Effects| found.main.iter().any(|effect| effect.contrast.is_none());
     // Without the length of the training, the axes that determine it may have effects of their own.
     if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths() {
-        analysed = effects(&axes.judged, &values, scale, direction, blocks.as_ref());
+        analysed = effects(&axes.judged, &values, scale, direction, &blocks);
     }
     let Some(effects) = analysed else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
@@ -188,7 +188,7 @@ pub(super) fn judge<T: Asked>(
         unit,
         direction,
         kind: observed.kind,
-        blocks: blocks.map(|blocks| blocks.name),
+        blocks: blocks.into_iter().map(|blocks| blocks.name).collect(),
         attempts: observed.attempts(),
         factors: axes.judged,
         effects,

@@ -63,7 +63,7 @@ fn changed_text(field: &FieldDifference) -> impl Iterator<Item = String> {
     const WIDTH: usize = 76;
     let lines = field.lines.as_ref().map_or(&[][..], |changed| &changed.lines);
     let more = lines.len().checked_sub(LINES).filter(|more| *more > 0);
-    let more = more.map(|more| format!("… and {}", count(more, "more changed line")));
+    let more = more.map(|more| format!("… and {more} more of {}", count(lines.len(), "changed line")));
     lines
         .iter()
         .take(LINES)

@@ -23,8 +23,8 @@ pub struct Effected {
     pub direction: Option<Direction>,
     /// What decides the metric, and with it what one observation is.
     pub kind: MetricKind,
-    /// What the blocks are: `seed`, `machine`, `version`, or `seed and version`; none without blocks.
-    pub blocks: Option<String>,
+    /// What the blocks are: `seed` or `machine`, and `version`; none without blocks.
+    pub blocks: Vec<String>,
     /// How many attempts are behind the observations.
     pub attempts: usize,
     /// The axes.
@@ -254,9 +254,9 @@ impl Effected {
     }
 }
 
-/// The names of blocks, of several: `seeds and versions`.
-fn plural(blocks: &str) -> String {
-    blocks.split(" and ").map(|name| format!("{name}s")).collect::<Vec<_>>().join(" and ")
+/// The names of blocks: `seeds and versions`.
+fn plural(blocks: &[String]) -> String {
+    blocks.iter().map(|name| format!("{name}s")).collect::<Vec<_>>().join(" and ")
 }
 
 /// The effects: a few lines each, and a table of the terms.
@@ -308,11 +308,11 @@ pub fn effects_text(found: &Effected) -> String {
         "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it\n",
         effects.scale.name()
     ));
-    if let (Some(share), Some(block)) = (effects.blocks, &found.blocks) {
+    if let Some(share) = effects.blocks {
         text.push_str(&format!(
             "{} are blocks: all effects are within {} ({:.1}% of the variance is between them)\n",
-            plural(block),
-            plural(block),
+            plural(&found.blocks),
+            plural(&found.blocks),
             100.0 * share
         ));
     }
@@ -338,9 +338,12 @@ pub fn effects_text(found: &Effected) -> String {
             shared.0.join(", ")
         ));
     } else if effects.overlap() {
-        text.push_str("the shares sum to more than 100%: the axes occur in unequal combinations, and pairs of axes explain some of the variance twice\n");
+        let blocks = if found.blocks.is_empty() { String::new() } else { format!(" and {}", plural(&found.blocks)) };
+        text.push_str(&format!(
+            "the shares sum to more than 100%: the axes{blocks} occur in unequal combinations, and explain some of the variance twice\n"
+        ));
     } else if let Some(rest) = effects.of_no_term().filter(|rest| *rest >= OVERLAP) {
-        let blocks = found.blocks.as_ref().map_or_else(String::new, |block| format!(" and {}", plural(block)));
+        let blocks = if found.blocks.is_empty() { String::new() } else { format!(" and {}", plural(&found.blocks)) };
         text.push_str(&format!(
             "{:.1}% of the variance cannot be assigned to one term: the axes{blocks} occur in unequal combinations\n",
             100.0 * rest
@@ -469,8 +472,10 @@ pub fn effects_value(found: &Effected) -> Table {
         ("left_out", left_out_value(&found.left_out)),
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
-    let blocks = found.effects.blocks.zip(found.blocks.as_ref());
-    members.extend(blocks.map(|(share, block)| (format!("{}_blocks", block.replace(" and ", "_")), share.into())));
+    if let Some(share) = found.effects.blocks {
+        members.insert(format!("{}_blocks", found.blocks.join("_")), share.into());
+        members.insert("blocks".to_owned(), found.blocks.clone().into());
+    }
     members.extend(found.shared().map(|(_, share)| ("shared".to_owned(), share.into())));
     members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));
     members

@@ -78,7 +78,7 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         }),
     ));
     text.push_str(&warmup_text(warmup_steps(attempt, rows)));
-    text.push_str(&sparse_text(rows));
+    text.push_str(&sparse_text(attempt, rows));
     // Phases and devices without energy for one reason are one line.
     let mut silent: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
@@ -96,8 +96,11 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
     text
 }
 
-/// Says that phases were timed in some of the steps only: their share of the attempt is not that of their work.
-fn sparse_text(rows: &[PhaseRow]) -> String {
+/// Says that the built-in trainer timed phases in some of the steps only: their share of the attempt is not that of their work.
+fn sparse_text(attempt: &Attempt, rows: &[PhaseRow]) -> String {
+    if !attempt.facts.contains_key("worker.inner_every") {
+        return String::new();
+    }
     const IN_STEPS: [&str; 4] = ["data", "forward", "backward", "optimizer"];
     let steps = rows.iter().filter(|row| row.name == "step").map(|row| row.count).max().unwrap_or(0);
     let is_sparse = |row: &&PhaseRow| IN_STEPS.contains(&row.name.as_str()) && 2 * row.count < steps;

@@ -99,12 +99,12 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
     let is_single = |point: &FrontPoint| point.places.iter().any(|place| place.estimate.standard_error.is_none());
-    let single = front.points.iter().filter(|point| is_single(point)).count();
-    if !is_sure && single > 0 && single < front.points.len() {
+    let single: Vec<&FrontPoint> = front.points.iter().filter(|point| is_single(point)).collect();
+    if let Some(first) = single.first().filter(|_| !is_sure && single.len() < front.points.len()) {
+        let more = if single.len() > 1 { format!(" and {} more", single.len() - 1) } else { String::new() };
         text.push_str(&format!(
-            "no P(FRONT): it needs two or more independent values in each row, and {} {} one\n",
-            count(single, "row"),
-            if single == 1 { "has" } else { "have" }
+            "no P(FRONT): each row needs two or more independent values, dominated ones too; #{}{more} lacks them\n",
+            first.number
         ));
     }
     let unlisted = front.all - front.points.len();

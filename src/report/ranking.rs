@@ -309,7 +309,25 @@ fn sureness(ranking: &Ranking) -> String {
             count(dropped, "attempt")
         ));
     }
-    let better = named(&|against| against.comparison.is_some_and(|one| one.prefers_other(ranking.direction)));
+    let of_round = named(&|against| against.comparison.is_some_and(|one| one.is_of_one_round));
+    if !of_round.is_empty() {
+        text.push_str(&format!(
+            "VS BEST of {} is over the one round that both have, not over all attempts\n",
+            of_round.join(" ")
+        ));
+    }
+    let better = named(&|against| {
+        against.comparison.is_some_and(|one| !one.is_of_one_round && one.prefers_other(ranking.direction))
+    });
+    let better_in_round = named(&|against| {
+        against.comparison.is_some_and(|one| one.is_of_one_round && one.prefers_other(ranking.direction))
+    });
+    if !better_in_round.is_empty() {
+        text.push_str(&format!(
+            "warning: in the round that both have better than #1: {}; the means are of different rounds (repeat all of them together: `ledger run MANIFEST --repeat 3`)\n",
+            better_in_round.join(" ")
+        ));
+    }
     if !better.is_empty() {
         text.push_str(&format!(
             "warning: over common {units} better than #1: {}; the means are of different {units} (run all configurations with the same ones)\n",
@@ -409,7 +427,8 @@ fn saving(ranking: &Ranking) -> String {
     };
     let named = named(baseline);
     let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
-    format!("against {named}{id}: {} {}{time}\n", compared_text(&difference, &ranking.unit), ranking.metric)
+    let round = if difference.is_of_one_round { ", in the round that both have" } else { "" };
+    format!("against {named}{id}: {} {}{time}{round}\n", compared_text(&difference, &ranking.unit), ranking.metric)
 }
 
 /// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many; those that do not say do not count.

@@ -184,6 +184,7 @@ pub fn compared_value(comparison: &Comparison) -> Value {
     }
     table
         .extend(comparison.degrees.filter(|degrees| degrees.is_finite()).map(|one| ("degrees".to_owned(), one.into())));
+    table.extend(comparison.is_of_one_round.then(|| ("of_one_round".to_owned(), true.into())));
     match comparison.test {
         Ok((p, method)) => {
             let name = match method {

@@ -29,7 +29,7 @@ fn factors(rows: &[Row]) -> (Vec<Factor>, Vec<f64>) {
 }
 
 fn linear(factors: &[Factor], y: &[f64]) -> Option<Effects> {
-    effects(factors, y, ModelScale::Linear, None, None)
+    effects(factors, y, ModelScale::Linear, None, &[])
 }
 
 fn main_of(found: &Effects, factor: usize) -> &MainEffect {
@@ -182,7 +182,7 @@ fn means_are_adjusted_for_the_spread_over_the_other_axes() {
 fn an_unbalanced_design_on_the_log_scale_is_judged_as_by_statsmodels() {
     // statsmodels 0.15.0, l = log(v): anova_lm(ols("l ~ C(p)+C(q)+C(r)+C(p):C(q)+C(p):C(r)+C(q):C(r)", d).fit(), typ=2).
     let (factors, y) = factors(&ROWS);
-    let found = effects(&factors, &y, ModelScale::Log, None, None).unwrap();
+    let found = effects(&factors, &y, ModelScale::Log, None, &[]).unwrap();
     near(found.unexplained, 0.001627370542989877 / 0.6869688368932957);
     near(found.geometric_mean.unwrap(), 13.703029304728503);
     near(found.mean, 14.05);
@@ -244,7 +244,7 @@ fn rates(scale: ModelScale, direction: Option<Direction>) -> Effects {
         Factor::new("rate", of(&|row| Value::Float(row.0))).unwrap(),
         Factor::new("optimizer", of(&|row| row.1.into())).unwrap(),
     ];
-    effects(&factors, &RATES.map(|row| row.2), scale, direction, None).unwrap()
+    effects(&factors, &RATES.map(|row| row.2), scale, direction, &[]).unwrap()
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn an_inner_optimum_is_compared_with_both_ends_as_by_statsmodels() {
 fn only_an_ordered_axis_has_an_inner_extreme() {
     let words = Factor::new("w", ["a", "b", "c"].repeat(2).iter().map(|word| (*word).into()).collect::<Vec<_>>());
     let y = [1.0, 5.0, 2.0, 1.1, 5.1, 2.1];
-    let found = effects(&[words.unwrap()], &y, ModelScale::Linear, Some(Direction::Maximize), None).unwrap();
+    let found = effects(&[words.unwrap()], &y, ModelScale::Linear, Some(Direction::Maximize), &[]).unwrap();
     assert_eq!((found.main[0].best, &found.main[0].inner, found.main[0].between), (Some(1), &None, (0, 1)));
 }
 
@@ -295,7 +295,7 @@ fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
     let factor = Factor::new("x", [1i64, 2, 3].repeat(2).into_iter().map(Value::Int).collect::<Vec<_>>()).unwrap();
     let extreme = |direction| {
         let y = [5.0, 1.0, 5.2, 5.1, 1.1, 5.3];
-        let found = effects(std::slice::from_ref(&factor), &y, ModelScale::Linear, direction, None).unwrap();
+        let found = effects(std::slice::from_ref(&factor), &y, ModelScale::Linear, direction, &[]).unwrap();
         let inner = found.main[0].inner.clone().unwrap();
         (inner.level, inner.extreme)
     };
@@ -308,9 +308,8 @@ fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
 fn the_best_of_equal_levels_is_an_end() {
     let values: Vec<Value> = [1i64, 2, 3, 1, 2, 3].map(Value::Int).into();
     let factor = Factor::new("x", values.clone()).unwrap();
-    let found =
-        effects(&[factor], &[0.5, 0.9, 0.9, 0.6, 0.7, 0.7], ModelScale::Linear, Some(Direction::Maximize), None)
-            .unwrap();
+    let found = effects(&[factor], &[0.5, 0.9, 0.9, 0.6, 0.7, 0.7], ModelScale::Linear, Some(Direction::Maximize), &[])
+        .unwrap();
     assert_eq!((found.main[0].best, &found.main[0].inner), (Some(2), &None));
 }
 
@@ -328,10 +327,10 @@ fn factors_that_multiply_have_no_interaction_on_the_log_scale() {
     let of = |value: &dyn Fn(&(i64, i64)) -> i64| rows.iter().map(|row| value(row).into()).collect::<Vec<Value>>();
     let factors = [Factor::new("x", of(&|row| row.0)).unwrap(), Factor::new("z", of(&|row| row.1)).unwrap()];
     let is_significant =
-        |scale| effects(&factors, &y, scale, None, None).unwrap().interactions[0].share.is_significant();
+        |scale| effects(&factors, &y, scale, None, &[]).unwrap().interactions[0].share.is_significant();
     assert_eq!(is_significant(ModelScale::Linear), Some(true));
     assert_eq!(is_significant(ModelScale::Log), Some(false));
-    assert_eq!(effects(&factors, &y.iter().map(|y| y - 1.0).collect::<Vec<_>>(), ModelScale::Log, None, None), None);
+    assert_eq!(effects(&factors, &y.iter().map(|y| y - 1.0).collect::<Vec<_>>(), ModelScale::Log, None, &[]), None);
 }
 
 #[test]
@@ -355,8 +354,8 @@ fn seeds_that_all_combinations_share_are_blocks() {
     let y = [0.70, 0.80, 0.60, 0.90, 0.71, 0.82, 0.61, 0.90, 0.74, 0.85, 0.64, 0.93, 0.75, 0.85, 0.66, 0.96];
     let factors = [Factor::new("lr", lr).unwrap(), Factor::new("depth", depth).unwrap()];
     let blocks = Factor::new("seed", seed).unwrap();
-    let found = effects(&factors, &y, ModelScale::Linear, None, Some(&blocks)).unwrap();
-    let alone = effects(&factors, &y, ModelScale::Linear, None, None).unwrap();
+    let found = effects(&factors, &y, ModelScale::Linear, None, std::slice::from_ref(&blocks)).unwrap();
+    let alone = effects(&factors, &y, ModelScale::Linear, None, &[]).unwrap();
     assert_eq!((found.residual_degrees, alone.residual_degrees), (9, 12));
     let p = |found: &Effects| found.main[0].share.p.unwrap();
     assert!(p(&found) < 1e-6 && p(&alone) > 0.3, "{} {}", p(&found), p(&alone));
@@ -370,7 +369,7 @@ fn what_terms_explain_only_together_is_the_rest() {
     let levels = |values: &[i64]| values.iter().map(|value| Value::Int(*value)).collect::<Vec<_>>();
     let of = |x: &[i64], z: &[i64], y: &[f64]| {
         let factors = [Factor::new("x", levels(x)).unwrap(), Factor::new("z", levels(z)).unwrap()];
-        effects(&factors, y, ModelScale::Linear, None, None).unwrap().of_no_term().unwrap()
+        effects(&factors, y, ModelScale::Linear, None, &[]).unwrap().of_no_term().unwrap()
     };
     // Each combination twice: all sums of squares add up.
     let balanced = of(&[1, 1, 2, 2, 1, 1, 2, 2], &[1, 2, 1, 2, 1, 2, 1, 2], &[1.0, 2.0, 5.0, 6.5, 1.2, 2.1, 5.1, 6.0]);

@@ -13,6 +13,8 @@ const COMMAND: &str = "program.command";
 const PROGRAM: &str = "program";
 /// What they are called as blocks.
 const VERSION: &str = "version";
+/// More versions are no blocks: the analysis would take long.
+const MOST_BLOCKS: usize = 50;
 
 /// The versions of each command that ran in several. `None` is the built-in trainer.
 type Several = BTreeMap<Option<String>, BTreeSet<usize>>;
@@ -29,9 +31,9 @@ impl<T: Asked> Subject<'_, T> {
         observations.flat_map(|(at, one)| one.trials.iter().map(move |trial| (at, *trial)))
     }
 
-    /// The version of the program of each attempt. `None` where all have one, and where some were imported and have none.
-    fn versions(&self) -> Option<Factor> {
-        let fields: Vec<&String> = fields(self.names).collect();
+    /// The version of the program of each attempt, but for the fields that `asked` names. `None` where all have one, and where some were imported and have none.
+    fn versions(&self, asked: &[String]) -> Option<Factor> {
+        let fields: Vec<&String> = fields(self.names).filter(|name| !asked.contains(name)).collect();
         if self.attempts().any(|(_, trial)| trial.field(IMPORT).is_some()) {
             return None;
         }
@@ -57,49 +59,50 @@ impl<T: Asked> Subject<'_, T> {
         of_command
     }
 
-    /// These blocks, each divided by the versions of the programs, so that effects are within versions. A program of which there is one
-    /// version belongs to the newest versions of the others. With too few attempts for so many blocks it is the versions alone, or these blocks.
-    fn divided(&self, blocks: Option<Factor>, versions: &Factor, several: &Several) -> Option<Factor> {
+    /// The versions as blocks, so that effects are within versions. A program of which there is one version belongs to the newest versions of the
+    /// others, and versions with an observation in common are one: they gave the same value. `None` where that leaves one, or too many to be blocks.
+    fn blocks(&self, versions: &Factor, several: &Several) -> Option<Factor> {
+        let of_command: HashMap<usize, &Option<String>> =
+            several.iter().flat_map(|(command, own)| own.iter().map(move |version| (*version, command))).collect();
         let mut newest: BTreeMap<&Option<String>, (i64, usize)> = BTreeMap::new();
         for ((_, trial), version) in self.attempts().zip(&versions.of) {
-            if let Some((command, _)) = several.iter().find(|(_, own)| own.contains(version)) {
-                let one = (trial.started_unix_ms(), *version);
-                newest.entry(command).and_modify(|newest| *newest = one.max(*newest)).or_insert(one);
+            let Some(command) = of_command.get(version) else { continue };
+            let one = (trial.started_unix_ms(), *version);
+            newest.entry(command).and_modify(|newest| *newest = one.max(*newest)).or_insert(one);
+        }
+        // The newest versions, and programs of one version, are block 0; each other version begins as a block of its own.
+        let is_older = |version: usize| {
+            of_command
+                .get(&version)
+                .and_then(|command| newest.get(command))
+                .is_some_and(|(_, newest)| *newest != version)
+        };
+        let mut block: Vec<usize> =
+            (0..versions.levels.len()).map(|version| if is_older(version) { version + 1 } else { 0 }).collect();
+        let mut first = vec![None; self.observed.observations.len()];
+        for ((at, _), version) in self.attempts().zip(&versions.of) {
+            let (one, other) = (block[*first[at].get_or_insert(*version)], block[*version]);
+            if one != other {
+                let (kept, gone) = (one.min(other), one.max(other));
+                block.iter_mut().filter(|block| **block == gone).for_each(|block| *block = kept);
             }
         }
-        let is_older = |version: usize| {
-            let of = several.iter().find(|(_, own)| own.contains(&version));
-            of.is_some_and(|(command, _)| newest.get(command).is_some_and(|(_, newest)| *newest != version))
-        };
-        let mut of_observation = vec![None; self.observed.observations.len()];
-        for ((at, _), version) in self.attempts().zip(&versions.of) {
-            of_observation[at] = is_older(*version).then_some(*version);
-        }
-        let text = |version: Option<usize>| version.map_or_else(String::new, |version| version.to_string());
-        let alone = || Factor::new(VERSION, of_observation.iter().map(|version| text(*version).into()));
-        let both = |blocks: &Factor| {
-            let of = blocks.of.iter().zip(&of_observation);
-            let name = format!("{} and {VERSION}", blocks.name);
-            Factor::new(&name, of.map(|(block, version)| format!("{block} {}", text(*version)).into()))
-        };
-        let are_few = |blocks: &Factor| 2 * blocks.levels.len() <= blocks.of.len();
-        let divided = blocks.as_ref().map_or_else(alone, both).filter(are_few);
-        divided.or_else(|| alone().filter(are_few)).or(blocks)
+        let of_observation =
+            first.into_iter().map(|version| version.map_or(0, |version| block[version]).to_string().into());
+        let found = Factor::new(VERSION, of_observation)?;
+        (2 * found.levels.len() <= found.of.len() && found.levels.len() <= MOST_BLOCKS).then_some(found)
     }
 
-    /// The blocks within versions of the program, with a note that there are several. Lists the axes that cannot be separated from the versions; these
-    /// stand first: only the first few pairs are printed. Where an axis is a version, `asked` names it, and the versions are no blocks.
-    pub(super) fn within_versions(&self, axes: &mut Axes, blocks: Option<Factor>, asked: &[String]) -> Option<Factor> {
-        let Some(versions) = self.versions().filter(|_| !asked.iter().any(|name| is_version(name))) else {
-            return blocks;
-        };
+    /// The versions of the program as blocks, with a note that there are several. Lists the axes that cannot be separated from the versions; these
+    /// stand first: only the first few pairs are printed. A version that `asked` names is an axis, and no version here.
+    pub(super) fn versions_as_blocks(&self, axes: &mut Axes, asked: &[String]) -> Option<Factor> {
+        let versions = self.versions(asked)?;
         let several = self.several(&versions);
         if several.is_empty() {
-            return blocks;
+            return None;
         }
-        let blocks = self.divided(blocks, &versions, &several);
-        let are_blocks = blocks.as_ref().is_some_and(|blocks| blocks.name.ends_with(VERSION));
-        let how = if are_blocks { "effects are within versions" } else { "which are analysed together" };
+        let blocks = self.blocks(&versions, &several);
+        let how = if blocks.is_some() { "effects are within versions" } else { "which are analysed together" };
         for axis in &axes.judged {
             let of_attempts = self.attempts().map(|(at, _)| axis.levels[axis.of[at]].clone());
             let Some(axis) = Factor::new(&axis.name, of_attempts) else { continue };
