@@ -473,8 +473,11 @@ pub fn effects_value(found: &Effected) -> Table {
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));
     if let Some(share) = found.effects.blocks {
-        members.insert(format!("{}_blocks", found.blocks.join("_")), share.into());
-        members.insert("blocks".to_owned(), found.blocks.clone().into());
+        let blocks = table_of([("of", found.blocks.clone().into()), ("share", share.into())]);
+        members.insert("blocks".to_owned(), Value::Table(blocks));
+        if let [block] = &found.blocks[..] {
+            members.insert(format!("{block}_blocks"), share.into());
+        }
     }
     members.extend(found.shared().map(|(_, share)| ("shared".to_owned(), share.into())));
     members.extend(found.direction.map(|way| ("direction".to_owned(), way.name().into())));

@@ -269,6 +269,23 @@ mod tests {
         );
     }
 
+    #[test]
+    fn phases_that_few_steps_time_are_told_of_the_built_in_trainer() {
+        let id = AttemptId(Digest([0xab; 32]));
+        let sparse = |count| PhaseRow { count, ..row("data", Some(0), Err("short")) };
+        let rows = |count| [row("step", Some(0), Ok((12_403.0, 645.0))), sparse(count)];
+        let mut of_trainer = attempt(&[]);
+        of_trainer.facts.insert("worker.inner_every".to_owned(), 50_i64.into());
+        let told =
+            "data: timed in 2 of 40 steps, each apart from the others; compare their medians, not their shares\n";
+        assert!(events_text(id, &of_trainer, &rows(2)).contains(told));
+        assert!(!events_text(id, &of_trainer, &rows(40)).contains("timed in"), "all are timed");
+        assert!(
+            !events_text(id, &attempt(&[]), &rows(2)).contains("timed in"),
+            "another program's phases may be anywhere"
+        );
+    }
+
     fn rows() -> [PhaseRow; 4] {
         let short = "it occurs 40 times, each for about 9 ms, but power is read every 100 ms, and twice that is needed";
         [

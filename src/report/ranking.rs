@@ -352,19 +352,36 @@ fn sureness(ranking: &Ranking) -> String {
     text.push_str(&covers_text(&ranking.places));
     text.push_str(&needed_text(&ranking.places));
     text.push_str(&unsure_text(&ranking.places, &units));
-    let model = match first.estimate.model {
-        SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(first))),
-        SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(first))),
-        SampleModel::Rounds => Some("rounds are the samples".to_owned()),
-        _ => None,
-    };
-    text.push_str(&model.map_or_else(String::new, |model| format!("intervals: {model}\n")));
+    text.push_str(&models_text(&ranking.places));
     if let Some(tolerance) = ranking.tolerance {
         let within = named(&|against| against.is_within);
         let which = if within.is_empty() { "none".to_owned() } else { within.join(" ") };
         text.push_str(&format!("within {}% of #1: {which}\n", significant(tolerance * 100.0)));
     }
     text
+}
+
+/// What the samples of the intervals are, where they are no single attempts or seeds; the places are named where they differ.
+fn models_text(places: &[Place]) -> String {
+    let mut found: Vec<(Option<String>, Vec<String>)> = Vec::new();
+    for (rank, place) in (1u32..).zip(places) {
+        let model = match place.estimate.model {
+            SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(place))),
+            SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(place))),
+            SampleModel::Rounds => Some("rounds are the samples".to_owned()),
+            _ => None,
+        };
+        match found.iter_mut().find(|(known, _)| *known == model) {
+            Some((_, ranks)) => ranks.push(format!("#{rank}")),
+            None => found.push((model, vec![format!("#{rank}")])),
+        }
+    }
+    let is_one = found.len() == 1;
+    let line = |(model, ranks): (Option<String>, Vec<String>)| {
+        let of = if is_one { String::new() } else { format!(" of {}", ranks.join(" ")) };
+        model.map_or_else(String::new, |model| format!("intervals{of}: {model}\n"))
+    };
+    found.into_iter().map(line).collect()
 }
 
 /// Why there is no P(BEST), where some rows have a scatter and others none.

@@ -122,7 +122,9 @@ fn versions_are_blocks_beside_machines() {
         text.contains("machines and versions are blocks: all effects are within machines and versions ("),
         "{text}"
     );
-    assert!(report::effects_value(&found).contains_key("machine_version_blocks"));
+    let blocks = report::effects_value(&found)["blocks"].flatten();
+    assert_eq!(blocks["of"], vec!["machine", "version"].into());
+    assert_eq!(blocks["share"], found.effects.blocks.unwrap().into());
 }
 
 #[test]
