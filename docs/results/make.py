@@ -515,7 +515,7 @@ def summary(pages):
         lines.append("bf16, revision 2 of the trainer. Each GPU trains on 64 samples a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
         lines.append(table(["model", "device", "GPUs", "samples/s: one → all", "J a sample: one → all", "attempts"], scaled))
     lines.append("## Learning rates at a fixed number of steps\n")
-    lines.append("Training does not stop at the target. All models but DQN train in bf16. What a precision costs stands below. The energy is that of all steps. The least energy is among the rates whose mean reaches the target. All data are generated ([data](../data.md)). For YOLOv3 and Mask R-CNN, accuracy is the average precision of boxes, and `mask_ap` that of masks. [Models](../models.md) defines the targets.\n")
+    lines.append("Training does not stop at the target. All models but DQN train in bf16. The accuracy and energy of each precision stand below. The energy is that of all steps. The least energy is among the rates whose mean reaches the target. All data are generated ([data](../data.md)). For YOLOv3 and Mask R-CNN, accuracy is the average precision of boxes, and `mask_ap` that of masks. [Models](../models.md) defines the targets.\n")
     lines.append(table(["model", "device", "target", "rates", "least energy", "against the others", "every seed reaches it", "best outcome", "attempts"], [[f"[{row['title']}]({row['file']}#learning)", row["device"], f"`{one['condition']}`", one["rates"], one["least"], one["sure"], one["every"], one["outcome"], one["attempts"]] for row in pages if (one := row["learned"])]))
     precise = [[f"[{row['title']}]({row['file']}#precision-at-one-learning-rate)", row["device"], *one] for row in pages for one in row["precise"]]
     if precise:

@@ -145,12 +145,16 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Whether the shares of terms, blocks and residuals are more than the whole, as where pairs explain again what axes do. No such case in a balanced design.
+    /// The sum of the shares of all terms, the blocks and the residuals: 1 in a balanced design. It is more where terms explain some of the variance
+    /// twice, and less where they explain some of it only together.
+    fn shares(&self) -> f64 {
+        let terms = self.main.iter().map(|effect| effect.share).chain(self.interactions.iter().map(|pair| pair.share));
+        terms.map(|share| share.eta_squared).sum::<f64>() + self.blocks.unwrap_or(0.0) + self.unexplained
+    }
+
+    /// Whether the shares sum to more than 100%.
     pub fn overlap(&self) -> bool {
-        let of_terms =
-            self.main.iter().map(|effect| effect.share).chain(self.interactions.iter().map(|pair| pair.share));
-        let terms: f64 = of_terms.map(|share| share.eta_squared).sum();
-        terms + self.blocks.unwrap_or(0.0) + self.unexplained > 1.0 + 1e-3
+        self.shares() > 1.0 + 1e-3
     }
 
     /// The share of the variance that terms and blocks explain only together, as where they occur in unequal combinations. 0 in a balanced design.
@@ -160,9 +164,7 @@ impl Effects {
         if shares.chain(self.interactions.iter().map(|effect| effect.share)).any(|share| share.degrees == 0) {
             return None;
         }
-        let terms = self.main.iter().map(|effect| effect.share.eta_squared);
-        let terms: f64 = terms.chain(self.interactions.iter().map(|effect| effect.share.eta_squared)).sum();
-        let rest = 1.0 - self.unexplained - terms - self.blocks.unwrap_or(0.0);
+        let rest = 1.0 - self.shares();
         // A balanced design leaves the rounding.
         (rest > -1e-9).then_some(rest.max(0.0))
     }

@@ -1,4 +1,4 @@
-//! Which lines of a text were changed.
+//! The lines that differ between two texts.
 
 /// The lines that differ between two texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             refused(&[(0, 1200), (3000, 3001), (4000, 5600), (6000, 6001)], "the counter ticks every", 1000),
             "occurs 2 times, each for about 1.4 s, but the counter ticks every 1 s, and twice that is needed",
-            "slivers are not what it comes in"
+            "slivers are no occurrences"
         );
         let evaluations: Vec<(u64, u64)> =
             [(0, 4200)].into_iter().chain((0..100).map(|i| (5000 + 100 * i, 5006 + 100 * i))).collect();

@@ -9,7 +9,7 @@ use crate::record::{Table, Value};
 /// Longer texts are cut.
 const WIDEST: usize = 40;
 
-/// Values of a row, each with as few digits as show that they differ.
+/// The values of a row, with as few digits as tell different ones apart.
 fn shown_all(values: &[Option<Value>]) -> Vec<String> {
     let of = |digits: usize| -> Vec<String> { values.iter().map(|value| shown(value.as_ref(), digits)).collect() };
     let is_alike = |short: &Vec<String>| {
@@ -33,7 +33,7 @@ fn shown(value: Option<&Value>, digits: usize) -> String {
     text.chars().take(WIDEST - 1).chain(['…']).collect()
 }
 
-/// A number rounded to so many significant digits.
+/// A number, rounded to `digits` significant digits.
 fn to_digits(number: f64, digits: usize) -> String {
     let rounded = format!("{number:.*e}", digits - 1).parse().unwrap_or(number);
     Value::Float(rounded).to_string()

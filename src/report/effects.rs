@@ -23,7 +23,7 @@ pub struct Effected {
     pub direction: Option<Direction>,
     /// What decides the metric, and with it what one observation is.
     pub kind: MetricKind,
-    /// What the blocks are: `seed` or `machine`, and `version`; none without blocks.
+    /// The names of the blocks: `seed` or `machine`, then `version`. Empty without blocks.
     pub blocks: Vec<String>,
     /// How many attempts are behind the observations.
     pub attempts: usize,
@@ -331,6 +331,7 @@ pub fn effects_text(found: &Effected) -> String {
         let what = "--json lists all; `--where` with fewer experiments, or `--axes`, makes them fewer";
         text.push_str(&format!("confounded: {} ({what})\n", count(more, "more pair")));
     }
+    let blocks = if found.blocks.is_empty() { String::new() } else { format!(" and {}", plural(&found.blocks)) };
     if let Some(shared) = found.shared() {
         text.push_str(&format!(
             "{:.1}% of the variance is shared by {}: the attempts do not say which of them explains it\n",
@@ -338,12 +339,10 @@ pub fn effects_text(found: &Effected) -> String {
             shared.0.join(", ")
         ));
     } else if effects.overlap() {
-        let blocks = if found.blocks.is_empty() { String::new() } else { format!(" and {}", plural(&found.blocks)) };
         text.push_str(&format!(
             "the shares sum to more than 100%: the axes{blocks} occur in unequal combinations, and explain some of the variance twice\n"
         ));
     } else if let Some(rest) = effects.of_no_term().filter(|rest| *rest >= OVERLAP) {
-        let blocks = if found.blocks.is_empty() { String::new() } else { format!(" and {}", plural(&found.blocks)) };
         text.push_str(&format!(
             "{:.1}% of the variance cannot be assigned to one term: the axes{blocks} occur in unequal combinations\n",
             100.0 * rest

@@ -109,9 +109,7 @@ fn sparse_text(attempt: &Attempt, rows: &[PhaseRow]) -> String {
     let mut names: Vec<&str> = sparse.iter().map(|row| row.name.as_str()).collect();
     names.dedup();
     let names = names.join(", ");
-    format!(
-        "{names}: timed in {most} of {steps} steps, each apart from the others; compare their medians, not their shares\n"
-    )
+    format!("{names}: timed in {most} of {steps} steps; compare their medians, not their shares\n")
 }
 
 fn warmup_steps(attempt: &Attempt, rows: &[PhaseRow]) -> Option<i64> {
@@ -276,8 +274,7 @@ mod tests {
         let rows = |count| [row("step", Some(0), Ok((12_403.0, 645.0))), sparse(count)];
         let mut of_trainer = attempt(&[]);
         of_trainer.facts.insert("worker.inner_every".to_owned(), 50_i64.into());
-        let told =
-            "data: timed in 2 of 40 steps, each apart from the others; compare their medians, not their shares\n";
+        let told = "data: timed in 2 of 40 steps; compare their medians, not their shares\n";
         assert!(events_text(id, &of_trainer, &rows(2)).contains(told));
         assert!(!events_text(id, &of_trainer, &rows(40)).contains("timed in"), "all are timed");
         assert!(

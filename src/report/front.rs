@@ -117,7 +117,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         let samples = samples.into_iter().collect::<Vec<_>>().join("; ");
         text.push_str(&format!("{}: mean of {samples}\n", one.metric));
         if let Some((least, most)) = unequal(front, at) {
-            text.push_str(&unequal_text(&one.metric, least, most));
+            text.push_str(&unequal_text(&one.metric, (least, most), true));
         }
     }
     text.push_str(&left_out_line(&front.left_out, "metric"));

@@ -1,4 +1,4 @@
-//! What an answer leaves out, and why.
+//! The attempts that an answer leaves out, and the reasons.
 
 use super::document::table_of;
 use crate::record::{LeftOut, Value, Why};
@@ -37,7 +37,7 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
-/// What is left out, and how a command counts it: an answer does not list a configuration all of whose attempts are left out.
+/// [`left_out_text`] with the option that counts these attempts. Without it, a configuration whose attempts are all left out is not listed.
 pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
     let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
     let kinds: Vec<&str> =
@@ -49,7 +49,7 @@ pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
     }
 }
 
-/// What is left out, as a list.
+/// The reasons and the numbers of attempts, as a list.
 pub(super) fn left_out_value(left_out: &BTreeMap<LeftOut, u64>) -> Value {
     let item = |(left, n): (&LeftOut, &u64)| {
         Value::Table(table_of([

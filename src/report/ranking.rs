@@ -316,23 +316,24 @@ fn sureness(ranking: &Ranking) -> String {
             of_round.join(" ")
         ));
     }
-    let better = named(&|against| {
-        against.comparison.is_some_and(|one| !one.is_of_one_round && one.prefers_other(ranking.direction))
-    });
-    let better_in_round = named(&|against| {
-        against.comparison.is_some_and(|one| one.is_of_one_round && one.prefers_other(ranking.direction))
-    });
-    if !better_in_round.is_empty() {
-        text.push_str(&format!(
-            "warning: in the round that both have better than #1: {}; the means are of different rounds (repeat all of them together: `ledger run MANIFEST --repeat 3`)\n",
-            better_in_round.join(" ")
-        ));
-    }
-    if !better.is_empty() {
-        text.push_str(&format!(
-            "warning: over common {units} better than #1: {}; the means are of different {units} (run all configurations with the same ones)\n",
-            better.join(" ")
-        ));
+    for (is_of_one_round, over, means, fix) in [
+        (
+            true,
+            "in the one round that both have",
+            "rounds",
+            "repeat all of them together: `ledger run MANIFEST --repeat 3`",
+        ),
+        (false, &*format!("over common {units}"), &*units, "run all configurations with the same ones"),
+    ] {
+        let is_better =
+            |one: Comparison| one.is_of_one_round == is_of_one_round && one.prefers_other(ranking.direction);
+        let better = named(&|against| against.comparison.is_some_and(is_better));
+        if !better.is_empty() {
+            text.push_str(&format!(
+                "warning: {over} better than #1: {}; the means are of different {means} ({fix})\n",
+                better.join(" ")
+            ));
+        }
     }
     let leads = |place: &Place| {
         let (first, direction) = (&first.contender, ranking.direction);
@@ -361,27 +362,32 @@ fn sureness(ranking: &Ranking) -> String {
     text
 }
 
-/// What the samples of the intervals are, where they are no single attempts or seeds; the places are named where they differ.
-fn models_text(places: &[Place]) -> String {
-    let mut found: Vec<(Option<String>, Vec<String>)> = Vec::new();
+/// The places with the same word, by their numbers; those without one are left out.
+fn ranks_by<T: PartialEq>(places: &[Place], word: impl Fn(&Place) -> Option<T>) -> Vec<(T, Vec<String>)> {
+    let mut found: Vec<(T, Vec<String>)> = Vec::new();
     for (rank, place) in (1u32..).zip(places) {
-        let model = match place.estimate.model {
-            SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(place))),
-            SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(place))),
-            SampleModel::Rounds => Some("rounds are the samples".to_owned()),
-            _ => None,
-        };
-        match found.iter_mut().find(|(known, _)| *known == model) {
+        let Some(word) = word(place) else { continue };
+        match found.iter_mut().find(|(known, _)| *known == word) {
             Some((_, ranks)) => ranks.push(format!("#{rank}")),
-            None => found.push((model, vec![format!("#{rank}")])),
+            None => found.push((word, vec![format!("#{rank}")])),
         }
     }
-    let is_one = found.len() == 1;
-    let line = |(model, ranks): (Option<String>, Vec<String>)| {
-        let of = if is_one { String::new() } else { format!(" of {}", ranks.join(" ")) };
-        model.map_or_else(String::new, |model| format!("intervals{of}: {model}\n"))
+    found
+}
+
+/// Which intervals rest on means of machines or rounds, or on a random effect. Without a number it is all of them.
+fn models_text(places: &[Place]) -> String {
+    let model = |place: &Place| match place.estimate.model {
+        SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(place))),
+        SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(place))),
+        SampleModel::Rounds => Some("rounds are the samples".to_owned()),
+        _ => None,
     };
-    found.into_iter().map(line).collect()
+    let line = |(model, ranks): (String, Vec<String>)| match ranks.len() == places.len() {
+        true => format!("intervals: {model}\n"),
+        false => format!("intervals of {}: {model}\n", ranks.join(" ")),
+    };
+    ranks_by(places, model).into_iter().map(line).collect()
 }
 
 /// Why there is no P(BEST), where some rows have a scatter and others none.
@@ -398,20 +404,12 @@ fn unsure_text(places: &[Place], units: &str) -> String {
 
 /// What the intervals hold for, where it is not every seed and machine; the places are named where they differ.
 fn covers_text(places: &[Place]) -> String {
-    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
-    for (rank, place) in (1u32..).zip(places) {
-        let Some(covers) = place.estimate.covers() else { continue };
-        match found.iter_mut().find(|(known, _)| *known == covers) {
-            Some((_, ranks)) => ranks.push(format!("#{rank}")),
-            None => found.push((covers, vec![format!("#{rank}")])),
-        }
-    }
     let with_scatter = places.iter().filter(|place| place.estimate.attempts > 1).count();
     let line = |(covers, ranks): &(&str, Vec<String>)| match ranks.len() == with_scatter {
         true => format!("intervals cover {covers}\n"),
         false => format!("intervals of {} cover {covers}\n", ranks.join(" ")),
     };
-    found.iter().map(line).collect()
+    ranks_by(places, |place| place.estimate.covers()).iter().map(line).collect()
 }
 
 fn saving(ranking: &Ranking) -> String {
@@ -464,18 +462,15 @@ fn unequal(ranking: &Ranking) -> Option<(&str, i64, i64)> {
 
 /// Warns of a comparison of runs that did not do the same.
 fn unequal_work(ranking: &Ranking) -> String {
-    let text = unequal(ranking).map_or_else(String::new, |(metric, least, most)| unequal_text(metric, least, most));
     // Of configurations that reach a limit, the whole may well be what is asked for.
-    match text.split_once(" (compare") {
-        Some((text, _)) if !ranking.unmet.is_empty() => format!("{text}\n"),
-        _ => text,
-    }
+    let advises = ranking.unmet.is_empty();
+    unequal(ranking).map_or_else(String::new, |(metric, least, most)| unequal_text(metric, (least, most), advises))
 }
 
-/// The warning, and the metric that compares them.
-pub(super) fn unequal_text(metric: &str, least: i64, most: i64) -> String {
-    let instead =
-        analysis::of_one_sample(metric).map_or_else(String::new, |instead| format!(" (compare `{instead}` instead)"));
+/// The warning and, as advice, the metric that compares them.
+pub(super) fn unequal_text(metric: &str, (least, most): (i64, i64), advises: bool) -> String {
+    let instead = analysis::of_one_sample(metric).filter(|_| advises);
+    let instead = instead.map_or_else(String::new, |instead| format!(" (compare `{instead}` instead)"));
     format!("not the same work: {metric} is of {least} to {most} samples{instead}\n")
 }
 

@@ -275,14 +275,9 @@ impl<'a> ForwardContext<'a> {
         u32::try_from(bits >> 32).ok()
     }
 
-    /// Whether a key of dropout was drawn.
-    pub fn has_drawn(&self) -> bool {
-        self.training.is_some_and(|training| training.keys_used > 0)
-    }
-
-    /// Whether the model has running statistics.
-    pub fn has_statistics(&self) -> bool {
-        !self.running.is_empty()
+    /// Whether the passes so far would be those of another step, too, with its values: they drew no key of dropout, and there are no running statistics.
+    pub fn repeats(&self) -> bool {
+        self.training.is_none_or(|training| training.keys_used == 0) && self.running.is_empty()
     }
 
     /// Where tensors live.

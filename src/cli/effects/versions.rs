@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const COMMAND: &str = "program.command";
 /// The name of the factor whose levels are the versions.
 const PROGRAM: &str = "program";
-/// What they are called as blocks.
+/// The name of the factor of versions as blocks.
 const VERSION: &str = "version";
 /// More versions are no blocks: the analysis would take long.
 const MOST_BLOCKS: usize = 50;
@@ -102,7 +102,7 @@ impl<T: Asked> Subject<'_, T> {
             return None;
         }
         let blocks = self.blocks(&versions, &several);
-        let how = if blocks.is_some() { "effects are within versions" } else { "which are analysed together" };
+        let how = if blocks.is_some() { "effects are within versions" } else { "they are analysed together" };
         for axis in &axes.judged {
             let of_attempts = self.attempts().map(|(at, _)| axis.levels[axis.of[at]].clone());
             let Some(axis) = Factor::new(&axis.name, of_attempts) else { continue };

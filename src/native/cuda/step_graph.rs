@@ -42,6 +42,36 @@ impl Operand {
     }
 }
 
+/// Values that recorded work reads, and that change.
+pub trait Operands: Clone {
+    /// Their tensors, in an order of their own. None where no graph can read them.
+    fn operands(&self) -> Option<Vec<Operand>>;
+}
+
+impl<const D: usize> Operands for Tensor<D> {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        Some(vec![Operand::of(self)?])
+    }
+}
+
+impl<const D: usize> Operands for Tensor<D, Int> {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        Some(vec![Operand::of_whole(self)?])
+    }
+}
+
+impl<T: Operands> Operands for Option<T> {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        self.as_ref().map_or(Some(Vec::new()), T::operands)
+    }
+}
+
+impl<A: Operands, B: Operands> Operands for (A, B) {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        Some([self.0.operands()?, self.1.operands()?].concat())
+    }
+}
+
 /// Recorded work.
 pub struct StepGraph {
     graph: Graph<CudaRuntime>,

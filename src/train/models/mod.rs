@@ -30,6 +30,7 @@ pub use vgg::Vgg;
 pub use yolov3::YoloV3;
 
 use crate::forward_context::ForwardContext;
+use crate::native::step_graph::{Operand, Operands};
 use crate::parameters::ParamSpec;
 use burn::tensor::{Int, Tensor};
 use units::Units;
@@ -43,6 +44,16 @@ pub enum Input {
     Images(Tensor<4>),
     /// [rows, width], ids of tokens.
     Tokens(Tensor<2, Int>),
+}
+
+impl Operands for Input {
+    fn operands(&self) -> Option<Vec<Operand>> {
+        match self {
+            Self::Rows(rows) => rows.operands(),
+            Self::Images(images) => images.operands(),
+            Self::Tokens(tokens) => tokens.operands(),
+        }
+    }
 }
 
 /// A model.

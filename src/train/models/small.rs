@@ -8,13 +8,12 @@ mod convolution;
 use crate::data::Batch;
 use crate::data::images::{CLASSES, PIXELS, SIDE};
 use crate::device::Place;
-use crate::native::step_graph::Operand;
+use crate::native::step_graph::{Operand, Operands};
 use crate::number::{real_len, single};
 use crate::parameters::{Init, ParamSpec};
 use crate::rng::{Rng, Stream};
 use crate::spec::Small;
 use crate::tape::clean;
-use crate::task::replayed::Operands;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::{Tensor, TensorData, TensorReadError};
 use convolution::{FEATURES, Trace};
@@ -55,7 +54,7 @@ enum Inputs {
 impl Operands for Fed {
     fn operands(&self) -> Option<Vec<Operand>> {
         let Inputs::Tensor(inputs) = &self.inputs else { return None };
-        Some([inputs.operands()?, self.targets.operands()?, self.mask.operands()?].into_iter().flatten().collect())
+        Some([inputs.operands()?, self.targets.operands()?, self.mask.operands()?].concat())
     }
 }
 

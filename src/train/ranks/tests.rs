@@ -117,18 +117,7 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
                     wait_limit: None,
                 };
                 let epoch = if whole { number } else { epoch };
-                let step = Step {
-                    number,
-                    epoch,
-                    rank,
-                    indices: shard,
-                    lead: &lead,
-                    next: None,
-                    groups: None,
-                    may_replay: false,
-                    scale: 1.0,
-                    inner,
-                };
+                let step = Step { epoch, lead: &lead, ..Step::of_rank(rank, shard, inner) };
                 let Gradients { loss, gradients, mean_of, .. } = task.gradients(&step, &parameters).expect("trains");
                 let weight = mean_of.map_or(f64::NAN, real_len);
                 found.push((f64::from(read(loss)[0]), weight, gradients.into_iter().map(read).collect()));
@@ -240,18 +229,7 @@ fn an_agent_of_each_rank_lives_through_its_own_episodes() {
             limit: None,
             wait_limit: None,
         };
-        let step = Step {
-            number: 1,
-            epoch: 1,
-            rank,
-            indices: &[],
-            lead: &[],
-            next: None,
-            groups: None,
-            may_replay: false,
-            scale: 1.0,
-            inner,
-        };
+        let step = Step::of_rank(rank, &[], inner);
         task.gradients(&step, &parameters).expect("trains").loss.try_into_scalar::<f32>().expect("readable")
     };
     assert_eq!(first(1), first(1));

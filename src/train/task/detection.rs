@@ -325,34 +325,12 @@ mod tests {
         };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {
-            share.begin(&Step {
-                number,
-                epoch,
-                rank: 0,
-                indices: &[],
-                lead: &[],
-                next: None,
-                groups: None,
-                may_replay: false,
-                scale: 1.0,
-                inner,
-            });
+            share.begin(&Step { number, epoch, ..Step::of_rank(0, &[], inner) });
             share.end(Duration::from_millis(3));
             assert_eq!((share.host, share.all), (Duration::ZERO, Duration::ZERO), "step {number}");
         }
         let number = WARM_UP + 3;
-        share.begin(&Step {
-            number,
-            epoch: 2,
-            rank: 0,
-            indices: &[],
-            lead: &[],
-            next: None,
-            groups: None,
-            may_replay: false,
-            scale: 1.0,
-            inner,
-        });
+        share.begin(&Step { number, epoch: 2, ..Step::of_rank(0, &[], inner) });
         assert_eq!(share.host, Duration::from_millis(3));
     }
 }

@@ -8,7 +8,7 @@ mod detection;
 mod network;
 mod open;
 mod pipeline;
-pub mod replayed;
+mod replayed;
 mod rl;
 mod small;
 mod target_positions;
@@ -141,6 +141,26 @@ pub struct Step<'a> {
     pub scale: f64,
     /// How its parts are told.
     pub inner: Inner<'a>,
+}
+
+#[cfg(test)]
+impl<'a> Step<'a> {
+    /// One of a rank whose samples are `indices`, in the first epoch and without loss scaling.
+    pub fn of_rank(rank: usize, indices: &'a [usize], inner: Inner<'a>) -> Self {
+        let number = inner.step;
+        Self {
+            number,
+            epoch: 1,
+            rank,
+            indices,
+            lead: indices,
+            next: None,
+            groups: None,
+            may_replay: false,
+            scale: 1.0,
+            inner,
+        }
+    }
 }
 
 /// The inner phases of one step.

@@ -6,59 +6,16 @@
 use super::{Gradients, Step};
 use crate::TrainError;
 use crate::device::shortened;
-use crate::forward_context::ForwardContext;
 use crate::gradient_readiness::ReadyMarks;
-use crate::models::Input;
 use crate::native;
-use crate::native::step_graph::{Operand, StepGraph};
-use burn::tensor::{Device, Int, Tensor};
+use crate::native::step_graph::{Operand, Operands, StepGraph};
+use burn::tensor::{Device, Tensor};
 use ledger_record::{EventKind, Value};
 
 /// The fact that says from which step on steps are replayed, or why none is.
 const FACT: &str = "step_graph";
 
-/// What a step reads beside the parameters.
-pub trait Operands: Clone {
-    /// Its tensors, in an order of their own. None where no graph can read them.
-    fn operands(&self) -> Option<Vec<Operand>>;
-}
-
-impl Operands for Input {
-    fn operands(&self) -> Option<Vec<Operand>> {
-        let operand = match self {
-            Self::Rows(rows) => Operand::of(rows),
-            Self::Images(images) => Operand::of(images),
-            Self::Tokens(tokens) => Operand::of_whole(tokens),
-        };
-        Some(vec![operand?])
-    }
-}
-
-impl<const D: usize> Operands for Tensor<D> {
-    fn operands(&self) -> Option<Vec<Operand>> {
-        Some(vec![Operand::of(self)?])
-    }
-}
-
-impl<const D: usize> Operands for Tensor<D, Int> {
-    fn operands(&self) -> Option<Vec<Operand>> {
-        Some(vec![Operand::of_whole(self)?])
-    }
-}
-
-impl<T: Operands> Operands for Option<T> {
-    fn operands(&self) -> Option<Vec<Operand>> {
-        self.as_ref().map_or(Some(Vec::new()), T::operands)
-    }
-}
-
-impl<A: Operands, B: Operands> Operands for (A, B) {
-    fn operands(&self) -> Option<Vec<Operand>> {
-        Some([self.0.operands()?, self.1.operands()?].into_iter().flatten().collect())
-    }
-}
-
-/// What a step's passes found, and whether they [repeat](ForwardContext::repeats).
+/// What a step's passes found, and whether they [repeat](crate::forward_context::ForwardContext::repeats).
 pub type Found = (Gradients, bool);
 
 /// The steps of a task, and the graph that stands for them once it is recorded.
@@ -103,14 +60,14 @@ impl Replayed {
         let (found, repeats) = passes(parameters, inputs.clone())?;
         if matches!(self, Self::Unrecorded) {
             let device = step.inner.place.device();
-            // What fails from here on is the recording.
-            step.inner.place.sync()?;
-            step.inner.place.check()?;
             let recorded = if !repeats {
                 Err("steps draw random numbers or keep running statistics".to_owned())
             } else if !has_room(&device) {
-                Err("more than a sixteenth of the GPU's memory is taken".to_owned())
+                Err("more than a sixteenth of the GPU's memory is in use".to_owned())
             } else {
+                // What fails from here on is the recording.
+                step.inner.place.sync()?;
+                step.inner.place.check()?;
                 Recorded::of(&device, parameters, (inputs, mean_of), &mut passes)?
             };
             let (now, told) = match recorded {
@@ -160,15 +117,8 @@ fn operands(parameters: &[Tensor<1>], inputs: &impl Operands) -> Option<Vec<Oper
     parameters.iter().map(Operand::of).chain(inputs.operands()?.into_iter().map(Some)).collect()
 }
 
-/// Whether at most one sixteenth of the device's memory is taken: while a graph is recorded no memory of the step is used twice.
+/// Whether at most one sixteenth of the device's memory is in use: while a graph is recorded no memory of the step is used twice.
 fn has_room(device: &Device) -> bool {
     let share = native::card_of(device).and_then(|card| native::memory::share_in_use(card).ok());
     share.is_some_and(|share| share <= 1.0 / 16.0)
-}
-
-impl ForwardContext<'_> {
-    /// Whether the passes so far would be those of another step, too, with its values: they drew no random number, and there are no running statistics.
-    pub fn repeats(&self) -> bool {
-        !self.has_drawn() && !self.has_statistics()
-    }
 }

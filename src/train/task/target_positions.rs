@@ -1,10 +1,9 @@
 //! Positions of a batch that have targets, for models that can leave out the others: the masked tokens of BERT.
 
-use super::replayed::Operands;
 use crate::data::dataset::Dataset;
 use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::Model;
-use crate::native::step_graph::Operand;
+use crate::native::step_graph::{Operand, Operands};
 use burn::tensor::{Device, Int, Tensor};
 
 /// The positions of a training step that have targets, on a device.

@@ -126,18 +126,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
             let (step, indices, lead) = (number, indices.as_slice(), indices.as_slice());
             let (place, sink) = (&place, &sink);
             let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, wait_limit: None };
-            let step = Step {
-                number,
-                epoch: 1,
-                rank,
-                indices,
-                lead,
-                next: None,
-                groups,
-                may_replay: false,
-                scale: 1.0,
-                inner,
-            };
+            let step = Step { lead, groups, ..Step::of_rank(rank, indices, inner) };
             let Gradients { gradients, marks, .. } = task.gradients(&step, &parameters).expect("trains");
             (gradients, marks)
         };
