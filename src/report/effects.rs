@@ -66,7 +66,9 @@ impl Confounded {
                     "`{field}` is nested in `{with}`: each value of `{field}` occurs with one value of `{with}` only"
                 )
             }
-            _ => format!("`{field}` follows from the other axes: too few of their combinations were run"),
+            _ => format!(
+                "`{field}` follows from the other axes or from the blocks: too few of their combinations were run"
+            ),
         }
     }
 }

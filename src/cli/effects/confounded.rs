@@ -95,7 +95,7 @@ impl<T: Asked> Subject<'_, T> {
             let others = factors.iter().filter(|other| other.name != axis.name);
             let mut related = others.filter_map(|other| Some((other, axis.relation(other)?))).peekable();
             if related.peek().is_none() {
-                let what = "to separate it, run more combinations of the axes (`ledger run MANIFEST`)";
+                let what = "to separate it, run more combinations of the axes with one version of the program (`ledger run MANIFEST`)";
                 let separation = (what, None);
                 found.push(Confounded {
                     field: axis.name.clone(),
