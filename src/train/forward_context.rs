@@ -275,9 +275,9 @@ impl<'a> ForwardContext<'a> {
         u32::try_from(bits >> 32).ok()
     }
 
-    /// Whether the passes so far would be those of another step, too, with its values: they drew no key of dropout, and there are no running statistics.
+    /// Whether the passes so far would be those of another step, too, with its values: they drew no key of dropout.
     pub fn repeats(&self) -> bool {
-        self.training.is_none_or(|training| training.keys_used == 0) && self.running.is_empty()
+        self.training.is_none_or(|training| training.keys_used == 0)
     }
 
     /// Where tensors live.

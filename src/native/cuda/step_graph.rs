@@ -7,6 +7,7 @@
 //! compiled or sent from the host while it records. So the work is done twice before: once as always, which compiles and tunes, and once with the
 //! memory that the recording takes.
 
+use super::kernels::copied;
 use super::library::driver;
 use super::peer::copy;
 use super::submit::{bound, submit};
@@ -114,24 +115,14 @@ impl StepGraph {
 
     /// Whether these operands can take the places of its own.
     pub fn takes(&self, operands: &[Operand]) -> bool {
-        self.operands.len() == operands.len() && self.operands.iter().zip(operands).all(|(own, new)| own.takes(new))
+        fit(&self.operands, operands)
     }
 
     /// Does the work with other values of its operands, which it [takes](Self::takes).
     ///
     /// Panics if it does not, a fault of the caller.
     pub fn replay(&self, operands: &[Operand]) {
-        assert!(self.takes(operands), "the operands of a graph do not fit into their places");
-        let Some(Operand(first)) = self.operands.first() else { return };
-        let all = || self.operands.iter().chain(operands);
-        let bytes: Vec<u64> = self.operands.iter().map(Operand::bytes).collect();
-        submit(&first.device, all().map(|operand| bound(&operand.0.handle)).collect(), move |places, stream| {
-            let driver = driver().ok_or(Fault::Absent)?;
-            let (own, new) = places.split_at(bytes.len());
-            own.iter().zip(new).zip(bytes).try_for_each(|((to, from), bytes)| {
-                copy(driver, *to, *from, usize::try_from(bytes).map_err(|_| Fault::Absent)?, stream)
-            })
-        });
+        copy_into(&self.operands, operands);
         // SAFETY: the runtime keeps all memory that was taken while it recorded for as long as there is the graph; the operands' is held here. Copies
         // before it and reads behind it are sent from the same thread, and so go into the same stream.
         #[expect(unsafe_code, reason = "a graph works on addresses")]
@@ -139,6 +130,38 @@ impl StepGraph {
             self.graph.replay();
         }
     }
+}
+
+/// Copies values into the places of others, which [take](StepGraph::takes) them. Where both are one place there is nothing to do. Work that is recorded may do it.
+///
+/// Panics if one does not take the other, a fault of the caller.
+pub fn copy_into(places: &[Operand], values: &[Operand]) {
+    assert!(fit(places, values), "values do not fit into their places");
+    let Some(Operand(first)) = places.first() else { return };
+    let bytes: Vec<u64> = places.iter().map(Operand::bytes).collect();
+    let card = first.device.index;
+    let buffers = places.iter().chain(values).map(|operand| bound(&operand.0.handle)).collect();
+    submit(&first.device, buffers, move |addresses, stream| {
+        let (to, from) = addresses.split_at(bytes.len());
+        let (mut words, mut rest) = (Vec::with_capacity(bytes.len()), Vec::new());
+        for ((to, from), bytes) in to.iter().zip(from).zip(bytes).filter(|((to, from), _)| to != from) {
+            match u32::try_from(bytes / 4) {
+                Ok(count) if bytes.is_multiple_of(4) && (to | from).is_multiple_of(4) => {
+                    words.push((*from, *to, count))
+                }
+                _ => rest.push((*from, *to, bytes)),
+            }
+        }
+        copied(card, stream, &words)?;
+        let driver = driver().ok_or(Fault::Absent)?;
+        rest.into_iter().try_for_each(|(from, to, bytes)| {
+            copy(driver, to, from, usize::try_from(bytes).map_err(|_| Fault::Absent)?, stream)
+        })
+    });
+}
+
+fn fit(places: &[Operand], values: &[Operand]) -> bool {
+    places.len() == values.len() && places.iter().zip(values).all(|(place, value)| place.takes(value))
 }
 
 /// Leaves nothing of a recording that failed: errors that wait for whoever asks next, memory that is only for recordings, and a runtime that still

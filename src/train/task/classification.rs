@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::network::{Network, answer_taped, backward, leaves};
-use super::replayed::Replayed;
+use super::replayed::{Passes, Replayed};
 use super::target_positions::TargetPositions;
 use super::{Gradients, Score, Step, Task};
 use crate::data::dataset::{Dataset, Inputs, Samples};
@@ -28,7 +28,7 @@ pub struct ClassificationTask {
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<Samples>,
-    replayed: Replayed,
+    replayed: Replayed<Passes>,
     /// The next inference batch.
     inference_batch: Option<EvalBatch>,
 }
@@ -114,9 +114,11 @@ impl Task for ClassificationTask {
         let Self { network, replayed, .. } = self;
         let (classes, seeds) = (network.model.classes(), [rank_seed(self.seed, step.rank), step.number]);
         let reads = ((input, positions), Some(counted));
-        replayed.gradients(step, parameters, reads, |parameters, (input, positions)| {
+        let mut running = std::mem::take(&mut network.running);
+        let kept = (parameters, &mut running);
+        let found = replayed.gradients(step, kept, reads, |parameters, running, (input, positions)| {
             let leaves = leaves(parameters);
-            let (model, mut ctx) = network.training(&leaves, seeds);
+            let (model, mut ctx) = network.training_with(&leaves, running, seeds);
             let loss = inner.phase("forward", || {
                 let targets = positions.select(&mut ctx);
                 let answers = answer_taped(model, &mut ctx, input);
@@ -124,7 +126,9 @@ impl Task for ClassificationTask {
             })?;
             let repeats = ctx.repeats();
             inner.phase("backward", || Ok((backward(ctx, loss, step, counted), repeats)))
-        })
+        });
+        network.running = running;
+        found
     }
 
     fn evaluate(

@@ -17,9 +17,10 @@ pub struct Network<M: ?Sized = dyn Model> {
     pub param_specs: Vec<ParamSpec>,
     /// Where tensors live.
     pub place: Place,
+    /// Its running statistics.
+    pub running: Vec<Tensor<1>>,
     index: Index,
     statistics: Index,
-    running: Vec<Tensor<1>>,
     precision: Precision,
 }
 
@@ -41,6 +42,19 @@ impl<M: ?Sized> Network<M> {
     pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a M, ForwardContext<'a>) {
         let (model, state) = self.state(leaves);
         (model, ForwardContext::training(state, seed, step))
+    }
+
+    /// [`Self::training`] with these running statistics in place of its own.
+    pub fn training_with<'a>(
+        &'a self,
+        parameters: &'a [Tensor<1>],
+        running: &'a mut [Tensor<1>],
+        [seed, step]: [u64; 2],
+    ) -> (&'a M, ForwardContext<'a>) {
+        let (index, statistics) = (&self.index, &self.statistics);
+        let (precision, device) = (self.precision, self.place.device());
+        let state = ModelState { index, parameters, statistics, running, precision, device };
+        (&*self.model, ForwardContext::training(state, seed, step))
     }
 
     /// The model, and the context of inference with these parameters, off any tape.

@@ -1,108 +1,158 @@
-//! Training steps that the device replays: the forward and backward pass of a step, recorded once as a CUDA graph. It computes the same bits as the step that it was recorded from, and the host launches one graph instead of hundreds of kernels.
+//! Work of training steps that the device replays: recorded once as a CUDA graph, it computes the same bits as the work that it was recorded from, and the host
+//! launches one graph instead of hundreds of kernels.
 //!
-//! Replayed are steps whose work is the same but for the values that it reads: without random numbers of the device, running statistics and loss scaling, by one
-//! process, of whole batches. A graph takes memory of its own, so they must be small. All other steps are done as always.
+//! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and loss scaling, by one process, of
+//! whole batches. A graph takes memory of its own, so steps must be small. All other work is done as always.
 
 use super::{Gradients, Step};
 use crate::TrainError;
 use crate::device::shortened;
 use crate::gradient_readiness::ReadyMarks;
 use crate::native;
-use crate::native::step_graph::{Operand, Operands, StepGraph};
+use crate::native::step_graph::{Operand, Operands, StepGraph, copy_into};
 use burn::tensor::{Device, Tensor};
 use ledger_record::{EventKind, Value};
 
-/// The fact that says from which step on steps are replayed, or why none is.
+/// The fact that says from which step on passes are replayed, or why none are.
 const FACT: &str = "step_graph";
 
 /// What a step's passes found, and whether they [repeat](crate::forward_context::ForwardContext::repeats).
 pub type Found = (Gradients, bool);
 
-/// The steps of a task, and the graph that stands for them once it is recorded.
+/// Work of a task, and the graph that stands for it once it is recorded.
 #[derive(Default)]
-pub enum Replayed {
-    /// No step was recorded yet.
+pub enum Replayed<T> {
+    /// It was not recorded yet.
     #[default]
     Unrecorded,
-    /// This one was.
-    Recorded(Box<Recorded>),
-    /// None can be.
+    /// It was.
+    Recorded(Box<Recorded<T>>),
+    /// It cannot be.
     Never,
 }
 
-/// A recorded step.
-pub struct Recorded {
+/// Recorded work.
+pub struct Recorded<T> {
     graph: StepGraph,
+    /// Where the work reads and leaves what it keeps from step to step.
+    state: Vec<Tensor<1>>,
     /// What it computes, overwritten by each replay.
+    found: T,
+}
+
+/// A loss, which is the mean of so many, and the gradients.
+pub struct Passes {
     loss: Tensor<1>,
     gradients: Vec<Tensor<1>>,
     mean_of: Option<usize>,
 }
 
-impl Replayed {
-    /// The loss and the gradients of a step, by `passes` or by the graph that was recorded of them. The loss is the mean of `mean_of` samples or tokens.
+impl<T> Replayed<T> {
+    /// What a graph would read in this step. None where none can.
+    fn may_take(
+        &self,
+        step: &Step<'_>,
+        parameters: &[Tensor<1>],
+        state: &[Tensor<1>],
+        inputs: &impl Operands,
+    ) -> Option<Vec<Operand>> {
+        let may = step.may_replay && !matches!(self, Self::Never);
+        may.then(|| operands(parameters, state, inputs)).flatten()
+    }
+
+    /// What the graph computes of these values, if it takes them. The state is the graph's from then on.
+    fn replay(&self, operands: &[Operand], state: &mut Vec<Tensor<1>>) -> Option<&T> {
+        let Self::Recorded(recorded) = self else { return None };
+        if !recorded.graph.takes(operands) {
+            return None;
+        }
+        recorded.graph.replay(operands);
+        state.clone_from(&recorded.state);
+        Some(&recorded.found)
+    }
+
+    /// Records work that was done before with such values, and changes none of them. Otherwise says why the device cannot.
+    fn record<I: Operands>(
+        &mut self,
+        step: &Step<'_>,
+        (parameters, state): (&[Tensor<1>], &[Tensor<1>]),
+        inputs: &I,
+        mut work: impl FnMut(&[Tensor<1>], &mut Vec<Tensor<1>>, I) -> Result<T, TrainError>,
+    ) -> Result<Result<(), String>, TrainError> {
+        *self = Self::Never;
+        let device = step.inner.place.device();
+        if !has_room(&device) {
+            return Ok(Err("more than a sixteenth of the GPU's memory is in use".to_owned()));
+        }
+        // What fails from here on is the recording.
+        step.inner.place.sync()?;
+        step.inner.place.check()?;
+        // Parameters are updated where they are, which nobody else may hold.
+        let own = |tensors: &[Tensor<1>]| tensors.iter().map(|tensor| tensor.clone() * 1.0).collect::<Vec<_>>();
+        let (parameters, kept) = (own(parameters), own(state));
+        let elsewhere = || Ok(Err("its values are elsewhere".to_owned()));
+        let (Some(operands), Some(places)) = (operands(&parameters, &kept, inputs), all(&kept)) else {
+            return elsewhere();
+        };
+        let recorded = StepGraph::record(&device, operands, || {
+            let mut state = kept.clone();
+            let found = work(&parameters, &mut state, inputs.clone())?;
+            let Some(left) = all(&state) else { return Ok(None) };
+            copy_into(&places, &left);
+            Ok::<Option<T>, TrainError>(Some(found))
+        });
+        let (graph, found) = match recorded {
+            Ok((graph, found)) => (graph, found?),
+            Err(fault) => return Ok(Err(shortened(&fault.to_string()))),
+        };
+        let Some(found) = found else { return elsewhere() };
+        *self = Self::Recorded(Box::new(Recorded { graph, state: kept, found }));
+        Ok(Ok(()))
+    }
+}
+
+impl Replayed<Passes> {
+    /// The loss and the gradients of a step, by `passes` or by the graph that was recorded of them. The passes may read and replace the state, which nothing else
+    /// changes in place. The loss is the mean of `mean_of` samples or tokens.
     pub fn gradients<I: Operands>(
         &mut self,
         step: &Step<'_>,
-        parameters: &[Tensor<1>],
+        (parameters, state): (&[Tensor<1>], &mut Vec<Tensor<1>>),
         (inputs, mean_of): (I, Option<usize>),
-        mut passes: impl FnMut(&[Tensor<1>], I) -> Result<Found, TrainError>,
+        mut passes: impl FnMut(&[Tensor<1>], &mut Vec<Tensor<1>>, I) -> Result<Found, TrainError>,
     ) -> Result<Gradients, TrainError> {
-        let may_replay = step.may_replay && !matches!(self, Self::Never);
-        let operands = if may_replay { operands(parameters, &inputs) } else { None };
-        let Some(operands) = operands else { return Ok(passes(parameters, inputs)?.0) };
-        if let Self::Recorded(recorded) = self
-            && recorded.mean_of == mean_of
-            && recorded.graph.takes(&operands)
-        {
-            return step.inner.phase("forward", || Ok(recorded.replay(&operands)));
+        let Some(operands) = self.may_take(step, parameters, state, &inputs) else {
+            return Ok(passes(parameters, state, inputs)?.0);
+        };
+        if !matches!(self, Self::Recorded(recorded) if recorded.found.mean_of != mean_of) {
+            let replay = || Ok(self.replay(&operands, state).map(Passes::gradients));
+            if let Some(found) = step.inner.phase("forward", replay)? {
+                return Ok(found);
+            }
         }
-        let (found, repeats) = passes(parameters, inputs.clone())?;
+        let (found, repeats) = passes(parameters, state, inputs.clone())?;
         if matches!(self, Self::Unrecorded) {
-            let device = step.inner.place.device();
-            let recorded = if !repeats {
-                Err("steps draw random numbers or keep running statistics".to_owned())
-            } else if !has_room(&device) {
-                Err("more than a sixteenth of the GPU's memory is in use".to_owned())
+            let recorded = if repeats {
+                self.record(step, (parameters, state), &inputs, |parameters, state, inputs| {
+                    let Gradients { loss, gradients, .. } = passes(parameters, state, inputs)?.0;
+                    Ok(Passes { loss, gradients, mean_of })
+                })?
             } else {
-                // What fails from here on is the recording.
-                step.inner.place.sync()?;
-                step.inner.place.check()?;
-                Recorded::of(&device, parameters, (inputs, mean_of), &mut passes)?
+                *self = Self::Never;
+                Err("steps draw random numbers".to_owned())
             };
-            let (now, told) = match recorded {
-                Ok(recorded) => (Self::Recorded(Box::new(recorded)), format!("from step {}", step.number + 1)),
-                Err(why) => (Self::Never, format!("none: {why}")),
+            let told = match recorded {
+                Ok(()) => format!("from step {}", step.number + 1),
+                Err(why) => format!("none: {why}"),
             };
-            *self = now;
             step.inner.sink.emit(EventKind::Fact { name: FACT.to_owned(), value: Value::from(told) });
         }
         Ok(found)
     }
 }
 
-impl Recorded {
-    /// Records the passes. Otherwise it says why the device cannot.
-    fn of<I: Operands>(
-        device: &Device,
-        parameters: &[Tensor<1>],
-        (inputs, mean_of): (I, Option<usize>),
-        passes: &mut impl FnMut(&[Tensor<1>], I) -> Result<Found, TrainError>,
-    ) -> Result<Result<Self, String>, TrainError> {
-        // Parameters are updated where they are, which nobody else may hold.
-        let own: Vec<Tensor<1>> = parameters.iter().map(|parameter| parameter.clone() * 1.0).collect();
-        let Some(operands) = operands(&own, &inputs) else { return Ok(Err("its inputs are elsewhere".to_owned())) };
-        match StepGraph::record(device, operands, || passes(&own, inputs.clone())) {
-            Ok((graph, found)) => {
-                let Gradients { loss, gradients, .. } = found?.0;
-                Ok(Ok(Self { graph, loss, gradients, mean_of }))
-            }
-            Err(fault) => Ok(Err(shortened(&fault.to_string()))),
-        }
-    }
-
-    fn replay(&self, operands: &[Operand]) -> Gradients {
-        self.graph.replay(operands);
+impl Passes {
+    fn gradients(&self) -> Gradients {
         Gradients {
             // It is read later than the next step is done.
             loss: self.loss.clone() * 1.0,
@@ -113,8 +163,38 @@ impl Recorded {
     }
 }
 
-fn operands(parameters: &[Tensor<1>], inputs: &impl Operands) -> Option<Vec<Operand>> {
-    parameters.iter().map(Operand::of).chain(inputs.operands()?.into_iter().map(Some)).collect()
+impl<const D: usize> Replayed<Tensor<D>> {
+    /// The answers to inputs, by `pass` or by the graph that was recorded of it. The next answers overwrite them.
+    pub fn answers<I: Operands>(
+        &mut self,
+        step: &Step<'_>,
+        parameters: &[Tensor<1>],
+        inputs: I,
+        mut pass: impl FnMut(&[Tensor<1>], I) -> Tensor<D>,
+    ) -> Result<Tensor<D>, TrainError> {
+        let Some(operands) = self.may_take(step, parameters, &[], &inputs) else {
+            return Ok(pass(parameters, inputs));
+        };
+        if let Some(answers) = self.replay(&operands, &mut Vec::new()) {
+            return Ok(answers.clone());
+        }
+        let answers = pass(parameters, inputs.clone());
+        if matches!(self, Self::Unrecorded) {
+            // Where that fails, answers are computed as always.
+            let work = |parameters: &[Tensor<1>], _: &mut Vec<Tensor<1>>, inputs| Ok(pass(parameters, inputs));
+            let _ = self.record(step, (parameters, &[]), &inputs, work)?;
+        }
+        Ok(answers)
+    }
+}
+
+/// Tensors as a graph reads them. None where it cannot.
+fn all(tensors: &[Tensor<1>]) -> Option<Vec<Operand>> {
+    tensors.iter().map(Operand::of).collect()
+}
+
+fn operands(parameters: &[Tensor<1>], state: &[Tensor<1>], inputs: &impl Operands) -> Option<Vec<Operand>> {
+    Some([all(parameters)?, all(state)?, inputs.operands()?].concat())
 }
 
 /// Whether at most one sixteenth of the device's memory is in use: while a graph is recorded no memory of the step is used twice.

@@ -1,7 +1,7 @@
 //! A network that learns to act by deep Q-learning: an environment, a replay memory, and parameters that follow the trained ones and that targets are computed with.
 
 use super::network::{Network, answer_taped, backward, leaves};
-use super::replayed::Replayed;
+use super::replayed::{Passes, Replayed};
 use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::fit::heartbeat::Heartbeat;
@@ -9,9 +9,8 @@ use crate::forward_context::int_tensor;
 use crate::models::Input;
 use crate::number::{real, real_len, wide};
 use crate::parameters::ParamSpec;
-use crate::rl::dqn::{Agent, Config, Q, mean, play, targets};
+use crate::rl::dqn::{Agent, Config, Q, mean, play};
 use crate::rl::environment::{Environment, Item};
-use crate::rl::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
 
@@ -27,7 +26,9 @@ pub struct RlTask<E: Environment> {
     seed: u64,
     /// The parameters that targets are computed with.
     target: Vec<Tensor<1>>,
-    replayed: Replayed,
+    /// Passes over a batch, and the choice of an action.
+    learning: Replayed<Passes>,
+    acting: Replayed<Tensor<2>>,
     /// Rows of the next inference batch.
     inference_rows: usize,
 }
@@ -54,7 +55,8 @@ impl<E: Environment> RlTask<E> {
             rules,
             seed,
             target: Vec::new(),
-            replayed: Replayed::default(),
+            learning: Replayed::default(),
+            acting: Replayed::default(),
             inference_rows: 0,
         }
     }
@@ -84,10 +86,35 @@ impl<T: Shown> Q<T> for Acting<'_> {
 
     fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
         let input = T::input(observations, rows, &self.network.place.device());
-        let values = self.network.answer(self.parameters, input, |_, answers| answers);
-        let len = rows * values.dims()[1];
-        values.reshape([len]).try_into_vec_as().map_err(|source| TrainError::read("the values of actions", source))
+        read(self.network.answer(self.parameters, input, |_, answers| answers))
     }
+}
+
+/// Parameters that act in a training step.
+struct ActingInStep<'a> {
+    acting: Acting<'a>,
+    step: &'a Step<'a>,
+    replayed: &'a mut Replayed<Tensor<2>>,
+}
+
+impl<T: Shown> Q<T> for ActingInStep<'_> {
+    type Error = TrainError;
+
+    fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
+        let Acting { network, parameters } = &mut self.acting;
+        let input = T::input(observations, rows, &network.place.device());
+        let pass = |parameters: &[Tensor<1>], input| network.answer(parameters, input, |_, answers| answers);
+        read(self.replayed.answers(self.step, parameters, input, pass)?)
+    }
+}
+
+/// The values of actions, row by row.
+fn read(values: Tensor<2>) -> Result<Vec<f32>, TrainError> {
+    let [rows, actions] = values.dims();
+    values
+        .reshape([rows * actions])
+        .try_into_vec_as()
+        .map_err(|source| TrainError::read("the values of actions", source))
 }
 
 /// Parameters that act, and a sign of life before each of their acts.
@@ -140,27 +167,29 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
         self.follow(parameters);
         let inner = step.inner;
-        let (batch, goals) = inner.phase("data", || {
-            let mut acting = Acting { network: &mut self.network, parameters };
-            let Some(batch) = self.agent.next_batch(&mut acting, &mut Vec::new())? else {
-                return Err(TrainError::Gradients { found: 0, expected: parameters.len() });
-            };
-            let mut valuing = Acting { network: &mut self.network, parameters: &self.target };
-            let next = valuing.values(&batch.next_observations, batch.rows)?;
-            let goals = targets(&batch, &next, None, self.rules.config.discount);
-            Ok((batch, goals))
+        let Self { network, learning, acting, agent, target, .. } = self;
+        let batch = inner.phase("data", || {
+            let mut acting = ActingInStep { acting: Acting { network, parameters }, step, replayed: acting };
+            let batch = agent.next_batch(&mut acting, &mut Vec::new())?;
+            batch.ok_or(TrainError::Gradients { found: 0, expected: parameters.len() })
         })?;
-        let Self { network, replayed, .. } = self;
         let (device, rows, seeds) = (network.place.device(), batch.rows, [self.seed, step.number]);
-        let seen = E::Item::input(&batch.observations, rows, &device);
-        let goals = Tensor::<2>::from_data(TensorData::new(goals, [rows, 1]), &device);
-        let reads = ((seen, (chosen(&batch, &device), goals)), Some(rows));
-        replayed.gradients(step, parameters, reads, |parameters, (seen, (actions, goals))| {
+        let [seen, next] =
+            [&batch.observations, &batch.next_observations].map(|seen| E::Item::input(seen, rows, &device));
+        let [rewards, continues] = [batch.rewards, batch.continues]
+            .map(|values| Tensor::<2>::from_data(TensorData::new(values, [rows, 1]), &device));
+        let actions = int_tensor(&batch.actions, [rows, 1], &device);
+        let discount = self.rules.config.discount;
+        let reads = (((seen, actions), ((next, rewards), continues)), Some(rows));
+        learning.gradients(step, (parameters, target), reads, |parameters, target, ((seen, actions), results)| {
             let leaves = leaves(parameters);
-            let (model, mut ctx) = network.training(&leaves, seeds);
-            let loss = inner.phase("forward", || {
+            let (ctx, loss) = inner.phase("forward", || {
+                let ((next, rewards), continues) = results;
+                let goals = goals(network.answer(target, next, |_, values| values), rewards, continues, discount);
+                let (model, mut ctx) = network.training(&leaves, seeds);
                 let values = answer_taped(model, &mut ctx, seen);
-                Ok(huber(values, ctx.indices(actions), ctx.constant(goals)))
+                let loss = huber(values, ctx.indices(actions), ctx.constant(goals));
+                Ok((ctx, loss))
             })?;
             let repeats = ctx.repeats();
             inner.phase("backward", || Ok((backward(ctx, loss, step, rows), repeats)))
@@ -215,8 +244,11 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 }
 
-fn chosen<T>(batch: &Batch<T>, device: &Device) -> Tensor<2, Int> {
-    int_tensor(&batch.actions, [batch.rows, 1], device)
+/// What each row's value should be, shape [rows, 1]: r + γ · max Q'(s', a), and r alone where the episode does not go on.
+fn goals(next: Tensor<2>, rewards: Tensor<2>, continues: Tensor<2>, discount: f32) -> Tensor<2> {
+    let worth = crate::precision::exact(next).max_dim(1);
+    // A product with 0 would not do: the value of a terminal state may be infinite in a network that diverged.
+    (worth * discount + rewards.clone()).mask_where(continues.lower_equal_elem(0.0), rewards)
 }
 
 /// Mean over the rows of half the squared error up to 1 and linear beyond, so that the slope of an error is the error clipped to ±1 (Mnih et al. 2015, Methods), shape [1].
@@ -241,6 +273,16 @@ mod tests {
         assert_eq!(shown.dims(), [2, 4, 84, 84]);
         let shown: Vec<f32> = shown.try_into_vec_as().expect("readable");
         assert!(shown.iter().zip(&bytes).all(|(shown, byte)| *shown == f32::from(*byte) / 255.0));
+    }
+
+    #[test]
+    fn a_goal_counts_what_follows_only_where_the_episode_goes_on() {
+        let device = Device::flex();
+        let column = |values: [f32; 3]| Tensor::<2>::from_data(TensorData::new(values.to_vec(), [3, 1]), &device);
+        let next = [[0.7_f32, 0.3], [f32::INFINITY, 1.0], [-3.0, -2.5]];
+        let goals = goals(Tensor::from_data(next, &device), column([1.0, 2.0, -0.1]), column([1.0, 0.0, 1.0]), 0.99);
+        let goals: Vec<f32> = goals.reshape([3]).try_into_vec_as().expect("readable");
+        assert_eq!(goals, [1.0 + 0.99 * 0.7, 2.0, -0.1 + 0.99 * -2.5]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The small models on images of digits, and the line.
 
-use super::replayed::Replayed;
+use super::replayed::{Passes, Replayed};
 use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::data::{Batch, Data, image_batch};
@@ -22,7 +22,7 @@ pub struct SmallTask {
     data: Arc<Data>,
     seed: u64,
     place: Place,
-    replayed: Replayed,
+    replayed: Replayed<Passes>,
     /// What is answered next.
     inference_batch: Option<Batch>,
 }
@@ -64,7 +64,8 @@ impl Task for SmallTask {
             Ok(model.feed(batch, mask, place))
         })?;
         let mean_of = (!self.is_full_batch()).then_some(step.indices.len());
-        self.replayed.gradients(step, parameters, (fed, mean_of), |parameters, fed| {
+        let kept = (parameters, &mut Vec::new());
+        self.replayed.gradients(step, kept, (fed, mean_of), |parameters, _, fed| {
             let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
             let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
             // What a step draws is in its inputs.

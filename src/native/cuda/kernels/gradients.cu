@@ -1,4 +1,4 @@
-// What is done to many gradients at once: the sum of all squares, and a factor for all values.
+// What is done to many gradients at once: the sum of all squares, and a factor for all values. And copies of many tensors.
 
 #define ENTRIES 150
 #define WORDS 3
@@ -84,4 +84,15 @@ extern "C" __global__ void __launch_bounds__(256) multiplied(
         store<F32, 4>(p.to + p.first + 4 * i, values);
     }
     for (u32 i = p.first + 4 * packed + threadIdx.x; i < p.end; i += 256) p.to[i] = p.from[i] * factor;
+}
+
+// Words as they are, whatever they stand for.
+extern "C" __global__ void __launch_bounds__(256) copied(const __grid_constant__ Table table, u32 entries) {
+    Part p = part(table, entries);
+    const u32 *from = (const u32 *)p.from;
+    u32 *to = (u32 *)p.to;
+    u32 packed = p.aligned ? (p.end - p.first) / 4 : 0;
+    for (u32 i = threadIdx.x; i < packed; i += 256)
+        *(uint4 *)(to + p.first + 4 * i) = *(const uint4 *)(from + p.first + 4 * i);
+    for (u32 i = p.first + 4 * packed + threadIdx.x; i < p.end; i += 256) to[i] = from[i];
 }

@@ -1,8 +1,9 @@
-//! The sum of the squares of many gradients, and one factor for all of them.
+//! What is done to many gradients at once: the sum of their squares, one factor for all of them; and copies of many tensors.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
 use super::{count, fresh, owned, primitive, ready, room, same_device, tensor};
+use crate::cuda::library::Opaque;
 use crate::cuda::{Cube, Fault};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
@@ -118,6 +119,16 @@ fn times(inputs: Vec<Cube>, factor: f32, total: Option<Cube>) -> Vec<Cube> {
         entries.chunks(ENTRIES).try_for_each(|entries| launch(card, entries, total, factor))
     });
     made
+}
+
+/// Copies words of four bytes between places of a card: (where from, where to, words). Its context is current.
+pub fn copied(card: usize, stream: Opaque, entries: &[(u64, u64, u32)]) -> Result<(), Fault> {
+    let card = Launcher::of(Program::Gradients, card, stream)?;
+    entries.chunks(ENTRIES).try_for_each(|entries| {
+        let (table, blocks) = table(entries);
+        let arguments = [Argument::Words(&table), Argument::U32(count(entries.len()).unwrap_or(0))];
+        card.launch(c"copied", [blocks, 1], [THREADS, 1], &arguments)
+    })
 }
 
 fn launch(card: &Launcher, entries: &[(u64, u64, u32)], total: u64, factor: f32) -> Result<(), Fault> {

@@ -46,6 +46,7 @@ pub use dropout::drop;
 pub use embedding::embedding_back;
 pub use frozen_norm::{FrozenNorm, frozen_norm_back};
 pub use fused_attention::{AttentionShape, SavedAttention, fused_attention};
+pub(super) use gradients::copied;
 pub use gradients::{Factor, multiplied, square_sum};
 pub use loss::{RowStatistics, cross_entropy, cross_entropy_back};
 pub use nhwc::{Windows, add_bias_back_nhwc, pool_max_nhwc};

@@ -2,6 +2,22 @@ use super::*;
 use crate::rl::environment::{CartPole, Transition};
 use std::convert::Infallible;
 
+/// What each row's value should be: r + γ · max Q'(s', a), and r alone where the episode terminated. `next` are the values of
+/// the next observations by the copied parameters, `rows` times the number of actions.
+///
+/// `choice` are their values by the newest parameters: with them, these choose the action and the copied ones value it (double
+/// DQN: van Hasselt, Guez, Silver, arXiv:1509.06461).
+fn targets<T>(batch: &Batch<T>, next: &[f32], choice: Option<&[f32]>, discount: f32) -> Vec<f32> {
+    let actions = (next.len() / batch.rows.max(1)).max(1);
+    let worth = next.chunks_exact(actions).zip(choice.unwrap_or(next).chunks_exact(actions));
+    let worth = worth.map(|(next, choice)| next[best(choice)]);
+    // A product with 0 would not do: the value of a terminal state may be infinite in a network that diverged.
+    let row = |((reward, goes_on), worth): ((&f32, &f32), f32)| {
+        if *goes_on > 0.0 { reward + discount * worth } else { *reward }
+    };
+    batch.rewards.iter().zip(&batch.continues).zip(worth).map(row).collect()
+}
+
 /// Cells in a row. Action 1 goes right, 0 left; the cell beyond the last terminates with reward 1, or is a wall. Cut off after
 /// `limit` steps.
 #[derive(Clone)]
