@@ -37,6 +37,29 @@ pub(super) fn two_sided(t: f64, degrees: f64) -> Option<f64> {
     Some((2.0 * StudentsT::new(0.0, 1.0, degrees).ok()?.sf(t.abs())).min(1.0))
 }
 
+/// The level at which the interval around a difference ends at 0. Its half-width is a sum in quadrature: Student's t times the root of a variance with these degrees of
+/// freedom, and a normal quantile times the root of a known variance. None without degrees of freedom.
+pub(super) fn two_sided_of_sum(difference: f64, (variance, degrees): (f64, f64), known: f64) -> Option<f64> {
+    if known <= 0.0 {
+        return two_sided(difference / variance.sqrt(), degrees);
+    }
+    if variance <= 0.0 {
+        return two_sided(difference / known.sqrt(), f64::INFINITY);
+    }
+    let normal = Normal::standard();
+    let half_width = |t: f64| -> Option<f64> {
+        let z = -normal.inverse_cdf(two_sided(t, degrees)? / 2.0);
+        Some((t * t * variance + z * z * known).sqrt())
+    };
+    // The first part alone is long enough at the end.
+    let (mut low, mut high) = (0.0, difference.abs() / variance.sqrt());
+    while high - low > 1e-9 * high {
+        let middle = f64::midpoint(low, high);
+        if half_width(middle)? < difference.abs() { low = middle } else { high = middle }
+    }
+    two_sided(f64::midpoint(low, high), degrees)
+}
+
 /// The probability of an F at least as large. None without degrees of freedom.
 pub(super) fn above(f: f64, numerator: f64, denominator: f64) -> Option<f64> {
     if f.is_nan() {
@@ -99,6 +122,16 @@ mod tests {
             let of_many = reach_of_many(degrees, 4950).unwrap();
             assert!((of_many - 4.41499976288392).abs() < 1e-3, "{degrees}: {of_many}");
         }
+    }
+
+    #[test]
+    fn a_known_variance_never_makes_a_difference_more_certain() {
+        // scipy: brentq over p of hypot(t.isf(p / 2, 1.5) * 0.1, norm.isf(p / 2) * 0.05) - 0.5.
+        near(two_sided_of_sum(0.5, (0.01, 1.5), 0.0025), 0.06699969872005772);
+        near(two_sided_of_sum(0.5, (0.01, 1.5), 0.0), two_sided(5.0, 1.5).unwrap());
+        near(two_sided_of_sum(-0.5, (0.0, 1.5), 0.0625), two_sided(2.0, f64::INFINITY).unwrap());
+        assert_eq!(two_sided_of_sum(0.0, (0.01, 1.5), 0.0025), Some(1.0));
+        assert_eq!(two_sided_of_sum(0.5, (0.01, 0.0), 0.0025), None);
     }
 
     #[test]

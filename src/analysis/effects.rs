@@ -17,6 +17,7 @@ use super::distribution::{above, reach_of_many};
 use super::regression::{BLOCK, Fit, Reduced, fit};
 use super::statistic::number;
 use crate::record::{self, Direction};
+use std::collections::BTreeSet;
 
 /// What an analysis of variance says of one term.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,9 +112,9 @@ pub struct Interaction {
     pub factors: (usize, usize),
     /// Its share of the variance.
     pub share: Share,
-    /// At each level of the second axis the means at the two compared levels of the first, geometric ones on the log scale; none where there is no
-    /// observation.
-    pub at: Vec<(Option<f64>, Option<f64>)>,
+    /// At each level of the second axis: the difference of the first axis' two compared levels, in the model of all axes and this interaction, blocks held;
+    /// none where one of the two was not observed, and everywhere if the observed combinations cannot be separated from the other axes and the blocks.
+    pub at: Vec<Option<Contrast>>,
 }
 
 /// All effects on one metric.
@@ -302,7 +303,12 @@ pub fn effects(
     let mut interactions: Vec<Interaction> = pairs
         .iter()
         .zip(&shares[count..])
-        .map(|(pair, share)| interaction(&question, y, *pair, *share, &between))
+        .enumerate()
+        .map(|(place, (pair, share))| Interaction {
+            factors: *pair,
+            share: *share,
+            at: simple_effects(factors, &model, (*pair, count + place), between[pair.0], chance),
+        })
         .collect();
     let inseparable: Vec<usize> =
         main.iter().filter(|effect| effect.contrast.is_none()).map(|effect| effect.factor).collect();
@@ -471,21 +477,44 @@ fn lowest(numbers: &[f64], sign: f64) -> usize {
     [0, numbers.len() - 1].into_iter().chain(0..numbers.len()).find(is_smallest).unwrap_or(0)
 }
 
-fn interaction(
-    question: &Question<'_>,
-    y: &[f64],
-    pair: (usize, usize),
-    share: Share,
-    between: &[(usize, usize)],
-) -> Interaction {
-    let (first, second) = (&question.factors[pair.0], &question.factors[pair.1]);
-    let (low, high) = between[pair.0];
-    let at = (0..second.levels.len()).map(|level| {
-        let here = |at: usize| second.of[at] == level;
-        let mean = |of: usize| first.mean(of, y, &here).map(|mean| question.scale.undo(mean));
-        (mean(low), mean(high))
-    });
-    Interaction { factors: pair, share, at: at.collect() }
+/// The difference of two levels of a pair's first axis at each level of its second one; `term` is the pair's own.
+fn simple_effects(
+    factors: &[Factor],
+    model: &Model,
+    ((first, second), term): ((usize, usize), usize),
+    (low, high): (usize, usize),
+    chance: Chance,
+) -> Vec<Option<Contrast>> {
+    let (a, b) = (&factors[first], &factors[second]);
+    let observed: BTreeSet<(usize, usize)> = a.of.iter().copied().zip(b.of.iter().copied()).collect();
+    let held = |of: usize| of < factors.len() || of == term;
+    let mut columns = model.held.clone();
+    let mut starts = vec![0; model.terms.len()];
+    for (of, columns_of_term) in model.terms.iter().enumerate().filter(|(of, _)| held(*of)) {
+        starts[of] = columns.len();
+        columns.extend(columns_of_term.iter().cloned());
+    }
+    let found = fit(&columns, &model.y);
+    let (_, others) = model.residual(|of| held(of) && ![first, second, term].contains(&of));
+    let is_estimable = found.rank - others == observed.len() - 1;
+    let reach = reach_of_many(number(chance.degrees), 1);
+    let width = b.levels.len() - 1;
+    let contrast = |at: usize| {
+        let is_there = is_estimable && [low, high].into_iter().all(|level| observed.contains(&(level, at)));
+        is_there.then(|| {
+            let mut weights = vec![0.0; columns.len()];
+            for (level, sign) in [(low, -1.0), (high, 1.0)].into_iter().filter(|(level, _)| *level > 0) {
+                weights[starts[first] + level - 1] += sign;
+                if at > 0 {
+                    weights[starts[term] + (level - 1) * width + at - 1] += sign;
+                }
+            }
+            let half_width =
+                chance.deviation.zip(reach).map(|(deviation, reach)| deviation * reach * found.error(&weights));
+            Contrast { difference: found.contrast(&weights), half_width }
+        })
+    };
+    (0..b.levels.len()).map(contrast).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use super::best::{Contender, Measured};
 use super::comparison::{SIGNIFICANCE, Summary};
-use super::distribution::{reach, two_sided};
+use super::distribution::{reach, two_sided_of_sum};
 use super::replication::{Estimate, SampleModel};
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{Direction, MetricKind, Replicate, execution_values, mean};
@@ -217,11 +217,11 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
         Method::Welch if common.is_some() => Judged { method: Method::Within(Block::Round, 1), ..judged },
         _ => judged,
     });
-    let judged = judged.map(|judged| judged.with(systematic));
+    let judged = judged.map(|judged| Judged { systematic, ..judged });
     let shifts = judged.and_then(|judged| judged.shift).unwrap_or(shifts);
-    let scatters = judged.is_some_and(|judged| judged.variance > 0.0);
+    let scatters = judged.is_some_and(|judged| judged.variance + judged.systematic > 0.0);
     let interval = judged.filter(|_| scatters).and_then(|judged| {
-        let half = reach(judged.degrees)? * judged.variance.sqrt();
+        let half = (reach(judged.degrees)?.powi(2) * judged.variance + CONFIDENCE.powi(2) * judged.systematic).sqrt();
         Some(((shifts - half, shifts + half), judged.degrees))
     });
     let mut least = 0.0;
@@ -271,8 +271,11 @@ fn still(units: &[f64]) -> bool {
 /// A difference's variance, and what it was found from.
 #[derive(Clone, Copy, Debug)]
 struct Judged {
+    /// By the scatter of the units, with its degrees of freedom.
     variance: f64,
     degrees: f64,
+    /// The variance of what different sensors are off by.
+    systematic: f64,
     method: Method,
     /// Whether there are so many units that a t-test may be believed.
     is_enough: bool,
@@ -281,16 +284,8 @@ struct Judged {
 }
 
 impl Judged {
-    /// Adds a variance of which everything is known.
-    fn with(self, systematic: f64) -> Self {
-        let variance = self.variance + systematic;
-        let share = if variance > 0.0 { self.variance / variance } else { 1.0 };
-        let degrees = if share > 0.0 { self.degrees / (share * share) } else { f64::INFINITY };
-        Self { variance, degrees, ..self }
-    }
-
     fn test(self, shift: f64) -> Result<(f64, Method), Untested> {
-        let p = two_sided(shift / self.variance.sqrt(), self.degrees).ok_or(Untested::TooFew)?;
+        let p = two_sided_of_sum(shift, (self.variance, self.degrees), self.systematic).ok_or(Untested::TooFew)?;
         Ok((p, self.method))
     }
 }
@@ -415,7 +410,7 @@ fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, b
     let variance = Summary::of(&differences)?.variance? / number(n);
     let (degrees, method) = (number(n) - 1.0, Method::Paired(block, n));
     let shift = Some(shift(means, scale)).filter(|shift| shift.is_finite());
-    Some(Judged { variance, degrees, method, is_enough: true, shift })
+    Some(Judged { variance, degrees, systematic: 0.0, method, is_enough: true, shift })
 }
 
 /// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows alone how they
@@ -467,7 +462,8 @@ fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> 
     }
     let degrees = if spread > 0.0 { spread } else { f64::INFINITY };
     let shift = Some(shift((a, b), scale)).filter(|shift| shift.is_finite());
-    Some(Judged { variance, degrees, method: Method::Within(block, 2), is_enough: degrees >= 2.0, shift })
+    let method = Method::Within(block, 2);
+    Some(Judged { variance, degrees, systematic: 0.0, method, is_enough: degrees >= 2.0, shift })
 }
 
 fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
@@ -479,6 +475,7 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
     Some(Judged {
         variance,
         degrees,
+        systematic: 0.0,
         method: Method::Welch,
         is_enough: a.units.len().min(b.units.len()) > 2,
         shift: None,

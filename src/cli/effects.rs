@@ -341,13 +341,12 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
                 count(levels, "value"),
                 count(n, "observation")
             ));
-        } else if asked.is_empty() && found.judged.len() == MOST_AXES {
-            found
-                .notes
-                .push(format!("`{name}` is not analysed: there are more than {MOST_AXES} axes (`--axes` selects)"));
         } else {
             found.judged.push(factor);
         }
+    }
+    if asked.is_empty() {
+        found.keep_the_strongest(&observed.values());
     }
     if !asked.is_empty() && !is_feasible(&found.judged) {
         let widest = found.judged.iter().max_by_key(|factor| factor.levels.len());
@@ -389,6 +388,27 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
 const LENGTHS: [&str; 2] = ["training.steps", "training.epochs"];
 
 impl Axes {
+    /// Keeps as many axes as are analysed at once: those that explain most of the variance of these values, each alone and for its number of levels.
+    fn keep_the_strongest(&mut self, values: &[f64]) {
+        let mut explained: Vec<f64> = self.judged.iter().map(|axis| axis.explains(values)).collect();
+        explained.sort_by(|a, b| b.total_cmp(a));
+        let Some(least) = explained.get(MOST_AXES - 1).copied().filter(|_| self.judged.len() > MOST_AXES) else {
+            return;
+        };
+        let mut kept = 0;
+        let (judged, left): (Vec<Factor>, Vec<Factor>) =
+            std::mem::take(&mut self.judged).into_iter().partition(|axis| {
+                let is_kept = kept < MOST_AXES && axis.explains(values) >= least;
+                kept += usize::from(is_kept);
+                is_kept
+            });
+        self.judged = judged;
+        let why =
+            format!("each of {MOST_AXES} other axes alone explains as much of the variance or more (`--axes` selects)");
+        self.notes.extend(left.iter().map(|axis| format!("`{}` is not analysed: {why}", axis.name)));
+        self.confounded.retain(|one| left.iter().all(|axis| one.with.as_ref() != Some(&axis.name)));
+    }
+
     /// Removes the number of steps or epochs from the axes if the other axes determine it. An example is a manifest that gives each batch size
     /// its own number of steps: the effects of the others could not be separated from it. It stays if it equals an axis that is not judged.
     /// Returns whether anything was removed.

@@ -200,14 +200,9 @@ impl Effected {
         }
         let mut lines = vec![format!("{a} × {b}: the effect of {a} depends on {b}")];
         let between = self.effects.main.iter().find(|effect| effect.factor == first).map(|effect| effect.between);
-        let change = |(low, high): &(Option<f64>, Option<f64>)| {
-            let (low, high) = ((*low)?, (*high)?);
-            let difference = if self.effects.scale == ModelScale::Log { high.ln() - low.ln() } else { high - low };
-            Some(Contrast { difference, half_width: None })
-        };
         let of_level = self.factors[second].levels.iter().zip(&effect.at);
         let mut changes: Vec<(&Value, Contrast)> =
-            of_level.filter_map(|(level, means)| Some((level, change(means)?))).collect();
+            of_level.filter_map(|(level, contrast)| Some((level, (*contrast)?))).collect();
         changes.sort_by(|x, y| x.1.difference.total_cmp(&y.1.difference));
         match (changes.first(), changes.last(), between) {
             (Some(least), Some(most), Some((from, to))) if changes.len() > 1 => {
@@ -453,6 +448,13 @@ pub fn effects_value(found: &Effected) -> Table {
             ("fields", vec![found.factors[first].name.as_str(), &found.factors[second].name].into()),
             ("sentence", found.interaction_lines(effect, &names).join("; ").into()),
         ]));
+        let of_level = found.factors[second].levels.iter().zip(&effect.at);
+        let at = of_level.filter_map(|(level, contrast)| {
+            let mut one = contrast_members(contrast.as_ref()?, found.effects.scale);
+            one.insert("value".to_owned(), level.clone());
+            Some(Value::Table(one))
+        });
+        table.insert("at".to_owned(), Value::List(at.collect()));
         Value::Table(table)
     });
     let mut members = table_of([

@@ -1,5 +1,6 @@
 //! Axes of an experiment, and axes that cannot be told apart by the attempts that there are.
 
+use super::super::statistic::number;
 use crate::record::{self, Value, ValueKey};
 use std::cmp::Ordering;
 use std::collections::hash_map::Entry;
@@ -76,6 +77,19 @@ impl Factor {
             of: numbers.into_iter().map(|number| places[number]).collect(),
             levels: levels.into_iter().map(|(.., at)| found[at].clone()).collect(),
         })
+    }
+
+    /// The share of the variance of these values that it explains alone, less what as many levels explain by chance (adjusted R²).
+    pub fn explains(&self, values: &[f64]) -> f64 {
+        let squares = |keep: &dyn Fn(usize) -> bool| {
+            let kept: Vec<f64> =
+                values.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, value)| *value).collect();
+            let mean = record::mean(&kept);
+            kept.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+        };
+        let within: f64 = (0..self.levels.len()).map(|level| squares(&|at| self.of[at] == level)).sum();
+        let spare = number(values.len()) - number(self.levels.len());
+        1.0 - within / spare.max(1.0) * (number(values.len()) - 1.0) / squares(&|_| true)
     }
 
     /// Whether its levels have an order.
