@@ -17,7 +17,6 @@ use super::distribution::{above, reach_of_many};
 use super::regression::{BLOCK, Fit, Reduced, fit};
 use super::statistic::number;
 use crate::record::{self, Direction};
-use std::collections::BTreeSet;
 
 /// What an analysis of variance says of one term.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,7 +112,7 @@ pub struct Interaction {
     /// Its share of the variance.
     pub share: Share,
     /// At each level of the second axis: the difference of the first axis' two compared levels, in the model of all axes and this interaction, blocks held;
-    /// none where one of the two was not observed, and everywhere if the observed combinations cannot be separated from the other axes and the blocks.
+    /// none where one of the two was not observed, or they cannot be separated from the other axes and the blocks.
     pub at: Vec<Option<Contrast>>,
 }
 
@@ -485,8 +484,6 @@ fn simple_effects(
     (low, high): (usize, usize),
     chance: Chance,
 ) -> Vec<Option<Contrast>> {
-    let (a, b) = (&factors[first], &factors[second]);
-    let observed: BTreeSet<(usize, usize)> = a.of.iter().copied().zip(b.of.iter().copied()).collect();
     let held = |of: usize| of < factors.len() || of == term;
     let mut columns = model.held.clone();
     let mut starts = vec![0; model.terms.len()];
@@ -495,26 +492,23 @@ fn simple_effects(
         columns.extend(columns_of_term.iter().cloned());
     }
     let found = fit(&columns, &model.y);
-    let (_, others) = model.residual(|of| held(of) && ![first, second, term].contains(&of));
-    let is_estimable = found.rank - others == observed.len() - 1;
     let reach = reach_of_many(number(chance.degrees), 1);
-    let width = b.levels.len() - 1;
+    let levels = factors[second].levels.len();
     let contrast = |at: usize| {
-        let is_there = is_estimable && [low, high].into_iter().all(|level| observed.contains(&(level, at)));
-        is_there.then(|| {
-            let mut weights = vec![0.0; columns.len()];
-            for (level, sign) in [(low, -1.0), (high, 1.0)].into_iter().filter(|(level, _)| *level > 0) {
-                weights[starts[first] + level - 1] += sign;
-                if at > 0 {
-                    weights[starts[term] + (level - 1) * width + at - 1] += sign;
-                }
+        let mut weights = vec![0.0; columns.len()];
+        for (level, sign) in [(low, -1.0), (high, 1.0)].into_iter().filter(|(level, _)| *level > 0) {
+            weights[starts[first] + level - 1] += sign;
+            if at > 0 {
+                weights[starts[term] + (level - 1) * (levels - 1) + at - 1] += sign;
             }
+        }
+        found.is_estimable(&weights).then(|| {
             let half_width =
                 chance.deviation.zip(reach).map(|(deviation, reach)| deviation * reach * found.error(&weights));
             Contrast { difference: found.contrast(&weights), half_width }
         })
     };
-    (0..b.levels.len()).map(contrast).collect()
+    (0..levels).map(contrast).collect()
 }
 
 #[cfg(test)]

@@ -176,8 +176,8 @@ pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Com
     compared(first, other, scale).map(Comparison::settled)
 }
 
-/// Whether an outcome of the first is no better than that of the other with the one seed that both have: its mean leads by seeds that one of the two
-/// lacks. Over more common seeds, [`compare`] judges the differences themselves.
+/// Whether an outcome of the first is no better than that of the other with the seeds that both have: its mean leads by seeds that one of the two lacks. Where
+/// there are enough common seeds, [`compare`] judges the differences themselves.
 pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Direction) -> bool {
     let by_seed = |one: &Contender| {
         let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -186,9 +186,13 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
     };
     let (a, b) = (by_seed(first), by_seed(other));
     let common: Vec<f64> = a.iter().filter_map(|(seed, own)| Some(mean(b.get(seed)?) - mean(own))).collect();
-    let [gain] = common[..] else { return false };
+    let is_paired = common.len() >= PAIRS && 2 * common.len() >= a.len().max(b.len());
+    if common.is_empty() || is_paired {
+        return false;
+    }
+    let gain = mean(&common);
     let is_as_good = if direction == Direction::Maximize { gain >= 0.0 } else { gain <= 0.0 };
-    first.kind == MetricKind::Outcome && a.len().max(b.len()) > 1 && is_as_good
+    first.kind == MetricKind::Outcome && a.len().max(b.len()) > common.len() && is_as_good
 }
 
 /// Compares two configurations, before it is known how many other pairs are tested.
@@ -248,7 +252,8 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
         scale,
         estimate: shown(shifts),
         interval: interval.map(|((low, high), _)| (shown(low), shown(high))),
-        degrees: interval.map(|(_, degrees)| degrees),
+        // An interval that has an error of sensors, too, has no degrees of freedom of its own.
+        degrees: interval.filter(|_| systematic == 0.0).map(|(_, degrees)| degrees),
         test,
         least,
         is_of_one_round: common.is_some(),

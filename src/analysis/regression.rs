@@ -15,6 +15,8 @@ pub(super) struct Fit {
     /// How many columns do not follow from others.
     pub(super) rank: usize,
     kept: Vec<usize>,
+    /// The columns that follow from the kept ones, each with its projections on as many orthonormal columns as there were before it.
+    following: Vec<(usize, Vec<f64>)>,
     /// Row by row the upper triangle that turns orthonormal columns into the kept ones.
     upper: Vec<Vec<f64>>,
 }
@@ -26,7 +28,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// Fits `y` by the columns, each as long as `y`.
 pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
     let mut orthonormal: Vec<Vec<f64>> = Vec::new();
-    let (mut kept, mut projections) = (Vec::new(), Vec::new());
+    let (mut kept, mut following, mut projections) = (Vec::new(), Vec::new(), Vec::new());
     let mut triangle: Vec<Vec<f64>> = Vec::new();
     for (at, column) in columns.iter().enumerate() {
         let mut rest = column.clone();
@@ -41,6 +43,7 @@ pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
         }
         let (before, left) = (dot(column, column).sqrt(), dot(&rest, &rest).sqrt());
         if left <= FOLLOWS * before || left == 0.0 {
+            following.push((at, shares));
             continue;
         }
         rest.iter_mut().for_each(|value| *value /= left);
@@ -55,15 +58,19 @@ pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
         rest.iter_mut().zip(unit).for_each(|(rest, unit)| *rest -= part * unit);
         projections.push(part);
     }
-    let rank = kept.len();
-    let mut solved = vec![0.0; rank];
-    for row in (0..rank).rev() {
-        let known: f64 = (row + 1..rank).map(|column| triangle[column][row] * solved[column]).sum();
+    let mut coefficients = vec![0.0; columns.len()];
+    kept.iter().zip(solved(&triangle, &projections)).for_each(|(at, value)| coefficients[*at] = value);
+    Fit { coefficients, residual: dot(&rest, &rest), rank: kept.len(), kept, following, upper: triangle }
+}
+
+/// The coefficients of the first columns of a triangle that give these projections.
+fn solved(triangle: &[Vec<f64>], projections: &[f64]) -> Vec<f64> {
+    let mut solved = vec![0.0; projections.len()];
+    for row in (0..projections.len()).rev() {
+        let known: f64 = (row + 1..projections.len()).map(|column| triangle[column][row] * solved[column]).sum();
         solved[row] = (projections[row] - known) / triangle[row][row];
     }
-    let mut coefficients = vec![0.0; columns.len()];
-    kept.iter().zip(solved).for_each(|(at, value)| coefficients[*at] = value);
-    Fit { coefficients, residual: dot(&rest, &rest), rank, kept, upper: triangle }
+    solved
 }
 
 /// Rows of a design that are taken in at once.
@@ -119,6 +126,15 @@ impl Fit {
     /// The value of a sum of coefficients with these weights.
     pub(super) fn contrast(&self, weights: &[f64]) -> f64 {
         dot(&self.coefficients, weights)
+    }
+
+    /// Whether the rows determine it: it gives a column that follows from others the weight that these others have.
+    pub(super) fn is_estimable(&self, weights: &[f64]) -> bool {
+        self.following.iter().all(|(at, projections)| {
+            let others = solved(&self.upper, projections);
+            let expected: f64 = self.kept.iter().zip(&others).map(|(kept, other)| weights[*kept] * other).sum();
+            (weights[*at] - expected).abs() < 1e-6
+        })
     }
 
     /// Its standard error, in units of the residuals' standard deviation.

@@ -15,6 +15,7 @@ use super::output::say;
 use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, usual_metric};
 use super::versions::Grouping;
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
+use crate::manifest::nearest;
 use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
@@ -185,17 +186,29 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
         Err(failure) => {
-            let (recorded, is_there) = context.store().read(|reader| {
+            let (recorded, of_model) = context.store().read(|reader| {
                 let of_model = reader.ranked_metrics()?.remove(&asked.model).unwrap_or_default();
-                Ok((recorded_direction(reader, &asked.model, &asked.metric)?, of_model.contains(&asked.metric)))
+                Ok((recorded_direction(reader, &asked.model, &asked.metric)?, of_model))
             })?;
+            let is_there = of_model.contains(&asked.metric);
+            let meant = nearest(&asked.metric, of_model.iter().map(String::as_str));
             let undirected = || {
                 let (metric, model) = (&asked.metric, &asked.model);
                 let text =
                     format!("`{metric}` of `{model}` has no recorded direction (add --direction minimize or maximize)");
                 Failure::new(exit::USAGE, text)
             };
-            let fault = |_| if is_there { undirected() } else { failure };
+            let fault = |_| match meant {
+                _ if is_there => undirected(),
+                Some(meant) => {
+                    let text = format!(
+                        "no attempt of `{}` that counts has `{}` (did you mean `{meant}`? For a custom metric add --direction minimize or maximize)",
+                        asked.model, asked.metric
+                    );
+                    Failure::new(exit::USAGE, text)
+                }
+                None => failure,
+            };
             let direction = direction_of(&asked.metric, recorded.as_deref()).map_err(fault)?;
             Ok((asked, direction))
         }
@@ -243,9 +256,9 @@ fn by_condition(args: &Asked<'_>, direction: Direction, store: &Store) -> Result
 }
 
 fn empty(args: &Asked<'_>, ranking: &Ranking, context: &Context) -> Failure {
-    let unmet: usize = ranking.unmet.iter().map(|(_, below)| below).sum();
+    let unmet: usize = ranking.unmet.iter().map(|one| one.configurations).sum();
     if unmet > 0 {
-        let limits: Vec<&str> = ranking.unmet.iter().map(|(limit, _)| limit.as_str()).collect();
+        let limits: Vec<&str> = ranking.unmet.iter().map(|one| one.limit.as_str()).collect();
         return Failure::new(
             exit::NO,
             format!(
@@ -294,6 +307,7 @@ impl<'a> Asked<'a> {
             ids: Vec::new(),
             counted: 0,
             left_out: BTreeMap::new(),
+            limited: Vec::new(),
             unmet: Vec::new(),
             tolerance: self.tolerance,
             baseline: None,

@@ -157,7 +157,8 @@ pub(super) fn judge<T: Asked>(
     let direction = wanted.direction.or_else(|| direction_of(metric, &observed));
     let names = &selected.names;
     let subject = Subject { model, metric, direction, selection: wanted.selection, observed: &observed, names };
-    let mut axes = axes(&subject, &asked)?;
+    let analysed: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
+    let mut axes = axes(&subject, &asked, &analysed)?;
     let blocks: Option<Factor> = match observed.kind {
         MetricKind::Outcome => subject.seeds(&axes.judged),
         MetricKind::Measured => subject.machines(&mut axes),
@@ -302,7 +303,8 @@ struct Axes {
     notes: Vec<String>,
 }
 
-fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Failure> {
+/// `values` are those that are analysed, by which the strongest axes are chosen where there are too many.
+fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) -> Result<Axes, Failure> {
     let observed = subject.observed;
     let factor = |name: &str| {
         let trials = observed.observations.iter().filter_map(|one| one.trials.first());
@@ -346,7 +348,7 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String]) -> Result<Axes, Fa
         }
     }
     if asked.is_empty() {
-        found.keep_the_strongest(&observed.values());
+        found.keep_the_strongest(values);
     }
     if !asked.is_empty() && !is_feasible(&found.judged) {
         let widest = found.judged.iter().max_by_key(|factor| factor.levels.len());
@@ -390,23 +392,21 @@ const LENGTHS: [&str; 2] = ["training.steps", "training.epochs"];
 impl Axes {
     /// Keeps as many axes as are analysed at once: those that explain most of the variance of these values, each alone and for its number of levels.
     fn keep_the_strongest(&mut self, values: &[f64]) {
-        let mut explained: Vec<f64> = self.judged.iter().map(|axis| axis.explains(values)).collect();
-        explained.sort_by(|a, b| b.total_cmp(a));
-        let Some(least) = explained.get(MOST_AXES - 1).copied().filter(|_| self.judged.len() > MOST_AXES) else {
+        if self.judged.len() <= MOST_AXES {
             return;
-        };
-        let mut kept = 0;
-        let (judged, left): (Vec<Factor>, Vec<Factor>) =
-            std::mem::take(&mut self.judged).into_iter().partition(|axis| {
-                let is_kept = kept < MOST_AXES && axis.explains(values) >= least;
-                kept += usize::from(is_kept);
-                is_kept
-            });
-        self.judged = judged;
-        let why =
-            format!("each of {MOST_AXES} other axes alone explains as much of the variance or more (`--axes` selects)");
-        self.notes.extend(left.iter().map(|axis| format!("`{}` is not analysed: {why}", axis.name)));
-        self.confounded.retain(|one| left.iter().all(|axis| one.with.as_ref() != Some(&axis.name)));
+        }
+        let mut strongest: Vec<(f64, usize)> =
+            self.judged.iter().enumerate().map(|(at, axis)| (axis.explains(values), at)).collect();
+        strongest.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let kept: BTreeSet<usize> = strongest.iter().take(MOST_AXES).map(|(_, at)| *at).collect();
+        let why = "other axes alone explain as much of the variance or more (`--axes` selects)";
+        let left = self.judged.iter().enumerate().filter(|(at, _)| !kept.contains(at));
+        self.notes.extend(left.map(|(_, axis)| format!("`{}` is not analysed: {MOST_AXES} {why}", axis.name)));
+        let mut at = 0;
+        self.judged.retain(|_| {
+            at += 1;
+            kept.contains(&(at - 1))
+        });
     }
 
     /// Removes the number of steps or epochs from the axes if the other axes determine it. An example is a manifest that gives each batch size

@@ -3,6 +3,7 @@
 mod answer;
 mod attach;
 mod best;
+mod untold;
 mod versions;
 
 use super::context::Context;
@@ -108,6 +109,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     let planned = planned;
     let axes = axes(&planned);
+    untold::say_untold_axes(&planned, &axes);
     say_what_uses_the_cpu(&planned);
     say_what_may_be_stale(store, &planned)?;
     versions::say_new_versions(store, &planned)?;

@@ -215,7 +215,7 @@ impl Effected {
                 };
                 lines.extend([said(least), said(most)]);
             }
-            _ => lines.push("too few combinations were run to say how".to_owned()),
+            _ => lines.push("the combinations that were run do not say how".to_owned()),
         }
         lines.push(format!("{}, {explained}", p_value(p)));
         lines

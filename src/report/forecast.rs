@@ -122,7 +122,7 @@ pub fn forecast_text(plan: &Plan) -> String {
     }
     if unknown > 0 {
         text.push_str(&format!(
-            "no forecast for {}: no attempt of the model on these devices has finished\n",
+            "no forecast for {}: no attempt of the model on these devices has finished without a taint\n",
             count(unknown, "missing attempt")
         ));
     }

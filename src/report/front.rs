@@ -101,9 +101,12 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let is_single = |point: &FrontPoint| point.places.iter().any(|place| place.estimate.standard_error.is_none());
     let single: Vec<&FrontPoint> = front.points.iter().filter(|point| is_single(point)).collect();
     if let Some(first) = single.first().filter(|_| !is_sure && single.len() < front.points.len()) {
-        let more = if single.len() > 1 { format!(" and {} more", single.len() - 1) } else { String::new() };
+        let more = match single.len() - 1 {
+            0 => " lacks them".to_owned(),
+            more => format!(" and {more} more lack them"),
+        };
         text.push_str(&format!(
-            "no P(FRONT): each row needs two or more independent values, dominated ones too; #{}{more} lacks them\n",
+            "no P(FRONT): each row needs two or more independent values, dominated ones too; #{}{more}\n",
             first.number
         ));
     }

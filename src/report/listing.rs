@@ -191,7 +191,11 @@ pub fn ls_text(listing: &Listing) -> String {
     let listed = total.saturating_sub(*hidden);
     let mut why: Vec<String> = Vec::new();
     if *matching < listed {
-        why.push(format!("{matching} match"));
+        why.push(match *matching {
+            0 => "none matches".to_owned(),
+            all if all == shown => "all that match".to_owned(),
+            some => format!("{some} match"),
+        });
     }
     if *matching > shown + *skipped as u64 {
         why.push("-n N shows more, --all all of them".to_owned());

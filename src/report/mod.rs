@@ -16,6 +16,7 @@ mod forecast;
 mod front;
 mod grouped;
 mod left_out;
+mod limited;
 mod listing;
 mod live;
 mod number;
@@ -51,6 +52,7 @@ pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet,
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
+pub use limited::{Limited, Reached};
 pub use listing::{
     Line, Listing, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, own_metrics, plan_text,
     plan_value, summary_text,
@@ -64,7 +66,7 @@ pub use pictures::{
 };
 pub use plain::{PlainWriter, plain, plain_lines};
 pub use progress::{Bar, Count, Progress};
-pub use ranking::{Baseline, Ranking, best_text, best_value, mean_text};
+pub use ranking::{Baseline, Ranking, Unmet, best_text, best_value, mean_text};
 pub use record::{Described, show_text, show_value};
 pub use repeats::{Repetition, repetitions_text, repetitions_value};
 pub use sample::{place_text, sample_text, sample_value};

@@ -2,6 +2,7 @@
 
 use super::document::table_of;
 use super::left_out::{left_out_line, left_out_text, left_out_value};
+use super::limited::Limited;
 use super::number::{count, duration, mean_within, significant};
 use super::sample::{
     compared_text, compared_value, estimate_text, machine_word, more_of, needed_text, sample_text, sample_value,
@@ -46,8 +47,10 @@ pub struct Ranking {
     pub counted: u64,
     /// How many do not, and why.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// Limits that configurations had to meet, and how many did not: `accuracy of at least 0.9`.
-    pub unmet: Vec<(String, usize)>,
+    /// The metrics that a limit was set to, each beside all places.
+    pub limited: Vec<Limited>,
+    /// Limits that some configurations did not meet.
+    pub unmet: Vec<Unmet>,
     /// The difference that is of no account, as a share.
     pub tolerance: Option<f64>,
     /// What the first one is held against.
@@ -123,6 +126,17 @@ pub(super) fn probability(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
+/// A limit that some configurations did not meet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unmet {
+    /// The limit: `accuracy of at least 0.9`.
+    pub limit: String,
+    /// How many configurations did not meet it, those without a value among them.
+    pub configurations: usize,
+    /// How many of these have no value.
+    pub absent: usize,
+}
+
 /// The best configurations, first one first, and what is sure of it.
 pub fn best_text(ranking: &Ranking) -> String {
     let Ranking { places, ids, metric, unit, .. } = ranking;
@@ -143,6 +157,9 @@ pub fn best_text(ranking: &Ranking) -> String {
     heads.extend((places.len() > 1).then_some("VS BEST"));
     heads.extend(is_tested.then_some(">P"));
     heads.extend(is_sure.then_some("~>P(BEST)"));
+    let limited: Vec<String> =
+        ranking.limited.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
+    heads.extend(limited.iter().map(String::as_str));
     heads.extend(names.iter().map(String::as_str));
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let rows = (1..).zip(places.iter().zip(ids).zip(&samples)).map(|(rank, ((place, id), sample)): (u32, _)| {
@@ -155,6 +172,7 @@ pub fn best_text(ranking: &Ranking) -> String {
         }));
         row.extend(is_tested.then(|| or_none(place.against.and_then(|against| against.corrected).map(probability))));
         row.extend(is_sure.then(|| or_none(place.probability.map(|p| format!("{:.0}%", 100.0 * p)))));
+        row.extend(ranking.limited.iter().map(|one| or_none(one.text(place))));
         row.extend(fields.iter().map(|field| field_text(field, field_of(place, field).as_ref())));
         row
     });
@@ -171,8 +189,12 @@ pub fn best_text(ranking: &Ranking) -> String {
     text.push_str(&sureness(ranking));
     text.push_str(&saving(ranking));
     text.push_str(&unequal_work(ranking));
-    for (limit, below) in &ranking.unmet {
-        text.push_str(&format!("without {limit}: {}\n", count(*below, "configuration")));
+    for one in &ranking.limited {
+        text.push_str(&one.missed(places));
+    }
+    for Unmet { limit, configurations, absent } in &ranking.unmet {
+        let absent = if *absent > 0 { format!(" ({absent} without a value)") } else { String::new() };
+        text.push_str(&format!("without {limit}: {}{absent}\n", count(*configurations, "configuration")));
     }
     text.push_str(&left_out_line(&ranking.left_out, metric));
     text
@@ -346,7 +368,7 @@ fn sureness(ranking: &Ranking) -> String {
         .collect();
     if !unled.is_empty() {
         text.push_str(&format!(
-            "warning: with the one seed that both have, #1 is no better than {}; the means are of different seeds (run all configurations with the same ones)\n",
+            "warning: with the seeds that both have, #1 is no better than {}; the means are of different seeds (run all configurations with the same ones)\n",
             unled.join(" ")
         ));
     }
@@ -418,9 +440,13 @@ fn saving(ranking: &Ranking) -> String {
         if baseline.time.as_ref() == Some(&ranking.metric) {
             return String::new();
         }
-        let by = baseline.time.as_ref().map_or_else(String::new, |time| format!(" (by {time})"));
         let is_compared = ranking.places.len() > 1;
-        return if is_compared { format!("#1 is also {}{by}, by the mean\n", named(baseline)) } else { String::new() };
+        let text = match (named(baseline), &baseline.time) {
+            ("the fastest", Some(time)) => format!("#1 is also the fastest (by {time}), by the mean\n"),
+            ("default", _) => "#1 is the default\n".to_owned(),
+            (name, _) => format!("#1 is {name}\n"),
+        };
+        return if is_compared { text } else { String::new() };
     };
     let Some(first) = ranking.places.first() else { return String::new() };
     let group = baseline.run.parts.group_id();
@@ -541,10 +567,18 @@ pub fn best_value(ranking: &Ranking) -> Table {
         let work = table_of([("metric", metric.into()), ("least", least.into()), ("most", most.into())]);
         members.insert("unequal_samples".to_owned(), Value::Table(work));
     }
-    let unmet: BTreeSet<(&str, usize)> = ranking.unmet.iter().map(|(limit, below)| (limit.as_str(), *below)).collect();
+    if !ranking.limited.is_empty() {
+        let limited = ranking.limited.iter().map(|one| one.value(&ranking.places));
+        members.insert("limited".to_owned(), Value::List(limited.collect()));
+    }
+    let unmet: BTreeSet<&Unmet> = ranking.unmet.iter().collect();
     if !unmet.is_empty() {
-        let item = |(limit, below): (&str, usize)| {
-            Value::Table(table_of([("limit", limit.into()), ("configurations", below.into())]))
+        let item = |one: &Unmet| {
+            Value::Table(table_of([
+                ("limit", one.limit.as_str().into()),
+                ("configurations", one.configurations.into()),
+                ("without_value", one.absent.into()),
+            ]))
         };
         members.insert("unmet".to_owned(), Value::List(unmet.into_iter().map(item).collect()));
     }

@@ -415,6 +415,30 @@ case $x$seed in 11) say train_time 5 s;; 21) say train_time 9 s;; esac
 }
 
 #[test]
+fn a_limited_metric_stands_beside_the_ranking_with_those_that_miss_the_limit() {
+    let sandbox = Sandbox::new();
+    let worker = r#"
+say() { echo "{\"event\":\"metric\",\"name\":\"$1\",\"value\":$2}" >> "$LEDGER_EVENTS"; }
+say loss 0.$1
+case $1$2 in 11) say accuracy 1;; 12) say accuracy 0.875;; 2?) say accuracy 0.5;; esac
+"#;
+    sandbox.sweep_manifest(worker, "[1, 2, 3]", "[1, 2]");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let asked = ["best", "--model", "toy", "--metric", "loss", "--at-least", "accuracy=0.9"];
+    let said = sandbox.run(&asked).expect(0);
+    let words: Vec<&str> = said.split_whitespace().collect();
+    assert!(words.contains(&"accuracy") && words.contains(&"0.9375"), "{said}");
+    assert!(said.contains("the mean meets accuracy of at least 0.9, some attempts do not: #1 (1 of 2)\n"), "{said}");
+    assert!(said.contains("without accuracy of at least 0.9: 2 configurations (1 without a value)\n"), "{said}");
+    let found = sandbox.json(&asked, 0);
+    assert_eq!(found["limited"][0]["places"], serde_json::json!([{"mean": 0.9375, "missed": 1, "values": 2}]));
+    assert_eq!((&found["unmet"][0]["configurations"], &found["unmet"][0]["without_value"]), (&2.into(), &1.into()));
+    // The metric of the ranking has its own column.
+    let of_itself = ["best", "--model", "toy", "--metric", "accuracy", "--at-least", "accuracy=0.9"];
+    assert!(!sandbox.run(&of_itself).expect(0).contains("the mean meets"));
+}
+
+#[test]
 fn a_mean_over_versions_of_the_program_is_told() {
     let sandbox = Sandbox::new();
     let worker = |loss: &str| {
@@ -427,6 +451,9 @@ fn a_mean_over_versions_of_the_program_is_told() {
     sandbox.sweep_manifest(&worker("1"), "[1, 2]", "1");
     let again = sandbox.run(&["run", "m.toml"]).err;
     assert!(again.contains("note: 2 of 2 runs are new because the program changed: worker.sh: 1 line\n"), "{again}");
+    let heat =
+        sandbox.run(&["plot", "heat", "--model", "toy", "--metric", "loss", "--x", "x", "--y", "seed"]).expect(0);
+    assert!(heat.contains("Grid fields with several versions of the program: 2. They differ in program."), "{heat}");
     assert!(!sandbox.run(&["run", "m.toml", "--repeat", "1"]).err.contains("because the program changed"));
     let apart = sandbox.run(&asked);
     let rows = apart.out.lines().filter(|line| line.starts_with(['1', '2', '3', '4'])).count();

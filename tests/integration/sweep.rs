@@ -259,7 +259,7 @@ fn each_model_has_the_objective_of_its_own_manifest() {
     scored(&sandbox, "least.toml", "a", "minimize", "2");
     let said = sandbox.run(&["run", "most.toml", "least.toml"]).expect(0);
     assert!(said.contains(" with score 8 pt (no scatter), mean of 2 seeds (maximize)\n"), "{said}");
-    assert!(said.contains(" with score 0 to 10 pt, mean of 2 seeds (minimize)\n"), "{said}");
+    assert!(said.contains(" with score 0 to 10 pt, the range of 2 seeds (minimize)\n"), "{said}");
 }
 
 #[test]
@@ -282,6 +282,37 @@ fn where_no_attempt_has_the_objective_no_other_metric_stands_in() {
     assert!(none["why"].as_str().unwrap().starts_with("1 attempt without "), "{none}");
     manifest("");
     assert!(sandbox.run(&["run", "m.toml"]).expect(0).contains(" with loss 0.25"), "nobody asked for another one");
+}
+
+#[test]
+fn an_axis_that_the_command_does_not_name_is_told() {
+    let sandbox = Sandbox::new();
+    let manifest = |command: &str, more: &str| {
+        sandbox.sweep_manifest("exit 0", "[1, 2]", "[1, 2]");
+        let text = std::fs::read_to_string(sandbox.path("m.toml")).unwrap();
+        let text = text.replace(r#""{x}", "{seed}""#, command).replace("[params]\n", &format!("[params]\n{more}"));
+        sandbox.write("m.toml", text);
+        sandbox.run(&["run", "m.toml", "--dry-run"]).err
+    };
+    let told = |axis: &str, name: &str| {
+        format!("warning: the command is the same for all values of `{axis}` (add `{{{name}}}`, or give one value)\n")
+    };
+    assert_eq!(manifest(r#""{x}", "{seed}""#, ""), "");
+    assert_eq!(manifest(r#""{seed}""#, ""), told("params.x", "x"));
+    assert_eq!(manifest(r#""{x}""#, "y = [3, 4]\n"), told("params.y", "y") + &told("seed", "seed"));
+    let one_seed = manifest(r#""{x}", "--only-one""#, "").replace(&told("seed", "seed"), "");
+    assert_eq!(one_seed, "");
+}
+
+#[test]
+fn while_runs_are_missing_the_best_is_so_far() {
+    let sandbox = Sandbox::new();
+    let worker = r#"[ "$1" = 2 ] && [ ! -e go ] && exit 3; echo '{"event":"metric","name":"loss","value":1}' >> "$LEDGER_EVENTS""#;
+    sandbox.sweep_manifest(worker, "[1, 2]", "1");
+    assert!(sandbox.run(&["run", "m.toml"]).out.contains("best toy so far (1 run missing): "));
+    sandbox.write("go", "");
+    let said = sandbox.run(&["run", "m.toml"]).out;
+    assert!(said.contains("best toy: "), "{said}");
 }
 
 #[test]

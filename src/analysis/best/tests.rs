@@ -240,7 +240,10 @@ fn a_lead_by_other_seeds_is_told_from_one_with_the_same() {
     assert!(leads(&[0.92], &[0.93, 0.7]));
     assert!(!leads(&[0.93], &[0.92, 0.88]), "better with the seed of both");
     assert!(!leads(&[0.92], &[0.92]), "each has that seed alone");
-    assert!(!leads(&[0.92, 0.9], &[0.92, 0.91, 0.6]), "two common seeds are compared in pairs");
+    assert!(leads(&[0.92, 0.9], &[0.92, 0.91, 0.6]), "the third seed is a bad one");
+    assert!(!leads(&[0.92, 0.9], &[0.91, 0.9, 0.6]), "better with the two seeds of both");
+    assert!(!leads(&[0.92, 0.9, 0.8], &[0.92, 0.91, 0.81, 0.1]), "three common seeds are compared in pairs");
+    assert!(leads(&[0.93, 0.9, 0.9], &[0.94, 0.91, 0.91, 0.1, 0.1, 0.1, 0.1]), "too few of seven for pairs");
     let measured = |x: i64, values: &[f64]| contender(x, values, None, "s");
     let is_measured =
         super::super::leads_by_other_seeds(&measured(1, &[2.0]), &measured(2, &[3.0, 4.0]), Direction::Maximize);

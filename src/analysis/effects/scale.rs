@@ -31,7 +31,8 @@ impl ModelScale {
         if is_ratio && Self::Log.takes(values) { Self::Log } else { Self::Linear }
     }
 
-    pub(super) fn apply(self, value: f64) -> f64 {
+    /// A value as it is analysed.
+    pub fn apply(self, value: f64) -> f64 {
         if self == Self::Log { value.ln() } else { value }
     }
 

@@ -339,6 +339,30 @@ fn the_effects_within_a_pair_hold_blocks() {
     near(at[1].difference, -0.1);
     // Five cells of two observations each, 0.02 apart: t.ppf(0.975, 5) sqrt(2 * 1e-4 / 2 + 2 * 1e-4 / 2).
     near(at[0].half_width.unwrap(), 2.5705818366147395 * 2e-4_f64.sqrt());
+    // A combination that only a version of its own ran cannot be separated from it, and one that was not run has no effect; others have theirs all the same.
+    let rows = [
+        (0, 0, 0, 1.0),
+        (0, 0, 0, 1.02),
+        (1, 0, 0, 0.8),
+        (1, 0, 0, 0.82),
+        (0, 1, 0, 0.6),
+        (0, 1, 0, 0.62),
+        (1, 1, 1, 0.1),
+        (1, 1, 1, 0.12),
+        (1, 2, 0, 0.3),
+        (0, 3, 0, 0.5),
+        (1, 3, 0, 0.1),
+    ];
+    let factor = |name: &str, of: fn(&(i64, i64, i64, f64)) -> i64| {
+        Factor::new(name, rows.iter().map(|row| Value::Int(of(row)))).unwrap()
+    };
+    let y: Vec<f64> = rows.iter().map(|row| row.3).collect();
+    let factors = [factor("a", |row| row.0), factor("b", |row| row.1)];
+    let holed = effects(&factors, &y, ModelScale::Linear, None, &[factor("version", |row| row.2)]).unwrap();
+    let at = &holed.interactions[0].at;
+    assert_eq!(at.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, true]);
+    near(at[0].unwrap().difference, -0.2);
+    near(at[3].unwrap().difference, -0.4);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
 use crate::record::Direction;
-use crate::report::{Baseline, Ranking};
+use crate::report::{Baseline, Limited, Ranking, Reached, Unmet};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -63,26 +63,46 @@ impl<T: Asked> Question<'_, T> {
         }
         let mut unmet = Vec::new();
         for bound in &names.bounds {
-            let before = found.len();
             let mean = |one: &Configuration<'_, T>| one.mean(&bound.metric, &selected.admitted);
+            let before = found.len();
+            let absent = found.iter().filter(|one| mean(one).is_none()).count();
             let nearest = bound.nearest(found.iter().filter_map(mean));
             found.retain(|one| mean(one).is_some_and(|mean| bound.is_met(mean)));
             let is_short = found.is_empty() && before > 0;
             let text = if is_short { format!("{} ({nearest})", bound.text()) } else { bound.text() };
-            unmet.push((text, before - found.len()));
+            unmet.push(Unmet { limit: text, configurations: before - found.len(), absent });
         }
         // As the index counts: siblings of an attempt with a value that is not finite are among them.
         let counts = |trial: &&&T| trial.measured(&args.metric, &selected.admitted).is_ok();
         let counted = found.iter().map(|one| one.trials.iter().filter(counts).count() as u64).sum();
+        let limited = |bound: &Bound| Limited {
+            metric: bound.metric.clone(),
+            unit: selected.unit(&bound.metric),
+            limit: bound.text(),
+            of: Vec::new(),
+        };
+        // The metric of the ranking has its own column.
+        let mut shown: Vec<&Bound> = names.bounds.iter().filter(|bound| bound.metric != args.metric).collect();
+        shown.dedup_by_key(|bound| &bound.metric);
+        let mut limited: Vec<Limited> = shown.iter().copied().map(limited).collect();
         let mut contenders = Vec::new();
         for one in self.first_ones(&found) {
-            contenders.extend((self.contender)(one)?);
+            let Some(contender) = (self.contender)(one)? else { continue };
+            for (bound, limited) in shown.iter().zip(&mut limited) {
+                let values = one.values(&bound.metric, &selected.admitted);
+                let missed = values.iter().filter(|(_, value)| !bound.is_met(*value)).count();
+                let attempts = contender.measured.iter().map(|one| one.attempt).collect();
+                let mean = one.mean(&bound.metric, &selected.admitted);
+                limited.of.extend(mean.map(|mean| Reached { attempts, mean, missed, values: values.len() }));
+            }
+            contenders.push(contender);
         }
         let places = place(contenders, args.ordering(*direction, &unit));
         let mut ranking = args.ranking(*direction, unit, places);
         ranking.left_out = count_left_out(&selected.trials, &args.metric, &selected.admitted).1;
         ranking.counted = counted;
-        ranking.unmet = unmet.into_iter().filter(|(_, below)| *below > 0).collect();
+        ranking.limited = limited;
+        ranking.unmet = unmet.into_iter().filter(|one| one.configurations > 0).collect();
         ranking.ids = ids(reader, &ranking.places)?;
         let stated = stated_baseline(reader, args)??;
         ranking.baseline = self.baseline(&found, &ranking.places, stated)?;

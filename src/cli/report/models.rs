@@ -160,6 +160,7 @@ fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (R
         places,
         counted,
         left_out,
+        limited: Vec::new(),
         unmet: Vec::new(),
         searched: Vec::new(),
         versions: Vec::new(),

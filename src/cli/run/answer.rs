@@ -47,7 +47,12 @@ pub(super) fn answer(
         let mut text = report::summary_text(&summaries, axes);
         text.push_str(&repetitions_text(&held.repetitions));
         text.extend(held.canary.as_ref().map(canary_text));
-        text.push_str(&best_text(&held.best));
+        let mut missing = BTreeMap::new();
+        for (planned, newest) in planned.iter().zip(&newest) {
+            let is_finished = newest.is_some_and(|trial| trial.attempt.outcome == Outcome::Finished);
+            *missing.entry(planned.bound.run.model()).or_default() += usize::from(!is_finished);
+        }
+        text.push_str(&best_text(&held.best, &missing));
         text
     };
     let members = || {

@@ -154,18 +154,25 @@ impl Best {
         (&self.model, &self.metric, self.direction) == (&other.model, &other.metric, other.direction)
     }
 
-    fn text(&self, all: &[Self]) -> String {
+    fn text(&self, all: &[Self], missing: usize) -> String {
         let Self { model, metric, direction, unit, found } = self;
         match found {
             Ok(Found { id, place, .. }) => {
                 let mean = report::place_text(place, unit);
                 let of = match place.estimate.attempts {
                     1 => ", from one attempt".to_owned(),
+                    _ if place.estimate.range().is_some_and(|(low, high)| low < high) => {
+                        format!(", the range of {}", report::sample_text(place))
+                    }
                     _ => format!(", mean of {}", report::sample_text(place)),
                 };
                 let is_ambiguous = all.iter().filter(|one| (&one.model, &one.metric) == (model, metric)).count() > 1;
                 let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
-                format!("best {model}: {id} with {metric} {mean}{of}{way}\n")
+                let so_far = match missing {
+                    0 => String::new(),
+                    _ => format!(" so far ({} missing)", report::count(missing, "run")),
+                };
+                format!("best {model}{so_far}: {id} with {metric} {mean}{of}{way}\n")
             }
             Err(why) => {
                 let absent = "without it";
@@ -200,8 +207,9 @@ impl Best {
 }
 
 /// A line for each.
-pub(super) fn best_text(all: &[Best]) -> String {
-    all.iter().map(|best| best.text(all)).collect()
+/// `missing` has how many runs of a model have not finished.
+pub(super) fn best_text(all: &[Best], missing: &BTreeMap<&str, usize>) -> String {
+    all.iter().map(|best| best.text(all, missing.get(best.model.as_str()).copied().unwrap_or(0))).collect()
 }
 
 /// Those that were found, as a list.

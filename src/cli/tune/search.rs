@@ -498,7 +498,11 @@ impl Search<'_> {
             ids,
             counted,
             left_out,
-            unmet: short.map(|(bound, _)| (bound.text(), 1)).into_iter().collect(),
+            limited: Vec::new(),
+            unmet: short
+                .map(|(bound, _)| report::Unmet { limit: bound.text(), configurations: 1, absent: 0 })
+                .into_iter()
+                .collect(),
             tolerance: None,
             baseline,
             searched: std::mem::take(&mut self.axes),

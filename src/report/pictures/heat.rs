@@ -3,7 +3,7 @@
 use super::super::figure::{Cell, Figure, FigureError, Key, Mark, Scale, Shape, Sheet, Style, axis, panel};
 use super::scaling::short;
 use super::{Mean, Subject, full, largest, optional, said, scaled};
-use crate::analysis::{Asked, Configuration, Summary, configurations};
+use crate::analysis::{Asked, Configuration, Summary, configurations, is_version};
 use crate::record::{Digest, Direction, Value, count};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     if fields.is_empty() {
         return Err(subject.empty());
     }
+    let several_programs: Vec<&str> =
+        fields.iter().filter_map(|(_, there)| differs_in_program(subject, there)).collect();
     let (across, down) = (levels(fields.iter().map(|(at, _)| &at.0)), levels(fields.iter().map(|(at, _)| &at.1)));
     if across.len().max(down.len()) > MOST {
         return Err(FigureError::Asked(format!(
@@ -132,6 +134,9 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
             format!("Grid fields with several configurations show the mean over all their attempts (--best shows the best): {several}.")
         });
     }
+    if let Some(first) = several_programs.first() {
+        notes.push(format!("Grid fields with several versions of the program: {}. They differ in {first}, for example (--where selects one).", several_programs.len()));
+    }
     let missing = across.len() * down.len() - shown.len();
     if missing > 0 {
         notes.push(format!("{} empty: no attempt there counts.", count(missing, "field")));
@@ -180,6 +185,16 @@ fn parts<'a, T: Asked>(subject: &Subject<'a, T>, asked: &Heat<'_>) -> Vec<((Valu
         }
     }
     found
+}
+
+/// A field by which configurations are of different versions of a program.
+fn differs_in_program<'a, T: Asked>(
+    subject: &Subject<'a, T>,
+    there: &[(&Configuration<'_, T>, f64)],
+) -> Option<&'a str> {
+    let value = |one: &Configuration<'_, T>, name: &str| Some(one.first()?.field(name)?.digest());
+    let mut names = subject.names.identity.iter().map(String::as_str).filter(|name| is_version(name));
+    names.find(|name| there.iter().any(|(one, _)| value(one, name) != value(there[0].0, name)))
 }
 
 /// The mean over all attempts of several configurations.

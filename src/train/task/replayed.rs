@@ -60,18 +60,16 @@ impl<T> Replayed<T> {
         may.then(|| operands(parameters, state, inputs)).flatten()
     }
 
-    /// What the graph computes of these values, if it takes them. The state is the graph's from then on.
-    fn replay(&self, operands: &[Operand], state: &mut Vec<Tensor<1>>) -> Option<&T> {
-        let Self::Recorded(recorded) = self else { return None };
-        if !recorded.graph.takes(operands) {
-            return None;
+    /// The recorded work, if it takes these values.
+    fn taking(&self, operands: &[Operand]) -> Option<&Recorded<T>> {
+        match self {
+            Self::Recorded(recorded) if recorded.graph.takes(operands) => Some(recorded),
+            _ => None,
         }
-        recorded.graph.replay(operands);
-        state.clone_from(&recorded.state);
-        Some(&recorded.found)
     }
 
-    /// Records work that was done before with such values, and changes none of them. Otherwise says why the device cannot.
+    /// Records work that was done before with such values. Parameters and state stay as they are; the inputs become the graph's, and nobody may use them
+    /// afterwards. Otherwise says why the device cannot.
     fn record<I: Operands>(
         &mut self,
         step: &Step<'_>,
@@ -111,6 +109,15 @@ impl<T> Replayed<T> {
     }
 }
 
+impl<T> Recorded<T> {
+    /// What the graph computes of values that it takes. The state is the graph's from then on.
+    fn replay(&self, operands: &[Operand], state: &mut Vec<Tensor<1>>) -> &T {
+        self.graph.replay(operands);
+        state.clone_from(&self.state);
+        &self.found
+    }
+}
+
 impl Replayed<Passes> {
     /// The loss and the gradients of a step, by `passes` or by the graph that was recorded of them. The passes may read and replace the state, which nothing else
     /// changes in place. The loss is the mean of `mean_of` samples or tokens.
@@ -124,11 +131,8 @@ impl Replayed<Passes> {
         let Some(operands) = self.may_take(step, parameters, state, &inputs) else {
             return Ok(passes(parameters, state, inputs)?.0);
         };
-        if !matches!(self, Self::Recorded(recorded) if recorded.found.mean_of != mean_of) {
-            let replay = || Ok(self.replay(&operands, state).map(Passes::gradients));
-            if let Some(found) = step.inner.phase("forward", replay)? {
-                return Ok(found);
-            }
+        if let Some(recorded) = self.taking(&operands).filter(|recorded| recorded.found.mean_of == mean_of) {
+            return step.inner.phase("forward", || Ok(recorded.replay(&operands, state).gradients()));
         }
         let (found, repeats) = passes(parameters, state, inputs.clone())?;
         if matches!(self, Self::Unrecorded) {
@@ -175,8 +179,8 @@ impl<const D: usize> Replayed<Tensor<D>> {
         let Some(operands) = self.may_take(step, parameters, &[], &inputs) else {
             return Ok(pass(parameters, inputs));
         };
-        if let Some(answers) = self.replay(&operands, &mut Vec::new()) {
-            return Ok(answers.clone());
+        if let Some(recorded) = self.taking(&operands) {
+            return Ok(recorded.replay(&operands, &mut Vec::new()).clone());
         }
         let answers = pass(parameters, inputs.clone());
         if matches!(self, Self::Unrecorded) {

@@ -103,8 +103,14 @@ impl<T: Shown> Q<T> for ActingInStep<'_> {
     fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
         let Acting { network, parameters } = &mut self.acting;
         let input = T::input(observations, rows, &network.place.device());
-        let pass = |parameters: &[Tensor<1>], input| network.answer(parameters, input, |_, answers| answers);
-        read(self.replayed.answers(self.step, parameters, input, pass)?)
+        // Running statistics are no part of what is replayed.
+        let may_replay = network.running.is_empty();
+        let mut pass = |parameters: &[Tensor<1>], input| network.answer(parameters, input, |_, answers| answers);
+        read(if may_replay {
+            self.replayed.answers(self.step, parameters, input, pass)?
+        } else {
+            pass(parameters, input)
+        })
     }
 }
 
@@ -168,19 +174,21 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
         self.follow(parameters);
         let inner = step.inner;
         let Self { network, learning, acting, agent, target, .. } = self;
-        let batch = inner.phase("data", || {
+        let (inputs, rows) = inner.phase("data", || {
             let mut acting = ActingInStep { acting: Acting { network, parameters }, step, replayed: acting };
             let batch = agent.next_batch(&mut acting, &mut Vec::new())?;
-            batch.ok_or(TrainError::Gradients { found: 0, expected: parameters.len() })
+            let batch = batch.ok_or(TrainError::Gradients { found: 0, expected: parameters.len() })?;
+            let (device, rows) = (network.place.device(), batch.rows);
+            let [seen, next] =
+                [&batch.observations, &batch.next_observations].map(|seen| E::Item::input(seen, rows, &device));
+            let [rewards, continues] = [batch.rewards, batch.continues]
+                .map(|values| Tensor::<2>::from_data(TensorData::new(values, [rows, 1]), &device));
+            let actions = int_tensor(&batch.actions, [rows, 1], &device);
+            Ok((((seen, actions), ((next, rewards), continues)), rows))
         })?;
-        let (device, rows, seeds) = (network.place.device(), batch.rows, [self.seed, step.number]);
-        let [seen, next] =
-            [&batch.observations, &batch.next_observations].map(|seen| E::Item::input(seen, rows, &device));
-        let [rewards, continues] = [batch.rewards, batch.continues]
-            .map(|values| Tensor::<2>::from_data(TensorData::new(values, [rows, 1]), &device));
-        let actions = int_tensor(&batch.actions, [rows, 1], &device);
-        let discount = self.rules.config.discount;
-        let reads = (((seen, actions), ((next, rewards), continues)), Some(rows));
+        let has_statistics = !network.running.is_empty();
+        let (seeds, discount) = ([self.seed, step.number], self.rules.config.discount);
+        let reads = (inputs, Some(rows));
         learning.gradients(step, (parameters, target), reads, |parameters, target, ((seen, actions), results)| {
             let leaves = leaves(parameters);
             let (ctx, loss) = inner.phase("forward", || {
@@ -191,7 +199,7 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
                 let loss = huber(values, ctx.indices(actions), ctx.constant(goals));
                 Ok((ctx, loss))
             })?;
-            let repeats = ctx.repeats();
+            let repeats = ctx.repeats() && !has_statistics;
             inner.phase("backward", || Ok((backward(ctx, loss, step, rows), repeats)))
         })
     }
@@ -244,7 +252,8 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 }
 
-/// What each row's value should be, shape [rows, 1]: r + γ · max Q'(s', a), and r alone where the episode does not go on.
+/// What each row's value should be, shape [rows, 1]: r + γ · max Q'(s', a), and r alone where the episode does not go on. A value that is no number makes the goal
+/// none, too.
 fn goals(next: Tensor<2>, rewards: Tensor<2>, continues: Tensor<2>, discount: f32) -> Tensor<2> {
     let worth = crate::precision::exact(next).max_dim(1);
     // A product with 0 would not do: the value of a terminal state may be infinite in a network that diverged.
@@ -279,6 +288,14 @@ mod tests {
     fn a_goal_counts_what_follows_only_where_the_episode_goes_on() {
         let device = Device::flex();
         let column = |values: [f32; 3]| Tensor::<2>::from_data(TensorData::new(values.to_vec(), [3, 1]), &device);
+        let undefined = goals(
+            Tensor::from_data([[f32::NAN, 1.0], [1.0, f32::NAN], [f32::NAN, 1.0]], &device),
+            column([1.0; 3]),
+            column([1.0, 1.0, 0.0]),
+            0.99,
+        );
+        let undefined: Vec<f32> = undefined.reshape([3]).try_into_vec_as().expect("readable");
+        assert!(undefined[0].is_nan() && undefined[1].is_nan() && undefined[2] == 1.0);
         let next = [[0.7_f32, 0.3], [f32::INFINITY, 1.0], [-3.0, -2.5]];
         let goals = goals(Tensor::from_data(next, &device), column([1.0, 2.0, -0.1]), column([1.0, 0.0, 1.0]), 0.99);
         let goals: Vec<f32> = goals.reshape([3]).try_into_vec_as().expect("readable");

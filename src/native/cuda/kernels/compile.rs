@@ -43,7 +43,7 @@ fn compiler() -> Option<&'static Compiler> {
 pub enum Program {
     /// Steps of optimisers.
     Update,
-    /// All gradients at once.
+    /// All gradients at once, and copies of many tensors.
     Gradients,
     /// Many tensors in one bucket.
     Bucket,

@@ -4,14 +4,9 @@ use std::convert::Infallible;
 
 /// What each row's value should be: r + γ · max Q'(s', a), and r alone where the episode terminated. `next` are the values of
 /// the next observations by the copied parameters, `rows` times the number of actions.
-///
-/// `choice` are their values by the newest parameters: with them, these choose the action and the copied ones value it (double
-/// DQN: van Hasselt, Guez, Silver, arXiv:1509.06461).
-fn targets<T>(batch: &Batch<T>, next: &[f32], choice: Option<&[f32]>, discount: f32) -> Vec<f32> {
+fn targets<T>(batch: &Batch<T>, next: &[f32], discount: f32) -> Vec<f32> {
     let actions = (next.len() / batch.rows.max(1)).max(1);
-    let worth = next.chunks_exact(actions).zip(choice.unwrap_or(next).chunks_exact(actions));
-    let worth = worth.map(|(next, choice)| next[best(choice)]);
-    // A product with 0 would not do: the value of a terminal state may be infinite in a network that diverged.
+    let worth = next.chunks_exact(actions).map(|next| next[best(next)]);
     let row = |((reward, goes_on), worth): ((&f32, &f32), f32)| {
         if *goes_on > 0.0 { reward + discount * worth } else { *reward }
     };
@@ -102,12 +97,11 @@ impl Table {
         2 * usize::from(crate::number::grey(observation))
     }
 
-    fn learn(&mut self, batch: &Batch<f32>, discount: f32, double: bool) {
+    fn learn(&mut self, batch: &Batch<f32>, discount: f32) {
         let look = |table: &[f32]| -> Vec<f32> {
             batch.next_observations.iter().flat_map(|seen| table[Self::row(*seen)..][..2].to_vec()).collect()
         };
-        let choice = look(&self.values);
-        let wanted = targets(batch, &look(&self.copy), double.then_some(&choice[..]), discount);
+        let wanted = targets(batch, &look(&self.copy), discount);
         for (row, wanted) in wanted.into_iter().enumerate() {
             let spot = Self::row(batch.observations[row]) + usize::try_from(batch.actions[row]).expect("an action");
             self.values[spot] -= 0.5 * huber(self.values[spot] - wanted).1;
@@ -140,12 +134,12 @@ fn config(steps: u64) -> Config {
     }
 }
 
-fn train(config: Config, seed: u64, environment: Corridor, double: bool) -> (Table, Vec<Episode>) {
+fn train(config: Config, seed: u64, environment: Corridor) -> (Table, Vec<Episode>) {
     let mut table = Table::new(environment.cells);
     let mut agent = Agent::new(config, seed, environment);
     let mut ended = Vec::new();
     while let Ok(Some(batch)) = agent.next_batch(&mut table, &mut ended) {
-        table.learn(&batch, config.discount, double);
+        table.learn(&batch, config.discount);
         if agent.target_due() {
             table.copy.clone_from(&table.values);
         }
@@ -156,36 +150,34 @@ fn train(config: Config, seed: u64, environment: Corridor, double: bool) -> (Tab
 
 #[test]
 fn it_finds_the_optimal_values() {
-    for double in [false, true] {
-        let (mut table, _) = train(config(6000), 3, Corridor::new(5, 30, 0.0), double);
-        for cell in 0..5_u8 {
-            // Right: 0.9 for every step before the last. Left: a step back, but for the first cell, whose left is a wall.
-            let right = 0.9_f32.powi(4 - i32::from(cell));
-            let left = 0.9_f32.powi(1 + 4 - (i32::from(cell) - 1).max(0));
-            let at = Table::row(f32::from(cell));
-            for (got, want) in table.values[at..at + 2].iter().zip([left, right]) {
-                assert!((got - want).abs() < 0.01, "{got} and not {want} in cell {cell}");
-            }
+    let (mut table, _) = train(config(6000), 3, Corridor::new(5, 30, 0.0));
+    for cell in 0..5_u8 {
+        // Right: 0.9 for every step before the last. Left: a step back, but for the first cell, whose left is a wall.
+        let right = 0.9_f32.powi(4 - i32::from(cell));
+        let left = 0.9_f32.powi(1 + 4 - (i32::from(cell) - 1).max(0));
+        let at = Table::row(f32::from(cell));
+        for (got, want) in table.values[at..at + 2].iter().zip([left, right]) {
+            assert!((got - want).abs() < 0.01, "{got} and not {want} in cell {cell}");
         }
-        assert_eq!(play(&Corridor::new(5, 30, 0.0), 3, 50, &mut table), Ok(vec![1.0; 50]));
     }
+    assert_eq!(play(&Corridor::new(5, 30, 0.0), 3, 50, &mut table), Ok(vec![1.0; 50]));
 }
 
 #[test]
 fn values_reach_beyond_a_cut_but_not_beyond_a_terminal_state() {
     // A walk of reward 0.1 a step that never arrives is worth 0.1 / (1 - 0.9) = 1, though each episode is cut off after 3 steps.
-    let (table, ended) = train(config(6000), 1, Corridor { walled: true, ..Corridor::new(3, 3, 0.1) }, false);
+    let (table, ended) = train(config(6000), 1, Corridor { walled: true, ..Corridor::new(3, 3, 0.1) });
     assert!(ended.iter().all(|episode| episode.length == 3));
     assert!(table.values[..6].iter().all(|value| (value - 1.0).abs() < 1e-2), "{:?}", table.values);
     // One cell whose right ends: worth 1 there, and to the left 0.1 + 0.9.
-    let (table, _) = train(config(2000), 1, Corridor::new(1, 3, 0.1), false);
+    let (table, _) = train(config(2000), 1, Corridor::new(1, 3, 0.1));
     assert!((table.values[1] - 1.0).abs() < 1e-3 && (table.values[0] - 1.0).abs() < 1e-2, "{:?}", table.values);
 }
 
 #[test]
 fn a_run_repeats_and_another_seed_does_not() {
     let run = |seed| {
-        let (table, ended) = train(config(600), seed, Corridor::new(5, 30, 0.0), false);
+        let (table, ended) = train(config(600), seed, Corridor::new(5, 30, 0.0));
         (table.values, ended)
     };
     assert_eq!(run(1), run(1));
@@ -270,17 +262,6 @@ fn the_best_action_is_the_first_of_the_greatest() {
     assert_eq!(best(&[f32::NAN, -5.0, f32::NAN]), 1);
     assert_eq!(best(&[f32::NAN, f32::NAN]), 0);
     assert_eq!(best(&[]), 0);
-}
-
-#[test]
-fn targets_stop_where_an_episode_terminated() {
-    let batch =
-        Batch { rows: 3, rewards: vec![1.0, 2.0, -1.0], continues: vec![1.0, 0.0, 1.0], ..Batch::<f32>::default() };
-    let next = [1.0, 4.0, f32::INFINITY, 7.0, -2.0, -6.0];
-    assert_eq!(targets(&batch, &next, None, 0.5), [3.0, 2.0, -2.0]);
-    // The newest parameters prefer the other action of the first and of the last row.
-    let choice = [9.0, 0.0, 0.0, 1.0, 0.0, 1.0];
-    assert_eq!(targets(&batch, &next, Some(&choice), 0.5), [1.5, 2.0, -4.0]);
 }
 
 #[test]
