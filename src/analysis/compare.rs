@@ -99,16 +99,19 @@ fn metric(trials: &[Trial], name: &str) -> Line {
     let counts = |(trial, value): (&Trial, &Option<f64>)| trial.measured(name, &nothing).ok().and(*value);
     let counting: Vec<Option<f64>> = trials.iter().zip(&values).map(counts).collect();
     let all = counting.iter().flatten().copied();
-    let best = match known_metric(name).map(|known| known.direction) {
+    let stated = |trial: &Trial| recorded_direction(trial, name);
+    let best = match known_metric(name).map(|known| known.direction).or_else(|| trials.iter().find_map(stated)) {
         Some(Direction::Minimize) => all.reduce(f64::min),
         Some(Direction::Maximize) => all.reduce(f64::max),
         None => None,
     };
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
     let counted = trials.iter().zip(&counting).filter(|(_, value)| value.is_some());
-    // Of runs that did not do the same work, the least total is no merit.
-    let is_told =
-        !counting.iter().all(is_best) && unequal_samples(name, counted.map(|(trial, _)| &trial.run)).is_none();
+    // A value alone is not the best. Of runs that did not do the same work, the least total is no merit, nor are answers to other batches compared.
+    let is_told = counting.iter().flatten().count() > 1
+        && !counting.iter().all(is_best)
+        && unequal_samples(name, counted.map(|(trial, _)| &trial.run)).is_none()
+        && !(is_of_an_answer(name) && of_other_batches(trials));
     let best = counting.iter().enumerate().filter(|(_, value)| is_best(value) && is_told).map(|(at, _)| at).collect();
     Line {
         name: name.to_owned(),
@@ -116,6 +119,23 @@ fn metric(trials: &[Trial], name: &str) -> Line {
         values: values.into_iter().map(|value| value.map(Value::Float)).collect(),
         best,
     }
+}
+
+/// Which way a metric is better, by the objective of an attempt's manifest.
+fn recorded_direction(trial: &Trial, metric: &str) -> Option<Direction> {
+    let setting = |name: &str| trial.attempt.settings.get(name).and_then(Value::as_str);
+    let direction = setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))?;
+    [Direction::Minimize, Direction::Maximize].into_iter().find(|one| one.name() == direction)
+}
+
+/// Whether a metric of inference is of the attempt's own batch size: others name theirs (`inference_time@8`).
+fn is_of_an_answer(metric: &str) -> bool {
+    metric.starts_with("inference_") && !metric.contains('@')
+}
+
+fn of_other_batches(trials: &[Trial]) -> bool {
+    let batch = |trial: &Trial| trial.attempt.metric("inference_batch_size").map(f64::to_bits);
+    trials.iter().any(|trial| batch(trial) != batch(&trials[0]))
 }
 
 #[cfg(test)]
@@ -154,6 +174,20 @@ mod tests {
         assert_eq!((lat.values, lat.unit.as_str()), (vec![Some(5.0.into()), Some(0.006.into())], "kJ"));
         let apart = line(&side_by_side(&[stated(5.0, "kJ"), stated(6.0, "s")]).metrics, "lat");
         assert_eq!((apart.values, apart.unit.as_str()), (vec![Some("5 kJ".into()), Some("6 s".into())], ""));
+        let answered =
+            |time: f64, batch: f64| trial(&[], 1, &[("inference_p99", time), ("inference_batch_size", batch)]);
+        let best = |one, other| line(&side_by_side(&[one, other]).metrics, "inference_p99").best;
+        assert_eq!(best(answered(1.0, 8.0), answered(2.0, 8.0)), [0]);
+        assert!(best(answered(1.0, 1.0), answered(2.0, 8.0)).is_empty(), "of other batches");
+        let alone = side_by_side(&[of(1, 0.5, 1.0), trial(&[], 1, &[("own", 1.0)])]);
+        assert!(line(&alone.metrics, "accuracy").best.is_empty(), "nothing is beside it");
+        let aimed = |own| {
+            let mut one = of(1, 0.5, own);
+            let objective = [("objective.metric", "own"), ("objective.direction", "minimize")];
+            one.attempt.settings.extend(objective.map(|(name, value)| (name.to_owned(), value.into())));
+            one
+        };
+        assert_eq!(line(&side_by_side(&[aimed(2.0), aimed(1.0)]).metrics, "own").best, [1]);
         let same = side_by_side(&[of(1, 0.5, 1.0), of(1, 0.5, 1.0)]);
         assert!(
             [same.identity, same.metrics, same.recorded]

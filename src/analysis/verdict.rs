@@ -384,6 +384,7 @@ impl CurveDifference {
         match self.max_distance {
             None => "they have no step in common".to_owned(),
             Some(apart) if apart.is_infinite() => format!("infinitely far apart, over {steps}"),
+            Some(0.0) => format!("equal over {steps}"),
             Some(apart) => format!("at most {apart:.1e} apart over {steps}"),
         }
     }

@@ -4,7 +4,7 @@ use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
 use super::left_out::{left_out_line, left_out_value};
 use super::number::{count, duration, significant};
-use super::ranking::{probability, short_names};
+use super::ranking::{field_text, probability, short_names};
 use super::table::columns;
 use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
 use crate::record::{Direction, LeftOut, MetricKind, Table, Value};
@@ -131,7 +131,7 @@ impl Effected {
         let Some(contrast) = effect.contrast else {
             return vec![format!("{name}: cannot be separated from the other axes (see `confounded`)")];
         };
-        let level = |at: usize| factor.levels[at].to_string();
+        let level = |at: usize| field_text(&factor.name, Some(&factor.levels[at]));
         let (from, to) = effect.between;
         let is_chosen = !factor.is_ordered() && factor.levels.len() > 2;
         let ends = if is_chosen {
@@ -162,7 +162,7 @@ impl Effected {
 
     /// An extreme between the first and the last level.
     fn inner_lines(&self, name: &str, factor: &Factor, inner: &Inner) -> Vec<String> {
-        let level = |at: usize| factor.levels[at].to_string();
+        let level = |at: usize| field_text(&factor.name, Some(&factor.levels[at]));
         let ends = [level(0), level(factor.levels.len() - 1)];
         let mut said = "";
         let mut sides = Vec::new();
@@ -206,11 +206,12 @@ impl Effected {
         changes.sort_by(|x, y| x.1.difference.total_cmp(&y.1.difference));
         match (changes.first(), changes.last(), between) {
             (Some(least), Some(most), Some((from, to))) if changes.len() > 1 => {
-                let levels = &self.factors[first].levels;
+                let level = |at: usize| field_text(&self.factors[first].name, Some(&self.factors[first].levels[at]));
                 let said = |(at, contrast): &(&Value, Contrast)| {
                     format!(
-                        "where {b} is {at}: {}",
-                        self.beside(contrast, &levels[to].to_string(), &levels[from].to_string())
+                        "where {b} is {}: {}",
+                        field_text(&self.factors[second].name, Some(at)),
+                        self.beside(contrast, &level(to), &level(from))
                     )
                 };
                 lines.extend([said(least), said(most)]);

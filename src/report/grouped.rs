@@ -55,7 +55,8 @@ pub fn grouped_text(id: AttemptId, events: &Events, nearest: bool, chosen: bool)
         text.push_str(&format!("{} {are} left out of means\n", events.unstopped));
     }
     text.push_str(&warmup_text(events.warmup_steps));
-    for correlation in &events.correlations {
+    // Over one or two groups there is none.
+    for correlation in events.correlations.iter().filter(|one| one.pearson.is_some() || one.spearman.is_some()) {
         let shown = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:+.3}"));
         text.push_str(&format!(
             "time and {}: Pearson {}, Spearman {} over {}\n",
