@@ -2,9 +2,10 @@
 
 use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
+use super::fields::{field_text, short_names};
 use super::left_out::{left_out_line, left_out_value};
 use super::number::{count, duration, significant};
-use super::ranking::{field_text, probability, short_names};
+use super::ranking::probability;
 use super::table::columns;
 use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
 use crate::record::{Direction, LeftOut, MetricKind, Table, Value};

@@ -1,9 +1,10 @@
 //! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
 
 use super::document::table_of;
+use super::fields::{field_text, short_names};
 use super::left_out::{left_out_line, left_out_value};
 use super::number::count;
-use super::ranking::{field_text, group_value, head_of, short_names, unequal_text};
+use super::ranking::{group_value, head_of, unequal_text};
 use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::{axis_heads, columns};
 use crate::analysis::{Place, unequal_samples};

@@ -11,6 +11,7 @@ mod difference;
 mod document;
 mod effects;
 mod events;
+mod fields;
 mod figure;
 mod forecast;
 mod front;

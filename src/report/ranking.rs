@@ -1,6 +1,7 @@
 //! The answer to `best`.
 
 use super::document::table_of;
+use super::fields::{field_of, field_text, short_names, shown_fields, version_field};
 use super::left_out::{left_out_line, left_out_text, left_out_value};
 use super::limited::Limited;
 use super::number::{count, duration, mean_within, significant};
@@ -61,46 +62,6 @@ pub struct Ranking {
     pub versions: Vec<String>,
 }
 
-/// The fields that the places do not agree on, or those by which they were put together.
-pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
-    if let Some(first) = places.first().filter(|first| !first.contender.agreed.is_empty()) {
-        return first.contender.agreed.iter().map(|(name, _)| name.clone()).collect();
-    }
-    analysis::differing(&places.iter().map(|place| &place.contender.run).collect::<Vec<_>>())
-}
-
-/// The value of one of them.
-pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
-    match place.contender.agreed.iter().find(|(agreed, _)| agreed == name) {
-        Some((_, value)) => value.clone(),
-        None => analysis::field(&place.contender.run, None, name),
-    }
-}
-
-/// The value of a field in a table. Of the digest of a program's file, its first digits tell versions apart.
-pub(super) fn field_text(name: &str, value: Option<&Value>) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(Value::Str(digest)) if name.starts_with(FILES) => digest.chars().take(8).collect(),
-        Some(value) => value.to_string(),
-    }
-}
-
-/// How the names of a program's files begin; the rest is a path.
-const FILES: &str = "program.files.";
-
-/// Names without what is plain: the last component, where no other one ends like it.
-pub(super) fn short_names(names: &[String]) -> Vec<String> {
-    let last = |name: &str| match name.strip_prefix(FILES) {
-        Some(path) => path.rsplit_once('/').map_or(path, |(_, file)| file).to_owned(),
-        // Beside `batch_size`, `batch_sizes` would say nothing of inference.
-        None if name.starts_with("inference.") => name.to_owned(),
-        None => name.rsplit_once('.').map_or(name, |(_, last)| last).to_owned(),
-    };
-    let is_plain = |name: &str| names.iter().filter(|other| last(other) == last(name)).count() == 1;
-    names.iter().map(|name| if is_plain(name) { last(name) } else { name.clone() }).collect()
-}
-
 /// A number with the unit `s` as a duration, others as they are.
 pub(super) fn in_unit(value: f64, unit: &str) -> String {
     if unit == "s" { duration(value) } else { significant(value) }
@@ -144,6 +105,7 @@ pub fn best_text(ranking: &Ranking) -> String {
     let mut fields = shown_fields(places);
     let more: Vec<String> = ranking.searched.iter().filter(|field| !fields.contains(field)).cloned().collect();
     fields.extend(more);
+    fields.extend(version_field(places).filter(|field| !fields.contains(field)));
     let names = axis_heads(&short_names(&fields));
     let is_tested = places.iter().any(|place| place.against.is_some_and(|against| against.corrected.is_some()));
     let is_sure = places.iter().any(|place| place.probability.is_some());

@@ -2,9 +2,9 @@
 
 use super::super::contrast::p_value;
 use super::super::effects::Effected;
+use super::super::fields::short_names;
 use super::super::figure::{Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::left_out::left_out_text;
-use super::super::ranking::short_names;
 use super::distribution::is_wide;
 use super::{Mean, full, largest, optional, said, scaled, scatter, significant, thinned, thinning};
 use crate::analysis::{ModelScale, Summary};

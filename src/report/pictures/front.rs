@@ -1,10 +1,10 @@
 //! Configurations in two metrics at a time.
 
+use super::super::fields::field_text;
 use super::super::figure::{AxisOf, Figure, FigureError, Mark, Point, Scale, Shape, Sheet, Style, axis, padded, panel};
 use super::super::front::{Coordinate, Front, FrontPoint};
 use super::super::left_out::left_out_text;
 use super::super::number::{count, significant};
-use super::super::ranking::field_text;
 use super::{full, largest, optional, scaled, thinned, thinning};
 use crate::record::{Direction, Value};
 

@@ -74,13 +74,15 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
         .iter()
         .filter_map(|(at, there)| {
             let (one, _) = there.iter().min_by(|a, b| better(a.1, b.1))?;
-            let mean = if asked.best || there.len() == 1 { subject.mean(one)? } else { pooled(subject, there)? };
+            let mean = if asked.best || there.len() == 1 { subject.mean(one)? } else { pooled(there)? };
             Some((at, *one, mean, there.len()))
         })
         .collect();
     let values: Vec<f64> = shown.iter().map(|(_, _, mean, _)| mean.mean).collect();
     let (unit, factor) = scaled(subject.unit, largest(values.iter().copied()));
-    let best = subject.direction.and_then(|direction| {
+    // A mean over several configurations is beaten by one of them.
+    let is_comparable = asked.best || several == 0;
+    let best = subject.direction.filter(|_| is_comparable).and_then(|direction| {
         values.iter().copied().reduce(|a, b| match direction {
             Direction::Minimize => a.min(b),
             Direction::Maximize => a.max(b),
@@ -131,7 +133,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
         notes.push(if asked.best {
             format!("Grid fields with several configurations show the best of them: {several}.")
         } else {
-            format!("Grid fields with several configurations show the mean over all their attempts (--best shows the best): {several}.")
+            format!("Grid fields with several configurations show the mean over them, n of them (--best shows the best, --where selects): {several}. So none is marked as the best.")
         });
     }
     if let Some(first) = several_programs.first() {
@@ -197,10 +199,9 @@ fn differs_in_program<'a, T: Asked>(
     names.find(|name| there.iter().any(|(one, _)| value(one, name) != value(there[0].0, name)))
 }
 
-/// The mean over all attempts of several configurations.
-fn pooled<T: Asked>(subject: &Subject<'_, T>, there: &[(&Configuration<'_, T>, f64)]) -> Option<Mean> {
-    let values = there.iter().flat_map(|(one, _)| one.values(subject.metric, subject.admitted));
-    let summary = Summary::of(&values.map(|(_, value)| value).collect::<Vec<f64>>())?;
+/// The mean over the means of several configurations.
+fn pooled<T: Asked>(there: &[(&Configuration<'_, T>, f64)]) -> Option<Mean> {
+    let summary = Summary::of(&there.iter().map(|(_, mean)| *mean).collect::<Vec<f64>>())?;
     // What differs between configurations is no chance: no interval is told.
     Some(Mean { mean: summary.mean, half: None, n: summary.n })
 }

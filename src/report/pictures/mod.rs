@@ -20,9 +20,9 @@ pub use heat::{Heat, heat};
 pub use readings::readings_figure;
 pub use scaling::scaling;
 
+use super::fields::short_names;
 use super::left_out::left_out_text;
 use super::number::significant;
-use super::ranking::short_names;
 use crate::analysis::{self, Asked, Configuration, Names, Ordering, Trial, count_left_out};
 use crate::record::{Direction, Run, RunId, Value, Why};
 use std::collections::BTreeSet;

@@ -1,9 +1,9 @@
 //! The table of all attempts, page by page, and the same with all metrics as CSV: attempts are given one after the other, so that memory does not grow with
 //! them.
 
+use super::super::fields::short_names;
 use super::super::figure::Sheet;
 use super::super::number::{count, duration, significant, wall_seconds, when};
-use super::super::ranking::short_names;
 use super::html::{Field, Frame, table};
 use super::page_of;
 use crate::analysis::Trial;

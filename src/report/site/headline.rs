@@ -1,6 +1,7 @@
 //! What a report says first: the best configuration by each metric, and how far the last one is from it.
 
-use super::super::ranking::{Ranking, field_of, in_unit, short_names, shown_fields};
+use super::super::fields::{field_of, short_names, shown_fields};
+use super::super::ranking::{Ranking, in_unit};
 use super::super::sample::{compared_text, estimate_text, sample_text};
 use super::ModelOf;
 use super::html::{Field, table};

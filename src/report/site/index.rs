@@ -1,8 +1,9 @@
 //! The first page: rankings and figures of each model, and every attempt.
 
+use super::super::fields::{field_of, short_names, shown_fields};
 use super::super::figure::FigureError;
 use super::super::number::count;
-use super::super::ranking::{Ranking, best_lines, head_of, probability, short_names, shown_fields};
+use super::super::ranking::{Ranking, best_lines, head_of, probability};
 use super::super::sample::{compared_text, estimate_text, sample_text};
 use super::html::{Field, Frame, figure, table};
 use super::{ModelOf, ReportOf, headline, page_of};
@@ -129,7 +130,7 @@ fn ranked(id: &str, ranking: &Ranking, known: &BTreeMap<AttemptId, RunId>) -> St
                 place.probability.map_or_else(blank, |p| linked(Field::number(format!("{:.0}%", 100.0 * p), p))),
             ];
             row.extend(fields.iter().map(|name| {
-                let value = super::super::ranking::field_of(place, name);
+                let value = field_of(place, name);
                 let text = value.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string);
                 Field { value: value.and_then(|value| value.as_float()), ..Field::text(text) }
             }));

@@ -1,8 +1,9 @@
 //! The report as Markdown, for a paper's appendix.
 
+use super::super::fields::{field_of, short_names, shown_fields};
 use super::super::number::count;
 use super::super::ranking::Ranking;
-use super::super::ranking::{best_lines, field_of, head_of, probability, short_names, shown_fields};
+use super::super::ranking::{best_lines, head_of, probability};
 use super::super::sample::{estimate_text, sample_text};
 use super::{ReportOf, headline};
 use crate::record::is_invisible;

@@ -1,0 +1,65 @@
+//! The fields by which the rows of a table are told apart.
+
+use crate::analysis::{self, Place};
+use crate::record::{Names, Parts, Run, RunId, Value};
+use std::collections::BTreeMap;
+
+/// The fields that the places do not agree on, or those by which they were put together.
+pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
+    if let Some(first) = places.first().filter(|first| !first.contender.agreed.is_empty()) {
+        return first.contender.agreed.iter().map(|(name, _)| name.clone()).collect();
+    }
+    analysis::differing(&places.iter().map(|place| &place.contender.run).collect::<Vec<_>>())
+}
+
+/// The revision, or the file whose digest tells versions of a program apart, where two places differ in their program alone.
+pub(super) fn version_field(places: &[Place]) -> Option<String> {
+    let mut seen: BTreeMap<RunId, &Run> = BTreeMap::new();
+    let [a, b] = places.iter().map(|place| &place.contender.run).find_map(|run| {
+        let without = Parts { program: "".into(), seed: 0, ..run.parts.clone() };
+        let first = *seen.entry(without.run_id()).or_insert(run);
+        (first.parts.program != run.parts.program).then_some([first, run])
+    })?;
+    let mut names = Names::known();
+    [a, b].into_iter().for_each(|run| names.add_run(run));
+    let value = |run: &Run, name: &str| analysis::field(run, None, name);
+    let tells = |name: &&String| {
+        (name.starts_with(FILES) || *name == REVISION) && value(a, name).is_some() && value(a, name) != value(b, name)
+    };
+    names.identity.iter().find(tells).cloned()
+}
+
+/// The value of one of them.
+pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
+    match place.contender.agreed.iter().find(|(agreed, _)| agreed == name) {
+        Some((_, value)) => value.clone(),
+        None => analysis::field(&place.contender.run, None, name),
+    }
+}
+
+/// The value of a field in a table. Of the digest of a program's file, its first digits tell versions apart.
+pub(super) fn field_text(name: &str, value: Option<&Value>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(Value::Str(digest)) if name.starts_with(FILES) => digest.chars().take(8).collect(),
+        Some(value) => value.to_string(),
+    }
+}
+
+/// How the names of a program's files begin; the rest is a path.
+const FILES: &str = "program.files.";
+
+/// The revision of the built-in trainer.
+const REVISION: &str = "program.revision";
+
+/// Names without what is plain: the last component, where no other one ends like it.
+pub(super) fn short_names(names: &[String]) -> Vec<String> {
+    let last = |name: &str| match name.strip_prefix(FILES) {
+        Some(path) => path.rsplit_once('/').map_or(path, |(_, file)| file).to_owned(),
+        // Beside `batch_size`, `batch_sizes` would say nothing of inference.
+        None if name.starts_with("inference.") => name.to_owned(),
+        None => name.rsplit_once('.').map_or(name, |(_, last)| last).to_owned(),
+    };
+    let is_plain = |name: &str| names.iter().filter(|other| last(other) == last(name)).count() == 1;
+    names.iter().map(|name| if is_plain(name) { last(name) } else { name.clone() }).collect()
+}
