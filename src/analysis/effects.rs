@@ -157,14 +157,10 @@ impl Effects {
         self.shares() > 1.0 + 1e-3
     }
 
-    /// The share of the variance that terms and blocks explain only together, as where they occur in unequal combinations. 0 in a balanced design.
-    /// `None` if a term has nothing of its own, or if pairs that overlap explain some of it twice.
+    /// The share of the variance that terms and blocks explain only together, beside what the axes without a contrast share, as where they occur in unequal
+    /// combinations. 0 in a balanced design. `None` if terms explain some of it twice.
     pub fn of_no_term(&self) -> Option<f64> {
-        let shares = self.main.iter().map(|effect| effect.share);
-        if shares.chain(self.interactions.iter().map(|effect| effect.share)).any(|share| share.degrees == 0) {
-            return None;
-        }
-        let rest = 1.0 - self.shares();
+        let rest = 1.0 - self.shares() - self.shared.unwrap_or(0.0);
         // A balanced design leaves the rounding.
         (rest > -1e-9).then_some(rest.max(0.0))
     }

@@ -64,7 +64,7 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     if text.is_empty() {
         text.push_str("no part of the identity and no metric differs\n");
     } else if sides.metrics.iter().any(|line| !line.best.is_empty() && (all || line.differs())) {
-        text.push_str("* the best value of the row; tainted attempts do not count\n");
+        text.push_str("* the best value of the row; invalid values do not count\n");
     }
     for (name, taints) in names.iter().zip(&sides.taints).filter(|(_, taints)| !taints.is_empty()) {
         text.push_str(&tainted(name, taints));

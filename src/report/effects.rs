@@ -337,7 +337,8 @@ pub fn effects_text(found: &Effected) -> String {
             100.0 * shared.1,
             shared.0.join(", ")
         ));
-    } else if effects.overlap() {
+    }
+    if effects.overlap() {
         text.push_str(&format!(
             "the shares sum to more than 100%: the axes{blocks} occur in unequal combinations, and explain some of the variance twice\n"
         ));

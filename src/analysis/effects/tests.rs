@@ -429,4 +429,11 @@ fn what_terms_explain_only_together_is_the_rest() {
     // Both are larger in the same observations, but for two.
     let unequal = of(&[1, 1, 1, 1, 2, 2, 2, 2], &[1, 1, 1, 2, 2, 2, 2, 1], &[1.0, 1.2, 1.1, 3.1, 8.0, 8.1, 8.3, 6.0]);
     assert!(unequal > 0.1, "{unequal}");
+    // A third axis that equals the first one has nothing of its own, and what it shares with that one is told of them.
+    let factors = [&[1, 1, 1, 1, 2, 2, 2, 2], &[1, 1, 1, 2, 2, 2, 2, 1], &[5, 5, 5, 5, 6, 6, 6, 6]]
+        .map(|values: &[i64; 8]| Factor::new("axis", levels(values)).unwrap());
+    let y = [1.0, 1.2, 1.1, 3.1, 8.0, 8.1, 8.3, 6.0];
+    let found = effects(&factors, &y, ModelScale::Linear, None, &[]).unwrap();
+    let (shared, rest) = (found.shared.unwrap(), found.of_no_term().unwrap());
+    assert!(shared > 0.1 && rest > 0.01 && rest < unequal + 1e-9, "{shared} {rest} {unequal}");
 }
