@@ -5,7 +5,7 @@
 use super::trials::Trial;
 use super::units::standard;
 use super::work::unequal_samples;
-use crate::record::{Direction, Metric, Names, Part, Value, known_metric};
+use crate::record::{Attempt, Direction, Metric, Names, Part, Value, known_metric};
 use std::collections::BTreeSet;
 
 /// One field or metric of all attempts.
@@ -99,7 +99,10 @@ fn metric(trials: &[Trial], name: &str) -> Line {
     let counts = |(trial, value): (&Trial, &Option<f64>)| trial.measured(name, &nothing).ok().and(*value);
     let counting: Vec<Option<f64>> = trials.iter().zip(&values).map(counts).collect();
     let all = counting.iter().flatten().copied();
-    let stated = |trial: &Trial| recorded_direction(trial, name);
+    let stated = |trial: &Trial| {
+        let stated = stated_direction(&trial.attempt, name)?;
+        [Direction::Minimize, Direction::Maximize].into_iter().find(|one| one.name() == stated)
+    };
     let best = match known_metric(name).map(|known| known.direction).or_else(|| trials.iter().find_map(stated)) {
         Some(Direction::Minimize) => all.reduce(f64::min),
         Some(Direction::Maximize) => all.reduce(f64::max),
@@ -121,11 +124,10 @@ fn metric(trials: &[Trial], name: &str) -> Line {
     }
 }
 
-/// Which way a metric is better, by the objective of an attempt's manifest.
-fn recorded_direction(trial: &Trial, metric: &str) -> Option<Direction> {
-    let setting = |name: &str| trial.attempt.settings.get(name).and_then(Value::as_str);
-    let direction = setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))?;
-    [Direction::Minimize, Direction::Maximize].into_iter().find(|one| one.name() == direction)
+/// The better direction of a metric, if it is the objective that the attempt's manifest states.
+pub fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a str> {
+    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
+    setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))
 }
 
 /// Whether a metric of inference is of the attempt's own batch size: others name theirs (`inference_time@8`).

@@ -2,7 +2,7 @@
 
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
-use super::selection::{direction_of, stated_direction};
+use super::selection::direction_of;
 use super::sources::{self, Texts};
 use crate::analysis::{self, Contender, Measured, count_lines};
 use crate::record::Sealed;
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     count_lines(&mut difference.parts, &|_, digest| text(&of_a, digest), &|_, digest| text(&of_b, digest));
     let described = |name: &str| {
         let unit = a.attempt.metrics.get(name).map(|metric| analysis::standard(name, metric).unit);
-        (unit.unwrap_or_default(), direction_of(name, stated_direction(&a.attempt, name)).ok())
+        (unit.unwrap_or_default(), direction_of(name, analysis::stated_direction(&a.attempt, name)).ok())
     };
     let significance = analysis::significance(&repetitions, &described);
     context.answer(

@@ -11,8 +11,9 @@ use super::output::say;
 use super::provenance::Provenance;
 use super::rerun::is_executed_by_user;
 use super::run::answer_plan;
-use super::selection::{direction_of, stated_direction, trials_of};
+use super::selection::{direction_of, trials_of};
 use super::trainer::trainer;
+use crate::analysis;
 use crate::engine::{Bound, CANARY, Cause, Machine, OBSERVE_ONLY, plan, rebind_with};
 use crate::manifest::vary;
 use crate::record::{AttemptId, Parts, Run, Sealed, Table, Target, Value, known_metric};
@@ -94,7 +95,7 @@ const OF_ANOTHER: [&str; 3] = [CANARY, "manifest.digest", CONFIRMS];
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (_, sealed) = base(args, context)?;
-    let stated = args.direction.as_deref().or_else(|| stated_direction(&sealed.attempt, &args.metric));
+    let stated = args.direction.as_deref().or_else(|| analysis::stated_direction(&sealed.attempt, &args.metric));
     let direction = direction_of(&args.metric, stated)?;
     let is_known = |name: &str| known_metric(name).is_some() || sealed.attempt.metrics.contains_key(name);
     let bounds = args.bounds.read(|name, option| {

@@ -19,12 +19,12 @@ pub struct Limited {
     pub of: Vec<Reached>,
 }
 
-/// What a configuration reached.
+/// A configuration whose mean meets the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reached {
     /// Its attempts that are ranked.
     pub attempts: BTreeSet<AttemptId>,
-    /// Its mean, which meets the limit.
+    /// Its mean.
     pub mean: f64,
     /// How many of its attempts do not meet the limit by themselves.
     pub missed: usize,

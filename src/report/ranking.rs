@@ -119,9 +119,12 @@ pub fn best_text(ranking: &Ranking) -> String {
     heads.extend((places.len() > 1).then_some("VS BEST"));
     heads.extend(is_tested.then_some(">P"));
     heads.extend(is_sure.then_some("~>P(BEST)"));
-    let limited: Vec<String> =
-        ranking.limited.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
-    heads.extend(limited.iter().map(String::as_str));
+    // The metric of the ranking has its own column, and a metric with two limits has one.
+    let mut seen = BTreeSet::from([metric]);
+    let limited: Vec<&Limited> = ranking.limited.iter().filter(|one| seen.insert(&one.metric)).collect();
+    let limited_heads: Vec<String> =
+        limited.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
+    heads.extend(limited_heads.iter().map(String::as_str));
     heads.extend(names.iter().map(String::as_str));
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let rows = (1..).zip(places.iter().zip(ids).zip(&samples)).map(|(rank, ((place, id), sample)): (u32, _)| {
@@ -134,7 +137,7 @@ pub fn best_text(ranking: &Ranking) -> String {
         }));
         row.extend(is_tested.then(|| or_none(place.against.and_then(|against| against.corrected).map(probability))));
         row.extend(is_sure.then(|| or_none(place.probability.map(|p| format!("{:.0}%", 100.0 * p)))));
-        row.extend(ranking.limited.iter().map(|one| or_none(one.text(place))));
+        row.extend(limited.iter().map(|one| or_none(one.text(place))));
         row.extend(fields.iter().map(|field| field_text(field, field_of(place, field).as_ref())));
         row
     });

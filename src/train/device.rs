@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///    which cuBLASLt may take other kernels.
 /// 4. On a GPU, GELU by other formulas (in fp32 the slope of its tanh form alone); other orders of sums in cross-entropy and in the gradients of residual layer norm.
 /// 5. The same numbers. On a GPU, memory is taken in pieces of the sizes that are asked for: less time at small batches, less memory.
-/// 6. The same numbers. On a single GPU, steps of small models are replayed as a CUDA graph, if they draw no random numbers on the GPU: less time, more memory. A value that is no number makes DQN's target none, too.
+/// 6. The same numbers. On a single GPU, steps that draw no random numbers on the GPU are replayed as a CUDA graph, if they leave 15/16 of its memory free: less time, more memory. NaN among DQN's next values makes the target NaN.
 pub const REVISION: i64 = 6;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.

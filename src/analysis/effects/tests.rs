@@ -313,53 +313,36 @@ fn the_best_of_equal_levels_is_an_end() {
     assert_eq!((found.main[0].best, &found.main[0].inner), (Some(2), &None));
 }
 
-#[test]
-fn the_effects_within_a_pair_hold_blocks() {
-    // The second version, much better, ran in one combination only. Pooled, the first axis would seem to do more at the second level of the other one.
-    let rows = [
-        (0, 0, 0, 1.0),
-        (0, 0, 0, 1.02),
-        (1, 0, 0, 0.8),
-        (1, 0, 0, 0.82),
-        (0, 1, 0, 0.6),
-        (0, 1, 0, 0.62),
-        (1, 1, 0, 0.5),
-        (1, 1, 0, 0.52),
-        (1, 1, 1, -0.5),
-        (1, 1, 1, -0.48),
-    ];
+/// The effects of `a` and `b` on rows of a, b, version and value, with versions as blocks.
+fn within_versions(rows: &[(i64, i64, i64, f64)]) -> Effects {
     let factor = |name: &str, of: fn(&(i64, i64, i64, f64)) -> i64| {
         Factor::new(name, rows.iter().map(|row| Value::Int(of(row)))).unwrap()
     };
     let factors = [factor("a", |row| row.0), factor("b", |row| row.1)];
     let y: Vec<f64> = rows.iter().map(|row| row.3).collect();
-    let found = effects(&factors, &y, ModelScale::Linear, None, &[factor("version", |row| row.2)]).unwrap();
+    effects(&factors, &y, ModelScale::Linear, None, &[factor("version", |row| row.2)]).unwrap()
+}
+
+const THREE_CELLS: [(i64, i64, i64, f64); 6] =
+    [(0, 0, 0, 1.0), (0, 0, 0, 1.02), (1, 0, 0, 0.8), (1, 0, 0, 0.82), (0, 1, 0, 0.6), (0, 1, 0, 0.62)];
+
+#[test]
+fn the_effects_within_a_pair_hold_blocks() {
+    // The second version, much better, ran in one combination only. Pooled, `a` would seem to do more at the second level of `b`.
+    let last = [(1, 1, 0, 0.5), (1, 1, 0, 0.52), (1, 1, 1, -0.5), (1, 1, 1, -0.48)];
+    let found = within_versions(&[THREE_CELLS.as_slice(), &last].concat());
     let at: Vec<Contrast> = found.interactions[0].at.iter().map(|contrast| contrast.unwrap()).collect();
     near(at[0].difference, -0.2);
     near(at[1].difference, -0.1);
     // Five cells of two observations each, 0.02 apart: t.ppf(0.975, 5) sqrt(2 * 1e-4 / 2 + 2 * 1e-4 / 2).
     near(at[0].half_width.unwrap(), 2.5705818366147395 * 2e-4_f64.sqrt());
-    // A combination that only a version of its own ran cannot be separated from it, and one that was not run has no effect; others have theirs all the same.
-    let rows = [
-        (0, 0, 0, 1.0),
-        (0, 0, 0, 1.02),
-        (1, 0, 0, 0.8),
-        (1, 0, 0, 0.82),
-        (0, 1, 0, 0.6),
-        (0, 1, 0, 0.62),
-        (1, 1, 1, 0.1),
-        (1, 1, 1, 0.12),
-        (1, 2, 0, 0.3),
-        (0, 3, 0, 0.5),
-        (1, 3, 0, 0.1),
-    ];
-    let factor = |name: &str, of: fn(&(i64, i64, i64, f64)) -> i64| {
-        Factor::new(name, rows.iter().map(|row| Value::Int(of(row)))).unwrap()
-    };
-    let y: Vec<f64> = rows.iter().map(|row| row.3).collect();
-    let factors = [factor("a", |row| row.0), factor("b", |row| row.1)];
-    let holed = effects(&factors, &y, ModelScale::Linear, None, &[factor("version", |row| row.2)]).unwrap();
-    let at = &holed.interactions[0].at;
+}
+
+#[test]
+fn an_effect_within_a_pair_needs_both_combinations_in_one_version() {
+    // At the second level of `b` only another version ran `a` = 1. At the third level `a` = 0 was not run.
+    let last = [(1, 1, 1, 0.1), (1, 1, 1, 0.12), (1, 2, 0, 0.3), (0, 3, 0, 0.5), (1, 3, 0, 0.1)];
+    let at = &within_versions(&[THREE_CELLS.as_slice(), &last].concat()).interactions[0].at;
     assert_eq!(at.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, true]);
     near(at[0].unwrap().difference, -0.2);
     near(at[3].unwrap().difference, -0.4);

@@ -81,14 +81,11 @@ impl<T: Asked> Question<'_, T> {
             limit: bound.text(),
             of: Vec::new(),
         };
-        // The metric of the ranking has its own column.
-        let mut shown: Vec<&Bound> = names.bounds.iter().filter(|bound| bound.metric != args.metric).collect();
-        shown.dedup_by_key(|bound| &bound.metric);
-        let mut limited: Vec<Limited> = shown.iter().copied().map(limited).collect();
+        let mut limited: Vec<Limited> = names.bounds.iter().map(limited).collect();
         let mut contenders = Vec::new();
         for one in self.first_ones(&found) {
             let Some(contender) = (self.contender)(one)? else { continue };
-            for (bound, limited) in shown.iter().zip(&mut limited) {
+            for (bound, limited) in names.bounds.iter().zip(&mut limited) {
                 let values = one.values(&bound.metric, &selected.admitted);
                 let missed = values.iter().filter(|(_, value)| !bound.is_met(*value)).count();
                 let attempts = contender.measured.iter().map(|one| one.attempt).collect();

@@ -244,3 +244,23 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
         Axes { judged: vec![batch, axis("training.steps", &[1, 1, 2, 2])], confounded: vec![equal], notes: Vec::new() };
     assert!(!axes.leave_out_lengths());
 }
+
+#[test]
+fn of_too_many_axes_those_stay_that_explain_most() {
+    let axes: Vec<Factor> = (0..10_i64)
+        .map(|axis| Factor::new(&format!("axis{axis}"), (0..40_i64).map(|at| (at / (axis + 1) % 2).into())).unwrap())
+        .collect();
+    // The last axis, which comes behind eight others, decides.
+    let values: Vec<f64> = (0..40).map(|at| if at / 10 % 2 == 0 { 1.0 } else { 5.0 }).collect();
+    let mut found = Axes { judged: axes, ..Axes::default() };
+    found.keep_the_strongest(&values);
+    let kept: Vec<&str> = found.judged.iter().map(|axis| axis.name.as_str()).collect();
+    assert_eq!((kept.len(), found.notes.len()), (MOST_AXES, 2), "{:?}", found.notes);
+    assert!(kept.contains(&"axis9") && kept.is_sorted(), "{kept:?}");
+    // Of values that do not vary, the first ones stay, and nothing is lost.
+    let axes: Vec<Factor> =
+        (0..9).map(|axis| Factor::new(&format!("axis{axis}"), (0..4_i64).map(Value::from)).unwrap()).collect();
+    let mut found = Axes { judged: axes, ..Axes::default() };
+    found.keep_the_strongest(&[1.0; 4]);
+    assert_eq!((found.judged.len(), found.judged[7].name.as_str()), (MOST_AXES, "axis7"));
+}

@@ -5,16 +5,10 @@ use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::output::say;
 use crate::manifest::nearest;
-use crate::record::{Attempt, Direction, JUDGING_METRICS, KNOWN_METRICS, Value, known_metric};
+use crate::record::{Direction, JUDGING_METRICS, KNOWN_METRICS, Value, known_metric};
 use crate::store::{Reader, StoreError};
 use crate::wire::Known;
 use std::collections::BTreeMap;
-
-/// Which direction an attempt's objective states, if that is of the metric.
-pub(in crate::cli) fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a str> {
-    let setting = |name: &str| attempt.settings.get(name).and_then(Value::as_str);
-    setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))
-}
 
 /// Which way a metric is better.
 pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Direction, Failure> {

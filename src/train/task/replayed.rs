@@ -40,15 +40,16 @@ pub struct Recorded<T> {
     found: T,
 }
 
-/// A loss, which is the mean of so many, and the gradients.
+/// The loss and the gradients of a step.
 pub struct Passes {
     loss: Tensor<1>,
     gradients: Vec<Tensor<1>>,
+    /// How many samples or tokens the loss is the mean of.
     mean_of: Option<usize>,
 }
 
 impl<T> Replayed<T> {
-    /// What a graph would read in this step. None where none can.
+    /// The tensors that a graph reads in this step. `None` if this step cannot be replayed.
     fn may_take(
         &self,
         step: &Step<'_>,
@@ -68,8 +69,8 @@ impl<T> Replayed<T> {
         }
     }
 
-    /// Records work that was done before with such values. Parameters and state stay as they are; the inputs become the graph's, and nobody may use them
-    /// afterwards. Otherwise says why the device cannot.
+    /// Records the work, which was done at least once before. Parameters and state are copied. The inputs become the graph's: nobody may use them afterwards.
+    /// If the device cannot record it, the answer says why.
     fn record<I: Operands>(
         &mut self,
         step: &Step<'_>,
@@ -85,7 +86,7 @@ impl<T> Replayed<T> {
         // What fails from here on is the recording.
         step.inner.place.sync()?;
         step.inner.place.check()?;
-        // Parameters are updated where they are, which nobody else may hold.
+        // The graph gets copies: the optimiser updates parameters in place only if nothing else holds them.
         let own = |tensors: &[Tensor<1>]| tensors.iter().map(|tensor| tensor.clone() * 1.0).collect::<Vec<_>>();
         let (parameters, kept) = (own(parameters), own(state));
         let elsewhere = || Ok(Err("its values are elsewhere".to_owned()));
@@ -110,7 +111,7 @@ impl<T> Replayed<T> {
 }
 
 impl<T> Recorded<T> {
-    /// What the graph computes of values that it takes. The state is the graph's from then on.
+    /// Replays the graph with these operands. Afterwards the state is the graph's own tensors.
     fn replay(&self, operands: &[Operand], state: &mut Vec<Tensor<1>>) -> &T {
         self.graph.replay(operands);
         state.clone_from(&self.state);

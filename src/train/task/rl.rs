@@ -252,8 +252,8 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 }
 
-/// What each row's value should be, shape [rows, 1]: r + γ · max Q'(s', a), and r alone where the episode does not go on. A value that is no number makes the goal
-/// none, too.
+/// The target of each row, shape [rows, 1]: r + γ · max Q'(s', a), or r where the episode terminated. If a value of the next observation is NaN, so is the
+/// target.
 fn goals(next: Tensor<2>, rewards: Tensor<2>, continues: Tensor<2>, discount: f32) -> Tensor<2> {
     let worth = crate::precision::exact(next).max_dim(1);
     // A product with 0 would not do: the value of a terminal state may be infinite in a network that diverged.

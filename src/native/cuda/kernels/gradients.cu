@@ -1,4 +1,4 @@
-// What is done to many gradients at once: the sum of all squares, and a factor for all values. And copies of many tensors.
+// Kernels over many tensors at once: the sum of the squares of gradients, a factor for all of them, and copies.
 
 #define ENTRIES 150
 #define WORDS 3

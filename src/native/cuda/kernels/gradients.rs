@@ -1,4 +1,4 @@
-//! What is done to many gradients at once: the sum of their squares, one factor for all of them; and copies of many tensors.
+//! Kernels over many tensors at once: the sum of the squares of gradients, a factor for all of them, and copies.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};

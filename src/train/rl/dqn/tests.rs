@@ -2,8 +2,8 @@ use super::*;
 use crate::rl::environment::{CartPole, Transition};
 use std::convert::Infallible;
 
-/// What each row's value should be: r + γ · max Q'(s', a), and r alone where the episode terminated. `next` are the values of
-/// the next observations by the copied parameters, `rows` times the number of actions.
+/// The target of each row: r + γ · max Q'(s', a), or r where the episode terminated. `next` has the values of all actions in the next
+/// observations, by the copied parameters.
 fn targets<T>(batch: &Batch<T>, next: &[f32], discount: f32) -> Vec<f32> {
     let actions = (next.len() / batch.rows.max(1)).max(1);
     let worth = next.chunks_exact(actions).map(|next| next[best(next)]);
