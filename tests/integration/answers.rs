@@ -459,7 +459,10 @@ fn a_mean_over_versions_of_the_program_is_told() {
     assert!(again.contains("note: 2 of 2 runs are new because the program changed: worker.sh: 1 line\n"), "{again}");
     let heat =
         sandbox.run(&["plot", "heat", "--model", "toy", "--metric", "loss", "--x", "x", "--y", "seed"]).expect(0);
-    assert!(heat.contains("Grid fields with several versions of the program: 2. They differ in program."), "{heat}");
+    assert!(
+        heat.contains("2 fields with several versions of the program, which differ in program.files.worker.sh, for example"),
+        "{heat}"
+    );
     assert!(!sandbox.run(&["run", "m.toml", "--repeat", "1"]).err.contains("because the program changed"));
     let apart = sandbox.run(&asked);
     let rows = apart.out.lines().filter(|line| line.starts_with(['1', '2', '3', '4'])).count();

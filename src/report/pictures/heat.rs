@@ -131,13 +131,16 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     };
     if several > 0 {
         notes.push(if asked.best {
-            format!("Grid fields with several configurations show the best of them: {several}.")
+            format!("{} with several configurations: the best of them is shown.", count(several, "field"))
         } else {
-            format!("Grid fields with several configurations show the mean over them, n of them (--best shows the best, --where selects): {several}. So none is marked as the best.")
+            format!("{} with several configurations: the mean over these n is shown, and no field is marked as the best (--best shows the best of them, --where selects).", count(several, "field"))
         });
     }
     if let Some(first) = several_programs.first() {
-        notes.push(format!("Grid fields with several versions of the program: {}. They differ in {first}, for example (--where selects one).", several_programs.len()));
+        notes.push(format!(
+            "{} with several versions of the program, which differ in {first}, for example (--where selects one).",
+            count(several_programs.len(), "field")
+        ));
     }
     let missing = across.len() * down.len() - shown.len();
     if missing > 0 {
