@@ -27,7 +27,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// 4. On a GPU, GELU by other formulas (in fp32 the slope of its tanh form alone); other orders of sums in cross-entropy and in the gradients of residual layer norm.
 /// 5. The same numbers. On a GPU, memory is taken in pieces of the sizes that are asked for: less time at small batches, less memory.
 /// 6. The same numbers. On a single GPU, steps that draw no random numbers on the GPU are replayed as a CUDA graph, if they leave 15/16 of its memory free: less time, more memory. NaN among DQN's next values makes the target NaN.
-pub const REVISION: i64 = 6;
+/// 7. The same numbers. Timed inference: on a GPU each batch is replayed as a CUDA graph, without the transfers to and from the GPU for every model; constants are folded,
+///    batch normalisation among them.
+pub const REVISION: i64 = 7;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.
 pub const BURN: &str = "0.22.0-pre.3";
@@ -131,6 +133,15 @@ impl Place {
             && let Some(card) = native::card_of(device)
         {
             native::begin(card);
+        }
+    }
+
+    /// Gives back the memory that it keeps for later and nobody uses, at the latest when it was [waited for](Self::sync).
+    pub fn release(&self) {
+        if let Self::Device(device) = self
+            && let Some(card) = native::card_of(device)
+        {
+            native::memory::release(card);
         }
     }
 

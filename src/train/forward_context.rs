@@ -9,6 +9,7 @@ use crate::precision::Precision;
 use crate::rng::{Rng, Stream};
 use crate::tape::{self, Plain, Taped};
 use burn::tensor::{Device, Int, Shape, Tensor, TensorData};
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -33,8 +34,14 @@ pub struct ForwardContext<'a> {
     second_parts: RefCell<HashMap<u64, SecondPart>>,
     /// The positions whose answers are computed; `None` for all.
     selected: Option<Tensor<1, Int>>,
+    /// Where constants are folded: what earlier passes computed of parameters alone.
+    folded: Option<&'a Folded>,
     device: Device,
 }
+
+/// Folded constants: what was computed of parameters and running statistics alone, by name, for passes between which none of these changes.
+#[derive(Default)]
+pub struct Folded(RefCell<HashMap<String, Box<dyn Any + Send>>>);
 
 /// The source of a training step's random keys.
 #[derive(Clone, Copy)]
@@ -66,6 +73,11 @@ impl<'a> ForwardContext<'a> {
         Self::new(state, None, false)
     }
 
+    /// A forward pass in inference that folds constants: parameters and running statistics are the same in all passes with this `folded`.
+    pub fn folding(state: ModelState<'a>, folded: &'a Folded) -> Self {
+        Self { folded: Some(folded), ..Self::inference(state) }
+    }
+
     /// The forward pass of a training step, with its parameters on a tape.
     pub fn training(state: ModelState<'a>, seed: u64, step: u64) -> Self {
         Self::new(state, Some(Training { seed, step, keys_used: 0 }), true)
@@ -90,6 +102,7 @@ impl<'a> ForwardContext<'a> {
             untracked: RefCell::default(),
             second_parts: RefCell::default(),
             selected: None,
+            folded: None,
             device,
         }
     }
@@ -108,6 +121,23 @@ impl<'a> ForwardContext<'a> {
     /// Whether this is a training step.
     pub fn is_training(&self) -> bool {
         self.training.is_some()
+    }
+
+    /// Whether constants are folded, so that it pays to [compute more of them](Self::constant_of).
+    pub fn folds(&self) -> bool {
+        self.folded.is_some()
+    }
+
+    /// What is computed of parameters and running statistics alone: once where constants are folded, and else each time. Each computation has a
+    /// name of its own.
+    pub fn constant_of<T: Clone + Send + 'static>(&self, name: &str, compute: impl FnOnce() -> T) -> T {
+        let Some(Folded(folded)) = self.folded else { return compute() };
+        if let Some(found) = folded.borrow().get(name).and_then(|found| found.downcast_ref::<T>()) {
+            return found.clone();
+        }
+        let computed = compute();
+        folded.borrow_mut().insert(name.to_owned(), Box::new(computed.clone()));
+        computed
     }
 
     /// Whether the parameters are on a tape.

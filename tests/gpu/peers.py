@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """PyTorch's speed and energy at the work of models.py, on the same machine: fp32 with TF32 or autocast to bf16, synthetic data that is on the device already.
 
-Usage: peers.py CELL,... where a CELL is MODEL:BATCH:PRECISION[:MODE] and MODE is eager (default), fast, compile or graphs (peer_models.py says what each is).
-Prints a row for each: step ms, samples/s, inference ms, samples/s, J a step with half the width of its 95% interval, GiB at the allocator's peak, seconds of the
-first step. The interval is of the counter's ticks alone (100 ms); the sensor's gain, the same in all rows, may add ± 5%. Changes no setting of the GPU.
+Usage: peers.py [--inference] CELL,... where a CELL is MODEL:BATCH:PRECISION[:MODE] and MODE is eager (default), fast, compile or graphs
+(peer_models.py says what each is). With --inference nothing is trained.
+Prints a row for each: step ms (mean), samples/s, inference ms (median of single answers, each waited for, as `inference_time` is), samples/s,
+J a step with half the width of its 95% interval, GiB at the allocator's peak, seconds of the first step. The interval is of the counter's ticks alone (100 ms); the sensor's gain, the same in all rows, may add ± 5%. Changes no setting of the GPU.
 """
 
 import math
+import statistics
 import sys
 import time
 
@@ -67,27 +69,46 @@ def window(call, wait, seconds, energy=energy_mj, clock=time.perf_counter):
     return lasted / count, joules / count, edges / count
 
 
-def row(cell, work, energy=energy_mj, clock=time.perf_counter, seconds=(TRAIN_S, INFERENCE_S)):
+def waited(call, wait, seconds, clock=time.perf_counter):
+    """The median time of single calls over at least so many seconds, each waited for."""
+    wait()
+    begin, times = clock(), []
+    while clock() - begin < seconds:
+        start = clock()
+        call()
+        wait()
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
+def trained(work, energy, clock, seconds):
+    """Seconds and joules of a step with the half-width of their interval, the allocator's peak in GiB, and the first step's seconds."""
     begin = clock()
     work.step()
     work.wait()
     first = clock() - begin
     for _ in range(WARMUP_STEPS):
         work.step()
-    trained, joules, off = window(work.step, work.wait, seconds[0], energy, clock)
-    peak = work.peak() / 2**30
+    step, joules, off = window(work.step, work.wait, seconds, energy, clock)
+    return step, joules, off, work.peak() / 2**30, first
+
+
+def row(cell, work, energy=energy_mj, clock=time.perf_counter, seconds=(TRAIN_S, INFERENCE_S), trains=True):
+    step, joules, off, peak, first = trained(work, energy, clock, seconds[0]) if trains else [math.nan] * 5
     x = work.ask(cell.batch)
     for _ in range(WARMUP_STEPS):
         work.answer(x)
-    answered = window(lambda: work.answer(x), work.wait, seconds[1], energy, clock)[0]
-    values = [trained * 1e3, cell.batch / trained, answered * 1e3, cell.batch / answered, joules, off, peak, first]
+    answered = waited(lambda: work.answer(x), work.wait, seconds[1], clock)
+    values = [step * 1e3, cell.batch / step, answered * 1e3, cell.batch / answered, joules, off, peak, first]
     return " | ".join([str(cell)] + [f"{value:.4g}" for value in values])
 
 
 def main():
     peer_models.opened, peer_models.IMAGES = with_mnist_cnn(peer_models.opened), (*peer_models.IMAGES, "mnist_cnn")
     try:
-        cells = [peer_models.Cell(text) for text in sys.argv[1].split(",")]
+        words = sys.argv[1:]
+        trains = words[:1] != ["--inference"]
+        cells = [peer_models.Cell(text) for text in words[0 if trains else 1].split(",")]
     except (IndexError, ValueError) as fault:
         sys.exit(str(fault) if isinstance(fault, ValueError) else __doc__)
     print(HEAD, flush=True)
@@ -96,7 +117,7 @@ def main():
         work = None
         try:
             work = Work(cell)
-            print(row(cell, work), flush=True)
+            print(row(cell, work, trains=trains), flush=True)
         except Exception as fault:  # the other cells are measured all the same
             failed += 1
             print(f"{cell} | failed: {str(fault).splitlines()[0] if str(fault) else type(fault).__name__}", flush=True)

@@ -460,7 +460,9 @@ fn a_mean_over_versions_of_the_program_is_told() {
     let heat =
         sandbox.run(&["plot", "heat", "--model", "toy", "--metric", "loss", "--x", "x", "--y", "seed"]).expect(0);
     assert!(
-        heat.contains("2 fields with several versions of the program, which differ in program.files.worker.sh, for example"),
+        heat.contains(
+            "2 fields with several versions of the program, which differ in program.files.worker.sh, for example"
+        ),
         "{heat}"
     );
     assert!(!sandbox.run(&["run", "m.toml", "--repeat", "1"]).err.contains("because the program changed"));

@@ -24,6 +24,11 @@ pub enum Room {
 /// The bytes that were taken of each GPU to make it smaller.
 static TAKEN: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 
+/// Gives back to the driver what the runtime keeps of a GPU's memory and nobody uses.
+pub fn release(card: usize) {
+    CudaRuntime::client(&CudaDevice::new(card)).memory_cleanup();
+}
+
 /// The share of a GPU's memory that is in use, of what it was made to have.
 ///
 /// # Errors

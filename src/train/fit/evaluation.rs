@@ -10,6 +10,9 @@ use crate::parameters::ParamSpec;
 use crate::task::evaluate::enough;
 use ledger_record::{Digest, EventKind, PhaseEdge};
 
+/// The fact that says which batches of timed inference are replayed, or why they are not.
+const GRAPH: &str = "inference_graph";
+
 impl Trainer<'_> {
     /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.
     pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
@@ -58,23 +61,28 @@ impl Trainer<'_> {
         let Some(usual) = self.task.inference_rows() else { return Ok(()) };
         let sizes = self.spec.inference.clone();
         self.metric("inference_batch_size", real_len(*sizes.first().unwrap_or(&usual)), "");
+        let mut graphs = Vec::new();
         if sizes.is_empty() {
-            return self.answers(usual);
+            graphs.extend(self.answers(usual)?);
         }
         for rows in sizes {
             self.emit_phase("inference_batch", wide(rows), PhaseEdge::Start);
-            self.answers(rows)?;
+            graphs.extend(self.answers(rows)?);
             self.emit_phase("inference_batch", wide(rows), PhaseEdge::Stop);
+        }
+        if !graphs.is_empty() {
+            self.sink.emit(EventKind::Fact { name: GRAPH.to_owned(), value: graphs.join("; ").into() });
         }
         Ok(())
     }
 
-    /// Answers one batch after the other, each in a phase of its own, after one that warms up.
-    fn answers(&mut self, rows: usize) -> Result<(), TrainError> {
+    /// Answers one batch after the other, each in a phase of its own, after one that warms up. Returns whether they were replayed, where the task tries that.
+    fn answers(&mut self, rows: usize) -> Result<Option<String>, TrainError> {
+        let may_replay = self.group.ranks() == 1;
         self.heartbeat.begin("inference", 1, self.group.timeouts());
         self.heartbeat.beat(rows);
         self.task.prepare_inference(0, rows)?;
-        self.task.infer(&self.parameters, &self.heartbeat)?;
+        self.task.infer(&self.parameters, &self.heartbeat, may_replay)?;
         let (start_ns, mut answered_ns) = (self.sink.now_ns(), 0_u64);
         for done in 0.. {
             let all_ns = self.sink.now_ns().saturating_sub(start_ns);
@@ -91,16 +99,16 @@ impl Trainer<'_> {
                 break;
             }
             self.heartbeat.host();
-            self.task.prepare_inference(done, rows)?;
+            self.task.prepare_inference(done + 1, rows)?;
             let asked_ns = self.sink.now_ns();
             self.emit_phase("inference", done + 1, PhaseEdge::Start);
             self.heartbeat.begin("inference", done + 1, self.group.timeouts());
             self.heartbeat.beat(rows);
-            self.task.infer(&self.parameters, &self.heartbeat)?;
+            self.task.infer(&self.parameters, &self.heartbeat, may_replay)?;
             self.emit_phase("inference", done + 1, PhaseEdge::Stop);
             answered_ns = answered_ns.saturating_add(self.sink.now_ns().saturating_sub(asked_ns));
         }
-        Ok(())
+        Ok(self.task.inference_graph().map(|outcome| format!("batch {rows}: {outcome}")))
     }
 
     /// What was learned. All ranks must have learned the same.

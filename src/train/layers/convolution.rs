@@ -1,8 +1,9 @@
 //! Convolutions of images.
 
+use super::norm::{batch_norm, scale_and_shift};
 use crate::forward_context::ForwardContext;
 use crate::number::{real_len, wide};
-use crate::ops::{self, Filters, Window};
+use crate::ops::{self, Activation, After, Filters, Window};
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
@@ -34,7 +35,37 @@ fn followed(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window, 
     let &[to, from, height, width] = shape else { panic!("`{name}` has no windows") };
     let named = format!("{name}.bias");
     let bias = ctx.has(&named).then(|| ctx.flat_parameter(&named).0);
-    ops::convolve(ctx, x, Filters { weight, shape: [to, from, height, width], bias }, window, rectified)
+    ops::convolve(ctx, x, Filters { name, weight, shape: [to, from, height, width], bias }, window, rectified)
+}
+
+/// A convolution without a bias and the [`batch_norm`] of its answer. Where constants are folded, the normalisation becomes part of weights and
+/// bias, if the rectifier or nothing follows it.
+pub fn convolve_normed(
+    ctx: &mut ForwardContext<'_>,
+    [name, norm]: [&str; 2],
+    x: Tensor<4>,
+    window: Window,
+    after: After,
+) -> Tensor<4> {
+    let After { residual, residual_last, activation } = &after;
+    let rectified = *activation == Activation::Relu;
+    let simple = rectified || *activation == Activation::None && residual.is_none();
+    if !ctx.folds() || !simple || *residual_last {
+        let y = convolve(ctx, name, x, window);
+        return batch_norm(ctx, norm, y, after);
+    }
+    let (weight, shape) = ctx.flat_parameter(&format!("{name}.weight"));
+    let &[to, from, height, width] = shape else { panic!("`{name}` has no windows") };
+    let named = format!("{name} {norm}");
+    let [weight, bias] = ctx.constant_of(&named, || {
+        let [scale, shift] = scale_and_shift(ctx, norm);
+        [(weight.reshape([to, from * height * width]) * scale.unsqueeze_dim::<2>(1)).flatten(0, 1), shift]
+    });
+    let filters = Filters { name: &named, weight, shape: [to, from, height, width], bias: Some(bias) };
+    match after.residual {
+        Some(residual) => ops::convolve_residual_relu(ctx, x, filters, window, residual),
+        None => ops::convolve(ctx, x, filters, window, rectified),
+    }
 }
 
 #[cfg(test)]

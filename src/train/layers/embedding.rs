@@ -69,5 +69,6 @@ pub fn unembed(ctx: &ForwardContext<'_>, name: &str, bias: Option<&str>, x: Tens
     let (table, [words, features]) = table(ctx, name);
     let biases = bias.map(|name| ctx.flat_parameter(name).0).into_iter().collect();
     let columns = words.next_multiple_of(COLUMNS);
-    Maps { shape: [words, features], weights: vec![table], biases, table: true, columns }.apply(ctx, x)
+    let maps = Maps { shape: [words, features], weights: vec![table], biases, table: true, columns };
+    maps.apply_named(ctx, &format!("{name} {}", bias.unwrap_or_default()), x)
 }

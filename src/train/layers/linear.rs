@@ -1,7 +1,7 @@
 //! Affine maps.
 
 use crate::forward_context::ForwardContext;
-use crate::ops::{Affine, AffineGradients, affine};
+use crate::ops::{Affine, AffineGradients, affine, folded_affine};
 use crate::precision::Precision;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
@@ -29,7 +29,8 @@ pub fn linear_joined(ctx: &ForwardContext<'_>, names: &[String], x: Tensor<2>) -
         panic!("maps {names:?} are not of one shape");
     };
     let columns = outputs * names.len();
-    Maps { shape: [*inputs, *outputs], weights, biases, table: false, columns }.apply(ctx, x)
+    let maps = Maps { shape: [*inputs, *outputs], weights, biases, table: false, columns };
+    maps.apply_named(ctx, &names.join(" "), x)
 }
 
 /// Affine maps of the same rows, side by side, with flat parameters in float32.
@@ -58,6 +59,18 @@ impl Maps {
             (3, 3) => self.recorded::<7>(ctx, x),
             (weights, biases) => panic!("there are {weights} maps side by side, and {biases} have a bias"),
         }
+    }
+
+    /// [`Self::apply`] of parameters of the model as they are. Where constants are folded, they are rounded and brought together once, under this name.
+    pub fn apply_named(self, ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
+        if !ctx.folds() {
+            return self.apply(ctx, x);
+        }
+        let Self { shape: [first, second], weights, biases, table, columns } = self;
+        let how = Affine { shape: [first, second], table, columns, tf32: ctx.precision == Precision::Fp32 };
+        let (weight, bias) = ctx.constant_of(name, || folded_affine(ctx.precision, weights, biases, how));
+        let shape = if table { [columns, second] } else { [first, columns] };
+        affine(ctx.precision, ctx.round(x), vec![weight], bias.into_iter().collect(), Affine { shape, ..how }).0
     }
 
     /// With as many inputs as x and the parameters are.

@@ -22,7 +22,7 @@ pub use crate::ops::{
 };
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};
-pub use convolution::{convolution_flops, convolution_spec, convolve, convolve_relu};
+pub use convolution::{convolution_flops, convolution_spec, convolve, convolve_normed, convolve_relu};
 pub use dropout::dropout;
 pub use embedding::{add_positions, embed, selected_rows, unembed};
 pub use frozen_norm::{calibrate_norm, frozen_norm, frozen_statistics};

@@ -16,8 +16,10 @@ pub fn mean_to(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize) -> Tensor<4>
         return exact(x);
     }
     let format = x.dtype();
-    let shares = TensorData::new(shares([height, width], side), [height * width, side * side]);
-    let shares = Tensor::<2>::from_data(shares, ctx.device());
+    let shares = ctx.constant_of(&format!("means of {height} x {width} in {side} x {side}"), || {
+        let shares = TensorData::new(shares([height, width], side), [height * width, side * side]);
+        Tensor::<2>::from_data(shares, ctx.device())
+    });
     let given = exact(ctx.off_tape(x.clone())).reshape([rows * channels, height * width]);
     // In half precision a gradient that many windows share would be summed up in half precision.
     let how = Product::of(Precision::Fp32);

@@ -21,7 +21,8 @@ use convolution::{FEATURES, Trace};
 mod device;
 
 impl Batch {
-    fn inputs(&self, place: &Place) -> Tensor<2> {
+    /// Its inputs [rows, width] where the model wants them.
+    pub fn inputs(&self, place: &Place) -> Tensor<2> {
         tensor(&self.inputs, self.rows, place)
     }
 

@@ -7,7 +7,7 @@ use burn::tensor::{FloatDType, Tensor};
 
 pub use kernels::{Affine, AffineGradients};
 
-/// x [rows, in], in the number format, to [rows, columns], with flat parameters in float32; and what the backward pass needs.
+/// x [rows, in], in the number format, to [rows, columns], with flat parameters in float32 or those of [`folded_affine`]; and what the backward pass needs.
 pub fn affine(
     precision: Precision,
     x: Tensor<2>,
@@ -64,17 +64,14 @@ impl Reference {
         biases: Vec<Tensor<1>>,
         how: Affine,
     ) -> (Tensor<2>, Self) {
-        let Affine { shape, table, columns, .. } = how;
+        let Affine { shape, table, .. } = how;
         let (maps, biased, axis) = (weights.len(), !biases.is_empty(), usize::from(!table));
-        // Rounded first: there is less to bring together.
-        let weights = weights.into_iter().map(|weight| precision.round(weight).reshape(shape)).collect();
-        let weight = filled(weights, axis, columns);
+        let (weight, bias) = together(precision, weights, biases, how);
         let how = Product::of(precision);
         let how = if table { how.second_transposed() } else { how };
         let mut answer = product(x.clone(), weight.clone(), how);
-        if biased {
-            let biases = biases.into_iter().map(|bias| precision.round(bias).unsqueeze()).collect();
-            answer = answer + filled(biases, 1, columns);
+        if let Some(bias) = bias {
+            answer = answer + bias;
         }
         (answer, Self { x, weight, maps, outputs: shape[axis], biased, table })
     }
@@ -104,6 +101,31 @@ impl Reference {
         let biases = if biased { parts(&exact(gradient).sum_dim(0), 1) } else { Vec::new() };
         AffineGradients { x: of_x, weights: parts(&all, usize::from(!table)), biases }
     }
+}
+
+/// The weights of maps as one, and the biases, in the number format.
+fn together(
+    precision: Precision,
+    weights: Vec<Tensor<1>>,
+    biases: Vec<Tensor<1>>,
+    Affine { shape, table, columns, .. }: Affine,
+) -> (Tensor<2>, Option<Tensor<2>>) {
+    // Rounded first: there is less to bring together.
+    let weights = weights.into_iter().map(|weight| precision.round(weight).reshape(shape)).collect();
+    let biases: Vec<_> = biases.into_iter().map(|bias| precision.round(bias).unsqueeze()).collect();
+    let bias = (!biases.is_empty()).then(|| filled(biases, 1, columns));
+    (filled(weights, usize::from(!table), columns), bias)
+}
+
+/// The parameters of maps side by side as those of one map, flat, in the number format, ready for [`affine`].
+pub fn folded_affine(
+    precision: Precision,
+    weights: Vec<Tensor<1>>,
+    biases: Vec<Tensor<1>>,
+    how: Affine,
+) -> (Tensor<1>, Option<Tensor<1>>) {
+    let (weight, bias) = together(precision, weights, biases, how);
+    (weight.flatten(0, 1), bias.map(|bias| bias.flatten(0, 1)))
 }
 
 /// Matrices one after the other along an axis, and zeros behind them.

@@ -105,7 +105,7 @@ fn reference(
     ctx: &mut ForwardContext<'_>,
     x: Tensor<4>,
     [gain, bias]: [Tensor<1>; 2],
-    [mean_name, variance_name]: &[String; 2],
+    names: &[String; 2],
     after: After,
 ) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
@@ -120,7 +120,7 @@ fn reference(
         let mean = mean_of(x.clone());
         let centred = x - mean.clone();
         let variance = mean_of(centred.clone() * centred.clone());
-        let count = real_len(rows * height * width);
+        let (count, [mean_name, variance_name]) = (real_len(rows * height * width), names);
         ctx.update_running(mean_name, mean.reshape([channels]), SHARE);
         ctx.update_running(
             variance_name,
@@ -130,12 +130,22 @@ fn reference(
         let scale = per_channel(gain) * (variance + BATCH_EPSILON).sqrt().recip();
         centred * scale + per_channel(bias)
     } else {
-        let scale = gain * (ctx.running(variance_name) + BATCH_EPSILON).sqrt().recip();
-        let shift = bias - ctx.running(mean_name) * scale.clone();
+        let [scale, shift] = scale_and_shift(ctx, [gain, bias], names);
         x * per_channel(scale) + per_channel(shift)
     };
     let y = after.apply(y);
     if y.dtype() == format { y } else { ctx.round(y) }
+}
+
+/// Batch normalisation in inference as a factor and a summand of each channel.
+pub fn scale_and_shift(
+    ctx: &ForwardContext<'_>,
+    [gain, bias]: [Tensor<1>; 2],
+    [mean_name, variance_name]: &[String; 2],
+) -> [Tensor<1>; 2] {
+    let scale = gain * (ctx.running(variance_name) + BATCH_EPSILON).sqrt().recip();
+    let shift = bias - ctx.running(mean_name) * scale.clone();
+    [scale, shift]
 }
 
 fn kernel(

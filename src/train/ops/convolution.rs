@@ -29,7 +29,9 @@ impl Window {
 }
 
 /// The parameters of a convolution, flat, float32.
-pub struct Filters {
+pub struct Filters<'a> {
+    /// The name by which they are told apart from others of the model.
+    pub name: &'a str,
     /// The weight.
     pub weight: Tensor<1>,
     /// Its shape [out, in, side, side].
@@ -43,7 +45,7 @@ pub struct Filters {
 pub fn convolve(
     ctx: &ForwardContext<'_>,
     x: Tensor<4>,
-    filters: Filters,
+    filters: Filters<'_>,
     window: Window,
     rectified: bool,
 ) -> Tensor<4> {
@@ -66,8 +68,14 @@ pub fn convolve(
     }
 }
 
-fn reference(ctx: &ForwardContext<'_>, x: Tensor<4>, filters: Filters, window: Window, rectified: bool) -> Tensor<4> {
-    let (Filters { weight, shape, bias }, Window { stride, padding }) = (filters, window);
+fn reference(
+    ctx: &ForwardContext<'_>,
+    x: Tensor<4>,
+    filters: Filters<'_>,
+    window: Window,
+    rectified: bool,
+) -> Tensor<4> {
+    let (Filters { weight, shape, bias, .. }, Window { stride, padding }) = (filters, window);
     [Some(&weight), bias.as_ref()].into_iter().flatten().for_each(|parameter| ctx.mark_untracked(parameter));
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
     let y = conv2d(ctx.round(x), ctx.round(weight.reshape(shape)), bias.map(|bias| ctx.round(bias)), options);
@@ -156,7 +164,7 @@ impl Given {
     fn of(
         ctx: &ForwardContext<'_>,
         x: &Tensor<4>,
-        filters: &Filters,
+        filters: &Filters<'_>,
         window: Window,
         storage: dnn::Storage,
     ) -> Option<Self> {
@@ -164,11 +172,13 @@ impl Given {
         let tf32 = ctx.precision == Precision::Fp32;
         let how = dnn::Convolution { stride: [stride; 2], padding: [padding; 2], tf32, storage };
         let images = ctx.round(ctx.off_tape(x.clone()));
-        if !dnn::possible(&images, shape, how) {
+        if !ctx.folds() && !dnn::possible(&images, shape, how) {
             return None;
         }
         let formats = [x.dtype(), filters.weight.dtype()];
-        let filters = storage.laid(ctx.round(ctx.off_tape(filters.weight.clone())).reshape(shape))?;
+        let filters = ctx.constant_of(&format!("{} {storage:?}", filters.name), || {
+            storage.laid(ctx.round(ctx.off_tape(filters.weight.clone())).reshape(shape))
+        })?;
         Some(Self { input: images.dims(), images, filters, shape, how, formats })
     }
 
@@ -187,18 +197,39 @@ impl Given {
     }
 }
 
+/// A convolution with its bias, a residual in the number format of the context, and the rectifier of their sum, off any tape.
+pub fn convolve_residual_relu(
+    ctx: &ForwardContext<'_>,
+    x: Tensor<4>,
+    filters: Filters<'_>,
+    window: Window,
+    residual: Tensor<4>,
+) -> Tensor<4> {
+    let nhwc = dnn::Storage::Nhwc;
+    let by_kernel = filters.bias.as_ref().filter(|_| dnn::Storage::of(&x) == nhwc).and_then(|bias| {
+        let given = Given::of(ctx, &x, &filters, window, nhwc)?;
+        let bias = rounded_bias(ctx, filters.name, bias);
+        dnn::convolve_biased(&given.images, &given.filters, &bias, Some(&residual), true, given.how)
+    });
+    by_kernel.unwrap_or_else(|| relu(convolve(ctx, x, filters, window, false) + residual))
+}
+
+fn rounded_bias(ctx: &ForwardContext<'_>, name: &str, bias: &Tensor<1>) -> Tensor<1> {
+    ctx.constant_of(&format!("{name} bias"), || ctx.round(ctx.off_tape(bias.clone())))
+}
+
 /// A convolution with its bias and rectifier in one pass over images that lie NHWC. The result is NHWC as well. None where cuDNN cannot do it.
 fn biased_nhwc(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,
-    filters: &Filters,
+    filters: &Filters<'_>,
     bias: Tensor<1>,
     window: Window,
     rectified: bool,
 ) -> Option<Tensor<4>> {
     let given = Given::of(ctx, x, filters, window, dnn::Storage::Nhwc)?;
-    let rounded = ctx.round(ctx.off_tape(bias.clone()));
-    let y = dnn::convolve_biased(&given.images, &given.filters, &rounded, rectified, given.how)?;
+    let rounded = rounded_bias(ctx, filters.name, &bias);
+    let y = dnn::convolve_biased(&given.images, &given.filters, &rounded, None, rectified, given.how)?;
     let (precision, kept) = (ctx.precision, rectified.then(|| y.clone()));
     let on_tape = || [x.clone().into(), filters.weight.clone().into(), bias.into()];
     Some(ctx.recorded(on_tape, y, move |gradient, [of_x, of_weight, _]| {
@@ -213,7 +244,7 @@ fn biased_nhwc(
 fn unbiased(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,
-    filters: &Filters,
+    filters: &Filters<'_>,
     window: Window,
     storage: dnn::Storage,
 ) -> Option<Tensor<4>> {

@@ -29,13 +29,11 @@ mod update;
 mod upsample;
 
 pub use crate::native::dnn::{Recurrent, Stack};
-pub use affine::{Affine, AffineGradients, affine};
+pub use affine::{Affine, AffineGradients, affine, folded_affine};
 pub use attention::{AttentionShape, attention};
-#[cfg(test)]
-pub use batch_norm::Activation;
-pub use batch_norm::{After, batch_norm};
+pub use batch_norm::{Activation, After, batch_norm, scale_and_shift};
 pub use bucket::{in_bucket, out_of_bucket};
-pub use convolution::{Filters, Window, convolve, forked, stored_nhwc};
+pub use convolution::{Filters, Window, convolve, convolve_residual_relu, forked, stored_nhwc};
 pub use cross_entropy::{cross_entropy_sum, picked, possible, summed};
 pub use curve::{Curve, curve, curve_back};
 pub use dropout::dropped;

@@ -1,6 +1,7 @@
 //! Classification of positions: of images, or of the tokens of a text.
 
 use super::ahead::Ahead;
+use super::inference::Inference;
 use super::network::{Network, answer_taped, backward, leaves};
 use super::replayed::{Passes, Replayed};
 use super::target_positions::TargetPositions;
@@ -29,8 +30,7 @@ pub struct ClassificationTask {
     batch: usize,
     ahead: Ahead<Samples>,
     replayed: Replayed<Passes>,
-    /// The next inference batch.
-    inference_batch: Option<EvalBatch>,
+    inference: Inference,
 }
 
 /// A batch of evaluation, on the device.
@@ -46,7 +46,15 @@ impl ClassificationTask {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: Ahead::new(), replayed: Replayed::default(), inference_batch: None }
+        Self {
+            network,
+            data,
+            seed,
+            batch,
+            ahead: Ahead::new(),
+            replayed: Replayed::default(),
+            inference: Inference::default(),
+        }
     }
 
     fn samples(&mut self, step: &Step<'_>) -> Result<Samples, DataError> {
@@ -157,16 +165,21 @@ impl Task for ClassificationTask {
     }
 
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
-        self.inference_batch = Some(self.eval_batch(&turn(n, rows, self.data.eval_len()))?);
+        if n == 0 {
+            // Their memory is free for the next graph.
+            (self.replayed, self.inference) = Default::default();
+        }
+        let batch = self.eval_batch(&turn(n, rows, self.data.eval_len()))?;
+        self.inference.prepare(batch.input);
         Ok(self.network.place.sync()?)
     }
 
-    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        if let Some(EvalBatch { input, .. }) = self.inference_batch.take() {
-            self.network.answer(parameters, input, |_, answers| answers);
-            self.network.place.sync()?;
-        }
-        Ok(())
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, may_replay: bool) -> Result<(), TrainError> {
+        self.inference.answer(&mut self.network, parameters, may_replay).map(drop)
+    }
+
+    fn inference_graph(&self) -> Option<&str> {
+        self.inference.graph()
     }
 
     fn digest(&self) -> Digest {

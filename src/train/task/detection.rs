@@ -226,7 +226,7 @@ impl Task for DetectionTask {
         Ok(self.network.place.sync()?)
     }
 
-    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, _: bool) -> Result<(), TrainError> {
         if let Some(images) = self.inference_batch.take() {
             self.found(parameters, images)?;
             self.network.place.sync()?;

@@ -5,6 +5,7 @@
 mod ahead;
 mod classification;
 mod detection;
+mod inference;
 mod network;
 mod open;
 mod pipeline;
@@ -76,11 +77,21 @@ pub trait Task {
     fn inference_rows(&self) -> Option<usize>;
 
     /// Prepares the n-th inference batch of so many rows of evaluation data. Batches follow each other; after the last sample comes the
-    /// first.
+    /// first. With batch 0 begins a row of batches of one size, which the same parameters answer.
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
-    /// Runs inference on the batch that was prepared last, and waits for its end.
-    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError>;
+    /// Runs inference on the batch that was prepared last, and waits for its end. It may be replayed if no other rank uses the GPUs.
+    fn infer(
+        &mut self,
+        parameters: &[Tensor<1>],
+        heartbeat: &Heartbeat<'_>,
+        may_replay: bool,
+    ) -> Result<(), TrainError>;
+
+    /// Whether inference is replayed since batch 0: `recorded`, or why not. `None` if the task does not try.
+    fn inference_graph(&self) -> Option<&str> {
+        None
+    }
 
     /// Hashes all that is trained on or evaluated with.
     fn digest(&self) -> Digest;

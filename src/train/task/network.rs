@@ -2,7 +2,7 @@
 
 use super::{Gradients, Step};
 use crate::device::Place;
-use crate::forward_context::{ForwardContext, ModelState, initial_statistics};
+use crate::forward_context::{Folded, ForwardContext, ModelState, initial_statistics};
 use crate::models::detector::Detector;
 use crate::models::{Input, Model};
 use crate::parameters::{Index, ParamSpec};
@@ -61,6 +61,12 @@ impl<M: ?Sized> Network<M> {
     pub fn inference<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, ForwardContext<'a>) {
         let (model, state) = self.state(parameters);
         (model, ForwardContext::inference(state))
+    }
+
+    /// [`Self::inference`] that folds constants: parameters and running statistics are the same in all passes with this `folded`.
+    pub fn folding<'a>(&'a mut self, parameters: &'a [Tensor<1>], folded: &'a Folded) -> (&'a M, ForwardContext<'a>) {
+        let (model, state) = self.state(parameters);
+        (model, ForwardContext::folding(state, folded))
     }
 
     fn state<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, ModelState<'a>) {

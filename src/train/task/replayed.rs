@@ -2,19 +2,27 @@
 //! launches one graph instead of hundreds of kernels.
 //!
 //! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and loss scaling, by one process, of
-//! whole batches. A graph takes memory of its own, so steps must be small. All other work is done as always.
+//! whole batches; and timed inference. A graph takes memory of its own, so the work must be small. All other work is done as always.
 
 use super::{Gradients, Step};
 use crate::TrainError;
-use crate::device::shortened;
+use crate::device::{Place, shortened};
 use crate::gradient_readiness::ReadyMarks;
 use crate::native;
 use crate::native::step_graph::{Operand, Operands, StepGraph, copy_into};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use ledger_record::{EventKind, Value};
 
 /// The fact that says from which step on passes are replayed, or why none are.
 const FACT: &str = "step_graph";
+
+/// A step is recorded if at most 1/16 of the GPU's memory is in use, and inference if at most 1/4: while work is recorded, none of its memory is used
+/// twice. A forward pass takes less than a step.
+const PART_FOR_A_STEP: u16 = 16;
+const PART_FOR_INFERENCE: u16 = 4;
+
+/// Why work is not recorded that reads or leaves a value elsewhere than on the GPU.
+const ELSEWHERE: &str = "its values are elsewhere";
 
 /// What a step's passes found, and whether they [repeat](crate::forward_context::ForwardContext::repeats).
 pub type Found = (Gradients, bool);
@@ -27,8 +35,8 @@ pub enum Replayed<T> {
     Unrecorded,
     /// It was.
     Recorded(Box<Recorded<T>>),
-    /// It cannot be.
-    Never,
+    /// It cannot be, for this reason.
+    Never(String),
 }
 
 /// Recorded work.
@@ -36,6 +44,8 @@ pub struct Recorded<T> {
     graph: StepGraph,
     /// Where the work reads and leaves what it keeps from step to step.
     state: Vec<Tensor<1>>,
+    /// What it reads besides, which nobody changes.
+    _fixed: Vec<Tensor<1>>,
     /// What it computes, overwritten by each replay.
     found: T,
 }
@@ -49,6 +59,15 @@ pub struct Passes {
 }
 
 impl<T> Replayed<T> {
+    /// Whether it is replayed: `recorded`, or why not. None if it was not tried.
+    pub fn outcome(&self) -> Option<&str> {
+        match self {
+            Self::Unrecorded => None,
+            Self::Recorded(_) => Some("recorded"),
+            Self::Never(why) => Some(why),
+        }
+    }
+
     /// The tensors that a graph reads in this step. `None` if this step cannot be replayed.
     fn may_take(
         &self,
@@ -57,7 +76,7 @@ impl<T> Replayed<T> {
         state: &[Tensor<1>],
         inputs: &impl Operands,
     ) -> Option<Vec<Operand>> {
-        let may = step.may_replay && !matches!(self, Self::Never);
+        let may = step.may_replay && !matches!(self, Self::Never(_));
         may.then(|| operands(parameters, state, inputs)).flatten()
     }
 
@@ -70,43 +89,54 @@ impl<T> Replayed<T> {
     }
 
     /// Records the work, which was done at least once before. Parameters and state are copied. The inputs become the graph's: nobody may use them afterwards.
-    /// If the device cannot record it, the answer says why.
+    /// If the device cannot record it, [`Self::outcome`] says why.
     fn record<I: Operands>(
         &mut self,
-        step: &Step<'_>,
+        place: &Place,
         (parameters, state): (&[Tensor<1>], &[Tensor<1>]),
         inputs: &I,
         mut work: impl FnMut(&[Tensor<1>], &mut Vec<Tensor<1>>, I) -> Result<T, TrainError>,
-    ) -> Result<Result<(), String>, TrainError> {
-        *self = Self::Never;
-        let device = step.inner.place.device();
-        if !has_room(&device) {
-            return Ok(Err("more than a sixteenth of the GPU's memory is in use".to_owned()));
+    ) -> Result<(), TrainError> {
+        if let Err(why) = has_room(place, PART_FOR_A_STEP) {
+            *self = Self::Never(why);
+            return Ok(());
         }
-        // What fails from here on is the recording.
-        step.inner.place.sync()?;
-        step.inner.place.check()?;
         // The graph gets copies: the optimiser updates parameters in place only if nothing else holds them.
         let own = |tensors: &[Tensor<1>]| tensors.iter().map(|tensor| tensor.clone() * 1.0).collect::<Vec<_>>();
         let (parameters, kept) = (own(parameters), own(state));
-        let elsewhere = || Ok(Err("its values are elsewhere".to_owned()));
         let (Some(operands), Some(places)) = (operands(&parameters, &kept, inputs), all(&kept)) else {
-            return elsewhere();
+            *self = Self::Never(ELSEWHERE.to_owned());
+            return Ok(());
         };
-        let recorded = StepGraph::record(&device, operands, || {
+        self.record_with(place, operands, [kept.clone(), Vec::new()], || {
             let mut state = kept.clone();
             let found = work(&parameters, &mut state, inputs.clone())?;
             let Some(left) = all(&state) else { return Ok(None) };
             copy_into(&places, &left);
-            Ok::<Option<T>, TrainError>(Some(found))
-        });
-        let (graph, found) = match recorded {
-            Ok((graph, found)) => (graph, found?),
-            Err(fault) => return Ok(Err(shortened(&fault.to_string()))),
+            Ok(Some(found))
+        })
+    }
+
+    /// Records work that reads these operands, its state, and what is `fixed`: nobody changes that for as long as there is the recording. The work returns none if a
+    /// value is not where a graph can read it.
+    fn record_with(
+        &mut self,
+        place: &Place,
+        operands: Vec<Operand>,
+        [state, fixed]: [Vec<Tensor<1>>; 2],
+        work: impl FnMut() -> Result<Option<T>, TrainError>,
+    ) -> Result<(), TrainError> {
+        // What fails from here on is the recording.
+        place.sync()?;
+        place.check()?;
+        *self = match StepGraph::record(&place.device(), operands, work) {
+            Ok((graph, found)) => match found? {
+                Some(found) => Self::Recorded(Box::new(Recorded { graph, state, _fixed: fixed, found })),
+                None => Self::Never(ELSEWHERE.to_owned()),
+            },
+            Err(fault) => Self::Never(shortened(&fault.to_string())),
         };
-        let Some(found) = found else { return elsewhere() };
-        *self = Self::Recorded(Box::new(Recorded { graph, state: kept, found }));
-        Ok(Ok(()))
+        Ok(())
     }
 }
 
@@ -137,18 +167,17 @@ impl Replayed<Passes> {
         }
         let (found, repeats) = passes(parameters, state, inputs.clone())?;
         if matches!(self, Self::Unrecorded) {
-            let recorded = if repeats {
-                self.record(step, (parameters, state), &inputs, |parameters, state, inputs| {
+            if repeats {
+                self.record(step.inner.place, (parameters, state), &inputs, |parameters, state, inputs| {
                     let Gradients { loss, gradients, .. } = passes(parameters, state, inputs)?.0;
                     Ok(Passes { loss, gradients, mean_of })
-                })?
+                })?;
             } else {
-                *self = Self::Never;
-                Err("steps draw random numbers".to_owned())
-            };
-            let told = match recorded {
-                Ok(()) => format!("from step {}", step.number + 1),
-                Err(why) => format!("none: {why}"),
+                *self = Self::Never("steps draw random numbers".to_owned());
+            }
+            let told = match self {
+                Self::Never(why) => format!("none: {why}"),
+                _ => format!("from step {}", step.number + 1),
             };
             step.inner.sink.emit(EventKind::Fact { name: FACT.to_owned(), value: Value::from(told) });
         }
@@ -185,9 +214,37 @@ impl<const D: usize> Replayed<Tensor<D>> {
         }
         let answers = pass(parameters, inputs.clone());
         if matches!(self, Self::Unrecorded) {
-            // Where that fails, answers are computed as always.
             let work = |parameters: &[Tensor<1>], _: &mut Vec<Tensor<1>>, inputs| Ok(pass(parameters, inputs));
-            let _ = self.record(step, (parameters, &[]), &inputs, work)?;
+            self.record(step.inner.place, (parameters, &[]), &inputs, work)?;
+        }
+        Ok(answers)
+    }
+
+    /// The answers to a batch of timed inference, by `pass` or, if it may, by the graph that was recorded of it at the first batch. The pass reads `fixed`, where
+    /// nobody changes anything until this is dropped. The next answers overwrite these.
+    pub fn inference<I: Operands>(
+        &mut self,
+        place: &Place,
+        (may_replay, fixed): (bool, &[&[Tensor<1>]]),
+        inputs: I,
+        mut pass: impl FnMut(I) -> Tensor<D>,
+    ) -> Result<Tensor<D>, TrainError> {
+        let may_take = may_replay && !matches!(self, Self::Never(_));
+        let Some(operands) = may_take.then(|| inputs.operands()).flatten() else { return Ok(pass(inputs)) };
+        if let Some(recorded) = self.taking(&operands) {
+            return Ok(recorded.replay(&operands, &mut Vec::new()).clone());
+        }
+        let answers = pass(inputs.clone());
+        if matches!(self, Self::Unrecorded) {
+            // What training left free counts as in use until it is given back.
+            place.release();
+            place.sync()?;
+            match has_room(place, PART_FOR_INFERENCE) {
+                Ok(()) => {
+                    self.record_with(place, operands, [Vec::new(), fixed.concat()], || Ok(Some(pass(inputs.clone()))))?
+                }
+                Err(why) => *self = Self::Never(why),
+            }
         }
         Ok(answers)
     }
@@ -202,8 +259,12 @@ fn operands(parameters: &[Tensor<1>], state: &[Tensor<1>], inputs: &impl Operand
     Some([all(parameters)?, all(state)?, inputs.operands()?].concat())
 }
 
-/// Whether at most one sixteenth of the device's memory is in use: while a graph is recorded no memory of the step is used twice.
-fn has_room(device: &Device) -> bool {
-    let share = native::card_of(device).and_then(|card| native::memory::share_in_use(card).ok());
-    share.is_some_and(|share| share <= 1.0 / 16.0)
+/// Says why there is no room for a recording, if more than 1/`part` of the GPU's memory is in use.
+fn has_room(place: &Place, part: u16) -> Result<(), String> {
+    let card = native::card_of(&place.device());
+    match card.and_then(|card| native::memory::share_in_use(card).ok()) {
+        Some(share) if share <= 1.0 / f64::from(part) => Ok(()),
+        Some(_) => Err(format!("more than 1/{part} of the GPU's memory is in use")),
+        None => Err("the GPU does not tell how much of its memory is in use".to_owned()),
+    }
 }

@@ -1,5 +1,6 @@
 //! A network that learns to act by deep Q-learning: an environment, a replay memory, and parameters that follow the trained ones and that targets are computed with.
 
+use super::inference::Inference;
 use super::network::{Network, answer_taped, backward, leaves};
 use super::replayed::{Passes, Replayed};
 use super::{Gradients, Score, Step, Task};
@@ -29,8 +30,7 @@ pub struct RlTask<E: Environment> {
     /// Passes over a batch, and the choice of an action.
     learning: Replayed<Passes>,
     acting: Replayed<Tensor<2>>,
-    /// Rows of the next inference batch.
-    inference_rows: usize,
+    inference: Inference,
 }
 
 /// How it learns.
@@ -57,7 +57,7 @@ impl<E: Environment> RlTask<E> {
             target: Vec::new(),
             learning: Replayed::default(),
             acting: Replayed::default(),
-            inference_rows: 0,
+            inference: Inference::default(),
         }
     }
 
@@ -220,15 +220,22 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 
     // One state is as good as another.
-    fn prepare_inference(&mut self, _n: u64, rows: usize) -> Result<(), TrainError> {
-        self.inference_rows = rows;
-        Ok(())
+    fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        if n == 0 {
+            (self.learning, self.acting, self.inference) = Default::default();
+        }
+        let observations = vec![E::Item::default(); rows * self.environment.observation_len()];
+        let place = &self.network.place;
+        self.inference.prepare(E::Item::input(&observations, rows, &place.device()));
+        Ok(place.sync()?)
     }
 
-    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let observations = vec![E::Item::default(); self.inference_rows * self.environment.observation_len()];
-        let mut acting = Acting { network: &mut self.network, parameters };
-        acting.values(&observations, self.inference_rows).map(drop)
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, may_replay: bool) -> Result<(), TrainError> {
+        self.inference.answer(&mut self.network, parameters, may_replay).map(drop)
+    }
+
+    fn inference_graph(&self) -> Option<&str> {
+        self.inference.graph()
     }
 
     fn digest(&self) -> Digest {

@@ -23,8 +23,9 @@ pub struct SmallTask {
     seed: u64,
     place: Place,
     replayed: Replayed<Passes>,
-    /// What is answered next.
-    inference_batch: Option<Batch>,
+    replayed_inference: Replayed<Tensor<2>>,
+    /// The next inference batch.
+    inference_batch: Option<(Batch, Tensor<2>)>,
 }
 
 impl SmallTask {
@@ -37,6 +38,7 @@ impl SmallTask {
             seed,
             place,
             replayed: Replayed::default(),
+            replayed_inference: Replayed::default(),
             inference_batch: None,
         }
     }
@@ -92,17 +94,35 @@ impl Task for SmallTask {
     }
 
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
-        if let Data::Images { eval, .. } = &*self.data {
-            self.inference_batch = Some(image_batch(eval, &turn(n, rows, eval.len())));
+        if n == 0 {
+            (self.replayed, self.replayed_inference) = Default::default();
         }
-        Ok(())
+        if let Data::Images { eval, .. } = &*self.data {
+            let batch = image_batch(eval, &turn(n, rows, eval.len()));
+            let inputs = batch.inputs(&self.place);
+            self.inference_batch = Some((batch, inputs));
+        }
+        Ok(self.place.sync()?)
     }
 
-    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
-        let Some(batch) = self.inference_batch.take() else { return Ok(()) };
-        answer(&self.model, parameters, batch, &self.place)
-            .map(drop)
-            .map_err(|source| TrainError::read("the answers", source))
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, may_replay: bool) -> Result<(), TrainError> {
+        let Some((batch, inputs)) = self.inference_batch.take() else { return Ok(()) };
+        let (model, place) = (&self.model, &self.place);
+        match place {
+            Place::Host => {
+                answer(model, parameters, batch, place).map_err(|source| TrainError::read("the answers", source))?;
+            }
+            Place::Device(device) => {
+                self.replayed_inference.inference(place, (may_replay, &[parameters]), inputs, |inputs| {
+                    model.answer_on_device(parameters, inputs, device)
+                })?;
+            }
+        }
+        Ok(place.sync()?)
+    }
+
+    fn inference_graph(&self) -> Option<&str> {
+        self.replayed_inference.outcome()
     }
 
     fn digest(&self) -> Digest {

@@ -62,7 +62,7 @@ struct Kind {
 /// A convolution that is ready to run. Its operands are images, weights and result, or the gradients of these.
 struct Plan {
     part: Part,
-    plan: execution::Plan<3>,
+    plan: execution::Plan,
 }
 
 static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
@@ -208,7 +208,7 @@ impl Plan {
             Part::OfInput => [made, first, second],
             Part::OfWeight => [first, made, second],
         };
-        self.plan.run(handle, operands, workspace)
+        self.plan.run(handle, &operands, workspace)
     }
 }
 

@@ -75,8 +75,8 @@ pub struct Demand<'a> {
     pub passed_over: usize,
 }
 
-/// An operation on `N` tensors that is ready to run.
-pub struct Plan<const N: usize> {
+/// Operations that are ready to run.
+pub struct Plan {
     graph: &'static Graph,
     /// The library does not promise that one plan may be run on two threads at a time. Behind the plan is what it was made of.
     held: Mutex<(Object, Vec<Object>)>,
@@ -126,13 +126,13 @@ impl Operand {
 }
 
 /// The first plan that the library proposes for operations and that will do. `parts` are the objects that the operations refer to.
-pub fn plan<const N: usize>(
+pub fn plan(
     graph: &'static Graph,
     operations: Vec<Object>,
     mut parts: Vec<Object>,
     target: &Target<'_>,
     demand: &Demand<'_>,
-) -> Result<Plan<N>, Fault> {
+) -> Result<Plan, Fault> {
     let places: Vec<Opaque> = operations.iter().map(Object::place).collect();
     let mut attributes = vec![(801, Value::Objects(&places))]; // CUDNN_ATTR_OPERATIONGRAPH_OPS
     attributes.extend(target.graph);
@@ -191,21 +191,25 @@ fn ready(
     Ok(workspace.filter(|workspace| *workspace <= demand.workspace).map(|workspace| (plan, workspace)))
 }
 
-impl<const N: usize> Plan<N> {
+impl Plan {
     /// Computes with operands in the order of their places. They are on the card that the plan was made for, lie as it was told, and begin at multiples of 16
     /// bytes; the workspace is as long as the plan asks. The context of the card is current, and the handle is of this thread.
-    pub fn run(&self, handle: Opaque, operands: [Opaque; N], workspace: Opaque) -> Result<(), Fault> {
-        let mut ids = [0; N];
-        for (place, number) in ids.iter_mut().enumerate() {
-            *number = id(place)?;
-        }
+    pub fn run(&self, handle: Opaque, operands: &[Opaque], workspace: Opaque) -> Result<(), Fault> {
+        let ids = (0..operands.len()).map(id).collect::<Result<Vec<_>, _>>()?;
         let attributes = [
             (1000, Value::Integers(&ids)),          // CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS
-            (1001, Value::Addresses(&operands)),    // CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS
+            (1001, Value::Addresses(operands)),     // CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS
             (1003, Value::Addresses(&[workspace])), // CUDNN_ATTR_VARIANT_PACK_WORKSPACE
         ];
         let operands = Object::new(self.graph, OPERANDS, &attributes)?;
         self.held.lock().unwrap_or_else(PoisonError::into_inner).0.execute(handle, &operands)
+    }
+
+    /// How the engine comes to be, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE: 0 if it is compiled.
+    #[cfg(test)]
+    pub fn behaviours(&self) -> Vec<c_int> {
+        let held = self.held.lock().unwrap();
+        held.1.last().unwrap().object(ENGINE_OF, ENGINE).unwrap().behaviours(1305).unwrap()
     }
 
     /// What the engine does to numbers.

@@ -209,6 +209,15 @@ impl Object {
         Ok(notes)
     }
 
+    /// An attribute that is a list of `cudnnBackendBehaviorNote_t`.
+    #[cfg(test)]
+    pub fn behaviours(&self, attribute: c_int) -> Result<Vec<c_int>, Fault> {
+        let mut notes = vec![-1; 32];
+        let count = self.get(attribute, 19, &mut notes)?;
+        notes.truncate(count);
+        Ok(notes)
+    }
+
     /// An attribute that is another object.
     pub fn object(&self, attribute: c_int, sort: Sort) -> Result<Self, Fault> {
         let object = Self::empty(self.graph, sort)?;

@@ -49,7 +49,7 @@ pub struct AffineGradients {
 }
 
 /// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases in float32,
-/// which are rounded to the format of x. There is a bias for each weight or none. Sums are in float32 and rounded once.
+/// which are rounded to the format of x. The parameters of a single map may have that format already. There is a bias for each weight or none. Sums are in float32 and rounded once.
 ///
 /// None where the kernels cannot be run.
 pub fn affine(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Option<Mapped> {
@@ -92,6 +92,8 @@ struct Sizes {
     tf32: bool,
     /// Of the products.
     dtype: DType,
+    /// Of the parameters.
+    given: DType,
 }
 
 impl Sizes {
@@ -100,11 +102,13 @@ impl Sizes {
         let Affine { shape, table, columns, tf32 } = how;
         let ([rows, inputs], dtype, parts) = (x.dims(), x.dtype(), weights.len());
         let [from, outputs] = if table { [shape[1], shape[0]] } else { shape };
+        let given = weights.first()?.dtype();
         let alike = |vectors: &[Tensor<1>], len| {
-            let fits = |vector: &Tensor<1>| vector.dims() == [len] && vector.dtype() == DType::F32;
+            let fits = |vector: &Tensor<1>| vector.dims() == [len] && vector.dtype() == given;
             vectors.iter().all(|vector| fits(vector) && same_device(vector, x))
         };
         let fit = from == inputs
+            && (given == DType::F32 || given == dtype && parts == 1 && columns == outputs)
             && alike(weights, inputs * outputs)
             && alike(biases, outputs)
             && (biases.is_empty() || biases.len() == parts)
@@ -113,12 +117,23 @@ impl Sizes {
             && ![rows, inputs, outputs].contains(&0)
             && [rows, inputs, columns].iter().all(|len| i32::try_from(*len).is_ok());
         let runs = fit && format(dtype).is_some() && ready(Program::Affine, x) && available();
-        runs.then_some(Self { rows, inputs, outputs, parts, columns, biased: !biases.is_empty(), table, tf32, dtype })
+        runs.then_some(Self {
+            rows,
+            inputs,
+            outputs,
+            parts,
+            columns,
+            biased: !biases.is_empty(),
+            table,
+            tf32,
+            dtype,
+            given,
+        })
     }
 
     /// Whether the parameters can be used as they are.
     fn plain(&self) -> bool {
-        self.dtype == DType::F32 && self.parts == 1 && self.columns == self.outputs
+        self.dtype == self.given && self.parts == 1 && self.columns == self.outputs
     }
 
     /// The shape of a weight.

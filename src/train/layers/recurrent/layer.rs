@@ -18,8 +18,8 @@ pub fn layer(ctx: &ForwardContext<'_>, name: &str, number: usize, cell: Cell, x:
     let biases = ["bias_ih", "bias_hh"].map(|part| ctx.parameter::<1>(&called(part)));
     let weights = Weights {
         precision: ctx.precision,
-        input: ctx.round(ctx.off_tape(of_input.clone())),
-        hidden: ctx.round(ctx.off_tape(of_hidden.clone())),
+        input: ctx.constant_of(&called("weight_ih"), || ctx.round(ctx.off_tape(of_input.clone()))),
+        hidden: ctx.constant_of(&called("weight_hh"), || ctx.round(ctx.off_tape(of_hidden.clone()))),
         biases: biases.clone().map(|bias| ctx.off_tape(bias).unsqueeze()),
     };
     let format = x.dtype();

@@ -4,7 +4,7 @@
 
 use crate::forward_context::ForwardContext;
 use crate::layers::{
-    After, Window, batch_norm, calibrate_norm, convolution_flops, convolution_spec, convolve, forked, frozen_norm,
+    After, Window, calibrate_norm, convolution_flops, convolution_spec, convolve, convolve_normed, forked, frozen_norm,
     frozen_statistics, max_pool, norm_specs, norm_statistics, stored_nhwc,
 };
 use crate::models::units::Unit as Part;
@@ -164,15 +164,14 @@ struct Unit {
 
 impl Unit {
     fn apply(&self, ctx: &mut ForwardContext<'_>, x: Tensor<4>, after: After) -> Tensor<4> {
-        let x = convolve(ctx, &self.convolution, x, self.window);
-        match self.how {
-            Norm::Batch => batch_norm(ctx, &self.norm, x, after),
-            Norm::Frozen => frozen_norm(ctx, &self.norm, x, after),
-            Norm::Calibrated => {
-                calibrate_norm(ctx, &self.norm, &x);
-                frozen_norm(ctx, &self.norm, x, after)
-            }
+        if self.how == Norm::Batch {
+            return convolve_normed(ctx, [&self.convolution, &self.norm], x, self.window, after);
         }
+        let x = convolve(ctx, &self.convolution, x, self.window);
+        if self.how == Norm::Calibrated {
+            calibrate_norm(ctx, &self.norm, &x);
+        }
+        frozen_norm(ctx, &self.norm, x, after)
     }
 
     /// Operations for an image of this side, and the side of its answer.

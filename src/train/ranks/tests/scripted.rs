@@ -69,7 +69,7 @@ impl Task for Scripted {
         Ok(())
     }
 
-    fn infer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>) -> Result<(), TrainError> {
+    fn infer(&mut self, _: &[Tensor<1>], _: &Heartbeat<'_>, _: bool) -> Result<(), TrainError> {
         Ok(())
     }
 

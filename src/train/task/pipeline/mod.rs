@@ -331,7 +331,7 @@ impl Task for PipelineStage {
         Ok(self.network.place.sync()?)
     }
 
-    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>) -> Result<(), TrainError> {
+    fn infer(&mut self, parameters: &[Tensor<1>], heartbeat: &Heartbeat<'_>, _: bool) -> Result<(), TrainError> {
         let Some(input) = self.inference_batch.take() else { return Ok(()) };
         let limit = heartbeat.wait_limit();
         let answers = self.answered((parameters, limit), input, |_, answers| answers)?;

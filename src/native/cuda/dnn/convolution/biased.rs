@@ -1,31 +1,37 @@
-//! A convolution with the bias of each channel, and the rectifier behind it, as one kernel: the sums are rounded once, and nothing between
+//! A convolution with the bias of each channel, a residual, and the rectifier behind them, as one kernel: the sums are rounded once, and nothing between
 //! is written to memory.
 
 use super::{Convolution, Kind, Part, WORKSPACE, operation, output, windows};
 use crate::cuda::Fault;
 use crate::cuda::dnn::descriptors::{self, Plans, ask, code};
-use crate::cuda::dnn::execution::{self, Demand, Operand, Target};
+use crate::cuda::dnn::execution::{self, Demand, Operand, Plan, Target};
 use crate::cuda::dnn::graph::{APPLY, Graph, Object, POINTWISE, Value, graph};
-use crate::cuda::dnn::job::queue;
+use crate::cuda::dnn::job::queue_all;
 use crate::cuda::dnn::{card, primitive, tensor};
 use crate::cuda::format;
 use crate::cuda::plan::Format;
+use crate::cuda::submit::pointer;
 use burn::tensor::Tensor;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
 
-/// Images, weights, result and bias.
-type Plan = execution::Plan<4>;
+/// What follows the bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Epilogue {
+    pub residual: bool,
+    pub rectified: bool,
+}
 
-/// With the rectifier or without.
-static PLANS: Plans<(Kind, bool), Plan> = LazyLock::new(Mutex::default);
+/// Operands are images, weights, result, bias, and the residual where there is one.
+static PLANS: Plans<(Kind, Epilogue), Plan> = LazyLock::new(Mutex::default);
 
-/// Images `[count, channels in, height, width]` through weights `[channels out, channels in, height, width]`, plus a bias `[channels out]`,
-/// all in one number format; with `rectified` the larger of that and zero. Arithmetic is in float32. None where cuDNN cannot do this.
+/// Images `[count, channels in, height, width]` through weights `[channels out, channels in, height, width]`, plus a bias `[channels out]`
+/// and a residual in the shape of the result, all in one number format; with `rectified` the larger of that and zero. Arithmetic is in float32. None where cuDNN cannot do this.
 pub fn convolve_biased(
     x: &Tensor<4>,
     w: &Tensor<4>,
     bias: &Tensor<1>,
+    residual: Option<&Tensor<4>>,
     rectified: bool,
     how: Convolution,
 ) -> Option<Tensor<4>> {
@@ -33,48 +39,63 @@ pub fn convolve_biased(
     let alike = |of: Option<usize>, other| of == Some(card) && other == dtype;
     let fits = alike(self::card(w), w.dtype()) && alike(self::card(bias), bias.dtype()) && bias.dims() == [weight[0]];
     let output = output(input, weight, how).filter(|_| fits)?;
+    if let Some(residual) = residual
+        && !(alike(self::card(residual), residual.dtype()) && residual.dims() == output)
+    {
+        return None;
+    }
     let kind = Kind { card, part: Part::Result, format: format(dtype)?, input, weight, output, how };
-    let plan = descriptors::plan(&PLANS, &(kind, rectified), |dnn| {
+    let epilogue = Epilogue { residual: residual.is_some(), rectified };
+    let plan = descriptors::plan(&PLANS, &(kind, epilogue), |dnn| {
         let graph = graph().ok_or(Fault::Absent)?;
-        ask(dnn, card, |handle| planned(graph, kind, rectified, &Target::handle(handle)))
+        ask(dnn, card, |handle| planned(graph, kind, epilogue, &Target::handle(handle)))
     })?;
     let lying = |operand: &Tensor<4>| primitive(&how.storage.lying(operand.clone()));
-    let given = [lying(x)?, lying(w)?, primitive(bias)?];
+    let mut given = vec![lying(x)?, lying(w)?, primitive(bias)?];
+    if let Some(residual) = residual {
+        given.push(lying(residual)?);
+    }
     let shape = how.storage.shape(output);
-    let [made] = queue(given, [(shape.into(), dtype)], plan.workspace, |_, handle, places| {
-        let ([x, w, bias], [y]) = (places.inputs, places.outputs);
-        plan.run(handle, [x, w, y, bias], places.workspace)
+    let mut made = queue_all(given, vec![(shape.into(), dtype)], [plan.workspace], |_, handle, places| {
+        let order = places.inputs[..2].iter().chain(&places.outputs).chain(&places.inputs[2..]);
+        let operands = order.map(|place| pointer(Some(place))).collect::<Result<Vec<_>, _>>()?;
+        plan.run(handle, &operands, pointer(places.scratch.first())?)
     });
-    Some(how.storage.named(tensor(made)))
+    made.pop().map(|made| how.storage.named(tensor(made)))
 }
 
 /// The first plan that will do.
-pub(super) fn planned(graph: &'static Graph, kind: Kind, rectified: bool, target: &Target<'_>) -> Result<Plan, Fault> {
+pub(super) fn planned(
+    graph: &'static Graph,
+    kind: Kind,
+    epilogue: Epilogue,
+    target: &Target<'_>,
+) -> Result<Plan, Fault> {
     let channels = [1, kind.weight[0], 1, 1];
-    let mut parts = Vec::with_capacity(12);
-    for (place, shape) in [kind.input, kind.weight, kind.output, channels].into_iter().enumerate() {
-        parts.push(kind.operand(shape).given(graph, place)?);
-    }
+    let shapes =
+        [kind.input, kind.weight, kind.output, channels].into_iter().chain(epilogue.residual.then_some(kind.output));
+    let given = shapes.enumerate().map(|(place, shape)| kind.operand(shape).given(graph, place));
+    let given = given.collect::<Result<Vec<_>, _>>()?;
+    let [x, w, y, bias, residual @ ..] = given.as_slice() else { unreachable!("four operands") };
     let between = |place| Operand { format: Format::F32, ..kind.operand(kind.output) }.between(graph, place);
-    let (convolved, windows, add) = (between(4)?, windows(graph, kind.how)?, function(graph, 0)?);
-    let [x, w, y, bias] = parts.as_slice() else { unreachable!("four operands") };
-    let mut operations = vec![operation(graph, Part::Result, [x, w, &convolved, &windows])?];
-    let mut more = Vec::new();
-    if rectified {
-        let (sum, relu) = (between(5)?, function(graph, RELU)?);
-        operations.push(apply(graph, &add, [&convolved, &sum], Some(bias))?);
-        operations.push(apply(graph, &relu, [&sum, y], None)?);
-        more.extend([sum, relu]);
-    } else {
-        operations.push(apply(graph, &add, [&convolved, y], Some(bias))?);
+    let (windows, add, relu) = (windows(graph, kind.how)?, function(graph, ADD)?, function(graph, RELU)?);
+    // What is done to the sums, and with which operand beside them.
+    // The residual first: cuDNN has compiled kernels for this order alone.
+    let beside = residual.iter().chain([bias]).map(|operand| (&add, Some(operand)));
+    let behind: Vec<_> = beside.chain(epilogue.rectified.then_some((&relu, None))).collect();
+    // Operands have the numbers below.
+    let sums = (5..5 + behind.len()).map(between).collect::<Result<Vec<_>, _>>()?;
+    let mut operations = vec![operation(graph, Part::Result, [x, w, &sums[0], &windows])?];
+    for (number, (function, beside)) in behind.iter().enumerate() {
+        operations.push(apply(graph, function, [&sums[number], sums.get(number + 1).unwrap_or(y)], *beside)?);
     }
-    more.extend([convolved, windows, add]);
-    parts.extend(more);
     let demand = Demand { forbidden: kind.forbidden(), workspace: WORKSPACE, passed_over: 0 };
+    let parts = given.into_iter().chain(sums).chain([windows, add, relu]).collect();
     execution::plan(graph, operations, parts, target, &demand)
 }
 
-/// `CUDNN_POINTWISE_RELU_FWD`; `CUDNN_POINTWISE_ADD` is 0.
+/// `CUDNN_POINTWISE_ADD` and `CUDNN_POINTWISE_RELU_FWD`.
+const ADD: c_int = 0;
 const RELU: c_int = 100;
 
 /// A function of each value, in float32.

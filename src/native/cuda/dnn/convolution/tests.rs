@@ -77,12 +77,13 @@ fn plans_are_made_without_a_card() {
                 Ok(plan) => plan.plan,
                 Err(fault) => panic!("{kind:?}: {fault}"),
             };
-            for rectified in [true, false] {
+            for (rectified, residual) in [(true, false), (false, false), (true, true)] {
                 let kind = Kind { how: Convolution { storage: Storage::Nhwc, ..kind.how }, ..kind };
                 // Float32 without tensor cores has kernels for small windows alone.
                 let needed = kind.part == Part::Result && (kind.format != Format::F32 || kind.how.tf32);
-                let made = biased::planned(graph, kind, rectified, &Target::properties(&card));
-                assert!(made.is_ok() || !needed, "{kind:?} with a bias: {:?}", made.err());
+                let made =
+                    biased::planned(graph, kind, biased::Epilogue { residual, rectified }, &Target::properties(&card));
+                assert!(made.is_ok() || !needed, "{kind:?} with a bias, residual {residual}: {:?}", made.err());
             }
             let (notes, strict) = (plan.notes(), kind.format == Format::F32 && !kind.how.tf32);
             assert!(!notes.iter().any(|note| [1, 2, 4].contains(note)), "{kind:?}: {notes:?}");
@@ -123,7 +124,7 @@ fn an_impossible_plan_is_an_error() {
     let mut parts: Vec<_> = tensors.map(|(place, shape)| operand(shape).given(graph, place).unwrap()).collect();
     parts.push(windows(graph, how).unwrap());
     let operation = operation(graph, Part::OfInput, [0, 1, 2, 3].map(|part| &parts[part])).unwrap();
-    let plan = execution::plan::<3>(graph, vec![operation], parts, &Target::properties(&card), &nothing);
+    let plan = execution::plan(graph, vec![operation], parts, &Target::properties(&card), &nothing);
     assert!(plan.is_err_and(|fault| fault.to_string().contains("no engine")));
 }
 
@@ -165,15 +166,21 @@ fn windows_over_images_in_nhwc_on_gpu() {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn biases_and_rectifiers_behind_a_convolution_on_gpu() {
+fn biases_residuals_and_rectifiers_behind_a_convolution_on_gpu() {
     let _alone = alone();
     let layer = ([4, 64, 28, 28], [128, 64, 3, 3], square(1, 1, true));
     for (input, weight, how) in cases().into_iter().chain([layer]) {
-        for (format, rectified) in FORMATS.into_iter().flat_map(|format| [(format, true), (format, false)]) {
+        let behind = [(true, false), (false, false), (true, true)];
+        for (format, (rectified, residual)) in
+            FORMATS.into_iter().flat_map(|format| behind.map(|behind| (format, behind)))
+        {
             let how = Convolution { tf32: true, storage: Storage::Nhwc, ..how };
+            let residual = residual.then(|| given::<4>(spread(output(input, weight, how).unwrap(), 6), format));
             let (x, w) = (given::<4>(spread(input, 1), format), given::<4>(spread(weight, 2), format));
             let bias = given::<1>(spread([weight[0]], 5), format);
-            let Some(y) = convolve_biased(&x, &w, &bias, rectified, how) else { panic!("{format:?} {how:?} refused") };
+            let Some(y) = convolve_biased(&x, &w, &bias, residual.as_ref(), rectified, how) else {
+                panic!("{format:?} {how:?} refused")
+            };
             assert_eq!(y.dims(), output(input, weight, how).unwrap());
             let host = |tensor: Tensor<4>| {
                 Tensor::<4>::from_data(TensorData::new(read(tensor.clone()), tensor.dims()), &Device::flex())
@@ -181,6 +188,7 @@ fn biases_and_rectifiers_behind_a_convolution_on_gpu() {
             let their = Tensor::<1>::from_data(TensorData::from(read(bias.clone()).as_slice()), &Device::flex());
             let options = ConvOptions::new(how.stride, how.padding, [1, 1], 1);
             let their = conv2d(host(x.clone()), host(w.clone()), Some(their), options);
+            let their = residual.iter().fold(their, |their, residual| their + host(residual.clone()));
             let their = read(if rectified { their.clamp_min(0.0) } else { their });
             let largest = their.iter().fold(1e-3_f32, |largest, value| largest.max(value.abs()));
             let close = if format == FloatDType::F32 { 3e-3 } else { tolerance(format, 1e-5) };
@@ -188,7 +196,7 @@ fn biases_and_rectifiers_behind_a_convolution_on_gpu() {
             for (one, other) in ours.iter().zip(&their) {
                 assert!((one - other).abs() <= close * largest, "{format:?} {how:?}: {one} for {other}");
             }
-            let again = convolve_biased(&x, &w, &bias, rectified, how).unwrap();
+            let again = convolve_biased(&x, &w, &bias, residual.as_ref(), rectified, how).unwrap();
             assert!(read(again) == ours, "{format:?} {how:?}: other bits");
         }
     }
@@ -285,4 +293,22 @@ fn timing_of_layers_on_gpu() {
         }
     }
     assert_eq!(fault(), None);
+}
+
+/// To compile a kernel takes up to a second for each layer and batch size.
+#[test]
+#[ignore = "needs a GPU"]
+fn kernels_with_bias_and_residual_are_compiled_already_on_gpu() {
+    let _alone = alone();
+    let (graph, dnn) = (graph().unwrap(), library::dnn().unwrap());
+    for (input, weight, stride, padding) in LAYERS {
+        let how = Convolution { storage: Storage::Nhwc, ..square(stride, padding, true) };
+        let output = output(input, weight, how).unwrap();
+        for (format, residual) in [(Format::Bf16, false), (Format::Bf16, true), (Format::F16, true)] {
+            let kind = Kind { card: 0, part: Part::Result, format, input, weight, output, how };
+            let epilogue = biased::Epilogue { residual, rectified: true };
+            let plan = ask(dnn, 0, |handle| biased::planned(graph, kind, epilogue, &Target::handle(handle))).unwrap();
+            assert!(!plan.behaviours().contains(&0), "{kind:?} {epilogue:?}");
+        }
+    }
 }

@@ -1,0 +1,156 @@
+//! Timed inference of a network: parameters stay as they are, so constants are folded, and the rest is replayed.
+
+use super::network::Network;
+use super::replayed::Replayed;
+use crate::TrainError;
+use crate::forward_context::Folded;
+use crate::models::Input;
+use burn::tensor::Tensor;
+
+/// Inference in batches of one size with the same parameters.
+#[derive(Default)]
+pub struct Inference {
+    answers: Replayed<Tensor<2>>,
+    folded: Folded,
+    /// The next batch, on the device.
+    next: Option<Input>,
+}
+
+impl Inference {
+    /// Sets the next batch.
+    pub fn prepare(&mut self, input: Input) {
+        self.next = Some(input);
+    }
+
+    /// The answers to the batch that was prepared, computed and not only asked for. They are replayed if they may be. The next ones may overwrite them.
+    pub fn answer(
+        &mut self,
+        network: &mut Network,
+        parameters: &[Tensor<1>],
+        may_replay: bool,
+    ) -> Result<Option<Tensor<2>>, TrainError> {
+        let Some(input) = self.next.take() else { return Ok(None) };
+        let (place, running) = (network.place.clone(), network.running.clone());
+        let folded = &self.folded;
+        let answers = self.answers.inference(&place, (may_replay, &[parameters, &running]), input, |input| {
+            let (model, mut ctx) = network.folding(parameters, folded);
+            model.forward(&mut ctx, input)
+        })?;
+        place.sync()?;
+        Ok(Some(answers))
+    }
+
+    /// [`Replayed::outcome`].
+    pub fn graph(&self) -> Option<&str> {
+        self.answers.outcome()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Place;
+    use crate::forward_context::int_tensor;
+    use crate::layers::Cell;
+    use crate::models::{Bert, Gpt2, Model, Recurrent, Resnet, Vgg};
+    use crate::parameters::initial;
+    use crate::precision::Precision;
+    use burn::tensor::{Device, TensorData};
+
+    fn images([rows, side]: [usize; 2], first: u16, device: &Device) -> Input {
+        let values: Vec<f32> =
+            (0..rows * 3 * side * side).map(|at| ((first as usize + at * 37 % 9973) as f32).sin()).collect();
+        Input::Images(Tensor::from_data(TensorData::new(values, [rows, 3, side, side]), device))
+    }
+
+    fn tokens([rows, width]: [usize; 2], first: u16, device: &Device) -> Input {
+        let ids: Vec<i32> =
+            (0..rows * width).map(|at| i32::try_from((usize::from(first) + at * 7) % 20).expect("small")).collect();
+        Input::Tokens(int_tensor(&ids, [rows, width], device))
+    }
+
+    fn read(answers: Tensor<2>) -> Vec<f32> {
+        answers.cast(burn::tensor::FloatDType::F32).try_into_vec_as().expect("readable")
+    }
+
+    /// Folded constants give the answers of evaluation, so much of the largest answer apart, for each of the inputs.
+    fn agrees(model: Box<dyn Model>, inputs: Vec<Input>, precision: Precision, place: &Place, apart: f32) {
+        let mut network = Network::new(model, precision, place);
+        let there = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
+        // Channels have different gains, biases and statistics.
+        let uneven = |values: Vec<f32>| {
+            let all = (0_u16..1000).cycle().zip(values);
+            there(all.map(|(at, value)| value + 0.1 * (f32::from(at) * 0.7).sin()).collect())
+        };
+        for running in &mut network.running {
+            *running = uneven(running.clone().try_into_vec_as().expect("readable"));
+        }
+        let values = initial(&network.param_specs, 7).into_iter().zip(&network.param_specs);
+        let parameters: Vec<Tensor<1>> =
+            values.map(|(values, spec)| if spec.shape.len() == 1 { uneven(values) } else { there(values) }).collect();
+        let mut inference = Inference::default();
+        for input in inputs {
+            let expected = read(network.answer(&parameters, input.clone(), |_, answers| answers));
+            inference.prepare(input);
+            let found = read(inference.answer(&mut network, &parameters, true).expect("answers").expect("prepared"));
+            let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            assert!(
+                largest > 1e-3 && found.len() == expected.len(),
+                "{} answers, the largest {largest}",
+                expected.len()
+            );
+            for (found, expected) in found.into_iter().zip(expected) {
+                assert!((found - expected).abs() <= apart * largest, "{found} instead of {expected}, of {largest}");
+            }
+        }
+        assert!(inference.answer(&mut network, &parameters, true).expect("answers").is_none());
+        let is_recorded = matches!(place, Place::Device(_)).then_some("recorded");
+        assert_eq!(inference.graph(), is_recorded);
+    }
+
+    #[test]
+    fn folded_constants_give_the_answers_of_evaluation() {
+        let device = Device::flex();
+        let of_images: [Box<dyn Model>; 2] = [Box::new(Resnet::tiny(10)), Box::new(Vgg::tiny(10))];
+        for model in of_images {
+            let inputs = [0, 1].map(|first| images([3, 32], first, &device)).to_vec();
+            agrees(model, inputs, Precision::Fp32, &Place::Host, 1e-4);
+        }
+        let of_tokens: [Box<dyn Model>; 4] = [
+            Box::new(Recurrent::tiny(Cell::Lstm, 20)),
+            Box::new(Recurrent::tiny(Cell::Gru, 20)),
+            Box::new(Bert::tiny(20, 16)),
+            Box::new(Gpt2::tiny(20, 16)),
+        ];
+        for model in of_tokens {
+            let inputs = [0, 3].map(|first| tokens([2, 16], first, &device)).to_vec();
+            agrees(model, inputs, Precision::Fp32, &Place::Host, 1e-4);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn replayed_inference_gives_the_answers_of_evaluation_on_gpu() {
+        let device = Device::cuda(burn::tensor::DeviceIndex::Default);
+        let place = Place::Device(device.clone());
+        // Of the largest answer: what TF32, and rounding to half formats once more or less, may make of it.
+        for (precision, apart) in [(Precision::Fp32, 5e-3), (Precision::Fp16, 2e-2), (Precision::Bf16, 8e-2)] {
+            let of_images: [Box<dyn Model>; 2] = [Box::new(Resnet::fifty(100)), Box::new(Vgg::sixteen(100))];
+            for model in of_images {
+                let inputs = [0, 1, 2, 3].map(|first| images([4, 64], first, &device)).to_vec();
+                agrees(model, inputs, precision, &place, apart);
+            }
+            let of_tokens: [Box<dyn Model>; 4] = [
+                Box::new(Recurrent::tiny(Cell::Lstm, 20)),
+                Box::new(Recurrent::tiny(Cell::Gru, 20)),
+                Box::new(Bert::tiny(20, 16)),
+                Box::new(Gpt2::tiny(20, 16)),
+            ];
+            for model in of_tokens {
+                let inputs = [0, 3, 6, 9].map(|first| tokens([2, 16], first, &device)).to_vec();
+                agrees(model, inputs, precision, &place, apart);
+            }
+        }
+        assert_eq!(crate::native::fault(), None);
+    }
+}
