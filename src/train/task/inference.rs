@@ -58,8 +58,8 @@ mod tests {
     use burn::tensor::{Device, TensorData};
 
     fn images([rows, side]: [usize; 2], first: u16, device: &Device) -> Input {
-        let values: Vec<f32> =
-            (0..rows * 3 * side * side).map(|at| ((first as usize + at * 37 % 9973) as f32).sin()).collect();
+        let all = (0..9973_u16).cycle().step_by(37).take(rows * 3 * side * side);
+        let values: Vec<f32> = all.map(|at| (f32::from(first) + f32::from(at)).sin()).collect();
         Input::Images(Tensor::from_data(TensorData::new(values, [rows, 3, side, side]), device))
     }
 
