@@ -56,15 +56,15 @@ fn pictures_are_drawn_on_the_terminal_where_no_file_is_named() {
     insta::assert_snapshot!(distribution, @r"
     toy: loss of 3 groups
 
-    x 1 (n = 2) │         ─────────────·●·────────────
-    x 2 (n = 2) │                              ────────────·●·─────────────
-    x 3 (n = 2) │                                                   ────────────·●·────────────
+    x 1 (n = 2) │                          ·●·
+    x 2 (n = 2) │                                                  ·● ·
+    x 3 (n = 2) │                                                                           ·●·
                 └───────────────────────────────────────────────────────────────────────────────────
-                 0                   100                  200                  300
+                 0                      100                      200                      300
                  loss (lower is better)
     · an attempt   ● the mean
 
-    bars are 95% intervals of the means (scatter and sensors).
+    no interval is known: two values make none, nor does one attempt whose sensors state no error.
     ");
     assert_eq!(plot("heat", &["--model", "toy", "--metric", "loss", "--x", "x", "--y", "seed", "--plot=term"]), heat);
 }

@@ -83,12 +83,12 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
         }
         means.push(Point {
             at: (mean.mean * factor, middle),
-            half: (mean.half.map(|half| half * factor), None),
+            half: (mean.bar().map(|half| half * factor), None),
             name: format!("{label}: {}", said(mean, &unit, factor)),
             run: subject.run_of(one),
             ..Point::default()
         });
-        let half = mean.half.unwrap_or(0.0);
+        let half = mean.bar().unwrap_or(0.0);
         values.extend(own);
         values.extend([mean.mean - half, mean.mean + half].map(|value| value * factor));
         names.push(if mean.n > 1 { format!("{label} (n = {})", mean.n) } else { label });
@@ -104,7 +104,7 @@ pub fn distribution<T: Asked>(subject: &Subject<'_, T>, by: &[String]) -> Result
         one.marks.push(mark("an attempt", Style::Faint, Shape::Points(dots)));
     }
     one.marks.push(mark(if is_repeated { "the mean" } else { "" }, Style::Series(0), Shape::Points(means)));
-    let mut notes = vec![format!("{}.", intervals(groups.iter().map(|(_, mean)| mean.half)))];
+    let mut notes = vec![format!("{}.", intervals(groups.iter().map(|(_, mean)| mean.bar())))];
     if has_boxes {
         notes.push(format!("Boxes: quartiles and median, of groups of at least {BOXED}."));
     }

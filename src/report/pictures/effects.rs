@@ -26,12 +26,15 @@ fn means(here: &[f64], scale: ModelScale, unit: &str, factor: f64) -> Option<(Me
     let summary = Summary::of(here)?;
     let mean = Mean { mean: summary.mean, half: summary.half_width(), n: summary.n };
     if scale == ModelScale::Linear {
-        let ends = mean.half.map(|half| (mean.mean - half, mean.mean + half));
+        let ends = mean.bar().map(|half| (mean.mean - half, mean.mean + half));
         let shown = Shown { mean: mean.mean, ends, name: said(&mean, unit, factor) };
         return Some((mean, shown));
     }
     let logs = Summary::of(&here.iter().map(|value| value.ln()).collect::<Vec<_>>())?;
-    let ends = logs.half_width().map(|half| ((logs.mean - half).exp(), (logs.mean + half).exp()));
+    let ends = logs
+        .half_width()
+        .filter(|_| mean.bar().is_some())
+        .map(|half| ((logs.mean - half).exp(), (logs.mean + half).exp()));
     let interval = ends.map_or_else(String::new, |(low, high)| {
         format!(" ({} to {})", significant(low * factor), significant(high * factor))
     });
@@ -94,7 +97,7 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
             }));
             let across = shown.ends.map(|(low, high)| (low * factor, high * factor));
             ends.extend(across.iter().flat_map(|(low, high)| [*low, *high]));
-            halves.push(mean.half);
+            halves.push(mean.bar());
             points.push(Point {
                 at: (shown.mean * factor, middle),
                 ends: across,

@@ -24,7 +24,7 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
     let panels = pairs.iter().map(|(x, y)| {
         let mut one = panel("", axis_of(front, &scales, *x, ("←", "→")), axis_of(front, &scales, *y, ("↓", "↑")));
         let point = |of: &FrontPoint| {
-            let metric = |m: usize| (of.means[m].0 * scales[m].1, of.means[m].1.map(|half| half * scales[m].1));
+            let metric = |m: usize| (of.means[m].0 * scales[m].1, bar(of, m).map(|half| half * scales[m].1));
             let (across, up) = (metric(*x), metric(*y));
             Point {
                 at: (across.0, up.0),
@@ -60,12 +60,12 @@ pub fn front_figure(front: &Front) -> Result<Figure, FigureError> {
     let panels: Vec<_> = panels.collect();
     let on_front = front.on_front;
     let metrics: Vec<String> = front.coordinates.iter().map(|one| one.metric.clone()).collect();
-    let has_intervals = front.points.iter().any(|point| point.means.iter().any(|(_, half, _)| half.is_some()));
+    let has_intervals = front.points.iter().any(|point| (0..last).any(|at| bar(point, at).is_some()));
     let mut notes = vec![format!(
         "Numbered: the front, by the means alone ({on_front} of {}). {}",
         count(front.all, "configuration"),
         if has_intervals {
-            "Bars are 95% intervals of the means, where they are known."
+            "Bars are 95% intervals of the means, where they are known (two values make none)."
         } else {
             "No interval is known."
         }
@@ -158,13 +158,17 @@ fn staircase(best: &[Point], front: &Front) -> Vec<(f64, f64)> {
     line
 }
 
+/// Half the width of the bar of a metric: none of two values, for which tables show the range.
+fn bar(point: &FrontPoint, at: usize) -> Option<f64> {
+    point.means[at].1.filter(|_| point.places[at].estimate.range().is_none())
+}
+
 fn axis_of(front: &Front, scales: &[(String, f64)], at: usize, (less, more): (&str, &str)) -> AxisOf {
     let Coordinate { metric, direction, .. } = &front.coordinates[at];
     let arrow = if *direction == Direction::Minimize { less } else { more };
     let (unit, factor) = &scales[at];
     let ends = front.points.iter().flat_map(|point| {
-        let (mean, half, _) = point.means[at];
-        let half = half.unwrap_or(0.0);
+        let (mean, half) = (point.means[at].0, bar(point, at).unwrap_or(0.0));
         [mean - half, mean + half].map(|value| value * factor)
     });
     let (low, high) = padded(ends, false);

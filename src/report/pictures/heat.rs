@@ -96,7 +96,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
         let place = |levels: &[Value], value: &Value| levels.iter().position(|level| level == value).unwrap_or(0);
         let run = subject.run_of(one);
         let mut lines = vec![form.text(mean.mean * factor)];
-        lines.extend((mean.n > 1).then(|| match mean.half {
+        lines.extend((mean.n > 1).then(|| match mean.bar() {
             Some(half) => format!("± {}", super::significant(half * factor)),
             None => format!("n = {}", mean.n),
         }));
@@ -117,7 +117,7 @@ pub fn heat<T: Asked>(subject: &Subject<'_, T>, asked: &Heat<'_>) -> Result<Figu
     let mut one = panel("", axis(short(asked.x), "", names(&across)), axis(short(asked.y), "", names(&down)));
     one.marks = vec![Mark { label: String::new(), style: Style::Series(0), shape: Shape::Cells(cells) }];
     let shown_unit = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
-    let has_interval = shown.iter().any(|(_, _, mean, _)| mean.n > 1 && mean.half.is_some());
+    let has_interval = shown.iter().any(|(_, _, mean, _)| mean.n > 1 && mean.bar().is_some());
     let mut notes = vec![format!(
         "{}{shown_unit}{}.{}",
         subject.metric,

@@ -53,6 +53,13 @@ struct Mean {
     n: usize,
 }
 
+impl Mean {
+    /// Half the width of what is drawn or told as its interval: none of two values, for which tables show the range.
+    fn bar(&self) -> Option<f64> {
+        self.half.filter(|_| self.n != 2)
+    }
+}
+
 impl<T: Asked> Subject<'_, T> {
     /// The mean alone, for which no record is read.
     fn plain_mean(&self, one: &Configuration<'_, T>) -> Option<f64> {
@@ -225,7 +232,7 @@ fn state_text(state: Option<&str>) -> String {
 
 /// `mean 12.3 kJ ± 0.4, n = 3`.
 fn said(mean: &Mean, unit: &str, factor: f64) -> String {
-    let half = match mean.half {
+    let half = match mean.bar() {
         None => String::new(),
         Some(0.0) => " (no scatter)".to_owned(),
         Some(half) => format!(" ± {}", significant(half * factor)),
@@ -248,11 +255,11 @@ fn counts(numbers: impl IntoIterator<Item = usize>) -> String {
 fn scatter(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
     let halves: Vec<Option<f64>> = halves.into_iter().collect();
     match halves.iter().flatten().count() {
-        0 => "no interval is known: each mean has one attempt",
+        0 => "no interval is known: each mean has one value or two",
         known if known == halves.len() => {
             "bars are 95% intervals of the means from scatter alone, without sensor uncertainty"
         }
-        _ => "bars are 95% intervals of the means of at least two, from scatter alone, without sensor uncertainty",
+        _ => "bars are 95% intervals of the means of at least three, from scatter alone, without sensor uncertainty",
     }
 }
 
@@ -264,9 +271,9 @@ fn intervals(halves: impl IntoIterator<Item = Option<f64>>) -> &'static str {
         known += usize::from(half.is_some());
     }
     match (known, all) {
-        (0, _) => "no interval is known: each mean has one attempt, and its sensors state none",
+        (0, _) => "no interval is known: two values make none, nor does one attempt whose sensors state no error",
         (known, all) if known == all => "bars are 95% intervals of the means (scatter and sensors)",
-        _ => "bars are 95% intervals of the means (scatter and sensors), where they are known",
+        _ => "bars are 95% intervals of the means (scatter and sensors), where they are known (two values make none)",
     }
 }
 

@@ -71,14 +71,14 @@ pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure
         let piece: Vec<(f64, f64)> = of_line.iter().map(|(at, _, mean)| (*at, mean.mean * factor)).collect();
         let dots = of_line.iter().map(|(at, one, mean)| Point {
             at: (*at, mean.mean * factor),
-            half: (None, mean.half.map(|half| half * factor)),
+            half: (None, mean.bar().map(|half| half * factor)),
             name: format!("{label}; {} {at}: {}", short(field), said(mean, &unit, factor)),
             run: subject.run_of(one),
             ..Point::default()
         });
         let dots: Vec<Point> = dots.collect();
         for (at, one, mean) in &of_line {
-            highs.extend([mean.mean, mean.mean + mean.half.unwrap_or(0.0)].map(|value| value * factor));
+            highs.extend([mean.mean, mean.mean + mean.bar().unwrap_or(0.0)].map(|value| value * factor));
             let run = subject.run_of(one).map_or_else(String::new, |run| run.to_string());
             let cells = [full(mean.mean), optional(mean.half), mean.n.to_string(), subject.unit.to_owned()];
             sheet.rows.push([label.clone(), field.to_owned(), full(*at), run].into_iter().chain(cells).collect());
@@ -95,7 +95,7 @@ pub fn scaling<T: Asked>(subject: &Subject<'_, T>, field: &str) -> Result<Figure
     let mut notes = vec![format!(
         "{}; {}.",
         counts(shown_means.iter().map(|mean| mean.n)),
-        intervals(shown_means.iter().map(|mean| mean.half))
+        intervals(shown_means.iter().map(|mean| mean.bar()))
     )];
     if left_out > 0 {
         notes.push(format!("Left out: {} (--where selects).", count(left_out, "more line")));
