@@ -275,7 +275,7 @@ RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimis
 OTHER_WORK = {
     "resnet50": IMAGES,
     "vgg16": IMAGES,
-    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone, which is 18% less arithmetic (70.0 against 85.6 GFLOP a sample).",
+    "bert": "PyTorch's tokens are random and already on the GPU. Its head computes all positions, with 30,522 words; `ledger`'s head computes the masked positions alone, which is 18% less arithmetic (69.8 against 85.5 GFLOP a sample).",
     "gpt2": "PyTorch's tokens are random and already on the GPU. `ledger` pads the vocabulary from 50,257 to 50,304 words.",
     "lstm": RECURRENT,
     "gru": RECURRENT,
@@ -504,7 +504,7 @@ def summary(pages):
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
-    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. Attempts on H100s are of revision 2 of the trainer, those on H200s of revision 4 or 5: do not compare the two. The effect of precision over all cells of a model is tested there, too.\n")
+    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. Attempts on H100s are of revision 2 of the trainer, those on H200s of revision 4, 5 or (ResNet-50) 7: do not compare the two. The effect of precision over all cells of a model is tested there, too.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
