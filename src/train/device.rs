@@ -136,7 +136,7 @@ impl Place {
         }
     }
 
-    /// Gives back the memory that it keeps for later and nobody uses, at the latest when it was [waited for](Self::sync).
+    /// Returns unused memory of its pools to the driver, which has it after the next [`sync`](Self::sync).
     pub fn release(&self) {
         if let Self::Device(device) = self
             && let Some(card) = native::card_of(device)

@@ -128,8 +128,8 @@ impl<'a> ForwardContext<'a> {
         self.folded.is_some()
     }
 
-    /// What is computed of parameters and running statistics alone: once where constants are folded, and else each time. Each computation has a
-    /// name of its own.
+    /// The result of a computation that depends on parameters and running statistics alone. Where constants are folded, it is computed once and kept
+    /// under its name, which is that of no other computation.
     pub fn constant_of<T: Clone + Send + 'static>(&self, name: &str, compute: impl FnOnce() -> T) -> T {
         let Some(Folded(folded)) = self.folded else { return compute() };
         if let Some(found) = folded.borrow().get(name).and_then(|found| found.downcast_ref::<T>()) {

@@ -70,7 +70,7 @@ def window(call, wait, seconds, energy=energy_mj, clock=time.perf_counter):
 
 
 def waited(call, wait, seconds, clock=time.perf_counter):
-    """The median time of single calls over at least so many seconds, each waited for."""
+    """The median time of a single call, each waited for, over at least this many seconds."""
     wait()
     begin, times = clock(), []
     while clock() - begin < seconds:

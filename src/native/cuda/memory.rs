@@ -24,7 +24,7 @@ pub enum Room {
 /// The bytes that were taken of each GPU to make it smaller.
 static TAKEN: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 
-/// Gives back to the driver what the runtime keeps of a GPU's memory and nobody uses.
+/// Returns unused memory of the runtime's pools to the driver.
 pub fn release(card: usize) {
     CudaRuntime::client(&CudaDevice::new(card)).memory_cleanup();
 }

@@ -25,7 +25,7 @@ pub fn batch_norm(ctx: &mut ForwardContext<'_>, name: &str, x: Tensor<4>, after:
     ops::batch_norm(ctx, x, [gain, bias], &running_names(name), after)
 }
 
-/// What each channel is multiplied by in inference, and what is added then.
+/// Batch normalisation in inference as the factor and the summand of each channel.
 pub(super) fn scale_and_shift(ctx: &ForwardContext<'_>, name: &str) -> [Tensor<1>; 2] {
     let [gain, bias] = ["weight", "bias"].map(|part| ctx.parameter::<1>(&format!("{name}.{part}")));
     ops::scale_and_shift(ctx, [gain, bias], &running_names(name))

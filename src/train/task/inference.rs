@@ -69,6 +69,15 @@ mod tests {
         Input::Tokens(int_tensor(&ids, [rows, width], device))
     }
 
+    fn of_tokens() -> [Box<dyn Model>; 4] {
+        [
+            Box::new(Recurrent::tiny(Cell::Lstm, 20)),
+            Box::new(Recurrent::tiny(Cell::Gru, 20)),
+            Box::new(Bert::tiny(20, 16)),
+            Box::new(Gpt2::tiny(20, 16)),
+        ]
+    }
+
     fn read(answers: Tensor<2>) -> Vec<f32> {
         answers.cast(burn::tensor::FloatDType::F32).try_into_vec_as().expect("readable")
     }
@@ -116,13 +125,7 @@ mod tests {
             let inputs = [0, 1].map(|first| images([3, 32], first, &device)).to_vec();
             agrees(model, inputs, Precision::Fp32, &Place::Host, 1e-4);
         }
-        let of_tokens: [Box<dyn Model>; 4] = [
-            Box::new(Recurrent::tiny(Cell::Lstm, 20)),
-            Box::new(Recurrent::tiny(Cell::Gru, 20)),
-            Box::new(Bert::tiny(20, 16)),
-            Box::new(Gpt2::tiny(20, 16)),
-        ];
-        for model in of_tokens {
+        for model in of_tokens() {
             let inputs = [0, 3].map(|first| tokens([2, 16], first, &device)).to_vec();
             agrees(model, inputs, Precision::Fp32, &Place::Host, 1e-4);
         }
@@ -140,13 +143,7 @@ mod tests {
                 let inputs = [0, 1, 2, 3].map(|first| images([4, 64], first, &device)).to_vec();
                 agrees(model, inputs, precision, &place, apart);
             }
-            let of_tokens: [Box<dyn Model>; 4] = [
-                Box::new(Recurrent::tiny(Cell::Lstm, 20)),
-                Box::new(Recurrent::tiny(Cell::Gru, 20)),
-                Box::new(Bert::tiny(20, 16)),
-                Box::new(Gpt2::tiny(20, 16)),
-            ];
-            for model in of_tokens {
+            for model in of_tokens() {
                 let inputs = [0, 3, 6, 9].map(|first| tokens([2, 16], first, &device)).to_vec();
                 agrees(model, inputs, precision, &place, apart);
             }

@@ -44,7 +44,7 @@ pub struct Recorded<T> {
     graph: StepGraph,
     /// Where the work reads and leaves what it keeps from step to step.
     state: Vec<Tensor<1>>,
-    /// What it reads besides, which nobody changes.
+    /// Tensors that it reads besides, held so that they stay where they are.
     _fixed: Vec<Tensor<1>>,
     /// What it computes, overwritten by each replay.
     found: T,
@@ -88,8 +88,8 @@ impl<T> Replayed<T> {
         }
     }
 
-    /// Records the work, which was done at least once before. Parameters and state are copied. The inputs become the graph's: nobody may use them afterwards.
-    /// If the device cannot record it, [`Self::outcome`] says why.
+    /// Records work that was done at least once before. The graph gets copies of parameters and state, and the inputs themselves: nobody may use these
+    /// afterwards. If the device cannot record it, [`Self::outcome`] says why.
     fn record<I: Operands>(
         &mut self,
         place: &Place,
@@ -117,8 +117,8 @@ impl<T> Replayed<T> {
         })
     }
 
-    /// Records work that reads these operands, its state, and what is `fixed`: nobody changes that for as long as there is the recording. The work returns none if a
-    /// value is not where a graph can read it.
+    /// Records work that reads these operands, its state and the `fixed` tensors. Nobody may change the fixed ones while the recording lives. The work
+    /// returns none if a value is not where a graph can read it.
     fn record_with(
         &mut self,
         place: &Place,
@@ -220,8 +220,8 @@ impl<const D: usize> Replayed<Tensor<D>> {
         Ok(answers)
     }
 
-    /// The answers to a batch of timed inference, by `pass` or, if it may, by the graph that was recorded of it at the first batch. The pass reads `fixed`, where
-    /// nobody changes anything until this is dropped. The next answers overwrite these.
+    /// The answers to a batch of timed inference. `pass` answers the first batch, and is recorded if `may_replay`; later batches are replayed. The pass reads the
+    /// `fixed` tensors: nobody may change them while the recording lives. The next answers overwrite these.
     pub fn inference<I: Operands>(
         &mut self,
         place: &Place,

@@ -48,8 +48,8 @@ pub struct AffineGradients {
     pub biases: Vec<Tensor<1>>,
 }
 
-/// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases in float32,
-/// which are rounded to the format of x. The parameters of a single map may have that format already. There is a bias for each weight or none. Sums are in float32 and rounded once.
+/// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases.
+/// They are in float32 and are rounded to the format of x; those of a single map may be in that format. There is a bias for each weight or none. Sums are in float32 and rounded once.
 ///
 /// None where the kernels cannot be run.
 pub fn affine(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Option<Mapped> {

@@ -295,7 +295,7 @@ fn timing_of_layers_on_gpu() {
     assert_eq!(fault(), None);
 }
 
-/// To compile a kernel takes up to a second for each layer and batch size.
+/// Compiling a kernel takes up to a second for each layer and batch size.
 #[test]
 #[ignore = "needs a GPU"]
 fn kernels_with_bias_and_residual_are_compiled_already_on_gpu() {
@@ -304,8 +304,8 @@ fn kernels_with_bias_and_residual_are_compiled_already_on_gpu() {
     for (input, weight, stride, padding) in LAYERS {
         let how = Convolution { storage: Storage::Nhwc, ..square(stride, padding, true) };
         let output = output(input, weight, how).unwrap();
-        for (format, residual) in [(Format::Bf16, false), (Format::Bf16, true), (Format::F16, true)] {
-            let kind = Kind { card: 0, part: Part::Result, format, input, weight, output, how };
+        let kind = Kind { card: 0, part: Part::Result, format: Format::Bf16, input, weight, output, how };
+        for residual in [false, true] {
             let epilogue = biased::Epilogue { residual, rectified: true };
             let plan = ask(dnn, 0, |handle| biased::planned(graph, kind, epilogue, &Target::handle(handle))).unwrap();
             assert!(!plan.behaviours().contains(&0), "{kind:?} {epilogue:?}");
