@@ -237,17 +237,11 @@ fn choose_device(
     let asked = cell.config.get("hardware.device").and_then(Value::as_str).unwrap_or("auto").to_owned();
     let wanted = cell.config.get("hardware.gpus").and_then(Value::as_int).filter(|gpus| *gpus > 0);
     let capable = external || trainer.is_some_and(|trainer| trainer.cuda.is_some());
-    let fault = || {
-        if capable {
-            machine.gpus().fault(external || contained)
-        } else {
-            Some("this `ledger` was built without it".to_owned())
-        }
-    };
     let mut no_gpu = None;
     let cuda = match asked.as_str() {
         "cpu" => false,
-        _ => match fault() {
+        _ if !capable => return Err(Refusal::NoTrainer),
+        _ => match machine.gpus().fault(external || contained) {
             None => true,
             Some(why) if asked == "cuda" => {
                 return Err(Refusal::NoCuda { asked: "`hardware.device` is cuda".to_owned(), why });
@@ -255,8 +249,7 @@ fn choose_device(
             Some(why) => match wanted {
                 Some(gpus) => return Err(Refusal::NoCuda { asked: format!("`hardware.gpus` is {gpus}"), why }),
                 None => {
-                    // Whoever built it without CUDA knows.
-                    no_gpu = (capable && machine.gpus().is_expected()).then_some(why);
+                    no_gpu = machine.gpus().is_expected().then_some(why);
                     false
                 }
             },
@@ -277,6 +270,14 @@ fn choose_device(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_trainer_no_device_is_recommended() {
+        let config = [("hardware.device".to_owned(), "cuda".into())].into();
+        let mut cell = Cell { config, settings: Table::new(), seed: 1 };
+        let chosen = choose_device(&mut cell, false, false, None, &Machine::default());
+        assert_eq!(chosen.unwrap_err(), Refusal::NoTrainer);
+    }
 
     #[test]
     fn data_that_are_not_to_be_read_are_what_the_record_says() {
