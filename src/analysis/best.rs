@@ -3,7 +3,7 @@
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
 use super::comparison::{SIGNIFICANCE, holm_among, olympic_mean, together};
-use super::pairwise::{Comparison, Scale, compared};
+use super::pairwise::{Comparison, Scale, compared, on_common_machines};
 use super::replication::Estimate;
 use super::resample::probabilities;
 use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric};
@@ -149,7 +149,7 @@ pub(super) fn scale_named(metric: &str, unit: &str) -> Option<Scale> {
 /// Orders configurations by their means, best first, keeps at most as many as asked for, and compares each with the first. Equal ones stand by their groups; those
 /// that are of several stay in the order in which they come.
 ///
-/// Configurations that lack some seeds (or rounds, of what is measured) have means of different ones. If a test of common ones contradicts the order of the means,
+/// Configurations that lack some seeds (or machines or rounds, of what is measured) have means of different ones. If a test of common ones contradicts the order of the means,
 /// the attempts of other ones are left out ([`Place::dropped`]).
 pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     let Ordering { direction, limit, tolerance, .. } = ordering;
@@ -203,8 +203,12 @@ fn is_contradicted(first: &Place, other: &Place, ordering: Ordering) -> bool {
     compared(&first.contender, &other.contender, scale).is_some_and(|comparison| comparison.prefers_other(direction))
 }
 
-/// The configurations with the attempts alone whose seed or round all of them have; none if that is one, or leaves nothing out.
+/// The configurations with the attempts alone whose machine, seed or round all of them have; none if these are too few, or leave nothing out.
 fn in_common(places: &[Place]) -> Option<Vec<Place>> {
+    let contenders: Vec<&Contender> = places.iter().map(|place| &place.contender).collect();
+    if let Some(common) = on_common_machines(&contenders) {
+        return places.iter().zip(common).map(|(place, contender)| with_some(place, contender)).collect();
+    }
     let unit = |kind: MetricKind, one: &Measured| match kind {
         MetricKind::Outcome => one.replicate.is_seeded().then_some(one.replicate.seed),
         MetricKind::Measured => one.round,
@@ -219,10 +223,15 @@ fn in_common(places: &[Place]) -> Option<Vec<Place>> {
     let of = |place: &Place| {
         let mut contender = place.contender.clone();
         contender.measured.retain(|one| unit(contender.kind, one).is_some_and(|unit| common.contains(&unit)));
-        let dropped = place.contender.measured.len() - contender.measured.len();
-        alone(contender).map(|place| Place { dropped, ..place })
+        with_some(place, contender)
     };
     places.iter().map(of).collect()
+}
+
+/// A place with some of its attempts.
+fn with_some(place: &Place, contender: Contender) -> Option<Place> {
+    let dropped = place.contender.measured.len() - contender.measured.len();
+    alone(contender).map(|place| Place { dropped, ..place })
 }
 
 /// Each other configuration compared with the first, and the probability of chance by Holm's correction over all pairs: which one is the

@@ -30,6 +30,8 @@ struct Design {
     control: &'static [usize],
     /// Rounds in which the second configuration has no valid attempt.
     lost: &'static [usize],
+    /// Machines on which the second configuration did not run.
+    lacking: &'static [usize],
     /// Whether both configurations have the seeds, rounds and machines in common.
     common: bool,
     /// Whether the interval of the mean is to cover the mean over all machines, or that on this one.
@@ -50,6 +52,7 @@ const OUTCOME: Design = Design {
     own_rounds: false,
     control: &[],
     lost: &[],
+    lacking: &[],
     common: false,
     any_machine: true,
     least: 0.94,
@@ -63,7 +66,7 @@ const MEASURED: Design = Design {
     ..OUTCOME
 };
 
-const DESIGNS: [Design; 25] = [
+const DESIGNS: [Design; 27] = [
     Design { name: "3 seeds", ..OUTCOME },
     Design { name: "3 seeds, 5 copies of each", machines: &[5], ..OUTCOME },
     Design {
@@ -136,6 +139,22 @@ const DESIGNS: [Design; 25] = [
     Design { name: "2 GPUs x 4, both on both", machines: &[4, 4], common: true, any_machine: true, ..MEASURED },
     Design { name: "2 hosts x 8, 1st on one, 2nd on other two", machines: &[8, 8], any_machine: true, ..MEASURED },
     Design { name: "3 GPUs x 3, both on all", machines: &[3, 3, 3], common: true, any_machine: true, ..MEASURED },
+    Design {
+        name: "4 GPUs x 1, the 2nd lacks one",
+        machines: &[1; 4],
+        lacking: &[2],
+        common: true,
+        any_machine: true,
+        ..MEASURED
+    },
+    Design {
+        name: "6 GPUs x 2, the 2nd lacks two",
+        machines: &[2; 6],
+        lacking: &[1, 4],
+        common: true,
+        any_machine: true,
+        ..MEASURED
+    },
     Design { name: "4 GPUs, 1 to 8 attempts", machines: &[1, 2, 4, 8], any_machine: true, ..MEASURED },
     Design { name: "6 GPUs, 1 to 4 attempts", machines: &[1, 2, 2, 3, 3, 4], any_machine: true, ..MEASURED },
     Design {
@@ -214,7 +233,8 @@ impl Design {
             seed: 1,
         });
         let mut measured = Vec::new();
-        for (machine, attempts) in self.machines.iter().enumerate() {
+        let of_machine = self.machines.iter().enumerate();
+        for (machine, attempts) in of_machine.filter(|(machine, _)| at != 2 || !self.lacking.contains(machine)) {
             for seed in 0..usize::try_from(self.seeds).unwrap() {
                 let rounds =
                     (0..usize::try_from(*attempts).unwrap()).filter(|round| at != 2 || !self.lost.contains(round));

@@ -198,11 +198,16 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
 /// Compares two configurations, before it is known how many other pairs are tested.
 ///
 /// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM
-/// 2013, section 4). Where both have seeds (outcomes) or rounds (measured metrics) in common, the differences within these are judged, and
+/// 2013, section 4). Where both have seeds (outcomes), or rounds or machines (measured metrics) in common, the differences within these are judged, and
 /// the estimate is over these alone; where they ran on the same two machines, or in the same two rounds, the differences within those; where
 /// one side is of a single round that the other side has too, the attempts of that round. What the same sensors are off by cancels; other
 /// sensors may be off to other sides.
 pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
+    let on_common = on_common_machines(&[first, other]);
+    let (first, other) = match on_common.as_deref() {
+        Some([first, other]) => (first, other),
+        _ => (first, other),
+    };
     let common = in_common_round(first, other);
     let (first, other) = common.as_ref().map_or((first, other), |(first, other)| (first, other));
     let (a, b) = (first.estimate()?, other.estimate()?);
@@ -373,6 +378,30 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
     (first.measured.len().min(other.measured.len()) >= PAIRS).then_some((first, other))
 }
 
+/// The configurations with the attempts alone that ran on machines which all of them ran on. None where all ran on the same machines, where a record names none, or
+/// where these are fewer than a paired test needs.
+pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Contender>> {
+    if contenders.iter().any(|one| one.kind != MetricKind::Measured) {
+        return None;
+    }
+    let sets: Vec<BTreeSet<u64>> = contenders.iter().map(|one| machines(one)).collect::<Option<_>>()?;
+    let common = sets.iter().cloned().reduce(|a, b| &a & &b)?;
+    let most = sets.iter().map(BTreeSet::len).max()?;
+    if sets.iter().all(|set| *set == common) || !is_enough(common.len(), most) {
+        return None;
+    }
+    let on_these = |one: &&Contender| {
+        let is_on = |one: &&Measured| common.contains(&one.replicate.machine);
+        Contender { measured: one.measured.iter().filter(is_on).cloned().collect(), ..(*one).clone() }
+    };
+    Some(contenders.iter().map(on_these).collect())
+}
+
+/// Whether so many common blocks can be judged in pairs: of the side with most blocks at least half.
+fn is_enough(common: usize, most: usize) -> bool {
+    common >= PAIRS && 2 * common >= most
+}
+
 /// The rounds of a configuration; none of an attempt without a round.
 fn rounds(contender: &Contender) -> BTreeSet<Option<u64>> {
     contender.measured.iter().map(|one| one.round).collect()
@@ -405,7 +434,7 @@ pub(super) fn blocks_of(contender: &Contender) -> (Block, BTreeMap<u64, f64>) {
 fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, block: Block) -> Option<Judged> {
     let common: Vec<(f64, f64)> = first.iter().filter_map(|(key, value)| Some((*value, *other.get(key)?))).collect();
     let n = common.len();
-    if n < PAIRS || 2 * n < first.len().max(other.len()) {
+    if !is_enough(n, first.len().max(other.len())) {
         return None;
     }
     let (a, b): (Vec<f64>, Vec<f64>) = common.into_iter().unzip();

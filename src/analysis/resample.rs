@@ -3,7 +3,7 @@
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
 use super::best::Contender;
-use super::pairwise::{Block, PAIRS, blocks_of, machines, sensors};
+use super::pairwise::{Block, PAIRS, blocks_of, machines, on_common_machines, sensors};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -31,15 +31,24 @@ struct Spread {
 ///
 /// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
 /// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
-/// configurations, as a paired test does. Other metrics of one configuration have random numbers as correlated as the attempts that they
+/// configurations, as a paired test does. Attempts on machines that one of them lacks are left out where the paired test leaves them out. Other metrics of one configuration have random numbers as correlated as the attempts that they
 /// have in common make them, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
 /// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
     judge: &mut Judge<'_>,
 ) -> Option<Vec<f64>> {
-    let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
+    let on_common: Vec<Option<Vec<(Contender, Estimate)>>> =
+        (0..of_metrics).map(|metric| estimated_on_common_machines(configurations, metric)).collect();
+    let mut restricted = configurations.to_vec();
+    for (metric, found) in on_common.iter().enumerate() {
+        for (metrics, (contender, estimate)) in restricted.iter_mut().zip(found.iter().flatten()) {
+            metrics[metric] = (contender, estimate);
+        }
+    }
+    let configurations = restricted.as_slice();
+    let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let mut common: Vec<_> = (0..of_metrics).map(|metric| in_common(configurations, metric, &mut blocks)).collect();
     let (mut spreads, mut of_own): (Vec<Vec<Spread>>, Vec<usize>) = Default::default();
     for (at, metrics) in configurations.iter().enumerate() {
@@ -81,6 +90,20 @@ pub(super) fn probabilities(
         named.iter().for_each(|at| counts[*at] += 1.0);
     }
     Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
+}
+
+/// One metric of each configuration on the machines that all of them ran on; none where all ran on the same ones, or these are too few.
+fn estimated_on_common_machines(
+    configurations: &[Vec<(&Contender, &Estimate)>],
+    metric: usize,
+) -> Option<Vec<(Contender, Estimate)>> {
+    let contenders: Vec<&Contender> =
+        configurations.iter().map(|metrics| metrics.get(metric).map(|(one, _)| *one)).collect::<Option<_>>()?;
+    let estimated = |one: Contender| {
+        let estimate = one.estimate()?;
+        Some((one, estimate))
+    };
+    on_common_machines(&contenders)?.into_iter().map(estimated).collect()
 }
 
 /// What the sensors of each configuration may be off by.

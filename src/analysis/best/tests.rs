@@ -158,6 +158,33 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
 }
 
 #[test]
+fn a_gpu_that_one_configuration_lacks_decides_nothing() {
+    let on_gpus = |x: i64, values: &[f64], gpus: &[u64]| {
+        let mut one = contender(x, values, Some(0.05), "s");
+        one.measured.iter_mut().zip(gpus).for_each(|(measured, gpu)| {
+            measured.replicate.machine = *gpu;
+            measured.sensors = [format!("GPU {gpu}")].into();
+        });
+        one
+    };
+    let (best, other) = ([100.0, 104.0, 98.0, 102.0], [101.1, 105.0, 98.9, 103.1]);
+    let whole = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), on_gpus(2, &other, &[1, 2, 3, 4])], lowest());
+    let lacking = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), on_gpus(2, &other[..3], &[1, 2, 3])], lowest());
+    for places in [&whole, &lacking] {
+        assert!(places.iter().map(x).eq([1, 2]));
+        assert!(places[1].against.unwrap().differs() == Some(true), "{places:?}");
+        // Another set of sensors does not disturb the draws: the common GPUs are compared.
+        assert!(places[0].probability.unwrap() > 0.99, "{places:?}");
+    }
+    // The GPU that needs least is the only one that the worse configuration ran on.
+    let places = place(
+        vec![on_gpus(1, &best[..3], &[1, 2, 3]), on_gpus(2, &[101.1, 105.0, 98.9, 80.0], &[1, 2, 3, 4])],
+        lowest(),
+    );
+    assert!(places.iter().map(|place| (x(place), place.dropped)).eq([(1, 0), (2, 1)]), "{places:?}");
+}
+
+#[test]
 fn configurations_that_computed_the_same_are_equally_likely_the_best() {
     let seeds =
         |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };

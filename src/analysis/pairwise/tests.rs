@@ -112,6 +112,37 @@ fn two_machines_that_both_ran_on_are_held() {
 }
 
 #[test]
+fn a_machine_that_one_side_lacks_changes_nothing() {
+    let on = |values: &[f64], machines: &[u64]| {
+        let mut one = of(values);
+        one.measured.iter_mut().zip(machines).for_each(|(measured, machine)| {
+            measured.replicate.machine = *machine;
+            measured.sensors = [format!("GPU {machine}")].into();
+        });
+        one
+    };
+    // Machines differ by 10, the sides by 1 or so.
+    let (x, y) = ([100.0, 110.0, 90.0, 105.0], [101.0, 111.5, 90.7, 106.0]);
+    let whole = compare(&on(&x, &[1, 2, 3, 4]), &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
+    assert_eq!(whole.test.unwrap().1, Method::Paired(Block::Machine, 4));
+    let turned = compare(&on(&y, &[1, 2, 3, 4]), &on(&x, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
+    for more in [150.0, 50.0] {
+        let with_fifth = on(&[&x[..], &[more]].concat(), &[1, 2, 3, 4, 5]);
+        assert_eq!(compare(&with_fifth, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap(), whole);
+        assert_eq!(compare(&on(&y, &[1, 2, 3, 4]), &with_fifth, Scale::Ratio).unwrap(), turned);
+    }
+    // Each side may have a machine of its own.
+    let (first, other) =
+        (on(&[&x[..], &[70.0]].concat(), &[1, 2, 3, 4, 5]), on(&[&y[..], &[70.0]].concat(), &[1, 2, 3, 4, 6]));
+    assert_eq!(compare(&first, &other, Scale::Ratio).unwrap(), whole);
+    // Two common machines are too few, and three of seven are no design.
+    let seven = on(&[100.0, 110.0, 90.0, 105.0, 95.0, 96.0, 97.0], &[1, 2, 3, 4, 5, 6, 7]);
+    for (machines, other) in [(&[1, 2, 8][..], on(&x, &[1, 2, 3, 4])), (&[1, 2, 3], seven)] {
+        assert_eq!(compare(&on(&y[..3], machines), &other, Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
+    }
+}
+
+#[test]
 fn a_single_round_is_compared_within_itself_and_two_within_both() {
     let rounds = |values: &[f64], rounds: &[u64]| {
         let mut one = of(values);
