@@ -288,12 +288,12 @@ fn drift(judged: &[Judged], tested: &[Tested], margin: Option<Margin>) -> String
         .iter()
         .filter(|one| !one.is_equivalent())
         .map(|one| match one.p {
-            Some(p) => format!("`{}` (p {p:.3})", one.metric),
+            Some(p) => format!("`{}` (p = {p:.3})", one.metric),
             None => format!("`{}` (it needs two repetitions with numbers)", one.metric),
         })
         .collect();
     if !apart.is_empty() {
-        text.push_str(&format!("; not within {}: {}", margin_text(margin), apart.join(", ")));
+        text.push_str(&format!("; not shown to be within {}: {}", margin_text(margin), apart.join(", ")));
     } else if margin.is_some() && tested.is_empty() {
         text.push_str("; no metric of the original can be tested");
     }

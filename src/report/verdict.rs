@@ -48,6 +48,7 @@ pub fn verdict_text(verdict: &Verdict, original: AttemptId, sealed: &Sealed, rer
             vec![one.metric.clone(), before, after, significant(one.margin), format!("{} + {}", one.n.0, one.n.1), p]
         });
         text.push_str(&columns(&["METRIC", "BEFORE", "NOW", "MARGIN", "N", "P"], rows));
+        text.push_str("P below 0.05: the metric is within the margin (two one-sided tests)\n");
     }
     text
 }

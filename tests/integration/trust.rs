@@ -55,7 +55,10 @@ fn repeats_are_equivalent_within_a_stated_margin() {
     assert_eq!((accuracy["n_before"].as_i64(), accuracy["n_now"].as_i64()), (Some(1), Some(3)));
     assert!(accuracy["p"].as_f64().unwrap() < 0.05);
     let text = sandbox.run(&["rerun", &id, "--times", "2", "--margin", "0.0001"]).expect(5);
-    assert!(text.starts_with("drifted: ") && text.contains("not within 0.0001: `accuracy` (p "), "{text}");
+    assert!(
+        text.starts_with("drifted: ") && text.contains("not shown to be within 0.0001: `accuracy` (p = "),
+        "{text}"
+    );
     assert!(text.contains("RERUN") && text.contains("METRIC"), "{text}");
     for margin in ["0", "-1%", "x"] {
         sandbox.run(&["rerun", &id, &format!("--margin={margin}")]).complaint(2);

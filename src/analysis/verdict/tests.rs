@@ -205,7 +205,7 @@ fn metrics_within_a_stated_margin_are_equivalent_over_repeats() {
     assert_eq!(judged("1%").grade, Grade::Equivalent);
     let strict = judged("0.1%");
     assert_eq!(strict.grade, Grade::Drifted);
-    assert!(strict.detail.contains("not within 0.1%: `accuracy` (p 0."), "{}", strict.detail);
+    assert!(strict.detail.contains("not shown to be within 0.1%: `accuracy` (p = 0."), "{}", strict.detail);
     let once = verdict(&original, &[], &refs[..1], Some(Margin::Share(0.01)));
     assert!(once.grade == Grade::Drifted && once.detail.contains("two repetitions"), "{}", once.detail);
     let mut failed = near[0].clone();
