@@ -1,7 +1,9 @@
 //! `ledger compare`
 
 use super::context::{self, Context};
+use super::drifted;
 use super::failure::{Failure, exit};
+use super::output::say;
 use crate::analysis::{self, Trial};
 use crate::report;
 
@@ -39,11 +41,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         ids.push((sealed.run.id.to_string(), id.to_string(), name.clone()));
         trials.push(Trial { id, run: sealed.run, attempt: sealed.attempt, is_hidden: false });
     }
+    let compared = trials.iter().map(|trial| trial.id).collect();
+    let drifted = context.store().read(|reader| drifted::drifted(reader, &compared))?;
     let sides = analysis::side_by_side(&trials);
     // A whole id would make a column too wide to read.
     let names: Vec<String> = ids.iter().map(|(.., name)| name.chars().take(16).collect()).collect();
     let full: Vec<(String, String)> = ids.into_iter().map(|(run, attempt, _)| (run, attempt)).collect();
     context
         .answer(|| report::compare_text(&sides, &names, args.all), || report::compare_value(&sides, &full, args.all))?;
+    drifted::note("the comparison", &drifted).iter().for_each(|text| say(&format!("note: {text}")));
     Ok(exit::YES)
 }

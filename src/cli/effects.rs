@@ -4,6 +4,7 @@ mod confounded;
 mod versions;
 
 use super::context::Context;
+use super::drifted;
 use super::failure::{Failure, exit};
 use super::selection::{Ask, Found, OBJECTIVE, OfModel, Selected, Selection, nothing, usual_metric};
 use crate::analysis::{
@@ -117,10 +118,15 @@ fn found<T: Asked>(
         direction: args.direction.as_deref().map(direction_named),
         selection: Some(&args.selection),
     };
-    judge(model, &metric, &wanted, selected)?.ok_or_else(|| {
+    let (mut effected, values) = judge(model, &metric, &wanted, selected)?.ok_or_else(|| {
         let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
         nothing(context, model, &metric, &left_out)
-    })
+    })?;
+    let counting = selected.trials.iter().filter(|trial| trial.measured(&metric, &selected.admitted).is_ok());
+    let counting = counting.map(Asked::id).collect();
+    let drifted = context.store().read(|reader| drifted::drifted(reader, &counting))?;
+    effected.notes.extend(drifted::note("the analysis", &drifted));
+    Ok((effected, values))
 }
 
 fn direction_named(name: &str) -> Direction {

@@ -17,6 +17,7 @@ mod correlate;
 mod diff;
 mod doctor;
 mod draft;
+mod drifted;
 mod effects;
 mod events;
 mod export;

@@ -1,6 +1,7 @@
 //! `ledger pareto`
 
 use super::context::Context;
+use super::drifted;
 use super::failure::{Failure, exit};
 use super::output::say;
 use super::picture;
@@ -10,7 +11,7 @@ use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
 use crate::record::{Direction, LeftOut, Table, Why};
-use crate::report::{self, Coordinate, Front, FrontPoint, Millimetres};
+use crate::report::{self, Coordinate, Front, FrontPoint, Incomplete, Millimetres};
 use crate::store::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -67,6 +68,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         picture::save(&figure, path, Millimetres::PAGE, args.force)?;
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
+    let places = front.points.iter().flat_map(|point| &point.places);
+    let counted = places.flat_map(|place| &place.contender.measured).map(|one| one.attempt).collect();
+    let drifted = context.store().read(|reader| drifted::drifted(reader, &counted))?;
+    drifted::note("the front", &drifted).iter().for_each(|text| say(&format!("note: {text}")));
     // A row that averages over much may be what keeps others off the front.
     let rows = front.points.iter();
     let rows = rows.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
@@ -198,6 +203,12 @@ pub(super) fn front<T: Asked>(
         let order = if is_up { order.reverse() } else { order };
         order.then_with(|| run(a_one).cmp(&run(b_one)))
     });
+    let without: Vec<String> = coordinates
+        .iter()
+        .map(|one| &one.metric)
+        .filter(|metric| found.iter().any(|one| one.mean(metric, &selected.admitted).is_none()))
+        .cloned()
+        .collect();
     let (means, all): (Vec<Vec<f64>>, Vec<&Configuration<'_, T>>) = all.into_iter().unzip();
     let directions: Vec<Direction> = coordinates.iter().map(|one| one.direction).collect();
     let dominated = dominators(&means, &directions);
@@ -235,7 +246,8 @@ pub(super) fn front<T: Asked>(
         let fault = coordinates.iter().find_map(|one| trial.measured(&one.metric, &selected.admitted).err());
         fault.into_iter().for_each(|left| *left_out.entry(left).or_default() += 1);
     }
-    Front { model: model.to_owned(), coordinates, fields, points, on_front, all: all.len(), left_out }
+    let incomplete = Incomplete { configurations: found.len() - all.len(), without };
+    Front { model: model.to_owned(), coordinates, fields, points, on_front, all: all.len(), incomplete, left_out }
 }
 
 /// The means of a configuration that has all metrics.

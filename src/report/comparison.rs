@@ -3,7 +3,8 @@
 use super::document::table_of;
 use super::number::significant;
 use super::table::columns;
-use crate::analysis::{SideBySide, SideLine};
+use super::units;
+use crate::analysis::{Kind, SideBySide, SideLine};
 use crate::record::{Table, Value};
 
 /// Longer texts are cut.
@@ -39,13 +40,32 @@ fn to_digits(number: f64, digits: usize) -> String {
     Value::Float(rounded).to_string()
 }
 
-/// Attempts in columns, fields and metrics in rows; without `all` only those that differ, and nothing of what is recorded only.
+/// A metric in the unit that suits its largest value.
+fn in_readable_unit(line: &SideLine) -> SideLine {
+    if line.unit != "B" {
+        return line.clone();
+    }
+    let number = |value: &Value| value.as_float();
+    let largest = line.values.iter().flatten().filter_map(number).fold(0.0, |most: f64, value| most.max(value.abs()));
+    let shown = units::shown(&line.unit, Kind::Level, largest);
+    let scaled = |value: &Option<Value>| {
+        value.as_ref().map(|value| number(value).map_or_else(|| value.clone(), |one| (one * shown.factor).into()))
+    };
+    SideLine { unit: shown.unit.clone(), values: line.values.iter().map(scaled).collect(), ..line.clone() }
+}
+
+/// Attempts in columns, fields and metrics in rows. Without `all`, only those that differ and the objectives, and nothing of what is recorded only.
 pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     let mut text = String::new();
     let sides_heads: Vec<String> = names.iter().map(|name| format!("<{name}")).collect();
     let sections = [("IDENTITY", &sides.identity), ("METRIC", &sides.metrics), ("RECORDED", &sides.recorded)];
+    let objective = sides.recorded.iter().find(|line| line.name == "objective.metric");
+    let is_objective = |line: &SideLine| {
+        objective.is_some_and(|one| one.values.iter().flatten().any(|value| value.as_str() == Some(&line.name)))
+    };
     for (head, lines) in sections.into_iter().take(if all { 3 } else { 2 }) {
-        let rows = lines.iter().filter(|line| all || line.differs()).map(|line| {
+        let shown = lines.iter().filter(|line| all || line.differs() || head == "METRIC" && is_objective(line));
+        let rows = shown.map(in_readable_unit).map(|line| {
             let mark = |at: usize| if line.best.contains(&at) { " *" } else { "" };
             let mut row = vec![line.name.clone()];
             row.extend(shown_all(&line.values).into_iter().enumerate().map(|(at, text)| format!("{text}{}", mark(at))));
@@ -61,7 +81,7 @@ pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
         heads.extend((head == "METRIC").then_some("UNIT"));
         text.push_str(&columns(&heads, rows));
     }
-    if text.is_empty() {
+    if ![&sides.identity, &sides.metrics].into_iter().flatten().any(SideLine::differs) {
         text.push_str("no part of the identity and no metric differs\n");
     } else if sides.metrics.iter().any(|line| !line.best.is_empty() && (all || line.differs())) {
         text.push_str("* the best value of the row; invalid values do not count\n");
@@ -114,6 +134,33 @@ pub fn compare_value(sides: &SideBySide, attempts: &[(String, String)], all: boo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_in_a_unit_that_fits_and_an_equal_objective_is_shown() {
+        let line = |name: &str, unit: &str, values: [Value; 2]| SideLine {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            values: values.map(Some).to_vec(),
+            best: Vec::new(),
+        };
+        let sides = SideBySide {
+            metrics: vec![
+                line("accuracy", "", [0.5.into(), 0.5.into()]),
+                line("energy", "J", [2.0.into(), 2.0.into()]),
+                line("host_mem_peak", "B", [15_421_440.0.into(), 15_831_040.0.into()]),
+            ],
+            recorded: vec![line("objective.metric", "", ["accuracy".into(), "accuracy".into()])],
+            taints: vec![Vec::new(); 2],
+            ..SideBySide::default()
+        };
+        let text = compare_text(&sides, &["a".to_owned(), "b".to_owned()], false);
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(
+            words[1..],
+            [vec!["accuracy", "0.5", "0.5"], vec!["host_mem_peak", "14.71", "15.1", "MiB"]],
+            "{text}"
+        );
+    }
 
     #[test]
     fn values_that_differ_are_not_shown_alike() {

@@ -43,6 +43,15 @@ pub struct FrontPoint {
     pub dominated_by: Option<usize>,
 }
 
+/// Configurations that are not in the front's question, because they lack a metric.
+#[derive(Clone, Debug, Default)]
+pub struct Incomplete {
+    /// How many.
+    pub configurations: usize,
+    /// The metrics that some of them lack.
+    pub without: Vec<String>,
+}
+
 /// Configurations in several metrics at once, in the order of the first one.
 #[derive(Clone, Debug)]
 pub struct Front {
@@ -56,8 +65,10 @@ pub struct Front {
     pub points: Vec<FrontPoint>,
     /// How many are on the front.
     pub on_front: usize,
-    /// How many there are in all.
+    /// How many have all metrics.
     pub all: usize,
+    /// Those that do not.
+    pub incomplete: Incomplete,
     /// How many attempts do not count in all of the metrics, and why.
     pub left_out: BTreeMap<LeftOut, u64>,
 }
@@ -99,6 +110,13 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         ways.join(", "),
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
+    if front.incomplete.configurations > 0 {
+        text.push_str(&format!(
+            "not compared: {} without a value of {} that counts\n",
+            count(front.incomplete.configurations, "configuration"),
+            front.incomplete.without.join(" or "),
+        ));
+    }
     let is_single = |point: &FrontPoint| point.places.iter().any(|place| place.estimate.standard_error.is_none());
     let single: Vec<&FrontPoint> = front.points.iter().filter(|point| is_single(point)).collect();
     if let Some(first) = single.first().filter(|_| !is_sure && single.len() < front.points.len()) {
@@ -175,6 +193,7 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
         ("unequal_samples", Value::List(unequal.collect())),
         ("metrics", Value::List(front.coordinates.iter().map(coordinate).collect())),
         ("configurations", front.all.into()),
+        ("incomplete_configurations", front.incomplete.configurations.into()),
         ("points", Value::List(points.collect())),
         ("left_out", left_out_value(&front.left_out)),
     ])

@@ -51,7 +51,7 @@ pub use effects::{Confounded, Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
 pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet, png, term};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
-pub use front::{Coordinate, Front, FrontPoint, pareto_text, pareto_value};
+pub use front::{Coordinate, Front, FrontPoint, Incomplete, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
 pub use limited::{Limited, Reached};
 pub use listing::{

@@ -251,14 +251,16 @@ fn sureness(ranking: &Ranking) -> String {
         place.is_some_and(|(place, _)| place.estimate.standard_error.is_some_and(|error| error > 0.0))
     };
     let (constant, still): (Vec<String>, Vec<String>) = still.into_iter().partition(varies);
-    if !still.is_empty() {
-        text.push_str(&format!("not tested: {}; neither these nor #1 vary between {units}\n", still.join(" ")));
-    }
-    if !constant.is_empty() {
-        text.push_str(&format!(
-            "not tested: {}; their difference from #1 is the same in all {units}\n",
-            constant.join(" ")
-        ));
+    let ties = named(&|against| against.relative == Some(0.0));
+    let (tied, constant): (Vec<String>, Vec<String>) = constant.into_iter().partition(|rank| ties.contains(rank));
+    for (ranks, why) in [
+        (still, format!("neither these nor #1 vary between {units}")),
+        (tied, format!("these equal #1 in all {units}")),
+        (constant, format!("their difference from #1 is the same in all {units}")),
+    ] {
+        if !ranks.is_empty() {
+            text.push_str(&format!("not tested: {}; {why}\n", ranks.join(" ")));
+        }
     }
     let confounded = untested(Untested::Confounded);
     if !confounded.is_empty() {

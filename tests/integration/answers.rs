@@ -311,6 +311,26 @@ fn a_point_of_a_front_has_one_name_in_whichever_order_metrics_are_asked_for() {
     assert_eq!(named("energy,accuracy").len(), 2);
 }
 
+/// An energy of the first configuration alone.
+const ONE_ENERGY: &str = r#"
+say() { echo "$1" >> "$LEDGER_EVENTS"; }
+if [ $1 = 1 ]; then say '{"event":"metric","name":"energy","value":5,"unit":"J"}'; fi
+say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":0.$1}"
+"#;
+
+#[test]
+fn a_front_counts_configurations_that_lack_a_metric() {
+    let sandbox = Sandbox::new();
+    sandbox.sweep_manifest(ONE_ENERGY, "[1, 2, 3]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let ask = |metrics| ["pareto", "--model", "toy", "--metrics", metrics];
+    let said = sandbox.run(&ask("accuracy,energy")).expect(0);
+    assert!(said.contains("not compared: 2 configurations without a value of energy that counts\n"), "{said}");
+    assert_eq!(sandbox.json(&ask("accuracy,energy"), 0)["incomplete_configurations"], 2);
+    let whole = sandbox.run(&ask("accuracy,wall_time")).expect(0);
+    assert!(!whole.contains("not compared"), "{whole}");
+}
+
 #[test]
 fn correlations_are_those_of_scipy() {
     let sandbox = sealed();

@@ -58,8 +58,15 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     let verdicts = shown["origins"][0]["verdicts"].as_array().unwrap();
     assert_eq!((verdicts.len(), &shown["origins"][0]["imported"]), (3, &false.into()));
     assert!(sandbox.run(&["show", &original]).expect(0).contains("rerun    drifted, by "));
-    let best = sandbox.command(&["best", "--model", "toy", "--metric", "accuracy"]).output().unwrap();
-    assert!(err(&best).contains("note: the ranking includes drifted reruns: "), "{}", err(&best));
+    for (answer, command) in [
+        ("the ranking", &["best", "--model", "toy", "--metric", "accuracy"][..]),
+        ("the front", &["pareto", "--model", "toy", "--metrics", "accuracy,wall_time"]),
+        ("the comparison", &["compare", &rerun, &original]),
+    ] {
+        let said = sandbox.command(command).output().unwrap();
+        let note = format!("note: {answer} includes drifted reruns: ");
+        assert!(err(&said).contains(&note) && err(&said).contains(&rerun[..8]), "{}", err(&said));
+    }
     sandbox.json(&["verify"], 0);
 }
 

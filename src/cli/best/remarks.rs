@@ -2,14 +2,15 @@
 
 use super::Rest;
 use super::quality::tell_quality;
-use crate::analysis::{Grade, Outlier, outliers};
+use crate::analysis::{Outlier, outliers};
+use crate::cli::drifted::{self, named};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::versions;
 use crate::engine::{is_changed, is_compiled_late, is_stale, read_files};
 use crate::record::{Attempt, AttemptId, MetricKind};
 use crate::report::{self, Ranking, count};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Prints the notes and warnings of a ranking on standard error. If the answer has several rankings, each line names the model.
@@ -94,18 +95,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
                 )
             }));
         }
-        let mut drifted = Vec::new();
-        for (id, origin) in reader.origins(&reruns)? {
-            let Some(repeated) = origin.as_rerun(id).filter(|one| one.verdict == Grade::Drifted.name()) else {
-                continue;
-            };
-            // With another program, say, it is an ordinary attempt of another run.
-            let run = |id| Ok::<_, StoreError>(reader.readable(id)?.map(|attempt| attempt.run));
-            let original = run(repeated.original)?;
-            if original.is_none() || original == run(id)? {
-                drifted.push(id.0.prefix(8));
-            }
-        }
+        let drifted = drifted::drifted(reader, &reruns)?;
         Ok((drifted, stale, others, mixed, cold))
     })?;
     mixed.iter().take(SHOWN).for_each(|line| said.push(line.clone()));
@@ -120,9 +110,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
             "warning: the program changed while attempts ran: {named} (`ledger show ID` names the file, `ledger hide ID` leaves one out)"
         ));
     }
-    if let Some(named) = named(&drifted) {
-        said.push(format!("note: the ranking includes drifted reruns: {named} (`ledger hide ID` leaves one out)"));
-    }
+    said.extend(drifted::note("the ranking", &drifted).map(|text| format!("note: {text}")));
     if let Some(named) = named(&cold) {
         let metric = &ranking.metric;
         said.push(format!(
@@ -136,13 +124,6 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
         ));
     }
     Ok(())
-}
-
-/// The first of these ids, and how many more there are.
-fn named(ids: &[String]) -> Option<String> {
-    let (first, rest) = ids.split_at(ids.len().min(5));
-    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-    (!first.is_empty()).then(|| format!("{}{more}", first.join(", ")))
 }
 
 /// What of an attempt's telemetry may explain a value that is far off.

@@ -1,0 +1,36 @@
+//! Reruns that drifted: they count like all other attempts, and answers say so.
+
+use crate::analysis::Grade;
+use crate::record::AttemptId;
+use crate::store::{Reader, StoreError};
+use std::collections::BTreeSet;
+
+/// Those of these attempts that are reruns which drifted.
+pub(super) fn drifted(reader: &Reader<'_>, counted: &BTreeSet<AttemptId>) -> Result<Vec<String>, StoreError> {
+    let mut found = Vec::new();
+    for (id, origin) in reader.origins(counted)? {
+        let Some(repeated) = origin.as_rerun(id).filter(|one| one.verdict == Grade::Drifted.name()) else {
+            continue;
+        };
+        // With another program, say, it is an ordinary attempt of another run.
+        let run = |id| Ok::<_, StoreError>(reader.readable(id)?.map(|attempt| attempt.run));
+        let original = run(repeated.original)?;
+        if original.is_none() || original == run(id)? {
+            found.push(id.0.prefix(8));
+        }
+    }
+    Ok(found)
+}
+
+/// That an answer, `the ranking` say, includes these.
+pub(super) fn note(answer: &str, drifted: &[String]) -> Option<String> {
+    let named = named(drifted)?;
+    Some(format!("{answer} includes drifted reruns: {named} (`ledger hide ID` leaves one out)"))
+}
+
+/// The first of these ids, and how many more there are.
+pub(super) fn named(ids: &[String]) -> Option<String> {
+    let (first, rest) = ids.split_at(ids.len().min(5));
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    (!first.is_empty()).then(|| format!("{}{more}", first.join(", ")))
+}
