@@ -70,9 +70,17 @@ pub(super) struct Draft {
     pub(super) sections: BTreeMap<&'static str, usize>,
     /// Whether the grid's shape is too faulty to be expanded.
     pub(super) shapeless: bool,
+    /// Keys of tables that are not known: a placeholder of such a name is not reported too.
+    pub(super) unknown: BTreeSet<String>,
 }
 
 impl Draft {
+    fn add_unknown(&mut self, node: &Node) {
+        if let Content::Table(members) = &node.content {
+            self.unknown.extend(members.iter().map(|(key, _)| key.text.clone()));
+        }
+    }
+
     /// The place of a key outside the grid's entries.
     pub(super) fn base_of(&self, name: &str) -> Option<usize> {
         self.base.iter().copied().find(|place| self.given[*place].name == name)
@@ -179,6 +187,7 @@ impl Reader<'_> {
             let (message, meant) = unknown_key(&name);
             self.faults.add(at, message);
             self.meant.extend(meant);
+            self.draft.add_unknown(node);
             return None;
         };
         if let Some(parameter) = name.strip_prefix("params.")
@@ -314,6 +323,7 @@ impl Reader<'_> {
                 other => {
                     let (message, meant) = unknown_key(&format!("program.{other}"));
                     self.faults.add(key.span.start, message);
+                    self.draft.add_unknown(node);
                     named |= meant == Some("program.command");
                 }
             }
