@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Draws the pictures of this folder from committed records of H200: attempts in ledger/reference, and a table in docs/examples.
+# Draws the pictures of this folder from committed records of H200: attempts in ledger/reference.
 #
 #     docs/pictures/draw.sh [--check] [LEDGER]
 #
@@ -19,14 +19,13 @@ drawn="$(mktemp -d)"
 trap 'rm -rf "$drawn"' EXIT
 mkdir "$drawn/ledger" "$drawn/campaign"
 export LEDGER_DIR="$drawn/ledger"
-table="$root/docs/examples/resnet50-h200"
-"$program" import table "$table/results.csv" --map "$table/map.toml" >/dev/null
-"$program" plot distribution --model resnet50 --metric energy_per_sample --by batch_size,precision -o "$drawn/h200-answer.svg" >/dev/null
 "$program" import "$root/ledger/reference/mnist_cnn-8197c4ec.ledger" >/dev/null
 "$program" plot curves 8197c4ec --series gpu.0.power_instant --over time -o "$drawn/h200-power.svg" >/dev/null
 "$program" plot energy 8197c4ec -o "$drawn/h200-energy.svg" >/dev/null
 export LEDGER_DIR="$drawn/campaign"
 "$program" import "$root/ledger/reference/campaign/resnet50-h200.ledger" >/dev/null
+"$program" plot distribution --model resnet50 --where "experiment == 'resnet50-speed' and program.revision == 7" --metric energy_per_sample --by batch_size,precision \
+    -o "$drawn/h200-answer.svg" >/dev/null
 "$program" plot pareto --model resnet50 --where "experiment != 'resnet50-precision'" --metrics energy_per_sample,throughput --group-by batch_size,precision,gpus,pytorch,program.revision --any-version \
     -o "$drawn/h200-front.svg" >/dev/null
 

@@ -30,9 +30,8 @@ GPUS = "hardware.gpus"
 # The round on H100s of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
 ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
 COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
-# The rounds on two H200s of 2026-11-29, in which most cells ran on each GPU: ResNet-50 with revision 7, three models with revision 4, and five with revision 5.
-RESNET50_GRIDS = {"NVIDIA H200": " and program.revision == 7"}
-GRIDS = {"NVIDIA H200": " and (git.commit == '1d6fbd16243e4fcf768e4a3355c5a7fa8121da24' or git.commit == '5cd31e5647d7bb7e47bcfbb4c5e119aed1893ab9')"}
+# The newest rounds on H200s, in which most cells ran on each GPU: revision 7 of the trainer for six models, revision 5 for the other three.
+GRIDS = {"NVIDIA H200": {**dict.fromkeys(("bert", "gpt2", "gru", "lstm", "resnet50", "vgg16"), " and program.revision == 7"), **dict.fromkeys(("dqn", "maskrcnn", "yolov3"), " and program.revision == 5")}}
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 
@@ -118,8 +117,10 @@ def saving(place):
     if not comparison:
         return "– (it is the best)"
     less = {name: 100 * (1 - 1 / comparison[name]) for name in ("estimate", "low", "high") if comparison.get(name) is not None}
-    between = f" ({less['low']:.0f} to {less['high']:.0f}%)" if "low" in less else ""
-    return f"{less['estimate']:.0f}%{between}"
+    # Ends that round to the same number get another digit.
+    places = int("low" in less and abs(less["high"] - less["low"]) < 2)
+    between = f" ({less['low']:.{places}f} to {less['high']:.{places}f}%)" if "low" in less else ""
+    return f"{less['estimate']:.{places}f}%{between}"
 
 
 def named(group):
@@ -165,7 +166,7 @@ def page(ledger, model, device):
 
 def speed_of(ledger, model, device):
     """The sections on fixed steps, and their row of the summary; neither where there are no such attempts."""
-    speed = attempts_of(model, "speed", device) + (RESNET50_GRIDS if model == "resnet50" else GRIDS).get(device, "")
+    speed = attempts_of(model, "speed", device) + GRIDS.get(device, {}).get(model, "")
     # Exit code 1: there are no such attempts.
     ranks = {metric: ledger.best(model, speed, metric, SPEED, good=(0, 1)) for metric in METRICS}
     energy = ranks["energy_per_sample"]
@@ -396,7 +397,7 @@ ALL, BLOCKS = "all attempts", "GPUs as blocks"
 # Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
 # and the value that has to be the better one if the claim is true (None: no claim, only a difference).
 FINDINGS = [
-    ("DQN at batch 32 needs more energy in bf16", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A possible reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. Over all attempts bf16 is slower, too; with GPUs as blocks that is not significant. At batch 128 no difference is significant.", [
+    ("DQN at batch 32 needs more energy in bf16", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A possible reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. The mean speed is lower in bf16, too, but not significantly. At batch 128 no difference is significant.", [
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {BLOCKS}", "dqn-speed", f"batch_size == 32 and {ROUND}", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "throughput", "precision", "fp32"),
@@ -504,7 +505,7 @@ def summary(pages):
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
-    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Most pairs ran on too few GPUs for a test; each model's page says which. Attempts on H100s are of revision 2 of the trainer, those on H200s of revision 4, 5 or (ResNet-50) 7: do not compare the two. The effect of precision over all cells of a model is tested there, too.\n")
+    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Each model's page has the test of the pair, or says that too few GPUs ran both. Attempts on H100s are of revision 2 of the trainer. Those on H200s are of revision 7, and of revision 5 for DQN, Mask R-CNN and YOLOv3. So do not compare the two GPUs. The effect of precision over all cells of a model is tested there, too.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
