@@ -49,6 +49,12 @@ pub fn newest_run(measured: &[Measured]) -> Option<RunId> {
 }
 
 impl Contender {
+    /// The same with some of its attempts.
+    pub(super) fn with(&self, is_kept: impl Fn(&Measured) -> bool) -> Self {
+        let measured = self.measured.iter().filter(|one| is_kept(one)).cloned().collect();
+        Self { run: self.run.clone(), agreed: self.agreed.clone(), kind: self.kind, measured }
+    }
+
     /// The values, in the order of the attempts.
     pub fn values(&self) -> Vec<f64> {
         self.measured.iter().map(|measured| measured.value).collect()
@@ -113,7 +119,7 @@ pub struct Place {
     pub scale: Scale,
     /// How it stands to the first one; none for the first one itself.
     pub against: Option<Against>,
-    /// How many attempts are left out, because other places lack their seeds or rounds: see [`place`].
+    /// How many attempts are left out, because other places lack their seeds, machines or rounds: see [`place`].
     pub dropped: usize,
 }
 
@@ -221,9 +227,8 @@ fn in_common(places: &[Place]) -> Option<Vec<Place>> {
         return None;
     }
     let of = |place: &Place| {
-        let mut contender = place.contender.clone();
-        contender.measured.retain(|one| unit(contender.kind, one).is_some_and(|unit| common.contains(&unit)));
-        with_some(place, contender)
+        let kind = place.contender.kind;
+        with_some(place, place.contender.with(|one| unit(kind, one).is_some_and(|unit| common.contains(&unit))))
     };
     places.iter().map(of).collect()
 }

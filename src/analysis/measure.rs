@@ -111,7 +111,7 @@ impl Observed {
             inference: {
                 let energy = |(place, of_size): (usize, &Answers)| {
                     let name = of_size.names(place).next().map_or_else(String::new, |name| name("inference"));
-                    (name, Hardware::energy(of_answers, "the answers", &of_size.windows()))
+                    (name, Hardware::energy(of_answers, "inference", &of_size.windows()))
                 };
                 answers.iter().enumerate().map(energy).collect()
             },

@@ -186,8 +186,7 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
     };
     let (a, b) = (by_seed(first), by_seed(other));
     let common: Vec<f64> = a.iter().filter_map(|(seed, own)| Some(mean(b.get(seed)?) - mean(own))).collect();
-    let is_paired = common.len() >= PAIRS && 2 * common.len() >= a.len().max(b.len());
-    if common.is_empty() || is_paired {
+    if common.is_empty() || is_enough(common.len(), a.len().max(b.len())) {
         return false;
     }
     let gain = mean(&common);
@@ -208,7 +207,9 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
         Some([first, other]) => (first, other),
         _ => (first, other),
     };
-    let common = in_common_round(first, other);
+    // Machines are blocks, whatever the rounds: those are of a sweep on all of them.
+    let is_on_few = [first, other].iter().any(|one| machines(one).is_none_or(|machines| machines.len() < PAIRS));
+    let common = if is_on_few { in_common_round(first, other) } else { None };
     let (first, other) = common.as_ref().map_or((first, other), |(first, other)| (first, other));
     let (a, b) = (first.estimate()?, other.estimate()?);
     let shifts = shift((a.mean, b.mean), scale);
@@ -368,10 +369,7 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
     let (a, b) = (rounds(first), rounds(other));
     let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
     let round = [&a, &b].into_iter().find_map(single)?;
-    let of_round = |one: &Contender| {
-        let measured = one.measured.iter().filter(|one| one.round == Some(round)).cloned().collect();
-        Contender { measured, ..one.clone() }
-    };
+    let of_round = |one: &Contender| one.with(|measured| measured.round == Some(round));
     let is_common = a != b && a.contains(&Some(round)) && b.contains(&Some(round));
     let (first, other) =
         (first.kind == MetricKind::Measured && is_common).then(|| (of_round(first), of_round(other)))?;
@@ -390,11 +388,8 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
     if sets.iter().all(|set| *set == common) || !is_enough(common.len(), most) {
         return None;
     }
-    let on_these = |one: &&Contender| {
-        let is_on = |one: &&Measured| common.contains(&one.replicate.machine);
-        Contender { measured: one.measured.iter().filter(is_on).cloned().collect(), ..(*one).clone() }
-    };
-    Some(contenders.iter().map(on_these).collect())
+    let is_on_these = |one: &Measured| common.contains(&one.replicate.machine);
+    Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
 }
 
 /// Whether so many common blocks can be judged in pairs: of the side with most blocks at least half.
@@ -429,22 +424,37 @@ pub(super) fn blocks_of(contender: &Contender) -> (Block, BTreeMap<u64, f64>) {
     }
 }
 
-/// Judges the blocks that both sides have, if these are at least half of either side's. The difference is that of the blocks' means: a block with more attempts
-/// does not count more, and one that the other side lacks does not count.
+/// Judges the blocks that both sides have, if these are at least half of either side's.
 fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, block: Block) -> Option<Judged> {
-    let common: Vec<(f64, f64)> = first.iter().filter_map(|(key, value)| Some((*value, *other.get(key)?))).collect();
-    let n = common.len();
-    if !is_enough(n, first.len().max(other.len())) {
-        return None;
-    }
-    let (a, b): (Vec<f64>, Vec<f64>) = common.into_iter().unzip();
-    let means = (mean(&a), mean(&b));
-    let units = if scale == Scale::Ratio { means } else { (1.0, 1.0) };
-    let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b / units.1 - a / units.0).collect();
+    let Differences { shift, by_block } = differences(first, other, scale)?;
+    let n = by_block.len();
+    let differences: Vec<f64> = by_block.into_values().collect();
     let variance = Summary::of(&differences)?.variance? / number(n);
     let (degrees, method) = (number(n) - 1.0, Method::Paired(block, n));
-    let shift = Some(shift(means, scale)).filter(|shift| shift.is_finite());
+    let shift = Some(shift).filter(|shift| shift.is_finite());
     Some(Judged { variance, degrees, systematic: 0.0, method, is_enough: true, shift })
+}
+
+/// How far two configurations are apart over the blocks that both have.
+pub(super) struct Differences {
+    /// That of the blocks' means; of a ratio its logarithm. A block with more attempts does not count more, and one that the other side lacks does not count.
+    pub(super) shift: f64,
+    /// That of each block; of a ratio that of the values in units of either side's mean.
+    pub(super) by_block: BTreeMap<u64, f64>,
+}
+
+/// The differences over common blocks; none where these are fewer than a paired test needs.
+pub(super) fn differences(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale) -> Option<Differences> {
+    let common: BTreeMap<u64, (f64, f64)> =
+        first.iter().filter_map(|(key, value)| Some((*key, (*value, *other.get(key)?)))).collect();
+    if !is_enough(common.len(), first.len().max(other.len())) {
+        return None;
+    }
+    let (a, b): (Vec<f64>, Vec<f64>) = common.values().copied().unzip();
+    let means = (mean(&a), mean(&b));
+    let units = if scale == Scale::Ratio { means } else { (1.0, 1.0) };
+    let by_block = common.into_iter().map(|(key, (a, b))| (key, b / units.1 - a / units.0)).collect();
+    Some(Differences { shift: shift(means, scale), by_block })
 }
 
 /// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows alone how they

@@ -3,7 +3,7 @@
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
 use super::best::Contender;
-use super::pairwise::{Block, PAIRS, blocks_of, machines, on_common_machines, sensors};
+use super::pairwise::{Block, Differences, PAIRS, Scale, blocks_of, differences, machines, sensors};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -31,58 +31,66 @@ struct Spread {
 ///
 /// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
 /// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
-/// configurations, as a paired test does. Attempts on machines that one of them lacks are left out where the paired test leaves them out. Other metrics of one configuration have random numbers as correlated as the attempts that they
+/// configurations, as a paired test does. Of a measured metric of which some configurations lack some machines, differences from the first configuration are drawn, as
+/// tests judge them: over common machines, else with the errors of the sensors; on the log scale if all means are positive, which keeps their order. Other metrics of one configuration have random numbers as correlated as the attempts that they
 /// have in common make them, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
 /// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
     judge: &mut Judge<'_>,
 ) -> Option<Vec<f64>> {
-    let of_metrics = configurations.first().map_or(0, Vec::len);
-    let on_common: Vec<Option<Vec<(Contender, Estimate)>>> =
-        (0..of_metrics).map(|metric| estimated_on_common_machines(configurations, metric)).collect();
-    let mut restricted = configurations.to_vec();
-    for (metric, found) in on_common.iter().enumerate() {
-        for (metrics, (contender, estimate)) in restricted.iter_mut().zip(found.iter().flatten()) {
-            metrics[metric] = (contender, estimate);
-        }
-    }
-    let configurations = restricted.as_slice();
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
-    let mut common: Vec<_> = (0..of_metrics).map(|metric| in_common(configurations, metric, &mut blocks)).collect();
+    let of_metrics = configurations.first().map_or(0, Vec::len);
+    let mut common: Vec<Option<Vec<Option<Spread>>>> = Vec::new();
+    let mut is_beside_first: Vec<bool> = Vec::new();
+    for metric in 0..of_metrics {
+        let found = in_common(configurations, metric, &mut blocks);
+        let beside = if found.is_none() { beside_first(configurations, metric, &mut blocks) } else { None };
+        is_beside_first.push(beside.is_some());
+        common.push(found.or(beside));
+    }
     let (mut spreads, mut of_own): (Vec<Vec<Spread>>, Vec<usize>) = Default::default();
     for (at, metrics) in configurations.iter().enumerate() {
         let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
-        let of_metric = |((contender, estimate), common): (
-            &(&Contender, &Estimate),
-            &mut Option<Vec<Option<Spread>>>,
-        )| {
-            match common {
-                Some(spreads) => spreads[at].take(),
-                None => spread(contender, estimate, &mut known),
+        let of_metric = |(metric, (contender, estimate)): (usize, &(&Contender, &Estimate))| {
+            if let Some(spread) = common[metric].as_mut().and_then(|spreads| spreads[at].take()) {
+                return Some(spread);
+            }
+            let own = spread(contender, estimate, &mut known)?;
+            match is_beside_first[metric] {
+                true => own.beside(configurations[0][metric], (contender, estimate), scale_of(configurations, metric)),
+                false => Some(own),
             }
         };
-        let mut own: Vec<Spread> = metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?;
+        let mut own: Vec<Spread> = metrics.iter().enumerate().map(of_metric).collect::<Option<_>>()?;
         factor(own.iter_mut().filter(|spread| !spread.is_common).collect(), known.len());
         of_own.push(own.iter().filter(|spread| !spread.is_common).count());
         spreads.push(own);
     }
-    let sensors = Sensors::of(configurations);
+    let sensors = Sensors::of(configurations, &is_beside_first);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut counts = vec![0.0; configurations.len()];
     let (mut draw, mut named): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
     for _ in 0..DRAWS {
         draw.clear();
         let of_blocks: Vec<f64> = (0..blocks.len()).map(|_| random.normal()).collect();
-        let of_common = |spread: &Spread| if spread.is_common { random.scale(spread.degrees) } else { 1.0 };
-        let scales: Vec<f64> = spreads.first().map_or_else(Vec::new, |first| first.iter().map(of_common).collect());
+        // Blocks of as many degrees of freedom have one scale.
+        let mut scales: BTreeMap<(usize, u64), f64> = BTreeMap::new();
+        for (metric, spread) in spreads.first().into_iter().flatten().enumerate().filter(|(_, spread)| spread.is_common)
+        {
+            scales.insert((metric, spread.degrees.to_bits()), random.scale(spread.degrees));
+        }
         for (metrics, own) in spreads.iter().zip(&of_own) {
             let of_attempts: Vec<f64> = (0..*own).map(|_| random.normal()).collect();
-            let of_metric = |(spread, scale): (&Spread, &f64)| match spread.is_common {
-                true => spread.drawn(&of_blocks, *scale),
-                false => spread.drawn(&of_attempts, random.scale(spread.degrees)),
+            let of_metric = |(metric, spread): (usize, &Spread)| {
+                if !spread.is_common {
+                    return spread.drawn(&of_attempts, random.scale(spread.degrees));
+                }
+                let key = (metric, spread.degrees.to_bits());
+                let scale = *scales.entry(key).or_insert_with(|| random.scale(spread.degrees));
+                spread.drawn(&of_blocks, scale)
             };
-            draw.push(metrics.iter().zip(&scales).map(of_metric).collect());
+            draw.push(metrics.iter().enumerate().map(of_metric).collect());
         }
         sensors.disturb(&mut draw, &mut random);
         named.clear();
@@ -90,20 +98,6 @@ pub(super) fn probabilities(
         named.iter().for_each(|at| counts[*at] += 1.0);
     }
     Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
-}
-
-/// One metric of each configuration on the machines that all of them ran on; none where all ran on the same ones, or these are too few.
-fn estimated_on_common_machines(
-    configurations: &[Vec<(&Contender, &Estimate)>],
-    metric: usize,
-) -> Option<Vec<(Contender, Estimate)>> {
-    let contenders: Vec<&Contender> =
-        configurations.iter().map(|metrics| metrics.get(metric).map(|(one, _)| *one)).collect::<Option<_>>()?;
-    let estimated = |one: Contender| {
-        let estimate = one.estimate()?;
-        Some((one, estimate))
-    };
-    on_common_machines(&contenders)?.into_iter().map(estimated).collect()
 }
 
 /// What the sensors of each configuration may be off by.
@@ -115,7 +109,8 @@ struct Sensors {
 }
 
 impl Sensors {
-    fn of(configurations: &[Vec<(&Contender, &Estimate)>]) -> Self {
+    /// Differences from the first have the errors of sensors in them, if these do not cancel.
+    fn of(configurations: &[Vec<(&Contender, &Estimate)>], is_beside_first: &[bool]) -> Self {
         let mut numbers = BTreeMap::new();
         let mut count = 0;
         let mut off: Vec<Vec<(usize, f64)>> = Vec::new();
@@ -137,7 +132,8 @@ impl Sensors {
             off.push(own);
         }
         for (metric, (number, deviation)) in off.iter_mut().flat_map(|own| own.iter_mut().enumerate()) {
-            *deviation *= shares.get(&(*number, metric)).copied().unwrap_or(0.0);
+            let share = shares.get(&(*number, metric)).copied().unwrap_or(0.0);
+            *deviation *= if is_beside_first[metric] { 0.0 } else { share };
         }
         let is_seen = count > 1 && off.iter().flatten().any(|(_, deviation)| *deviation > 0.0);
         Self { off, count: if is_seen { count } else { 0 } }
@@ -157,6 +153,21 @@ impl Sensors {
 }
 
 impl Spread {
+    /// The difference of this configuration from the first one, where they share too few machines for pairs: by the scatter of both, and by what the sensors of either
+    /// may be off by.
+    fn beside(self, first: (&Contender, &Estimate), own: (&Contender, &Estimate), scale: Scale) -> Option<Self> {
+        let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
+        let part = |(contender, estimate): (&Contender, &Estimate)| {
+            let sensors = contender.sensor_half_width(estimate.mean).unwrap_or(0.0) / CONFIDENCE;
+            Some((estimate.standard_error?.powi(2) + sensors.powi(2)) / unit(estimate).powi(2))
+        };
+        let mean = match scale {
+            Scale::Ratio => (own.1.mean / first.1.mean).ln(),
+            Scale::Points | Scale::Difference => own.1.mean - first.1.mean,
+        };
+        Some(Self { mean, standard_error: (part(first)? + part(own)?).sqrt(), ..self })
+    }
+
     fn drawn(&self, deviations: &[f64], scale: f64) -> f64 {
         let deviation: f64 = self.parts.iter().map(|(at, part)| part * deviations[*at]).sum();
         self.mean + self.standard_error * deviation / scale
@@ -203,6 +214,54 @@ fn in_common(
         Some(Spread { mean, standard_error, degrees, parts, is_common: true })
     };
     Some(found.into_iter().map(spread).collect())
+}
+
+/// The difference of one metric of each configuration from the first one, over the machines that both ran on, where some lack some machines. Of a configuration that
+/// shares too few machines with the first there is none: see [`Spread::beside`]. None of an outcome, where a record names no machine, or where none shares enough.
+fn beside_first(
+    configurations: &[Vec<(&Contender, &Estimate)>],
+    metric: usize,
+    known: &mut BTreeMap<(Block, u64), usize>,
+) -> Option<Vec<Option<Spread>>> {
+    let blocks = |metrics: &Vec<(&Contender, &Estimate)>| {
+        let (contender, _) = metrics.get(metric)?;
+        let is_on_machines = contender.kind == MetricKind::Measured && machines(contender).is_some();
+        is_on_machines.then(|| match blocks_of(contender) {
+            (Block::Machine, means) => means,
+            // Rounds on one machine are no blocks of several machines.
+            _ => BTreeMap::new(),
+        })
+    };
+    let rows: Vec<BTreeMap<u64, f64>> = configurations.iter().map(blocks).collect::<Option<_>>()?;
+    let scale = scale_of(configurations, metric);
+    let (first, others) = rows.split_first()?;
+    let mut numbered = |machine: u64| {
+        let next = known.len();
+        *known.entry((Block::Machine, machine)).or_insert(next)
+    };
+    let mut spread = |other: &BTreeMap<u64, f64>| {
+        let Differences { shift, by_block } = differences(first, other, scale)?;
+        let n = number(by_block.len());
+        let middle = by_block.values().sum::<f64>() / n;
+        // The sum of their squares is the variance of the paired test.
+        let part = |difference: f64| (difference - middle) / (n * (n - 1.0)).sqrt();
+        let parts: Vec<(usize, f64)> =
+            by_block.iter().map(|(machine, difference)| (numbered(*machine), part(*difference))).collect();
+        // Of differences that are all the same no test is made either.
+        let is_still = parts.iter().all(|(_, part)| *part == 0.0);
+        (!is_still).then_some(())?;
+        Some(Spread { mean: shift, standard_error: 1.0, degrees: n - 1.0, parts, is_common: true })
+    };
+    let others: Vec<Option<Spread>> = others.iter().map(&mut spread).collect();
+    let degrees = others.iter().flatten().next()?.degrees;
+    let itself = Spread { mean: 0.0, standard_error: 0.0, degrees, parts: Vec::new(), is_common: true };
+    Some([Some(itself)].into_iter().chain(others).collect())
+}
+
+/// On which scale configurations are told apart.
+fn scale_of(configurations: &[Vec<(&Contender, &Estimate)>], metric: usize) -> Scale {
+    let mut means = configurations.iter().filter_map(|metrics| Some(metrics.get(metric)?.1.mean));
+    if means.all(|mean| mean > 0.0) { Scale::Ratio } else { Scale::Difference }
 }
 
 fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {

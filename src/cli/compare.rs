@@ -5,6 +5,7 @@ use super::drifted;
 use super::failure::{Failure, exit};
 use super::output::say;
 use crate::analysis::{self, Trial};
+use crate::record::Attempt;
 use crate::report;
 
 /// Show attempts side by side: differences of identity, and metrics
@@ -41,14 +42,23 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         ids.push((sealed.run.id.to_string(), id.to_string(), name.clone()));
         trials.push(Trial { id, run: sealed.run, attempt: sealed.attempt, is_hidden: false });
     }
-    let compared = trials.iter().map(|trial| trial.id).collect();
-    let drifted = context.store().read(|reader| drifted::drifted(reader, &compared))?;
+    let reruns = trials.iter().filter(|trial| trial.attempt.facts.contains_key(Attempt::RERUN_OF));
+    let reruns = reruns.map(|trial| trial.id).collect();
+    let drifted = context.store().read(|reader| drifted::drifted(reader, &reruns))?;
     let sides = analysis::side_by_side(&trials);
     // A whole id would make a column too wide to read.
     let names: Vec<String> = ids.iter().map(|(.., name)| name.chars().take(16).collect()).collect();
     let full: Vec<(String, String)> = ids.into_iter().map(|(run, attempt, _)| (run, attempt)).collect();
     context
         .answer(|| report::compare_text(&sides, &names, args.all), || report::compare_value(&sides, &full, args.all))?;
-    drifted::note("the comparison", &drifted).iter().for_each(|text| say(&format!("note: {text}")));
+    // Of a run one attempt is shown.
+    let newest = full.iter().zip(&names).filter(|((_, attempt), name)| !attempt.starts_with(name.as_str()));
+    let newest: Vec<String> = newest.map(|((_, attempt), name)| format!("{name}: attempt {}", &attempt[..8])).collect();
+    if !newest.is_empty() {
+        say(&format!("note: one attempt each, no means (`ledger best` has means): {}", newest.join(", ")));
+    }
+    for id in drifted {
+        say(&format!("note: {} is a drifted rerun", id.0.prefix(8)));
+    }
     Ok(exit::YES)
 }

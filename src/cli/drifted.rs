@@ -6,25 +6,25 @@ use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
 /// Those of these attempts that are reruns which drifted.
-pub(super) fn drifted(reader: &Reader<'_>, counted: &BTreeSet<AttemptId>) -> Result<Vec<String>, StoreError> {
+pub(super) fn drifted(reader: &Reader<'_>, counted: &BTreeSet<AttemptId>) -> Result<Vec<AttemptId>, StoreError> {
     let mut found = Vec::new();
-    for (id, origin) in reader.origins(counted)? {
-        let Some(repeated) = origin.as_rerun(id).filter(|one| one.verdict == Grade::Drifted.name()) else {
-            continue;
-        };
+    if counted.is_empty() {
+        return Ok(found);
+    }
+    for (id, original) in reader.reruns_judged(Grade::Drifted.name())? {
         // With another program, say, it is an ordinary attempt of another run.
         let run = |id| Ok::<_, StoreError>(reader.readable(id)?.map(|attempt| attempt.run));
-        let original = run(repeated.original)?;
-        if original.is_none() || original == run(id)? {
-            found.push(id.0.prefix(8));
+        if counted.contains(&id) {
+            let of_original = run(original)?;
+            found.extend((of_original.is_none() || of_original == run(id)?).then_some(id));
         }
     }
     Ok(found)
 }
 
 /// That an answer, `the ranking` say, includes these.
-pub(super) fn note(answer: &str, drifted: &[String]) -> Option<String> {
-    let named = named(drifted)?;
+pub(super) fn note(answer: &str, drifted: &[AttemptId]) -> Option<String> {
+    let named = named(&drifted.iter().map(|id| id.0.prefix(8)).collect::<Vec<String>>())?;
     Some(format!("{answer} includes drifted reruns: {named} (`ledger hide ID` leaves one out)"))
 }
 

@@ -173,7 +173,7 @@ pub(super) fn judge<T: Asked>(
     let mut analysed = effects(&axes.judged, &values, scale, direction, &blocks);
     let hides = |found: &analysis::Effects| found.main.iter().any(|effect| effect.contrast.is_none());
     // Without the length of the training, the axes that determine it may have effects of their own.
-    if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths() {
+    if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths(&blocks) {
         analysed = effects(&axes.judged, &values, scale, direction, &blocks);
     }
     let Some(effects) = analysed else {
@@ -418,9 +418,9 @@ impl Axes {
     /// Removes the number of steps or epochs from the axes if the other axes determine it. An example is a manifest that gives each batch size
     /// its own number of steps: the effects of the others could not be separated from it. It stays if it equals an axis that is not judged.
     /// Returns whether anything was removed.
-    fn leave_out_lengths(&mut self) -> bool {
+    fn leave_out_lengths(&mut self, blocks: &[Factor]) -> bool {
         let before = self.judged.len();
-        while let Some(at) = self.judged.iter().position(|axis| self.is_spare_length(axis)) {
+        while let Some(at) = self.judged.iter().position(|axis| self.is_spare_length(axis, blocks)) {
             let axis = self.judged.remove(at);
             let text = "the other axes determine it (`--axes` analyses it)";
             self.notes.push(format!("`{}` is not analysed: {text}", axis.name));
@@ -429,15 +429,16 @@ impl Axes {
         self.judged.len() < before
     }
 
-    fn is_spare_length(&self, axis: &Factor) -> bool {
+    fn is_spare_length(&self, axis: &Factor, blocks: &[Factor]) -> bool {
         let equals = |one: &Confounded| one.relation == Some(Relation::Equal) && one.with.as_ref() == Some(&axis.name);
         let stands_for_another = self.confounded.iter().any(|one| one.field != MACHINE && equals(one));
-        LENGTHS.contains(&axis.name.as_str()) && !stands_for_another && self.determine(axis)
+        LENGTHS.contains(&axis.name.as_str()) && !stands_for_another && self.determine(axis, blocks)
     }
 
-    /// Whether each combination of the other axes occurs with one level of this one only.
-    fn determine(&self, axis: &Factor) -> bool {
-        let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).collect();
+    /// Whether each combination of the other axes, in each version of the program, occurs with one level of this one only.
+    fn determine(&self, axis: &Factor, blocks: &[Factor]) -> bool {
+        let versions = blocks.iter().filter(|block| block.name == versions::VERSION);
+        let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).chain(versions).collect();
         let mut levels: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
         let combination = |at: usize| others.iter().map(|other| other.of[at]).collect();
         !others.is_empty()

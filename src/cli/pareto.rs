@@ -10,7 +10,7 @@ use super::versions::{self, Grouping};
 use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
-use crate::record::{Direction, LeftOut, Table, Why};
+use crate::record::{Direction, LeftOut, Table};
 use crate::report::{self, Coordinate, Front, FrontPoint, Incomplete, Millimetres};
 use crate::store::Reader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,8 +68,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         picture::save(&figure, path, Millimetres::PAGE, args.force)?;
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
-    let places = front.points.iter().flat_map(|point| &point.places);
-    let counted = places.flat_map(|place| &place.contender.measured).map(|one| one.attempt).collect();
+    let shown = || front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
+    let counted = shown()
+        .flat_map(|point| &point.places)
+        .flat_map(|place| &place.contender.measured)
+        .map(|one| one.attempt)
+        .collect();
     let drifted = context.store().read(|reader| drifted::drifted(reader, &counted))?;
     drifted::note("the front", &drifted).iter().for_each(|text| say(&format!("note: {text}")));
     // A row that averages over much may be what keeps others off the front.
@@ -77,8 +81,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let rows = rows.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));
     versions::averaged(rows, context.store())?.iter().for_each(|line| say(line));
     if args.question.grouping.group_by.is_empty() {
-        let shown = front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
-        let rows = shown.map(|point| (point.number, &point.run));
+        let rows = shown().map(|point| (point.number, &point.run));
         versions::apart(rows, context.store())?.iter().for_each(|line| say(line));
     }
     Ok(exit::YES)
@@ -193,9 +196,14 @@ pub(super) fn front<T: Asked>(
     coordinates: Vec<Coordinate>,
     found: &[Configuration<'_, T>],
 ) -> Front {
-    let means = |one| mean_in_all(one, &coordinates, &selected.admitted);
-    let mut all: Vec<(Vec<f64>, &Configuration<'_, T>)> =
-        found.iter().filter_map(|one| Some((means(one)?, one))).collect();
+    let (mut all, mut lacked): (Vec<(Vec<f64>, &Configuration<'_, T>)>, BTreeSet<usize>) = Default::default();
+    for one in found {
+        let means: Vec<Option<f64>> =
+            coordinates.iter().map(|coordinate| one.mean(&coordinate.metric, &selected.admitted)).collect();
+        lacked.extend(means.iter().enumerate().filter(|(_, mean)| mean.is_none()).map(|(at, _)| at));
+        all.extend(means.into_iter().collect::<Option<_>>().map(|means| (means, one)));
+    }
+    let without = lacked.into_iter().map(|at| coordinates[at].metric.clone()).collect();
     let is_up = coordinates[0].direction == Direction::Maximize;
     let run = |one: &Configuration<'_, T>| one.first().map(Asked::run_id);
     all.sort_by(|(a, a_one), (b, b_one)| {
@@ -203,12 +211,6 @@ pub(super) fn front<T: Asked>(
         let order = if is_up { order.reverse() } else { order };
         order.then_with(|| run(a_one).cmp(&run(b_one)))
     });
-    let without: Vec<String> = coordinates
-        .iter()
-        .map(|one| &one.metric)
-        .filter(|metric| found.iter().any(|one| one.mean(metric, &selected.admitted).is_none()))
-        .cloned()
-        .collect();
     let (means, all): (Vec<Vec<f64>>, Vec<&Configuration<'_, T>>) = all.into_iter().unzip();
     let directions: Vec<Direction> = coordinates.iter().map(|one| one.direction).collect();
     let dominated = dominators(&means, &directions);
@@ -248,15 +250,6 @@ pub(super) fn front<T: Asked>(
     }
     let incomplete = Incomplete { configurations: found.len() - all.len(), without };
     Front { model: model.to_owned(), coordinates, fields, points, on_front, all: all.len(), incomplete, left_out }
-}
-
-/// The means of a configuration that has all metrics.
-fn mean_in_all<T: Asked>(
-    one: &Configuration<'_, T>,
-    coordinates: &[Coordinate],
-    admitted: &BTreeSet<Why>,
-) -> Option<Vec<f64>> {
-    coordinates.iter().map(|coordinate| one.mean(&coordinate.metric, admitted)).collect()
 }
 
 /// A configuration that has all metrics, as it is listed.

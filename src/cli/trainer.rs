@@ -7,7 +7,7 @@ use crate::engine::Trainer;
 pub(super) fn trainer() -> Option<Trainer> {
     Some(Trainer {
         cpu: crate::train::program("cpu"),
-        cuda: Some(crate::train::program("cuda")),
+        cuda: crate::train::program("cuda"),
         generators: crate::train::generators(),
     })
 }

@@ -154,8 +154,8 @@ fn bind_cell(
         }
         None => {
             let trainer = trainer.ok_or(Refusal::NoTrainer)?;
-            let value = if gpus == 0 { Some(&trainer.cpu) } else { trainer.cuda.as_ref() };
-            (value.cloned().ok_or(Refusal::NoTrainer)?, Launch::Trainer)
+            let value = if gpus == 0 { &trainer.cpu } else { &trainer.cuda };
+            (value.clone(), Launch::Trainer)
         }
     };
     let used: Vec<GpuInfo> =
@@ -236,11 +236,12 @@ fn choose_device(
 ) -> Result<(usize, Option<String>), Refusal> {
     let asked = cell.config.get("hardware.device").and_then(Value::as_str).unwrap_or("auto").to_owned();
     let wanted = cell.config.get("hardware.gpus").and_then(Value::as_int).filter(|gpus| *gpus > 0);
-    let capable = external || trainer.is_some_and(|trainer| trainer.cuda.is_some());
+    if !external && trainer.is_none() {
+        return Err(Refusal::NoTrainer);
+    }
     let mut no_gpu = None;
     let cuda = match asked.as_str() {
         "cpu" => false,
-        _ if !capable => return Err(Refusal::NoTrainer),
         _ => match machine.gpus().fault(external || contained) {
             None => true,
             Some(why) if asked == "cuda" => {
@@ -273,10 +274,12 @@ mod tests {
 
     #[test]
     fn without_a_trainer_no_device_is_recommended() {
-        let config = [("hardware.device".to_owned(), "cuda".into())].into();
-        let mut cell = Cell { config, settings: Table::new(), seed: 1 };
-        let chosen = choose_device(&mut cell, false, false, None, &Machine::default());
-        assert_eq!(chosen.unwrap_err(), Refusal::NoTrainer);
+        for device in ["cuda", "auto", "cpu"] {
+            let config = [("hardware.device".to_owned(), device.into())].into();
+            let mut cell = Cell { config, settings: Table::new(), seed: 1 };
+            let chosen = choose_device(&mut cell, false, false, None, &Machine::default());
+            assert_eq!(chosen.unwrap_err(), Refusal::NoTrainer, "{device}");
+        }
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 pub struct Trainer {
     /// The program part on the CPU.
     pub cpu: Value,
-    /// The program part on CUDA; none if this binary cannot use it.
-    pub cuda: Option<Value>,
+    /// The program part on CUDA.
+    pub cuda: Value,
     /// The digest of each generator's samples, by the data's name.
     pub generators: Vec<(&'static str, Digest)>,
 }

@@ -62,10 +62,9 @@ impl Expected {
             }
             None => {
                 let trainer = trainer.ok_or(Refusal::NoTrainer)?;
-                let cuda = trainer.cuda.clone().map(|cuda| ("cuda".to_owned(), cuda));
                 // A node may see what we do not: then it says what is missing.
                 let _ = bind_data(&mut cell, Some(trainer), machine);
-                [("cpu".to_owned(), trainer.cpu.clone())].into_iter().chain(cuda).collect()
+                [("cpu".to_owned(), trainer.cpu.clone()), ("cuda".to_owned(), trainer.cuda.clone())].into()
             }
         };
         Ok(Self { files, ..Self::recorded(cell, programs) })
@@ -172,7 +171,7 @@ mod tests {
     use crate::record::Parts;
 
     fn trainer() -> Trainer {
-        Trainer { cpu: "for the CPU".into(), cuda: Some("for CUDA".into()), generators: vec![] }
+        Trainer { cpu: "for the CPU".into(), cuda: "for CUDA".into(), generators: vec![] }
     }
 
     fn expected(fields: &[(&str, Value)]) -> Expected {

@@ -54,18 +54,20 @@ fn in_readable_unit(line: &SideLine) -> SideLine {
     SideLine { unit: shown.unit.clone(), values: line.values.iter().map(scaled).collect(), ..line.clone() }
 }
 
+/// Whether a line is told without `all`: it differs, or is an objective.
+fn is_told(sides: &SideBySide, line: &SideLine) -> bool {
+    let objective = sides.recorded.iter().find(|one| one.name == "objective.metric");
+    let mut objectives = objective.iter().flat_map(|one| one.values.iter().flatten());
+    line.differs() || objectives.any(|value| value.as_str() == Some(&line.name))
+}
+
 /// Attempts in columns, fields and metrics in rows. Without `all`, only those that differ and the objectives, and nothing of what is recorded only.
 pub fn compare_text(sides: &SideBySide, names: &[String], all: bool) -> String {
     let mut text = String::new();
     let sides_heads: Vec<String> = names.iter().map(|name| format!("<{name}")).collect();
     let sections = [("IDENTITY", &sides.identity), ("METRIC", &sides.metrics), ("RECORDED", &sides.recorded)];
-    let objective = sides.recorded.iter().find(|line| line.name == "objective.metric");
-    let is_objective = |line: &SideLine| {
-        objective.is_some_and(|one| one.values.iter().flatten().any(|value| value.as_str() == Some(&line.name)))
-    };
     for (head, lines) in sections.into_iter().take(if all { 3 } else { 2 }) {
-        let shown = lines.iter().filter(|line| all || line.differs() || head == "METRIC" && is_objective(line));
-        let rows = shown.map(in_readable_unit).map(|line| {
+        let rows = lines.iter().filter(|line| all || is_told(sides, line)).map(in_readable_unit).map(|line| {
             let mark = |at: usize| if line.best.contains(&at) { " *" } else { "" };
             let mut row = vec![line.name.clone()];
             row.extend(shown_all(&line.values).into_iter().enumerate().map(|(at, text)| format!("{text}{}", mark(at))));
@@ -116,8 +118,9 @@ fn line_value(line: &SideLine) -> Value {
 
 /// The comparison as a document's members: each line's values by the position of the attempt.
 pub fn compare_value(sides: &SideBySide, attempts: &[(String, String)], all: bool) -> Table {
-    let lines =
-        |lines: &[SideLine]| Value::List(lines.iter().filter(|line| all || line.differs()).map(line_value).collect());
+    let lines = |lines: &[SideLine]| {
+        Value::List(lines.iter().filter(|line| all || is_told(sides, line)).map(line_value).collect())
+    };
     let attempt = |((run, attempt), taints): (&(String, String), &Vec<String>)| {
         let mut table = table_of([("run", run.as_str().into()), ("attempt", attempt.as_str().into())]);
         table.extend((!taints.is_empty()).then(|| ("tainted".to_owned(), taints.clone().into())));

@@ -155,10 +155,17 @@ impl Effected {
         let better = match self.direction {
             _ if is_chosen || contrast.difference == 0.0 => "",
             None => "",
-            Some(way) if (way == Direction::Minimize) == (contrast.difference < 0.0) => ", which is better",
-            Some(_) => ", which is worse",
+            Some(way) if (way == Direction::Minimize) == (contrast.difference < 0.0) => "better",
+            Some(_) => "worse",
         };
-        vec![format!("{name}: {ends}{better}"), tested]
+        if better.is_empty() {
+            return vec![format!("{name}: {ends}"), tested];
+        }
+        let size = match self.size(&contrast) {
+            (ratio, "") => ratio,
+            (size, word) => format!("{word} by {size}"),
+        };
+        vec![format!("{name}: {} is {better} than {}: {metric} is {size}", level(to), level(from)), tested]
     }
 
     /// An extreme between the first and the last level.

@@ -142,7 +142,8 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             text.push_str(&unequal_text(&one.metric, (least, most), true));
         }
     }
-    text.push_str(&left_out_line(&front.left_out, "metric"));
+    let metrics: Vec<&str> = front.coordinates.iter().map(|one| one.metric.as_str()).collect();
+    text.push_str(&left_out_line(&front.left_out, &metrics.join(" or ")));
     text
 }
 
@@ -194,6 +195,7 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
         ("metrics", Value::List(front.coordinates.iter().map(coordinate).collect())),
         ("configurations", front.all.into()),
         ("incomplete_configurations", front.incomplete.configurations.into()),
+        ("incomplete_without", front.incomplete.without.clone().into()),
         ("points", Value::List(points.collect())),
         ("left_out", left_out_value(&front.left_out)),
     ])

@@ -32,6 +32,7 @@ mod repeats;
 mod sample;
 mod site;
 mod sparkline;
+mod sureness;
 mod table;
 mod telemetry;
 mod tuning;

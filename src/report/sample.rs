@@ -147,7 +147,7 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     let rough = if places.iter().any(|place| place.probability.is_some()) { ", and a rough P(BEST)" } else { "" };
     match needed {
         Some(more) => format!(
-            "two {units} give a range, not an interval{rough}: about {more} more would give ±{}% ({})\n",
+            "two {units} give a range, not an interval{rough}: about {more} more would give a scatter of ±{}% ({})\n",
             significant(100.0 * WANTED),
             more_of(first, more),
         ),

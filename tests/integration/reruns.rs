@@ -7,10 +7,15 @@ use std::process::{Command, Output};
 
 /// The worker of the tests, which does something else where there is a file `mood`.
 fn moody() -> Sandbox {
+    moody_with("1")
+}
+
+/// The same with these values of `x`.
+fn moody_with(x: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     let script =
         format!("{WORKER}\nif [ -e mood ]; then say '{{\"event\":\"step\",\"step\":6,\"values\":{{\"loss\":1}}}}'; fi");
-    sandbox.sweep_manifest(&script, "1", "1");
+    sandbox.sweep_manifest(&script, x, "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
     sandbox
 }
@@ -58,16 +63,29 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     let verdicts = shown["origins"][0]["verdicts"].as_array().unwrap();
     assert_eq!((verdicts.len(), &shown["origins"][0]["imported"]), (3, &false.into()));
     assert!(sandbox.run(&["show", &original]).expect(0).contains("rerun    drifted, by "));
-    for (answer, command) in [
-        ("the ranking", &["best", "--model", "toy", "--metric", "accuracy"][..]),
-        ("the front", &["pareto", "--model", "toy", "--metrics", "accuracy,wall_time"]),
-        ("the comparison", &["compare", &rerun, &original]),
+    for (note, command) in [
+        ("the ranking includes drifted reruns: ", &["best", "--model", "toy", "--metric", "accuracy"][..]),
+        ("the front includes drifted reruns: ", &["pareto", "--model", "toy", "--metrics", "accuracy,wall_time"]),
     ] {
-        let said = sandbox.command(command).output().unwrap();
-        let note = format!("note: {answer} includes drifted reruns: ");
-        assert!(err(&said).contains(&note) && err(&said).contains(&rerun[..8]), "{}", err(&said));
+        let said = err(&sandbox.command(command).output().unwrap());
+        assert!(said.contains(note) && said.contains(&rerun[..8]), "{said}");
     }
+    let said = err(&sandbox.command(&["compare", &rerun, &original]).output().unwrap());
+    assert!(said.contains(&format!("note: {} is a drifted rerun\n", &rerun[..8])), "{said}");
+    assert!(!said.contains(&format!("note: {} is a drifted rerun\n", &original[..8])), "{said}");
     sandbox.json(&["verify"], 0);
+}
+
+#[test]
+fn effects_name_the_drifted_reruns_among_their_attempts() {
+    let sandbox = moody_with("[1, 2]");
+    let ask = ["effects", "--model", "toy", "--metric", "loss"];
+    assert!(!sandbox.run(&ask).expect(0).contains("drifted"));
+    sandbox.write("mood", "");
+    sandbox.json(&["rerun", "latest"], 5);
+    let rerun = text(&sandbox.json(&["ls"], 0)["attempts"][0], "attempt")[..8].to_owned();
+    let said = sandbox.run(&ask).expect(0);
+    assert!(said.contains(&format!("note: the analysis includes drifted reruns: {rerun} ")), "{said}");
 }
 
 #[test]

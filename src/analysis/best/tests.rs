@@ -176,6 +176,17 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
         // Another set of sensors does not disturb the draws: the common GPUs are compared.
         assert!(places[0].probability.unwrap() > 0.99, "{places:?}");
     }
+    // A third configuration that is far off, on other GPUs, does not change who of the two is ahead.
+    let near = [[100.0, 104.0, 98.0, 102.0, 101.0], [100.4, 103.2, 98.9, 102.5, 100.1]];
+    let two = |others: Vec<Contender>| {
+        let pair = [on_gpus(1, &near[0], &[1, 2, 3, 4, 5]), on_gpus(2, &near[1][..4], &[1, 2, 3, 4])];
+        let places = place(pair.into_iter().chain(others).collect(), lowest());
+        let of = |wanted: i64| places.iter().find(|place| x(place) == wanted).unwrap().probability.unwrap();
+        (of(1), of(2))
+    };
+    let far = on_gpus(3, &[400.0, 412.0, 391.0], &[3, 4, 5]);
+    let (alone, beside) = (two(vec![]), two(vec![far]));
+    assert!((alone.0 - beside.0).abs() < 0.06 && alone.0 > 0.3 && alone.1 > 0.1, "{alone:?} {beside:?}");
     // The GPU that needs least is the only one that the worse configuration ran on.
     let places = place(
         vec![on_gpus(1, &best[..3], &[1, 2, 3]), on_gpus(2, &[101.1, 105.0, 98.9, 80.0], &[1, 2, 3, 4])],

@@ -135,6 +135,12 @@ fn a_machine_that_one_side_lacks_changes_nothing() {
     let (first, other) =
         (on(&[&x[..], &[70.0]].concat(), &[1, 2, 3, 4, 5]), on(&[&y[..], &[70.0]].concat(), &[1, 2, 3, 4, 6]));
     assert_eq!(compare(&first, &other, Scale::Ratio).unwrap(), whole);
+    // Rounds are of a sweep on all machines: an attempt of another round counts in its machine.
+    let mut rounds = on(&y, &[1, 2, 3, 4]);
+    rounds.measured.iter_mut().enumerate().for_each(|(at, one)| one.round = Some(u64::from(at == 3)));
+    let mut single = on(&x, &[1, 2, 3, 4]);
+    single.measured.iter_mut().for_each(|one| one.round = Some(0));
+    assert_eq!(compare(&single, &rounds, Scale::Ratio).unwrap(), whole);
     // Two common machines are too few, and three of seven are no design.
     let seven = on(&[100.0, 110.0, 90.0, 105.0, 95.0, 96.0, 97.0], &[1, 2, 3, 4, 5, 6, 7]);
     for (machines, other) in [(&[1, 2, 8][..], on(&x, &[1, 2, 3, 4])), (&[1, 2, 3], seven)] {

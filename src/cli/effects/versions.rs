@@ -12,7 +12,7 @@ const COMMAND: &str = "program.command";
 /// The name of the factor whose levels are the versions.
 const PROGRAM: &str = "program";
 /// The name of the factor of versions as blocks.
-const VERSION: &str = "version";
+pub(super) const VERSION: &str = "version";
 /// More versions are no blocks: the analysis would take long.
 const MOST_BLOCKS: usize = 50;
 

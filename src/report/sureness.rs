@@ -1,0 +1,282 @@
+//! How sure the order of a ranking is, as sentences.
+
+use super::fields::shown_fields;
+use super::number::{count, significant};
+use super::ranking::Ranking;
+use super::sample::{machine_word, more_of, needed_text, unit_word};
+use crate::analysis::{self, Block, Comparison, Place, SampleModel, Scale, TestMethod, Untested};
+use crate::record::MetricKind;
+use std::collections::BTreeSet;
+
+/// The test that was made, as a phrase.
+fn method_text(method: TestMethod) -> String {
+    match method {
+        TestMethod::Welch => "Welch's t-test".to_owned(),
+        TestMethod::Paired(block, pairs) => format!("t-test paired by {}, {pairs} pairs", block.name()),
+        TestMethod::Within(block, 1) => format!("t-test within the same {}", block.name()),
+        TestMethod::Within(block, count) => format!("t-test within the same {count} {}s", block.name()),
+        TestMethod::Permutation => "exact permutation test".to_owned(),
+    }
+}
+
+/// Says which places differ significantly from the first one, which do not, and which could not be tested and why; then what the intervals cover.
+pub(super) fn sureness(ranking: &Ranking) -> String {
+    let Some(first) = ranking.places.first() else { return String::new() };
+    let others =
+        || (2u32..).zip(ranking.places.iter().skip(1)).filter_map(|(rank, place)| Some((rank, place.against?)));
+    let named = |wanted: &dyn Fn(&analysis::Against) -> bool| -> Vec<String> {
+        others().filter(|(_, against)| wanted(against)).map(|(rank, _)| format!("#{rank}")).collect()
+    };
+    let untested =
+        |why: Untested| named(&|against| against.comparison.is_some_and(|comparison| comparison.test == Err(why)));
+    // Where not all have the same test, each is named with its own.
+    let methods = |wanted: &[String]| {
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        for (rank, against) in others() {
+            let Some((_, method)) = against.comparison.and_then(|comparison| comparison.test.ok()) else { continue };
+            let (method, rank) = (method_text(method), format!("#{rank}"));
+            if !wanted.contains(&rank) {
+                continue;
+            }
+            match found.iter_mut().find(|(known, _)| *known == method) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => found.push((method, vec![rank])),
+            }
+        }
+        let is_one = found.len() == 1;
+        let one = |(method, ranks): (String, Vec<String>)| {
+            if is_one { method } else { format!("{}: {method}", ranks.join(" ")) }
+        };
+        let mut said: Vec<String> = found.into_iter().map(one).collect();
+        if others().filter(|(_, against)| against.corrected.is_some()).count() > 1 {
+            said.push("Holm's correction of P".to_owned());
+        }
+        said.join(if is_one { ", " } else { "; " })
+    };
+    let mut text = String::new();
+    let (alike, apart) = (named(&|one| one.differs() == Some(false)), named(&|one| one.differs() == Some(true)));
+    if !alike.is_empty() {
+        text.push_str(&format!("no significant difference between #1 and {} ({})\n", alike.join(" "), methods(&alike)));
+    }
+    if !apart.is_empty() {
+        text.push_str(&format!("#1 differs significantly from {} ({})\n", apart.join(" "), methods(&apart)));
+    }
+    let (few, still, sensors) =
+        (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
+    let units = unit_word(first);
+    if !few.is_empty() {
+        let has_interval = others().any(|(_, against)| {
+            against.comparison.is_some_and(|one| one.test == Err(Untested::TooFew) && one.interval.is_some())
+        });
+        // Of one seed more executions are no remedy.
+        let is_seeded = first.estimate.kind == MetricKind::Outcome && first.estimate.seeds > 0;
+        let units = if is_seeded { "seeds" } else { &units };
+        text.push_str(&format!(
+            "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
+            few.join(" "),
+            more_of(first, 3),
+            if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
+        ));
+        // Rows that are too few one by one may do together.
+        if ranking.places.len() > 3 && shown_fields(&ranking.places).len() > 1 {
+            text.push_str("`ledger effects` may test an axis over all rows\n");
+        }
+    }
+    let varies = |rank: &String| {
+        let place = ranking.places.iter().zip(1u32..).find(|(_, at)| *rank == format!("#{at}"));
+        place.is_some_and(|(place, _)| place.estimate.standard_error.is_some_and(|error| error > 0.0))
+    };
+    let (constant, still): (Vec<String>, Vec<String>) = still.into_iter().partition(varies);
+    let is_tie = |one: Comparison| one.estimate == if one.scale == Scale::Ratio { 1.0 } else { 0.0 };
+    let ties = named(&|against| against.comparison.is_some_and(is_tie));
+    let (tied, constant): (Vec<String>, Vec<String>) = constant.into_iter().partition(|rank| ties.contains(rank));
+    for (ranks, why) in [
+        (still, format!("neither these nor #1 vary between {units}")),
+        (tied, format!("these equal #1 in all {units} that both have")),
+        (constant, format!("their difference from #1 is the same in all {units} that both have")),
+    ] {
+        if !ranks.is_empty() {
+            text.push_str(&format!("not tested: {}; {why}\n", ranks.join(" ")));
+        }
+    }
+    let confounded = untested(Untested::Confounded);
+    if !confounded.is_empty() {
+        let (own, fix) = match first.estimate.kind {
+            MetricKind::Outcome => ("seeds".to_owned(), "give all configurations the same seeds".to_owned()),
+            MetricKind::Measured => {
+                let own = format!("{}s", machine_word(first));
+                let fix = format!("run all configurations on the same {own}");
+                (own, fix)
+            }
+        };
+        text.push_str(&format!(
+            "not tested: {}; these have other {own} than #1, and the {own} may explain the difference ({fix})\n",
+            confounded.join(" ")
+        ));
+    }
+    let rounds = untested(Untested::OtherRounds);
+    if !rounds.is_empty() {
+        text.push_str(&format!(
+            "not tested: {}; these and #1 did not run in the same rounds, and a single round may explain the difference (repeat all of them together: `ledger run MANIFEST --repeat 3`)\n",
+            rounds.join(" ")
+        ));
+    }
+    if !sensors.is_empty() {
+        text.push_str(&format!(
+            "not tested: {}; different sensors measured these and #1, so a t-test needs 3 or more {units} each ({})\n",
+            sensors.join(" "),
+            more_of(first, 3),
+        ));
+    }
+    let dropped: usize = ranking.places.iter().map(|place| place.dropped).sum();
+    if dropped > 0 {
+        text.push_str(&format!(
+            "only common {units} count ({} of other {units} left out): the means of all attempts contradict the test\n",
+            count(dropped, "attempt")
+        ));
+    }
+    text.push_str(&common_machines_text(&ranking.places, &units));
+    let of_round = named(&|against| against.comparison.is_some_and(|one| one.is_of_one_round));
+    if !of_round.is_empty() {
+        text.push_str(&format!(
+            "VS BEST of {} is over the one round that both have, not over all attempts\n",
+            of_round.join(" ")
+        ));
+    }
+    for (is_of_one_round, over, means, fix) in [
+        (
+            true,
+            "in the one round that both have",
+            "rounds",
+            "repeat all of them together: `ledger run MANIFEST --repeat 3`",
+        ),
+        (false, &*format!("over common {units}"), &*units, "run all configurations with the same ones"),
+    ] {
+        let is_better =
+            |one: Comparison| one.is_of_one_round == is_of_one_round && one.prefers_other(ranking.direction);
+        let better = named(&|against| against.comparison.is_some_and(is_better));
+        if !better.is_empty() {
+            text.push_str(&format!(
+                "warning: {over} better than #1: {}; the means are of different {means} ({fix})\n",
+                better.join(" ")
+            ));
+        }
+    }
+    let leads = |place: &Place| {
+        let (first, direction) = (&first.contender, ranking.direction);
+        place.dropped == 0 && analysis::leads_by_other_seeds(first, &place.contender, direction)
+    };
+    let unled: Vec<String> = (2u32..)
+        .zip(ranking.places.iter().skip(1))
+        .filter(|(_, place)| leads(place))
+        .map(|(rank, _)| format!("#{rank}"))
+        .collect();
+    if !unled.is_empty() {
+        text.push_str(&format!(
+            "warning: with the seeds that both have, #1 is no better than {}; the means are of different seeds (run all configurations with the same ones)\n",
+            unled.join(" ")
+        ));
+    }
+    text.push_str(&covers_text(&ranking.places));
+    text.push_str(&needed_text(&ranking.places));
+    text.push_str(&unsure_text(&ranking.places));
+    text.push_str(&models_text(&ranking.places));
+    if let Some(tolerance) = ranking.tolerance {
+        let within = named(&|against| against.is_within);
+        let which = if within.is_empty() { "none".to_owned() } else { within.join(" ") };
+        text.push_str(&format!("within {}% of #1: {which}\n", significant(tolerance * 100.0)));
+    }
+    text
+}
+
+/// The places with the same word, by their numbers; those without one are left out.
+fn ranks_by<T: PartialEq>(places: &[Place], word: impl Fn(&Place) -> Option<T>) -> Vec<(T, Vec<String>)> {
+    let mut found: Vec<(T, Vec<String>)> = Vec::new();
+    for (rank, place) in (1u32..).zip(places) {
+        let Some(word) = word(place) else { continue };
+        match found.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, ranks)) => ranks.push(format!("#{rank}")),
+            None => found.push((word, vec![format!("#{rank}")])),
+        }
+    }
+    found
+}
+
+/// Which intervals rest on means of machines or rounds, or on a random effect. Without a number it is all of them.
+fn models_text(places: &[Place]) -> String {
+    let model = |place: &Place| match place.estimate.model {
+        SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(place))),
+        SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(place))),
+        SampleModel::Rounds => Some("rounds are the samples".to_owned()),
+        _ => None,
+    };
+    let line = |(model, ranks): (String, Vec<String>)| match ranks.len() == places.len() {
+        true => format!("intervals: {model}\n"),
+        false => format!("intervals of {}: {model}\n", ranks.join(" ")),
+    };
+    ranks_by(places, model).into_iter().map(line).collect()
+}
+
+/// Why there is no P(BEST), where some rows have a scatter and others none.
+fn unsure_text(places: &[Place]) -> String {
+    let single = (1u32..).zip(places).filter(|(_, place)| place.estimate.standard_error.is_none());
+    let single: Vec<String> = single.map(|(rank, _)| format!("#{rank}")).collect();
+    let is_sure = places.iter().any(|place| place.probability.is_some());
+    if is_sure || single.is_empty() || single.len() == places.len() {
+        return String::new();
+    }
+    let verb = if single.len() == 1 { "has" } else { "have" };
+    format!("no P(BEST): it needs two or more independent values in each row, and {} {verb} one\n", single.join(" "))
+}
+
+/// What the intervals hold for, where it is not every seed and machine; the places are named where they differ.
+fn covers_text(places: &[Place]) -> String {
+    let with_scatter = places.iter().filter(|place| place.estimate.attempts > 1).count();
+    let line = |(covers, ranks): &(&str, Vec<String>)| match ranks.len() == with_scatter {
+        true => format!("intervals cover {covers}\n"),
+        false => format!("intervals of {} cover {covers}\n", ranks.join(" ")),
+    };
+    let single = (1u32..).zip(places).filter(|(_, place)| place.estimate.attempts == 1 && place.half_width.is_some());
+    let single: Vec<String> = single.map(|(rank, _)| format!("#{rank}")).collect();
+    let single = match single.as_slice() {
+        [] => String::new(),
+        ranks => format!("± of {} is the sensors' error alone: a single attempt has no scatter\n", ranks.join(" ")),
+    };
+    ranks_by(places, |place| place.estimate.covers()).iter().map(line).chain([single]).collect()
+}
+
+/// Which differences are over the machines that both sides ran on, and which are unpaired because these are too few.
+fn common_machines_text(places: &[Place], units: &str) -> String {
+    let Some((first, others)) = places.split_first() else { return String::new() };
+    let machines =
+        |place: &Place| -> BTreeSet<u64> { place.contender.measured.iter().map(|one| one.replicate.machine).collect() };
+    let on_first = machines(first);
+    let is_sensed =
+        first.estimate.kind == MetricKind::Measured && first.sensor_half_width.is_some_and(|half| half > 0.0);
+    let (mut paired, mut unpaired) = (Vec::new(), Vec::new());
+    for (rank, place) in (2u32..).zip(others) {
+        let Some(Ok((_, method))) = place.against.and_then(|one| one.comparison).map(|one| one.test) else { continue };
+        let own = machines(place);
+        match method {
+            TestMethod::Paired(Block::Machine, pairs) if pairs < on_first.union(&own).count() => {
+                paired.push(format!("#{rank}"));
+            }
+            TestMethod::Welch if is_sensed && own != on_first && !own.is_disjoint(&on_first) => {
+                unpaired.push(format!("#{rank}"));
+            }
+            _ => {}
+        }
+    }
+    let mut text = String::new();
+    if !paired.is_empty() {
+        let ranks = paired.join(" ");
+        text.push_str(&format!("VS BEST of {ranks} is over the {units} that both ran on, not over all attempts\n"));
+    }
+    if !unpaired.is_empty() {
+        let ranks = unpaired.join(" ");
+        text.push_str(&format!(
+            "{ranks}: too few {units} in common with #1 for pairs, so the sensors' errors do not cancel (run all configurations on the same {units})\n"
+        ));
+    }
+    text
+}
