@@ -30,8 +30,8 @@ GPUS = "hardware.gpus"
 # The round on H100s of 2026-11-27: each GPU executed each run once, so that GPUs are blocks. YOLOv3's cells are complete on all but one of its GPUs.
 ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
 COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
-# The newest rounds on H200s, in which most cells ran on each GPU: revision 7 of the trainer for six models, revision 5 for the other three.
-GRIDS = {"NVIDIA H200": {**dict.fromkeys(("bert", "gpt2", "gru", "lstm", "resnet50", "vgg16"), " and program.revision == 7"), **dict.fromkeys(("dqn", "maskrcnn", "yolov3"), " and program.revision == 5")}}
+# The trainer's revision in the newest rounds, in which most cells ran on each GPU; 2 where none is named.
+REVISIONS = {"NVIDIA H200": {**dict.fromkeys(("bert", "gpt2", "gru", "lstm", "resnet50", "vgg16"), 7), **dict.fromkeys(("dqn", "maskrcnn", "yolov3"), 5)}}
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 
@@ -143,7 +143,7 @@ def advice(places, winners, default):
         others = ", ".join(f"{winners[metric]} by {METRICS[metric]}" for metric in winners if winners[metric] != named(best["group"]))
         said.append(f"Its mean energy a sample is the least. Best by something else: {others}.")
     if default is not best:
-        said.append(f"Against {named(default['group'])}, the largest batch in fp32, it needs {saving(default)} less energy a sample.")
+        said.append(f"It needs {saving(default)} less energy a sample than fp32 at its largest batch, {default['group']['training.batch_size']}.")
     for place in places[1:]:
         if (place.get("p_best") or 0) >= 0.05:
             said.append(f"{named(place['group']).capitalize()} needs {place['comparison']['estimate']:.3f} times the energy. It is the best with a [probability](../answers.md#best) of {100 * place['p_best']:.0f}%.")
@@ -166,7 +166,8 @@ def page(ledger, model, device):
 
 def speed_of(ledger, model, device):
     """The sections on fixed steps, and their row of the summary; neither where there are no such attempts."""
-    speed = attempts_of(model, "speed", device) + GRIDS.get(device, {}).get(model, "")
+    revision = REVISIONS.get(device, {}).get(model, 2)
+    speed = f"{attempts_of(model, 'speed', device)} and program.revision == {revision}"
     # Exit code 1: there are no such attempts.
     ranks = {metric: ledger.best(model, speed, metric, SPEED, good=(0, 1)) for metric in METRICS}
     energy = ranks["energy_per_sample"]
@@ -175,7 +176,7 @@ def speed_of(ledger, model, device):
         return [], None
     default = max(defaults, key=lambda place: place["group"]["training.batch_size"])
     best = energy["places"][0]
-    lines = [f"\nThe first sections have {energy['counted']} attempts of `{model}-speed.toml`. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n"]
+    lines = [f"\nUp to the energy by phase: {energy['counted']} attempts of `{model}-speed.toml`, with revision {revision} of the trainer. Each cell trains on a fixed number of steps, so its numbers say nothing of accuracy. fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)).\n"]
     winners = {metric: named(rank["places"][0]["group"]) for metric, rank in ranks.items()}
     lines.append("## What to do\n")
     lines.append(advice(energy["places"], winners, default) + "\n")
@@ -192,7 +193,7 @@ def speed_of(ledger, model, device):
     covers = {place["sample"].get("covers") for place in energy["places"]} - {None}
     if covers:
         lines.append("\n".join(f"Intervals of cells that ran on one GPU cover {text}." for text in sorted(covers)) + "\n")
-    lines.append("± is half the width of the 95% interval. It has the sensor's ±5%, which cancels in ratios on the same GPUs. A range stands where there are too few units for an interval, and has no sensor error; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. A ratio has an interval from two units on, which assumes a normal distribution; a test needs more units. Energy × time uses the time of training divided by its samples, so it is not the quotient of the columns before it.\n")
+    lines.append("± is half the width of the 95% interval. That of energy includes the sensor's ±5%, which cancels in ratios on the same GPUs. A ratio is over the GPUs that ran both cells, so it can differ a little from the quotient of the means. A range stands where there are too few units for an interval, and has no sensor error; with several GPUs, it is the range of the GPUs' means. With one attempt, ± is the sensor's uncertainty alone. Two GPUs suffice for the interval of a ratio, which assumes a normal distribution. A test needs three, or repetitions on both. Energy × time uses the time of the whole training, so it differs from J a sample divided by samples/s.\n")
     lines.append("## Pareto front of energy and speed\n")
     lines.append(table(["cell", "J a sample", "samples/s", "P(front)"], [front_row(point) for point in front["points"] if point["on_front"]]))
     effects = ledger.ask("effects", "--model", model, "--metric", "energy_per_sample", "--axes", SPEED, "--where", speed)
@@ -215,7 +216,7 @@ def scaling(ledger, model, device):
     hosts = dict.fromkeys(one["columns"]["gpu.0.uuid"] for one in ledger.attempts(where, "gpu.0.uuid"))
     if not hosts:
         return [], []
-    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, with {SAMPLES_EACH[model]} samples of a step on each GPU. Hosts differ by several percent, so each has a table of its own.\n"]
+    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, with {SAMPLES_EACH[model]} samples of a step on each GPU, and revision 2 of the trainer: do not compare them with the first sections. Hosts differ by several percent, so each has a table of its own.\n"]
     rows = []
     for number, host in enumerate(hosts, 1):
         ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}'", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
@@ -397,7 +398,7 @@ ALL, BLOCKS = "all attempts", "GPUs as blocks"
 # Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
 # and the value that has to be the better one if the claim is true (None: no claim, only a difference).
 FINDINGS = [
-    ("DQN at batch 32 needs more energy in bf16", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A possible reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. The mean speed is lower in bf16, too, but not significantly. At batch 128 no difference is significant.", [
+    ("DQN at batch 32 needs more energy in bf16", "DQN at batch 32 keeps the GPU busy for a quarter of the time. A possible reason: bf16 adds kernels to each step, and its faster arithmetic shortens no wait. The mean speed is lower in bf16, too, but not significantly. At batch 128 no difference is significant. On H200s, with revision 5, precision has no significant effect.", [
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {BLOCKS}", "dqn-speed", f"batch_size == 32 and {ROUND}", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "throughput", "precision", "fp32"),
@@ -406,20 +407,20 @@ FINDINGS = [
         (f"batch 128, {BLOCKS}", "dqn-speed", f"batch_size == 128 and {ROUND}", "energy_per_sample", "precision", "fp32"),
         (f"batch 32, {ALL}", "dqn-speed", "batch_size == 32", "gpu_util", "precision", None),
     ]),
-    ("Mask R-CNN at batch 2 needs less energy and is slower in bf16", "Over all cells, one cell is the best by energy and by speed, for each of the nine models. At batch 2 the two disagree.", [
+    ("Mask R-CNN at batch 2 needs less energy and is slower in bf16", "Over all cells, one cell is the best by energy and by speed, for each of the nine models. At batch 2 the two disagree on H100s. On two H200s, with revision 5, bf16 was not slower at batch 2 (not tested).", [
         (f"batch 2, {ALL}", "maskrcnn-speed", "batch_size == 2", "energy_per_sample", "precision", "bf16"),
         (f"batch 2, {BLOCKS}", "maskrcnn-speed", f"batch_size == 2 and {ROUND}", "energy_per_sample", "precision", "bf16"),
         (f"batch 2, {ALL}", "maskrcnn-speed", "batch_size == 2", "throughput", "precision", "fp32"),
         (f"batch 2, {BLOCKS}", "maskrcnn-speed", f"batch_size == 2 and {ROUND}", "throughput", "precision", "fp32"),
     ]),
-    ("A larger batch saves little for YOLOv3 and half for LSTM", "Largest against smallest batch in bf16. YOLOv3 keeps the GPU busy, and LSTM does not. VGG16 keeps it as busy as YOLOv3 and saves more, so [utilisation](../metrics.md) alone does not predict the saving. YOLOv3's blocks are the three GPUs that executed both cells.", [
+    ("A larger batch saves little for YOLOv3 and half for LSTM", "Largest against smallest batch in bf16. The host limited LSTM's steps in revision 2: with revision 7 on H200s its largest batch saves a third ([page](lstm-h200.md)). YOLOv3 keeps the GPU busy, and LSTM does not. VGG16 keeps it as busy as YOLOv3 and saves more, so [utilisation](../metrics.md) alone does not predict the saving. YOLOv3's blocks are the three GPUs that executed both cells.", [
         (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "energy_per_sample", "batch_size", "batch 128"),
         (f"YOLOv3, {BLOCKS}", "yolov3-speed", f"precision == bf16 and batch_size != 64 and {COMPLETE}", "energy_per_sample", "batch_size", "batch 128"),
         (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "energy_per_sample", "batch_size", "batch 128"),
         (f"YOLOv3, {ALL}", "yolov3-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
         (f"LSTM, {ALL}", "lstm-speed", "precision == bf16 and batch_size != 64", "gpu_util", "batch_size", None),
     ]),
-    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and the mean of each rate reaches the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. YOLOv3's best rate is also the largest one tested, and so is Mask R-CNN's (on H200s): a larger one may be better.", [
+    ("The learning rate changes the result at nearly equal energy", "Each rate trains for the same number of steps, and the mean of each rate reaches the target. For GPT-2 no difference of the energy is significant. YOLOv3's best rate needs more energy on the three GPUs that executed all rates. On these GPUs the rates ran in ascending order, so the order may explain it as well. For YOLOv3 and Mask R-CNN (H200) the best rate is the largest one tested. A still larger one may be better.", [
         ("GPT-2", "gpt2-learns", None, "perplexity", "learning_rate", "rate 0.0004"),
         ("GPT-2", "gpt2-learns", None, "energy", "learning_rate", None),
         ("YOLOv3", "yolov3-learns", None, "accuracy", "learning_rate", "rate 0.001"),
@@ -437,7 +438,7 @@ FINDINGS = [
         ("VGG16, H200", "vgg16-learns", ON_H200, "train_time", "learning_rate", "rate 0.0002"),
         ("VGG16, H200", "vgg16-learns", ON_H200, "accuracy", "learning_rate", None),
     ]),
-    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell: two GPUs on one host, four on another. With four GPUs the mean energies differ in the same way, but not significantly. Other hosts may differ.", [
+    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Revision 2, three attempts of each cell: two GPUs on one host, four on another. One attempt of [revision 7](../measurements/2026-11-29-h200-revision-7.md#several-gpus-with-revision-7-a-first-look) agrees: ResNet-50 needs 8% more energy on two GPUs. With four GPUs the mean energies differ in the same way, but not significantly. Other hosts may differ.", [
         (f"{title}, {count}", f"{model}-gpus", condition, metric, GPUS, claim if metric == "throughput" else "1 GPU")
         for title, model in (("BERT-base", "bert"), ("ResNet-50", "resnet50"))
         for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
@@ -465,12 +466,13 @@ FINDINGS = [
 
 
 def findings(ledger):
-    lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s where no H200 is named. Each row is an answer of `ledger best`.\n"]
-    lines.append(f'- "{ALL}": of both series, on the GPUs of several hosts; tested by Welch\'s test where the GPUs differ.')
+    lines = ["# Findings that are not obvious\n", "Made by `docs/results/make.py` from the attempts in `ledger/reference/campaign`, on H100s where no H200 is named. They are of revision 2 of the trainer; the section on bf16 is of revision 5. Each row is an answer of `ledger best`.\n"]
+    lines.append(f'- "{ALL}": of both series, on the GPUs of several hosts. If three or more GPUs ran both sides, only these are compared, as with blocks; else by Welch\'s test.')
     lines.append(f'- "{BLOCKS}": of the series in which each GPU executed each run once; tested by pairs.')
     lines.append("- A claim is supported if it is significant at 5%. p has Holm's correction over the cells that one call of `ledger best` compares. A model's page compares all cells, so its p can be larger.")
     lines.append("- p is not corrected over this page, and a p near 0.05 would not survive that. The blocks are part of all attempts. They do not confirm them a second time.")
     lines.append("- Energies are in J (`energy_per_sample`: J a sample), throughput in samples/s, times in s. A range \"a to b\" is that of the seeds' or GPUs' means, where there are too few for an interval.")
+    lines.append("- A ratio compares the GPUs or seeds that both sides share, so it can differ from the quotient of the two means.")
     lines.append("- \"different\": significant, where no claim was made.")
     lines.append("- Intervals have no correction for several comparisons, so one may exclude 1× where p is above 0.05.")
     lines.append("- A difference that is not significant is no proof of equality: its interval says how large it may be.")
@@ -505,11 +507,11 @@ def summary(pages):
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
-    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Intervals of the energy saved are of the pair of cells. Each model's page has the test of the pair, or says that too few GPUs ran both. Attempts on H100s are of revision 2 of the trainer. Those on H200s are of revision 7, and of revision 5 for DQN, Mask R-CNN and YOLOv3. So do not compare the two GPUs. The effect of precision over all cells of a model is tested there, too.\n")
+    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Each interval is that of the saving between the two cells of its row. Each model's page has the test of the pair, or says that too few GPUs ran both. Attempts on H100s are of revision 2 of the trainer. Those on H200s are of revision 7, and of revision 5 for DQN, Mask R-CNN and YOLOv3. So do not compare the two GPUs. Each model's page also tests precision over all its cells.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. The newest revision of the trainer is shown that ran on the same GPUs as PyTorch. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. Of the trainer's revisions that ran on the same GPUs as PyTorch, the newest is shown. Revision 7 ran on none of them. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
         lines.append(table(["model", "device", "cell", "`ledger`", "J a sample", "samples/s", "PyTorch", "J a sample", "samples/s", "energy against the other one"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:

@@ -196,7 +196,8 @@ pub(super) fn front<T: Asked>(
     coordinates: Vec<Coordinate>,
     found: &[Configuration<'_, T>],
 ) -> Front {
-    let (mut all, mut lacked): (Vec<(Vec<f64>, &Configuration<'_, T>)>, BTreeSet<usize>) = Default::default();
+    let mut all: Vec<(Vec<f64>, &Configuration<'_, T>)> = Vec::new();
+    let mut lacked: BTreeSet<usize> = BTreeSet::new();
     for one in found {
         let means: Vec<Option<f64>> =
             coordinates.iter().map(|coordinate| one.mean(&coordinate.metric, &selected.admitted)).collect();

@@ -236,12 +236,10 @@ fn choose_device(
 ) -> Result<(usize, Option<String>), Refusal> {
     let asked = cell.config.get("hardware.device").and_then(Value::as_str).unwrap_or("auto").to_owned();
     let wanted = cell.config.get("hardware.gpus").and_then(Value::as_int).filter(|gpus| *gpus > 0);
-    if !external && trainer.is_none() {
-        return Err(Refusal::NoTrainer);
-    }
     let mut no_gpu = None;
     let cuda = match asked.as_str() {
         "cpu" => false,
+        _ if !external && trainer.is_none() => return Err(Refusal::NoTrainer),
         _ => match machine.gpus().fault(external || contained) {
             None => true,
             Some(why) if asked == "cuda" => {
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn without_a_trainer_no_device_is_recommended() {
-        for device in ["cuda", "auto", "cpu"] {
+        for device in ["cuda", "auto"] {
             let config = [("hardware.device".to_owned(), device.into())].into();
             let mut cell = Cell { config, settings: Table::new(), seed: 1 };
             let chosen = choose_device(&mut cell, false, false, None, &Machine::default());

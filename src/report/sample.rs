@@ -145,9 +145,10 @@ pub(super) fn needed_text(places: &[Place]) -> String {
         alike.map(|place| place.estimate.units_for(WANTED)).max_by_key(|more| more.map_or(usize::MAX, |more| more));
     let needed = needed.flatten();
     let rough = if places.iter().any(|place| place.probability.is_some()) { ", and a rough P(BEST)" } else { "" };
+    let aside = if first.sensor_half_width.is_some_and(|half| half > 0.0) { ", sensors aside" } else { "" };
     match needed {
         Some(more) => format!(
-            "two {units} give a range, not an interval{rough}: about {more} more would give a scatter of ±{}% ({})\n",
+            "two {units} give a range, not an interval{rough}: about {more} more would give ±{}%{aside} ({})\n",
             significant(100.0 * WANTED),
             more_of(first, more),
         ),

@@ -64,7 +64,7 @@ fn effects_on_an_energy_are_ratios_as_of_statsmodels() {
     assert_eq!((&main[0]["best_level"], main[0].get("difference")), (&1.into(), None));
     let text = sandbox.run(&asked("energy", &[])).expect(0);
     assert!(text.starts_with("energy of toy: geometric mean 196.7 J, 12 attempts, log scale\n"), "{text}");
-    assert!(text.contains("\nx: energy at 3 is 3.14× (3.07 to 3.21) that at 1, which is worse\n"), "{text}");
+    assert!(text.contains("\nx: 3 is worse than 1: energy is 3.14× (3.07 to 3.21)\n"), "{text}");
     assert!(text.contains("\nx × y: the effect of x depends on y\n"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
@@ -84,7 +84,7 @@ fn effects_on_the_linear_scale_are_differences_as_of_statsmodels() {
     near(&main[0]["half_width"], 3.6703677767174683);
     assert_eq!((&found["scale"], main[0].get("ratio")), (&"linear".into(), None));
     let text = sandbox.run(&asked("energy", &["--scale", "linear"])).expect(0);
-    assert!(text.contains("x: energy at 3 is higher than at 1 by 228.0 J (224.3 to 231.7), which is worse"), "{text}");
+    assert!(text.contains("x: 3 is worse than 1: energy is higher by 228.0 J (224.3 to 231.7)"), "{text}");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn what_cannot_be_judged_is_said() {
         "{text}"
     );
     let text = sandbox.run(&asked("score", &["--direction", "maximize"])).expect(0);
-    assert!(text.contains("which is better") && !text.contains("--direction"), "{text}");
+    assert!(text.contains("x: 3 is better than 1: score is higher by 6") && !text.contains("--direction"), "{text}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn a_drift_stays_one_and_is_told_everywhere() {
 #[test]
 fn effects_name_the_drifted_reruns_among_their_attempts() {
     let sandbox = moody_with("[1, 2]");
-    let ask = ["effects", "--model", "toy", "--metric", "loss"];
+    let ask = ["effects", "--model", "toy", "--metric", "loss", "--axes", "x"];
     assert!(!sandbox.run(&ask).expect(0).contains("drifted"));
     sandbox.write("mood", "");
     sandbox.json(&["rerun", "latest"], 5);
