@@ -3,11 +3,11 @@
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
 use super::comparison::{SIGNIFICANCE, holm_among, olympic_mean, together};
-use super::pairwise::{Comparison, Scale, compared, on_common_machines};
+use super::pairwise::{Comparison, PAIRS, Scale, compared, machines, on_common_machines};
 use super::replication::Estimate;
 use super::resample::probabilities;
-use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric};
-use std::collections::BTreeSet;
+use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric, mean};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One attempt's value of the metric.
 #[derive(Clone, Debug, PartialEq)]
@@ -215,6 +215,13 @@ fn in_common(places: &[Place]) -> Option<Vec<Place>> {
     if let Some(common) = on_common_machines(&contenders) {
         return places.iter().zip(common).map(|(place, contender)| with_some(place, contender)).collect();
     }
+    // Rounds of a sweep on several machines are no units of their own.
+    if contenders
+        .iter()
+        .any(|one| machines(one).is_some_and(|all| one.kind == MetricKind::Measured && all.len() >= PAIRS))
+    {
+        return None;
+    }
     let unit = |kind: MetricKind, one: &Measured| match kind {
         MetricKind::Outcome => one.replicate.is_seeded().then_some(one.replicate.seed),
         MetricKind::Measured => one.round,
@@ -321,7 +328,21 @@ fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
         wins.extend(first.get(ties % first.len()));
         ties += usize::from(first.len() > 1);
     })
-    .map_or(none, |found| found.into_iter().map(Some).collect())
+    .map_or(none, |found| shared(places, &found).into_iter().map(Some).collect())
+}
+
+/// The probabilities with equal ones for configurations of the same values, which draws of their own would tell apart.
+fn shared(places: &[Place], probabilities: &[f64]) -> Vec<f64> {
+    let bits = |place: &Place| -> Vec<u64> {
+        let mut bits: Vec<u64> = place.estimate.units.iter().map(|unit| unit.to_bits()).collect();
+        bits.sort_unstable();
+        bits
+    };
+    let mut alike: BTreeMap<Vec<u64>, Vec<f64>> = BTreeMap::new();
+    for (place, probability) in places.iter().zip(probabilities) {
+        alike.entry(bits(place)).or_default().push(*probability);
+    }
+    places.iter().map(|place| mean(&alike[&bits(place)])).collect()
 }
 
 fn alone(contender: Contender) -> Option<Place> {

@@ -2,8 +2,8 @@
 //!
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
-use super::best::Contender;
-use super::pairwise::{Block, Differences, PAIRS, Scale, blocks_of, differences, machines, sensors};
+use super::best::{Contender, scale_of};
+use super::pairwise::{Block, Differences, PAIRS, blocks_of, differences, machines, sensors};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -31,8 +31,8 @@ struct Spread {
 ///
 /// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
 /// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
-/// configurations, as a paired test does. Of a measured metric of which some configurations lack some machines, differences from the first configuration are drawn, as
-/// tests judge them: over common machines, else with the errors of the sensors; on the log scale if all means are positive, which keeps their order. Other metrics of one configuration have random numbers as correlated as the attempts that they
+/// configurations, as a paired test does. Of a measured metric of which configurations ran on different machines, the differences from the first configuration are drawn if all
+/// have a paired test with it; of ratios their logarithms, which have the same order. Other metrics of one configuration have random numbers as correlated as the attempts that they
 /// have in common make them, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
 /// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
 pub(super) fn probabilities(
@@ -52,17 +52,16 @@ pub(super) fn probabilities(
     let (mut spreads, mut of_own): (Vec<Vec<Spread>>, Vec<usize>) = Default::default();
     for (at, metrics) in configurations.iter().enumerate() {
         let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
-        let of_metric = |(metric, (contender, estimate)): (usize, &(&Contender, &Estimate))| {
-            if let Some(spread) = common[metric].as_mut().and_then(|spreads| spreads[at].take()) {
-                return Some(spread);
-            }
-            let own = spread(contender, estimate, &mut known)?;
-            match is_beside_first[metric] {
-                true => own.beside(configurations[0][metric], (contender, estimate), scale_of(configurations, metric)),
-                false => Some(own),
+        let of_metric = |((contender, estimate), common): (
+            &(&Contender, &Estimate),
+            &mut Option<Vec<Option<Spread>>>,
+        )| {
+            match common {
+                Some(spreads) => spreads[at].take(),
+                None => spread(contender, estimate, &mut known),
             }
         };
-        let mut own: Vec<Spread> = metrics.iter().enumerate().map(of_metric).collect::<Option<_>>()?;
+        let mut own: Vec<Spread> = metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?;
         factor(own.iter_mut().filter(|spread| !spread.is_common).collect(), known.len());
         of_own.push(own.iter().filter(|spread| !spread.is_common).count());
         spreads.push(own);
@@ -74,7 +73,7 @@ pub(super) fn probabilities(
     for _ in 0..DRAWS {
         draw.clear();
         let of_blocks: Vec<f64> = (0..blocks.len()).map(|_| random.normal()).collect();
-        // Blocks of as many degrees of freedom have one scale.
+        // Configurations with the same metric and degrees of freedom share the denominator of t.
         let mut scales: BTreeMap<(usize, u64), f64> = BTreeMap::new();
         for (metric, spread) in spreads.first().into_iter().flatten().enumerate().filter(|(_, spread)| spread.is_common)
         {
@@ -109,7 +108,7 @@ struct Sensors {
 }
 
 impl Sensors {
-    /// Differences from the first have the errors of sensors in them, if these do not cancel.
+    /// In differences from the first over common machines, the errors of sensors cancel.
     fn of(configurations: &[Vec<(&Contender, &Estimate)>], is_beside_first: &[bool]) -> Self {
         let mut numbers = BTreeMap::new();
         let mut count = 0;
@@ -153,21 +152,6 @@ impl Sensors {
 }
 
 impl Spread {
-    /// The difference of this configuration from the first one, where they share too few machines for pairs: by the scatter of both, and by what the sensors of either
-    /// may be off by.
-    fn beside(self, first: (&Contender, &Estimate), own: (&Contender, &Estimate), scale: Scale) -> Option<Self> {
-        let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
-        let part = |(contender, estimate): (&Contender, &Estimate)| {
-            let sensors = contender.sensor_half_width(estimate.mean).unwrap_or(0.0) / CONFIDENCE;
-            Some((estimate.standard_error?.powi(2) + sensors.powi(2)) / unit(estimate).powi(2))
-        };
-        let mean = match scale {
-            Scale::Ratio => (own.1.mean / first.1.mean).ln(),
-            Scale::Points | Scale::Difference => own.1.mean - first.1.mean,
-        };
-        Some(Self { mean, standard_error: (part(first)? + part(own)?).sqrt(), ..self })
-    }
-
     fn drawn(&self, deviations: &[f64], scale: f64) -> f64 {
         let deviation: f64 = self.parts.iter().map(|(at, part)| part * deviations[*at]).sum();
         self.mean + self.standard_error * deviation / scale
@@ -216,52 +200,45 @@ fn in_common(
     Some(found.into_iter().map(spread).collect())
 }
 
-/// The difference of one metric of each configuration from the first one, over the machines that both ran on, where some lack some machines. Of a configuration that
-/// shares too few machines with the first there is none: see [`Spread::beside`]. None of an outcome, where a record names no machine, or where none shares enough.
+/// The difference of one metric of each configuration from the first one, as paired tests judge it: over the machines that both ran on. None of an outcome, where one
+/// shares too few machines with the first, where other sensors measured the two there, or where nothing scatters.
 fn beside_first(
     configurations: &[Vec<(&Contender, &Estimate)>],
     metric: usize,
     known: &mut BTreeMap<(Block, u64), usize>,
 ) -> Option<Vec<Option<Spread>>> {
-    let blocks = |metrics: &Vec<(&Contender, &Estimate)>| {
-        let (contender, _) = metrics.get(metric)?;
-        let is_on_machines = contender.kind == MetricKind::Measured && machines(contender).is_some();
-        is_on_machines.then(|| match blocks_of(contender) {
-            (Block::Machine, means) => means,
-            // Rounds on one machine are no blocks of several machines.
-            _ => BTreeMap::new(),
-        })
+    let of_metric: Vec<(&Contender, &Estimate)> =
+        configurations.iter().map(|metrics| metrics.get(metric).copied()).collect::<Option<_>>()?;
+    let ((first, _), others) = of_metric.split_first()?;
+    let scale = scale_of(&of_metric.iter().map(|(_, estimate)| *estimate).collect::<Vec<_>>(), None);
+    let difference = |other: &Contender| {
+        let (of_first, of_other) = (blocks_of(first), blocks_of(other));
+        let are_machines = (of_first.0, of_other.0) == (Block::Machine, Block::Machine);
+        let found = differences(&of_first.1, &of_other.1, scale).filter(|_| are_machines)?;
+        let on_common = |one: &Contender| one.with(|one| found.by_block.contains_key(&one.replicate.machine));
+        let (own, others) = (sensors(&on_common(first)), sensors(&on_common(other)));
+        (own == others && found.shift.is_finite()).then_some(found)
     };
-    let rows: Vec<BTreeMap<u64, f64>> = configurations.iter().map(blocks).collect::<Option<_>>()?;
-    let scale = scale_of(configurations, metric);
-    let (first, others) = rows.split_first()?;
+    let found: Vec<Differences> = others.iter().map(|(other, _)| difference(other)).collect::<Option<_>>()?;
     let mut numbered = |machine: u64| {
         let next = known.len();
         *known.entry((Block::Machine, machine)).or_insert(next)
     };
-    let mut spread = |other: &BTreeMap<u64, f64>| {
-        let Differences { shift, by_block } = differences(first, other, scale)?;
+    let mut spread = |Differences { shift, by_block }: &Differences| {
         let n = number(by_block.len());
         let middle = by_block.values().sum::<f64>() / n;
         // The sum of their squares is the variance of the paired test.
         let part = |difference: f64| (difference - middle) / (n * (n - 1.0)).sqrt();
-        let parts: Vec<(usize, f64)> =
-            by_block.iter().map(|(machine, difference)| (numbered(*machine), part(*difference))).collect();
-        // Of differences that are all the same no test is made either.
-        let is_still = parts.iter().all(|(_, part)| *part == 0.0);
-        (!is_still).then_some(())?;
-        Some(Spread { mean: shift, standard_error: 1.0, degrees: n - 1.0, parts, is_common: true })
+        let parts = by_block.iter().map(|(machine, difference)| (numbered(*machine), part(*difference))).collect();
+        Spread { mean: *shift, standard_error: 1.0, degrees: n - 1.0, parts, is_common: true }
     };
-    let others: Vec<Option<Spread>> = others.iter().map(&mut spread).collect();
-    let degrees = others.iter().flatten().next()?.degrees;
-    let itself = Spread { mean: 0.0, standard_error: 0.0, degrees, parts: Vec::new(), is_common: true };
-    Some([Some(itself)].into_iter().chain(others).collect())
-}
-
-/// On which scale configurations are told apart.
-fn scale_of(configurations: &[Vec<(&Contender, &Estimate)>], metric: usize) -> Scale {
-    let mut means = configurations.iter().filter_map(|metrics| Some(metrics.get(metric)?.1.mean));
-    if means.all(|mean| mean > 0.0) { Scale::Ratio } else { Scale::Difference }
+    let others: Vec<Spread> = found.iter().map(&mut spread).collect();
+    if others.iter().flat_map(|spread| &spread.parts).all(|(_, part)| *part == 0.0) {
+        return None;
+    }
+    // The first one does not differ from itself, by any degrees of freedom.
+    let itself = Spread { mean: 0.0, standard_error: 0.0, degrees: 1.0, parts: Vec::new(), is_common: true };
+    Some([itself].into_iter().chain(others).map(Some).collect())
 }
 
 fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {

@@ -289,7 +289,7 @@ fn drift(judged: &[Judged], tested: &[Tested], margin: Option<Margin>) -> String
         .filter(|one| !one.is_equivalent())
         .map(|one| match one.p {
             Some(p) => format!("`{}` (p = {p:.3})", one.metric),
-            None => format!("`{}` (it needs two repetitions with numbers)", one.metric),
+            None => format!("`{}` (two reruns are needed: `--times 2`)", one.metric),
         })
         .collect();
     if !apart.is_empty() {

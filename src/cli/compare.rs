@@ -5,7 +5,7 @@ use super::drifted;
 use super::failure::{Failure, exit};
 use super::output::say;
 use crate::analysis::{self, Trial};
-use crate::record::Attempt;
+use crate::record::{Attempt, Target};
 use crate::report;
 
 /// Show attempts side by side: differences of identity, and metrics
@@ -36,6 +36,16 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         }
         Ok(Ok(found))
     })??;
+    // Runs that have several attempts, of which one is shown.
+    let of_runs: Vec<(String, String, usize)> = context.store().read(|reader| {
+        let mut several = Vec::new();
+        for ((id, sealed), name) in found.iter().zip(&args.ids) {
+            let attempts = reader.attempts_of(sealed.run.id)?.len();
+            let is_run = matches!(context::resolve(reader, name)?, Ok(Target::Run(_)));
+            several.extend((is_run && attempts > 1).then(|| (name.clone(), id.0.prefix(8), attempts)));
+        }
+        Ok(several)
+    })?;
     let (mut trials, mut ids) = (Vec::new(), Vec::new());
     for (one, name) in found.into_iter().zip(&args.ids) {
         let (id, sealed) = one;
@@ -51,11 +61,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let full: Vec<(String, String)> = ids.into_iter().map(|(run, attempt, _)| (run, attempt)).collect();
     context
         .answer(|| report::compare_text(&sides, &names, args.all), || report::compare_value(&sides, &full, args.all))?;
-    // Of a run one attempt is shown.
-    let newest = full.iter().zip(&names).filter(|((_, attempt), name)| !attempt.starts_with(name.as_str()));
-    let newest: Vec<String> = newest.map(|((_, attempt), name)| format!("{name}: attempt {}", &attempt[..8])).collect();
-    if !newest.is_empty() {
-        say(&format!("note: one attempt each, no means (`ledger best` has means): {}", newest.join(", ")));
+    for (name, attempt, of) in of_runs {
+        say(&format!(
+            "note: of run {name} its newest attempt {attempt} is shown, of {of} (`ledger best` compares means)"
+        ));
+    }
+    for (trial, name) in trials.iter().zip(&names) {
+        if let Some(reason) = trial.attempt.outcome.reason() {
+            say(&format!("note: {name} is {}: {reason}", trial.attempt.outcome.name()));
+        }
     }
     for id in drifted {
         say(&format!("note: {} is a drifted rerun", id.0.prefix(8)));

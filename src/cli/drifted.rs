@@ -5,19 +5,17 @@ use crate::record::AttemptId;
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
-/// Those of these attempts that are reruns which drifted.
-pub(super) fn drifted(reader: &Reader<'_>, counted: &BTreeSet<AttemptId>) -> Result<Vec<AttemptId>, StoreError> {
+/// Those of these reruns that drifted.
+pub(super) fn drifted(reader: &Reader<'_>, reruns: &BTreeSet<AttemptId>) -> Result<Vec<AttemptId>, StoreError> {
     let mut found = Vec::new();
-    if counted.is_empty() {
-        return Ok(found);
-    }
-    for (id, original) in reader.reruns_judged(Grade::Drifted.name())? {
+    for (id, origin) in reader.origins(reruns)? {
+        let Some(repeated) = origin.as_rerun(id).filter(|one| one.verdict == Grade::Drifted.name()) else {
+            continue;
+        };
         // With another program, say, it is an ordinary attempt of another run.
         let run = |id| Ok::<_, StoreError>(reader.readable(id)?.map(|attempt| attempt.run));
-        if counted.contains(&id) {
-            let of_original = run(original)?;
-            found.extend((of_original.is_none() || of_original == run(id)?).then_some(id));
-        }
+        let original = run(repeated.original)?;
+        found.extend((original.is_none() || original == run(id)?).then_some(id));
     }
     Ok(found)
 }

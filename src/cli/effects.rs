@@ -11,7 +11,7 @@ use crate::analysis::{
     self, Asked, Factor, ModelScale, Observation, Observations, Relation, count_left_out, effects, is_feasible,
     observations,
 };
-use crate::record::{Direction, MetricKind, Names, Value, count, known_metric};
+use crate::record::{Attempt, Direction, MetricKind, Names, Value, count, known_metric};
 use crate::report::{self, Confounded, Effected};
 use confounded::Subject;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +95,7 @@ pub(super) fn find(args: &Question, context: &Context) -> Result<(Effected, Vec<
         let mut fields = names.varied();
         fields.extend(axes);
         fields.extend(OBJECTIVE.map(str::to_owned));
-        fields.insert(confounded::IMPORT.to_owned());
+        fields.extend([confounded::IMPORT, Attempt::RERUN_OF].map(str::to_owned));
         fields.extend(versions::fields(&names.names).cloned());
         Ok(Ask { fields, metrics: [metric].into(), of_others: false })
     };
@@ -122,9 +122,11 @@ fn found<T: Asked>(
         let left_out = count_left_out(&selected.trials, &metric, &selected.admitted).1;
         nothing(context, model, &metric, &left_out)
     })?;
-    let counting = selected.trials.iter().filter(|trial| trial.measured(&metric, &selected.admitted).is_ok());
-    let counting = counting.map(Asked::id).collect();
-    let drifted = context.store().read(|reader| drifted::drifted(reader, &counting))?;
+    let is_rerun = |trial: &&T| trial.field(Attempt::RERUN_OF).is_some();
+    let reruns =
+        selected.trials.iter().filter(is_rerun).filter(|trial| trial.measured(&metric, &selected.admitted).is_ok());
+    let reruns = reruns.map(Asked::id).collect();
+    let drifted = context.store().read(|reader| drifted::drifted(reader, &reruns))?;
     effected.notes.extend(drifted::note("the analysis", &drifted));
     Ok((effected, values))
 }
@@ -420,30 +422,45 @@ impl Axes {
     /// Returns whether anything was removed.
     fn leave_out_lengths(&mut self, blocks: &[Factor]) -> bool {
         let before = self.judged.len();
-        while let Some(at) = self.judged.iter().position(|axis| self.is_spare_length(axis, blocks)) {
+        let spare = |axes: &Self| {
+            axes.judged.iter().enumerate().find_map(|(at, axis)| Some((at, axes.spare_length(axis, blocks)?)))
+        };
+        while let Some((at, others)) = spare(self) {
             let axis = self.judged.remove(at);
-            let text = "the other axes determine it (`--axes` analyses it)";
+            let text = format!("{others} determine it (`--axes` analyses it)");
             self.notes.push(format!("`{}` is not analysed: {text}", axis.name));
             self.confounded.retain(|one| one.field != axis.name && one.with.as_ref() != Some(&axis.name));
         }
         self.judged.len() < before
     }
 
-    fn is_spare_length(&self, axis: &Factor, blocks: &[Factor]) -> bool {
+    /// What determines a length that is to be left out.
+    fn spare_length(&self, axis: &Factor, blocks: &[Factor]) -> Option<&'static str> {
         let equals = |one: &Confounded| one.relation == Some(Relation::Equal) && one.with.as_ref() == Some(&axis.name);
         let stands_for_another = self.confounded.iter().any(|one| one.field != MACHINE && equals(one));
-        LENGTHS.contains(&axis.name.as_str()) && !stands_for_another && self.determine(axis, blocks)
+        (LENGTHS.contains(&axis.name.as_str()) && !stands_for_another).then(|| self.determining(axis, blocks)).flatten()
     }
 
-    /// Whether each combination of the other axes, in each version of the program, occurs with one level of this one only.
-    fn determine(&self, axis: &Factor, blocks: &[Factor]) -> bool {
-        let versions = blocks.iter().filter(|block| block.name == versions::VERSION);
-        let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).chain(versions).collect();
-        let mut levels: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
-        let combination = |at: usize| others.iter().map(|other| other.of[at]).collect();
-        !others.is_empty()
-            && axis.of.iter().enumerate().all(|(at, of)| *levels.entry(combination(at)).or_insert(*of) == *of)
+    /// What occurs, in each of its combinations, with one level of the axis only: the other axes, or these with the version of the program.
+    fn determining(&self, axis: &Factor, blocks: &[Factor]) -> Option<&'static str> {
+        let versions: Vec<&Factor> = blocks.iter().filter(|block| block.name == versions::VERSION).collect();
+        let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).collect();
+        match others.is_empty() {
+            true => None,
+            false if decide(&others, axis) => Some("the other axes"),
+            // What the version alone determines cannot be told from it.
+            false if decide(&versions, axis) => None,
+            false => decide(&[others, versions].concat(), axis).then_some("the other axes and the program's version"),
+        }
     }
+}
+
+/// Whether each combination of these occurs with one level of the axis only.
+fn decide(others: &[&Factor], axis: &Factor) -> bool {
+    let mut levels: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
+    let combination = |at: usize| others.iter().map(|other| other.of[at]).collect();
+    !others.is_empty()
+        && axis.of.iter().enumerate().all(|(at, of)| *levels.entry(combination(at)).or_insert(*of) == *of)
 }
 
 /// Whether each level of either axis occurs with one level of the other axis only.

@@ -10,7 +10,7 @@ use super::versions::{self, Grouping};
 use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
 };
-use crate::record::{Direction, LeftOut, Table};
+use crate::record::{Attempt, AttemptId, Direction, LeftOut, Table};
 use crate::report::{self, Coordinate, Front, FrontPoint, Incomplete, Millimetres};
 use crate::store::Reader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,12 +69,19 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
     context.answer(|| report::pareto_text(&front, args.dominated), || report::pareto_value(&front, args.dominated))?;
     let shown = || front.points.iter().filter(|point| args.dominated || point.dominated_by.is_none());
-    let counted = shown()
+    let counted: BTreeSet<AttemptId> = shown()
         .flat_map(|point| &point.places)
         .flat_map(|place| &place.contender.measured)
         .map(|one| one.attempt)
         .collect();
-    let drifted = context.store().read(|reader| drifted::drifted(reader, &counted))?;
+    let drifted = context.store().read(|reader| {
+        let mut reruns = BTreeSet::new();
+        for id in counted {
+            let attempt = reader.readable(id)?;
+            reruns.extend(attempt.filter(|one| one.facts.contains_key(Attempt::RERUN_OF)).map(|_| id));
+        }
+        drifted::drifted(reader, &reruns)
+    })?;
     drifted::note("the front", &drifted).iter().for_each(|text| say(&format!("note: {text}")));
     // A row that averages over much may be what keeps others off the front.
     let rows = front.points.iter();
@@ -197,14 +204,15 @@ pub(super) fn front<T: Asked>(
     found: &[Configuration<'_, T>],
 ) -> Front {
     let mut all: Vec<(Vec<f64>, &Configuration<'_, T>)> = Vec::new();
-    let mut lacked: BTreeSet<usize> = BTreeSet::new();
+    let mut lacking: BTreeMap<String, usize> = BTreeMap::new();
     for one in found {
         let means: Vec<Option<f64>> =
             coordinates.iter().map(|coordinate| one.mean(&coordinate.metric, &selected.admitted)).collect();
-        lacked.extend(means.iter().enumerate().filter(|(_, mean)| mean.is_none()).map(|(at, _)| at));
+        for (coordinate, _) in coordinates.iter().zip(&means).filter(|(_, mean)| mean.is_none()) {
+            *lacking.entry(coordinate.metric.clone()).or_default() += 1;
+        }
         all.extend(means.into_iter().collect::<Option<_>>().map(|means| (means, one)));
     }
-    let without = lacked.into_iter().map(|at| coordinates[at].metric.clone()).collect();
     let is_up = coordinates[0].direction == Direction::Maximize;
     let run = |one: &Configuration<'_, T>| one.first().map(Asked::run_id);
     all.sort_by(|(a, a_one), (b, b_one)| {
@@ -249,7 +257,7 @@ pub(super) fn front<T: Asked>(
         let fault = coordinates.iter().find_map(|one| trial.measured(&one.metric, &selected.admitted).err());
         fault.into_iter().for_each(|left| *left_out.entry(left).or_default() += 1);
     }
-    let incomplete = Incomplete { configurations: found.len() - all.len(), without };
+    let incomplete = Incomplete { configurations: found.len() - all.len(), lacking };
     Front { model: model.to_owned(), coordinates, fields, points, on_front, all: all.len(), incomplete, left_out }
 }
 

@@ -443,6 +443,18 @@ fn all_hidden(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<
     Some(Failure::new(exit::NO, text))
 }
 
+/// How many runs of a model are in the ledger, whatever became of them.
+fn runs_of(context: &Context, model: &str) -> usize {
+    let mut count = 0;
+    let runs = context.store_as_it_is().read(|reader| {
+        reader.runs(|run| {
+            count += usize::from(run.model() == model);
+            Ok(())
+        })
+    });
+    runs.map_or(0, |()| count)
+}
+
 /// Why nothing was found: what is tainted or hidden; else what there is, of the model its metrics, or the models.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
     let left_out =
@@ -467,6 +479,10 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
         }
         None if ranked.is_empty() => {
             "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
+        }
+        None if runs_of(context, model) > 0 => {
+            let runs = crate::report::count(runs_of(context, model), "run");
+            format!("no attempt of model `{model}` finished: it has {runs} (`ledger ls --model {model}` says why)")
         }
         None => format!("no finished attempt is of model `{model}` (there are: {})", list(ranked.keys().collect())),
     };

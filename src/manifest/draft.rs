@@ -70,7 +70,7 @@ pub(super) struct Draft {
     pub(super) sections: BTreeMap<&'static str, usize>,
     /// Whether the grid's shape is too faulty to be expanded.
     pub(super) shapeless: bool,
-    /// Keys of tables that are not known: a placeholder of such a name is not reported too.
+    /// Keys of tables that are not known: a placeholder whose last component is such a name is not reported too.
     pub(super) unknown: BTreeSet<String>,
 }
 

@@ -122,8 +122,10 @@ impl Expansion<'_> {
             }
         }
         if let (Some(text), Some(first)) = (&self.draft.program, self.cells.first()) {
-            for ((item, name), cells) in
-                self.unresolved.iter().filter(|((_, name), _)| !self.draft.unknown.contains(name))
+            for ((item, name), cells) in self
+                .unresolved
+                .iter()
+                .filter(|((_, name), _)| !self.draft.unknown.contains(name.rsplit('.').next().unwrap_or(name)))
             {
                 let at = text.command.get(*item).map_or(0, |(_, at)| *at);
                 let name = shown(name);

@@ -162,7 +162,7 @@ impl Effected {
             return vec![format!("{name}: {ends}"), tested];
         }
         let size = match self.size(&contrast) {
-            (ratio, "") => ratio,
+            (ratio, "") => format!("{ratio} that at {}", level(from)),
             (size, word) => format!("{word} by {size}"),
         };
         vec![format!("{name}: {} is {better} than {}: {metric} is {size}", level(to), level(from)), tested]
@@ -201,7 +201,8 @@ impl Effected {
         let (a, b) = (&names[first], &names[second]);
         let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
         let Some(p) = effect.share.corrected else {
-            return vec![format!("{a} × {b}: not tested"), explained];
+            let explained = (effect.share.degrees > 0).then_some(explained);
+            return [format!("{a} × {b}: not tested")].into_iter().chain(explained).collect();
         };
         if effect.share.is_significant() != Some(true) {
             return vec![format!("{a} × {b}: no significant interaction ({})", p_value(p))];

@@ -48,8 +48,8 @@ pub struct FrontPoint {
 pub struct Incomplete {
     /// How many.
     pub configurations: usize,
-    /// The metrics that some of them lack.
-    pub without: Vec<String>,
+    /// For each metric, how many of them have no value of it that counts.
+    pub lacking: BTreeMap<String, usize>,
 }
 
 /// Configurations in several metrics at once, in the order of the first one.
@@ -111,10 +111,11 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
     if front.incomplete.configurations > 0 {
+        let lacks = |(metric, n): (&String, &usize)| format!("{n} without a value of {metric} that counts");
         text.push_str(&format!(
-            "not compared: {} without a value of {} that counts\n",
+            "not compared: {} ({})\n",
             count(front.incomplete.configurations, "configuration"),
-            front.incomplete.without.join(" or "),
+            front.incomplete.lacking.iter().map(lacks).collect::<Vec<_>>().join(", "),
         ));
     }
     let is_single = |point: &FrontPoint| point.places.iter().any(|place| place.estimate.standard_error.is_none());
@@ -142,8 +143,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             text.push_str(&unequal_text(&one.metric, (least, most), true));
         }
     }
-    let metrics: Vec<&str> = front.coordinates.iter().map(|one| one.metric.as_str()).collect();
-    text.push_str(&left_out_line(&front.left_out, &metrics.join(" or ")));
+    text.push_str(&left_out_line(&front.left_out, "one of the metrics"));
     text
 }
 
@@ -195,7 +195,10 @@ pub fn pareto_value(front: &Front, with_dominated: bool) -> Table {
         ("metrics", Value::List(front.coordinates.iter().map(coordinate).collect())),
         ("configurations", front.all.into()),
         ("incomplete_configurations", front.incomplete.configurations.into()),
-        ("incomplete_without", front.incomplete.without.clone().into()),
+        (
+            "incomplete_lacking",
+            front.incomplete.lacking.iter().map(|(name, n)| (name.clone(), (*n).into())).collect::<Table>().into(),
+        ),
         ("points", Value::List(points.collect())),
         ("left_out", left_out_value(&front.left_out)),
     ])

@@ -92,7 +92,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     let (tied, constant): (Vec<String>, Vec<String>) = constant.into_iter().partition(|rank| ties.contains(rank));
     for (ranks, why) in [
         (still, format!("neither these nor #1 vary between {units}")),
-        (tied, format!("these equal #1 in all {units} that both have")),
+        (tied, format!("equal to #1 in all {units} that both have")),
         (constant, format!("their difference from #1 is the same in all {units} that both have")),
     ] {
         if !ranks.is_empty() {

@@ -9,21 +9,6 @@ use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Reader<'_> {
-    /// Reruns whose newest verdict is this one, each with its original. The whole log is read.
-    pub fn reruns_judged(&self, verdict: &str) -> Result<BTreeMap<AttemptId, AttemptId>, StoreError> {
-        let mut newest: BTreeMap<AttemptId, (i64, AttemptId, bool)> = BTreeMap::new();
-        for item in self.txn().open_table(LOG)?.iter()? {
-            let entry = decode_log_entry(item?.1.value())?;
-            let Change::Verdict { original, rerun, verdict: found, .. } = entry.change else { continue };
-            let known = newest.entry(rerun).or_insert((i64::MIN, original, false));
-            if entry.unix_ms >= known.0 {
-                *known = (entry.unix_ms, original, found == verdict);
-            }
-        }
-        let judged = newest.into_iter().filter(|(_, (.., is_it))| *is_it);
-        Ok(judged.map(|(rerun, (_, original, _))| (rerun, original)).collect())
-    }
-
     /// What the log says of each of these attempts. It is read from its end on, and no further back than to where the last of them came in: of what is not there
     /// yet nothing can be said.
     pub fn origins(&self, ids: &BTreeSet<AttemptId>) -> Result<BTreeMap<AttemptId, Origin>, StoreError> {

@@ -64,7 +64,7 @@ fn effects_on_an_energy_are_ratios_as_of_statsmodels() {
     assert_eq!((&main[0]["best_level"], main[0].get("difference")), (&1.into(), None));
     let text = sandbox.run(&asked("energy", &[])).expect(0);
     assert!(text.starts_with("energy of toy: geometric mean 196.7 J, 12 attempts, log scale\n"), "{text}");
-    assert!(text.contains("\nx: 3 is worse than 1: energy is 3.14× (3.07 to 3.21)\n"), "{text}");
+    assert!(text.contains("\nx: 3 is worse than 1: energy is 3.14× (3.07 to 3.21) that at 1\n"), "{text}");
     assert!(text.contains("\nx × y: the effect of x depends on y\n"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }

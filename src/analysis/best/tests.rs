@@ -176,7 +176,7 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
         // Another set of sensors does not disturb the draws: the common GPUs are compared.
         assert!(places[0].probability.unwrap() > 0.99, "{places:?}");
     }
-    // A third configuration that is far off, on other GPUs, does not change who of the two is ahead.
+    // A third configuration that is far off, on some of the first one's GPUs, does not change who of the two is ahead.
     let near = [[100.0, 104.0, 98.0, 102.0, 101.0], [100.4, 103.2, 98.9, 102.5, 100.1]];
     let two = |others: Vec<Contender>| {
         let pair = [on_gpus(1, &near[0], &[1, 2, 3, 4, 5]), on_gpus(2, &near[1][..4], &[1, 2, 3, 4])];
@@ -187,6 +187,24 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
     let far = on_gpus(3, &[400.0, 412.0, 391.0], &[3, 4, 5]);
     let (alone, beside) = (two(vec![]), two(vec![far]));
     assert!((alone.0 - beside.0).abs() < 0.06 && alone.0 > 0.3 && alone.1 > 0.1, "{alone:?} {beside:?}");
+    // Rows that share too few GPUs with the first one are drawn on their own, with the sensors' errors: however many, each takes its share.
+    let elsewhere = |x: i64, gpus: [u64; 3]| on_gpus(x, &[101.0, 105.0, 99.0], &gpus);
+    let places = place(
+        vec![
+            on_gpus(1, &best, &[1, 2, 3, 4]),
+            elsewhere(2, [6, 7, 8]),
+            elsewhere(3, [6, 7, 8]),
+            elsewhere(4, [6, 7, 8]),
+        ],
+        lowest(),
+    );
+    let found: Vec<f64> = places.iter().map(|place| place.probability.unwrap()).collect();
+    assert!(found[0] > 0.3 && found[1..].iter().all(|one| (one - found[1]).abs() < 0.03), "{found:?}");
+    // Other sensors on the same GPUs may be off to another side.
+    let mut sensed = on_gpus(2, &other[..3], &[1, 2, 3]);
+    sensed.measured[0].sensors = ["another".to_owned()].into();
+    let places = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), sensed], lowest());
+    assert!(places[0].probability.unwrap() < 0.9, "{places:?}");
     // The GPU that needs least is the only one that the worse configuration ran on.
     let places = place(
         vec![on_gpus(1, &best[..3], &[1, 2, 3]), on_gpus(2, &[101.1, 105.0, 98.9, 80.0], &[1, 2, 3, 4])],

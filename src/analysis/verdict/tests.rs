@@ -207,7 +207,7 @@ fn metrics_within_a_stated_margin_are_equivalent_over_repeats() {
     assert_eq!(strict.grade, Grade::Drifted);
     assert!(strict.detail.contains("not shown to be within 0.1%: `accuracy` (p = 0."), "{}", strict.detail);
     let once = verdict(&original, &[], &refs[..1], Some(Margin::Share(0.01)));
-    assert!(once.grade == Grade::Drifted && once.detail.contains("two repetitions"), "{}", once.detail);
+    assert!(once.grade == Grade::Drifted && once.detail.contains("`--times 2`"), "{}", once.detail);
     let mut failed = near[0].clone();
     failed.attempt.outcome = Outcome::Failed { reason: "the disk is full".to_owned() };
     let found = verdict(&original, &[], &[refs[0], &failed], Some(Margin::Share(0.01)));

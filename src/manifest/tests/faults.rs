@@ -261,6 +261,7 @@ fn faults_of_programs() {
     m:3:1: unknown key `program.params` (known keys: command, files, identity, metrics)
     ");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{lr}']\n[parms]\nlr = [1, 2]\n"), @"m:3:2: unknown key `parms` (did you mean the table `[params]`?)");
+    insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{training.batch_size}']\n[trainning]\nbatch_size = [1, 2]\n"), @"m:3:2: unknown key `trainning` (did you mean the table `[training]`?)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x',\n '{']"), @"m:3:2: a `{` in the command has no `}` after it (write {{ and }} for braces)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x', '{training.momentum}']\n[training]\noptimizer = ['sgd', 'momentum']\nmomentum = 0.5"), @"m:2:17: `{training.momentum}` has no value in 1 of 2 cells (give it one in each)");
     insta::assert_snapshot!(faults("[program]\ncommand = ['x']\n[params]\n'a b' = 1\nc = { d = 1 }\ne = [[1]]\nf = inf\ng = 1979-05-27"), @r"
