@@ -236,13 +236,13 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
     let versions = axis(versions::VERSION, &[1, 1, 2, 2]);
     let mut axes =
         Axes { judged: vec![axis("batch", &[8, 16, 8, 16]), axis("training.steps", &[9, 5, 7, 4])], ..Axes::default() };
-    assert!(!axes.leave_out_lengths(&[]) && axes.leave_out_lengths(&[versions.clone()]));
+    assert!(!axes.leave_out_lengths(&[]) && axes.leave_out_lengths(std::slice::from_ref(&versions)));
     assert!(axes.notes[0].contains("the other axes and the program's version determine it"), "{:?}", axes.notes);
     // One that the version alone determines stays, and so does the only axis.
     let lengths = || axis("training.steps", &[9, 9, 7, 7]);
     for judged in [vec![axis("batch", &[8, 16, 8, 16]), lengths()], vec![lengths()]] {
         let mut axes = Axes { judged, ..Axes::default() };
-        assert!(!axes.leave_out_lengths(&[versions.clone()]));
+        assert!(!axes.leave_out_lengths(std::slice::from_ref(&versions)));
     }
     // It stands for another axis that equals it.
     let equal = Confounded {
