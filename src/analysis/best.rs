@@ -315,23 +315,18 @@ fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
         return none;
     }
     let sampled: Vec<_> = places.iter().map(|place| vec![(&place.contender, &place.estimate)]).collect();
-    let mut ties = 0;
     probabilities(&sampled, &mut |draw, wins| {
         let better = |a: &&(usize, f64), b: &&(usize, f64)| match direction {
             Direction::Minimize => a.1.total_cmp(&b.1),
             Direction::Maximize => b.1.total_cmp(&a.1),
         };
         let values: Vec<(usize, f64)> = draw.iter().enumerate().map(|(at, values)| (at, values[0])).collect();
-        let Some((_, best)) = values.iter().min_by(better) else { return };
-        let first: Vec<usize> = values.iter().filter(|(_, value)| value == best).map(|(at, _)| *at).collect();
-        // Configurations that computed the same share their draws: each comes out ahead in its turn.
-        wins.extend(first.get(ties % first.len()));
-        ties += usize::from(first.len() > 1);
+        wins.extend(values.iter().min_by(better).map(|(at, _)| *at));
     })
     .map_or(none, |found| shared(places, &found).into_iter().map(Some).collect())
 }
 
-/// The probabilities with equal ones for configurations of the same values, which draws of their own would tell apart.
+/// The same probability for configurations of the same values: the mean of theirs. A draw names the first of a tie, and draws of their own differ by chance.
 fn shared(places: &[Place], probabilities: &[f64]) -> Vec<f64> {
     let bits = |place: &Place| -> Vec<u64> {
         let mut bits: Vec<u64> = place.estimate.units.iter().map(|unit| unit.to_bits()).collect();

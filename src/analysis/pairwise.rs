@@ -186,7 +186,7 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
     };
     let (a, b) = (by_seed(first), by_seed(other));
     let common: Vec<f64> = a.iter().filter_map(|(seed, own)| Some(mean(b.get(seed)?) - mean(own))).collect();
-    if common.is_empty() || is_enough(common.len(), a.len().max(b.len())) {
+    if common.is_empty() || can_be_paired(common.len(), a.len().max(b.len())) {
         return false;
     }
     let gain = mean(&common);
@@ -385,15 +385,15 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
     let sets: Vec<BTreeSet<u64>> = contenders.iter().map(|one| machines(one)).collect::<Option<_>>()?;
     let common = sets.iter().cloned().reduce(|a, b| &a & &b)?;
     let most = sets.iter().map(BTreeSet::len).max()?;
-    if sets.iter().all(|set| *set == common) || !is_enough(common.len(), most) {
+    if sets.iter().all(|set| *set == common) || !can_be_paired(common.len(), most) {
         return None;
     }
     let is_on_these = |one: &Measured| common.contains(&one.replicate.machine);
     Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
 }
 
-/// Whether so many common blocks can be judged in pairs: of the side with most blocks at least half.
-fn is_enough(common: usize, most: usize) -> bool {
+/// Whether a paired test may use this many common blocks: three or more, and at least half of the blocks of the side that has most.
+fn can_be_paired(common: usize, most: usize) -> bool {
     common >= PAIRS && 2 * common >= most
 }
 
@@ -447,7 +447,7 @@ pub(super) struct Differences {
 pub(super) fn differences(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale) -> Option<Differences> {
     let common: BTreeMap<u64, (f64, f64)> =
         first.iter().filter_map(|(key, value)| Some((*key, (*value, *other.get(key)?)))).collect();
-    if !is_enough(common.len(), first.len().max(other.len())) {
+    if !can_be_paired(common.len(), first.len().max(other.len())) {
         return None;
     }
     let (a, b): (Vec<f64>, Vec<f64>) = common.values().copied().unzip();

@@ -211,8 +211,9 @@ fn beside_first(
         configurations.iter().map(|metrics| metrics.get(metric).copied()).collect::<Option<_>>()?;
     let ((first, _), others) = of_metric.split_first()?;
     let scale = scale_of(&of_metric.iter().map(|(_, estimate)| *estimate).collect::<Vec<_>>(), None);
+    let of_first = blocks_of(first);
     let difference = |other: &Contender| {
-        let (of_first, of_other) = (blocks_of(first), blocks_of(other));
+        let of_other = blocks_of(other);
         let are_machines = (of_first.0, of_other.0) == (Block::Machine, Block::Machine);
         let found = differences(&of_first.1, &of_other.1, scale).filter(|_| are_machines)?;
         let on_common = |one: &Contender| one.with(|one| found.by_block.contains_key(&one.replicate.machine));

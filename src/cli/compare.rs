@@ -26,26 +26,22 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
-    let found = context.store().read(|reader| {
-        let mut found = Vec::new();
-        for id in &args.ids {
-            found.push(match context::resolve_attempt(reader, id)? {
+    let (found, of_runs) = context.store().read(|reader| {
+        // Runs that have several attempts, of which one is shown.
+        let (mut found, mut of_runs) = (Vec::new(), Vec::new());
+        for name in &args.ids {
+            let (id, sealed) = match context::resolve_attempt(reader, name)? {
                 Ok(found) => found,
                 Err(failure) => return Ok(Err(failure)),
-            });
+            };
+            if let Ok(Target::Run(run)) = context::resolve(reader, name)? {
+                let attempts = reader.attempts_of(run)?.len();
+                of_runs.extend((attempts > 1).then(|| (name, id.0.prefix(8), attempts)));
+            }
+            found.push((id, sealed));
         }
-        Ok(Ok(found))
+        Ok(Ok((found, of_runs)))
     })??;
-    // Runs that have several attempts, of which one is shown.
-    let of_runs: Vec<(String, String, usize)> = context.store().read(|reader| {
-        let mut several = Vec::new();
-        for ((id, sealed), name) in found.iter().zip(&args.ids) {
-            let attempts = reader.attempts_of(sealed.run.id)?.len();
-            let is_run = matches!(context::resolve(reader, name)?, Ok(Target::Run(_)));
-            several.extend((is_run && attempts > 1).then(|| (name.clone(), id.0.prefix(8), attempts)));
-        }
-        Ok(several)
-    })?;
     let (mut trials, mut ids) = (Vec::new(), Vec::new());
     for (one, name) in found.into_iter().zip(&args.ids) {
         let (id, sealed) = one;

@@ -20,7 +20,7 @@ pub(super) fn drifted(reader: &Reader<'_>, reruns: &BTreeSet<AttemptId>) -> Resu
     Ok(found)
 }
 
-/// That an answer, `the ranking` say, includes these.
+/// A sentence that says that an answer, such as `the ranking`, includes these attempts; none of no attempt.
 pub(super) fn note(answer: &str, drifted: &[AttemptId]) -> Option<String> {
     let named = named(&drifted.iter().map(|id| id.0.prefix(8)).collect::<Vec<String>>())?;
     Some(format!("{answer} includes drifted reruns: {named} (`ledger hide ID` leaves one out)"))

@@ -434,28 +434,28 @@ impl Axes {
         self.judged.len() < before
     }
 
-    /// What determines a length that is to be left out.
+    /// Names what determines this length, if it is to be left out.
     fn spare_length(&self, axis: &Factor, blocks: &[Factor]) -> Option<&'static str> {
         let equals = |one: &Confounded| one.relation == Some(Relation::Equal) && one.with.as_ref() == Some(&axis.name);
         let stands_for_another = self.confounded.iter().any(|one| one.field != MACHINE && equals(one));
         (LENGTHS.contains(&axis.name.as_str()) && !stands_for_another).then(|| self.determining(axis, blocks)).flatten()
     }
 
-    /// What occurs, in each of its combinations, with one level of the axis only: the other axes, or these with the version of the program.
+    /// Names what determines the axis: the other axes alone, or together with the program's version.
     fn determining(&self, axis: &Factor, blocks: &[Factor]) -> Option<&'static str> {
         let versions: Vec<&Factor> = blocks.iter().filter(|block| block.name == versions::VERSION).collect();
         let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).collect();
         match others.is_empty() {
             true => None,
             false if decide(&others, axis) => Some("the other axes"),
-            // What the version alone determines cannot be told from it.
+            // An axis that the version alone determines stays: it is reported as confounded with the version.
             false if decide(&versions, axis) => None,
             false => decide(&[others, versions].concat(), axis).then_some("the other axes and the program's version"),
         }
     }
 }
 
-/// Whether each combination of these occurs with one level of the axis only.
+/// Whether these determine the axis: each combination of their levels occurs with one level of it.
 fn decide(others: &[&Factor], axis: &Factor) -> bool {
     let mut levels: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
     let combination = |at: usize| others.iter().map(|other| other.of[at]).collect();

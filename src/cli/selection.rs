@@ -480,11 +480,13 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
         None if ranked.is_empty() => {
             "the ledger holds no finished attempt (`ledger run MANIFEST` makes some)".to_owned()
         }
-        None if runs_of(context, model) > 0 => {
-            let runs = crate::report::count(runs_of(context, model), "run");
-            format!("no attempt of model `{model}` finished: it has {runs} (`ledger ls --model {model}` says why)")
-        }
-        None => format!("no finished attempt is of model `{model}` (there are: {})", list(ranked.keys().collect())),
+        None => match runs_of(context, model) {
+            0 => format!("no finished attempt is of model `{model}` (there are: {})", list(ranked.keys().collect())),
+            runs => {
+                let runs = crate::report::count(runs, "run");
+                format!("`{model}` has {runs}, but no attempt that counts (`ledger ls --model {model}` lists them)")
+            }
+        },
     };
     Failure::new(exit::NO, text)
 }

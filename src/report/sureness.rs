@@ -202,7 +202,7 @@ fn ranks_by<T: PartialEq>(places: &[Place], word: impl Fn(&Place) -> Option<T>) 
     found
 }
 
-/// Which intervals rest on means of machines or rounds, or on a random effect. Without a number it is all of them.
+/// Names the statistical model of the intervals, by row where rows have different ones.
 fn models_text(places: &[Place]) -> String {
     let model = |place: &Place| match place.estimate.model {
         SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(place))),
@@ -229,7 +229,7 @@ fn unsure_text(places: &[Place]) -> String {
     format!("no P(BEST): it needs two or more independent values in each row, and {} {verb} one\n", single.join(" "))
 }
 
-/// What the intervals hold for, where it is not every seed and machine; the places are named where they differ.
+/// Says what the intervals cover, if that is less than every seed and machine; by row where rows differ.
 fn covers_text(places: &[Place]) -> String {
     let with_scatter = places.iter().filter(|place| place.estimate.attempts > 1).count();
     let line = |(covers, ranks): &(&str, Vec<String>)| match ranks.len() == with_scatter {
@@ -245,7 +245,7 @@ fn covers_text(places: &[Place]) -> String {
     ranks_by(places, |place| place.estimate.covers()).iter().map(line).chain([single]).collect()
 }
 
-/// Which differences are over the machines that both sides ran on, and which are unpaired because these are too few.
+/// Names the rows that are compared with the first on common machines alone, and those that share too few machines with it.
 fn common_machines_text(places: &[Place], units: &str) -> String {
     let Some((first, others)) = places.split_first() else { return String::new() };
     let machines =

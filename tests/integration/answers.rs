@@ -248,6 +248,7 @@ fn compare_and_diff_put_runs_side_by_side() {
     assert!(all.contains("model.name") && all.contains("* the best value of the row"), "{all}");
     sandbox.run(&["compare", &id(0)]).complaint(2);
     sandbox.run(&["compare", &id(0), "ffff"]).complaint(1);
+    assert!(!sandbox.run(&["compare", &id(0), &id(1)]).err.contains("newest attempt"));
 
     let diff = sandbox.json(&["diff", &id(0), &id(1)], 1);
     let energy = diff["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == "energy").unwrap();
@@ -289,17 +290,36 @@ fn a_front_is_what_nothing_beats_in_everything() {
     }
 }
 
-/// An energy with the first seed alone.
-const PARTLY: &str = r#"
+#[test]
+fn a_model_whose_attempts_all_failed_is_known() {
+    let sandbox = sealed();
+    sandbox.write("bad.toml", "model.name = \"broken\"\nprogram.command = [\"false\"]\n");
+    sandbox.command(&["run", "bad.toml"]).output().unwrap();
+    let said = sandbox.run(&["best", "--model", "broken", "--metric", "loss"]).complaint(1);
+    assert!(
+        said.contains("`broken` has 1 run, but no attempt that counts (`ledger ls --model broken` lists them)"),
+        "{said}"
+    );
+    let said = sandbox.run(&["best", "--model", "brokem", "--metric", "loss"]).complaint(1);
+    assert!(said.contains("no finished attempt is of model `brokem` (there are: toy)"), "{said}");
+    let said = sandbox.run(&["compare", "latest", "latest~1"]).err;
+    assert!(said.contains("note: latest is failed: ") && !said.contains("latest~1 is"), "{said}");
+}
+
+/// A worker with an accuracy, and with an energy if `$1` (x) or `$2` (the seed) is 1.
+fn energy_where_one(word: &str) -> String {
+    r#"
 say() { echo "$1" >> "$LEDGER_EVENTS"; }
-if [ $2 = 1 ]; then say "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$1,\"unit\":\"J\"}"; fi
+if [ WORD = 1 ]; then say "{\"event\":\"metric\",\"name\":\"energy\",\"value\":$1,\"unit\":\"J\"}"; fi
 say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":0.$1}"
-"#;
+"#
+    .replace("WORD", word)
+}
 
 #[test]
 fn a_point_of_a_front_has_one_name_in_whichever_order_metrics_are_asked_for() {
     let sandbox = Sandbox::new();
-    sandbox.sweep_manifest(PARTLY, "[1, 2]", "[1, 2, 3]");
+    sandbox.sweep_manifest(&energy_where_one("$2"), "[1, 2]", "[1, 2, 3]");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let named = |metrics: &str| {
         let all = sandbox.json(&["pareto", "--model", "toy", "--metrics", metrics, "--dominated"], 0);
@@ -311,17 +331,10 @@ fn a_point_of_a_front_has_one_name_in_whichever_order_metrics_are_asked_for() {
     assert_eq!(named("energy,accuracy").len(), 2);
 }
 
-/// An energy of the first configuration alone.
-const ONE_ENERGY: &str = r#"
-say() { echo "$1" >> "$LEDGER_EVENTS"; }
-if [ $1 = 1 ]; then say '{"event":"metric","name":"energy","value":5,"unit":"J"}'; fi
-say "{\"event\":\"metric\",\"name\":\"accuracy\",\"value\":0.$1}"
-"#;
-
 #[test]
 fn a_front_counts_configurations_that_lack_a_metric() {
     let sandbox = Sandbox::new();
-    sandbox.sweep_manifest(ONE_ENERGY, "[1, 2, 3]", "1");
+    sandbox.sweep_manifest(&energy_where_one("$1"), "[1, 2, 3]", "1");
     sandbox.run(&["run", "m.toml"]).expect(0);
     let ask = |metrics| ["pareto", "--model", "toy", "--metrics", metrics];
     let said = sandbox.run(&ask("accuracy,energy")).expect(0);

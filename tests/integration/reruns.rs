@@ -73,6 +73,12 @@ fn a_drift_stays_one_and_is_told_everywhere() {
     let said = err(&sandbox.command(&["compare", &rerun, &original]).output().unwrap());
     assert!(said.contains(&format!("note: {} is a drifted rerun\n", &rerun[..8])), "{said}");
     assert!(!said.contains(&format!("note: {} is a drifted rerun\n", &original[..8])), "{said}");
+    // Of a run one attempt is shown.
+    let said = err(&sandbox.command(&["compare", &run, &rerun]).output().unwrap());
+    assert!(
+        said.contains(&format!("note: of run {run} its newest attempt ")) && said.contains(" is shown, of "),
+        "{said}"
+    );
     sandbox.json(&["verify"], 0);
 }
 

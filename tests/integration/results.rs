@@ -39,6 +39,21 @@ fn each_revision_of_the_trainer_has_its_own_row_whatever_else_its_attempts_measu
 }
 
 #[test]
+fn rows_that_lack_gpus_are_compared_on_common_ones_or_named() {
+    let sandbox = Sandbox::new();
+    let pack = repository("ledger/reference/campaign/vgg16-h200.ledger").display().to_string();
+    sandbox.run(&["unpack", &pack]).expect(0);
+    let newest = "experiment == 'vgg16-speed' and program.revision == 7";
+    let asked = ["best", "--model", "vgg16", "--metric", "energy_per_sample", "--group-by", "batch_size,precision"];
+    let said = sandbox.run(&[&asked[..], &["--where", newest]].concat()).expect(0);
+    assert!(said.contains("VS BEST of #2 #3 #6 is over the GPUs that both ran on, not over all attempts\n"), "{said}");
+    assert!(
+        said.contains("#4 #5: too few GPUs in common with #1 for pairs, so the sensors' errors do not cancel"),
+        "{said}"
+    );
+}
+
+#[test]
 fn other_bits_of_one_run_are_told_with_the_kernels_that_may_explain_them() {
     let sandbox = Sandbox::new();
     let pack = repository("ledger/reference/campaign/maskrcnn-h200.ledger").display().to_string();

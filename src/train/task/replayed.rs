@@ -88,7 +88,7 @@ impl<T> Replayed<T> {
         }
     }
 
-    /// Records work that was done at least once before. The graph gets copies of parameters and state, and the inputs themselves: nobody may use these
+    /// Records work that was done at least once before. The graph copies parameters and state, and takes over the inputs, which must not be used
     /// afterwards. If the device cannot record it, [`Self::outcome`] says why.
     fn record<I: Operands>(
         &mut self,
@@ -117,7 +117,7 @@ impl<T> Replayed<T> {
         })
     }
 
-    /// Records work that reads these operands, its state and the `fixed` tensors. Nobody may change the fixed ones while the recording lives. The work
+    /// Records work that reads these operands, its state and the `fixed` tensors. The fixed ones must not change while the recording exists. The work
     /// returns none if a value is not where a graph can read it.
     fn record_with(
         &mut self,
@@ -221,7 +221,7 @@ impl<const D: usize> Replayed<Tensor<D>> {
     }
 
     /// The answers to a batch of timed inference. `pass` answers the first batch, and is recorded if `may_replay`; later batches are replayed. The pass reads the
-    /// `fixed` tensors: nobody may change them while the recording lives. The next answers overwrite these.
+    /// `fixed` tensors, which must not change while the recording exists. The next answers overwrite these.
     pub fn inference<I: Operands>(
         &mut self,
         place: &Place,

@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
 
-/// Which operations there are besides the convolution and the bias.
+/// Optional operations after the convolution, in the same kernel: adding a residual, and ReLU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Epilogue {
     pub residual: bool,
