@@ -23,6 +23,8 @@ pub struct ParameterGroups {
 pub struct ReadyMarks {
     /// The mark of each group that was complete before the end of the pass.
     pub groups: Vec<Option<Mark>>,
+    /// Marks that later ones took the place of. If the pass was captured, its graph still has them.
+    pub replaced: Vec<Mark>,
     /// A timed mark behind the whole pass, if waits are measured from there on.
     pub end: Option<Mark>,
     /// Before and behind each pass of a micro-batch through a stage, one behind the other, with their times; none where the step waits between its phases.
@@ -63,6 +65,7 @@ struct Watcher {
     /// Of each group, how many gradients are missing.
     missing: Vec<usize>,
     marks: Vec<Option<Mark>>,
+    replaced: Vec<Mark>,
     device: Device,
 }
 
@@ -86,10 +89,11 @@ pub fn watch_backward<T>(
     }
     let marks = vec![None; groups.count];
     let groups = leaves.into_iter().zip(&groups.of).filter_map(|(leaf, group)| Some((leaf?, *group))).collect();
-    WATCHER.set(Some(Watcher { groups, found: HashSet::new(), missing, marks, device: device.clone() }));
+    let (found, replaced) = (HashSet::new(), Vec::new());
+    WATCHER.set(Some(Watcher { groups, found, missing, marks, replaced, device: device.clone() }));
     let done = backward();
-    let groups = WATCHER.take().map(|watcher| watcher.marks).unwrap_or_default();
-    (done, ReadyMarks { groups, end: None, passes: Vec::new() })
+    let (groups, replaced) = WATCHER.take().map(|watcher| (watcher.marks, watcher.replaced)).unwrap_or_default();
+    (done, ReadyMarks { groups, replaced, ..ReadyMarks::default() })
 }
 
 /// Reports that a gradient of a node of the tape was computed and accumulated.
@@ -102,7 +106,8 @@ pub fn gradient_found(node: u64) {
         }
         // What is found once more is whole later.
         if watcher.missing[group] == 0 {
-            watcher.marks[group] = Some(Mark::of(&watcher.device, false));
+            let before = watcher.marks[group].replace(Mark::of(&watcher.device, false));
+            watcher.replaced.extend(before);
         }
     });
 }

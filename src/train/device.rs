@@ -136,6 +136,12 @@ impl Place {
         }
     }
 
+    /// Lets this thread work on it while other threads record CUDA graphs on other devices.
+    pub fn bear_other_recordings(&self) -> Result<(), DeviceError> {
+        native::step_graph::bear_other_recordings(&self.device())
+            .map_err(|fault| DeviceError::Lost { device: self.name(), problem: fault.to_string() })
+    }
+
     /// Returns unused memory of its pools to the driver, which has it after the next [`sync`](Self::sync).
     pub fn release(&self) {
         if let Self::Device(device) = self

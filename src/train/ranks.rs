@@ -173,6 +173,9 @@ fn open(spec: &Spec, open: Open, rank: usize, sink: &dyn Sink) -> Result<Place, 
             sink.emit(EventKind::Fact { name: "memory_taken_bytes".to_owned(), value: taken.to_string().into() });
         }
     }
+    if spec.ranks > 1 {
+        place.bear_other_recordings()?;
+    }
     Ok(place)
 }
 

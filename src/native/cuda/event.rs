@@ -10,8 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 /// `CU_EVENT_DISABLE_TIMING`, without which an event costs more.
 const UNTIMED: u32 = 2;
+/// `CU_EVENT_RECORD_EXTERNAL`: each launch of the graph that is captured records the event, and streams outside of it may wait for it.
+const EXTERNAL: u32 = 1;
 
-/// Behind all that was in a stream when it was made; as a number, so that it can be sent to another thread.
+/// Behind all that was in a stream when it was made; as a number, so that it can be sent to another thread. One that is made while the stream is captured is behind
+/// the same work of each launch of the graph, and has to be kept for as long as the graph.
 #[derive(Debug)]
 pub(super) struct Event(usize);
 
@@ -28,13 +31,21 @@ impl Event {
 
     fn with(driver: &Driver, stream: Opaque, flags: u32) -> Result<Self, Fault> {
         let mut event: Opaque = null_mut();
-        // SAFETY: the event can be written to, and the context of the stream is current.
+        let mut capturing = 0;
+        // SAFETY: event and status can be written to, and the context of the stream is current.
         #[expect(unsafe_code, reason = "functions of the CUDA driver")]
         unsafe {
+            check("cuStreamIsCapturing", (driver.is_capturing)(stream, &raw mut capturing))?;
             check("cuEventCreate", (driver.event)(&raw mut event, flags))?;
-            check("cuEventRecord", (driver.record)(event, stream))?;
         }
-        Ok(Self(event.expose_provenance()))
+        let made = Self(event.expose_provenance());
+        // SAFETY: the event was made above, in the context of the stream.
+        #[expect(unsafe_code, reason = "functions of the CUDA driver")]
+        let status = unsafe {
+            if capturing == 0 { (driver.record)(event, stream) } else { (driver.record_with)(event, stream, EXTERNAL) }
+        };
+        check("cuEventRecord", status)?;
+        Ok(made)
     }
 
     /// The seconds from another one to this one, both timed; none where the card has not come to it.
@@ -67,7 +78,7 @@ impl Drop for Event {
     }
 }
 
-/// A place in the work of a device: behind all that was asked of it from this thread before.
+/// A place in the work of a device: behind all that was asked of it from this thread before. In work that a graph repeats, it is behind the last launch's.
 #[derive(Clone, Debug)]
 pub struct Mark(Arc<OnceLock<Event>>);
 

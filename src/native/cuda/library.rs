@@ -138,6 +138,12 @@ functions! {
         destroy = c"cuEventDestroy_v2" (Opaque);
         /// `cuEventRecord(event, stream)`.
         record = c"cuEventRecord" (Opaque, Opaque);
+        /// `cuEventRecordWithFlags(event, stream, flags)`.
+        record_with = c"cuEventRecordWithFlags" (Opaque, Opaque, c_uint);
+        /// `cuStreamIsCapturing(stream, status)`.
+        is_capturing = c"cuStreamIsCapturing" (Opaque, *mut c_int);
+        /// `cuThreadExchangeStreamCaptureMode(mode)`: sets the mode of this thread and returns the one before in its place.
+        capture_mode = c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
         /// `cuEventQuery(event)`.
         query = c"cuEventQuery" (Opaque);
         /// `cuEventElapsedTime(milliseconds, first, second)`.

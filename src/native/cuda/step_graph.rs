@@ -11,11 +11,13 @@ use super::kernels::copied;
 use super::library::driver;
 use super::peer::copy;
 use super::submit::{bound, submit};
-use super::{Cube, Fault, card_of, fault_on, primitive, whole};
+use super::{Cube, Fault, card_of, check, fault_on, primitive, whole};
+use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Int, Tensor};
 use cubecl::Runtime;
 use cubecl::client::{ComputeClient, Graph};
 use cubecl::cuda::CudaRuntime;
+use std::ffi::c_int;
 
 /// A tensor whose values a graph reads, and that other values take the place of.
 #[derive(Clone)]
@@ -71,6 +73,30 @@ impl<A: Operands, B: Operands> Operands for (A, B) {
     fn operands(&self) -> Option<Vec<Operand>> {
         Some([self.0.operands()?, self.1.operands()?].concat())
     }
+}
+
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: captures of other threads forbid this one no call.
+const THREAD_LOCAL: c_int = 1;
+
+/// Lets this thread and the one that talks to a CUDA device work while other threads record for other devices. Without it the driver would refuse calls such as
+/// allocations, and the recording would fail.
+///
+/// # Errors
+/// If the driver is not there or refuses.
+pub fn bear_other_recordings(device: &Device) -> Result<(), Fault> {
+    if let DispatchDevice::Cuda(card) = device.as_dispatch() {
+        submit(card, Vec::new(), |_, _| set_thread_local());
+        set_thread_local()?;
+    }
+    Ok(())
+}
+
+fn set_thread_local() -> Result<(), Fault> {
+    let driver = driver().ok_or(Fault::Absent)?;
+    let mut mode = THREAD_LOCAL;
+    // SAFETY: the mode can be written to.
+    #[expect(unsafe_code, reason = "a function of the CUDA driver")]
+    check("cuThreadExchangeStreamCaptureMode", unsafe { (driver.capture_mode)(&raw mut mode) })
 }
 
 /// Recorded work.

@@ -78,7 +78,7 @@ impl Trainer<'_> {
 
     /// Answers one batch after the other, each in a phase of its own, after one that warms up. Returns whether they were replayed, where the task tries that.
     fn answers(&mut self, rows: usize) -> Result<Option<String>, TrainError> {
-        let may_replay = self.group.ranks() == 1;
+        let may_replay = !self.group.pipelined();
         self.heartbeat.begin("inference", 1, self.group.timeouts());
         self.heartbeat.beat(rows);
         self.task.prepare_inference(0, rows)?;

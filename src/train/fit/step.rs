@@ -36,8 +36,8 @@ impl Trainer<'_> {
         // A step that is looked into waits between its phases, and the first ones compile.
         let groups = self.group.groups().filter(|_| !waits && number > WARM_UP);
         let groups = groups.as_deref();
-        let is_alone = self.group.ranks() == 1 && !self.drained && scale == 1.0;
-        let may_replay = is_alone && !waits && number > WARM_UP && indices.len() >= self.batch();
+        let is_whole = indices.len() >= self.spec.batch;
+        let may_replay = is_whole && !self.drained && scale == 1.0 && !waits && number > WARM_UP;
         let step = Step { number, epoch: pass, rank, indices, lead, next, groups, may_replay, scale, inner };
         self.see(indices);
         let found = if indices.is_empty() { self.nothing() } else { self.task.gradients(&step, &self.parameters)? };

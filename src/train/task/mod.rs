@@ -80,7 +80,7 @@ pub trait Task {
     /// first. With batch 0 begins a row of batches of one size, which the same parameters answer.
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
-    /// Runs inference on the batch that was prepared last, and waits for its end. It may be replayed if no other rank uses the GPUs.
+    /// Runs inference on the batch that was prepared last, and waits for its end. It may be replayed if the rank has the whole model.
     fn infer(
         &mut self,
         parameters: &[Tensor<1>],
@@ -146,7 +146,7 @@ pub struct Step<'a> {
     pub next: Option<&'a [usize]>,
     /// Parameters whose gradients are wanted as soon as they are there, in groups.
     pub groups: Option<&'a ParameterGroups>,
-    /// Its passes may be replayed: a whole batch of a single process, behind the warm-up, that is not measured from inside.
+    /// Its passes may be replayed: a whole batch, behind the warm-up, that is not measured from inside.
     pub may_replay: bool,
     /// The loss scale: the loss is multiplied by it before the backward pass, and so are the gradients.
     pub scale: f64,

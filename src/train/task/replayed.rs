@@ -1,7 +1,7 @@
 //! Work of training steps that the device replays: recorded once as a CUDA graph, it computes the same bits as the work that it was recorded from, and the host
 //! launches one graph instead of hundreds of kernels.
 //!
-//! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and loss scaling, by one process, of
+//! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and loss scaling, of
 //! whole batches; and timed inference. A graph takes memory of its own, so the work must be small. All other work is done as always.
 
 use super::{Gradients, Step};
@@ -56,6 +56,8 @@ pub struct Passes {
     gradients: Vec<Tensor<1>>,
     /// How many samples or tokens the loss is the mean of.
     mean_of: Option<usize>,
+    /// Behind what gradients are complete, in each replay.
+    marks: ReadyMarks,
 }
 
 impl<T> Replayed<T> {
@@ -169,8 +171,8 @@ impl Replayed<Passes> {
         if matches!(self, Self::Unrecorded) {
             if repeats {
                 self.record(step.inner.place, (parameters, state), &inputs, |parameters, state, inputs| {
-                    let Gradients { loss, gradients, .. } = passes(parameters, state, inputs)?.0;
-                    Ok(Passes { loss, gradients, mean_of })
+                    let Gradients { loss, gradients, marks, .. } = passes(parameters, state, inputs)?.0;
+                    Ok(Passes { loss, gradients, mean_of, marks })
                 })?;
             } else {
                 *self = Self::Never("steps draw random numbers".to_owned());
@@ -179,7 +181,10 @@ impl Replayed<Passes> {
                 Self::Never(why) => format!("none: {why}"),
                 _ => format!("from step {}", step.number + 1),
             };
-            step.inner.sink.emit(EventKind::Fact { name: FACT.to_owned(), value: Value::from(told) });
+            // One rank tells for all.
+            if step.rank == 0 {
+                step.inner.sink.emit(EventKind::Fact { name: FACT.to_owned(), value: Value::from(told) });
+            }
         }
         Ok(found)
     }
@@ -192,7 +197,7 @@ impl Passes {
             loss: self.loss.clone() * 1.0,
             gradients: self.gradients.clone(),
             mean_of: self.mean_of,
-            marks: ReadyMarks::default(),
+            marks: self.marks.clone(),
         }
     }
 }

@@ -75,7 +75,8 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
     }
 }
 
-/// Sums that begin while the backward pass goes on have the bits of sums that begin at its end, and begin early for most of a model.
+/// Sums that begin while the backward pass goes on have the bits of sums that begin at its end, and begin early for most of a model. From the fourth step on, the passes
+/// of most models are replayed.
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
@@ -87,7 +88,7 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
             cell.config.insert("training.precision".to_owned(), precision.into());
             let spec = Spec::read(&cell).expect(model);
             let rendezvous = Arc::new(Rendezvous::of(2));
-            let (early, all) = std::thread::scope(|scope| {
+            let (early, all, graph) = std::thread::scope(|scope| {
                 let start = |rank: usize| {
                     let (reducer, spec) = (link.reducer(rank, Arc::clone(&rendezvous)), &spec);
                     scope.spawn(move || sums(&*reducer, spec, rank))
@@ -95,16 +96,21 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
                 let threads: Vec<_> = (0..2).map(start).collect();
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).next().expect("two of them")
             });
-            println!("{model} in {precision}: {early} of {all} buckets before the end of the backward pass");
+            println!(
+                "{model} in {precision}: {early} of {all} buckets before the end of the backward pass; replayed: {graph:?}"
+            );
             // Its last parameters are taken by operations of Burn's own.
             assert!(2 * early > all || model == "maskrcnn", "{model} in {precision}");
+            let expected = ["resnet50", "lstm", "gru"].contains(&model).then_some("from step 4");
+            assert_eq!(graph.as_deref().filter(|told| told.starts_with("from")), expected, "{model} in {precision}");
         }
     }
 }
 
-/// Compares both ways of a rank over some steps; how many buckets were marked, of how many.
-fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
+/// Compares both ways of a rank over some steps; how many buckets were marked, of how many, and what was said of replayed passes.
+fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Option<String>) {
     let place = device::open(DeviceSpec::Cuda, rank).expect("a card");
+    place.bear_other_recordings().expect("the driver allows it");
     let mut task = Loaded::load(spec).expect("generated").task(spec, &place, rank);
     let lengths: Vec<usize> = task.param_specs().iter().map(ParamSpec::len).collect();
     let buckets = buckets(&lengths, 4096);
@@ -116,7 +122,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
     for number in 1..=12 {
         let at = SyncPoint { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
         reducer.barrier(at).expect("all come");
-        let mut gradients = |groups: Option<&ParameterGroups>| {
+        let mut gradients = |groups: Option<&ParameterGroups>, may_replay: bool| {
             // The card is far behind, so that what does not wait for it comes too early.
             let mut busy = Tensor::<2>::ones([4096, 4096], &place.device());
             for _ in 0..20 {
@@ -126,17 +132,17 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
             let (step, indices, lead) = (number, indices.as_slice(), indices.as_slice());
             let (place, sink) = (&place, &sink);
             let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, wait_limit: None };
-            let step = Step { lead, groups, ..Step::of_rank(rank, indices, inner) };
+            let step = Step { lead, groups, may_replay, ..Step::of_rank(rank, indices, inner) };
             let Gradients { gradients, marks, .. } = task.gradients(&step, &parameters).expect("trains");
             (gradients, marks)
         };
         let read = |sums: Vec<Tensor<1>>| -> Vec<Vec<f32>> {
             sums.into_iter().map(|sum| sum.try_into_vec_as().expect("readable")).collect()
         };
-        let (alone, _) = gradients(None);
+        let (alone, _) = gradients(None, false);
         let expected = read(summed(reducer, at, &buckets, alone, 0.5).expect("all come").all());
-        let late = read(reducer.sum(at, &buckets, gradients(None), 0.5).expect("all come").all());
-        let (early, marks) = gradients(Some(&groups));
+        let late = read(reducer.sum(at, &buckets, gradients(None, false), 0.5).expect("all come").all());
+        let (early, marks) = gradients(Some(&groups), number > 2);
         marked = marks.groups.iter().flatten().count();
         // Work of its own behind each part takes memory that another bucket's gradients must not have lost.
         let mut parts = Vec::new();
@@ -149,7 +155,11 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize) {
         assert!(late == expected && early == expected, "rank {rank}, step {number}");
     }
     assert_eq!(crate::native::fault_on(rank), None);
-    (marked, buckets.len())
+    let told = sink.0.into_inner().expect("no panic").into_iter().find_map(|(_, event)| match event {
+        EventKind::Fact { name, value } if name == "step_graph" => value.as_str().map(str::to_owned),
+        _ => None,
+    });
+    (marked, buckets.len(), told)
 }
 
 /// How fast buckets are summed in their place by NCCL, and as the loop sums them, which gathers them first; a measurement, not a bound.
