@@ -28,7 +28,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// 5. The same numbers. On a GPU, memory is taken in pieces of the sizes that are asked for: less time at small batches, less memory.
 /// 6. The same numbers. On a single GPU, steps that draw no random numbers on the GPU are replayed as a CUDA graph, if they leave 15/16 of its memory free: less time, more memory. NaN among DQN's next values makes the target NaN.
 /// 7. The same numbers. Timed inference: on a GPU each batch is replayed as a CUDA graph, without the transfers to and from the GPU for every model; constants are folded,
-///    batch normalisation among them.
+///    batch normalisation among them. Steps are replayed on several GPUs that share batches, too. The first builds of this revision lack that: their attempts on several
+///    GPUs have no fact `worker.step_graph`.
 pub const REVISION: i64 = 7;
 
 /// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.
@@ -137,8 +138,8 @@ impl Place {
     }
 
     /// Lets this thread work on it while other threads record CUDA graphs on other devices.
-    pub fn bear_other_recordings(&self) -> Result<(), DeviceError> {
-        native::step_graph::bear_other_recordings(&self.device())
+    pub fn tolerate_other_recordings(&self) -> Result<(), DeviceError> {
+        native::step_graph::tolerate_other_recordings(&self.device())
             .map_err(|fault| DeviceError::Lost { device: self.name(), problem: fault.to_string() })
     }
 

@@ -174,7 +174,7 @@ fn open(spec: &Spec, open: Open, rank: usize, sink: &dyn Sink) -> Result<Place, 
         }
     }
     if spec.ranks > 1 {
-        place.bear_other_recordings()?;
+        place.tolerate_other_recordings()?;
     }
     Ok(place)
 }

@@ -2,6 +2,7 @@
 
 use super::library::{Driver, driver};
 use super::plan::enter;
+use super::step_graph::tolerate_here;
 use super::{Fault, check};
 use crate::number::{real, wide};
 use cubecl::config::memory::{MemoryPoolConfig, MemoryPoolsConfig};
@@ -63,6 +64,7 @@ pub fn left(card: usize) -> Result<(u64, u64), Fault> {
 }
 
 fn left_here(driver: &Driver, card: usize) -> Result<(usize, usize), Fault> {
+    tolerate_here(driver)?;
     enter(driver, card)?;
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: both can be written to, and the card's context is that of this thread.

@@ -8,7 +8,7 @@
 //! memory that the recording takes.
 
 use super::kernels::copied;
-use super::library::driver;
+use super::library::{Driver, driver};
 use super::peer::copy;
 use super::submit::{bound, submit};
 use super::{Cube, Fault, card_of, check, fault_on, primitive, whole};
@@ -79,20 +79,22 @@ impl<A: Operands, B: Operands> Operands for (A, B) {
 const THREAD_LOCAL: c_int = 1;
 
 /// Lets this thread and the one that talks to a CUDA device work while other threads record for other devices. Without it the driver would refuse calls such as
-/// allocations, and the recording would fail.
+/// allocations on these threads, and end the other one's recording. Buffers must not go from one thread of a device to another meanwhile: a thread of the runtime's that
+/// waits for them then is not among these.
 ///
 /// # Errors
-/// If the driver is not there or refuses.
-pub fn bear_other_recordings(device: &Device) -> Result<(), Fault> {
+/// If the driver is not there, or refuses on this thread. A refusal on the device's thread is noted for [`fault_on`].
+pub fn tolerate_other_recordings(device: &Device) -> Result<(), Fault> {
+    let tolerate = || tolerate_here(driver().ok_or(Fault::Absent)?);
     if let DispatchDevice::Cuda(card) = device.as_dispatch() {
-        submit(card, Vec::new(), |_, _| set_thread_local());
-        set_thread_local()?;
+        submit(card, Vec::new(), move |_, _| tolerate());
+        tolerate()?;
     }
     Ok(())
 }
 
-fn set_thread_local() -> Result<(), Fault> {
-    let driver = driver().ok_or(Fault::Absent)?;
+/// [`tolerate_other_recordings`], for this thread alone.
+pub(super) fn tolerate_here(driver: &Driver) -> Result<(), Fault> {
     let mut mode = THREAD_LOCAL;
     // SAFETY: the mode can be written to.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]

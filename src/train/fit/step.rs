@@ -36,7 +36,7 @@ impl Trainer<'_> {
         // A step that is looked into waits between its phases, and the first ones compile.
         let groups = self.group.groups().filter(|_| !waits && number > WARM_UP);
         let groups = groups.as_deref();
-        let is_whole = indices.len() >= self.spec.batch;
+        let is_whole = indices.len() >= self.spec.batch && !self.group.pipelined();
         let may_replay = is_whole && !self.drained && scale == 1.0 && !waits && number > WARM_UP;
         let step = Step { number, epoch: pass, rank, indices, lead, next, groups, may_replay, scale, inner };
         self.see(indices);

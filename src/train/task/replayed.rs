@@ -1,7 +1,7 @@
 //! Work of training steps that the device replays: recorded once as a CUDA graph, it computes the same bits as the work that it was recorded from, and the host
 //! launches one graph instead of hundreds of kernels.
 //!
-//! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and loss scaling, of
+//! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and without loss scaling, of
 //! whole batches; and timed inference. A graph takes memory of its own, so the work must be small. All other work is done as always.
 
 use super::{Gradients, Step};
@@ -56,7 +56,7 @@ pub struct Passes {
     gradients: Vec<Tensor<1>>,
     /// How many samples or tokens the loss is the mean of.
     mean_of: Option<usize>,
-    /// Behind what gradients are complete, in each replay.
+    /// Behind which the gradients of each group are complete, in each replay. The graph records their events, so they are held as long as it is.
     marks: ReadyMarks,
 }
 
@@ -181,10 +181,9 @@ impl Replayed<Passes> {
                 Self::Never(why) => format!("none: {why}"),
                 _ => format!("from step {}", step.number + 1),
             };
-            // One rank tells for all.
-            if step.rank == 0 {
-                step.inner.sink.emit(EventKind::Fact { name: FACT.to_owned(), value: Value::from(told) });
-            }
+            // Each rank decides for itself, by the memory of its GPU.
+            let name = if step.rank == 0 { FACT.to_owned() } else { format!("{FACT}.{}", step.rank) };
+            step.inner.sink.emit(EventKind::Fact { name, value: Value::from(told) });
         }
         Ok(found)
     }
