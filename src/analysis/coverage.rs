@@ -66,7 +66,7 @@ const MEASURED: Design = Design {
     ..OUTCOME
 };
 
-const DESIGNS: [Design; 27] = [
+const DESIGNS: [Design; 28] = [
     Design { name: "3 seeds", ..OUTCOME },
     Design { name: "3 seeds, 5 copies of each", machines: &[5], ..OUTCOME },
     Design {
@@ -151,6 +151,14 @@ const DESIGNS: [Design; 27] = [
         name: "6 GPUs x 2, the 2nd lacks two",
         machines: &[2; 6],
         lacking: &[1, 4],
+        common: true,
+        any_machine: true,
+        ..MEASURED
+    },
+    Design {
+        name: "10 GPUs x 1, the 2nd lacks seven",
+        machines: &[1; 10],
+        lacking: &[1, 2, 4, 5, 6, 8, 9],
         common: true,
         any_machine: true,
         ..MEASURED

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Basis {
     /// Attempts of the same configuration, whatever the seed.
     Same,
-    /// Attempts of the same config on the same devices, with other software.
+    /// Attempts of the same config on the same devices, with another version of the program, driver or libraries.
     OtherSoftware,
     /// Attempts of the same model on the same devices that differ in this many fields of the config, the fewest there are.
     Alike(usize),

@@ -186,7 +186,7 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
     };
     let (a, b) = (by_seed(first), by_seed(other));
     let common: Vec<f64> = a.iter().filter_map(|(seed, own)| Some(mean(b.get(seed)?) - mean(own))).collect();
-    if common.is_empty() || can_be_paired(common.len(), a.len().max(b.len())) {
+    if common.is_empty() || can_be_paired(Block::Seed, common.len(), a.len().max(b.len())) {
         return false;
     }
     let gain = mean(&common);
@@ -384,17 +384,17 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
     }
     let sets: Vec<BTreeSet<u64>> = contenders.iter().map(|one| machines(one)).collect::<Option<_>>()?;
     let common = sets.iter().cloned().reduce(|a, b| &a & &b)?;
-    let most = sets.iter().map(BTreeSet::len).max()?;
-    if sets.iter().all(|set| *set == common) || !can_be_paired(common.len(), most) {
+    if common.len() < PAIRS || sets.iter().all(|set| *set == common) {
         return None;
     }
     let is_on_these = |one: &Measured| common.contains(&one.replicate.machine);
     Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
 }
 
-/// Whether a paired test may use this many common blocks: three or more, and at least half of the blocks of the side that has most.
-fn can_be_paired(common: usize, most: usize) -> bool {
-    common >= PAIRS && 2 * common >= most
+/// Whether a paired test may use this many common blocks: three or more, and of seeds and rounds at least half of those of the side that has most. Of machines
+/// the common ones suffice: means over different ones contain the machines' differences and their sensors' errors, however many there are.
+fn can_be_paired(block: Block, common: usize, most: usize) -> bool {
+    common >= PAIRS && (block == Block::Machine || 2 * common >= most)
 }
 
 /// The rounds of a configuration; none of an attempt without a round.
@@ -424,9 +424,9 @@ pub(super) fn blocks_of(contender: &Contender) -> (Block, BTreeMap<u64, f64>) {
     }
 }
 
-/// Judges the blocks that both sides have, if these are at least half of either side's.
+/// Judges the blocks that both sides have.
 fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, block: Block) -> Option<Judged> {
-    let Differences { shift, by_block } = differences(first, other, scale)?;
+    let Differences { shift, by_block } = differences(first, other, scale, block)?;
     let n = by_block.len();
     let differences: Vec<f64> = by_block.into_values().collect();
     let variance = Summary::of(&differences)?.variance? / number(n);
@@ -444,10 +444,15 @@ pub(super) struct Differences {
 }
 
 /// The differences over common blocks; none where these are fewer than a paired test needs.
-pub(super) fn differences(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale) -> Option<Differences> {
+pub(super) fn differences(
+    first: &BTreeMap<u64, f64>,
+    other: &BTreeMap<u64, f64>,
+    scale: Scale,
+    block: Block,
+) -> Option<Differences> {
     let common: BTreeMap<u64, (f64, f64)> =
         first.iter().filter_map(|(key, value)| Some((*key, (*value, *other.get(key)?)))).collect();
-    if !can_be_paired(common.len(), first.len().max(other.len())) {
+    if !can_be_paired(block, common.len(), first.len().max(other.len())) {
         return None;
     }
     let (a, b): (Vec<f64>, Vec<f64>) = common.values().copied().unzip();

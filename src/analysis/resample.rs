@@ -215,7 +215,7 @@ fn beside_first(
     let difference = |other: &Contender| {
         let of_other = blocks_of(other);
         let are_machines = (of_first.0, of_other.0) == (Block::Machine, Block::Machine);
-        let found = differences(&of_first.1, &of_other.1, scale).filter(|_| are_machines)?;
+        let found = differences(&of_first.1, &of_other.1, scale, Block::Machine).filter(|_| are_machines)?;
         let on_common = |one: &Contender| one.with(|one| found.by_block.contains_key(&one.replicate.machine));
         let (own, others) = (sensors(&on_common(first)), sensors(&on_common(other)));
         (own == others && found.shift.is_finite()).then_some(found)
