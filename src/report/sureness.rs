@@ -9,12 +9,13 @@ use crate::record::MetricKind;
 use std::collections::BTreeSet;
 
 /// The test that was made, as a phrase.
-fn method_text(method: TestMethod) -> String {
+fn method_text(method: TestMethod, machine: &str) -> String {
+    let named = |block: Block| if block == Block::Machine { machine } else { block.name() };
     match method {
         TestMethod::Welch => "Welch's t-test".to_owned(),
-        TestMethod::Paired(block, pairs) => format!("t-test paired by {}, {pairs} pairs", block.name()),
-        TestMethod::Within(block, 1) => format!("t-test within the same {}", block.name()),
-        TestMethod::Within(block, count) => format!("t-test within the same {count} {}s", block.name()),
+        TestMethod::Paired(block, pairs) => format!("t-test paired by {}, {pairs} pairs", named(block)),
+        TestMethod::Within(block, 1) => format!("t-test within the same {}", named(block)),
+        TestMethod::Within(block, count) => format!("t-test within the same {count} {}s", named(block)),
         TestMethod::Permutation => "exact permutation test".to_owned(),
     }
 }
@@ -34,7 +35,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         let mut found: Vec<(String, Vec<String>)> = Vec::new();
         for (rank, against) in others() {
             let Some((_, method)) = against.comparison.and_then(|comparison| comparison.test.ok()) else { continue };
-            let (method, rank) = (method_text(method), format!("#{rank}"));
+            let (method, rank) = (method_text(method, machine_word(first)), format!("#{rank}"));
             if !wanted.contains(&rank) {
                 continue;
             }
