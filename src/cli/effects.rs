@@ -180,7 +180,10 @@ pub(super) fn judge<T: Asked>(
     }
     let Some(effects) = analysed else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
-        let notes = axes.notes.iter().map(|note| format!("; {note}")).collect::<String>();
+        let left_out = count_left_out(&selected.trials, metric, &selected.admitted).1;
+        let left_out = report::left_out_text(&left_out, metric);
+        let notes = axes.notes.iter().map(String::as_str).chain(left_out.lines());
+        let notes = notes.map(|note| format!("; {note}")).collect::<String>();
         return Err(Failure::new(exit::NO, format!("no effect on `{metric}` can be analysed: {why}{notes}")));
     };
     let mut nested = subject.nested(&axes.judged, &effects);
@@ -189,6 +192,7 @@ pub(super) fn judge<T: Asked>(
         .retain(|one| one.with.is_some() || axes.confounded.iter().all(|told| told.with.as_ref() != Some(&one.field)));
     axes.confounded.extend(nested);
     axes.notes.extend(effects.without_pairs.map(|why| format!("pairs of axes are not tested: {why}")));
+    axes.notes.extend(empty_cells(&axes.judged));
     if direction.is_none() && axes.judged.iter().any(|axis| axis.is_ordered() && axis.levels.len() > 2) {
         axes.notes.push(format!("no best value is named (`--direction` states which way `{metric}` is better)"));
     }
@@ -207,6 +211,33 @@ pub(super) fn judge<T: Asked>(
         metric: metric.to_owned(),
     };
     Ok(Some((found, values)))
+}
+
+/// Names the combinations of values of a grid that no observation has. None of a design that is no grid: where half of them or more are empty.
+fn empty_cells(axes: &[Factor]) -> Option<String> {
+    /// More are counted only.
+    const NAMED: usize = 3;
+    let all = axes.iter().try_fold(1_usize, |all, axis| all.checked_mul(axis.levels.len()))?;
+    let cell = |at: usize| axes.iter().map(|axis| axis.of[at]).collect::<Vec<usize>>();
+    let filled: BTreeSet<Vec<usize>> = (0..axes.first()?.of.len()).map(cell).collect();
+    if filled.len() == all || 2 * filled.len() <= all {
+        return None;
+    }
+    let grid = axes.iter().fold(vec![Vec::new()], |cells, axis| {
+        let with =
+            |cell: &Vec<usize>| (0..axis.levels.len()).map(|level| [&cell[..], &[level]].concat()).collect::<Vec<_>>();
+        cells.iter().flat_map(with).collect::<Vec<Vec<usize>>>()
+    });
+    let named = |cell: &Vec<usize>| {
+        let levels = axes.iter().zip(cell);
+        let words = levels.map(|(axis, level)| format!("{} {}", report::short_name(&axis.name), axis.levels[*level]));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let mut empty: Vec<String> = grid.iter().filter(|cell| !filled.contains(*cell)).take(NAMED).map(named).collect();
+    let (missing, shown) = (all - filled.len(), empty.len());
+    empty.extend((missing > shown).then(|| format!("{} more", missing - shown)));
+    let verb = if missing == 1 { "has" } else { "have" };
+    Some(format!("{missing} of {} {verb} no attempt that counts: {}", count(all, "combination"), empty.join(", ")))
 }
 
 /// The scale that is asked for, or the metric's own.

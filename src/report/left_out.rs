@@ -5,7 +5,7 @@ use crate::record::{LeftOut, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many attempts are left out, and why, in one line; the reasons of each kind in the order of their number.
-pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
+pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
     /// Reasons beyond are counted only.
     const REASONS: usize = 3;
     let mut kinds = Vec::new();
@@ -37,14 +37,18 @@ pub(super) fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
-/// [`left_out_text`] with the option that counts these attempts. Without it, a configuration whose attempts are all left out is not listed.
+/// [`left_out_text`] with the option that counts these attempts, and the command that lists those which failed. A configuration whose attempts are all left out is
+/// not in the answer.
 pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
     let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
     let kinds: Vec<&str> =
         [Why::Tainted, Why::Hidden].iter().filter(|why| is_left(why)).map(|why| why.name()).collect();
+    let include = (!kinds.is_empty()).then(|| format!("--include {} counts them", kinds.join(",")));
+    let failed = is_left(&Why::Failed).then(|| "`ledger ls --outcome failed` lists those that failed".to_owned());
+    let hints: Vec<String> = include.into_iter().chain(failed).collect();
     let text = left_out_text(left_out, metric);
     match text.strip_suffix('\n') {
-        Some(text) if !kinds.is_empty() => format!("{text} (--include {} counts them)\n", kinds.join(",")),
+        Some(text) if !hints.is_empty() => format!("{text} ({})\n", hints.join("; ")),
         _ => text,
     }
 }
@@ -73,5 +77,8 @@ mod tests {
         assert_eq!(left_out_text(&left_out, "energy"), "left out: 5 tainted (throttled; processors 100% busy)\n");
         let line = left_out_line(&left_out, "energy");
         assert!(line.ends_with("busy) (--include tainted counts them)\n"), "{line}");
+        let failed = [(LeftOut { why: Why::Failed, reason: String::new() }, 2)].into();
+        let line = left_out_line(&failed, "energy");
+        assert_eq!(line, "left out: 2 failed (`ledger ls --outcome failed` lists those that failed)\n");
     }
 }

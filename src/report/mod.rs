@@ -54,10 +54,11 @@ pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet,
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, Incomplete, pareto_text, pareto_value};
 pub use grouped::{grouped_text, grouped_value};
+pub use left_out::left_out_text;
 pub use limited::{Limited, Reached};
 pub use listing::{
     Line, Listing, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, own_metrics, plan_text,
-    plan_value, summary_text,
+    plan_value, short_name, summary_text,
 };
 pub use live::{Screen, Seen, fitted, live_lines, live_text, live_value};
 pub use number::{bytes, count, duration, mean_within, percent, quantity, significant, timestamp, when};

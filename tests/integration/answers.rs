@@ -69,7 +69,7 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
         "#1 differs significantly from #2 (Welch's t-test)",
         "not tested: #3; with so few attempts no exact test gives a p below 0.05 (3 or more each are needed: `ledger run MANIFEST --repeat 3`)",
         "intervals cover repeats in one round on one machine only",
-        "left out: 1 failed (the worker exited with code 3: out of memory), 1 tainted (throttled) (--include tainted counts them)",
+        "left out: 1 failed (the worker exited with code 3: out of memory), 1 tainted (throttled) (--include tainted counts them; `ledger ls --outcome failed` lists those that failed)",
     ] {
         assert!(text.lines().any(|found| found == line), "{text}");
     }

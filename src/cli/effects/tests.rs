@@ -276,3 +276,26 @@ fn of_too_many_axes_those_stay_that_explain_most() {
     found.keep_the_strongest(&[1.0; 4]);
     assert_eq!((found.judged.len(), found.judged[7].name.as_str()), (MOST_AXES, "axis7"));
 }
+
+#[test]
+fn combinations_of_a_grid_without_an_attempt_are_named() {
+    let of = |(x, y): (i64, i64)| {
+        trial_with(
+            &[("params.x", x), ("params.y", y)],
+            "p".into(),
+            "a",
+            "cpu",
+            100.0 + f64::from(i32::try_from(10 * x + y * y).unwrap()),
+        )
+    };
+    let cells = [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)];
+    let told = |cells: &[(i64, i64)]| {
+        let found = judged([cells, cells].concat().into_iter().map(of).collect());
+        found.notes.into_iter().find(|note| note.contains("no attempt"))
+    };
+    assert_eq!(told(&cells), None);
+    let one = "1 of 6 combinations has no attempt that counts: x 2 y 3";
+    assert_eq!(told(&cells[..5]).as_deref(), Some(one));
+    // A grid of which half is empty was none.
+    assert_eq!(told(&[(1, 1), (2, 2), (3, 3), (1, 2)]), None);
+}
