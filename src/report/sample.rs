@@ -146,11 +146,13 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     let needed = needed.flatten();
     let rough = if places.iter().any(|place| place.probability.is_some()) { ", and a rough P(BEST)" } else { "" };
     let aside = if first.sensor_half_width.is_some_and(|half| half > 0.0) { ", sensors aside" } else { "" };
+    // A repetition executes each seed once. It is one round, but as many attempts as there are seeds.
+    let in_each = if first.estimate.rounds > 1 { 1 } else { first.estimate.seeds.max(1) };
     match needed {
         Some(more) => format!(
             "two {units} give a range, not an interval{rough}: about {more} more would give ±{}%{aside} ({})\n",
             significant(100.0 * WANTED),
-            more_of(first, more),
+            more_of(first, more.div_ceil(in_each)),
         ),
         None => format!("two {units} give a range, not an interval{rough}\n"),
     }

@@ -35,30 +35,24 @@ pub(super) fn answer(
     let ids = short_ids(store, planned)?;
     let held = store.read(|reader| held(reader, planned, &ids))?;
     let newest = newest(&held.trials);
-    let newest: Vec<Option<&Trial>> =
-        planned.iter().map(|planned| newest.get(&planned.bound.run.id).copied()).collect();
+    let newest_of = |planned: &Planned| newest.get(&planned.bound.run.id).copied();
     let summaries: Vec<Summary<'_>> = planned
         .iter()
         .zip(&ids)
-        .zip(&newest)
-        .map(|((planned, id), newest)| (id.clone(), &planned.bound.cell, newest.map(|trial| &trial.attempt)))
+        .map(|(planned, id)| (id.clone(), &planned.bound.cell, newest_of(planned).map(|trial| &trial.attempt)))
         .collect();
     let text = || {
         let mut text = report::summary_text(&summaries, axes);
         text.push_str(&repetitions_text(&held.repetitions));
         text.extend(held.canary.as_ref().map(canary_text));
-        let mut missing = BTreeMap::new();
-        for (planned, newest) in planned.iter().zip(&newest) {
-            let is_finished = newest.is_some_and(|trial| trial.attempt.outcome == Outcome::Finished);
-            *missing.entry(planned.bound.run.model()).or_default() += usize::from(!is_finished);
-        }
-        text.push_str(&best_text(&held.best, &missing));
+        let is_finished = |run: RunId| newest.get(&run).is_some_and(|trial| trial.attempt.outcome == Outcome::Finished);
+        text.push_str(&best_text(&held.best, planned, axes, &is_finished));
         text
     };
     let members = || {
-        let runs = planned.iter().zip(&newest).map(|(planned, newest)| {
+        let runs = planned.iter().map(|planned| {
             let mut table = table_of([("run", planned.bound.run.id.to_string().into())]);
-            if let Some(Trial { id, attempt, .. }) = newest {
+            if let Some(Trial { id, attempt, .. }) = newest_of(planned) {
                 table.insert("attempt".to_owned(), id.to_string().into());
                 table.insert("outcome".to_owned(), attempt.outcome.name().into());
                 table.extend(

@@ -154,7 +154,8 @@ impl Best {
         (&self.model, &self.metric, self.direction) == (&other.model, &other.metric, other.direction)
     }
 
-    fn text(&self, all: &[Self], missing: usize) -> String {
+    /// `label` is what tells the configuration from the others; none where it is the only one.
+    fn text(&self, all: &[Self], missing: usize, label: impl Fn(GroupId) -> Option<String>) -> String {
         let Self { model, metric, direction, unit, found } = self;
         match found {
             Ok(Found { id, place, .. }) => {
@@ -172,7 +173,18 @@ impl Best {
                     0 => String::new(),
                     _ => format!(" so far ({} missing)", report::count(missing, "run")),
                 };
-                format!("best {model}{so_far}: {id} with {metric} {mean}{of}{way}\n")
+                let runs: BTreeSet<RunId> = place.contender.measured.iter().map(|one| one.run).collect();
+                let text = format!("{metric} {mean}{of}{way}");
+                let text = match runs.len() {
+                    1 => format!("{id} with {text}"),
+                    // The value is of all of them.
+                    _ => {
+                        let label = label(place.contender.run.parts.group_id());
+                        let with = label.map_or_else(String::new, |label| format!("{label} with "));
+                        format!("{with}{text} (newest run: {id})")
+                    }
+                };
+                format!("best {model}{so_far}: {text}\n")
             }
             Err(why) => {
                 let absent = "without it";
@@ -206,10 +218,23 @@ impl Best {
     }
 }
 
-/// A line for each.
-/// `missing` has how many runs of a model have not finished.
-pub(super) fn best_text(all: &[Best], missing: &BTreeMap<&str, usize>) -> String {
-    all.iter().map(|best| best.text(all, missing.get(best.model.as_str()).copied().unwrap_or(0))).collect()
+/// A line for each. The configurations vary in `axes`.
+pub(super) fn best_text(
+    all: &[Best],
+    planned: &[Planned],
+    axes: &[String],
+    is_finished: &dyn Fn(RunId) -> bool,
+) -> String {
+    let axes: Vec<String> = axes.iter().filter(|axis| axis.as_str() != "seed").cloned().collect();
+    let label = |group: GroupId| {
+        let one = planned.iter().find(|one| one.bound.run.parts.group_id() == group && !axes.is_empty())?;
+        Some(report::axes_label(&one.bound.cell, &axes, None))
+    };
+    let text = |best: &Best| {
+        let of_model = planned.iter().filter(|one| one.bound.run.model() == best.model);
+        best.text(all, of_model.filter(|one| !is_finished(one.bound.run.id)).count(), label)
+    };
+    all.iter().map(text).collect()
 }
 
 /// Those that were found, as a list.
