@@ -213,22 +213,23 @@ def speed_of(ledger, model, device):
 def scaling(ledger, model, device):
     """The section on several GPUs that share each batch, and its rows of the summary; neither where there are no such attempts."""
     where = attempts_of(model, "gpus", device)
-    hosts = dict.fromkeys(one["columns"]["gpu.0.uuid"] for one in ledger.attempts(where, "gpu.0.uuid"))
+    hosts = dict.fromkeys((one["columns"]["gpu.0.uuid"], one["columns"]["program.revision"]) for one in ledger.attempts(where, "gpu.0.uuid", "program.revision"))
     if not hosts:
         return [], []
-    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, with {SAMPLES_EACH[model]} samples of a step on each GPU, and revision 2 of the trainer: do not compare them with the first sections. Hosts differ by several percent, so each has a table of its own.\n"]
+    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, in which each GPU takes {SAMPLES_EACH[model]} samples of a step. Hosts and revisions of the trainer differ, so each has a table of its own.\n"]
     rows = []
-    for number, host in enumerate(hosts, 1):
-        ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}'", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
+    # The newest host comes first, and has the largest number.
+    for number, (host, revision) in reversed(list(enumerate(hosts, 1))):
+        ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}' and program.revision == {revision}", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
         gpus = {place["group"][GPUS]: {} for place in ranks["throughput"]["places"]}
         for metric, rank in ranks.items():
             for place in rank["places"]:
                 gpus[place["group"][GPUS]][metric] = place
         cells = [[str(count), *(word for metric in ranks for word in (of_place(places[metric]), against(places[metric]))), places["throughput"]["sample"]["text"]] for count, places in sorted(gpus.items())]
-        lines.append(table([f"GPUs of host {number}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
+        lines.append(table([f"GPUs of host {number}, revision {revision}", "samples/s", "against the best", "J a sample", "against the best", "attempts"], cells))
         covers = {place["sample"].get("covers") for rank in ranks.values() for place in rank["places"]} - {None}
         one, most = gpus[min(gpus)], gpus[max(gpus)]
-        rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)} (host {number})", "attempts": str(ranks["throughput"]["counted"])})
+        rows.append({**{metric: f"{of_place(one[metric])} → {of_place(most[metric])}" for metric in ranks}, "gpus": f"{max(gpus)} (host {number}, revision {revision})", "attempts": str(ranks["throughput"]["counted"])})
     lines.extend(f"± has the sensor's ±5%, too. Intervals of cells that ran on one GPU cover {text}." for text in sorted(covers))
     return lines, rows
 
@@ -267,12 +268,12 @@ def beside_pytorch(ledger, model, device):
             shown.add(cell)
     if not lines:
         return [], None
-    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, measured in the same way. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast`, where it stands, has channels-last tensors and a fused optimiser. The revision is that of `ledger`'s built-in trainer. With two GPUs or attempts there is a range (of the GPUs' means, if there are two) in place of ±, and it has no sensor error. Intervals of ratios assume a normal distribution. {OTHER_WORK[model]}\n"]
+    head = ["\n## Beside PyTorch\n", f"Attempts of `{model}-pytorch.toml`, and those of `{model}-speed.toml` on the same GPUs, measured in the same way. `compile` is `torch.compile`; `graphs` replays CUDA graphs; `fast`, where it stands, has channels-last tensors and a fused optimizer. The revision is that of `ledger`'s built-in trainer. Two GPUs or attempts have a range in place of ±, which has no sensor error. With two GPUs it is that of their means. Intervals of ratios assume a normal distribution. {OTHER_WORK[model]}\n"]
     return [*head, *lines], rows
 
 
 IMAGES = "Both networks have 1,000 classes. PyTorch's images are noise and already on the GPU. `ledger` loads generated pictures of 10 classes from the host."
-RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimiser is AdamW. `ledger` loads generated tokens from the host, and its optimiser is Adam. On one host four jobs ran at once; on the other one job ran alone, and took as long ([measurement](../measurements/2026-11-28-campaign.md))."
+RECURRENT = "PyTorch's tokens are random and already on the GPU, and its optimizer is AdamW. `ledger` loads generated tokens from the host, and its optimizer is Adam. On one host four jobs ran at once; on the other one job ran alone, and took as long ([measurement](../measurements/2026-11-28-campaign.md))."
 # How PyTorch's work differs from ours.
 OTHER_WORK = {
     "resnet50": IMAGES,
@@ -393,6 +394,7 @@ ON_H100 = "gpu.0.name == 'NVIDIA H100 80GB HBM3'"
 # Each piece of the campaign has a commit and a host of its own.
 TWO_GPUS = f"{ON_H200} and git.commit == '903aab9f6c1488e883365db99c050fcedc50c473'"
 FOUR_GPUS = f"{ON_H200} and git.commit == 'dff318ee627d09939dc283ab95f7311a1e40180c'"
+THIRD_HOST = f"{ON_H200} and program.revision == 7"
 ALL, BLOCKS = "all attempts", "GPUs as blocks"
 
 # Each finding: its title, its text, and its questions. A question: what is compared, the model and manifest, the condition, the metric, the axis,
@@ -438,13 +440,13 @@ FINDINGS = [
         ("VGG16, H200", "vgg16-learns", ON_H200, "train_time", "learning_rate", "rate 0.0002"),
         ("VGG16, H200", "vgg16-learns", ON_H200, "accuracy", "learning_rate", None),
     ]),
-    ("A second GPU costs energy, even where the speed nearly doubles", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Revision 2, three attempts of each cell: two GPUs on one host, four on another. One attempt of [revision 7](../measurements/2026-11-29-h200-revision-7.md#several-gpus-with-revision-7-a-first-look) agrees: ResNet-50 needs 8% more energy on two GPUs. With four GPUs the mean energies differ in the same way, but not significantly. Other hosts may differ.", [
-        (f"{title}, {count}", f"{model}-gpus", condition, metric, GPUS, claim if metric == "throughput" else "1 GPU")
+    ("A second GPU cost energy in revision 2, even where the speed nearly doubled", "On H200s, bf16. Each GPU takes 64 (BERT-base) or 128 (ResNet-50) samples of a step. Three attempts of each cell. Revision 2: two GPUs on one host, four on another. With four GPUs the mean energies differ in the same way, but not significantly. Revision 7, on a third host: the means are 4 to 6% higher on two and on four GPUs. These differences are not significant, since the sensors of different GPUs are off by up to ±5%. Other hosts may differ.", [
+        (f"{title}, revision {revision}, {count}", f"{model}-gpus", condition, metric, GPUS, claim if metric == "throughput" else "1 GPU")
         for title, model in (("BERT-base", "bert"), ("ResNet-50", "resnet50"))
-        for count, condition, claim in (("1 or 2", TWO_GPUS, "2 GPUs"), ("1 or 4", FOUR_GPUS, "4 GPUs"))
+        for revision, count, condition, claim in ((2, "1 or 2", TWO_GPUS, "2 GPUs"), (2, "1 or 4", FOUR_GPUS, "4 GPUs"), (7, "1 or 2", f"{THIRD_HOST} and hardware.gpus != 4", "2 GPUs"), (7, "1 or 4", f"{THIRD_HOST} and hardware.gpus != 2", "4 GPUs"))
         for metric in ("energy_per_sample", "throughput")
     ]),
-    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each measured mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times the energy of `graphs` for ResNet-50 and 1.41 times for GPT-2. For VGG16 the difference was not significant (0.987 to 1.014), and it needed a tenth less for BERT-base. Revision 4 needs less energy than `graphs` for each of the four: 33% less for BERT-base, 13% for GPT-2, 6% for ResNet-50 and 1.4% for VGG16. It is faster for BERT-base (1.5 times), GPT-2 (1.17 times) and VGG16 (1.02 times), and 2% slower for ResNet-50. Each of these differences is significant, on three or four GPUs; PyTorch ran first on some of them and last on the others. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than PyTorch's mode with the least. Both differences are significant. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
+    ("PyTorch's mode changes the energy of a sample by up to 2 times", "PyTorch on H200s, bf16: the same operations in each mode. On each of three (ResNet-50) or four GPUs each measured mode ran once, in another order. Compiled modes need the least. Revision 2 of our own trainer needed 1.36 times the energy of `graphs` for ResNet-50 and 1.41 times for GPT-2. For VGG16 the difference was not significant (0.987 to 1.014), and it needed a tenth less for BERT-base. Revision 7 needs less energy than `graphs` for each of the four, on the same four GPUs: 33% less for BERT-base, 13% for GPT-2, 9% for ResNet-50 and 1.2% for VGG16. It is faster for BERT-base (1.50 times), GPT-2 (1.16 times) and VGG16 (1.02 times). Each of these differences is significant. For ResNet-50 the speeds do not differ significantly. PyTorch ran first on some GPUs and last on the others. For LSTM and GRU, on five GPUs each, revision 2 is 1.6 times as fast as PyTorch's fastest mode. It needs 8% less energy than PyTorch's mode with the least. Both differences are significant. Revision 7 was [2.5 to 3.1 times](../measurements/2026-11-30-h200-several-gpus.md) as fast, most of it on other GPUs than PyTorch's. Pages: [ResNet-50](resnet50-h200.md#beside-pytorch), [GPT-2](gpt2-h200.md#beside-pytorch), [VGG16](vgg16-h200.md#beside-pytorch), [BERT-base](bert-h200.md#beside-pytorch), [LSTM](lstm-h200.md#beside-pytorch), [GRU](gru-h200.md#beside-pytorch).", [
         (f"{title}, H200", f"{model}-pytorch", ON_H200, metric, "pytorch", "graphs")
         for title, model in (("ResNet-50", "resnet50"), ("VGG16", "vgg16"), ("BERT-base", "bert"))
         for metric in ("energy_per_sample", "throughput")
@@ -511,12 +513,12 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. Of the trainer's revisions that ran on the same GPUs as PyTorch, the newest is shown. Revision 7 ran on none of them. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. Of the trainer's revisions that ran on the same GPUs as PyTorch, the newest is shown. For LSTM that is a single GPU. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
         lines.append(table(["model", "device", "cell", "`ledger`", "J a sample", "samples/s", "PyTorch", "J a sample", "samples/s", "energy against the other one"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:
         lines.append("## From one GPU to several\n")
-        lines.append("bf16, revision 2 of the trainer. Each GPU trains on 64 samples a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
+        lines.append("bf16. Each GPU trains on 64 samples a step (BERT-base) or 128 (ResNet-50). The model's page has the tests.\n")
         lines.append(table(["model", "device", "GPUs", "samples/s: one → all", "J a sample: one → all", "attempts"], scaled))
     lines.append("## Learning rates at a fixed number of steps\n")
     lines.append("Training does not stop at the target. All models but DQN train in bf16. The accuracy and energy of each precision stand below. The energy is that of all steps. The least energy is among the rates whose mean reaches the target. All data are generated ([data](../data.md)). For YOLOv3 and Mask R-CNN, accuracy is the average precision of boxes, and `mask_ap` that of masks. [Models](../models.md) defines the targets.\n")
