@@ -16,7 +16,7 @@ use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_d
 use super::versions::Grouping;
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
 use crate::manifest::nearest;
-use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, known_metric};
+use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, Why, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,9 +186,10 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
         Err(failure) => {
-            let (recorded, of_model) = context.store().read(|reader| {
+            let (recorded, of_model, left_out) = context.store().read(|reader| {
                 let of_model = reader.ranked_metrics()?.remove(&asked.model).unwrap_or_default();
-                Ok((recorded_direction(reader, &asked.model, &asked.metric)?, of_model))
+                let left_out = reader.tally(&asked.model, &asked.metric)?.left_out;
+                Ok((recorded_direction(reader, &asked.model, &asked.metric)?, of_model, left_out))
             })?;
             let is_there = of_model.contains(&asked.metric);
             let meant = nearest(&asked.metric, of_model.iter().map(String::as_str));
@@ -198,8 +199,10 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
                     format!("`{metric}` of `{model}` has no recorded direction (add --direction minimize or maximize)");
                 Failure::new(exit::USAGE, text)
             };
+            let is_recorded = left_out.keys().any(|left| left.why == Why::NotFinite);
             let fault = |_| match meant {
                 _ if is_there => undirected(),
+                _ if is_recorded => nothing(context, &asked.model, &asked.metric, &left_out),
                 Some(meant) => {
                     let text = format!(
                         "no attempt of `{}` that counts has `{}` (did you mean `{meant}`? For a custom metric add --direction minimize or maximize)",

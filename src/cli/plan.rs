@@ -13,9 +13,9 @@ use std::path::PathBuf;
 
 /// Show the missing runs of a manifest, with the expected time, energy and cost
 ///
-/// Each run is predicted from attempts in the ledger. The first choice is the same configuration; then the same
-/// config with another version of the program, driver or libraries; then the same model on the same devices, with the
-/// fewest different fields. Intervals are 95% and include the scatter of single attempts. Nothing is executed.
+/// Each run is predicted from attempts in the ledger. The first choice is the same configuration. The next is the same
+/// config with another version of the program, driver or libraries. The last is the same model on the same devices,
+/// with the fewest different fields. Intervals are 95% and include the scatter of single attempts. Nothing is executed.
 ///
 /// Example: ledger plan manifests/resnet50.toml --price-kwh 0.30 --price-gpu-hour 2.50
 #[derive(Debug, clap::Args)]

@@ -457,9 +457,9 @@ fn runs_of(context: &Context, model: &str) -> usize {
 
 /// Why nothing was found: what is tainted or hidden; else what there is, of the model its metrics, or the models.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
-    let left_out =
+    let failure =
         all_tainted(context, model, metric, left_out).or_else(|| all_hidden(context, model, metric, left_out));
-    if let Some(failure) = left_out {
+    if let Some(failure) = failure {
         return failure;
     }
     let asked =
@@ -467,10 +467,18 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
     let (is_current, ranked, hidden) = context.store_as_it_is().read(asked).unwrap_or((true, BTreeMap::new(), 0));
     let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let text = match ranked.get(model) {
-        Some(metrics) => format!(
-            "no finished attempt of `{model}` has a finite `{metric}` (there are: {})",
-            list(metrics.iter().collect())
-        ),
+        Some(metrics) => {
+            let not_finite: u64 =
+                left_out.iter().filter(|(left, _)| left.why == Why::NotFinite).map(|(_, attempts)| attempts).sum();
+            let not_finite = match usize::try_from(not_finite).unwrap_or(usize::MAX) {
+                0 => String::new(),
+                attempts => format!("NaN or infinite in {}; ", crate::report::count(attempts, "attempt")),
+            };
+            format!(
+                "no finished attempt of `{model}` has a finite `{metric}` ({not_finite}there are: {})",
+                list(metrics.iter().collect())
+            )
+        }
         // What there is instead is not known without the indexes.
         None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),
         None if ranked.is_empty() && hidden > 0 => {

@@ -54,7 +54,13 @@ pub(super) fn unit_word(place: &Place) -> String {
     }
 }
 
-/// How to get more of these units: `count` of them, each for itself.
+/// How many repetitions make so many units. A repetition executes each seed once: it is one round, but as many attempts as there are seeds.
+pub(super) fn repeats_for(place: &Place, units: usize) -> usize {
+    let in_each = if place.estimate.rounds > 1 { 1 } else { place.estimate.seeds.max(1) };
+    units.div_ceil(in_each)
+}
+
+/// How to get more of these units: by `count` repetitions, where it is not by more seeds or machines.
 pub(super) fn more_of(place: &Place, count: usize) -> String {
     match place.estimate.kind {
         MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),
@@ -103,7 +109,12 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
     let (one, both) = match scale {
         Scale::Ratio => {
             let widest = interval.map_or((estimate - 1.0).abs(), |(low, high)| high - low);
-            let digits = if widest < 0.02 {
+            // As many as tell a small difference from none.
+            let digits = if widest > 0.0 && widest < 0.0005 {
+                (1..9)
+                    .find(|digits| widest >= 0.1_f64.powi(*digits))
+                    .map_or(8, |digits| usize::try_from(digits).unwrap_or(8) + 1)
+            } else if widest < 0.02 {
                 4
             } else if widest < 0.2 {
                 3
@@ -146,13 +157,11 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     let needed = needed.flatten();
     let rough = if places.iter().any(|place| place.probability.is_some()) { ", and a rough P(BEST)" } else { "" };
     let aside = if first.sensor_half_width.is_some_and(|half| half > 0.0) { ", sensors aside" } else { "" };
-    // A repetition executes each seed once. It is one round, but as many attempts as there are seeds.
-    let in_each = if first.estimate.rounds > 1 { 1 } else { first.estimate.seeds.max(1) };
     match needed {
         Some(more) => format!(
             "two {units} give a range, not an interval{rough}: about {more} more would give ±{}%{aside} ({})\n",
             significant(100.0 * WANTED),
-            more_of(first, more.div_ceil(in_each)),
+            more_of(first, repeats_for(first, more)),
         ),
         None => format!("two {units} give a range, not an interval{rough}\n"),
     }

@@ -3,7 +3,7 @@
 use super::fields::shown_fields;
 use super::number::{count, significant};
 use super::ranking::Ranking;
-use super::sample::{machine_word, more_of, needed_text, unit_word};
+use super::sample::{machine_word, more_of, needed_text, repeats_for, unit_word};
 use crate::analysis::{self, Block, Comparison, Place, SampleModel, Scale, TestMethod, Untested};
 use crate::record::MetricKind;
 use std::collections::BTreeSet;
@@ -72,10 +72,15 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         // Of one seed more executions are no remedy.
         let is_seeded = first.estimate.kind == MetricKind::Outcome && first.estimate.seeds > 0;
         let units = if is_seeded { "seeds" } else { &units };
+        let is_few = |place: &&Place| {
+            place.against.is_none_or(|one| one.comparison.is_some_and(|one| one.test == Err(Untested::TooFew)))
+        };
+        let missing = |place: &Place| repeats_for(place, 3_usize.saturating_sub(place.estimate.units.len()));
+        let repeats = ranking.places.iter().filter(is_few).map(missing).max().unwrap_or(0).max(1);
         text.push_str(&format!(
             "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
             few.join(" "),
-            more_of(first, 3),
+            more_of(first, repeats),
             if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
         ));
         // Rows that are too few one by one may do together.

@@ -67,7 +67,7 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
     let text = sandbox.run(&["best", "--model", "toy", "--metric", "energy"]).expect(0);
     for line in [
         "#1 differs significantly from #2 (Welch's t-test)",
-        "not tested: #3; with so few attempts no exact test gives a p below 0.05 (3 or more each are needed: `ledger run MANIFEST --repeat 3`)",
+        "not tested: #3; with so few attempts no exact test gives a p below 0.05 (3 or more each are needed: `ledger run MANIFEST --repeat 2`)",
         "intervals cover repeats in one round on one machine only",
         "left out: 1 failed (the worker exited with code 3: out of memory), 1 tainted (throttled) (--include tainted counts them; `ledger ls --outcome failed` lists those that failed)",
     ] {
@@ -551,4 +551,14 @@ if [ $1 = 1 ]; then say accuracy '"NaN"' ''; else say accuracy 0.8 ''; fi
     assert!(of_accuracy.contains(diverged), "{of_accuracy}");
     let of_energy = said("energy", "b");
     assert!(!of_energy.contains("diverged"), "{of_energy}");
+}
+
+#[test]
+fn a_custom_metric_that_is_nan_everywhere_is_known_and_not_finite() {
+    let sandbox = Sandbox::new();
+    let worker = r#"echo '{"event":"metric","name":"gap","value":"NaN"}' >> "$LEDGER_EVENTS"; echo '{"event":"metric","name":"loss","value":1}' >> "$LEDGER_EVENTS""#;
+    sandbox.sweep_manifest(worker, "[1, 2]", "1");
+    sandbox.run(&["run", "m.toml"]).expect(0);
+    let said = sandbox.run(&["best", "--model", "toy", "--metric", "gap"]).complaint(1);
+    assert!(said.contains("has a finite `gap` (NaN or infinite in 2 attempts; there are: "), "{said}");
 }

@@ -313,7 +313,7 @@ fn while_runs_are_missing_the_best_is_so_far() {
     let sandbox = Sandbox::new();
     let worker = r#"[ "$1" = 2 ] && [ ! -e go ] && exit 3; echo '{"event":"metric","name":"loss","value":1}' >> "$LEDGER_EVENTS""#;
     sandbox.sweep_manifest(worker, "[1, 2]", "1");
-    assert!(sandbox.run(&["run", "m.toml"]).out.contains("best toy so far (1 run missing): "));
+    assert!(sandbox.run(&["run", "m.toml"]).out.contains("best toy so far (1 run not finished): "));
     sandbox.write("go", "");
     let said = sandbox.run(&["run", "m.toml"]).out;
     assert!(said.contains("best toy: "), "{said}");

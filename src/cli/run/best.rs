@@ -171,18 +171,16 @@ impl Best {
                 let way = if is_ambiguous { format!(" ({})", direction.name()) } else { String::new() };
                 let so_far = match missing {
                     0 => String::new(),
-                    _ => format!(" so far ({} missing)", report::count(missing, "run")),
+                    _ => format!(" so far ({} not finished)", report::count(missing, "run")),
                 };
                 let runs: BTreeSet<RunId> = place.contender.measured.iter().map(|one| one.run).collect();
                 let text = format!("{metric} {mean}{of}{way}");
-                let text = match runs.len() {
-                    1 => format!("{id} with {text}"),
+                let which = if runs.len() == 1 { "run" } else { "newest run:" };
+                let text = match label(place.contender.run.parts.group_id()) {
+                    Some(label) => format!("{label} with {text} ({which} {id})"),
+                    None if runs.len() == 1 => format!("{id} with {text}"),
                     // The value is of all of them.
-                    _ => {
-                        let label = label(place.contender.run.parts.group_id());
-                        let with = label.map_or_else(String::new, |label| format!("{label} with "));
-                        format!("{with}{text} (newest run: {id})")
-                    }
+                    None => format!("{text} ({which} {id})"),
                 };
                 format!("best {model}{so_far}: {text}\n")
             }
