@@ -198,14 +198,14 @@ fn saving(ranking: &Ranking) -> String {
     let time = match (saving.time, &baseline.time) {
         (Some(time), Some(name)) if *name != ranking.metric => {
             let ratio = Comparison::of_means(1.0, 1.0 + time, Scale::Ratio);
-            format!(" at {} {name}", compared_text(&ratio, ""))
+            format!(", {name} {}", compared_text(&ratio, ""))
         }
         _ => String::new(),
     };
     let named = named(baseline);
     let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
     let round = if difference.is_of_one_round { ", in the round that both have" } else { "" };
-    format!("against {named}{id}: {} {}{time}{round}\n", compared_text(&difference, &ranking.unit), ranking.metric)
+    format!("#1 against {named}{id}: {} {}{time}{round}\n", ranking.metric, compared_text(&difference, &ranking.unit))
 }
 
 /// A metric that is told of configurations that did not do the same work, and the least and the most samples that it is of. None where all have as many; those that do not say do not count.
