@@ -216,10 +216,12 @@ def scaling(ledger, model, device):
     hosts = dict.fromkeys((one["columns"]["gpu.0.uuid"], one["columns"]["program.revision"]) for one in ledger.attempts(where, "gpu.0.uuid", "program.revision"))
     if not hosts:
         return [], []
-    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, in which each GPU takes {SAMPLES_EACH[model]} samples of a step. Hosts and revisions of the trainer differ, so each has a table of its own.\n"]
+    lines = ["\n## Several GPUs\n", f"Attempts of `{model}-gpus.toml` in bf16, in which each GPU takes {SAMPLES_EACH[model]} samples of a step. Hosts and revisions of the trainer differ: one table for each.\n"]
     rows = []
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(host for host, _ in hosts), 1)}
     # The newest host comes first, and has the largest number.
-    for number, (host, revision) in reversed(list(enumerate(hosts, 1))):
+    for host, revision in reversed(list(hosts)):
+        number = numbers[host]
         ranks = {metric: ledger.best(model, f"{where} and gpu.0.uuid == '{host}' and program.revision == {revision}", metric, GPUS) for metric in ("throughput", "energy_per_sample")}
         gpus = {place["group"][GPUS]: {} for place in ranks["throughput"]["places"]}
         for metric, rank in ranks.items():
@@ -513,7 +515,7 @@ def summary(pages):
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:
-        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. Of the trainer's revisions that ran on the same GPUs as PyTorch, the newest is shown. For LSTM that is a single GPU. The model's page has the other modes, the tests, and how PyTorch's work differs.\n"]
+        lines += ["## Beside PyTorch\n", "`ledger` beside the mode of PyTorch that needs the least energy a sample. Of the trainer's revisions that ran on the same GPUs as PyTorch, the newest is shown. The model's page has the number of GPUs, the other modes, the tests, and how PyTorch's work differs.\n"]
         lines.append(table(["model", "device", "cell", "`ledger`", "J a sample", "samples/s", "PyTorch", "J a sample", "samples/s", "energy against the other one"], beside))
     scaled = [[f"[{row['title']}]({row['file']}#several-gpus)", row["device"], one["gpus"], one["throughput"], one["energy_per_sample"], one["attempts"]] for row in pages for one in row["scaled"]]
     if scaled:

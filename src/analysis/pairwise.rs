@@ -392,7 +392,7 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
 }
 
 /// Whether a paired test may use this many common blocks: three or more, and of seeds and rounds at least half of those of the side that has most. Of machines
-/// the common ones suffice: means over different ones contain the machines' differences and their sensors' errors, however many there are.
+/// the common ones suffice: the errors of other machines' sensors do not average out.
 fn can_be_paired(block: Block, common: usize, most: usize) -> bool {
     common >= PAIRS && (block == Block::Machine || 2 * common >= most)
 }

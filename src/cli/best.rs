@@ -199,7 +199,7 @@ fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direc
                     format!("`{metric}` of `{model}` has no recorded direction (add --direction minimize or maximize)");
                 Failure::new(exit::USAGE, text)
             };
-            let is_recorded = left_out.keys().any(|left| left.why == Why::NotFinite);
+            let is_recorded = left_out.keys().any(|left| matches!(left.why, Why::NotFinite | Why::Missing));
             let fault = |_| match meant {
                 _ if is_there => undirected(),
                 _ if is_recorded => nothing(context, &asked.model, &asked.metric, &left_out),

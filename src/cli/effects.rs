@@ -178,9 +178,9 @@ pub(super) fn judge<T: Asked>(
     if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths(&blocks) {
         analysed = effects(&axes.judged, &values, scale, direction, &blocks);
     }
+    let left_out = count_left_out(&selected.trials, metric, &selected.admitted).1;
     let Some(effects) = analysed else {
         let why = if axes.judged.is_empty() { "the attempts differ in no axis" } else { "all values are the same" };
-        let left_out = count_left_out(&selected.trials, metric, &selected.admitted).1;
         let left_out = report::left_out_text(&left_out, metric);
         let notes = axes.notes.iter().map(String::as_str).chain(left_out.lines());
         let notes = notes.map(|note| format!("; {note}")).collect::<String>();
@@ -207,13 +207,13 @@ pub(super) fn judge<T: Asked>(
         effects,
         confounded: axes.confounded,
         notes: axes.notes,
-        left_out: count_left_out(&selected.trials, metric, &selected.admitted).1,
+        left_out,
         metric: metric.to_owned(),
     };
     Ok(Some((found, values)))
 }
 
-/// Names the combinations of values of a grid that no observation has. None of a design that is no grid: where half of them or more are empty.
+/// Names the combinations of values that no observation has. `None` if half of them or more are empty, which is no grid.
 fn empty_cells(axes: &[Factor]) -> Option<String> {
     /// More are counted only.
     const NAMED: usize = 3;
@@ -228,10 +228,13 @@ fn empty_cells(axes: &[Factor]) -> Option<String> {
             |cell: &Vec<usize>| (0..axis.levels.len()).map(|level| [&cell[..], &[level]].concat()).collect::<Vec<_>>();
         cells.iter().flat_map(with).collect::<Vec<Vec<usize>>>()
     });
+    let names = report::short_names(&axes.iter().map(|axis| axis.name.clone()).collect::<Vec<_>>());
     let named = |cell: &Vec<usize>| {
-        let levels = axes.iter().zip(cell);
-        let words = levels.map(|(axis, level)| format!("{} {}", report::short_name(&axis.name), axis.levels[*level]));
-        words.collect::<Vec<_>>().join(" ")
+        let levels = axes.iter().zip(&names).zip(cell);
+        let word = |((axis, name), level): ((&Factor, &String), &usize)| {
+            format!("{name} {}", report::field_text(&axis.name, Some(&axis.levels[*level])))
+        };
+        levels.map(word).collect::<Vec<_>>().join(" ")
     };
     let mut empty: Vec<String> = grid.iter().filter(|cell| !filled.contains(*cell)).take(NAMED).map(named).collect();
     let (missing, shown) = (all - filled.len(), empty.len());

@@ -3,7 +3,7 @@
 use super::contrast::{difference, p_value, percent_of, points, ratio};
 use super::document::table_of;
 use super::fields::{field_text, short_names};
-use super::left_out::{left_out_line, left_out_value};
+use super::left_out::{left_out_lines, left_out_value};
 use super::number::{count, duration, significant};
 use super::ranking::probability;
 use super::table::columns;
@@ -357,7 +357,7 @@ pub fn effects_text(found: &Effected) -> String {
         ));
     }
     found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
-    text.push_str(&left_out_line(&found.left_out, &found.metric));
+    text.push_str(&left_out_lines(&found.left_out, &found.metric, &found.model));
     text
 }
 

@@ -38,7 +38,7 @@ pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
 }
 
 /// The value of a field in a table. Of the digest of a program's file, its first digits tell versions apart.
-pub(super) fn field_text(name: &str, value: Option<&Value>) -> String {
+pub fn field_text(name: &str, value: Option<&Value>) -> String {
     match value {
         None => "-".to_owned(),
         Some(Value::Str(digest)) if name.starts_with(FILES) => digest.chars().take(8).collect(),
@@ -53,7 +53,7 @@ const FILES: &str = "program.files.";
 const REVISION: &str = "program.revision";
 
 /// Names without what is plain: the last component, where no other one ends like it.
-pub(super) fn short_names(names: &[String]) -> Vec<String> {
+pub fn short_names(names: &[String]) -> Vec<String> {
     let last = |name: &str| match name.strip_prefix(FILES) {
         Some(path) => path.rsplit_once('/').map_or(path, |(_, file)| file).to_owned(),
         // Beside `batch_size`, `batch_sizes` would say nothing of inference.

@@ -54,7 +54,7 @@ fn forecast(found: Option<Forecast>, show: impl Fn(f64) -> String) -> String {
 fn basis((_, basis, n): &(Forecast, Basis, usize)) -> String {
     match basis {
         Basis::Same => format!("{n} of the same"),
-        Basis::OtherSoftware => format!("{n} of another version"),
+        Basis::OtherSoftware => format!("{n} with another version"),
         Basis::Alike(fields) => format!("{n} with {} different", count(*fields, "field")),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::fields::{field_text, short_names};
-use super::left_out::{left_out_line, left_out_value};
+use super::left_out::{left_out_lines, left_out_value};
 use super::number::count;
 use super::ranking::{group_value, head_of, unequal_text};
 use super::sample::{estimate_text, sample_text, sample_value};
@@ -143,7 +143,7 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
             text.push_str(&unequal_text(&one.metric, (least, most), true));
         }
     }
-    text.push_str(&left_out_line(&front.left_out, "one of the metrics"));
+    text.push_str(&left_out_lines(&front.left_out, "one of the metrics", &front.model));
     text
 }
 

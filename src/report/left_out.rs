@@ -37,20 +37,20 @@ pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
-/// [`left_out_text`] with the option that counts these attempts, and the command that lists those which failed. A configuration whose attempts are all left out is
-/// not in the answer.
-pub(super) fn left_out_line(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String {
+/// [`left_out_text`] with the option that counts these attempts, and a line with the command that lists those which failed. A configuration whose attempts are all left
+/// out is not in the answer.
+pub(super) fn left_out_lines(left_out: &BTreeMap<LeftOut, u64>, metric: &str, model: &str) -> String {
     let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
     let kinds: Vec<&str> =
         [Why::Tainted, Why::Hidden].iter().filter(|why| is_left(why)).map(|why| why.name()).collect();
-    let include = (!kinds.is_empty()).then(|| format!("--include {} counts them", kinds.join(",")));
-    let failed = is_left(&Why::Failed).then(|| "`ledger ls --outcome failed` lists those that failed".to_owned());
-    let hints: Vec<String> = include.into_iter().chain(failed).collect();
-    let text = left_out_text(left_out, metric);
-    match text.strip_suffix('\n') {
-        Some(text) if !hints.is_empty() => format!("{text} ({})\n", hints.join("; ")),
-        _ => text,
+    let mut text = left_out_text(left_out, metric);
+    if !kinds.is_empty() {
+        text = format!("{} (--include {} counts them)\n", text.trim_end(), kinds.join(","));
     }
+    if is_left(&Why::Failed) {
+        text.push_str(&format!("which failed: `ledger ls --model {model} --outcome failed`\n"));
+    }
+    text
 }
 
 /// The reasons and the numbers of attempts, as a list.
@@ -75,10 +75,14 @@ mod tests {
         let busy = ["97.5", "100"].map(|share| (tainted(&format!("processors {share}% busy")), 1));
         let left_out = busy.into_iter().chain([(tainted("throttled"), 3)]).collect();
         assert_eq!(left_out_text(&left_out, "energy"), "left out: 5 tainted (throttled; processors 100% busy)\n");
-        let line = left_out_line(&left_out, "energy");
+        let line = left_out_lines(&left_out, "energy", "m");
         assert!(line.ends_with("busy) (--include tainted counts them)\n"), "{line}");
+    }
+
+    #[test]
+    fn a_command_lists_the_attempts_that_failed() {
         let failed = [(LeftOut { why: Why::Failed, reason: String::new() }, 2)].into();
-        let line = left_out_line(&failed, "energy");
-        assert_eq!(line, "left out: 2 failed (`ledger ls --outcome failed` lists those that failed)\n");
+        let lines = left_out_lines(&failed, "energy", "m");
+        assert_eq!(lines, "left out: 2 failed\nwhich failed: `ledger ls --model m --outcome failed`\n");
     }
 }

@@ -281,7 +281,7 @@ pub fn plan_text(plans: &[(String, &Cell, usize, usize)], axes: &[String]) -> St
     text
 }
 
-pub fn short_name(axis: &str) -> String {
+pub(super) fn short_name(axis: &str) -> String {
     let (section, name) = axis.rsplit_once('.').unwrap_or(("", axis));
     if name == "name" { section.to_owned() } else { name.to_owned() }
 }

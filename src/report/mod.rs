@@ -50,6 +50,7 @@ pub use difference::{diff_text, diff_value, environment_value, fields_text, prog
 pub use document::{document, table_of};
 pub use effects::{Confounded, Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
+pub use fields::{field_text, short_names};
 pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet, png, term};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, Incomplete, pareto_text, pareto_value};
@@ -58,7 +59,7 @@ pub use left_out::left_out_text;
 pub use limited::{Limited, Reached};
 pub use listing::{
     Line, Listing, Running, Summary, axes_label, checks_text, checks_value, ls_text, ls_value, own_metrics, plan_text,
-    plan_value, short_name, summary_text,
+    plan_value, summary_text,
 };
 pub use live::{Screen, Seen, fitted, live_lines, live_text, live_value};
 pub use number::{bytes, count, duration, mean_within, percent, quantity, significant, timestamp, when};

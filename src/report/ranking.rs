@@ -2,7 +2,7 @@
 
 use super::document::table_of;
 use super::fields::{field_of, field_text, short_names, shown_fields, version_field};
-use super::left_out::{left_out_line, left_out_text, left_out_value};
+use super::left_out::{left_out_lines, left_out_text, left_out_value};
 use super::limited::Limited;
 use super::number::{count, duration, mean_within, significant};
 use super::sample::{compared_text, compared_value, estimate_text, sample_text, sample_value};
@@ -159,7 +159,7 @@ pub fn best_text(ranking: &Ranking) -> String {
         let absent = if *absent > 0 { format!(" ({absent} without a value)") } else { String::new() };
         text.push_str(&format!("without {limit}: {}{absent}\n", count(*configurations, "configuration")));
     }
-    text.push_str(&left_out_line(&ranking.left_out, metric));
+    text.push_str(&left_out_lines(&ranking.left_out, metric, &ranking.model));
     text
 }
 

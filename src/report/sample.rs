@@ -5,6 +5,7 @@ use super::number::{count, mean_within, significant};
 use super::ranking::in_unit;
 use crate::analysis::{Block, Comparison, Place, SampleModel, Scale, TestMethod};
 use crate::record::{MetricKind, Value};
+use std::collections::BTreeSet;
 
 /// The share of the mean to which a range of two values is said to lack replicates.
 const WANTED: f64 = 0.05;
@@ -54,13 +55,13 @@ pub(super) fn unit_word(place: &Place) -> String {
     }
 }
 
-/// How many repetitions make so many units. A repetition executes each seed once: it is one round, but as many attempts as there are seeds.
+/// How many repetitions make so many units. A repetition executes each run once: it is one round, but as many attempts as there are runs.
 pub(super) fn repeats_for(place: &Place, units: usize) -> usize {
-    let in_each = if place.estimate.rounds > 1 { 1 } else { place.estimate.seeds.max(1) };
-    units.div_ceil(in_each)
+    let runs: BTreeSet<_> = place.contender.measured.iter().map(|one| one.run).collect();
+    units.div_ceil(if place.estimate.rounds > 1 { 1 } else { runs.len().max(1) })
 }
 
-/// How to get more of these units: by `count` repetitions, where it is not by more seeds or machines.
+/// How to get more units: so many repetitions, or more seeds or machines.
 pub(super) fn more_of(place: &Place, count: usize) -> String {
     match place.estimate.kind {
         MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),
@@ -109,18 +110,11 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
     let (one, both) = match scale {
         Scale::Ratio => {
             let widest = interval.map_or((estimate - 1.0).abs(), |(low, high)| high - low);
-            // As many as tell a small difference from none.
-            let digits = if widest > 0.0 && widest < 0.0005 {
-                (1..9)
-                    .find(|digits| widest >= 0.1_f64.powi(*digits))
-                    .map_or(8, |digits| usize::try_from(digits).unwrap_or(8) + 1)
-            } else if widest < 0.02 {
-                4
-            } else if widest < 0.2 {
-                3
-            } else {
-                2
-            };
+            // As many as tell the ends apart, and the least from 0. No difference has four.
+            let least = interval.map_or(*estimate, |(low, _)| low);
+            let needed = widest.min(10.0 * least);
+            let digits = (2..9).find(|digits| needed >= 20.0 * 0.1_f64.powi(*digits)).unwrap_or(4);
+            let digits = usize::try_from(digits).unwrap_or(4);
             let show = move |ratio: f64| if ratio < 1000.0 { format!("{ratio:.digits$}") } else { significant(ratio) };
             (format!("{}×", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
         }
@@ -150,18 +144,19 @@ pub(super) fn needed_text(places: &[Place]) -> String {
     let ranges: Vec<&Place> = places.iter().filter(|place| place.estimate.range().is_some()).collect();
     let Some(first) = ranges.first() else { return String::new() };
     let units = unit_word(first);
-    let alike = ranges.iter().filter(|place| unit_word(place) == units);
+    let alike = ranges.iter().copied().filter(|place| unit_word(place) == units);
     // Of a range that contains 0 no share is meant.
-    let needed =
-        alike.map(|place| place.estimate.units_for(WANTED)).max_by_key(|more| more.map_or(usize::MAX, |more| more));
-    let needed = needed.flatten();
+    let needed: Option<Vec<(usize, &Place)>> =
+        alike.map(|place| Some((place.estimate.units_for(WANTED)?, place))).collect();
+    let repeats = |all: &[(usize, &Place)]| all.iter().map(|(more, place)| repeats_for(place, *more)).max();
+    let needed = needed.and_then(|all| Some((all.iter().map(|(more, _)| *more).max()?, repeats(&all)?)));
     let rough = if places.iter().any(|place| place.probability.is_some()) { ", and a rough P(BEST)" } else { "" };
     let aside = if first.sensor_half_width.is_some_and(|half| half > 0.0) { ", sensors aside" } else { "" };
     match needed {
-        Some(more) => format!(
+        Some((more, repeats)) => format!(
             "two {units} give a range, not an interval{rough}: about {more} more would give ±{}%{aside} ({})\n",
             significant(100.0 * WANTED),
-            more_of(first, repeats_for(first, more)),
+            more_of(first, repeats),
         ),
         None => format!("two {units} give a range, not an interval{rough}\n"),
     }
@@ -216,4 +211,21 @@ pub fn compared_value(comparison: &Comparison) -> Value {
         }
     }
     table.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_have_the_digits_that_tell_them_from_one_and_from_zero() {
+        let text = |estimate: f64, interval| {
+            compared_text(&Comparison { interval, ..Comparison::of_means(1.0, estimate, Scale::Ratio) }, "")
+        };
+        assert_eq!(text(2.95, None), "2.95×");
+        assert_eq!(text(0.001, None), "0.0010×");
+        assert_eq!(text(0.04, Some((0.0004, 4.0))), "0.0400× (0.0004 to 4.0000)");
+        assert_eq!(text(1.000_025, Some((1.000_01, 1.000_04))), "1.000025× (1.000010 to 1.000040)");
+        assert_eq!(text(1.0 + f64::EPSILON, None), "1.0000×", "rounding is no difference");
+    }
 }

@@ -65,6 +65,14 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     let (few, still, sensors) =
         (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
     let units = unit_word(first);
+    // So many that the first row and each row that was not tested for this reason have three units.
+    let repeats = |why: Untested| {
+        let is_meant = |place: &&Place| {
+            place.against.is_none_or(|one| one.comparison.is_some_and(|comparison| comparison.test == Err(why)))
+        };
+        let missing = |place: &Place| repeats_for(place, 3_usize.saturating_sub(place.estimate.units.len()));
+        ranking.places.iter().filter(is_meant).map(missing).max().unwrap_or(0).max(1)
+    };
     if !few.is_empty() {
         let has_interval = others().any(|(_, against)| {
             against.comparison.is_some_and(|one| one.test == Err(Untested::TooFew) && one.interval.is_some())
@@ -72,15 +80,10 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         // Of one seed more executions are no remedy.
         let is_seeded = first.estimate.kind == MetricKind::Outcome && first.estimate.seeds > 0;
         let units = if is_seeded { "seeds" } else { &units };
-        let is_few = |place: &&Place| {
-            place.against.is_none_or(|one| one.comparison.is_some_and(|one| one.test == Err(Untested::TooFew)))
-        };
-        let missing = |place: &Place| repeats_for(place, 3_usize.saturating_sub(place.estimate.units.len()));
-        let repeats = ranking.places.iter().filter(is_few).map(missing).max().unwrap_or(0).max(1);
         text.push_str(&format!(
             "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
             few.join(" "),
-            more_of(first, repeats),
+            more_of(first, repeats(Untested::TooFew)),
             if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
         ));
         // Rows that are too few one by one may do together.
@@ -131,7 +134,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         text.push_str(&format!(
             "not tested: {}; different sensors measured these and #1, so a t-test needs 3 or more {units} each ({})\n",
             sensors.join(" "),
-            more_of(first, 3),
+            more_of(first, repeats(Untested::Sensors)),
         ));
     }
     let dropped: usize = ranking.places.iter().map(|place| place.dropped).sum();

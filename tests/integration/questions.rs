@@ -307,8 +307,7 @@ fn best_says_where_configurations_did_not_do_the_same_work() {
     // Against the fastest, which did less.
     let each = ask("energy_per_sample");
     assert!(
-        each.contains("energy_per_sample 0.840×, train_time 2.22×")
-            && each.contains(&note("train_time", "throughput")),
+        each.contains("energy_per_sample 0.840×, train_time 2.22×") && each.contains(&note("train_time", "throughput")),
         "{each}"
     );
     let grouped = ["best", "--model", "net", "--metric", "energy", "--group-by", "batch_size"];

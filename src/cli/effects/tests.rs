@@ -296,6 +296,10 @@ fn combinations_of_a_grid_without_an_attempt_are_named() {
     assert_eq!(told(&cells), None);
     let one = "1 of 6 combinations has no attempt that counts: x 2 y 3";
     assert_eq!(told(&cells[..5]).as_deref(), Some(one));
-    // A grid of which half is empty was none.
+    let five: Vec<(i64, i64)> =
+        (0..9).map(|at| (at / 3, at % 3)).filter(|(x, y)| x != y || *x == 0).chain([(3, 0)]).collect();
+    let more = "4 of 12 combinations have no attempt that counts: x 1 y 1, x 2 y 2, x 3 y 1, 1 more";
+    assert_eq!(told(&five).as_deref(), Some(more));
+    // Half of the combinations are empty: these axes are no grid.
     assert_eq!(told(&[(1, 1), (2, 2), (3, 3), (1, 2)]), None);
 }

@@ -46,7 +46,7 @@ pub(super) fn answer(
         text.push_str(&repetitions_text(&held.repetitions));
         text.extend(held.canary.as_ref().map(canary_text));
         let is_finished = |run: RunId| newest.get(&run).is_some_and(|trial| trial.attempt.outcome == Outcome::Finished);
-        text.push_str(&best_text(&held.best, planned, axes, &is_finished));
+        text.push_str(&best_text(&held.best, planned, axes, is_finished));
         text
     };
     let members = || {

@@ -175,7 +175,7 @@ impl Best {
                 };
                 let runs: BTreeSet<RunId> = place.contender.measured.iter().map(|one| one.run).collect();
                 let text = format!("{metric} {mean}{of}{way}");
-                let which = if runs.len() == 1 { "run" } else { "newest run:" };
+                let which = if runs.len() == 1 { "run" } else { "newest run" };
                 let text = match label(place.contender.run.parts.group_id()) {
                     Some(label) => format!("{label} with {text} ({which} {id})"),
                     None if runs.len() == 1 => format!("{id} with {text}"),
@@ -216,21 +216,26 @@ impl Best {
     }
 }
 
-/// A line for each. The configurations vary in `axes`.
+/// A line for each. The runs of all models vary in `axes`.
 pub(super) fn best_text(
     all: &[Best],
     planned: &[Planned],
     axes: &[String],
-    is_finished: &dyn Fn(RunId) -> bool,
+    is_finished: impl Fn(RunId) -> bool,
 ) -> String {
-    let axes: Vec<String> = axes.iter().filter(|axis| axis.as_str() != "seed").cloned().collect();
-    let label = |group: GroupId| {
-        let one = planned.iter().find(|one| one.bound.run.parts.group_id() == group && !axes.is_empty())?;
-        Some(report::axes_label(&one.bound.cell, &axes, None))
-    };
     let text = |best: &Best| {
-        let of_model = planned.iter().filter(|one| one.bound.run.model() == best.model);
-        best.text(all, of_model.filter(|one| !is_finished(one.bound.run.id)).count(), label)
+        let of_model = || planned.iter().filter(|one| one.bound.run.model() == best.model);
+        let differs = |axis: &String| {
+            let mut values = of_model().map(|one| one.bound.cell.get(axis));
+            let first = values.next();
+            values.any(|other| Some(other) != first)
+        };
+        let own: Vec<String> = axes.iter().filter(|axis| *axis != "seed" && differs(axis)).cloned().collect();
+        let label = |group: GroupId| {
+            let one = of_model().find(|one| one.bound.run.parts.group_id() == group && !own.is_empty())?;
+            Some(report::axes_label(&one.bound.cell, &own, None))
+        };
+        best.text(all, of_model().filter(|one| !is_finished(one.bound.run.id)).count(), label)
     };
     all.iter().map(text).collect()
 }

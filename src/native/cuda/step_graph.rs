@@ -79,8 +79,8 @@ impl<A: Operands, B: Operands> Operands for (A, B) {
 const THREAD_LOCAL: c_int = 1;
 
 /// Lets this thread and the one that talks to a CUDA device work while other threads record for other devices. Without it the driver would refuse calls such as
-/// allocations on these threads, and end the other one's recording. Buffers must not go from one thread of a device to another meanwhile: a thread of the runtime's that
-/// waits for them then is not among these.
+/// allocations on these threads, and end the other one's recording. Meanwhile, do not pass buffers between threads of one device: the runtime would wait on a thread
+/// that lacks this mode.
 ///
 /// # Errors
 /// If the driver is not there, or refuses on this thread. A refusal on the device's thread is noted for [`fault_on`].

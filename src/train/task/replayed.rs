@@ -56,7 +56,7 @@ pub struct Passes {
     gradients: Vec<Tensor<1>>,
     /// How many samples or tokens the loss is the mean of.
     mean_of: Option<usize>,
-    /// Behind which the gradients of each group are complete, in each replay. The graph records their events, so they are held as long as it is.
+    /// Events behind which the gradients of each group are complete, in each replay. The graph records their events, so they are held as long as it is.
     marks: ReadyMarks,
 }
 
