@@ -99,7 +99,7 @@ pub fn within(show: impl Fn(f64) -> String, value: f64, half_width: Option<f64>)
         }
         Some(half_width) => {
             let percent = 100.0 * half_width / value.abs();
-            let digits = usize::from(percent < 9.95);
+            let digits = [9.95, 0.095, 0.0095].iter().filter(|border| percent < **border).count();
             format!("{text} ± {percent:.digits$}%")
         }
     }
@@ -201,6 +201,10 @@ mod tests {
             [of(7.0, None), of(7.0, Some(0.7)), of(0.0125, Some(38.79)), of(0.0, Some(2.0)), of(0.0, Some(0.0))];
         assert_eq!(shown, ["7", "7 ± 10%", "0.0125 ± 38.79", "0 ± 2", "0 ± 0"]);
         assert_eq!([of(-2.0, Some(2.0)), of(-2.0, Some(2.1))], ["-2 ± 100%", "-2 ± 2.1"]);
+        assert_eq!(
+            [of(100.0, Some(0.13)), of(100.0, Some(0.049)), of(100.0, Some(0.004))],
+            ["100 ± 0.1%", "100 ± 0.05%", "100 ± 0.004%"]
+        );
         let mean = |half_width| mean_within(significant, 7.0, half_width);
         assert_eq!([None, Some(0.0), Some(0.7), Some(70.0)].map(mean), ["7", "7 (no scatter)", "7 ± 10%", "7 ± 70"]);
     }
