@@ -1,6 +1,7 @@
 //! The attempts that an answer leaves out, and the reasons.
 
 use super::document::table_of;
+use super::plain::plain;
 use crate::record::{LeftOut, Value, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +38,8 @@ pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
-/// [`left_out_text`] with the option that counts these attempts, and a line with the command that lists those which failed. A configuration whose attempts are all left
-/// out is not in the answer.
+/// [`left_out_text`] with the option that counts these attempts, and the command that lists the failed ones. The answer has no configuration whose attempts are all left
+/// out.
 pub(super) fn left_out_lines(left_out: &BTreeMap<LeftOut, u64>, metric: &str, model: &str) -> String {
     let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
     let kinds: Vec<&str> =
@@ -48,7 +49,7 @@ pub(super) fn left_out_lines(left_out: &BTreeMap<LeftOut, u64>, metric: &str, mo
         text = format!("{} (--include {} counts them)\n", text.trim_end(), kinds.join(","));
     }
     if is_left(&Why::Failed) {
-        text.push_str(&format!("which failed: `ledger ls --model {model} --outcome failed`\n"));
+        text.push_str(&format!("list the failed attempts: `ledger ls --model {} --outcome failed`\n", plain(model)));
     }
     text
 }
@@ -83,6 +84,6 @@ mod tests {
     fn a_command_lists_the_attempts_that_failed() {
         let failed = [(LeftOut { why: Why::Failed, reason: String::new() }, 2)].into();
         let lines = left_out_lines(&failed, "energy", "m");
-        assert_eq!(lines, "left out: 2 failed\nwhich failed: `ledger ls --model m --outcome failed`\n");
+        assert_eq!(lines, "left out: 2 failed\nlist the failed attempts: `ledger ls --model m --outcome failed`\n");
     }
 }

@@ -55,18 +55,18 @@ pub(super) fn unit_word(place: &Place) -> String {
     }
 }
 
-/// How many repetitions make so many units. A repetition executes each run once: it is one round, but as many attempts as there are runs.
+/// How many repetitions give this many units. A repetition executes each run once, which makes one round, and one attempt of each run.
 pub(super) fn repeats_for(place: &Place, units: usize) -> usize {
     let runs: BTreeSet<_> = place.contender.measured.iter().map(|one| one.run).collect();
     units.div_ceil(if place.estimate.rounds > 1 { 1 } else { runs.len().max(1) })
 }
 
-/// How to get more units: so many repetitions, or more seeds or machines.
-pub(super) fn more_of(place: &Place, count: usize) -> String {
+/// What gives more units: this many repetitions, more seeds, or more machines.
+pub(super) fn more_of(place: &Place, repeats: usize) -> String {
     match place.estimate.kind {
         MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),
         MetricKind::Measured if place.estimate.machines > 1 => format!("run on more {}s", machine_word(place)),
-        MetricKind::Measured => format!("`ledger run MANIFEST --repeat {count}`"),
+        MetricKind::Measured => format!("`ledger run MANIFEST --repeat {repeats}`"),
     }
 }
 
@@ -110,7 +110,7 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
     let (one, both) = match scale {
         Scale::Ratio => {
             let widest = interval.map_or((estimate - 1.0).abs(), |(low, high)| high - low);
-            // As many as tell the ends apart, and the least from 0. No difference has four.
+            // Enough to tell the ends apart, and the lower end from 0. Equal values get four.
             let least = interval.map_or(*estimate, |(low, _)| low);
             let needed = widest.min(10.0 * least);
             let digits = (2..9).find(|digits| needed >= 20.0 * 0.1_f64.powi(*digits)).unwrap_or(4);

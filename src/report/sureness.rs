@@ -65,7 +65,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     let (few, still, sensors) =
         (untested(Untested::TooFew), untested(Untested::NoScatter), untested(Untested::Sensors));
     let units = unit_word(first);
-    // So many that the first row and each row that was not tested for this reason have three units.
+    // Enough repetitions for three units in the first row, and in each row that lacks a test for this reason.
     let repeats = |why: Untested| {
         let is_meant = |place: &&Place| {
             place.against.is_none_or(|one| one.comparison.is_some_and(|comparison| comparison.test == Err(why)))

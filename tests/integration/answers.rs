@@ -70,7 +70,7 @@ fn best_says_how_sure_it_is_and_what_it_leaves_out() {
         "not tested: #3; with so few attempts no exact test gives a p below 0.05 (3 or more each are needed: `ledger run MANIFEST --repeat 2`)",
         "intervals cover repeats in one round on one machine only",
         "left out: 1 failed (the worker exited with code 3: out of memory), 1 tainted (throttled) (--include tainted counts them)",
-        "which failed: `ledger ls --model toy --outcome failed`",
+        "list the failed attempts: `ledger ls --model toy --outcome failed`",
     ] {
         assert!(text.lines().any(|found| found == line), "{text}");
     }
