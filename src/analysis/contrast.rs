@@ -30,8 +30,9 @@ impl Significance {
     }
 }
 
-/// Compares the means of each metric over the repetitions of two configurations; all tests are corrected together by Holm's method. A metric of which either
-/// has no value, or one that is not finite, or of which both have one value, is left out.
+/// Compares the means of each metric over the repetitions of two configurations; all tests are corrected together by Holm's method. Metrics that are proportional to each
+/// other, as `energy_per_sample` and `energy` of as many samples are, ask one question: they count once. A metric of which either has no value, or one that is not finite, or of
+/// which both have one value, is left out.
 ///
 /// The uncertainty of sensors widens an interval unless the same sensors measured all repetitions of both configurations. `described` gives a metric's
 /// unit, and which direction is better where that is known.
@@ -55,10 +56,27 @@ pub fn significance(
         ))
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(compared).collect();
-    let tested = |one: &Significance| Some(one.comparison.test.ok()?.0);
-    let mut corrected = holm(&found.values().filter_map(tested).collect::<Vec<f64>>()).into_iter();
-    found.values_mut().filter(|one| one.comparison.test.is_ok()).for_each(|one| one.corrected = corrected.next());
+    // Each question once, and which of them each tested metric asks.
+    let (mut questions, mut asked): (Vec<(Comparison, f64)>, Vec<usize>) = (Vec::new(), Vec::new());
+    for comparison in found.values().map(|one| one.comparison) {
+        let Ok((p, _)) = comparison.test else { continue };
+        let known = questions.iter().position(|(known, known_p)| {
+            comparison.scale == known.scale && near(comparison.estimate, known.estimate) && near(p, *known_p)
+        });
+        asked.push(known.unwrap_or(questions.len()));
+        if known.is_none() {
+            questions.push((comparison, p));
+        }
+    }
+    let corrected = holm(&questions.iter().map(|(_, p)| *p).collect::<Vec<f64>>());
+    let tested = found.values_mut().filter(|one| one.comparison.test.is_ok());
+    tested.zip(asked).for_each(|(one, question)| one.corrected = corrected.get(question).copied());
     found
+}
+
+/// Whether two numbers differ by rounding alone.
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
 /// What all phases of one name took, of one rank and on one GPU, in two attempts.
@@ -196,6 +214,25 @@ mod tests {
         // The first attempts share a card, the others do not: what it is off by does not cancel.
         assert!(p(&["A", "B"], &["A", "A"]) > 2.0 * unaware);
         assert!(p(&["A"], &["B"]) > 2.0 * unaware);
+    }
+
+    #[test]
+    fn proportional_metrics_are_one_question() {
+        let (x, y) = ([12.1, 12.9, 11.4, 12.6, 12.2], [13.4, 14.1, 13.0]);
+        let pair = |share: f64| {
+            let of = |values: &[f64]| contender(&values.iter().map(|value| value * share).collect::<Vec<_>>(), &[""]);
+            (of(&x), of(&y))
+        };
+        let other = (contender(&x, &[""]), contender(&[12.3, 12.5, 12.2], &[""]));
+        let all = [("energy", pair(1.0)), ("energy_per_sample", pair(1e-3 / 3.0)), ("loss", other)];
+        let all = all.map(|(name, pair)| (name.to_owned(), pair)).into();
+        let found = significance(&all, &|_| ("J".to_owned(), Some(Direction::Minimize)));
+        let p = found["energy"].comparison.test.unwrap().0;
+        for name in ["energy", "energy_per_sample"] {
+            let corrected = found[name].corrected.unwrap();
+            assert!((corrected - 2.0 * p).abs() < 1e-9, "{name}: {corrected}, not {}", 2.0 * p);
+        }
+        assert!(found["loss"].corrected.unwrap() > 0.5);
     }
 
     #[test]

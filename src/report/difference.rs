@@ -113,6 +113,9 @@ fn program_line(part: Part, field: &FieldDifference, a: &str, b: &str) -> Option
     match field.field.as_str() {
         pattern if pattern.starts_with("metrics.") => Some(versions(pattern)),
         "interpreter" => Some(versions("interpreter")),
+        // Of the built-in trainer.
+        "revision" => Some(versions("revision of the trainer")),
+        "burn" => Some(versions("Burn")),
         // Records of earlier versions name no identity: theirs had commit and patch in it.
         "identity" => {
             let of = |value: &Option<Value>| value.as_ref().map_or_else(|| "git".to_owned(), Value::to_string);
@@ -280,7 +283,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let most = of_row().map(|tested| tested.n).max();
     if let Some((x, y)) = most {
         text.push_str(&format!(
-            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A, with 95% intervals; P with Holm's correction over all metrics\n"
+            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A, with 95% intervals; P with Holm's correction over all metrics (proportional ones count once)\n"
         ));
     }
     text
