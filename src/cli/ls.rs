@@ -9,7 +9,7 @@ use super::living;
 use super::output::say;
 use super::selection::{parted, read_trials};
 use crate::analysis::names;
-use crate::record::Digest;
+use crate::record::{Attempt, Digest};
 use crate::report::{self, Line, Listing};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeMap;
@@ -121,14 +121,15 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
         let origin = origins.remove(&row.attempt).unwrap_or_default();
         let is_tainted = reader.is_tainted(&row)?;
         let is_hidden = hidden.contains(&row.run.0) || hidden.contains(&row.attempt.0);
+        // Why an attempt did not finish, and what one without a verdict repeats, only its record tells, which takes too long for a ledger of many.
+        let record = if is_short { reader.readable(row.attempt)? } else { None };
         let rerun_of = match origin.as_rerun(row.attempt) {
             Some(repeated) => Some(repeated.original),
-            // Of one without a verdict only its record tells, which takes too long for a ledger of many.
-            None if is_short => reader.readable(row.attempt)?.and_then(|attempt| attempt.rerun_of()),
-            None => None,
+            None => record.as_ref().and_then(Attempt::rerun_of),
         };
+        let reason = record.and_then(|attempt| attempt.outcome.reason().map(str::to_owned));
         let (run, values) = (reader.short(row.run.0)?, columns.next().unwrap_or_default());
-        lines.push(Line { run, tags, is_tainted, is_hidden, origin, rerun_of, row, values });
+        lines.push(Line { run, tags, is_tainted, is_hidden, origin, rerun_of, reason, row, values });
     }
     let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
     let (matching, total) = (found.matching, reader.attempt_count()?);

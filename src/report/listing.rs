@@ -3,12 +3,17 @@
 use super::document::table_of;
 use super::live::fitted;
 use super::number::{count, duration, significant, wall_seconds, when};
+use super::plain::plain;
 use super::ranking::mean_text;
 use super::table::{axis_heads, columns};
 use crate::record::{
     Attempt, AttemptId, Cell, Check, JUDGING_METRICS, Metric, Nonce, Origin, Row, Table, Value, known_metric,
 };
 use std::collections::BTreeSet;
+
+/// At most this many reasons are told why attempts did not finish, and at most this many attempts are named for each.
+const REASONS: usize = 5;
+const NAMED: usize = 3;
 
 /// A row and the names by which its run and attempt are shown.
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ pub struct Line {
     pub origin: Origin,
     /// The attempt that it was compared with or, without a verdict, was to be.
     pub rerun_of: Option<AttemptId>,
+    /// Why it did not finish, where that was read.
+    pub reason: Option<String>,
     /// The values of the listing's columns.
     pub values: Vec<Option<Value>>,
 }
@@ -187,6 +194,7 @@ pub fn ls_text(listing: &Listing) -> String {
     let more: Vec<String> = more.iter().map(|name| format!(">{name}")).collect();
     heads.extend(more.iter().map(String::as_str));
     let mut text = if lines.is_empty() && running.is_empty() { String::new() } else { columns(&heads, rows) };
+    text.push_str(&reasons(lines, names_attempts));
     let shown = lines.len() as u64;
     let listed = total.saturating_sub(*hidden);
     let mut why: Vec<String> = Vec::new();
@@ -207,6 +215,33 @@ pub fn ls_text(listing: &Listing) -> String {
     }
     if !why.is_empty() {
         text.push_str(&format!("{shown} of {} ({})\n", count(*total, "attempt"), why.join("; ")));
+    }
+    text
+}
+
+/// Why attempts did not finish: the first line of each reason once, with the first attempts or runs that have it.
+fn reasons(lines: &[Line], names_attempts: bool) -> String {
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for line in lines {
+        let Some(reason) = &line.reason else { continue };
+        let mut rows = reason.trim().lines();
+        let first = rows.next().unwrap_or_default();
+        let told = format!("{}: {}{}", line.row.outcome, plain(first), if rows.next().is_some() { " …" } else { "" });
+        // As in the table.
+        let id = if names_attempts { line.row.attempt.0.prefix(8) } else { line.run.clone() };
+        match reasons.iter_mut().find(|(known, _)| *known == told) {
+            Some((_, ids)) => ids.push(id),
+            None => reasons.push((told, vec![id])),
+        }
+    }
+    let told = reasons.iter().take(REASONS).map(|(told, ids)| {
+        let more = ids.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{told} ({}{more})\n", ids[..ids.len().min(NAMED)].join(", "))
+    });
+    let mut text: String = told.collect();
+    if reasons.len() > REASONS {
+        text.push_str(&format!("{} (`ledger show ID` tells one)\n", count(reasons.len() - REASONS, "more reason")));
     }
     text
 }
@@ -240,6 +275,7 @@ pub fn ls_value(listing: &Listing) -> Table {
         table.extend(line.is_tainted.then(|| ("tainted".to_owned(), true.into())));
         table.extend(line.is_hidden.then(|| ("hidden".to_owned(), true.into())));
         table.extend(line.rerun_of.map(|of| ("rerun_of".to_owned(), of.to_string().into())));
+        table.extend(line.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
         if let Some(repeated) = line.origin.as_rerun(row.attempt) {
             table.insert("verdict".to_owned(), repeated.verdict.as_str().into());
         }
@@ -433,9 +469,8 @@ mod tests {
     }
     use crate::record::{Digest, Outcome, RunId, Tail};
 
-    #[test]
-    fn attempts_of_one_run_are_listed_with_their_own_ids() {
-        let line = |run: u8, attempt: u8| Line {
+    fn line(run: u8, attempt: u8) -> Line {
+        Line {
             row: Row {
                 attempt: AttemptId(Digest([attempt; 32])),
                 run: RunId(Digest([run; 32])),
@@ -454,13 +489,37 @@ mod tests {
             is_tainted: false,
             is_hidden: false,
             origin: Origin::default(),
+            reason: None,
             rerun_of: None,
             values: Vec::new(),
-        };
-        let text = |lines| ls_text(&Listing { lines, total: 2, matching: 2, ..Listing::default() });
+        }
+    }
+
+    fn text(lines: Vec<Line>) -> String {
+        ls_text(&Listing { lines, total: 2, matching: 2, ..Listing::default() })
+    }
+
+    #[test]
+    fn attempts_of_one_run_are_listed_with_their_own_ids() {
         assert!(!text(vec![line(1, 0xaa), line(2, 0xbb)]).contains("ATTEMPT"));
         let two = text(vec![line(1, 0xaa), line(1, 0xbb)]);
         assert!(two.starts_with("RUN       ATTEMPT ") && two.contains("01010101  bbbbbbbb "), "{two}");
+    }
+
+    #[test]
+    fn a_reason_is_told_once_and_in_a_line() {
+        let failed = |attempt: u8, reason: &str| {
+            let mut line = line(1, attempt);
+            line.row.outcome = "failed".to_owned();
+            Line { reason: Some(reason.to_owned()), ..line }
+        };
+        let alike = (1..=5).map(|attempt| failed(attempt, "exit code 3"));
+        let told = text(alike.chain([failed(6, "Traceback:\nRUN  ATTEMPT\n")]).collect());
+        let expected =
+            "\nfailed: exit code 3 (01010101, 02020202, 03030303 and 2 more)\nfailed: Traceback: … (06060606)\n";
+        assert!(told.contains(expected) && !told.contains("\nRUN  ATTEMPT"), "{told}");
+        let many = text((1..=7).map(|attempt| failed(attempt, &format!("signal {attempt}"))).collect());
+        assert!(many.contains("(05050505)\n2 more reasons (`ledger show ID` tells one)\n"), "{many}");
     }
 
     fn attempt(metrics: &[(&str, Metric)]) -> Attempt {
