@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::failure::{Failure, exit};
+use super::run::versions::say_new_versions;
 use super::run::{axes, bound, short_ids};
 use super::selection::trials_of;
 use crate::analysis::{self, Forecast, History, Trial, history, total};
@@ -117,6 +118,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let unpriced = runs.iter().filter(|run| is_priced && run.cost.is_none()).map(|run| run.missing).sum();
     let plan = Plan { axes: axes(&planned), cost: sum_of_costs(args, &planned, &known), unpriced, runs, time, energy };
     context.answer(|| report::forecast_text(&plan), || report::forecast_value(&plan))?;
+    say_new_versions(store, &planned)?;
     Ok(exit::YES)
 }
 

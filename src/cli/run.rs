@@ -4,7 +4,7 @@ mod answer;
 mod attach;
 mod best;
 mod untold;
-mod versions;
+pub(super) mod versions;
 
 use super::context::Context;
 use super::failure::{Failure, exit};

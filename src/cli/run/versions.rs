@@ -4,8 +4,8 @@ use crate::analysis::{FieldDifference, why};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::sources::{count_lines_here, of_ledger};
-use crate::engine::{Bound, Launch, Planned};
-use crate::record::{Digest, Part, Run};
+use crate::engine::{Bound, Planned};
+use crate::record::{Part, Parts, Run, RunId};
 use crate::report::{count, program_changes};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,12 @@ const NAMED_FILES: &str = "named_files";
 /// How many of the newest attempts are compared.
 const RECENT: usize = 1000;
 
-/// Says before a sweep which of its runs are new only because the program changed, and what changed. Even a changed comment makes all runs new.
-pub(super) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
-    let cell = |run: &Run| (run.parts.digest(Part::Config), run.parts.seed);
-    let is_program = |bound: &Bound| matches!(bound.launch, Launch::Program { .. });
-    let new = planned.iter().filter(|one| one.missing > 0 && one.sealed == 0 && is_program(&one.bound));
-    let new: BTreeMap<(Digest, u64), &Bound> = new.map(|one| (cell(&one.bound.run), &one.bound)).collect();
+/// Says before a sweep, or of a plan, which runs are new only because the program changed, and what changed. Even a changed comment makes all runs new.
+pub(in crate::cli) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
+    // All but the program.
+    let cell = |run: &Run| Parts { program: "".into(), ..run.parts.clone() }.run_id();
+    let new = planned.iter().filter(|one| one.missing > 0 && one.sealed == 0);
+    let new: BTreeMap<RunId, &Bound> = new.map(|one| (cell(&one.bound.run), &one.bound)).collect();
     if new.is_empty() {
         return Ok(());
     }
