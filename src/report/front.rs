@@ -111,12 +111,17 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
         if dominated > 0 && !with_dominated { "; --dominated shows the others" } else { "" },
     ));
     if front.incomplete.configurations > 0 {
+        let Incomplete { configurations, lacking } = &front.incomplete;
         let lacks = |(metric, n): (&String, &usize)| format!("{n} without a value of {metric} that counts");
-        text.push_str(&format!(
-            "not compared: {} ({})\n",
-            count(front.incomplete.configurations, "configuration"),
-            front.incomplete.lacking.iter().map(lacks).collect::<Vec<_>>().join(", "),
-        ));
+        let why = match lacking.values().all(|n| n == configurations) {
+            // None of them has any of these.
+            true => {
+                let metrics: Vec<&str> = lacking.keys().map(String::as_str).collect();
+                format!("without values of {} that count", metrics.join(" and "))
+            }
+            false => lacking.iter().map(lacks).collect::<Vec<_>>().join(", "),
+        };
+        text.push_str(&format!("not compared: {} ({why})\n", count(*configurations, "configuration")));
     }
     let is_single = |point: &FrontPoint| point.places.iter().any(|place| place.estimate.standard_error.is_none());
     let single: Vec<&FrontPoint> = front.points.iter().filter(|point| is_single(point)).collect();
