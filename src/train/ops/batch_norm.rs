@@ -169,10 +169,10 @@ fn kernel(
     for (name, new) in names.iter().zip(running) {
         ctx.set_running(name, new);
     }
-    let second_part = kept.takes_second().then(SecondPart::default);
-    let found = second_part.clone();
+    let second_part = SecondPart::default();
+    let found = SecondPart::clone(&second_part);
     let back = move |gradient, kept| {
-        let second = found.and_then(|part| part.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let second = found.lock().unwrap_or_else(PoisonError::into_inner).take();
         let BatchGradients { x, gain, bias, residual } = computed(kernels::batch_norm_back(gradient, second, kept));
         ([Some(x.into()), Some(gain.into()), Some(bias.into())], residual.map(Plain::from))
     };
@@ -193,8 +193,6 @@ fn kernel(
             })
         }
     };
-    if let Some(part) = second_part {
-        ctx.takes_second_part(&y, part);
-    }
+    ctx.takes_second_part(&y, second_part);
     Some(y)
 }

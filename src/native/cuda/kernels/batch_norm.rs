@@ -68,13 +68,6 @@ pub struct SavedTensors {
     images: Images,
 }
 
-impl SavedTensors {
-    /// Whether [`batch_norm_back`] adds a second part to the gradient of the answer.
-    pub fn takes_second(&self) -> bool {
-        self.y.is_some()
-    }
-}
-
 /// The gradients of what a batch normalisation was computed from.
 pub struct BatchGradients {
     /// Of the images.
@@ -110,12 +103,11 @@ pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4
 }
 
 /// The gradients, from that of the answer, which has the shape and format of the images. There may be a second part of it, which is added
-/// to the first, if `SavedTensors::takes_second`. None where they do not fit.
+/// to the first. None where they do not fit.
 pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTensors) -> Option<BatchGradients> {
-    let takes_second = kept.takes_second();
     let SavedTensors { x, y, gain, bias, saved, images } = kept;
     let fits = |dy: &Tensor<4>| dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(dy, &x);
-    if !fits(&dy) || !second.as_ref().is_none_or(|second| takes_second && fits(second)) {
+    if !fits(&dy) || !second.as_ref().is_none_or(fits) {
         return None;
     }
     let lying = |x: &Tensor<4>| primitive(&images.storage.lying(x.clone()));
@@ -123,12 +115,12 @@ pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTens
     let [shown, second] =
         [y, second].map(|images_beside| beside(images_beside.map(|it| images.storage.lying(it)).as_ref()));
     let (shown, second) = (shown?, second?);
-    // With nothing behind the sum it is that of the answer.
-    let passed = (images.residual && !images.bends_sum()).then(|| dy.clone());
+    // With nothing behind the sum it is that of the answer. The backward adds a second part to it.
+    let passed = (images.residual && !images.bends_sum() && second.is_none()).then(|| dy.clone());
     drop((dy, x, gain, bias, saved));
     let ([x, gain, bias], residual) = images.backward(given, shown, second);
     let named = |x| images.storage.named(tensor(x));
-    let residual = residual.map(named).or(passed);
+    let residual = residual.filter(|_| images.residual).map(named).or(passed);
     Some(BatchGradients { x: named(x), gain: tensor(gain), bias: tensor(bias), residual })
 }
 
@@ -236,7 +228,8 @@ impl Images {
         (self.storage.named(tensor(y)), statistics)
     }
 
-    /// The gradients of the images, the gain and the bias; and that of the residual where the activation follows it.
+    /// The gradients of the images, the gain and the bias. And if there is a second part of the answer's gradient, or the activation follows the residual: the sum of both
+    /// parts, after the activation where that follows the residual.
     fn backward(self, given: [Cube; 5], y: Option<Cube>, second: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
         let [dy, x, gain, bias, saved] = &given.map(|tensor| self.laid(tensor));
         let [y, second] = [y, second].map(|images| images.map(|images| self.laid(images)));
@@ -245,7 +238,8 @@ impl Images {
         let [in_dy, in_x] = [dy, x].map(|tensor| own(tensor).then(|| tensor.clone()));
         let unlike = || fresh(x, self.storage.shape(self.shape), self.dtype);
         // Every value is read by the thread that writes in its place, before.
-        let (dresidual, in_dy) = if y.is_some() { (Some(in_dy.unwrap_or_else(unlike)), None) } else { (None, in_dy) };
+        let is_written = y.is_some() || second.is_some();
+        let (dresidual, in_dy) = if is_written { (Some(in_dy.unwrap_or_else(unlike)), None) } else { (None, in_dy) };
         let dx = in_x.or(in_dy).unwrap_or_else(unlike);
         let [dgain, dbias] = [(); 2].map(|()| fresh(x, [self.shape[1]], DType::F32));
         let parts = (!blocks.whole).then(|| fresh(x, blocks.room(2), DType::F32));
@@ -263,7 +257,7 @@ impl Images {
             Some(&dgain),
             Some(&dbias),
         ];
-        let shut = dresidual.is_some();
+        let shut = y.is_some();
         queue_some(program(self.storage, self.format), x, &tensors, move |mut words, card| {
             words.extend(blocks.words);
             let [leak, bend] = self.bend();
@@ -273,9 +267,13 @@ impl Images {
             }
             blocks.launch(card, [c"batch_back_sums", c"batch_back_sums_split"], &words)?;
             blocks.join(card, c"batch_back_join", &words)?;
+            if is_written {
+                // The second part is in the residual's slopes by now.
+                (words[0], words[3], words[5]) = (words[5], 0, 0);
+            }
             if shut {
-                // What the activation does to the slopes is in the residual's by now.
-                (words[0], words[2], words[3], words[5]) = (words[5], 0, 0, 0);
+                // And so is what the activation does to them.
+                words[2] = 0;
                 words.truncate(words.len() - 2);
                 words.extend([pair(leak, 0), pair(blocks.packed.into(), 0)]);
             }

@@ -1,7 +1,8 @@
 // The gradients of batch normalisation and of what follows it.
 
 struct Backward {
-    // y is given where it tells what was bent; else that is computed once more. With y there may be a second part of dy, which is added to the first.
+    // y is given where it tells what was bent; else that is computed once more. There may be a second part of dy, which is added to the first: without y, the sum is kept
+    // in dresidual.
     const Raw *dy, *x, *y, *second;
     Raw *dx, *dresidual;
     const float *gain, *bias, *saved;
@@ -38,6 +39,21 @@ INLINE void shut(const Backward &of, Pack<Format, V> *slopes, const Place &at, u
         }
 }
 
+// The slopes with their second part.
+template <int V, int U>
+INLINE void add_second(const Backward &of, Pack<Format, V> *slopes, const Place &at, u32 done) {
+    Pack<Format, V> more[U];
+    fetch(more, of.second, at, done);
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (done + u < at.left) {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                slopes[u].raw[i] = Format::put(Format::get(slopes[u].raw[i]) + Format::get(more[u].raw[i]));
+            keep(of.dresidual, slopes[u], at, done + u);
+        }
+}
+
 // A slope of what was normalised.
 template <int S, bool SHUT>
 INLINE float slope_at(const Backward &of, Raw slope, Raw x, const By<S> &by, int i) {
@@ -58,6 +74,9 @@ INLINE void weigh(
         if (SHUT)
 #pragma unroll
             for (int u = 0; u < U; u += AHEAD_OF_EACH) shut<V, AHEAD_OF_EACH>(of, slopes + u, at, done + u);
+        else if (of.second)
+#pragma unroll
+            for (int u = 0; u < U; u += AHEAD_OF_EACH) add_second<V, AHEAD_OF_EACH>(of, slopes + u, at, done + u);
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (done + u < at.left)
@@ -116,7 +135,7 @@ INLINE void slope(
         }
 }
 
-// The sums of a part of the values, and the gradient of the residual where what is bent is the sum with it.
+// The sums of a part of the values; and into dresidual the gradient of the residual where what is bent is the sum with it, or else the sum of the two parts of dy.
 template <int V, int S, bool SHUT>
 INLINE void back_sums_of(const Backward &of) {
     __shared__ Desk<S> desk;
