@@ -179,6 +179,11 @@ pub fn run_recorded_on(place: &Place, cell: &Cell) -> Result<RecordedRun, TrainE
 fn sorted(finish: Finish, log: &EventLog) -> RecordedRun {
     assert_eq!(finish, Finish::Done);
     let mut recorded = RecordedRun { events: log.events(), ..RecordedRun::default() };
+    for (_, event) in &*log.2.lock().expect("no panic while locked") {
+        if let EventKind::Fact { name, value } = event {
+            recorded.facts.insert(name.clone(), value.clone());
+        }
+    }
     for event in &recorded.events {
         match event {
             EventKind::Step { values, .. } => {

@@ -55,7 +55,7 @@ fn two_cards_learn_the_same_with_graphs_and_without_on_gpu() {
         );
     }
     let mut small = cell;
-    small.config.insert("hardware.memory_limit_gib".to_owned(), 4_i64.into());
+    small.config.insert("hardware.memory_limit_gib".to_owned(), 8_i64.into());
     let queued = run_recorded(&small).expect("trains");
     assert!(queued.facts["step_graph"].as_str().is_some_and(|told| told.contains("memory")), "{:?}", queued.facts);
     assert_eq!(replayed.digests["weights"], queued.digests["weights"]);
