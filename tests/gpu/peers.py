@@ -11,6 +11,7 @@ import math
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import peer_models
 
@@ -20,24 +21,43 @@ TICK_S = 0.1
 HEAD = "cell | step ms | samples/s | infer ms | samples/s | J/step | ± | GiB | first step s"
 
 
-def with_mnist_cnn(opened):
-    """`peer_models.opened` with the small convolutional network. It is here because peer_models.py is part of the ids of recorded attempts."""
+# Answers of YOLOv3 to a picture of 416 x 416: 3 boxes in each cell of three grids, and 85 numbers of each.
+YOLOV3_ANSWERS = 3 * (13**2 + 26**2 + 52**2) * 85
+
+
+def with_more(opened):
+    """`peer_models.opened` with two more models. They are here because peer_models.py is part of the ids of recorded attempts."""
 
     def found(name):
-        if name != "mnist_cnn":
-            return opened(name)
         import torch
         from torch import nn
 
-        block = lambda inner, outer: [nn.Conv2d(inner, outer, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        layers = [*block(1, 32), *block(32, 64), nn.Flatten(), nn.Linear(3136, 1024), nn.ReLU(), nn.Dropout(0.4), nn.Linear(1024, 10)]
-        return nn.Sequential(*layers), 10, lambda batch, device: torch.randn(batch, 1, 28, 28, device=device)
+        if name == "mnist_cnn":
+            block = lambda inner, outer: [nn.Conv2d(inner, outer, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
+            layers = [*block(1, 32), *block(32, 64), nn.Flatten(), nn.Linear(3136, 1024), nn.ReLU(), nn.Dropout(0.4), nn.Linear(1024, 10)]
+            return nn.Sequential(*layers), 10, lambda batch, device: torch.randn(batch, 1, 28, 28, device=device)
+        if name == "yolov3":
+            sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity"))
+            import yolov3
+
+            class Answers(nn.Module):
+                """The network alone: no boxes, no matching, and a cross-entropy over all answers in place of YOLOv3's losses."""
+
+                def __init__(self):
+                    super().__init__()
+                    self.network = yolov3.Darknet([1, 2, 8, 8, 4], 32, 80)
+
+                def forward(self, images):
+                    return torch.cat([answer.flatten(1) for answer in self.network(images)], 1)
+
+            return Answers(), YOLOV3_ANSWERS, lambda batch, device: torch.randn(batch, 3, 416, 416, device=device)
+        return opened(name)
 
     return found
 
 
 class Work(peer_models.Work):
-    """A cell, `mnist_cnn` among them, which learns by Adam as models.py has it."""
+    """A cell, `mnist_cnn` among them, which learns by Adam as models.py has it, and YOLOv3, the network alone."""
 
     def __init__(self, cell):
         super().__init__(cell)
@@ -104,7 +124,7 @@ def row(cell, work, energy=energy_mj, clock=time.perf_counter, seconds=(TRAIN_S,
 
 
 def main():
-    peer_models.opened, peer_models.IMAGES = with_mnist_cnn(peer_models.opened), (*peer_models.IMAGES, "mnist_cnn")
+    peer_models.opened, peer_models.IMAGES = with_more(peer_models.opened), (*peer_models.IMAGES, "mnist_cnn", "yolov3")
     try:
         words = sys.argv[1:]
         trains = words[:1] != ["--inference"]
