@@ -5,11 +5,7 @@ use crate::engine::Trainer;
 /// The trainer's identity; none in a binary that was built without it.
 #[cfg(feature = "train")]
 pub(super) fn trainer() -> Option<Trainer> {
-    Some(Trainer {
-        cpu: crate::train::program("cpu"),
-        cuda: crate::train::program("cuda"),
-        generators: crate::train::generators(),
-    })
+    Some(Trainer { program: crate::train::program, generators: crate::train::generators() })
 }
 
 /// The trainer's identity; none in a binary that was built without it.

@@ -154,8 +154,7 @@ fn bind_cell(
         }
         None => {
             let trainer = trainer.ok_or(Refusal::NoTrainer)?;
-            let value = if gpus == 0 { &trainer.cpu } else { &trainer.cuda };
-            (value.clone(), Launch::Trainer)
+            (trainer.part(if gpus == 0 { "cpu" } else { "cuda" }, &cell), Launch::Trainer)
         }
     };
     let used: Vec<GpuInfo> =

@@ -13,14 +13,19 @@ use std::sync::Arc;
 pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 
 /// The built-in trainer as a part of a run's identity.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Trainer {
-    /// The program part on the CPU.
-    pub cpu: Value,
-    /// The program part on CUDA.
-    pub cuda: Value,
+    /// The program part on `cpu` or `cuda`, for the model of this name.
+    pub program: fn(device: &str, model: &str) -> Value,
     /// The digest of each generator's samples, by the data's name.
     pub generators: Vec<(&'static str, Digest)>,
+}
+
+impl Trainer {
+    /// The program part of a cell's run on `cpu` or `cuda`.
+    pub(super) fn part(&self, device: &str, cell: &Cell) -> Value {
+        (self.program)(device, cell.text("model.name").unwrap_or_default())
+    }
 }
 
 /// How a run's worker is started.

@@ -64,7 +64,7 @@ impl Expected {
                 let trainer = trainer.ok_or(Refusal::NoTrainer)?;
                 // A node may see what we do not: then it says what is missing.
                 let _ = bind_data(&mut cell, Some(trainer), machine);
-                [("cpu".to_owned(), trainer.cpu.clone()), ("cuda".to_owned(), trainer.cuda.clone())].into()
+                ["cpu", "cuda"].map(|device| (device.to_owned(), trainer.part(device, &cell))).into()
             }
         };
         Ok(Self { files, ..Self::recorded(cell, programs) })
@@ -171,7 +171,8 @@ mod tests {
     use crate::record::Parts;
 
     fn trainer() -> Trainer {
-        Trainer { cpu: "for the CPU".into(), cuda: "for CUDA".into(), generators: vec![] }
+        let program = |device: &str, _: &str| if device == "cpu" { "for the CPU" } else { "for CUDA" }.into();
+        Trainer { program, generators: vec![] }
     }
 
     fn expected(fields: &[(&str, Value)]) -> Expected {

@@ -128,7 +128,7 @@ impl<'a> ForwardContext<'a> {
         self.folded.is_some()
     }
 
-    /// The result of a computation that depends on parameters and running statistics alone. Where constants are folded, it is computed once and kept
+    /// The result of a computation that depends on parameters and running statistics alone, or on nothing. Where constants are folded, it is computed once and kept
     /// under its name, which is that of no other computation.
     pub fn constant_of<T: Clone + Send + 'static>(&self, name: &str, compute: impl FnOnce() -> T) -> T {
         let Some(Folded(folded)) = self.folded else { return compute() };

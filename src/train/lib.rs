@@ -34,7 +34,7 @@ pub use data::idx::IdxError;
 pub use device::load::load;
 pub use device::memory::{memory, memory_before_steps};
 pub use device::messages::{Logged, WatchError, watch_device_log};
-pub use device::{BURN, DeviceError, REVISION, program};
+pub use device::{BURN, DeviceError, program};
 pub use parallel::{Fault, FaultError, write_last_phases};
 pub use spec::SpecError;
 

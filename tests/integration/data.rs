@@ -37,7 +37,7 @@ fn bound(sandbox: &Sandbox, machine: &Machine, seed: u64) -> Bound {
         settings: [("data.path".to_owned(), sandbox.path("texts").display().to_string().into())].into(),
         seed,
     };
-    let trainer = Trainer { cpu: "trainer".into(), cuda: "trainer".into(), generators: Vec::new() };
+    let trainer = Trainer { program: |_, _| "trainer".into(), generators: Vec::new() };
     bind_anchored(cell, None, Some(&trainer), machine).unwrap()
 }
 

@@ -18,7 +18,8 @@ mod residual;
 mod upsample;
 
 pub use crate::ops::{
-    After, Product, Roi, Window, forked, max_pool, mean_pixel, product, roi_align, standardise, stored_nhwc,
+    After, Product, Roi, Window, concat_channels, forked, max_pool, mean_pixel, product, roi_align, standardise,
+    stored_nhwc,
 };
 pub use activation::{gelu, gelu_tanh};
 pub use attention::{Attention, attend, attention_flops};

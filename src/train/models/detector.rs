@@ -43,13 +43,29 @@ pub trait Detector: Send + Sync {
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError>;
 
+    /// The part of inference that is the same work for all images of a shape: all that comes before anything depends on what is found.
+    fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>>;
+
+    /// What is found in each row, best first, in the [features](Self::features) of images of this side.
+    fn detect_in(
+        &self,
+        ctx: &ForwardContext<'_>,
+        features: Vec<Tensor<4>>,
+        side: usize,
+        host: &mut HostTime,
+    ) -> Result<Vec<Vec<Prediction>>, ReadError>;
+
     /// What is found in each row, best first.
     fn detect(
         &self,
         ctx: &mut ForwardContext<'_>,
         images: Tensor<4>,
         host: &mut HostTime,
-    ) -> Result<Vec<Vec<Prediction>>, ReadError>;
+    ) -> Result<Vec<Vec<Prediction>>, ReadError> {
+        let side = images.dims()[3];
+        let features = self.features(ctx, images);
+        self.detect_in(ctx, features, side, host)
+    }
 
     /// Floating-point operations of the forward pass of a training step over one picture of this side, or less where that depends on what is in it.
     fn learning_flops(&self, side: usize) -> u64 {

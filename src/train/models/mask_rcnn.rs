@@ -217,15 +217,15 @@ impl MaskRcnn {
             + self.mask_head().flops(masks)
     }
 
-    /// What is found in each picture, without masks.
+    /// What is found in each picture, without masks, of the pyramid's levels and what the proposal network says.
     fn boxes(
         &self,
         ctx: &ForwardContext<'_>,
-        levels: &[Tensor<4>; LEVELS],
+        (levels, answers): (&[Tensor<4>], Tensor<4>),
         side: usize,
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Detection<Xyxy>>>, ReadError> {
-        let told = read("proposals", ctx.off_tape(proposals::answers(ctx, levels)))?;
+        let told = read("proposals", ctx.off_tape(answers))?;
         let proposals = host.during(|| proposed(&told, &self.anchors_of(side), side, self.inference_proposals));
         let head = self.box_head();
         let rois = rois(proposals.iter().map(|boxes| filled(boxes.iter().copied(), self.inference_proposals.after)));
@@ -289,15 +289,23 @@ impl Detector for MaskRcnn {
         Ok(classes + boxes + masks + objectness + proposals)
     }
 
-    fn detect(
+    /// The levels of the pyramid and what the proposal network says.
+    fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
+        let levels = self.levels(ctx, images);
+        let answers = proposals::answers(ctx, &levels).unsqueeze_dim(3);
+        levels.into_iter().chain([answers]).collect()
+    }
+
+    fn detect_in(
         &self,
-        ctx: &mut ForwardContext<'_>,
-        images: Tensor<4>,
+        ctx: &ForwardContext<'_>,
+        mut features: Vec<Tensor<4>>,
+        side: usize,
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Prediction>>, ReadError> {
-        let side = images.dims()[3];
-        let levels = self.levels(ctx, images);
-        let found = self.boxes(ctx, &levels, side, host)?;
+        let Some(answers) = features.pop() else { unreachable!("levels and answers") };
+        let levels = features;
+        let found = self.boxes(ctx, (&levels, answers), side, host)?;
         let rois = rois(found.iter().map(|found| filled(found.iter().map(|one| one.region), self.max_detections)));
         let classes = found.iter().flat_map(|found| {
             let classes = found.iter().map(|one| i32::try_from(one.class).unwrap_or(0));
@@ -334,7 +342,8 @@ impl Detector for MaskRcnn {
 
 /// Colours less their mean, over their deviation.
 fn normalised(ctx: &ForwardContext<'_>, images: Tensor<4>) -> Tensor<4> {
-    let [mean, deviation] = [MEAN, DEVIATION].map(|values| ctx.values(values.to_vec(), [1, 3, 1, 1]));
+    let [mean, deviation] =
+        ctx.constant_of("colours", || [MEAN, DEVIATION].map(|values| ctx.values(values.to_vec(), [1, 3, 1, 1])));
     (images - mean) / deviation
 }
 

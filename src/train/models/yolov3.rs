@@ -101,17 +101,22 @@ impl Detector for YoloV3 {
     ) -> Result<Tensor<1>, ReadError> {
         let (answers, places) = self.answers(ctx, images);
         let targets = host.during(|| Targets::new(&places, objects));
-        Ok(loss::loss(ctx, answers, targets, &places, self.classes))
+        Ok(loss::loss(ctx, answers, targets, &places))
     }
 
-    fn detect(
+    fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
+        let (answers, places) = self.answers(ctx, images);
+        detections::scored(ctx, &answers, &places).to_vec()
+    }
+
+    fn detect_in(
         &self,
-        ctx: &mut ForwardContext<'_>,
-        images: Tensor<4>,
+        ctx: &ForwardContext<'_>,
+        features: Vec<Tensor<4>>,
+        side: usize,
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Prediction>>, ReadError> {
-        let (answers, places) = self.answers(ctx, images);
-        detections::detect(ctx, &answers, &places, self.classes, host)
+        detections::detect(ctx, features, side, host)
     }
 
     fn forward_flops(&self, side: usize) -> u64 {

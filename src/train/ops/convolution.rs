@@ -105,8 +105,8 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bo
     )
 }
 
-/// Images in the number format of the context and stored NHWC: convolutions, batch normalisation, rectifiers and maxima of windows keep this
-/// storage. On the CPU, without cuDNN, and with one pixel or one channel, the images stay as they are.
+/// Images in the number format of the context and stored NHWC: convolutions, batch normalisation, rectifiers, maxima of windows, [`concat_channels`] and upsampling by
+/// nearest neighbours keep this storage. On the CPU, without cuDNN, and with one pixel or one channel, the images stay as they are.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     let ([_, channels, height, width], format) = (x.dims(), x.dtype());
     if channels == 1 || height * width == 1 || !dnn::available() {
@@ -145,6 +145,27 @@ pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
         [Some(sum.into())]
     };
     <[_; 2]>::from(ctx.recorded_twice(|| [x.into()], (given.clone(), given), backward))
+}
+
+/// Images [rows, channels, height, width], one after the other along the channels. Where all of them lie NHWC, the answer and the gradients do too.
+pub fn concat_channels(ctx: &ForwardContext<'_>, images: Vec<Tensor<4>>) -> Tensor<4> {
+    let storage = dnn::Storage::Nhwc;
+    let given: Vec<Tensor<4>> = images.iter().map(|images| ctx.off_tape(images.clone())).collect();
+    if given.iter().any(|images| dnn::Storage::of(images) != storage) {
+        return Tensor::cat(images, 1);
+    }
+    let channels: Vec<usize> = given.iter().map(|images| images.dims()[1]).collect();
+    let joined = Tensor::cat(given.into_iter().map(|images| storage.lying(images)).collect(), 3);
+    let backward = move |gradient: Tensor<4>, _: &[bool]| {
+        let (gradient, mut start) = (storage.lying(gradient), 0);
+        let part = |count: usize| {
+            let part = gradient.clone().narrow(3, start, count);
+            start += count;
+            Some(computed(storage.laid(storage.named(part))).into())
+        };
+        channels.into_iter().map(part).collect()
+    };
+    ctx.recorded_all(|| images.into_iter().map(Into::into).collect(), storage.named(joined), backward)
 }
 
 /// The operands of a convolution by cuDNN, kept for its gradients.

@@ -1,33 +1,56 @@
 //! Images twice as high and wide, and back.
 
+use crate::native::dnn::Storage;
 use crate::native::kernels;
 use crate::precision::exact;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// Each value four times, as two by two, plus a lateral tensor of that shape where there is one, in whose format the answer is.
+/// Each value four times, as two by two, plus a lateral tensor of that shape where there is one, in whose format the answer is. Without a lateral tensor, images that lie NHWC
+/// give ones that do too.
 pub fn doubled(x: Tensor<4>, lateral: Option<Tensor<4>>) -> Tensor<4> {
-    kernels::upsample(&x, lateral.as_ref()).unwrap_or_else(|| {
-        let [rows, channels, height, width] = x.dims();
-        let format = lateral.as_ref().map_or(x.dtype(), Tensor::dtype);
-        let columns = exact(x).reshape([rows * channels * height, 1, width, 1]);
-        let wide = Tensor::cat(vec![columns.clone(), columns], 3).reshape([rows * channels * height, 1, width * 2]);
-        let y = Tensor::cat(vec![wide.clone(), wide], 1).reshape([rows, channels, height * 2, width * 2]);
-        let y = match lateral {
-            Some(lateral) => y + exact(lateral),
-            None => y,
-        };
-        in_format(y, format)
+    let storage = Storage::of(&x);
+    match lateral {
+        None if storage == Storage::Nhwc => spread(x, storage),
+        lateral => kernels::upsample(&x, lateral.as_ref()).unwrap_or_else(|| match lateral {
+            Some(lateral) => {
+                let format = lateral.dtype();
+                in_format(spread(exact(x), Storage::Nchw) + exact(lateral), format)
+            }
+            None => spread(x, Storage::Nchw),
+        }),
+    }
+}
+
+fn spread(x: Tensor<4>, storage: Storage) -> Tensor<4> {
+    let [rows, channels, height, width] = x.dims();
+    let (lines, values) = lines(x.dims(), storage);
+    let columns = storage.lying(x).reshape([lines, width, 1, values]);
+    let wide = Tensor::cat(vec![columns; 2], 2).reshape([lines, 1, width * 2 * values]);
+    let large = [rows, channels, height * 2, width * 2];
+    storage.named(Tensor::cat(vec![wide; 2], 1).reshape(storage.shape(large)))
+}
+
+/// Sums of two by two values, in their format. Images that lie NHWC give ones that do too.
+pub fn halved(gradient: &Tensor<4>) -> Tensor<4> {
+    let storage = Storage::of(gradient);
+    let by_kernel = if storage == Storage::Nchw { kernels::upsample_back(gradient) } else { None };
+    by_kernel.unwrap_or_else(|| {
+        let [rows, channels, height, width] = gradient.dims();
+        let small = [rows, channels, height / 2, width / 2];
+        let (lines, values) = lines(small, storage);
+        let given = storage.lying(exact(gradient.clone()));
+        let columns = given.reshape([lines * 2 * small[3], 2, values]).sum_dim(1);
+        let sums = columns.reshape([lines, 2, small[3] * values]).sum_dim(1);
+        in_format(storage.named(sums.reshape(storage.shape(small))), gradient.dtype())
     })
 }
 
-/// Sums of two by two values, in their format.
-pub fn halved(gradient: &Tensor<4>) -> Tensor<4> {
-    kernels::upsample_back(gradient).unwrap_or_else(|| {
-        let [rows, channels, height, width] = gradient.dims();
-        let columns = exact(gradient.clone()).reshape([rows * channels * height, width / 2, 2]).sum_dim(2);
-        let sums = columns.reshape([rows * channels * (height / 2), 2, width / 2]).sum_dim(1);
-        in_format(sums.reshape([rows, channels, height / 2, width / 2]), gradient.dtype())
-    })
+/// Lines of pixels, and values of a pixel, as images of this shape lie.
+fn lines([rows, channels, height, _]: [usize; 4], storage: Storage) -> (usize, usize) {
+    match storage {
+        Storage::Nchw => (rows * channels * height, 1),
+        Storage::Nhwc => (rows * height, channels),
+    }
 }
 
 /// A tensor in a number format.

@@ -30,7 +30,7 @@ pub struct ClassificationTask {
     batch: usize,
     ahead: Ahead<Samples>,
     replayed: Replayed<Passes>,
-    inference: Inference,
+    inference: Inference<Input, Tensor<2>>,
 }
 
 /// A batch of evaluation, on the device.
@@ -175,7 +175,8 @@ impl Task for ClassificationTask {
     }
 
     fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, may_replay: bool) -> Result<(), TrainError> {
-        self.inference.answer(&mut self.network, parameters, may_replay).map(drop)
+        let Self { network, inference, .. } = self;
+        inference.answer(network, parameters, may_replay, |model, ctx, input| model.forward(ctx, input)).map(drop)
     }
 
     fn inference_graph(&self) -> Option<&str> {

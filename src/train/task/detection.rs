@@ -1,6 +1,7 @@
 //! Object detection: a detector and its data.
 
 use super::ahead::Ahead;
+use super::inference::Inference;
 use super::network::{Network, backward, leaves};
 use super::{Gradients, Score, Step, Task};
 use crate::data::objects::{Object, ObjectBatch, ObjectPictures};
@@ -30,8 +31,8 @@ pub struct DetectionTask {
     /// Rows of a batch of evaluation.
     batch: usize,
     ahead: Ahead<ObjectBatch>,
-    /// The next inference batch.
-    inference_batch: Option<Tensor<4>>,
+    /// The part of timed inference that is replayed: the features.
+    inference: Inference<Tensor<4>, Vec<Tensor<4>>>,
     share: Share,
 }
 
@@ -67,7 +68,15 @@ impl DetectionTask {
     /// A model that has learned nothing. Batches of evaluation have `batch` rows.
     pub fn new(network: Network<dyn Detector>, data: Arc<ObjectPictures>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
-        Self { network, data, seed, batch, ahead: Ahead::new(), inference_batch: None, share: Share::default() }
+        Self {
+            network,
+            data,
+            seed,
+            batch,
+            ahead: Ahead::new(),
+            inference: Inference::default(),
+            share: Share::default(),
+        }
     }
 
     fn images(&self, bytes: Vec<u8>, rows: usize) -> Tensor<4> {
@@ -221,17 +230,30 @@ impl Task for DetectionTask {
     }
 
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
+        if n == 0 {
+            // Their memory is free for the next graph.
+            self.inference = Inference::default();
+        }
         let batch = self.data.eval_batch(&turn(n, rows, self.data.eval_len())).map_err(DataError::from)?;
-        self.inference_batch = Some(self.images(batch.pixels, batch.rows));
+        let images = self.images(batch.pixels, batch.rows);
+        self.inference.prepare(images);
         Ok(self.network.place.sync()?)
     }
 
-    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, _: bool) -> Result<(), TrainError> {
-        if let Some(images) = self.inference_batch.take() {
-            self.found(parameters, images)?;
+    fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, may_replay: bool) -> Result<(), TrainError> {
+        let Self { network, inference, .. } = self;
+        let features =
+            inference.answer(network, parameters, may_replay, |model, ctx, images| model.features(ctx, images))?;
+        if let Some(features) = features {
+            let (model, ctx) = network.inference(parameters);
+            model.detect_in(&ctx, features, self.data.side(), &mut HostTime::default())?;
             self.network.place.sync()?;
         }
         Ok(())
+    }
+
+    fn inference_graph(&self) -> Option<&str> {
+        self.inference.graph()
     }
 
     fn digest(&self) -> Digest {

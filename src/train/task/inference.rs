@@ -3,38 +3,45 @@
 use super::network::Network;
 use super::replayed::Replayed;
 use crate::TrainError;
-use crate::forward_context::Folded;
-use crate::models::Input;
+use crate::forward_context::{Folded, ForwardContext};
+use crate::native::step_graph::Operands;
 use burn::tensor::Tensor;
 
-/// Inference in batches of one size with the same parameters.
-#[derive(Default)]
-pub struct Inference {
-    answers: Replayed<Tensor<2>>,
+/// Inference in batches of one size with the same parameters: `A` are the answers to inputs `I`.
+pub struct Inference<I, A> {
+    answers: Replayed<A>,
     folded: Folded,
     /// The next batch, on the device.
-    next: Option<Input>,
+    next: Option<I>,
 }
 
-impl Inference {
+impl<I, A> Default for Inference<I, A> {
+    fn default() -> Self {
+        Self { answers: Replayed::Unrecorded, folded: Folded::default(), next: None }
+    }
+}
+
+impl<I: Operands, A: Clone> Inference<I, A> {
     /// Sets the next batch.
-    pub fn prepare(&mut self, input: Input) {
+    pub fn prepare(&mut self, input: I) {
         self.next = Some(input);
     }
 
-    /// The answers to the batch that was prepared, computed and not only asked for. They are replayed if they may be. The next ones may overwrite them.
-    pub fn answer(
+    /// The answers of a `forward` pass to the batch that was prepared, computed and not only asked for. They are replayed if they may be. The next ones may overwrite
+    /// them.
+    pub fn answer<M: ?Sized>(
         &mut self,
-        network: &mut Network,
+        network: &mut Network<M>,
         parameters: &[Tensor<1>],
         may_replay: bool,
-    ) -> Result<Option<Tensor<2>>, TrainError> {
+        mut forward: impl FnMut(&M, &mut ForwardContext<'_>, I) -> A,
+    ) -> Result<Option<A>, TrainError> {
         let Some(input) = self.next.take() else { return Ok(None) };
         let (place, running) = (network.place.clone(), network.running.clone());
         let folded = &self.folded;
         let answers = self.answers.inference(&place, (may_replay, &[parameters, &running]), input, |input| {
             let (model, mut ctx) = network.folding(parameters, folded);
-            model.forward(&mut ctx, input)
+            forward(model, &mut ctx, input)
         })?;
         place.sync()?;
         Ok(Some(answers))
@@ -52,7 +59,8 @@ mod tests {
     use crate::device::Place;
     use crate::forward_context::int_tensor;
     use crate::layers::Cell;
-    use crate::models::{Bert, Gpt2, Model, Recurrent, Resnet, Vgg};
+    use crate::models::detector::Detector;
+    use crate::models::{Bert, Gpt2, Input, MaskRcnn, Model, Recurrent, Resnet, Vgg, YoloV3};
     use crate::parameters::initial;
     use crate::precision::Precision;
     use burn::tensor::{Device, TensorData};
@@ -98,10 +106,14 @@ mod tests {
         let parameters: Vec<Tensor<1>> =
             values.map(|(values, spec)| if spec.shape.len() == 1 { uneven(values) } else { there(values) }).collect();
         let mut inference = Inference::default();
+        let answer = |inference: &mut Inference<_, _>, network: &mut Network| {
+            let found = inference.answer(network, &parameters, true, |model, ctx, input| model.forward(ctx, input));
+            found.expect("answers")
+        };
         for input in inputs {
             let expected = read(network.answer(&parameters, input.clone(), |_, answers| answers));
             inference.prepare(input);
-            let found = read(inference.answer(&mut network, &parameters, true).expect("answers").expect("prepared"));
+            let found = read(answer(&mut inference, &mut network).expect("prepared"));
             let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             assert!(
                 largest > 1e-3 && found.len() == expected.len(),
@@ -112,7 +124,7 @@ mod tests {
                 assert!((found - expected).abs() <= apart * largest, "{found} instead of {expected}, of {largest}");
             }
         }
-        assert!(inference.answer(&mut network, &parameters, true).expect("answers").is_none());
+        assert!(answer(&mut inference, &mut network).is_none());
         let is_recorded = matches!(place, Place::Device(_)).then_some("recorded");
         assert_eq!(inference.graph(), is_recorded);
     }
@@ -129,6 +141,61 @@ mod tests {
             let inputs = [0, 3].map(|first| tokens([2, 16], first, &device)).to_vec();
             agrees(model, inputs, Precision::Fp32, &Place::Host, 1e-4);
         }
+    }
+
+    /// Features by replay are those of evaluation, so much of the largest one apart.
+    fn features_agree(model: Box<dyn Detector>, side: usize, precision: Precision, place: &Place, apart: f32) {
+        let mut network = Network::detector(model, precision, place);
+        let there = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
+        let parameters: Vec<Tensor<1>> = initial(&network.param_specs, 7).into_iter().map(there).collect();
+        let mut inference = Inference::default();
+        for first in 0..4 {
+            let Input::Images(images) = images([2, side], first, &place.device()) else { unreachable!("images") };
+            let (model, mut ctx) = network.inference(&parameters);
+            let expected = model.features(&mut ctx, images.clone());
+            inference.prepare(images);
+            let found =
+                inference.answer(&mut network, &parameters, true, |model, ctx, images| model.features(ctx, images));
+            let found = found.expect("answers").expect("prepared");
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.into_iter().zip(expected) {
+                assert_eq!(found.dims(), expected.dims());
+                // Boxes in pixels and scores, or the channels of a map, each with its own largest value.
+                for channel in 0..expected.dims()[1] {
+                    let of = |features: &Tensor<4>| read(features.clone().narrow(1, channel, 1).flatten(1, 3));
+                    let (found, expected) = (of(&found), of(&expected));
+                    let largest = expected.iter().fold(1e-6_f32, |largest, value| largest.max(value.abs()));
+                    for (found, expected) in found.into_iter().zip(expected) {
+                        assert!(
+                            (found - expected).abs() <= apart * largest,
+                            "{found} instead of {expected}, of {largest} in channel {channel}"
+                        );
+                    }
+                }
+            }
+        }
+        let is_recorded = matches!(place, Place::Device(_)).then_some("recorded");
+        assert_eq!(inference.graph(), is_recorded);
+    }
+
+    #[test]
+    fn features_with_constants_are_those_of_evaluation() {
+        features_agree(Box::new(YoloV3::tiny(3)), 64, Precision::Fp32, &Place::Host, 1e-5);
+        features_agree(Box::new(MaskRcnn::tiny(3)), 64, Precision::Fp32, &Place::Host, 1e-5);
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn replayed_features_are_those_of_evaluation_on_gpu() {
+        let place = Place::Device(Device::cuda(burn::tensor::DeviceIndex::Default));
+        for (precision, apart) in [(Precision::Fp32, 5e-3), (Precision::Fp16, 2e-2), (Precision::Bf16, 8e-2)] {
+            let yolo: [Box<dyn Detector>; 2] = [Box::new(YoloV3::tiny(3)), Box::new(YoloV3::darknet53(80))];
+            for model in yolo {
+                features_agree(model, 64, precision, &place, apart);
+            }
+            features_agree(Box::new(MaskRcnn::fifty(5)), 128, precision, &place, apart);
+        }
+        assert_eq!(crate::native::fault(), None);
     }
 
     #[test]

@@ -201,6 +201,37 @@ impl Passes {
     }
 }
 
+impl<T: Clone> Replayed<T> {
+    /// The answers to a batch of timed inference. `pass` answers the first batch, and is recorded if `may_replay`; later batches are replayed. The pass reads the
+    /// `fixed` tensors, which must not change while the recording exists. The next answers overwrite these.
+    pub fn inference<I: Operands>(
+        &mut self,
+        place: &Place,
+        (may_replay, fixed): (bool, &[&[Tensor<1>]]),
+        inputs: I,
+        mut pass: impl FnMut(I) -> T,
+    ) -> Result<T, TrainError> {
+        let may_take = may_replay && !matches!(self, Self::Never(_));
+        let Some(operands) = may_take.then(|| inputs.operands()).flatten() else { return Ok(pass(inputs)) };
+        if let Some(recorded) = self.taking(&operands) {
+            return Ok(recorded.replay(&operands, &mut Vec::new()).clone());
+        }
+        let answers = pass(inputs.clone());
+        if matches!(self, Self::Unrecorded) {
+            // What training left free counts as in use until it is given back.
+            place.release();
+            place.sync()?;
+            match has_room(place, PART_FOR_INFERENCE) {
+                Ok(()) => {
+                    self.record_with(place, operands, [Vec::new(), fixed.concat()], || Ok(Some(pass(inputs.clone()))))?
+                }
+                Err(why) => *self = Self::Never(why),
+            }
+        }
+        Ok(answers)
+    }
+}
+
 impl<const D: usize> Replayed<Tensor<D>> {
     /// The answers to inputs, by `pass` or by the graph that was recorded of it. The next answers overwrite them.
     pub fn answers<I: Operands>(
@@ -220,35 +251,6 @@ impl<const D: usize> Replayed<Tensor<D>> {
         if matches!(self, Self::Unrecorded) {
             let work = |parameters: &[Tensor<1>], _: &mut Vec<Tensor<1>>, inputs| Ok(pass(parameters, inputs));
             self.record(step.inner.place, (parameters, &[]), &inputs, work)?;
-        }
-        Ok(answers)
-    }
-
-    /// The answers to a batch of timed inference. `pass` answers the first batch, and is recorded if `may_replay`; later batches are replayed. The pass reads the
-    /// `fixed` tensors, which must not change while the recording exists. The next answers overwrite these.
-    pub fn inference<I: Operands>(
-        &mut self,
-        place: &Place,
-        (may_replay, fixed): (bool, &[&[Tensor<1>]]),
-        inputs: I,
-        mut pass: impl FnMut(I) -> Tensor<D>,
-    ) -> Result<Tensor<D>, TrainError> {
-        let may_take = may_replay && !matches!(self, Self::Never(_));
-        let Some(operands) = may_take.then(|| inputs.operands()).flatten() else { return Ok(pass(inputs)) };
-        if let Some(recorded) = self.taking(&operands) {
-            return Ok(recorded.replay(&operands, &mut Vec::new()).clone());
-        }
-        let answers = pass(inputs.clone());
-        if matches!(self, Self::Unrecorded) {
-            // What training left free counts as in use until it is given back.
-            place.release();
-            place.sync()?;
-            match has_room(place, PART_FOR_INFERENCE) {
-                Ok(()) => {
-                    self.record_with(place, operands, [Vec::new(), fixed.concat()], || Ok(Some(pass(inputs.clone()))))?
-                }
-                Err(why) => *self = Self::Never(why),
-            }
         }
         Ok(answers)
     }

@@ -30,7 +30,7 @@ pub struct RlTask<E: Environment> {
     /// Passes over a batch, and the choice of an action.
     learning: Replayed<Passes>,
     acting: Replayed<Tensor<2>>,
-    inference: Inference,
+    inference: Inference<Input, Tensor<2>>,
 }
 
 /// How it learns.
@@ -231,7 +231,8 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 
     fn infer(&mut self, parameters: &[Tensor<1>], _: &Heartbeat<'_>, may_replay: bool) -> Result<(), TrainError> {
-        self.inference.answer(&mut self.network, parameters, may_replay).map(drop)
+        let Self { network, inference, .. } = self;
+        inference.answer(network, parameters, may_replay, |model, ctx, input| model.forward(ctx, input)).map(drop)
     }
 
     fn inference_graph(&self) -> Option<&str> {

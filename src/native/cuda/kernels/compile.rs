@@ -53,6 +53,8 @@ pub enum Program {
     Embedding,
     /// Losses.
     Loss,
+    /// Losses of one-stage detectors.
+    PlaceLoss,
     /// Normalisation, alone and with the sum that it is of.
     Norm,
     /// The softmax of attention.
@@ -86,13 +88,14 @@ pub enum Program {
 impl Program {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Update,
         Self::Gradients,
         Self::Bucket,
         Self::Dropout,
         Self::Embedding,
         Self::Loss,
+        Self::PlaceLoss,
         Self::Norm,
         Self::Attention,
         Self::FusedAttention(Format::F16),
@@ -124,6 +127,7 @@ impl Program {
             Self::Dropout => include_str!("dropout.cu"),
             Self::Embedding => include_str!("embedding.cu"),
             Self::Loss => include_str!("loss.cu"),
+            Self::PlaceLoss => include_str!("place_loss.cu"),
             Self::Norm => concat!(include_str!("norm.cu"), include_str!("residual_norm.cu")),
             Self::Attention => include_str!("attention.cu"),
             Self::FusedAttention(_) => include_str!("fused_attention.cu"),

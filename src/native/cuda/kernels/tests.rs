@@ -4,6 +4,7 @@ mod buckets;
 mod fused_attention;
 mod gradients;
 mod nhwc;
+mod place_loss;
 mod roi_align;
 
 use super::*;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::forward_context::ModelState;
-use crate::ops::{forked, stored_nhwc};
+use crate::native::dnn::Storage;
+use crate::ops::{concat_channels, forked, stored_nhwc};
 use crate::parameters::{Index, initial};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
@@ -150,4 +151,62 @@ fn biases_and_rectifiers_follow_a_convolution_on_gpu() {
             compare(case, precision, &Device::cuda(0), close);
         }
     }
+}
+
+/// The channels of two images, one after the other, and the gradients of both: parts of those of the answer.
+fn joined_and_parted(parts: [usize; 2], device: &Device) {
+    let all = parts[0] + parts[1];
+    let none = Index::default();
+    let ctx = ForwardContext::inference_on_tape(ModelState {
+        index: &none,
+        parameters: &[],
+        statistics: &none,
+        running: &mut [],
+        precision: Precision::Bf16,
+        device: device.clone(),
+    });
+    let (rows, pixels) = (2, 4 * 5);
+    let values = |seed, channels: usize| {
+        // What bf16 holds exactly.
+        uniform(seed, rows * channels * pixels).into_iter().map(|value| (value * 64.0).round()).collect::<Vec<f32>>()
+    };
+    let images = |values: Vec<f32>, channels| {
+        Tensor::<1>::from_data(TensorData::from(values.as_slice()), device).reshape([rows, channels, 4, 5])
+    };
+    let read =
+        |tensor: Tensor<4>| -> Vec<f32> { exact(tensor).flatten::<1>(0, 3).try_into_vec_as().expect("readable") };
+    let leaves = parts.map(|channels| Tensor::from_inner(images(values(1, channels), channels)).require_grad());
+    let given = leaves.iter().map(|leaf| stored_nhwc(&ctx, leaf.clone())).collect();
+    let y = concat_channels(&ctx, given);
+    assert_eq!(
+        Storage::of(&y.clone().inner()) == Storage::Nhwc,
+        crate::native::dnn::available() && device != &Device::flex()
+    );
+    let slopes = values(2, all);
+    let loss = y.clone() * stored_nhwc(&ctx, Tensor::from_inner(images(slopes.clone(), all)));
+    let mut tape = exact(loss).reshape([1, rows * all * pixels]).sum_dim(1).backward();
+    let part = |values: &[f32], first: usize, channels: usize| -> Vec<f32> {
+        let row = |row: &[f32]| row[first * pixels..(first + channels) * pixels].to_vec();
+        values.chunks_exact(all * pixels).flat_map(row).collect()
+    };
+    let answer = read(y.inner());
+    for (leaf, (first, channels)) in leaves.into_iter().zip([(0, parts[0]), (parts[0], parts[1])]) {
+        assert_eq!(part(&answer, first, channels), values(1, channels));
+        assert_eq!(read(leaf.grad_remove(&mut tape).expect("on the tape")), part(&slopes, first, channels));
+    }
+}
+
+#[test]
+fn channels_are_joined_and_their_gradients_parted() {
+    joined_and_parted([3, 8], &Device::flex());
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn channels_are_joined_and_their_gradients_parted_on_gpu() {
+    // Parts that begin at any byte, and at those that a view can.
+    for parts in [[3, 8], [128, 256], [256, 512]] {
+        joined_and_parted(parts, &Device::cuda(0));
+    }
+    assert_eq!(crate::native::fault(), None);
 }

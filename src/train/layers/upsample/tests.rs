@@ -1,5 +1,6 @@
 use super::*;
 use crate::forward_context::ModelState;
+use crate::ops::stored_nhwc;
 use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
@@ -13,8 +14,8 @@ fn read(tensor: Tensor<4>) -> Vec<f32> {
     exact(tensor).try_into_vec_as().expect("readable")
 }
 
-/// The answer and the gradients, by the layer.
-fn by_layer(dims: [usize; 4], lateral: bool, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
+/// The answer and the gradients, by the layer. Where the device can, images are stored NHWC if they are to be.
+fn by_layer(dims: [usize; 4], [lateral, nhwc]: [bool; 2], precision: Precision, device: &Device) -> Vec<Vec<f32>> {
     let [rows, channels, height, width] = dims;
     let large = [rows, channels, height * 2, width * 2];
     let leaf = |seed, dims| Tensor::from_inner(uniform(seed, dims, precision, device)).require_grad();
@@ -28,12 +29,15 @@ fn by_layer(dims: [usize; 4], lateral: bool, precision: Precision, device: &Devi
         precision,
         device: device.clone(),
     });
+    let given = if nhwc { stored_nhwc(&ctx, x.clone()) } else { x.clone() };
     let y = match &beside {
-        None => upsample_nearest(&ctx, x.clone()),
-        Some(beside) => upsample_add(&ctx, x.clone(), beside.clone()),
+        None => upsample_nearest(&ctx, given),
+        Some(beside) => upsample_add(&ctx, given, beside.clone()),
     };
     assert_eq!((y.dims(), y.dtype()), (large, x.dtype()));
     let slopes = Tensor::from_inner(uniform(3, large, precision, device));
+    // So that the gradient lies as the answer does.
+    let slopes = if nhwc { stored_nhwc(&ctx, slopes) } else { slopes };
     let mut tape = exact(y.clone() * slopes).reshape([1, large.iter().product()]).sum_dim(1).backward();
     let gradient = |leaf: Tensor<4>| read(leaf.grad_remove(&mut tape).expect("on the tape"));
     let gradients: Vec<_> = [Some(x), beside].into_iter().flatten().map(gradient).collect();
@@ -61,14 +65,18 @@ fn by_loops(dims: [usize; 4], lateral: bool, precision: Precision) -> Vec<Vec<f6
 
 fn compare(dims: [usize; 4], device: &Device) {
     for (precision, close) in [(Precision::Fp32, 1e-6), (Precision::Fp16, 1e-3), (Precision::Bf16, 8e-3)] {
-        for lateral in [false, true] {
-            let (ours, theirs) = (by_layer(dims, lateral, precision, device), by_loops(dims, lateral, precision));
+        for [lateral, nhwc] in [[false, false], [true, false], [false, true], [true, true]] {
+            let ours = by_layer(dims, [lateral, nhwc], precision, device);
+            let theirs = by_loops(dims, lateral, precision);
             assert_eq!(ours.len(), theirs.len());
             for (part, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
                 assert_eq!(ours.len(), theirs.len());
                 for (place, (a, b)) in ours.iter().zip(theirs).enumerate() {
                     let near = (f64::from(*a) - b).abs() <= close * b.abs().max(1.0);
-                    assert!(near, "{precision:?} {dims:?}, lateral {lateral}, {part} at {place}: {a}, not {b}");
+                    assert!(
+                        near,
+                        "{precision:?} {dims:?}, lateral {lateral}, NHWC {nhwc}, {part} at {place}: {a}, not {b}"
+                    );
                 }
             }
         }

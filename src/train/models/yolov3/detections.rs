@@ -1,6 +1,6 @@
 //! From answers to what was found.
 
-use super::boxes::{class_logits, decoded, objectness, off_tape};
+use super::boxes::{off_tape, planes};
 use super::places::Places;
 use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
@@ -8,46 +8,57 @@ use crate::detection::nms::{Suppression, nms};
 use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::detector::{HostTime, Prediction, ReadError};
 use crate::number::{real_len, single};
+use crate::ops::{class_logits, decoded, objectness};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
+use rayon::prelude::*;
 
 /// What stays of a picture's candidates.
 const LIMITS: Suppression = Suppression { score: 0.005, iou: 0.45, max: 100 };
-/// Of how many places of a picture, the best ones, everything is read.
+/// Boxes and scores are read of at most this many places of a picture, the best ones.
 const LOOKED_AT: usize = 1024;
+/// And of at least this many, so that few lengths occur.
+const FEWEST: usize = 16;
 
-/// What is found in each row, best first, given answers [rows, entries, places].
+/// Of answers [rows, entries, places] the corners of each place's box and the scores of its classes, [rows, 4 + classes, places, 1], and the best score of each place,
+/// [rows, 1, places, 1].
+pub fn scored(ctx: &ForwardContext<'_>, answers: &Tensor<3>, places: &Places) -> [Tensor<4>; 2] {
+    let answers = off_tape(ctx, answers);
+    let scores = sigmoid(class_logits(&answers)) * sigmoid(objectness(&answers));
+    let best = scores.clone().max_dim(1);
+    let table: Vec<Tensor<3>> = decoded(&answers, &planes(ctx, places)).into_iter().chain([scores]).collect();
+    [Tensor::cat(table, 1), best].map(|tensor| tensor.unsqueeze_dim(3))
+}
+
+/// What is found in each row, best first, given what is [scored].
 ///
 /// A place has a candidate for every class whose probability times that of objectness is above 0.005, as in Darknet's evaluation, which lets one box have several classes. Of those of one class that overlap by
 /// more than 0.45 the best one stays; of all that stay the best 100 are told, within the picture.
 ///
-/// Two transfers: the best score of every place, then boxes and scores of the best 1,024 places of each row. Nothing more is read where no place has a candidate.
+/// Two transfers: the best score of every place, then boxes and scores of the best places of each row: as many as the row with the most candidates has, rounded up to a power of two from 16 to
+/// 1,024. Nothing more is read where no place has a candidate.
 pub fn detect(
     ctx: &ForwardContext<'_>,
-    answers: &Tensor<3>,
-    places: &Places,
-    classes: usize,
+    features: Vec<Tensor<4>>,
+    side: usize,
     host: &mut HostTime,
 ) -> Result<Vec<Vec<Prediction>>, ReadError> {
-    let answers = off_tape(ctx, answers);
-    let [rows, _, count] = answers.dims();
-    let corners = Tensor::cat(decoded(ctx, &answers, places).to_vec(), 1);
-    let scores = sigmoid(class_logits(&answers, classes)) * sigmoid(objectness(&answers));
-    let best = scores.clone().max_dim(1).reshape([rows * count]);
+    let Ok([table, best]) = <[_; 2]>::try_from(features) else { unreachable!("boxes and best scores") };
+    let [rows, entries, count, _] = table.dims();
     let best: Vec<f32> = best.try_into_vec_as().map_err(ReadError::of("the scores of the places"))?;
-    let looked_at = count.min(LOOKED_AT);
-    let chosen = host.during(|| best.chunks_exact(count).map(|row| chosen(row, looked_at)).collect::<Vec<_>>());
+    let chosen = host.during(|| best.par_chunks_exact(count).map(|row| chosen(row, LOOKED_AT)).collect::<Vec<_>>());
+    let most = chosen.iter().map(Vec::len).max().unwrap_or(0);
+    let looked_at = most.next_power_of_two().clamp(FEWEST, LOOKED_AT);
     if chosen.iter().all(Vec::is_empty) {
         return Ok(vec![Vec::new(); rows]);
     }
-    let entries = 4 + classes;
-    let table = Tensor::cat(vec![corners, scores], 1).swap_dims(1, 2).reshape([rows * count, entries]);
+    let table = table.swap_dims(1, 2).reshape([rows * count, entries]);
     let numbers = host.during(|| numbers(&chosen, count, looked_at));
     let lines = table.select(0, int_tensor(&numbers, [rows * looked_at], ctx.device()));
     let lines = lines.reshape([rows * looked_at * entries]).try_into_vec_as::<f32>();
     let lines = lines.map_err(ReadError::of("the boxes and their classes"))?;
-    let of_rows = lines.chunks_exact(looked_at * entries).zip(&chosen);
-    Ok(host.during(|| of_rows.map(|(lines, chosen)| found(lines, chosen.len(), entries, places.side())).collect()))
+    let of_rows = lines.par_chunks_exact(looked_at * entries).zip(&chosen);
+    Ok(host.during(|| of_rows.map(|(lines, chosen)| found(lines, chosen.len(), entries, side)).collect()))
 }
 
 /// The places with a candidate, at most so many: the best ones, of equal ones the first. In their order.

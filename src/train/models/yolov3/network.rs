@@ -2,7 +2,8 @@
 
 use crate::forward_context::ForwardContext;
 use crate::layers::{
-    After, Window, batch_norm, convolution_flops, convolve, norm_specs, norm_statistics, upsample_nearest,
+    After, Window, batch_norm, concat_channels, convolution_flops, convolve, forked, norm_specs, norm_statistics,
+    stored_nhwc, upsample_nearest,
 };
 use crate::number::real_len;
 use crate::parameters::{Init, ParamSpec};
@@ -169,14 +170,20 @@ impl Network {
         for place in layers.iter().enumerate().flat_map(|(n, layer)| layer.reads(n)) {
             uses[place] += 1;
         }
-        let mut kept: Vec<Option<Tensor<4>>> = vec![Some(images)];
+        let mut kept: Vec<Option<Tensor<4>>> = vec![Some(stored_nhwc(ctx, images))];
         let mut answers = Vec::new();
         for (n, layer) in layers.iter().enumerate() {
             let mut read = layer.reads(n).into_iter().map(|place| {
                 uses[place] -= 1;
+                let Some(found) = kept[place].take() else {
+                    unreachable!("a place is kept until it was read for the last time")
+                };
                 // What nobody reads any more is let go.
-                let found = if uses[place] == 0 { kept[place].take() } else { kept[place].clone() };
-                let Some(found) = found else { unreachable!("a place is kept until it was read for the last time") };
+                if uses[place] == 0 {
+                    return found;
+                }
+                let [found, other] = forked(ctx, found);
+                kept[place] = Some(other);
                 found
             });
             let (first, others): (Option<Tensor<4>>, Vec<Tensor<4>>) = (read.next(), read.collect());
@@ -229,7 +236,7 @@ impl Layer {
                 if *normed { batch_norm(ctx, &norm(n), x, after) } else { x }
             }
             Self::Route(_) if others.is_empty() => x,
-            Self::Route(_) => Tensor::cat(std::iter::once(x).chain(others).collect(), 1),
+            Self::Route(_) => concat_channels(ctx, std::iter::once(x).chain(others).collect()),
             Self::Upsample => upsample_nearest(ctx, x),
             Self::Shortcut | Self::Output => x,
         }

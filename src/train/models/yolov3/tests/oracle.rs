@@ -182,9 +182,9 @@ fn loss_and_gradient_are_those_of_the_definition() {
     let targets = Targets::new(&places, &objects);
     assert_eq!(targets.most, 16, "more than are compared at once");
     let plain = joined(levels(&answers, false, &device));
-    let plain = loss::loss(&ctx(&none, false, &device), plain, targets.clone(), &places, CLASSES);
+    let plain = loss::loss(&ctx(&none, false, &device), plain, targets.clone(), &places);
     let leaves = levels(&answers, true, &device);
-    let taped = loss::loss(&ctx(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+    let taped = loss::loss(&ctx(&none, true, &device), joined(leaves.clone()), targets.clone(), &places);
     for found in [plain, taped.clone().inner()] {
         let found = f64::from(found.try_into_scalar::<f32>().expect("readable"));
         assert!((found - expected).abs() < 1e-6 * expected, "{found}, not {expected}");
@@ -214,7 +214,7 @@ fn large_answers_give_finite_losses() {
     let targets = Targets::new(&places, &objects(&doubled(&answers())));
     let answers = answers().map(|level| level.into_iter().map(|value| value * 200.0).collect());
     let leaves = levels(&answers, true, &device);
-    let loss = loss::loss(&ctx(&none, true, &device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+    let loss = loss::loss(&ctx(&none, true, &device), joined(leaves.clone()), targets.clone(), &places);
     let mut tape = loss.backward();
     assert!(loss.inner().try_into_scalar::<f32>().expect("readable").is_finite());
     for leaf in leaves {
@@ -229,8 +229,9 @@ fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec
     let answers = joined(levels);
     let device = answers.device();
     let places = Places::new(side, anchors);
-    detections::detect(&ctx(&none, false, &device), &answers, &places, CLASSES, &mut HostTime::default())
-        .expect("readable")
+    let ctx = ctx(&none, false, &device);
+    let features = detections::scored(&ctx, &answers, &places).to_vec();
+    detections::detect(&ctx, features, side, &mut HostTime::default()).expect("readable")
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn loss_gradient_and_boxes_are_those_of_the_cpu_on_gpu() {
         let none = Index::default();
         let leaves = levels(&answers, true, device);
         let places = Places::new(SIDE, anchors());
-        let loss = loss::loss(&ctx(&none, true, device), joined(leaves.clone()), targets.clone(), &places, CLASSES);
+        let loss = loss::loss(&ctx(&none, true, device), joined(leaves.clone()), targets.clone(), &places);
         let mut tape = loss.backward();
         let read = |leaf: Tensor<4>| -> Vec<f32> {
             leaf.grad_remove(&mut tape).expect("used").try_into_vec_as().expect("readable")

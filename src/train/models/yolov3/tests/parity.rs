@@ -47,7 +47,7 @@ fn computed(model: &YoloV3, case: Case, precision: Precision) -> BTreeMap<String
             let (answers, places) = model.answers(ctx, images);
             let targets = Targets::new(&places, &objects);
             let len = answers.dims().iter().product::<usize>();
-            [loss::loss(ctx, answers.clone(), targets, &places, model.classes), answers.reshape([len])]
+            [loss::loss(ctx, answers.clone(), targets, &places), answers.reshape([len])]
         },
         case.trains,
         precision,
@@ -58,7 +58,8 @@ fn computed(model: &YoloV3, case: Case, precision: Precision) -> BTreeMap<String
 fn a_training_step_is_that_of_pytorch() {
     let case = Case { rows: 4, side: 64, objects: 5, trains: true };
     let file = include_str!("../../../../../tests/parity/yolov3_tiny_train.txt");
-    agree(&computed(&YoloV3::tiny(3), case, Precision::Fp32), file, 1e-4);
+    // TF32 moves answers by four thousandths.
+    agree(&computed(&YoloV3::tiny(3), case, Precision::Fp32), file, if rounds() { 8e-3 } else { 1e-4 });
 }
 
 #[test]

@@ -1,0 +1,80 @@
+// YOLOv3's loss at each place, and its gradient, a thread for each place of a picture. Answers [rows, 5 + classes, places], targets [rows, 7, places], boxes
+// [rows, most, 4], planes [5, places].
+
+struct Of {
+    u32 rows, places, classes, most;
+    // Of the intersection over union, and of the logarithm of a side.
+    float ignored, largest;
+};
+
+static __device__ __forceinline__ float logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// -t ln s(x) - (1 - t) ln(1 - s(x)).
+static __device__ __forceinline__ float entropy(float x, float t) {
+    return fmaxf(x, 0.0f) - x * t + log1pf(expf(-fabsf(x)));
+}
+
+// 1 where the place's box overlaps with one of the row's, else 0.
+static __device__ __forceinline__ float overlaps(
+    const float *answer, const float *plane, const float *boxes, const Of &of
+) {
+    u64 n = of.places;
+    float x = (logistic(answer[0]) + plane[0]) * plane[2 * n], y = (logistic(answer[n]) + plane[n]) * plane[2 * n];
+    float half_width = expf(fminf(answer[2 * n], of.largest)) * plane[3 * n] * 0.5f;
+    float half_height = expf(fminf(answer[3 * n], of.largest)) * plane[4 * n] * 0.5f;
+    float left = x - half_width, top = y - half_height, right = x + half_width, bottom = y + half_height;
+    float area = (right - left) * (bottom - top);
+    for (u32 i = 0; i < of.most; i++) {
+        // Left, top, right, bottom.
+        const float *box = boxes + i * 4;
+        float width = fmaxf(fminf(right, box[2]) - fmaxf(left, box[0]), 0.0f);
+        float height = fmaxf(fminf(bottom, box[3]) - fmaxf(top, box[1]), 0.0f);
+        float both = area + (box[2] - box[0]) * (box[3] - box[1]);
+        if (width * height * (1.0f + of.ignored) - both * of.ignored > 0.0f) return 1.0f;
+    }
+    return 0.0f;
+}
+
+// The loss of each place [rows, places], and 1 where its objectness counts.
+extern "C" __global__ void __launch_bounds__(256) place_loss(
+    const float *answers, const float *targets, const float *boxes, const float *planes, float *losses, float *counted, Of of
+) {
+    u64 n = of.places, at = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= of.rows * n) return;
+    u64 row = at / n, place = at % n;
+    const float *answer = answers + row * (5 + of.classes) * n + place, *target = targets + row * 7 * n + place;
+    float object = target[5 * n];
+    float counts = overlaps(answer, planes + place, boxes + row * of.most * 4, of) * (object - 1.0f) + 1.0f;
+    float width = answer[2 * n] - target[2 * n], height = answer[3 * n] - target[3 * n];
+    float box = entropy(answer[0], target[0]) + entropy(answer[n], target[n]) + (width * width + height * height) * 0.5f;
+    float loss = box * target[4 * n] + entropy(answer[4 * n], object) * counts;
+    // Most places have no object, and no class then: what their logits of classes are does not count, not even if it is no number.
+    if (object != 0.0f)
+        for (u32 class_ = 0; class_ < of.classes; class_++)
+            loss += entropy(answer[(5 + class_) * n], target[6 * n] == float(class_) ? 1.0f : 0.0f);
+    losses[at] = loss;
+    counted[at] = counts;
+}
+
+// Times a factor, which is on the device.
+extern "C" __global__ void __launch_bounds__(256) place_loss_back(
+    const float *answers, const float *targets, const float *counted, const float *factor, float *gradient, Of of
+) {
+    u64 n = of.places, at = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= of.rows * n) return;
+    u64 row = at / n, place = at % n, first = row * (5 + of.classes) * n + place;
+    const float *answer = answers + first, *target = targets + row * 7 * n + place;
+    float *to = gradient + first, times = *factor, object = target[5 * n], weight = target[4 * n];
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        to[i * n] = (logistic(answer[i * n]) - target[i * n]) * weight * times;
+        to[(2 + i) * n] = (answer[(2 + i) * n] - target[(2 + i) * n]) * weight * times;
+    }
+    to[4 * n] = (logistic(answer[4 * n]) - object) * counted[at] * times;
+    for (u32 class_ = 0; class_ < of.classes; class_++) {
+        float slope = 0.0f;
+        if (object != 0.0f)
+            slope = (logistic(answer[(5 + class_) * n]) - (target[6 * n] == float(class_) ? 1.0f : 0.0f)) * times;
+        to[(5 + class_) * n] = slope;
+    }
+}

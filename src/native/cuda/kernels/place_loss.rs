@@ -1,0 +1,107 @@
+//! The loss of a one-stage detector at each place, and its gradient.
+
+use super::compile::Program;
+use super::run::{Argument, pair, queue};
+use super::{count, fresh, primitive, ready, same_device, single, tensor};
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::into_contiguous;
+
+const THREADS: u32 = 256;
+/// Entries of a place before its classes, planes of targets, and planes of places.
+const ENTRIES: usize = 5;
+const TARGETS: usize = 7;
+const PLANES: usize = 5;
+
+/// What answers are compared with, all in float32.
+pub struct PlaceTargets<'a> {
+    /// [rows, 7, places]: x, y, width, height, the weight of these, whether there is an object, and its class.
+    pub dense: &'a Tensor<3>,
+    /// [rows, most, 4]: left, top, right and bottom of each object.
+    pub boxes: &'a Tensor<3>,
+    /// [1, 5, places]: column and row of the cell, its side, width and height of the anchor.
+    pub planes: &'a Tensor<3>,
+    /// From which intersection over union with any object on a place without one does not count.
+    pub ignored: f64,
+    /// The largest logarithm of a side over the anchor's.
+    pub largest: f64,
+}
+
+/// The loss of each place [rows, places], and 1 where its objectness counts, else 0, of answers [rows, 5 + classes, places] in float32. None where the kernel cannot be
+/// run.
+pub fn place_losses(answers: &Tensor<3>, targets: &PlaceTargets<'_>) -> Option<[Tensor<2>; 2]> {
+    let sizes = Sizes::of(answers, targets.dense)?;
+    let [rows, most, corners] = targets.boxes.dims();
+    let fits = [rows, corners] == [sizes.rows, 4] && targets.planes.dims() == [1, PLANES, sizes.places];
+    let others = [targets.boxes, targets.planes];
+    let alike = others.iter().all(|other| other.dtype() == DType::F32 && same_device(*other, answers));
+    if !fits || !alike {
+        return None;
+    }
+    let given = [answers, targets.dense, targets.boxes, targets.planes].map(primitive);
+    let [Some(answers), Some(dense), Some(boxes), Some(planes)] = given else { return None };
+    let [answers, dense, boxes, planes] = [answers, dense, boxes, planes].map(into_contiguous);
+    let made = [(); 2].map(|()| fresh(&answers, [sizes.rows, sizes.places], DType::F32));
+    let words = sizes.words(count(most)?, [single(targets.ignored), single(targets.largest)])?;
+    let blocks = sizes.blocks()?;
+    let buffers = [&answers, &dense, &boxes, &planes, &made[0], &made[1]].map(|tensor| &tensor.handle);
+    queue(Program::PlaceLoss, &answers, &buffers, move |places, card| {
+        let arguments = places[..6].iter().map(|place| Argument::Address(*place));
+        let arguments: Vec<_> = arguments.chain([Argument::Words(&words)]).collect();
+        card.launch(c"place_loss", [blocks, 1], [THREADS, 1], &arguments)
+    });
+    Some(made.map(tensor))
+}
+
+/// The gradient of the answers times a factor, shape [1], of the sum of the losses. `counted` is what [`place_losses`] gave beside the losses. None where they do not fit.
+pub fn place_losses_back(
+    answers: &Tensor<3>,
+    dense: &Tensor<3>,
+    counted: &Tensor<2>,
+    factor: &Tensor<1>,
+) -> Option<Tensor<3>> {
+    let sizes = Sizes::of(answers, dense)?;
+    let fits = counted.dims() == [sizes.rows, sizes.places] && factor.dims() == [1];
+    if !fits || [counted.dtype(), factor.dtype()] != [DType::F32; 2] || !same_device(factor, answers) {
+        return None;
+    }
+    let given = [primitive(answers), primitive(dense), primitive(counted), primitive(factor)];
+    let [Some(answers), Some(dense), Some(counted), Some(factor)] = given else { return None };
+    let [answers, dense, counted, factor] = [answers, dense, counted, factor].map(into_contiguous);
+    let made = fresh(&answers, [sizes.rows, ENTRIES + sizes.classes, sizes.places], DType::F32);
+    let (words, blocks) = (sizes.words(0, [0.0; 2])?, sizes.blocks()?);
+    let buffers = [&answers, &dense, &counted, &factor, &made].map(|tensor| &tensor.handle);
+    queue(Program::PlaceLoss, &answers, &buffers, move |places, card| {
+        let arguments = places[..5].iter().map(|place| Argument::Address(*place));
+        let arguments: Vec<_> = arguments.chain([Argument::Words(&words)]).collect();
+        card.launch(c"place_loss_back", [blocks, 1], [THREADS, 1], &arguments)
+    });
+    Some(tensor(made))
+}
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    rows: usize,
+    classes: usize,
+    places: usize,
+}
+
+impl Sizes {
+    /// None where the kernels cannot be run.
+    fn of(answers: &Tensor<3>, dense: &Tensor<3>) -> Option<Self> {
+        let [rows, entries, places] = answers.dims();
+        let classes = entries.checked_sub(ENTRIES)?;
+        let alike = [answers.dtype(), dense.dtype()] == [DType::F32; 2] && same_device(dense, answers);
+        let fits = rows * places > 0 && dense.dims() == [rows, TARGETS, places];
+        (alike && fits && ready(Program::PlaceLoss, answers)).then_some(Self { rows, classes, places })
+    }
+
+    /// As the kernels' structure has them.
+    fn words(&self, most: u32, [ignored, largest]: [f32; 2]) -> Option<[u64; 3]> {
+        let [rows, places, classes] = [count(self.rows)?, count(self.places)?, count(self.classes)?];
+        Some([pair(rows, places), pair(classes, most), pair(ignored.to_bits(), largest.to_bits())])
+    }
+
+    fn blocks(&self) -> Option<u32> {
+        count((self.rows * self.places).div_ceil(usize::try_from(THREADS).unwrap_or(1)))
+    }
+}

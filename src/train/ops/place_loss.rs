@@ -1,0 +1,174 @@
+//! The loss of a one-stage detector at each place of its grids (Redmon and Farhadi 2018, "YOLOv3", section 2), and its gradient.
+//!
+//! A place has the entries x, y, width, height, objectness and classes, before any function.
+
+use super::computed;
+use crate::native::kernels;
+use crate::number::{real_len, single};
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{Tensor, TensorData};
+
+/// Entries before the classes; the last of them is objectness.
+const ENTRIES: usize = 5;
+/// A place without an object does not count if its box overlaps with one by more (section 2.1).
+const IGNORED: f64 = 0.5;
+/// Beyond, the exponential of a side is no box of any picture, but its square may be no number.
+const LARGEST: f64 = 20.0;
+/// How many boxes of the truth are compared at once.
+const TOGETHER: usize = 8;
+
+/// What answers are compared with, off any tape, float32.
+pub struct PlaceTargets {
+    /// [rows, 7, places]: of a place's object x and y in its cell, the logarithms of width and height over those of the anchor, the weight of these four, 1 for "there is an object", and
+    /// the class. Where there is no object the class is −1 and the rest 0.
+    pub dense: Tensor<3>,
+    /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels. Boxes without area overlap with nothing.
+    pub boxes: Tensor<3>,
+    /// What a place's box is made of, [1, 5, places]: column and row of its cell, the cell's side in pixels, width and height of its anchor in pixels.
+    pub planes: Tensor<3>,
+}
+
+/// The sum of the losses of all places of answers [rows, 5 + classes, places], float32, shape [1]; and what gives the gradient of the answers, times a factor of shape [1].
+pub fn place_loss(
+    answers: &Tensor<3>,
+    targets: PlaceTargets,
+) -> (Tensor<1>, Box<dyn FnOnce(Tensor<1>) -> Tensor<3> + Send>) {
+    let PlaceTargets { dense, boxes, planes } = &targets;
+    let by_kernel = kernels::PlaceTargets { dense, boxes, planes, ignored: IGNORED, largest: LARGEST };
+    if let Some([losses, counted]) = kernels::place_losses(answers, &by_kernel) {
+        let (answers, dense) = (answers.clone(), targets.dense);
+        let back = move |factor| computed(kernels::place_losses_back(&answers, &dense, &counted, &factor));
+        return (summed(losses.unsqueeze_dim(1)), Box::new(back));
+    }
+    let target = Target::new(targets, answers);
+    let (loss, answers) = (target.loss(answers), answers.clone());
+    (loss, Box::new(move |factor| target.gradient(&answers) * factor.reshape([1, 1, 1])))
+}
+
+/// Left, top, right and bottom of each place's box in pixels, each [rows, 1, places]: the centre is the sigmoid of x and y from the corner of the cell, width and
+/// height are those of the anchor times the exponential (section 2.1, figure 2).
+pub fn decoded(answers: &Tensor<3>, planes: &Tensor<3>) -> [Tensor<3>; 4] {
+    let plane = |n: usize| planes.clone().narrow(1, n, 1);
+    let answer = |n: usize| answers.clone().narrow(1, n, 1);
+    let [x, y] = [0, 1].map(|n| (sigmoid(answer(n)) + plane(n)) * plane(2));
+    let [half_width, half_height] = [2, 3].map(|n| answer(n).clamp_max(LARGEST).exp() * plane(n + 1) * 0.5);
+    [x.clone() - half_width.clone(), y.clone() - half_height.clone(), x + half_width, y + half_height]
+}
+
+/// The logit of each place's objectness, [rows, 1, places].
+pub fn objectness(answers: &Tensor<3>) -> Tensor<3> {
+    answers.clone().narrow(1, ENTRIES - 1, 1)
+}
+
+/// The logits of the classes, [rows, classes, places].
+pub fn class_logits(answers: &Tensor<3>) -> Tensor<3> {
+    answers.clone().narrow(1, ENTRIES, answers.dims()[1] - ENTRIES)
+}
+
+/// 1 for each box whose intersection over union with any of these others [rows, most, 4] is above the threshold and 0 for the rest, [rows, 1, places].
+fn overlapping(boxes: [Tensor<3>; 4], others: &Tensor<3>, threshold: f64) -> Tensor<3> {
+    let most = others.dims()[1];
+    let [left, top, right, bottom] = boxes;
+    let area = (right.clone() - left.clone()) * (bottom.clone() - top.clone());
+    let mut largest: Option<Tensor<3>> = None;
+    for start in (0..most).step_by(TOGETHER) {
+        let few = others.clone().narrow(1, start, TOGETHER.min(most - start));
+        // [rows, few, 1] against [rows, 1, places].
+        let [from_x, from_y, to_x, to_y] = [0, 1, 2, 3].map(|corner| few.clone().narrow(2, corner, 1));
+        let other_area = (to_x.clone() - from_x.clone()) * (to_y.clone() - from_y.clone());
+        let width = smaller(right.clone(), to_x) - larger(left.clone(), from_x);
+        let height = smaller(bottom.clone(), to_y) - larger(top.clone(), from_y);
+        let common = width.clamp_min(0.0) * height.clamp_min(0.0);
+        // Above 0 where common / (area + other area − common) is above the threshold; nothing is divided by 0.
+        let excess = common * (1.0 + threshold) - (area.clone() + other_area) * threshold;
+        let best = excess.max_dim(1);
+        largest = Some(match largest {
+            Some(largest) => larger(largest, best),
+            None => best,
+        });
+    }
+    match largest {
+        Some(largest) => largest.zeros_like().mask_fill(largest.greater_elem(0.0), 1.0),
+        None => area.zeros_like(),
+    }
+}
+
+/// The larger of two values each, of tensors that may have 1 where the other has more.
+fn larger(a: Tensor<3>, b: Tensor<3>) -> Tensor<3> {
+    a.clone() + (b - a).clamp_min(0.0)
+}
+
+/// The smaller; see [`larger`].
+fn smaller(a: Tensor<3>, b: Tensor<3>) -> Tensor<3> {
+    a.clone() - (a - b).clamp_min(0.0)
+}
+
+/// What the answers are compared with, and how much each counts, [rows, n, places].
+struct Target {
+    centre: Tensor<3>,
+    extent: Tensor<3>,
+    /// Of centre and extent.
+    weight: Tensor<3>,
+    object: Tensor<3>,
+    /// Of objectness.
+    counted: Tensor<3>,
+    classes: Tensor<3>,
+}
+
+impl Target {
+    fn new(PlaceTargets { dense, boxes, planes }: PlaceTargets, answers: &Tensor<3>) -> Self {
+        let overlapping = overlapping(decoded(answers, &planes), &boxes, IGNORED);
+        let numbers: Vec<f32> = (0..answers.dims()[1] - ENTRIES).map(|class| single(real_len(class))).collect();
+        let shape = [1, numbers.len(), 1];
+        let numbers = Tensor::<3>::from_data(TensorData::new(numbers, shape), &answers.device());
+        let planes = |start, count| dense.clone().narrow(1, start, count);
+        let object = planes(5, 1);
+        // 1 where the numbers are equal, for they are whole, and 0 elsewhere.
+        let classes = ((planes(6, 1) - numbers).abs() * -1.0 + 1.0).clamp_min(0.0);
+        Self {
+            centre: planes(0, 2),
+            extent: planes(2, 2),
+            weight: planes(4, 1),
+            counted: overlapping * (object.clone() - 1.0) + 1.0,
+            object,
+            classes,
+        }
+    }
+
+    fn parts(&self, answers: &Tensor<3>) -> [Tensor<3>; 4] {
+        let planes = |start| answers.clone().narrow(1, start, 2);
+        [planes(0), planes(2), objectness(answers), class_logits(answers)]
+    }
+
+    fn loss(&self, answers: &Tensor<3>) -> Tensor<1> {
+        let [centre, extent, object, classes] = self.parts(answers);
+        let error = extent - self.extent.clone();
+        let coordinates = cross_entropy(centre, self.centre.clone()) + error.clone() * error * 0.5;
+        // x with width and y with height: both have the same weight.
+        summed(coordinates * self.weight.clone())
+            + summed(cross_entropy(object, self.object.clone()) * self.counted.clone())
+            + summed(cross_entropy(classes, self.classes.clone()) * self.object.clone())
+    }
+
+    /// Of the loss with respect to the answers.
+    fn gradient(&self, answers: &Tensor<3>) -> Tensor<3> {
+        let [centre, extent, object, classes] = self.parts(answers);
+        let centre = (sigmoid(centre) - self.centre.clone()) * self.weight.clone();
+        let extent = (extent - self.extent.clone()) * self.weight.clone();
+        let object = (sigmoid(object) - self.object.clone()) * self.counted.clone();
+        let classes = (sigmoid(classes) - self.classes.clone()) * self.object.clone();
+        Tensor::cat(vec![centre, extent, object, classes], 1)
+    }
+}
+
+/// −t·ln σ(x) − (1 − t)·ln(1 − σ(x)) of each x with its target t, without a number that overflows.
+fn cross_entropy(x: Tensor<3>, target: Tensor<3>) -> Tensor<3> {
+    let beyond = (x.clone().abs() * -1.0).exp().log1p();
+    x.clone().clamp_min(0.0) - x * target + beyond
+}
+
+/// The sum of everything, one dimension at a time, shape [1].
+fn summed(values: Tensor<3>) -> Tensor<1> {
+    let [rows, entries, _] = values.dims();
+    values.sum_dim(2).reshape([1, rows * entries]).sum_dim(1).reshape([1])
+}
