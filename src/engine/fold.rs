@@ -104,12 +104,17 @@ impl Fold {
         self.folding.facts.get("worker.last_words")?.as_str()
     }
 
-    /// The last line that the worker wrote to its standard error.
+    /// The last line that the worker wrote to its standard error. Of a Python traceback, the line that names the exception as well.
     pub(super) fn last_stderr_line(&self) -> Option<String> {
         let text = self.folding.stderr.text();
         // What Rust's programs say after the cause is no cause.
         let says = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE");
-        text.lines().rev().find(says).map(|line| line.trim().chars().take(300).collect())
+        let last = text.lines().rev().find(says)?.trim();
+        let told = match said::exception(&text) {
+            Some(exception) if exception != last => format!("{exception} … {last}"),
+            _ => last.to_owned(),
+        };
+        Some(told.chars().take(300).collect())
     }
 
     /// What is sealed. `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed

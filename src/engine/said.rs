@@ -85,6 +85,14 @@ fn end_of(text: &str) -> String {
     text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..].to_owned()
 }
 
+/// The line of the last Python traceback that names the exception: the first one below the frames, which are indented. Launchers write the same text before each line.
+pub(super) fn exception(text: &str) -> Option<&str> {
+    let (before, below) = text.rsplit_once("Traceback (most recent call last):")?;
+    let prefix = before.rsplit('\n').next().unwrap_or_default();
+    let lines = below.lines().skip(1).map(|line| line.strip_prefix(prefix).unwrap_or(line));
+    lines.filter(|line| !line.trim().is_empty()).find(|line| !line.starts_with([' ', '\t'])).map(str::trim)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

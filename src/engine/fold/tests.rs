@@ -114,6 +114,28 @@ fn no_rank_takes_the_name_of_what_another_one_told() {
 }
 
 #[test]
+fn of_a_traceback_the_exception_is_told() {
+    let told = |stderr: &str| {
+        let mut fold = Fold::open(&opened()).unwrap();
+        fold.take(&Entry::Stderr(stderr.to_owned()));
+        fold.last_stderr_line().unwrap()
+    };
+    let frames = "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    step()\n";
+    assert_eq!(told(&format!("{frames}ValueError: exploded\n")), "ValueError: exploded");
+    let cuda = "RuntimeError: CUDA error: an illegal memory access\nCompile with `TORCH_USE_CUDA_DSA`.\n";
+    let both = "RuntimeError: CUDA error: an illegal memory access … Compile with `TORCH_USE_CUDA_DSA`.";
+    assert_eq!(told(&format!("started\n{frames}{cuda}")), both);
+    // Of two exceptions the last one is the cause of the end.
+    let chained = format!("{frames}KeyError: 'a'\n\nDuring handling of it, another:\n\n{frames}OSError: b\n");
+    assert_eq!(told(&chained), "OSError: b");
+    let prefixed =
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a.py\"\n[rank0]: ValueError: c\n[rank0]: d\n";
+    assert_eq!(told(prefixed), "ValueError: c … [rank0]: d");
+    assert_eq!(told("Traceback (most recent call last):\n  cut off"), "cut off");
+    assert_eq!(told("no room\nnote: run with `RUST_BACKTRACE=1`\n"), "no room");
+}
+
+#[test]
 fn a_failure_for_want_of_gpu_memory_has_a_kind() {
     let of = |stderr: &str, outcome: Outcome| {
         let mut fold = Fold::open(&opened()).unwrap();
