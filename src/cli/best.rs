@@ -14,7 +14,7 @@ use super::failure::{Failure, exit};
 use super::output::say;
 use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_direction, usual_metric};
 use super::versions::Grouping;
-use crate::analysis::{Contender, Measured, Ordering, Place, considered, newest_run, place, saving};
+use crate::analysis::{Contender, Measured, Ordering, Place, considered, differing, newest_run, place, saving};
 use crate::manifest::nearest;
 use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, Why, known_metric};
 use crate::report::{self, Baseline, Ranking};
@@ -300,7 +300,15 @@ impl<'a> Asked<'a> {
         Ordering { limit: self.limit(), tolerance: self.tolerance, ..Ordering::of(&self.metric, unit, direction) }
     }
 
-    fn ranking(&self, direction: Direction, unit: String, places: Vec<Place>) -> Ranking {
+    /// The best of these configurations. If not all are shown, those that are have the fields in which all differ.
+    fn ranking(&self, direction: Direction, unit: String, contenders: Vec<Contender>) -> Ranking {
+        let is_grouped = contenders.iter().any(|one| !one.agreed.is_empty());
+        let many = contenders.len();
+        let mut searched = differing(&contenders.iter().map(|one| &one.run).collect::<Vec<_>>());
+        let places = place(contenders, self.ordering(direction, &unit));
+        if is_grouped || places.len() == many {
+            searched.clear();
+        }
         Ranking {
             model: self.model.clone(),
             metric: self.metric.clone(),
@@ -314,7 +322,7 @@ impl<'a> Asked<'a> {
             unmet: Vec::new(),
             tolerance: self.tolerance,
             baseline: None,
-            searched: Vec::new(),
+            searched,
             versions: Vec::new(),
         }
     }
@@ -391,8 +399,7 @@ fn by_index(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ran
                 contender
             }));
         }
-        let places = place(contenders, args.ordering(direction, &unit));
-        let mut ranking = args.ranking(direction, unit, places);
+        let mut ranking = args.ranking(direction, unit, contenders);
         ranking.ids = ids(reader, &ranking.places)?;
         let tally = reader.tally(&args.model, &args.metric)?;
         ranking.counted = tally.counted;

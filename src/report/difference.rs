@@ -266,6 +266,10 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             Untested::Confounded,
             "the two ran on different GPUs of one device, or have one seed each: the difference contains that of the GPUs or seeds",
         ),
+        (
+            Untested::OtherRounds,
+            "the two did not run in the same rounds, and a single round may explain the difference (repeat both together: `ledger run MANIFEST --repeat 3`)",
+        ),
         (Untested::Sensors, "different sensors measured the two, so a t-test needs 3 or more repetitions each"),
     ] {
         let names: Vec<&str> = difference

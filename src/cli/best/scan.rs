@@ -1,7 +1,7 @@
 //! The question with conditions: what it has in common wherever the attempts come from, and from their records.
 
 use super::{Asked as Query, Stated, baseline, has_none, ids, is_zero, speed, stated_baseline};
-use crate::analysis::{Asked, Configuration, Contender, Place, configurations, considered, count_left_out, place};
+use crate::analysis::{Asked, Configuration, Contender, Place, configurations, considered, count_left_out};
 use crate::cli::bounds::Bound;
 use crate::cli::failure::Failure;
 use crate::cli::selection::Selected;
@@ -94,8 +94,7 @@ impl<T: Asked> Question<'_, T> {
             }
             contenders.push(contender);
         }
-        let places = place(contenders, args.ordering(*direction, &unit));
-        let mut ranking = args.ranking(*direction, unit, places);
+        let mut ranking = args.ranking(*direction, unit, contenders);
         ranking.left_out = count_left_out(&selected.trials, &args.metric, &selected.admitted).1;
         ranking.counted = counted;
         ranking.limited = limited;

@@ -45,7 +45,8 @@ pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, D
     Ok((metric.to_owned(), direction))
 }
 
-/// As [`metric_of`]; of a metric that is not known, the objective of the model's attempts may state which way it is better.
+/// As [`metric_of`]; of a metric that is not known, the objective of the model's attempts may state which way it is better. One that attempts have is no unknown one: its direction
+/// is.
 pub(in crate::cli) fn metric_of_model(
     text: &str,
     argument: &str,
@@ -53,8 +54,17 @@ pub(in crate::cli) fn metric_of_model(
     context: &Context,
 ) -> Result<(String, Direction), Failure> {
     metric_of(text, argument).or_else(|failure| {
-        let recorded = context.store_as_it_is().read(|reader| recorded_direction(reader, model, text))?;
-        Ok((text.to_owned(), direction_of(text, recorded.as_deref()).map_err(|_| failure)?))
+        let (recorded, is_there) = context.store_as_it_is().read(|reader| {
+            let is_there = reader.ranked_metrics()?.get(model).is_some_and(|metrics| metrics.contains(text));
+            Ok((recorded_direction(reader, model, text)?, is_there))
+        })?;
+        let undirected = || {
+            let told =
+                format!("{argument}: `{text}` of `{model}` has no recorded direction (write `{text}:minimize` or `{text}:maximize`)");
+            Failure::new(exit::USAGE, told)
+        };
+        let direction = direction_of(text, recorded.as_deref());
+        Ok((text.to_owned(), direction.map_err(|_| if is_there { undirected() } else { failure })?))
     })
 }
 
