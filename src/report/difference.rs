@@ -287,7 +287,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let most = of_row().map(|tested| tested.n).max();
     if let Some((x, y)) = most {
         text.push_str(&format!(
-            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A, with 95% intervals; P with Holm's correction over all metrics (proportional ones count once)\n"
+            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A; P with Holm's correction over all metrics (proportional ones count once), 95% intervals without it\n"
         ));
     }
     text

@@ -282,7 +282,10 @@ pub fn effects_text(found: &Effected) -> String {
         effects.scale.name()
     );
     let main = effects.main.iter().map(|effect| found.main_lines(effect, &names));
-    let both = effects.interactions.iter().map(|effect| found.interaction_lines(effect, &names));
+    // What has no degrees of freedom says nothing, and large grids have many such pairs.
+    let (empty, interactions): (Vec<&Interaction>, Vec<&Interaction>) =
+        effects.interactions.iter().partition(|effect| effect.share.degrees == 0);
+    let both = interactions.iter().map(|effect| found.interaction_lines(effect, &names));
     main.chain(both).for_each(|lines| text.push_str(&format!("{}\n", lines.join("\n    "))));
     // Of an axis without an effect of its own there is no test.
     let row = |name: String, share: &Share, is_tested: bool| {
@@ -299,10 +302,8 @@ pub fn effects_text(found: &Effected) -> String {
     };
     let main =
         effects.main.iter().map(|effect| row(names[effect.factor].clone(), &effect.share, effect.contrast.is_some()));
-    let both = effects
-        .interactions
-        .iter()
-        .map(|effect| row(format!("{} × {}", names[effect.factors.0], names[effect.factors.1]), &effect.share, true));
+    let pair = |effect: &Interaction| format!("{} × {}", names[effect.factors.0], names[effect.factors.1]);
+    let both = interactions.iter().map(|effect| row(pair(effect), &effect.share, true));
     let unexplained = format!("{:.1}%", 100.0 * effects.unexplained);
     let residual = ["residual".to_owned(), effects.residual_degrees.to_string(), unexplained];
     let residual = residual.into_iter().chain(["-"; 3].map(str::to_owned)).collect();
@@ -315,6 +316,10 @@ pub fn effects_text(found: &Effected) -> String {
         "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it\n",
         effects.scale.name()
     ));
+    if let Some(first) = empty.first() {
+        let more = if empty.len() > 1 { format!(" and {} more", empty.len() - 1) } else { String::new() };
+        text.push_str(&format!("not tested, since too few of their combinations were run: {}{more}\n", pair(first)));
+    }
     if let Some(share) = effects.blocks {
         text.push_str(&format!(
             "{} are blocks: all effects are within {} ({:.1}% of the variance is between them)\n",
