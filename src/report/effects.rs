@@ -168,6 +168,20 @@ impl Effected {
         vec![format!("{name}: {} is {better} than {}: {metric} is {size}", level(to), level(from)), tested]
     }
 
+    /// That an effect depends on another axis with which it was not run in all combinations: then no attempts show its mean over all.
+    fn incomplete(&self, effect: &MainEffect, names: &[String]) -> Option<String> {
+        let is_partial = |one: &&Interaction| {
+            let (a, b) = one.factors;
+            (a == effect.factor || b == effect.factor)
+                && one.share.is_significant() == Some(true)
+                && one.at.iter().any(Option::is_none)
+        };
+        let (a, b) = self.effects.interactions.iter().find(is_partial)?.factors;
+        let other = &names[if a == effect.factor { b } else { a }];
+        effect.contrast?;
+        Some(format!("this depends on {other}, and not all combinations were run (see {} × {})", names[a], names[b]))
+    }
+
     /// An extreme between the first and the last level.
     fn inner_lines(&self, name: &str, factor: &Factor, inner: &Inner) -> Vec<String> {
         let level = |at: usize| field_text(&factor.name, Some(&factor.levels[at]));
@@ -281,7 +295,10 @@ pub fn effects_text(found: &Effected) -> String {
         found.observations(),
         effects.scale.name()
     );
-    let main = effects.main.iter().map(|effect| found.main_lines(effect, &names));
+    let main = effects.main.iter().map(|effect| {
+        let lines = found.main_lines(effect, &names);
+        lines.into_iter().chain(found.incomplete(effect, &names)).collect::<Vec<_>>()
+    });
     // What has no degrees of freedom says nothing, and large grids have many such pairs.
     let (empty, interactions): (Vec<&Interaction>, Vec<&Interaction>) =
         effects.interactions.iter().partition(|effect| effect.share.degrees == 0);

@@ -303,3 +303,28 @@ fn combinations_of_a_grid_without_an_attempt_are_named() {
     // Half of the combinations are empty: these axes are no grid.
     assert_eq!(told(&[(1, 1), (2, 2), (3, 3), (1, 2)]), None);
 }
+
+#[test]
+fn an_effect_that_depends_on_combinations_without_attempts_says_so() {
+    let of = |(at, (x, y)): (usize, (i64, i64))| {
+        let scatter = [1.0, 1.004, 0.997, 1.002][at % 4];
+        let energy = (100.0 + f64::from(i32::try_from(60 * x * y).unwrap())) * scatter;
+        trial_with(&[("params.x", x), ("params.y", y)], "p".into(), "a", "cpu", energy)
+    };
+    let text = |cells: &[(i64, i64)]| {
+        let all = [cells; 4].concat();
+        report::effects_text(&judged(all.into_iter().enumerate().map(of).collect()))
+    };
+    let cells = [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)];
+    assert!(!text(&cells).contains("not all combinations"), "{}", text(&cells));
+    let lacking = text(&cells[..5]);
+    assert_eq!(lacking.matches(", and not all combinations were run (see ").count(), 2, "{lacking}");
+    // Of a corner nothing can be said of how both act together.
+    let corner = text(&[(1, 1), (1, 2), (2, 1)]);
+    assert!(
+        corner.contains("\nnot tested, since too few of their combinations were run: ")
+            && !corner.contains("and 1 more"),
+        "{corner}"
+    );
+    assert!(!corner.contains("not tested\n"), "{corner}");
+}
