@@ -5,9 +5,9 @@
 use super::best::{Contender, scale_named, scale_of};
 use super::comparison::{SIGNIFICANCE, holm};
 use super::join::{PhaseRow, join};
-use super::pairwise::{Comparison, compare};
+use super::pairwise::{Comparison, Scale, compare};
 use super::telemetry::{Curve, Kind, quantity};
-use crate::record::{Axis, Direction, Sealed, Series};
+use crate::record::{AttemptId, Axis, Direction, Sealed, Series};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the repetitions of two configurations differ in a metric by more than chance.
@@ -56,27 +56,41 @@ pub fn significance(
         ))
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(compared).collect();
-    // Each question once, and which of them each tested metric asks.
-    let (mut questions, mut asked): (Vec<(Comparison, f64)>, Vec<usize>) = (Vec::new(), Vec::new());
-    for comparison in found.values().map(|one| one.comparison) {
-        let Ok((p, _)) = comparison.test else { continue };
-        let known = questions.iter().position(|(known, known_p)| {
-            comparison.scale == known.scale && near(comparison.estimate, known.estimate) && near(p, *known_p)
-        });
+    // Each question once, by the metric that asks it first, and which of them each tested metric asks.
+    let (mut questions, mut asked): (Vec<(&str, Scale, f64)>, Vec<usize>) = (Vec::new(), Vec::new());
+    for (name, Significance { comparison, .. }) in &found {
+        let (Ok((p, _)), scale) = (comparison.test, comparison.scale) else { continue };
+        let is_same = |known: &str| are_proportional(&repetitions[known], &repetitions[name], scale == Scale::Ratio);
+        let known = questions.iter().position(|(known, of, _)| *of == scale && is_same(known));
         asked.push(known.unwrap_or(questions.len()));
         if known.is_none() {
-            questions.push((comparison, p));
+            questions.push((name, scale, p));
         }
     }
-    let corrected = holm(&questions.iter().map(|(_, p)| *p).collect::<Vec<f64>>());
+    let corrected = holm(&questions.iter().map(|(.., p)| *p).collect::<Vec<f64>>());
     let tested = found.values_mut().filter(|one| one.comparison.test.is_ok());
     tested.zip(asked).for_each(|(one, question)| one.corrected = corrected.get(question).copied());
     found
 }
 
-/// Whether two numbers differ by rounding alone.
-fn near(a: f64, b: f64) -> bool {
-    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+/// Whether all repetitions have the same values of two metrics, or values that are `scaled` by one factor, but for rounding.
+fn are_proportional(one: &(Contender, Contender), other: &(Contender, Contender), scaled: bool) -> bool {
+    let all = |pair: &(Contender, Contender)| -> Vec<(bool, AttemptId, f64)> {
+        let of = |side: &Contender, is_first: bool| {
+            side.measured.iter().map(|one| (is_first, one.attempt, one.value)).collect::<Vec<_>>()
+        };
+        [of(&pair.0, true), of(&pair.1, false)].concat()
+    };
+    let (one, other) = (all(one), all(other));
+    let factor = match (one.first(), other.first()) {
+        (Some((.., a)), Some((.., b))) if scaled => b / a,
+        _ => 1.0,
+    };
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+    let is_same = |(a, b): (&(bool, AttemptId, f64), &(bool, AttemptId, f64))| {
+        (a.0, a.1) == (b.0, b.1) && near(factor * a.2, b.2)
+    };
+    one.len() == other.len() && one.iter().zip(&other).all(is_same)
 }
 
 /// What all phases of one name took, of one rank and on one GPU, in two attempts.
@@ -233,6 +247,12 @@ mod tests {
             assert!((corrected - 2.0 * p).abs() < 1e-9, "{name}: {corrected}, not {}", 2.0 * p);
         }
         assert!(found["loss"].corrected.unwrap() > 0.5);
+        // Another order of the same values has the same estimate and p, and is another question.
+        let mut turned = pair(1.0);
+        turned.0.measured.swap(0, 1);
+        let all = [("energy", pair(1.0)), ("other", turned)].map(|(name, pair)| (name.to_owned(), pair)).into();
+        let found = significance(&all, &|_| ("J".to_owned(), Some(Direction::Minimize)));
+        assert!((found["energy"].corrected.unwrap() - 2.0 * p).abs() < 1e-9);
     }
 
     #[test]

@@ -267,7 +267,7 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
 }
 
 /// How far two means are apart; of a ratio its logarithm.
-pub(super) fn shift((a, b): (f64, f64), scale: Scale) -> f64 {
+fn shift((a, b): (f64, f64), scale: Scale) -> f64 {
     match scale {
         Scale::Ratio => (b / a).ln(),
         Scale::Points | Scale::Difference => b - a,

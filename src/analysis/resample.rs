@@ -3,7 +3,7 @@
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
 use super::best::{Contender, scale_of};
-use super::pairwise::{Block, Differences, PAIRS, Scale, blocks_of, differences, machines, sensors, shift};
+use super::pairwise::{Block, Differences, PAIRS, blocks_of, differences, machines, sensors};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -15,31 +15,15 @@ const DRAWS: u32 = 1000;
 /// From the draws of all metrics of each configuration, adds the places of those that come out ahead.
 pub(super) type Judge<'a> = dyn FnMut(&[Vec<f64>], &mut Vec<usize>) + 'a;
 
-/// What a random number of a draw stands for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
-    /// A seed, a round or a machine.
-    Block(Block, u64),
-    /// The first configuration in the metric of this number, beside those that it cannot be paired with.
-    First(usize),
-    /// These sensors in the metric of this number.
-    Sensors(usize, BTreeSet<BTreeSet<String>>),
-    /// One configuration in one metric: the numbers of both.
-    Own(usize, usize),
-}
-
-/// The sources of random numbers that all configurations share, numbered.
-type Sources = BTreeMap<Source, usize>;
-
 /// One metric of one configuration: draws of its mean.
 struct Spread {
     mean: f64,
     standard_error: f64,
     degrees: f64,
-    /// For each normal number of its configuration, or for each source that configurations share, its part of the deviation: together they have the
+    /// For each normal number of its configuration, or for each block that all configurations have, its part of the deviation: together they have the
     /// variance 1.
     parts: Vec<(usize, f64)>,
-    /// Whether the parts are of sources that configurations share.
+    /// Whether the parts are of blocks.
     is_common: bool,
 }
 
@@ -47,16 +31,15 @@ struct Spread {
 ///
 /// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
 /// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
-/// configurations, as a paired test does. Of a measured metric of which configurations ran on different machines, the differences from the first configuration are drawn if any
-/// has a paired test with it; of ratios their logarithms, which have the same order. Of one that has none, the difference of the means is drawn with the standard errors of both, and
-/// what their sensors may be off by. Other metrics of one configuration have random numbers as correlated as the attempts that they
+/// configurations, as a paired test does. Of a measured metric of which configurations ran on different machines, the differences from the first configuration are drawn if all
+/// have a paired test with it; of ratios their logarithms, which have the same order. Other metrics of one configuration have random numbers as correlated as the attempts that they
 /// have in common make them, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
 /// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
 pub(super) fn probabilities(
     configurations: &[Vec<(&Contender, &Estimate)>],
     judge: &mut Judge<'_>,
 ) -> Option<Vec<f64>> {
-    let mut blocks = Sources::new();
+    let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
     let mut common: Vec<Option<Vec<Option<Spread>>>> = Vec::new();
     let mut is_beside_first: Vec<bool> = Vec::new();
@@ -180,7 +163,7 @@ impl Spread {
 fn in_common(
     configurations: &[Vec<(&Contender, &Estimate)>],
     metric: usize,
-    known: &mut Sources,
+    known: &mut BTreeMap<(Block, u64), usize>,
 ) -> Option<Vec<Option<Spread>>> {
     let mut found = Vec::new();
     let mut shared: Option<(Block, Vec<u64>, Option<BTreeSet<u64>>)> = None;
@@ -207,7 +190,7 @@ fn in_common(
     let degrees = number(ids.len()) - 1.0;
     let mut numbered = |id: u64| {
         let next = known.len();
-        *known.entry(Source::Block(block, id)).or_insert(next)
+        *known.entry((block, id)).or_insert(next)
     };
     let numbers: Vec<usize> = ids.into_iter().map(&mut numbered).collect();
     let spread = |(mean, standard_error, parts)| {
@@ -217,90 +200,46 @@ fn in_common(
     Some(found.into_iter().map(spread).collect())
 }
 
-/// The difference of one metric of each configuration from the first one: as paired tests judge it, over the machines that both ran on; else of their means. None of
-/// an outcome, where none shares enough machines and sensors with the first, or where nothing scatters.
+/// The difference of one metric of each configuration from the first one, as paired tests judge it: over the machines that both ran on. None of an outcome, where one
+/// shares too few machines with the first, where other sensors measured the two there, or where nothing scatters.
 fn beside_first(
     configurations: &[Vec<(&Contender, &Estimate)>],
     metric: usize,
-    known: &mut Sources,
+    known: &mut BTreeMap<(Block, u64), usize>,
 ) -> Option<Vec<Option<Spread>>> {
     let of_metric: Vec<(&Contender, &Estimate)> =
         configurations.iter().map(|metrics| metrics.get(metric).copied()).collect::<Option<_>>()?;
-    let (first, others) = of_metric.split_first()?;
+    let ((first, _), others) = of_metric.split_first()?;
     let scale = scale_of(&of_metric.iter().map(|(_, estimate)| *estimate).collect::<Vec<_>>(), None);
-    let of_first = blocks_of(first.0);
+    let of_first = blocks_of(first);
     let difference = |other: &Contender| {
         let of_other = blocks_of(other);
         let are_machines = (of_first.0, of_other.0) == (Block::Machine, Block::Machine);
         let found = differences(&of_first.1, &of_other.1, scale, Block::Machine).filter(|_| are_machines)?;
         let on_common = |one: &Contender| one.with(|one| found.by_block.contains_key(&one.replicate.machine));
-        let (own, others) = (sensors(&on_common(first.0)), sensors(&on_common(other)));
+        let (own, others) = (sensors(&on_common(first)), sensors(&on_common(other)));
         (own == others && found.shift.is_finite()).then_some(found)
     };
-    let found: Vec<Option<Differences>> = others.iter().map(|(other, _)| difference(other)).collect();
-    if found.iter().all(Option::is_none) {
-        return None;
-    }
-    let mut numbered = |source: Source| {
+    let found: Vec<Differences> = others.iter().map(|(other, _)| difference(other)).collect::<Option<_>>()?;
+    let mut numbered = |machine: u64| {
         let next = known.len();
-        *known.entry(source).or_insert(next)
+        *known.entry((Block::Machine, machine)).or_insert(next)
     };
-    // It does not differ from itself, by any degrees of freedom.
-    let mut spreads =
-        vec![Some(Spread { mean: 0.0, standard_error: 0.0, degrees: 1.0, parts: Vec::new(), is_common: true })];
-    for (at, (other, found)) in others.iter().zip(&found).enumerate() {
-        spreads.push(match found {
-            Some(found) => Some(paired(found, &mut numbered)),
-            None => Some(apart(*first, *other, scale, (metric, at), &mut numbered)?),
-        });
-    }
-    let varies = |spread: &Spread| spread.parts.iter().any(|(_, part)| *part != 0.0);
-    spreads.iter().flatten().any(varies).then_some(spreads)
-}
-
-/// The difference of two configurations on the machines that both ran on.
-fn paired(Differences { shift, by_block }: &Differences, numbered: &mut dyn FnMut(Source) -> usize) -> Spread {
-    let n = number(by_block.len());
-    let middle = by_block.values().sum::<f64>() / n;
-    // The sum of their squares is the variance of the paired test.
-    let part = |difference: f64| (difference - middle) / (n * (n - 1.0)).sqrt();
-    let of_block =
-        |(machine, difference): (&u64, &f64)| (numbered(Source::Block(Block::Machine, *machine)), part(*difference));
-    let parts = by_block.iter().map(of_block).collect();
-    Spread { mean: *shift, standard_error: 1.0, degrees: n - 1.0, parts, is_common: true }
-}
-
-/// The difference of the means of two configurations that cannot be paired, with Welch's degrees of freedom. The first one, and sensors, are off by the same for all.
-fn apart(
-    (first, of_first): (&Contender, &Estimate),
-    (other, of_other): (&Contender, &Estimate),
-    scale: Scale,
-    (metric, at): (usize, usize),
-    numbered: &mut dyn FnMut(Source) -> usize,
-) -> Option<Spread> {
-    let relative = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean.abs() } else { 1.0 };
-    let off = |contender: &Contender, estimate: &Estimate| {
-        let sensor = contender.sensor_half_width(estimate.mean).unwrap_or(0.0) / CONFIDENCE;
-        Some((estimate.standard_error? / relative(estimate), sensor / relative(estimate)))
+    let mut spread = |Differences { shift, by_block }: &Differences| {
+        let n = number(by_block.len());
+        let middle = by_block.values().sum::<f64>() / n;
+        // The sum of their squares is the variance of the paired test.
+        let part = |difference: f64| (difference - middle) / (n * (n - 1.0)).sqrt();
+        let parts = by_block.iter().map(|(machine, difference)| (numbered(*machine), part(*difference))).collect();
+        Spread { mean: *shift, standard_error: 1.0, degrees: n - 1.0, parts, is_common: true }
     };
-    let ((error_of_first, sensor_of_first), (error, sensor)) = (off(first, of_first)?, off(other, of_other)?);
-    let (a, b) = (error_of_first.powi(2), error.powi(2));
-    let degrees = (a + b).powi(2) / (a.powi(2) / of_first.degrees + b.powi(2) / of_other.degrees);
-    let standard_error = (a + b + sensor_of_first.powi(2) + sensor.powi(2)).sqrt();
-    let mean = shift((of_first.mean, of_other.mean), scale);
-    if !(mean.is_finite() && degrees.is_finite() && standard_error > 0.0) {
+    let others: Vec<Spread> = found.iter().map(&mut spread).collect();
+    if others.iter().flat_map(|spread| &spread.parts).all(|(_, part)| *part == 0.0) {
         return None;
     }
-    let named = sensors(other);
-    let of_sensors = if named.iter().any(BTreeSet::is_empty) { None } else { Some(Source::Sensors(metric, named)) };
-    let own = Source::Own(metric, at);
-    let mut parts = vec![(numbered(Source::First(metric)), (a + sensor_of_first.powi(2)).sqrt())];
-    match of_sensors {
-        Some(of_sensors) => parts.extend([(numbered(own), error), (numbered(of_sensors), sensor)]),
-        None => parts.push((numbered(own), error.hypot(sensor))),
-    }
-    parts.iter_mut().for_each(|(_, part)| *part /= standard_error);
-    Some(Spread { mean, standard_error, degrees, parts, is_common: true })
+    // The first one does not differ from itself, by any degrees of freedom.
+    let itself = Spread { mean: 0.0, standard_error: 0.0, degrees: 1.0, parts: Vec::new(), is_common: true };
+    Some([itself].into_iter().chain(others).map(Some).collect())
 }
 
 fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {
