@@ -52,7 +52,7 @@ pub fn place_losses(answers: &Tensor<3>, targets: &PlaceTargets<'_>) -> Option<[
     Some(made.map(tensor))
 }
 
-/// The gradient of the answers times a factor, shape [1], of the sum of the losses. `counted` is what [`place_losses`] gave beside the losses. None where they do not fit.
+/// The gradient of the answers times a factor of shape `[1]`, of the sum of the losses. `counted` is what [`place_losses`] gave beside the losses. None where they do not fit.
 pub fn place_losses_back(
     answers: &Tensor<3>,
     dense: &Tensor<3>,
