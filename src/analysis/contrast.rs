@@ -30,9 +30,9 @@ impl Significance {
     }
 }
 
-/// Compares the means of each metric over the repetitions of two configurations; all tests are corrected together by Holm's method. Metrics that are proportional to each
-/// other, as `energy_per_sample` and `energy` of as many samples are, ask one question: they count once. A metric of which either has no value, or one that is not finite, or of
-/// which both have one value, is left out.
+/// Compares the means of each metric over the repetitions of two configurations. Holm's method corrects all tests together. Proportional
+/// metrics, such as `energy` and `energy_per_sample` of the same number of samples, count as one test. A metric is left out if either
+/// configuration lacks a finite value of it, or if both have a single one.
 ///
 /// The uncertainty of sensors widens an interval unless the same sensors measured all repetitions of both configurations. `described` gives a metric's
 /// unit, and which direction is better where that is known.
@@ -56,7 +56,7 @@ pub fn significance(
         ))
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(compared).collect();
-    // Each question once, by the metric that asks it first, and which of them each tested metric asks.
+    // The first metric of each proportional group stands for the group; `asked` has the group of each tested metric.
     let (mut questions, mut asked): (Vec<(&str, Scale, f64)>, Vec<usize>) = (Vec::new(), Vec::new());
     for (name, Significance { comparison, .. }) in &found {
         let (Ok((p, _)), scale) = (comparison.test, comparison.scale) else { continue };
@@ -73,7 +73,7 @@ pub fn significance(
     found
 }
 
-/// Whether all repetitions have the same values of two metrics, or values that are `scaled` by one factor, but for rounding.
+/// Whether all repetitions have the same values of two metrics, but for rounding. With `scaled`, one factor may lie between them.
 fn are_proportional(one: &(Contender, Contender), other: &(Contender, Contender), scaled: bool) -> bool {
     let all = |pair: &(Contender, Contender)| -> Vec<(bool, AttemptId, f64)> {
         let of = |side: &Contender, is_first: bool| {

@@ -300,7 +300,7 @@ impl<'a> Asked<'a> {
         Ordering { limit: self.limit(), tolerance: self.tolerance, ..Ordering::of(&self.metric, unit, direction) }
     }
 
-    /// The best of these configurations. If not all are shown, those that are have the fields in which all differ.
+    /// The best of these configurations. If some are not shown, the fields in which they differ are still columns.
     fn ranking(&self, direction: Direction, unit: String, contenders: Vec<Contender>) -> Ranking {
         let is_grouped = contenders.iter().any(|one| !one.agreed.is_empty());
         let many = contenders.len();

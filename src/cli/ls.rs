@@ -121,7 +121,7 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
         let origin = origins.remove(&row.attempt).unwrap_or_default();
         let is_tainted = reader.is_tainted(&row)?;
         let is_hidden = hidden.contains(&row.run.0) || hidden.contains(&row.attempt.0);
-        // Why an attempt did not finish, and what one without a verdict repeats, only its record tells, which takes too long for a ledger of many.
+        // Only the record has the reason of a failure, and what an attempt without a verdict repeats. Of many attempts that takes too long.
         let record = if is_short { reader.readable(row.attempt)? } else { None };
         let rerun_of = match origin.as_rerun(row.attempt) {
             Some(repeated) => Some(repeated.original),

@@ -85,7 +85,8 @@ fn end_of(text: &str) -> String {
     text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..].to_owned()
 }
 
-/// The line of the last Python traceback that names the exception: the first one below the frames, which are indented. Launchers write the same text before each line.
+/// The line of the last Python traceback that names the exception: the first one that is not indented. Launchers may write a prefix
+/// before each line.
 pub(super) fn exception(text: &str) -> Option<&str> {
     let (before, below) = text.rsplit_once("Traceback (most recent call last):")?;
     let prefix = before.rsplit('\n').next().unwrap_or_default();

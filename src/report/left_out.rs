@@ -38,8 +38,7 @@ pub fn left_out_text(left_out: &BTreeMap<LeftOut, u64>, metric: &str) -> String 
     if kinds.is_empty() { String::new() } else { format!("left out: {}\n", kinds.join(", ")) }
 }
 
-/// [`left_out_text`] with the option that counts these attempts, and the command that lists the failed ones. The answer has no configuration whose attempts are all left
-/// out.
+/// [`left_out_text`] with the option that counts these attempts, and the command that lists the failed ones.
 pub(super) fn left_out_lines(left_out: &BTreeMap<LeftOut, u64>, metric: &str, model: &str) -> String {
     let is_left = |why: &Why| left_out.keys().any(|left| left.why == *why);
     let kinds: Vec<&str> =

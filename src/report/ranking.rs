@@ -54,7 +54,7 @@ pub struct Ranking {
     pub tolerance: Option<f64>,
     /// What the first one is held against.
     pub baseline: Option<Baseline>,
-    /// Fields that are told of each configuration, though all may agree on them: those that were searched.
+    /// Fields that are shown though all shown rows may agree on them: those that were searched, or in which other rows differ.
     pub searched: Vec<String>,
     /// Fields that were added to those of the grouping, so that each version of a program has rows of its own.
     pub versions: Vec<String>,

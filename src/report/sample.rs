@@ -61,7 +61,7 @@ pub(super) fn repeats_for(place: &Place, units: usize) -> usize {
     units.div_ceil(if place.estimate.rounds > 1 { 1 } else { runs.len().max(1) })
 }
 
-/// What gives more units: this many repetitions, more seeds, or more machines.
+/// How to get more units: repeat, add seeds, or use more machines.
 pub(super) fn more_of(place: &Place, repeats: usize) -> String {
     match place.estimate.kind {
         MetricKind::Outcome => "`seed = [...]` in the manifest".to_owned(),

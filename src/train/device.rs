@@ -19,8 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The version of what the trainer computes with a model on `cpu` or `cuda`.
 ///
-/// Raise it whenever the same cell would give other numbers, or clearly other times and energies, and only for the models and devices where that is so: their runs get
-/// new ids. Changes:
+/// Raise it whenever the same cell would give other numbers, or clearly other times and energies. Raise it for the models and devices
+/// that change, and no others, because it gives their runs new ids. Changes:
 /// 1. first version.
 /// 2. BERT's head at masked positions alone; VGG16 on a GPU in NHWC, with biases in the number format of the convolutions.
 /// 3. On a GPU in half formats, attention whose scores are never stored or rounded; ResNet-50 on a GPU in NHWC; products without padded rows, for
@@ -31,7 +31,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// 7. The same numbers. Timed inference: on a GPU each batch is replayed as a CUDA graph, without the transfers to and from the GPU for every model; constants are folded,
 ///    batch normalisation among them. Steps are replayed on several GPUs that share batches, too. The first builds of this revision lack that: their attempts on several
 ///    GPUs have no fact `worker.step_graph`.
-/// 8. On a GPU, YOLOv3 in NHWC, and timed inference of YOLOv3 and Mask R-CNN up to the first data-dependent step is replayed with folded constants. Other models stay at 7.
+/// 8. On a GPU: YOLOv3 in NHWC; timed inference of YOLOv3 and Mask R-CNN is replayed up to the first data-dependent step. Other models
+///    stay at 7.
 fn revision(device: &str, model: &str) -> i64 {
     match (device, model) {
         ("cuda", "yolov3" | "maskrcnn") => 8,
@@ -266,7 +267,7 @@ pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
     }
 }
 
-/// What executes a run of a model on `cpu` or `cuda`, as it enters the run's identity.
+/// The program part of a run's identity, for a model on `cpu` or `cuda`.
 ///
 /// The generator's digest is not in it: it belongs to the data, see [`generators`](crate::generators).
 pub fn program(device: &str, model: &str) -> Value {

@@ -89,6 +89,14 @@ impl<'a> ForwardContext<'a> {
         Self::new(state, None, true)
     }
 
+    /// A forward pass in inference through layers without parameters, on a tape.
+    #[cfg(test)]
+    pub fn without_parameters(precision: Precision, device: &Device) -> Self {
+        static NONE: std::sync::LazyLock<Index> = std::sync::LazyLock::new(Index::default);
+        let (index, statistics, device) = (&*NONE, &*NONE, device.clone());
+        Self::inference_on_tape(ModelState { index, parameters: &[], statistics, running: &mut [], precision, device })
+    }
+
     fn new(state: ModelState<'a>, training: Option<Training>, taped: bool) -> Self {
         let ModelState { index, parameters, statistics, running, precision, device } = state;
         Self {
@@ -128,8 +136,8 @@ impl<'a> ForwardContext<'a> {
         self.folded.is_some()
     }
 
-    /// The result of a computation that depends on parameters and running statistics alone, or on nothing. Where constants are folded, it is computed once and kept
-    /// under its name, which is that of no other computation.
+    /// The result of a computation that depends on nothing but parameters and running statistics. Where constants are folded, it is
+    /// computed once and kept under its name, which is that of no other computation.
     pub fn constant_of<T: Clone + Send + 'static>(&self, name: &str, compute: impl FnOnce() -> T) -> T {
         let Some(Folded(folded)) = self.folded else { return compute() };
         if let Some(found) = folded.borrow().get(name).and_then(|found| found.downcast_ref::<T>()) {

@@ -15,7 +15,7 @@ const NAMED_FILES: &str = "named_files";
 /// How many of the newest attempts are compared.
 const RECENT: usize = 1000;
 
-/// Says before a sweep, or of a plan, which runs are new only because the program changed, and what changed. Even a changed comment makes all runs new.
+/// Says which runs are new only because the program changed, and what changed. Even a changed comment makes all runs new.
 pub(in crate::cli) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
     // All but the program.
     let cell = |run: &Run| Parts { program: "".into(), ..run.parts.clone() }.run_id();

@@ -45,8 +45,7 @@ pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, D
     Ok((metric.to_owned(), direction))
 }
 
-/// As [`metric_of`]; of a metric that is not known, the objective of the model's attempts may state which way it is better. One that attempts have is no unknown one: its direction
-/// is.
+/// As [`metric_of`]. The direction of a custom metric may be stated by the objective of the model's attempts.
 pub(in crate::cli) fn metric_of_model(
     text: &str,
     argument: &str,

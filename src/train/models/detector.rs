@@ -43,10 +43,10 @@ pub trait Detector: Send + Sync {
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError>;
 
-    /// The part of inference that is the same work for all images of a shape: all that comes before anything depends on what is found.
+    /// The first part of inference, which is the same work for all images of a shape. Later work depends on what was found.
     fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>>;
 
-    /// What is found in each row, best first, in the [features](Self::features) of images of this side.
+    /// The predictions of each row, best first, from the [features](Self::features) of images of this side.
     fn detect_in(
         &self,
         ctx: &ForwardContext<'_>,
@@ -55,7 +55,7 @@ pub trait Detector: Send + Sync {
         host: &mut HostTime,
     ) -> Result<Vec<Vec<Prediction>>, ReadError>;
 
-    /// What is found in each row, best first.
+    /// The predictions of each row, best first.
     fn detect(
         &self,
         ctx: &mut ForwardContext<'_>,

@@ -217,7 +217,7 @@ impl MaskRcnn {
             + self.mask_head().flops(masks)
     }
 
-    /// What is found in each picture, without masks, of the pyramid's levels and what the proposal network says.
+    /// The detections of each picture, without masks, from the pyramid's levels and the proposal network's answers.
     fn boxes(
         &self,
         ctx: &ForwardContext<'_>,
@@ -289,7 +289,7 @@ impl Detector for MaskRcnn {
         Ok(classes + boxes + masks + objectness + proposals)
     }
 
-    /// The levels of the pyramid and what the proposal network says.
+    /// The levels of the pyramid and the proposal network's answers.
     fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
         let levels = self.levels(ctx, images);
         let answers = proposals::answers(ctx, &levels).unsqueeze_dim(3);

@@ -105,8 +105,8 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bo
     )
 }
 
-/// Images in the number format of the context and stored NHWC: convolutions, batch normalisation, rectifiers, maxima of windows, [`concat_channels`] and upsampling by
-/// nearest neighbours keep this storage. On the CPU, without cuDNN, and with one pixel or one channel, the images stay as they are.
+/// Images in the number format of the context and stored NHWC. Convolutions, batch normalisation, rectifiers, maxima of windows,
+/// [`concat_channels`] and upsampling by nearest neighbours keep this storage. On the CPU, without cuDNN, and with one pixel or one channel, the images stay as they are.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     let ([_, channels, height, width], format) = (x.dims(), x.dtype());
     if channels == 1 || height * width == 1 || !dnn::available() {
@@ -147,7 +147,8 @@ pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
     <[_; 2]>::from(ctx.recorded_twice(|| [x.into()], (given.clone(), given), backward))
 }
 
-/// Images [rows, channels, height, width], one after the other along the channels. Where all of them lie NHWC, the answer and the gradients do too.
+/// Concatenates images [rows, channels, height, width] along the channels. If all of them are stored NHWC, so are the result and the
+/// gradients.
 pub fn concat_channels(ctx: &ForwardContext<'_>, images: Vec<Tensor<4>>) -> Tensor<4> {
     let storage = dnn::Storage::Nhwc;
     let given: Vec<Tensor<4>> = images.iter().map(|images| ctx.off_tape(images.clone())).collect();

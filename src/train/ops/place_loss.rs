@@ -17,18 +17,19 @@ const LARGEST: f64 = 20.0;
 /// How many boxes of the truth are compared at once.
 const TOGETHER: usize = 8;
 
-/// What answers are compared with, off any tape, float32.
+/// The targets of a batch, off any tape, float32.
 pub struct PlaceTargets {
-    /// [rows, 7, places]: of a place's object x and y in its cell, the logarithms of width and height over those of the anchor, the weight of these four, 1 for "there is an object", and
-    /// the class. Where there is no object the class is −1 and the rest 0.
+    /// [rows, 7, places]. Of the object at a place: x and y in its cell; the logarithms of its width and height over those of the anchor;
+    /// the weight of these four; 1; the class. Without an object the class is −1 and the rest 0.
     pub dense: Tensor<3>,
     /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels. Boxes without area overlap with nothing.
     pub boxes: Tensor<3>,
-    /// What a place's box is made of, [1, 5, places]: column and row of its cell, the cell's side in pixels, width and height of its anchor in pixels.
+    /// [1, 5, places]: column and row of a place's cell; the cell's side in pixels; width and height of the anchor in pixels.
     pub planes: Tensor<3>,
 }
 
-/// The sum of the losses of all places of answers [rows, 5 + classes, places], float32, shape [1]; and what gives the gradient of the answers, times a factor of shape [1].
+/// The summed loss of all places, shape [1], of answers [rows, 5 + classes, places] in float32. And a function that gives the gradient
+/// of the answers, times a factor of shape [1].
 pub fn place_loss(
     answers: &Tensor<3>,
     targets: PlaceTargets,
@@ -45,8 +46,8 @@ pub fn place_loss(
     (loss, Box::new(move |factor| target.gradient(&answers) * factor.reshape([1, 1, 1])))
 }
 
-/// Left, top, right and bottom of each place's box in pixels, each [rows, 1, places]: the centre is the sigmoid of x and y from the corner of the cell, width and
-/// height are those of the anchor times the exponential (section 2.1, figure 2).
+/// Left, top, right and bottom of each place's box in pixels, each [rows, 1, places]. The centre is the sigmoid of x and y, from the
+/// corner of the cell. Width and height are those of the anchor times the exponential (section 2.1, figure 2).
 pub fn decoded(answers: &Tensor<3>, planes: &Tensor<3>) -> [Tensor<3>; 4] {
     let plane = |n: usize| planes.clone().narrow(1, n, 1);
     let answer = |n: usize| answers.clone().narrow(1, n, 1);
@@ -65,7 +66,7 @@ pub fn class_logits(answers: &Tensor<3>) -> Tensor<3> {
     answers.clone().narrow(1, ENTRIES, answers.dims()[1] - ENTRIES)
 }
 
-/// 1 for each box whose intersection over union with any of these others [rows, most, 4] is above the threshold and 0 for the rest, [rows, 1, places].
+/// 1 for each box whose intersection over union with any of the others [rows, most, 4] is above the threshold, else 0: [rows, 1, places].
 fn overlapping(boxes: [Tensor<3>; 4], others: &Tensor<3>, threshold: f64) -> Tensor<3> {
     let most = others.dims()[1];
     let [left, top, right, bottom] = boxes;
@@ -103,7 +104,7 @@ fn smaller(a: Tensor<3>, b: Tensor<3>) -> Tensor<3> {
     a.clone() - (a - b).clamp_min(0.0)
 }
 
-/// What the answers are compared with, and how much each counts, [rows, n, places].
+/// Targets and weights in planes [rows, n, places].
 struct Target {
     centre: Tensor<3>,
     extent: Tensor<3>,

@@ -5,8 +5,8 @@ use crate::native::kernels;
 use crate::precision::exact;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// Each value four times, as two by two, plus a lateral tensor of that shape where there is one, in whose format the answer is. Without a lateral tensor, images that lie NHWC
-/// give ones that do too.
+/// Each value four times, as two by two. A lateral tensor of that shape may be added, in whose format the answer is then. Without one,
+/// images that are stored NHWC stay so.
 pub fn doubled(x: Tensor<4>, lateral: Option<Tensor<4>>) -> Tensor<4> {
     let storage = Storage::of(&x);
     match lateral {
@@ -30,7 +30,7 @@ fn spread(x: Tensor<4>, storage: Storage) -> Tensor<4> {
     storage.named(Tensor::cat(vec![wide; 2], 1).reshape(storage.shape(large)))
 }
 
-/// Sums of two by two values, in their format. Images that lie NHWC give ones that do too.
+/// Sums of two by two values, in their format. Images that are stored NHWC stay so.
 pub fn halved(gradient: &Tensor<4>) -> Tensor<4> {
     let storage = Storage::of(gradient);
     let by_kernel = if storage == Storage::Nchw { kernels::upsample_back(gradient) } else { None };
@@ -45,7 +45,7 @@ pub fn halved(gradient: &Tensor<4>) -> Tensor<4> {
     })
 }
 
-/// Lines of pixels, and values of a pixel, as images of this shape lie.
+/// How many lines of pixels images of this shape have as they are stored, and how many values lie together at a pixel.
 fn lines([rows, channels, height, _]: [usize; 4], storage: Storage) -> (usize, usize) {
     match storage {
         Storage::Nchw => (rows * channels * height, 1),

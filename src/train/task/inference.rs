@@ -27,8 +27,8 @@ impl<I: Operands, A: Clone> Inference<I, A> {
         self.next = Some(input);
     }
 
-    /// The answers of a `forward` pass to the batch that was prepared, computed and not only asked for. They are replayed if they may be. The next ones may overwrite
-    /// them.
+    /// The answers of a `forward` pass to the prepared batch, once they are computed. They are replayed if they may be. The next answers
+    /// may overwrite them.
     pub fn answer<M: ?Sized>(
         &mut self,
         network: &mut Network<M>,
@@ -160,6 +160,10 @@ mod tests {
             assert_eq!(found.len(), expected.len());
             for (found, expected) in found.into_iter().zip(expected) {
                 assert_eq!(found.dims(), expected.dims());
+                assert!(
+                    read(expected.clone().flatten(1, 3)).iter().any(|value| value.abs() > 1e-3),
+                    "nothing to compare"
+                );
                 // Boxes in pixels and scores, or the channels of a map, each with its own largest value.
                 for channel in 0..expected.dims()[1] {
                     let of = |features: &Tensor<4>| read(features.clone().narrow(1, channel, 1).flatten(1, 3));

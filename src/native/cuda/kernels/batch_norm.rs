@@ -115,7 +115,7 @@ pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTens
     let [shown, second] =
         [y, second].map(|images_beside| beside(images_beside.map(|it| images.storage.lying(it)).as_ref()));
     let (shown, second) = (shown?, second?);
-    // With nothing behind the sum it is that of the answer. The backward adds a second part to it.
+    // Without an activation behind the sum, the residual's gradient is the answer's. A second part is added by the backward kernel.
     let passed = (images.residual && !images.bends_sum() && second.is_none()).then(|| dy.clone());
     drop((dy, x, gain, bias, saved));
     let ([x, gain, bias], residual) = images.backward(given, shown, second);
@@ -228,8 +228,8 @@ impl Images {
         (self.storage.named(tensor(y)), statistics)
     }
 
-    /// The gradients of the images, the gain and the bias. And if there is a second part of the answer's gradient, or the activation follows the residual: the sum of both
-    /// parts, after the activation where that follows the residual.
+    /// The gradients of the images, the gain and the bias. The last tensor is there if the gradient of the answer has two parts, or if the
+    /// activation follows the residual: it is the sum of the parts, behind the activation's backward if that follows the residual.
     fn backward(self, given: [Cube; 5], y: Option<Cube>, second: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
         let [dy, x, gain, bias, saved] = &given.map(|tensor| self.laid(tensor));
         let [y, second] = [y, second].map(|images| images.map(|images| self.laid(images)));

@@ -1,8 +1,8 @@
 // The gradients of batch normalisation and of what follows it.
 
 struct Backward {
-    // y is given where it tells what was bent; else that is computed once more. There may be a second part of dy, which is added to the first: without y, the sum is kept
-    // in dresidual.
+    // y is given where it tells what was bent; else that is computed once more. A second part of dy may be given, which is added to the
+    // first. Without y, dresidual gets the sum.
     const Raw *dy, *x, *y, *second;
     Raw *dx, *dresidual;
     const float *gain, *bias, *saved;
@@ -135,7 +135,7 @@ INLINE void slope(
         }
 }
 
-// The sums of a part of the values; and into dresidual the gradient of the residual where what is bent is the sum with it, or else the sum of the two parts of dy.
+// The sums of a part of the values. With y, dresidual gets the gradient of the residual; without, the sum of both parts of dy.
 template <int V, int S, bool SHUT>
 INLINE void back_sums_of(const Backward &of) {
     __shared__ Desk<S> desk;

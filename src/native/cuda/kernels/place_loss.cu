@@ -1,5 +1,5 @@
-// YOLOv3's loss at each place, and its gradient, a thread for each place of a picture. Answers [rows, 5 + classes, places], targets [rows, 7, places], boxes
-// [rows, most, 4], planes [5, places].
+// YOLOv3's loss and its gradient, by a thread for each place of a picture.
+// Answers [rows, 5 + classes, places], targets [rows, 7, places], boxes [rows, most, 4], planes [5, places].
 
 struct Of {
     u32 rows, places, classes, most;
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) place_loss(
     float width = answer[2 * n] - target[2 * n], height = answer[3 * n] - target[3 * n];
     float box = entropy(answer[0], target[0]) + entropy(answer[n], target[n]) + (width * width + height * height) * 0.5f;
     float loss = box * target[4 * n] + entropy(answer[4 * n], object) * counts;
-    // Most places have no object, and no class then: what their logits of classes are does not count, not even if it is no number.
+    // Without an object the class logits do not count, even if they are NaN.
     if (object != 0.0f)
         for (u32 class_ = 0; class_ < of.classes; class_++)
             loss += entropy(answer[(5 + class_) * n], target[6 * n] == float(class_) ? 1.0f : 0.0f);

@@ -12,7 +12,7 @@ const ENTRIES: usize = 5;
 const TARGETS: usize = 7;
 const PLANES: usize = 5;
 
-/// What answers are compared with, all in float32.
+/// The targets of a batch, all in float32.
 pub struct PlaceTargets<'a> {
     /// [rows, 7, places]: x, y, width, height, the weight of these, whether there is an object, and its class.
     pub dense: &'a Tensor<3>,
@@ -20,14 +20,14 @@ pub struct PlaceTargets<'a> {
     pub boxes: &'a Tensor<3>,
     /// [1, 5, places]: column and row of the cell, its side, width and height of the anchor.
     pub planes: &'a Tensor<3>,
-    /// From which intersection over union with any object on a place without one does not count.
+    /// A place without an object does not count if its box has a larger intersection over union with any object.
     pub ignored: f64,
     /// The largest logarithm of a side over the anchor's.
     pub largest: f64,
 }
 
-/// The loss of each place [rows, places], and 1 where its objectness counts, else 0, of answers [rows, 5 + classes, places] in float32. None where the kernel cannot be
-/// run.
+/// Of answers [rows, 5 + classes, places] in float32: the loss of each place, and 1 where its objectness counts, else 0, both
+/// [rows, places]. None where the kernel cannot be run.
 pub fn place_losses(answers: &Tensor<3>, targets: &PlaceTargets<'_>) -> Option<[Tensor<2>; 2]> {
     let sizes = Sizes::of(answers, targets.dense)?;
     let [rows, most, corners] = targets.boxes.dims();
@@ -52,7 +52,8 @@ pub fn place_losses(answers: &Tensor<3>, targets: &PlaceTargets<'_>) -> Option<[
     Some(made.map(tensor))
 }
 
-/// The gradient of the answers times a factor of shape `[1]`, of the sum of the losses. `counted` is what [`place_losses`] gave beside the losses. None where they do not fit.
+/// The gradient of the summed losses with respect to the answers, times a factor of shape `[1]`. `counted` is the second tensor of
+/// [`place_losses`]. None where the tensors do not fit.
 pub fn place_losses_back(
     answers: &Tensor<3>,
     dense: &Tensor<3>,

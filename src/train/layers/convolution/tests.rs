@@ -156,15 +156,7 @@ fn biases_and_rectifiers_follow_a_convolution_on_gpu() {
 /// The channels of two images, one after the other, and the gradients of both: parts of those of the answer.
 fn joined_and_parted(parts: [usize; 2], device: &Device) {
     let all = parts[0] + parts[1];
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Bf16,
-        device: device.clone(),
-    });
+    let ctx = ForwardContext::without_parameters(Precision::Bf16, device);
     let (rows, pixels) = (2, 4 * 5);
     let values = |seed, channels: usize| {
         // What bf16 holds exactly.

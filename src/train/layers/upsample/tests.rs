@@ -1,7 +1,6 @@
 use super::*;
-use crate::forward_context::ModelState;
 use crate::ops::stored_nhwc;
-use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Device, TensorData};
 
@@ -20,15 +19,7 @@ fn by_layer(dims: [usize; 4], [lateral, nhwc]: [bool; 2], precision: Precision, 
     let large = [rows, channels, height * 2, width * 2];
     let leaf = |seed, dims| Tensor::from_inner(uniform(seed, dims, precision, device)).require_grad();
     let (x, beside) = (leaf(1, dims), lateral.then(|| leaf(2, large)));
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision,
-        device: device.clone(),
-    });
+    let ctx = ForwardContext::without_parameters(precision, device);
     let given = if nhwc { stored_nhwc(&ctx, x.clone()) } else { x.clone() };
     let y = match &beside {
         None => upsample_nearest(&ctx, given),

@@ -174,15 +174,7 @@ fn regions_are_those_of_torchvision() {
         Tensor::from_inner(level).require_grad()
     };
     let levels = [0, 1, 2, 3].map(level);
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: device(),
-    });
+    let ctx = ForwardContext::without_parameters(Precision::Fp32, &device());
     let y = crate::layers::roi_align(&ctx, &levels, &rois, &regions::SCALES, 7);
     let mut found = Numbers::new();
     numbers(&mut found, "regions", y.clone().inner());

@@ -1,4 +1,4 @@
-//! The answers of all places, and what their boxes are made of.
+//! The answers of all places, and their cells and anchors.
 
 use super::places::{PLANES, Places};
 use crate::forward_context::ForwardContext;
@@ -23,7 +23,7 @@ pub fn off_tape(ctx: &ForwardContext<'_>, answers: &Tensor<3>) -> Tensor<3> {
     clean(ctx.off_tape(answers.clone()))
 }
 
-/// What each place's box is made of ([`PlaceTargets::planes`](crate::ops::PlaceTargets::planes)).
+/// Cell and anchor of each place ([`PlaceTargets::planes`](crate::ops::PlaceTargets::planes)).
 pub fn planes(ctx: &ForwardContext<'_>, places: &Places) -> Tensor<3> {
     ctx.constant_of(&format!("places of {} pixels", places.side()), || {
         Tensor::from_data(TensorData::new(places.planes(), [1, PLANES, places.count()]), ctx.device())

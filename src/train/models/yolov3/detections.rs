@@ -20,8 +20,8 @@ const LOOKED_AT: usize = 1024;
 /// And of at least this many, so that few lengths occur.
 const FEWEST: usize = 16;
 
-/// Of answers [rows, entries, places] the corners of each place's box and the scores of its classes, [rows, 4 + classes, places, 1], and the best score of each place,
-/// [rows, 1, places, 1].
+/// From answers [rows, entries, places]: the corners of each place's box and the scores of its classes, [rows, 4 + classes, places, 1];
+/// and the best score of each place, [rows, 1, places, 1].
 pub fn scored(ctx: &ForwardContext<'_>, answers: &Tensor<3>, places: &Places) -> [Tensor<4>; 2] {
     let answers = off_tape(ctx, answers);
     let scores = sigmoid(class_logits(&answers)) * sigmoid(objectness(&answers));
@@ -30,13 +30,13 @@ pub fn scored(ctx: &ForwardContext<'_>, answers: &Tensor<3>, places: &Places) ->
     [Tensor::cat(table, 1), best].map(|tensor| tensor.unsqueeze_dim(3))
 }
 
-/// What is found in each row, best first, given what is [scored].
+/// The predictions of each row, best first, from the tensors of [`scored`].
 ///
 /// A place has a candidate for every class whose probability times that of objectness is above 0.005, as in Darknet's evaluation, which lets one box have several classes. Of those of one class that overlap by
 /// more than 0.45 the best one stays; of all that stay the best 100 are told, within the picture.
 ///
-/// Two transfers: the best score of every place, then boxes and scores of the best places of each row: as many as the row with the most candidates has, rounded up to a power of two from 16 to
-/// 1,024. Nothing more is read where no place has a candidate.
+/// Two transfers: the best score of every place; then boxes and scores of the best places of each row. Their number is that of the row
+/// with the most candidates, rounded up to a power of two from 16 to 1,024. Nothing more is read where no place has a candidate.
 pub fn detect(
     ctx: &ForwardContext<'_>,
     features: Vec<Tensor<4>>,

@@ -1,8 +1,7 @@
 mod kernels;
 
 use super::*;
-use crate::forward_context::ModelState;
-use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::Precision;
 
 const SHAPES: [[usize; 4]; 2] = [[2, 3, 8, 8], [2, 3, 4, 4]];
@@ -37,15 +36,7 @@ fn features() -> Vec<Tensor<4>> {
 }
 
 fn with<T>(work: impl FnOnce(&ForwardContext<'_>) -> T) -> T {
-    let none = Index::default();
-    work(&ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: Device::flex(),
-    }))
+    work(&ForwardContext::without_parameters(Precision::Fp32, &Device::flex()))
 }
 
 fn values(tensor: Tensor<4>) -> Vec<f32> {

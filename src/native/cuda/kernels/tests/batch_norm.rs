@@ -269,7 +269,7 @@ fn gradients_of_batch_norms_in_two_parts_on_gpu() {
                 assert!(parts == all(given.dy.clone() * 1.0, Some(second.clone())), "{format:?} {dims:?}: in place");
                 assert!(parts == all(given.dy.clone() + second.clone(), None), "{format:?} {dims:?}");
                 assert!(parts != all(given.dy.clone(), None), "{format:?} {dims:?}: without the second part");
-                // Nobody else holds the images here, so their gradient overwrites them.
+                // Without another holder of the images, their gradient overwrites them.
                 let alone = || {
                     let storage = Storage::of(&given.x);
                     let x = storage.named(storage.lying(given.x.clone()) * 1.0);

@@ -1,21 +1,11 @@
 use super::*;
-use crate::forward_context::ModelState;
-use crate::parameters::Index;
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 const HEAD: BoxHead = BoxHead { channels: 1, hidden: 1, classes: 4 };
 
 fn with<T>(work: impl FnOnce(&ForwardContext<'_>) -> T) -> T {
-    let none = Index::default();
-    work(&ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: Device::flex(),
-    }))
+    work(&ForwardContext::without_parameters(Precision::Fp32, &Device::flex()))
 }
 
 fn numbers(len: usize, by: usize) -> Vec<f32> {

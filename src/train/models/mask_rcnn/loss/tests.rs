@@ -1,6 +1,4 @@
 use super::*;
-use crate::forward_context::ModelState;
-use crate::parameters::Index;
 use crate::precision::Precision;
 use burn::tensor::Device;
 
@@ -12,15 +10,7 @@ type Loss = fn(&ForwardContext<'_>, Tensor<2>, Goal) -> Tensor<1>;
 
 /// The loss, and its gradient for each answer when it is multiplied by 3.
 fn found(loss: Loss) -> (f32, Vec<f32>) {
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: Device::flex(),
-    });
+    let ctx = ForwardContext::without_parameters(Precision::Fp32, &Device::flex());
     let answers = Tensor::<2>::from_data(TensorData::new(ANSWERS.to_vec(), [4, 2]), &Device::flex());
     let answers = Tensor::from_inner(answers).require_grad();
     let goal = Goal { targets: TARGETS.to_vec(), weights: WEIGHTS.to_vec() };

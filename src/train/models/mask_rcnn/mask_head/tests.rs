@@ -90,15 +90,7 @@ fn a_region_has_the_map_of_its_class() {
 
 #[test]
 fn only_regions_with_a_target_count() {
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: Device::flex(),
-    });
+    let ctx = ForwardContext::without_parameters(Precision::Fp32, &Device::flex());
     let maps = ctx.constant(Tensor::<2>::ones([3, MAP * MAP], &Device::flex()));
     let of = |targets| loss(&ctx, maps.clone(), targets).inner().try_into_scalar::<f32>().expect("readable");
     let target = |value: f32| Some(vec![value; MAP * MAP]);

@@ -1,6 +1,4 @@
 use super::*;
-use crate::forward_context::ModelState;
-use crate::parameters::Index;
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
@@ -56,15 +54,7 @@ fn losses_are_those_of_plain_loops() {
     let many = anchors.boxes.len();
     let objects = vec![vec![Xyxy::new([3.0, 5.0, 21.0, 19.0]), Xyxy::new([30.0, 20.0, 62.0, 50.0])], vec![]];
     let share = Share { all: 32, objects: 0.5 };
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: Device::flex(),
-    });
+    let ctx = ForwardContext::without_parameters(Precision::Fp32, &Device::flex());
     let values: Vec<f32> =
         (0..2 * many * ANSWER).map(|n| f32::from(u16::try_from(n * 37 % 1013).expect("small")) / 500.0 - 1.0).collect();
     let answers = Tensor::<3>::from_data(TensorData::new(values.clone(), [2, many, ANSWER]), &Device::flex());
@@ -108,15 +98,7 @@ fn losses_are_those_of_plain_loops() {
 
 #[test]
 fn nothing_to_learn_is_no_loss() {
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: Device::flex(),
-    });
+    let ctx = ForwardContext::without_parameters(Precision::Fp32, &Device::flex());
     let answers = Tensor::from_inner(Tensor::<3>::ones([1, 15, ANSWER], &Device::flex()));
     let lesson = Lesson::new(&anchors(), &[vec![]], Share { all: 4, objects: 0.5 }, None);
     let [objectness, deltas] =

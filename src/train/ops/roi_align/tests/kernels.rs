@@ -1,9 +1,8 @@
 //! By kernels of ours, against the host.
 
-use crate::forward_context::ModelState;
 use crate::native::fault;
 use crate::ops::roi_align::*;
-use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::Precision;
 
 fn uniform<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
@@ -34,15 +33,7 @@ fn by_layer(device: &Device, precision: Precision, side: usize) -> Vec<Vec<f32>>
     let read = |tensor: Tensor<4>| exact(tensor).try_into_vec_as::<f32>().expect("readable");
     let level = |seed, shape| Tensor::from_inner(precision.round(uniform(seed, shape, device))).require_grad();
     let features = [level(1, [2, 5, 20, 16]), level(2, [2, 5, 10, 8])];
-    let none = Index::default();
-    let ctx = ForwardContext::inference_on_tape(ModelState {
-        index: &none,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision,
-        device: device.clone(),
-    });
+    let ctx = ForwardContext::without_parameters(precision, device);
     let y = roi_align(&ctx, &features, &rois(), &[0.25, 0.125], side);
     let slopes = precision.round(uniform(3, y.dims(), device));
     let all = y.dims().iter().product();
