@@ -5,7 +5,7 @@
 use super::comparison::{SIGNIFICANCE, holm_among, olympic_mean, together};
 use super::pairwise::{Comparison, PAIRS, Scale, compared, machines, on_common_machines};
 use super::replication::Estimate;
-use super::resample::probabilities;
+use super::resample::{Sampled, probabilities};
 use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric, mean};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,6 +121,12 @@ pub struct Place {
     pub against: Option<Against>,
     /// How many attempts are left out, because other places lack their seeds, machines or rounds: see [`place`].
     pub dropped: usize,
+}
+
+impl Place {
+    pub(super) fn sampled(&self) -> Sampled<'_> {
+        Sampled { contender: &self.contender, estimate: &self.estimate, scale: self.scale }
+    }
 }
 
 /// How configurations are ordered and compared.
@@ -314,7 +320,7 @@ fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
     if places.len() < 2 || places.iter().any(|place| place.estimate.standard_error.is_none_or(|error| error == 0.0)) {
         return none;
     }
-    let sampled: Vec<_> = places.iter().map(|place| vec![(&place.contender, &place.estimate)]).collect();
+    let sampled: Vec<_> = places.iter().map(|place| vec![place.sampled()]).collect();
     probabilities(&sampled, &mut |draw, wins| {
         let better = |a: &&(usize, f64), b: &&(usize, f64)| match direction {
             Direction::Minimize => a.1.total_cmp(&b.1),

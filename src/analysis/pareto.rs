@@ -17,8 +17,7 @@ pub fn front_probabilities(places: &[&[Place]], directions: &[Direction]) -> Opt
     {
         return None;
     }
-    let sampled: Vec<Vec<_>> =
-        places.iter().map(|all| all.iter().map(|one| (&one.contender, &one.estimate)).collect()).collect();
+    let sampled: Vec<Vec<_>> = places.iter().map(|all| all.iter().map(Place::sampled).collect()).collect();
     probabilities(&sampled, &mut |draw, named| {
         let front = dominators(draw, directions).into_iter().enumerate().filter(|(_, by)| by.is_none());
         named.extend(front.map(|(at, _)| at));

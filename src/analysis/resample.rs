@@ -2,8 +2,8 @@
 //!
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
-use super::best::{Contender, scale_of};
-use super::pairwise::{Block, Differences, PAIRS, blocks_of, differences, machines, sensors};
+use super::best::Contender;
+use super::pairwise::{Block, Pairing, Scale, blocks_of, sensors};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -27,69 +27,73 @@ struct Spread {
     is_common: bool,
 }
 
+/// One metric of a configuration: its estimate, and the scale on which it is compared with others.
+pub(super) struct Sampled<'a> {
+    pub contender: &'a Contender,
+    pub estimate: &'a Estimate,
+    pub scale: Scale,
+}
+
+/// The configurations of one metric in groups of those that can be paired.
+struct Groups {
+    /// For each configuration its difference from an earlier one of its group, nothing for the first one. None of one that is alone: its mean is drawn.
+    members: Vec<Option<Spread>>,
+    /// For each configuration the earlier one.
+    beside: Vec<Option<usize>>,
+    /// For each configuration the one of its group whose mean is drawn: the others follow by their differences from it.
+    levels: Vec<usize>,
+    /// The means of these, but of those that are alone.
+    means: BTreeMap<usize, Spread>,
+}
+
 /// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
 ///
-/// A draw of a mean is Student's t around it, with the standard error and the degrees of freedom of its estimate. A metric whose units are
-/// blocks that all configurations have in common (seeds, rounds or machines) takes the random numbers of these blocks, the same for all
-/// configurations, as a paired test does. Of a measured metric of which configurations ran on different machines, the differences from the first configuration are drawn if all
-/// have a paired test with it; of ratios their logarithms, which have the same order. Other metrics of one configuration have random numbers as correlated as the attempts that they
-/// have in common make them, so that they vary together as the attempts did. What sensors may be off by is added to each draw: the same relative error for all
-/// configurations that the same sensors measured, independent errors for others. All configurations have the same metrics, in one order.
-pub(super) fn probabilities(
-    configurations: &[Vec<(&Contender, &Estimate)>],
-    judge: &mut Judge<'_>,
-) -> Option<Vec<f64>> {
+/// Configurations that can be paired (over seeds, rounds or machines that both have) are a group. The mean of the best known one is drawn: Student's t around it, with the
+/// standard error and the degrees of freedom of its estimate. The differences of the others are drawn with those of their paired tests, so that the error that
+/// all have in common does not separate them. Both take the random numbers of their blocks. The metrics of a configuration that is alone have random numbers as correlated as the
+/// attempts that they have in common make them. What sensors may be off by is added to each draw: the same relative error for a group,
+/// and for all that the same sensors measured; independent errors for others. Ratios are drawn in logarithms. All configurations have the same metrics, in one order.
+pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Judge<'_>) -> Option<Vec<f64>> {
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
-    let mut common: Vec<Option<Vec<Option<Spread>>>> = Vec::new();
-    let mut is_beside_first: Vec<bool> = Vec::new();
-    for metric in 0..of_metrics {
-        let found = in_common(configurations, metric, &mut blocks);
-        let beside = if found.is_none() { beside_first(configurations, metric, &mut blocks) } else { None };
-        is_beside_first.push(beside.is_some());
-        common.push(found.or(beside));
-    }
+    let of_metric =
+        |metric: usize| configurations.iter().map(|metrics| metrics.get(metric)).collect::<Option<Vec<_>>>();
+    let mut groups: Vec<Groups> =
+        (0..of_metrics).map(|metric| Groups::of(&of_metric(metric)?, &mut blocks)).collect::<Option<_>>()?;
+    let sensors = Sensors::of(configurations, &groups);
     let (mut spreads, mut of_own): (Vec<Vec<Spread>>, Vec<usize>) = Default::default();
     for (at, metrics) in configurations.iter().enumerate() {
         let mut known: BTreeMap<AttemptId, usize> = BTreeMap::new();
-        let of_metric = |((contender, estimate), common): (
-            &(&Contender, &Estimate),
-            &mut Option<Vec<Option<Spread>>>,
-        )| {
-            match common {
-                Some(spreads) => spreads[at].take(),
-                None => spread(contender, estimate, &mut known),
-            }
+        let of_metric = |(sampled, groups): (&Sampled<'_>, &mut Groups)| {
+            groups.members[at].take().or_else(|| spread(sampled, &mut known))
         };
-        let mut own: Vec<Spread> = metrics.iter().zip(&mut common).map(of_metric).collect::<Option<_>>()?;
+        let mut own: Vec<Spread> = metrics.iter().zip(&mut groups).map(of_metric).collect::<Option<_>>()?;
         factor(own.iter_mut().filter(|spread| !spread.is_common).collect(), known.len());
         of_own.push(own.iter().filter(|spread| !spread.is_common).count());
         spreads.push(own);
     }
-    let sensors = Sensors::of(configurations, &is_beside_first);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut counts = vec![0.0; configurations.len()];
     let (mut draw, mut named): (Vec<Vec<f64>>, Vec<usize>) = (Vec::new(), Vec::new());
     for _ in 0..DRAWS {
         draw.clear();
         let of_blocks: Vec<f64> = (0..blocks.len()).map(|_| random.normal()).collect();
-        // Configurations with the same metric and degrees of freedom share the denominator of t.
-        let mut scales: BTreeMap<(usize, u64), f64> = BTreeMap::new();
-        for (metric, spread) in spreads.first().into_iter().flatten().enumerate().filter(|(_, spread)| spread.is_common)
-        {
-            scales.insert((metric, spread.degrees.to_bits()), random.scale(spread.degrees));
-        }
-        for (metrics, own) in spreads.iter().zip(&of_own) {
+        // Configurations of a group with the same metric and degrees of freedom share the denominator of t.
+        let mut scales: BTreeMap<(usize, usize, u64), f64> = BTreeMap::new();
+        for (at, (metrics, own)) in spreads.iter().zip(&of_own).enumerate() {
             let of_attempts: Vec<f64> = (0..*own).map(|_| random.normal()).collect();
             let of_metric = |(metric, spread): (usize, &Spread)| {
                 if !spread.is_common {
                     return spread.drawn(&of_attempts, random.scale(spread.degrees));
                 }
-                let key = (metric, spread.degrees.to_bits());
+                let key = (metric, groups[metric].levels[at], spread.degrees.to_bits());
                 let scale = *scales.entry(key).or_insert_with(|| random.scale(spread.degrees));
                 spread.drawn(&of_blocks, scale)
             };
             draw.push(metrics.iter().enumerate().map(of_metric).collect());
+        }
+        for (metric, groups) in groups.iter().enumerate() {
+            groups.join(metric, &mut draw, |mean| mean.drawn(&of_blocks, random.scale(mean.degrees)));
         }
         sensors.disturb(&mut draw, &mut random);
         named.clear();
@@ -101,15 +105,15 @@ pub(super) fn probabilities(
 
 /// What the sensors of each configuration may be off by.
 struct Sensors {
-    /// For each configuration and metric the number of its sensors, and their standard deviation in the metric's unit.
+    /// For each configuration and metric the number of its sensors, and their standard deviation on the metric's scale.
     off: Vec<Vec<(usize, f64)>>,
     /// How many sets of sensors there are; 0 where all configurations have the same, so that nothing of it is seen.
     count: usize,
 }
 
 impl Sensors {
-    /// In differences from the first over common machines, the errors of sensors cancel.
-    fn of(configurations: &[Vec<(&Contender, &Estimate)>], is_beside_first: &[bool]) -> Self {
+    /// The errors of sensors cancel in differences on common machines: a whole group has those of its level.
+    fn of(configurations: &[Vec<Sampled<'_>>], groups: &[Groups]) -> Self {
         let mut numbers = BTreeMap::new();
         let mut count = 0;
         let mut off: Vec<Vec<(usize, f64)>> = Vec::new();
@@ -117,7 +121,7 @@ impl Sensors {
         let mut shares: BTreeMap<(usize, usize), f64> = BTreeMap::new();
         for metrics in configurations {
             let mut own = Vec::new();
-            for (metric, (contender, estimate)) in metrics.iter().enumerate() {
+            for (metric, Sampled { contender, estimate, scale }) in metrics.iter().enumerate() {
                 let set = sensors(contender);
                 // Sensors that the record does not name are others for each configuration.
                 let key = (set.iter().any(BTreeSet::is_empty).then_some(off.len()), set);
@@ -126,13 +130,19 @@ impl Sensors {
                 let half = contender.sensor_half_width(estimate.mean).unwrap_or(0.0);
                 let share = shares.entry((number, metric)).or_default();
                 *share = share.max(if half > 0.0 { half / estimate.mean.abs() } else { 0.0 });
-                own.push((number, estimate.mean.abs() / CONFIDENCE));
+                let unit = if *scale == Scale::Ratio { 1.0 } else { estimate.mean.abs() };
+                own.push((number, unit / CONFIDENCE));
             }
             off.push(own);
         }
         for (metric, (number, deviation)) in off.iter_mut().flat_map(|own| own.iter_mut().enumerate()) {
             let share = shares.get(&(*number, metric)).copied().unwrap_or(0.0);
-            *deviation *= if is_beside_first[metric] { 0.0 } else { share };
+            *deviation *= share;
+        }
+        for (metric, groups) in groups.iter().enumerate() {
+            for (at, level) in groups.levels.iter().enumerate() {
+                off[at][metric] = off[*level][metric];
+            }
         }
         let is_seen = count > 1 && off.iter().flatten().any(|(_, deviation)| *deviation > 0.0);
         Self { off, count: if is_seen { count } else { 0 } }
@@ -151,98 +161,101 @@ impl Sensors {
     }
 }
 
+impl Groups {
+    /// Of one metric, whose blocks get numbers in `known`. A configuration is in the group of the first one that it can be paired with. None where a mean has no standard
+    /// error.
+    fn of(sampled: &[&Sampled<'_>], known: &mut BTreeMap<(Block, u64), usize>) -> Option<Self> {
+        let blocks: Vec<(Block, BTreeMap<u64, f64>)> = sampled.iter().map(|one| blocks_of(one.contender)).collect();
+        let mut numbered = |block: Block, id: u64| {
+            let next = known.len();
+            *known.entry((block, id)).or_insert(next)
+        };
+        let (mut members, mut beside, mut levels): (Vec<Option<Spread>>, Vec<Option<usize>>, Vec<usize>) =
+            Default::default();
+        for (at, one) in sampled.iter().enumerate() {
+            let paired = |earlier: usize| {
+                let first = sampled[earlier];
+                let found = Pairing::of((first.contender, &blocks[earlier]), (one.contender, &blocks[at]), one.scale)?;
+                Some((earlier, found))
+            };
+            let found = (0..at).find_map(paired);
+            beside.push(found.as_ref().map(|(earlier, _)| *earlier));
+            levels.push(found.as_ref().map_or(at, |(earlier, _)| levels[*earlier]));
+            members.push(found.map(|(_, Pairing { shift, standard_error, degrees, by_block })| {
+                // Without blocks of its own it has a random number of its own.
+                let parts = match by_block {
+                    Some((block, values)) => unit_parts(&values, |id| numbered(block, id)),
+                    None => vec![(numbered(Block::Round, u64::MAX - at as u64), 1.0)],
+                };
+                Spread { mean: shift, standard_error, degrees, parts, is_common: true }
+            }));
+        }
+        let mut means = BTreeMap::new();
+        for first in beside.iter().flatten().map(|earlier| levels[*earlier]).collect::<BTreeSet<_>>() {
+            let width = |at: &usize| {
+                let Sampled { estimate, scale, .. } = sampled[*at];
+                let unit = if *scale == Scale::Ratio { estimate.mean.abs() } else { 1.0 };
+                estimate.half_width().map_or(f64::INFINITY, |half| half / unit)
+            };
+            let group = (0..levels.len()).filter(|at| levels[*at] == first);
+            let level = group.min_by(|a, b| width(a).total_cmp(&width(b))).unwrap_or(first);
+            members[first] =
+                Some(Spread { mean: 0.0, standard_error: 0.0, degrees: 1.0, parts: Vec::new(), is_common: true });
+            let Sampled { estimate, scale, .. } = sampled[level];
+            let parts = unit_parts(&blocks[level].1, |id| numbered(blocks[level].0, id));
+            let (mean, standard_error, degrees) = (estimate.mean, estimate.standard_error?, estimate.degrees);
+            means.insert(level, Spread { mean, standard_error, degrees, parts, is_common: true }.stated(*scale));
+            levels.iter_mut().filter(|own| **own == first).for_each(|own| *own = level);
+        }
+        Some(Self { members, beside, levels, means })
+    }
+
+    /// Replaces the draws of differences by draws of means. `drawn` draws one.
+    fn join(&self, metric: usize, draw: &mut [Vec<f64>], mut drawn: impl FnMut(&Spread) -> f64) {
+        for (at, beside) in self.beside.iter().enumerate() {
+            if let Some(beside) = beside {
+                draw[at][metric] += draw[*beside][metric];
+            }
+        }
+        for (level, mean) in &self.means {
+            let offset = drawn(mean) - draw[*level][metric];
+            for (own, values) in self.levels.iter().zip(&mut *draw) {
+                values[metric] += if own == level { offset } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// For each block its part of the deviation of a mean over all of them.
+fn unit_parts(by_block: &BTreeMap<u64, f64>, mut numbered: impl FnMut(u64) -> usize) -> Vec<(usize, f64)> {
+    let middle = by_block.values().sum::<f64>() / number(by_block.len());
+    let length = by_block.values().map(|value| (value - middle).powi(2)).sum::<f64>().sqrt();
+    // Of equal values, the first has all of it.
+    let part =
+        |at: usize, value: f64| if length > 0.0 { (value - middle) / length } else { f64::from(u8::from(at == 0)) };
+    by_block.iter().enumerate().map(|(at, (id, value))| (numbered(*id), part(at, *value))).collect()
+}
+
 impl Spread {
+    /// The same mean on a scale: its logarithm, if that is a ratio, and its relative error.
+    fn stated(self, scale: Scale) -> Self {
+        match scale {
+            Scale::Ratio => {
+                Self { mean: self.mean.ln(), standard_error: self.standard_error / self.mean.abs(), ..self }
+            }
+            Scale::Points | Scale::Difference => self,
+        }
+    }
+
     fn drawn(&self, deviations: &[f64], scale: f64) -> f64 {
         let deviation: f64 = self.parts.iter().map(|(at, part)| part * deviations[*at]).sum();
         self.mean + self.standard_error * deviation / scale
     }
 }
 
-/// The spread of one metric of each configuration over blocks that all of them have in common, whose numbers are added to `known`. None
-/// unless the units of the metric are these blocks.
-fn in_common(
-    configurations: &[Vec<(&Contender, &Estimate)>],
-    metric: usize,
-    known: &mut BTreeMap<(Block, u64), usize>,
-) -> Option<Vec<Option<Spread>>> {
-    let mut found = Vec::new();
-    let mut shared: Option<(Block, Vec<u64>, Option<BTreeSet<u64>>)> = None;
-    for metrics in configurations {
-        let (contender, estimate) = metrics.get(metric)?;
-        let (block, means) = blocks_of(contender);
-        let own = (block, means.keys().copied().collect(), machines(contender).filter(|_| block != Block::Seed));
-        let is_whole = means.len() >= PAIRS && means.len() == estimate.units.len();
-        if !is_whole || shared.as_ref().is_some_and(|shared| *shared != own) {
-            return None;
-        }
-        shared = Some(own);
-        let deviations: Vec<f64> = means.values().map(|mean| mean - estimate.mean).collect();
-        let length = deviations.iter().map(|deviation| deviation * deviation).sum::<f64>().sqrt();
-        let standard_error = estimate.standard_error?;
-        if length == 0.0 && standard_error > 0.0 {
-            return None;
-        }
-        // Equal in all blocks, it stays where it is.
-        let length = if length == 0.0 { 1.0 } else { length };
-        found.push((estimate.mean, standard_error, deviations.into_iter().map(move |one| one / length)));
-    }
-    let (block, ids, _) = shared?;
-    let degrees = number(ids.len()) - 1.0;
-    let mut numbered = |id: u64| {
-        let next = known.len();
-        *known.entry((block, id)).or_insert(next)
-    };
-    let numbers: Vec<usize> = ids.into_iter().map(&mut numbered).collect();
-    let spread = |(mean, standard_error, parts)| {
-        let parts = numbers.iter().copied().zip(parts).collect();
-        Some(Spread { mean, standard_error, degrees, parts, is_common: true })
-    };
-    Some(found.into_iter().map(spread).collect())
-}
-
-/// The difference of one metric of each configuration from the first one, as paired tests judge it: over the machines that both ran on. None of an outcome, where one
-/// shares too few machines with the first, where other sensors measured the two there, or where nothing scatters.
-fn beside_first(
-    configurations: &[Vec<(&Contender, &Estimate)>],
-    metric: usize,
-    known: &mut BTreeMap<(Block, u64), usize>,
-) -> Option<Vec<Option<Spread>>> {
-    let of_metric: Vec<(&Contender, &Estimate)> =
-        configurations.iter().map(|metrics| metrics.get(metric).copied()).collect::<Option<_>>()?;
-    let ((first, _), others) = of_metric.split_first()?;
-    let scale = scale_of(&of_metric.iter().map(|(_, estimate)| *estimate).collect::<Vec<_>>(), None);
-    let of_first = blocks_of(first);
-    let difference = |other: &Contender| {
-        let of_other = blocks_of(other);
-        let are_machines = (of_first.0, of_other.0) == (Block::Machine, Block::Machine);
-        let found = differences(&of_first.1, &of_other.1, scale, Block::Machine).filter(|_| are_machines)?;
-        let on_common = |one: &Contender| one.with(|one| found.by_block.contains_key(&one.replicate.machine));
-        let (own, others) = (sensors(&on_common(first)), sensors(&on_common(other)));
-        (own == others && found.shift.is_finite()).then_some(found)
-    };
-    let found: Vec<Differences> = others.iter().map(|(other, _)| difference(other)).collect::<Option<_>>()?;
-    let mut numbered = |machine: u64| {
-        let next = known.len();
-        *known.entry((Block::Machine, machine)).or_insert(next)
-    };
-    let mut spread = |Differences { shift, by_block }: &Differences| {
-        let n = number(by_block.len());
-        let middle = by_block.values().sum::<f64>() / n;
-        // The sum of their squares is the variance of the paired test.
-        let part = |difference: f64| (difference - middle) / (n * (n - 1.0)).sqrt();
-        let parts = by_block.iter().map(|(machine, difference)| (numbered(*machine), part(*difference))).collect();
-        Spread { mean: *shift, standard_error: 1.0, degrees: n - 1.0, parts, is_common: true }
-    };
-    let others: Vec<Spread> = found.iter().map(&mut spread).collect();
-    if others.iter().flat_map(|spread| &spread.parts).all(|(_, part)| *part == 0.0) {
-        return None;
-    }
-    // The first one does not differ from itself, by any degrees of freedom.
-    let itself = Spread { mean: 0.0, standard_error: 0.0, degrees: 1.0, parts: Vec::new(), is_common: true };
-    Some([itself].into_iter().chain(others).map(Some).collect())
-}
-
-fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {
+/// The spread of the mean of a configuration that is alone.
+fn spread(sampled: &Sampled<'_>, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {
+    let Sampled { contender, estimate, scale } = sampled;
     let unit_of = |at: usize| {
         let one = &contender.measured[at];
         match estimate.kind {
@@ -273,7 +286,8 @@ fn spread(contender: &Contender, estimate: &Estimate, known: &mut BTreeMap<Attem
         *part = 1.0;
     }
     let (mean, degrees) = (estimate.mean, estimate.degrees);
-    Some(Spread { mean, standard_error: estimate.standard_error?, degrees, parts, is_common: false })
+    let standard_error = estimate.standard_error?;
+    Some(Spread { mean, standard_error, degrees, parts, is_common: false }.stated(*scale))
 }
 
 /// Replaces the parts of attempts by as many as there are metrics, which vary together in the same way: by the Cholesky factor of the parts' products

@@ -157,16 +157,87 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     assert!(places.iter().map(x).eq([1, 2]) && places[0].dropped == 2, "{places:?}");
 }
 
+/// Measured on these GPUs, each with a sensor of its own that may be off by 5%.
+fn on_gpus(x: i64, values: &[f64], gpus: &[u64]) -> Contender {
+    let mut one = contender(x, values, Some(0.05), "s");
+    one.measured.iter_mut().zip(gpus).for_each(|(measured, gpu)| {
+        measured.replicate.machine = *gpu;
+        measured.sensors = [format!("GPU {gpu}")].into();
+    });
+    one
+}
+
+/// Of each wanted configuration the probability that it is the best of all.
+fn probabilities_of<const N: usize>(contenders: Vec<Contender>, wanted: [i64; N]) -> [f64; N] {
+    let places = place(contenders, lowest());
+    wanted.map(|wanted| places.iter().find(|place| x(place) == wanted).unwrap().probability.unwrap())
+}
+
+#[test]
+fn a_row_on_other_gpus_leaves_the_comparison_of_the_others_as_it_is() {
+    let pair = || {
+        [
+            on_gpus(1, &[100.0, 104.0, 98.0, 102.0], &[1, 2, 3, 4]),
+            on_gpus(2, &[101.0, 105.1, 98.9, 103.0], &[1, 2, 3, 4]),
+        ]
+    };
+    // It stands behind the two, between them or ahead.
+    for (values, least, most) in [
+        ([151.0, 155.0, 149.0], 0.0, 0.01),
+        ([101.3, 105.3, 99.3], 0.3, 0.5),
+        ([100.9, 104.9, 98.9], 0.35, 0.55),
+        ([100.0, 104.0, 98.0], 0.4, 0.65),
+    ] {
+        let found = probabilities_of(pair().into_iter().chain([on_gpus(3, &values, &[6, 7, 8])]).collect(), [1, 2, 3]);
+        assert!(found[1] < 0.01 && (least..=most).contains(&found[2]), "{values:?}: {found:?}");
+    }
+    // Two of them on the same GPUs are paired with each other, and their sensors' errors cancel.
+    let two = [on_gpus(3, &[101.0, 105.0, 99.0], &[6, 7, 8]), on_gpus(4, &[102.0, 106.1, 100.1], &[6, 7, 8])];
+    let found = probabilities_of(pair().into_iter().chain(two).collect(), [2, 3, 4]);
+    assert!(found[0] < 0.01 && found[1] > 0.3 && found[2] < 0.01, "{found:?}");
+    // Two on two GPUs are paired by the scatter within these.
+    let [a, b] = [(1, 0.0), (2, 1.0)].map(|(x, more)| {
+        on_gpus(x, &[100.0, 100.1, 99.9, 110.0, 110.1, 109.9].map(|value: f64| value + more), &[1, 1, 1, 2, 2, 2])
+    });
+    let found = probabilities_of(vec![a, b, on_gpus(3, &[150.0, 160.0, 155.0], &[6, 7, 8])], [1, 2, 3]);
+    assert!(found[0] > 0.9 && found[1] < 0.01, "{found:?}");
+}
+
+#[test]
+fn the_level_of_rows_that_are_paired_is_that_of_the_best_known_one() {
+    // On few GPUs by luck the first, and worse than the second on these.
+    let of_gpus: Vec<f64> = (0..20).map(|gpu: u8| f64::from(gpu * 7 % 20) / 2.0 - 4.75).collect();
+    let on_many = |x: i64, mean: f64, first: u64| {
+        let values: Vec<f64> = of_gpus.iter().map(|effect| mean + effect).collect();
+        on_gpus(x, &values, &(first..first + 20).collect::<Vec<_>>())
+    };
+    let few =
+        on_gpus(1, &[0, 1, 3].map(|gpu: usize| 101.0 + of_gpus[gpu] + if gpu == 1 { 0.1 } else { -0.1 }), &[1, 2, 4]);
+    let found = probabilities_of(vec![few, on_many(2, 100.0, 1), on_many(3, 115.0, 100)], [1, 2, 3]);
+    assert!(found[0] < 0.05 && found[1] > 0.9 && found[2] < 0.02, "{found:?}");
+    // Two rows whose deviations are opposite are as good as each other, whichever is the first.
+    let deviations = [1.5, 1.5, -1.5, -1.5, 3.0, -3.0, 0.75, -0.75];
+    let sides = [(1, 100.0, 1.0), (2, 100.02, -1.0), (3, 100.3, 1.0)];
+    let rows = sides.map(|(x, mean, sign)| {
+        let gpus: Vec<u64> = (1..9).map(|gpu| gpu + if x == 3 { 20 } else { 0 }).collect();
+        on_gpus(x, &deviations.map(|one| mean + sign * one), &gpus)
+    });
+    let found = probabilities_of(rows.to_vec(), [1, 2, 3]);
+    assert!((found[0] - found[1]).abs() < 0.08, "{found:?}");
+}
+
+#[test]
+fn a_row_may_be_paired_with_any_row_before_it() {
+    let first = on_gpus(1, &[100.0, 104.0, 98.0], &[1, 2, 3]);
+    let second = on_gpus(2, &[100.2, 103.9, 98.1, 103.0, 107.0, 101.0], &[1, 2, 3, 4, 5, 6]);
+    // A hundredth more than the second on each common GPU.
+    let third = on_gpus(3, &[104.0, 108.1, 101.9], &[4, 5, 6]);
+    let found = probabilities_of(vec![first, second, third], [1, 2, 3]);
+    assert!(found[0] > found[1] && found[2] < 0.02, "{found:?}");
+}
+
 #[test]
 fn a_gpu_that_one_configuration_lacks_decides_nothing() {
-    let on_gpus = |x: i64, values: &[f64], gpus: &[u64]| {
-        let mut one = contender(x, values, Some(0.05), "s");
-        one.measured.iter_mut().zip(gpus).for_each(|(measured, gpu)| {
-            measured.replicate.machine = *gpu;
-            measured.sensors = [format!("GPU {gpu}")].into();
-        });
-        one
-    };
     let (best, other) = ([100.0, 104.0, 98.0, 102.0], [101.1, 105.0, 98.9, 103.1]);
     let whole = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), on_gpus(2, &other, &[1, 2, 3, 4])], lowest());
     let lacking = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), on_gpus(2, &other[..3], &[1, 2, 3])], lowest());
