@@ -37,14 +37,12 @@ struct Slot {
 pub struct Batch<T> {
     /// Number of rows.
     pub rows: usize,
-    /// What was seen: `rows` times the length of an observation.
-    pub observations: Vec<T>,
+    /// Of each row the frames of what was seen, the oldest first, and the frame that followed.
+    pub frames: Vec<T>,
     /// What was done.
     pub actions: Vec<i32>,
     /// What it brought.
     pub rewards: Vec<f32>,
-    /// What was seen then, as long as `observations`.
-    pub next_observations: Vec<T>,
     /// 0 where the episode terminated, so that nothing more came, and otherwise 1: also where it was cut off.
     pub continues: Vec<f32>,
 }
@@ -89,13 +87,11 @@ impl<T: Item> Replay<T> {
 
     /// Draws `rows` transitions with replacement, each of those that it holds in full with the same chance. None if there is none.
     pub fn sample(&self, rows: usize, rng: &mut Rng) -> Option<Batch<T>> {
-        let width = self.frame_len * self.stack;
         let mut batch = Batch {
             rows,
-            observations: Vec::with_capacity(rows * width),
+            frames: Vec::with_capacity(rows * self.frame_len * (self.stack + 1)),
             actions: Vec::with_capacity(rows),
             rewards: Vec::with_capacity(rows),
-            next_observations: Vec::with_capacity(rows * width),
             continues: Vec::with_capacity(rows),
         };
         for _ in 0..rows {
@@ -103,9 +99,9 @@ impl<T: Item> Replay<T> {
             batch.actions.push(action);
             batch.rewards.push(slot.reward);
             batch.continues.push(if slot.terminated { 0.0 } else { 1.0 });
-            self.stacked(age, slot.before, &mut batch.observations);
-            let before = (slot.before + 1).min(self.stack.saturating_sub(1));
-            self.stacked(age + 1, before, &mut batch.next_observations);
+            let missing = self.stack.saturating_sub(slot.before + 1);
+            batch.frames.resize(batch.frames.len() + missing * self.frame_len, T::default());
+            (age.saturating_sub(slot.before)..=age + 1).for_each(|age| batch.frames.extend_from_slice(self.frame(age)));
         }
         Some(batch)
     }
@@ -149,14 +145,8 @@ impl<T: Item> Replay<T> {
         (age..self.slots.len()).chain(0..age).find_map(whole)
     }
 
-    /// Appends an observation: zeros for the frames that its episode has not had, then `before` frames and the one of this age.
-    fn stacked(&self, age: usize, before: usize, out: &mut Vec<T>) {
-        let missing = self.stack.saturating_sub(before + 1);
-        out.resize(out.len() + missing * self.frame_len, T::default());
-        for age in age.saturating_sub(before)..=age {
-            let start = self.place(age) * self.frame_len;
-            out.extend_from_slice(&self.frames[start..start + self.frame_len]);
-        }
+    fn frame(&self, age: usize) -> &[T] {
+        &self.frames[self.place(age) * self.frame_len..][..self.frame_len]
     }
 }
 

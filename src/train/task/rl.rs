@@ -6,14 +6,16 @@ use super::replayed::{Passes, Replayed};
 use super::{Gradients, Score, Step, Task};
 use crate::TrainError;
 use crate::fit::heartbeat::Heartbeat;
-use crate::forward_context::int_tensor;
 use crate::models::Input;
-use crate::number::{real, real_len, wide};
+use crate::native::step_graph::Operands;
+use crate::number::{real, real_len, single, wide};
 use crate::parameters::ParamSpec;
 use crate::rl::dqn::{Agent, Config, Q, mean, play};
 use crate::rl::environment::{Environment, Item};
+use crate::rl::replay::Batch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use ledger_record::{Digest, Value};
+use std::ops::Range;
 
 /// Episodes of an evaluation.
 const EPISODES: usize = 100;
@@ -61,17 +63,30 @@ impl<E: Environment> RlTask<E> {
         }
     }
 
-    /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little at every update: Lillicrap et al.,
-    /// arXiv:1509.02971).
-    fn follow(&mut self, parameters: &[Tensor<1>]) {
+    /// Whether the target moves a little in every update.
+    fn moves_always(&self) -> bool {
+        self.rules.target_share < 1.0 && self.rules.config.target_every <= 1
+    }
+
+    /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little: Lillicrap et al.,
+    /// arXiv:1509.02971). Returns whether the passes of this update are to do it instead.
+    fn follow(&mut self, parameters: &[Tensor<1>]) -> bool {
         let share = self.rules.target_share;
         if self.target.is_empty() || self.agent.target_due() && share == 1.0 {
             self.target = parameters.to_vec();
-        } else if self.agent.target_due() {
-            for (target, parameter) in self.target.iter_mut().zip(parameters) {
-                *target = target.clone() * (1.0 - share) + parameter.clone() * share;
-            }
+            return false;
         }
+        if self.agent.target_due() && !self.moves_always() {
+            follow(&mut self.target, parameters, share);
+        }
+        self.moves_always()
+    }
+}
+
+/// Moves parameters by this share of the way to others.
+fn follow(target: &mut [Tensor<1>], parameters: &[Tensor<1>], share: f64) {
+    for (target, parameter) in target.iter_mut().zip(parameters) {
+        *target = target.clone() * (1.0 - share) + parameter.clone() * share;
     }
 }
 
@@ -85,8 +100,8 @@ impl<T: Shown> Q<T> for Acting<'_> {
     type Error = TrainError;
 
     fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
-        let input = T::input(observations, rows, &self.network.place.device());
-        read(self.network.answer(self.parameters, input, |_, answers| answers))
+        let sent = T::sent(observations.to_vec(), rows, &self.network.place.device());
+        read(self.network.answer(self.parameters, T::input(&sent, 0..observations.len() / rows), |_, answers| answers))
     }
 }
 
@@ -102,14 +117,16 @@ impl<T: Shown> Q<T> for ActingInStep<'_> {
 
     fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
         let Acting { network, parameters } = &mut self.acting;
-        let input = T::input(observations, rows, &network.place.device());
+        let sent = T::sent(observations.to_vec(), rows, &network.place.device());
         // Running statistics are no part of what is replayed.
         let may_replay = network.running.is_empty();
-        let mut pass = |parameters: &[Tensor<1>], input| network.answer(parameters, input, |_, answers| answers);
+        let mut pass = |parameters: &[Tensor<1>], sent| {
+            network.answer(parameters, T::input(&sent, 0..observations.len() / rows), |_, answers| answers)
+        };
         read(if may_replay {
-            self.replayed.answers(self.step, parameters, input, pass)?
+            self.replayed.answers(self.step, parameters, sent, pass)?
         } else {
-            pass(parameters, input)
+            pass(parameters, sent)
         })
     }
 }
@@ -140,25 +157,53 @@ impl<T: Shown> Q<T> for Beating<'_, '_> {
 
 /// What a network is shown.
 pub trait Shown: Item {
-    /// Observations on a device.
-    fn input(observations: &[Self], rows: usize, device: &Device) -> Input;
+    /// Frames on a device.
+    type Sent: Operands;
+
+    /// Sends the frames of each row to a device, as many of each.
+    fn sent(frames: Vec<Self>, rows: usize, device: &Device) -> Self::Sent;
+
+    /// Whole frames of each row, from the first to the last of these items, as a network reads them.
+    fn input(sent: &Self::Sent, items: Range<usize>) -> Input;
 }
 
 /// The numbers of a state.
 impl Shown for f32 {
-    fn input(observations: &[Self], rows: usize, device: &Device) -> Input {
-        let width = observations.len() / rows.max(1);
-        Input::Rows(Tensor::from_data(TensorData::new(observations.to_vec(), [rows, width]), device))
+    type Sent = Tensor<2>;
+
+    fn sent(frames: Vec<Self>, rows: usize, device: &Device) -> Tensor<2> {
+        let width = frames.len() / rows.max(1);
+        Tensor::from_data(TensorData::new(frames, [rows, width]), device)
+    }
+
+    fn input(sent: &Tensor<2>, items: Range<usize>) -> Input {
+        Input::Rows(sent.clone().narrow(1, items.start, items.len()))
     }
 }
 
-/// Four frames of 84 x 84 grey values, from 0 to 1 on the device; they travel as bytes.
+/// Frames of 84 x 84 grey values, from 0 to 1 in a network's input; they travel as bytes.
 impl Shown for u8 {
-    fn input(observations: &[Self], rows: usize, device: &Device) -> Input {
-        let data = TensorData::new(observations.to_vec(), [rows, 4, 84, 84]);
-        let bytes = Tensor::<4, Int>::from_data(data, (device, DType::U8));
-        Input::Images(bytes.cast(FloatDType::F32) / 255.0)
+    type Sent = Tensor<4, Int>;
+
+    fn sent(frames: Vec<Self>, rows: usize, device: &Device) -> Tensor<4, Int> {
+        let each = frames.len() / (rows * FRAME).max(1);
+        Tensor::from_data(TensorData::new(frames, [rows, each, SIDE, SIDE]), (device, DType::U8))
     }
+
+    fn input(sent: &Tensor<4, Int>, items: Range<usize>) -> Input {
+        let frames = sent.clone().narrow(1, items.start / FRAME, items.len() / FRAME);
+        Input::Images(frames.cast(FloatDType::F32) / 255.0)
+    }
+}
+
+/// Rows and columns of a frame of grey values, and its items.
+const SIDE: usize = 84;
+const FRAME: usize = SIDE * SIDE;
+
+/// Of each row of a batch the reward, whether the episode goes on (1, else 0) and the action, [rows, 3].
+fn outcomes<T>(batch: &Batch<T>, device: &Device) -> Tensor<2> {
+    let of_row = |row: usize| [batch.rewards[row], batch.continues[row], single(f64::from(batch.actions[row]))];
+    Tensor::from_data(TensorData::new((0..batch.rows).flat_map(of_row).collect(), [batch.rows, 3]), device)
 }
 
 impl<E: Environment<Item: Shown>> Task for RlTask<E> {
@@ -171,7 +216,9 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError> {
-        self.follow(parameters);
+        let moves = self.follow(parameters);
+        let (share, same_each_time) = (self.rules.target_share, moves == self.moves_always());
+        let (seen, frame) = (self.environment.observation_len(), self.environment.frame_len());
         let inner = step.inner;
         let Self { network, learning, acting, agent, target, .. } = self;
         let (inputs, rows) = inner.phase("data", || {
@@ -179,27 +226,27 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
             let batch = agent.next_batch(&mut acting, &mut Vec::new())?;
             let batch = batch.ok_or(TrainError::Gradients { found: 0, expected: parameters.len() })?;
             let (device, rows) = (network.place.device(), batch.rows);
-            let [seen, next] =
-                [&batch.observations, &batch.next_observations].map(|seen| E::Item::input(seen, rows, &device));
-            let [rewards, continues] = [batch.rewards, batch.continues]
-                .map(|values| Tensor::<2>::from_data(TensorData::new(values, [rows, 1]), &device));
-            let actions = int_tensor(&batch.actions, [rows, 1], &device);
-            Ok((((seen, actions), ((next, rewards), continues)), rows))
+            let outcomes = outcomes(&batch, &device);
+            Ok(((E::Item::sent(batch.frames, rows, &device), outcomes), rows))
         })?;
         let has_statistics = !network.running.is_empty();
         let (seeds, discount) = ([self.seed, step.number], self.rules.config.discount);
         let reads = (inputs, Some(rows));
-        learning.gradients(step, (parameters, target), reads, |parameters, target, ((seen, actions), results)| {
+        learning.gradients(step, (parameters, target), reads, |parameters, target, (frames, outcomes)| {
             let leaves = leaves(parameters);
             let (ctx, loss) = inner.phase("forward", || {
-                let ((next, rewards), continues) = results;
+                if moves {
+                    follow(target, parameters, share);
+                }
+                let [rewards, continues, actions] = [0, 1, 2].map(|column| outcomes.clone().narrow(1, column, 1));
+                let next = E::Item::input(&frames, frame..frame + seen);
                 let goals = goals(network.answer(target, next, |_, values| values), rewards, continues, discount);
                 let (model, mut ctx) = network.training(&leaves, seeds);
-                let values = answer_taped(model, &mut ctx, seen);
-                let loss = huber(values, ctx.indices(actions), ctx.constant(goals));
+                let values = answer_taped(model, &mut ctx, E::Item::input(&frames, 0..seen));
+                let loss = huber(values, ctx.indices(actions.int()), ctx.constant(goals));
                 Ok((ctx, loss))
             })?;
-            let repeats = ctx.repeats() && !has_statistics;
+            let repeats = ctx.repeats() && !has_statistics && same_each_time;
             inner.phase("backward", || Ok((backward(ctx, loss, step, rows), repeats)))
         })
     }
@@ -224,9 +271,10 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
         if n == 0 {
             (self.learning, self.acting, self.inference) = Default::default();
         }
-        let observations = vec![E::Item::default(); rows * self.environment.observation_len()];
+        let seen = self.environment.observation_len();
         let place = &self.network.place;
-        self.inference.prepare(E::Item::input(&observations, rows, &place.device()));
+        let sent = E::Item::sent(vec![E::Item::default(); rows * seen], rows, &place.device());
+        self.inference.prepare(E::Item::input(&sent, 0..seen));
         Ok(place.sync()?)
     }
 
@@ -286,7 +334,8 @@ mod tests {
         let mut bytes = vec![0; 2 * 4 * 84 * 84];
         bytes[84 * 84 + 5] = 51;
         bytes[4 * 84 * 84] = 255;
-        let Input::Images(shown) = u8::input(&bytes, 2, &Device::flex()) else { panic!("frames are images") };
+        let sent = u8::sent(bytes.clone(), 2, &Device::flex());
+        let Input::Images(shown) = u8::input(&sent, 0..4 * FRAME) else { panic!("frames are images") };
         assert_eq!(shown.dims(), [2, 4, 84, 84]);
         let shown: Vec<f32> = shown.try_into_vec_as().expect("readable");
         assert!(shown.iter().zip(&bytes).all(|(shown, byte)| *shown == f32::from(*byte) / 255.0));

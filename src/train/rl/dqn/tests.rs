@@ -99,11 +99,12 @@ impl Table {
 
     fn learn(&mut self, batch: &Batch<f32>, discount: f32) {
         let look = |table: &[f32]| -> Vec<f32> {
-            batch.next_observations.iter().flat_map(|seen| table[Self::row(*seen)..][..2].to_vec()).collect()
+            let next = batch.frames.chunks_exact(2).map(|frames| frames[1]);
+            next.flat_map(|seen| table[Self::row(seen)..][..2].to_vec()).collect()
         };
         let wanted = targets(batch, &look(&self.copy), discount);
         for (row, wanted) in wanted.into_iter().enumerate() {
-            let spot = Self::row(batch.observations[row]) + usize::try_from(batch.actions[row]).expect("an action");
+            let spot = Self::row(batch.frames[2 * row]) + usize::try_from(batch.actions[row]).expect("an action");
             self.values[spot] -= 0.5 * huber(self.values[spot] - wanted).1;
         }
     }

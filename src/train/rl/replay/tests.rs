@@ -65,13 +65,13 @@ impl Diary {
 }
 
 fn rows(batch: &Batch<u8>) -> Vec<Row> {
-    let width = batch.observations.len() / batch.rows;
+    let width = batch.frames.len() / batch.rows;
     let row = |row: usize| {
         (
-            batch.observations[row * width..(row + 1) * width].to_vec(),
+            batch.frames[row * width..][..Diary::STACK].to_vec(),
             batch.actions[row],
             i32::from(crate::number::grey(batch.rewards[row])),
-            batch.next_observations[row * width..(row + 1) * width].to_vec(),
+            batch.frames[row * width + 1..][..Diary::STACK].to_vec(),
             batch.continues[row] == 1.0,
         )
     };
@@ -130,10 +130,9 @@ fn an_episode_that_is_cut_off_goes_on_and_one_that_terminates_does_not() {
         let batch = replay.sample(1, &mut Rng::new(0, Stream::Replay, 1)).expect("one transition");
         let expected = Batch {
             rows: 1,
-            observations: vec![0.25, -1.0],
+            frames: vec![0.25, -1.0, 0.5, 3.0],
             actions: vec![1],
             rewards: vec![-2.5],
-            next_observations: vec![0.5, 3.0],
             continues: vec![want],
         };
         assert_eq!(batch, expected);
