@@ -36,7 +36,7 @@ pub struct History {
 pub struct Forecast {
     /// The expected value.
     pub value: f64,
-    /// Half the width of its 95% interval; none where history has a single attempt.
+    /// Half the width of its 95% interval; none where history has a single attempt, or one of other fields, whose effect nobody knows.
     pub half_width: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ impl History {
     pub fn sum_of(&self, attempts: usize) -> Option<Forecast> {
         let summary = Summary::of(&self.values)?;
         let (n, m) = (number(summary.n), number(attempts));
-        let half_width = summary.variance.and_then(|variance| {
+        let half_width = summary.variance.filter(|_| !matches!(self.basis, Basis::Alike(1..))).and_then(|variance| {
             let spread = (m * variance + m * m * variance / n).sqrt();
             Some(reach(n - 1.0)? * spread)
         });
@@ -124,6 +124,7 @@ mod tests {
                 && (next.half_width.unwrap() - 12.7062047361747 * 3f64.sqrt()).abs() < 1e-6
         );
         let alike = history(&run(2, "b"), &trials, "wall_time").unwrap();
+        assert_eq!(alike.next().map(|next| (next.value, next.half_width)), Some((60.0, None)), "of another y");
         assert_eq!((alike.basis, alike.values), (Basis::Alike(1), vec![30.0, 90.0]));
         let mut software = run(1, "a").parts;
         software.program = "q".into();

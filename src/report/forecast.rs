@@ -112,6 +112,12 @@ pub fn forecast_text(plan: &Plan) -> String {
         );
     }
     text.push('\n');
+    let is_of_others = |run: &&PlannedRun| run.time.is_some_and(|(_, basis, _)| matches!(basis, Basis::Alike(1..)));
+    let of_others = plan.runs.iter().filter(is_of_others).count();
+    if of_others > 0 {
+        let of_others = count(of_others, "run");
+        text.push_str(&format!("no ± for {of_others}: nobody knows what the different fields do to time and energy\n"));
+    }
     let without = without_energy(plan);
     if plan.energy.is_some() && without > unknown {
         text.push_str(&format!("the energy of {} is unknown and not in the sums\n", count(without, "missing attempt")));
