@@ -4,23 +4,33 @@ use super::statistic::real;
 use crate::record::{Run, Table, Value};
 
 /// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, those of an epoch, or those of a step of all ranks. None for a metric that does not grow with them, where
-/// the configuration does not say how many there are, and for agents, who also live through what they do not learn from.
+/// the configuration does not say how many there are. Of an agent's updates they are the transitions that it learns from.
 pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
     let config = run.config();
     if ["step_time", "step_time_p95"].contains(&metric) {
-        return of_a_step(config).filter(|_| run.model() != "dqn");
+        return of_a_step(config);
     }
-    let each = count(config, "data.train_count").filter(|_| run.model() != "dqn")?;
-    let epochs = count(config, "training.epochs");
+    let [epochs, steps, each] =
+        ["training.epochs", "training.steps", "data.train_count"].map(|name| count(config, name));
+    let is_agent = run.model() == "dqn";
     match metric {
-        "energy" | "energy_net" | "energy_total" | "wait_energy" | "train_time" | "wall_time" | "cpu_time" | "edp" => {
-            let of_all = || of_steps(count(config, "training.steps")?, of_a_step(config)?, each);
-            epochs.map_or_else(of_all, |epochs| epochs.checked_mul(each))
-        }
+        metric if grows_with_samples(metric) => match (epochs, steps) {
+            // Each update of an agent has a whole batch.
+            (_, Some(steps)) if is_agent => steps.checked_mul(of_a_step(config)?),
+            (Some(epochs), _) if !is_agent => epochs.checked_mul(each?),
+            (None, Some(steps)) => of_steps(steps, of_a_step(config)?, each?),
+            _ => None,
+        },
         // A run of so many steps has epochs that are not whole.
-        "energy_per_epoch" | "epoch_time" => epochs.map(|_| each),
+        "energy_per_epoch" | "epoch_time" => each.filter(|_| epochs.is_some() && !is_agent),
         _ => None,
     }
+}
+
+/// Whether a metric is of the whole run, so that it grows with what that does.
+pub fn grows_with_samples(metric: &str) -> bool {
+    ["energy", "energy_net", "energy_total", "wait_energy", "train_time", "wall_time", "cpu_time", "edp"]
+        .contains(&metric)
 }
 
 /// The least and the most samples that a metric of these runs is of. None where all have as many; those that do not say do not count.
@@ -113,6 +123,14 @@ mod tests {
         let agent =
             [("model.name", "dqn".into()), ("training.epochs", Value::Int(3)), ("data.train_count", Value::Int(9))];
         assert_eq!(samples_behind("energy", &trial(&agent, 1, &[]).run), None);
+        let updates = [
+            ("model.name", "dqn".into()),
+            ("training.steps", Value::Int(5)),
+            ("training.batch_size", Value::Int(32)),
+            ("data.train_count", Value::Int(99)),
+        ];
+        let agent = trial(&updates, 1, &[]).run;
+        assert_eq!([samples_behind("energy", &agent), samples_behind("step_time", &agent)], [Some(160), Some(32)]);
     }
 
     #[test]

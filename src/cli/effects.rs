@@ -173,10 +173,19 @@ pub(super) fn judge<T: Asked>(
     };
     let blocks: Vec<Factor> = blocks.into_iter().chain(subject.versions_as_blocks(&mut axes, &asked)).collect();
     let mut analysed = effects(&axes.judged, &values, scale, direction, &blocks);
+    let dependent = subject.depends_on_length().then_some(metric);
     let hides = |found: &analysis::Effects| found.main.iter().any(|effect| effect.contrast.is_none());
     // Without the length of the training, the axes that determine it may have effects of their own.
-    if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths(&blocks) {
+    if asked.is_empty() && analysed.as_ref().is_some_and(hides) && axes.leave_out_lengths(&blocks, dependent) {
         analysed = effects(&axes.judged, &values, scale, direction, &blocks);
+    }
+    let length = axes.judged.iter().find(|axis| LENGTHS.contains(&axis.name.as_str())).filter(|_| asked.is_empty());
+    if let (Some(length), Some(instead)) = (length, analysis::of_one_sample(metric))
+        && analysed.as_ref().is_some_and(hides)
+    {
+        let text =
+            format!("`{metric}` grows with `{}`, which hides other axes (compare `{instead}` instead)", length.name);
+        axes.warnings.push(text);
     }
     let left_out = count_left_out(&selected.trials, metric, &selected.admitted).1;
     let Some(effects) = analysed else {
@@ -206,6 +215,7 @@ pub(super) fn judge<T: Asked>(
         factors: axes.judged,
         effects,
         confounded: axes.confounded,
+        warnings: axes.warnings,
         notes: axes.notes,
         left_out,
         metric: metric.to_owned(),
@@ -276,7 +286,32 @@ fn direction_of<T: Asked>(metric: &str, observed: &Observations<'_, T>) -> Optio
     known_metric(metric).map(|known| known.direction).or_else(newest)
 }
 
+/// Metrics of the training alone, beside the outcomes.
+const OF_TRAINING: [&str; 11] = [
+    "energy",
+    "energy_net",
+    "energy_per_epoch",
+    "energy_per_sample",
+    "edp",
+    "edp_per_sample",
+    "epoch_time",
+    "step_time",
+    "step_time_p95",
+    "throughput",
+    "train_time",
+];
+
 impl<T: Asked> Subject<'_, T> {
+    /// Whether the metric is known before the timed inference begins.
+    fn is_of_training(&self) -> bool {
+        self.observed.kind == MetricKind::Outcome || OF_TRAINING.contains(&self.metric)
+    }
+
+    /// Whether a longer training has another value of the metric.
+    fn depends_on_length(&self) -> bool {
+        self.observed.kind == MetricKind::Outcome || analysis::grows_with_samples(self.metric)
+    }
+
     /// Whether attempts of one observation differ in a field.
     fn averages_over(&self, name: &str) -> bool {
         let level = |trial: &T| trial.field(name).as_ref().map(Value::digest);
@@ -300,7 +335,7 @@ impl<T: Asked> Subject<'_, T> {
             let Some(relation @ (Relation::Equal | Relation::Nested)) = machines.relation(axis) else { continue };
             let names_devices = axis.name == "hardware.gpus" || axis.name.split('.').next() == Some("device");
             is_block &= !names_devices;
-            axes.confounded.insert(0, self.of_machines(axis, relation));
+            axes.confounded.insert(0, self.of_machines(axis, relation, names_devices));
         }
         if is_block && 2 * count > n {
             axes.notes.push(format!("machines are not blocks: {count} machines have {n} attempts"));
@@ -342,6 +377,7 @@ const MACHINE: &str = "machine";
 struct Axes {
     judged: Vec<Factor>,
     confounded: Vec<Confounded>,
+    warnings: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -362,6 +398,12 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
             let text =
                 "attempts of one seed that differ in it are averaged, or have the same value (`--axes` analyses it)";
             found.notes.push(format!("`{name}` is not analysed: {text}"));
+            continue;
+        }
+        if asked.is_empty() && name.starts_with("inference.") && subject.is_of_training() {
+            found
+                .notes
+                .push(format!("`{name}` is not analysed: inference follows the training (`--axes` analyses it)"));
             continue;
         }
         let Some(factor) = factor(name) else {
@@ -403,7 +445,8 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
         );
         return Err(Failure::new(exit::USAGE, text));
     }
-    let is_free = |name: &&String| !asked.is_empty() && !asked.contains(name) && !LENGTHS.contains(&name.as_str());
+    let says_nothing = |name: &str| LENGTHS.contains(&name) && !subject.depends_on_length();
+    let is_free = |name: &&String| !asked.is_empty() && !asked.contains(name) && !says_nothing(name);
     let free: Vec<String> = differing.iter().filter(is_free).map(|name| format!("`{name}`")).collect();
     if !free.is_empty() {
         /// At most this many fields are named.
@@ -451,42 +494,64 @@ impl Axes {
         });
     }
 
-    /// Removes the number of steps or epochs from the axes if the other axes determine it. An example is a manifest that gives each batch size
-    /// its own number of steps: the effects of the others could not be separated from it. It stays if it equals an axis that is not judged.
-    /// Returns whether anything was removed.
-    fn leave_out_lengths(&mut self, blocks: &[Factor]) -> bool {
+    /// Removes the number of steps or epochs from the axes if the other axes determine it, or if the metric does not depend on it. An example is a manifest that gives each
+    /// batch size its own number of steps: the effects of the others could not be separated from it. It stays if it equals an axis that is not judged.
+    /// `dependent` is the metric if it depends on it. Returns whether anything was removed.
+    fn leave_out_lengths(&mut self, blocks: &[Factor], dependent: Option<&str>) -> bool {
         let before = self.judged.len();
         let spare = |axes: &Self| {
-            axes.judged.iter().enumerate().find_map(|(at, axis)| Some((at, axes.spare_length(axis, blocks)?)))
+            axes.judged
+                .iter()
+                .enumerate()
+                .find_map(|(at, axis)| Some((at, axes.spare_length(axis, dependent.is_some(), blocks)?)))
         };
-        while let Some((at, others)) = spare(self) {
+        while let Some((at, why)) = spare(self) {
             let axis = self.judged.remove(at);
-            let text = format!("{others} determine it (`--axes` analyses it)");
-            self.notes.push(format!("`{}` is not analysed: {text}", axis.name));
+            match dependent {
+                Some(metric) => self.warnings.push(length_text(metric, &axis, why)),
+                None => self.notes.push(format!("`{}` is not analysed: {why} (`--axes` analyses it)", axis.name)),
+            }
             self.confounded.retain(|one| one.field != axis.name && one.with.as_ref() != Some(&axis.name));
         }
         self.judged.len() < before
     }
 
-    /// Names what determines this length, if it is to be left out.
-    fn spare_length(&self, axis: &Factor, blocks: &[Factor]) -> Option<&'static str> {
+    /// Says why this length is to be left out; none if it is not.
+    fn spare_length(&self, axis: &Factor, is_needed: bool, blocks: &[Factor]) -> Option<&'static str> {
         let equals = |one: &Confounded| one.relation == Some(Relation::Equal) && one.with.as_ref() == Some(&axis.name);
         let stands_for_another = self.confounded.iter().any(|one| one.field != MACHINE && equals(one));
-        (LENGTHS.contains(&axis.name.as_str()) && !stands_for_another).then(|| self.determining(axis, blocks)).flatten()
+        if stands_for_another || !LENGTHS.contains(&axis.name.as_str()) {
+            return None;
+        }
+        let is_alone = self.judged.len() == 1;
+        self.determining(axis, blocks)
+            .or((!is_needed && !is_alone).then_some("the metric is not one of the whole training"))
     }
 
-    /// Names what determines the axis: the other axes alone, or together with the program's version.
+    /// Says that others determine the axis: the other axes alone, or together with the program's version.
     fn determining(&self, axis: &Factor, blocks: &[Factor]) -> Option<&'static str> {
         let versions: Vec<&Factor> = blocks.iter().filter(|block| block.name == versions::VERSION).collect();
         let others: Vec<&Factor> = self.judged.iter().filter(|other| other.name != axis.name).collect();
         match others.is_empty() {
             true => None,
-            false if decide(&others, axis) => Some("the other axes"),
+            false if decide(&others, axis) => Some("the other axes determine it"),
             // An axis that the version alone determines stays: it is reported as confounded with the version.
             false if decide(&versions, axis) => None,
-            false => decide(&[others, versions].concat(), axis).then_some("the other axes and the program's version"),
+            false => decide(&[others, versions].concat(), axis)
+                .then_some("the other axes and the program's version determine it"),
         }
     }
+}
+
+/// Warns of a length that is no axis, though the metric depends on it.
+fn length_text(metric: &str, length: &Factor, why: &str) -> String {
+    let levels = length.levels.first().zip(length.levels.last());
+    let range = levels.map_or_else(String::new, |(least, most)| format!(" ({least} to {most})"));
+    let fix = match analysis::of_one_sample(metric) {
+        Some(instead) => format!("compare `{instead}` instead"),
+        None => "`--axes` analyses it".to_owned(),
+    };
+    format!("the effects contain that of `{}`{range}, since {why} ({fix})", length.name)
 }
 
 /// Whether these determine the axis: each combination of their levels occurs with one level of it.

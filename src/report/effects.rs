@@ -34,6 +34,8 @@ pub struct Effected {
     pub effects: Effects,
     /// Axes that cannot be separated from others.
     pub confounded: Vec<Confounded>,
+    /// Why the effects may mislead, as sentences.
+    pub warnings: Vec<String>,
     /// What is not judged, and why, as sentences.
     pub notes: Vec<String>,
     /// How many attempts do not count, and why.
@@ -289,12 +291,14 @@ pub fn effects_text(found: &Effected) -> String {
         None => format!("mean {}", found.amount(effects.mean)),
     };
     let mut text = format!(
-        "{} of {}: {mean}, {}, {} scale\n\n",
+        "{} of {}: {mean}, {}, {} scale\n",
         found.metric,
         found.model,
         found.observations(),
         effects.scale.name()
     );
+    found.warnings.iter().for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
+    text.push('\n');
     let main = effects.main.iter().map(|effect| {
         let lines = found.main_lines(effect, &names);
         lines.into_iter().chain(found.incomplete(effect, &names)).collect::<Vec<_>>()
@@ -504,7 +508,7 @@ pub fn effects_value(found: &Effected) -> Table {
         ("main", Value::List(found.effects.main.iter().map(|effect| main_value(found, effect, &names)).collect())),
         ("interactions", Value::List(interactions.collect())),
         ("confounded", Value::List(found.confounded.iter().map(confounded_value).collect())),
-        ("notes", found.notes.clone().into()),
+        ("notes", [found.warnings.as_slice(), &found.notes].concat().into()),
         ("left_out", left_out_value(&found.left_out)),
     ]);
     members.extend(found.effects.geometric_mean.map(|mean| ("geometric_mean".to_owned(), mean.into())));

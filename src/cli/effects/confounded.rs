@@ -41,13 +41,24 @@ impl<T: Asked> Subject<'_, T> {
         }
     }
 
-    /// Machines each of which ran one value of an axis only.
-    pub(super) fn of_machines(&self, axis: &Factor, relation: Relation) -> Confounded {
+    /// Machines each of which ran one value of an axis only, as they must if the axis names devices.
+    pub(super) fn of_machines(&self, axis: &Factor, relation: Relation, names_devices: bool) -> Confounded {
+        let by_machine = || {
+            let selected = self.selection?.arguments(None);
+            let selected =
+                selected.iter().map(|one| word(one).map(|one| format!(" {one}"))).collect::<Option<String>>()?;
+            let [model, metric, axis] = [word(self.model)?, word(self.metric)?, word(&axis.name)?];
+            Some(format!("ledger best --model {model} --metric {metric} --group-by {axis}{selected}"))
+        };
+        let separation = match names_devices {
+            true => ("its P takes attempts on one machine as independent; to compare machines", by_machine()),
+            false => ("to separate them, run each value of the axis on the same machines", None),
+        };
         Confounded {
             field: super::MACHINE.to_owned(),
             with: Some(axis.name.clone()),
             relation: Some(relation),
-            separation: ("to separate them, run each value of the axis on the same machines", None),
+            separation,
             alone: None,
         }
     }

@@ -219,6 +219,9 @@ fn a_length_that_hides_nothing_is_an_axis() {
     assert!(found.effects.main.iter().all(|effect| effect.contrast.is_some()));
 }
 
+/// A metric that depends on the length.
+const LOSS: Option<&str> = Some("loss");
+
 #[test]
 fn a_length_that_the_other_axes_determine_is_left_out() {
     let axis = |name: &str, values: &[i64]| Factor::new(name, values.iter().map(|value| Value::Int(*value))).unwrap();
@@ -226,8 +229,8 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
     let judged = |steps: &[i64], others: &[&Factor]| {
         let judged = others.iter().copied().cloned().chain([axis("training.steps", steps)]).collect();
         let mut axes = Axes { judged, ..Axes::default() };
-        axes.leave_out_lengths(&[]);
-        (axes.judged.len(), axes.notes.len())
+        axes.leave_out_lengths(&[], LOSS);
+        (axes.judged.len(), axes.warnings.len())
     };
     assert_eq!(judged(&[100, 90, 50, 60], &[&batch, &precision]), (2, 1));
     assert_eq!(judged(&[100, 90, 50, 60], &[&batch]), (2, 0), "two lengths at one batch size");
@@ -236,13 +239,20 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
     let versions = axis(versions::VERSION, &[1, 1, 2, 2]);
     let mut axes =
         Axes { judged: vec![axis("batch", &[8, 16, 8, 16]), axis("training.steps", &[9, 5, 7, 4])], ..Axes::default() };
-    assert!(!axes.leave_out_lengths(&[]) && axes.leave_out_lengths(std::slice::from_ref(&versions)));
-    assert!(axes.notes[0].contains("the other axes and the program's version determine it"), "{:?}", axes.notes);
+    assert!(!axes.leave_out_lengths(&[], LOSS) && axes.leave_out_lengths(std::slice::from_ref(&versions), LOSS));
+    let warning = "the effects contain that of `training.steps` (4 to 9), since the other axes and the program's version determine it (`--axes` analyses it)";
+    assert_eq!(axes.warnings, [warning]);
+    // A metric of one sample does not depend on it.
+    for (others, removed) in [(vec![batch.clone()], true), (Vec::new(), false)] {
+        let judged = others.into_iter().chain([axis("training.steps", &[100, 90, 50, 60])]).collect();
+        let mut axes = Axes { judged, ..Axes::default() };
+        assert_eq!((axes.leave_out_lengths(&[], None), axes.notes.len()), (removed, usize::from(removed)));
+    }
     // One that the version alone determines stays, and so does the only axis.
     let lengths = || axis("training.steps", &[9, 9, 7, 7]);
     for judged in [vec![axis("batch", &[8, 16, 8, 16]), lengths()], vec![lengths()]] {
         let mut axes = Axes { judged, ..Axes::default() };
-        assert!(!axes.leave_out_lengths(std::slice::from_ref(&versions)));
+        assert!(!axes.leave_out_lengths(std::slice::from_ref(&versions), LOSS));
     }
     // It stands for another axis that equals it.
     let equal = Confounded {
@@ -253,8 +263,8 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
         alone: None,
     };
     let mut axes =
-        Axes { judged: vec![batch, axis("training.steps", &[1, 1, 2, 2])], confounded: vec![equal], notes: Vec::new() };
-    assert!(!axes.leave_out_lengths(&[]));
+        Axes { judged: vec![batch, axis("training.steps", &[1, 1, 2, 2])], confounded: vec![equal], ..Axes::default() };
+    assert!(!axes.leave_out_lengths(&[], LOSS));
 }
 
 #[test]
