@@ -115,14 +115,18 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the other one is better than the first, by more than chance.
-    pub fn prefers_other(&self, direction: Direction) -> bool {
+    /// Whether the other one is better than the first by this difference.
+    pub fn is_other_better(&self, direction: Direction) -> bool {
         let neutral = if self.scale == Scale::Ratio { 1.0 } else { 0.0 };
-        let is_better = match direction {
+        match direction {
             Direction::Minimize => self.estimate < neutral,
             Direction::Maximize => self.estimate > neutral,
-        };
-        is_better && self.test.is_ok_and(|(p, _)| p < SIGNIFICANCE)
+        }
+    }
+
+    /// Whether the other one is better than the first, by more than chance.
+    pub fn prefers_other(&self, direction: Direction) -> bool {
+        self.is_other_better(direction) && self.test.is_ok_and(|(p, _)| p < SIGNIFICANCE)
     }
 
     /// A difference of which only the estimate is known, for these two means.

@@ -3,7 +3,8 @@
 //! Knows numbers and which way each is better. Must not know what they measure.
 
 use super::best::Place;
-use super::resample::probabilities;
+use super::pairwise::Scale;
+use super::resample::{Sampled, probabilities};
 use crate::record::Direction;
 use std::cmp::Ordering;
 
@@ -17,7 +18,13 @@ pub fn front_probabilities(places: &[&[Place]], directions: &[Direction]) -> Opt
     {
         return None;
     }
-    let sampled: Vec<Vec<_>> = places.iter().map(|all| all.iter().map(Place::sampled).collect()).collect();
+    // Each place has the scale of its own values.
+    let scale = |metric: usize| places.iter().map(|all| all[metric].scale).find(|scale| *scale != Scale::Ratio);
+    let scales: Vec<Scale> = (0..directions.len()).map(|metric| scale(metric).unwrap_or(Scale::Ratio)).collect();
+    let sampled: Vec<Vec<_>> = places
+        .iter()
+        .map(|all| all.iter().zip(&scales).map(|(one, scale)| Sampled { scale: *scale, ..one.sampled() }).collect())
+        .collect();
     probabilities(&sampled, &mut |draw, named| {
         let front = dominators(draw, directions).into_iter().enumerate().filter(|(_, by)| by.is_none());
         named.extend(front.map(|(at, _)| at));

@@ -399,13 +399,14 @@ fn by_index(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ran
                 contender
             }));
         }
+        let speeds = speed::of(contenders.iter().map(|one| &one.run));
         let mut ranking = args.ranking(direction, unit, contenders);
         ranking.ids = ids(reader, &ranking.places)?;
         let tally = reader.tally(&args.model, &args.metric)?;
         ranking.counted = tally.counted;
         ranking.left_out = tally.left_out;
         match stated_baseline(reader, args)? {
-            Ok(stated) => match indexed_baseline(reader, args, &ranking.places, stated)? {
+            Ok(stated) => match indexed_baseline(reader, args, &ranking.places, (speeds, stated))? {
                 Ok(found) => ranking.baseline = found,
                 Err(failure) => return Ok(Err(failure)),
             },
@@ -440,11 +441,10 @@ fn indexed_baseline(
     reader: &Reader<'_>,
     args: &Asked<'_>,
     places: &[Place],
-    stated: Option<Stated>,
+    (speeds, stated): (&[&'static str], Option<Stated>),
 ) -> Result<Result<Option<Baseline>, Failure>, StoreError> {
     let Some(first) = places.first() else { return Ok(Ok(None)) };
     let group = first.contender.run.parts.group_id();
-    let speeds = speed::of(places);
     let mean = |group: GroupId, metric: &str| reader.mean(group, metric);
     let beside = |run: Run, times: &[&'static str], what: &str| -> Result<Option<Option<Baseline>>, StoreError> {
         let other = run.parts.group_id();

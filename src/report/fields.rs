@@ -2,7 +2,7 @@
 
 use crate::analysis::{self, Place};
 use crate::record::{Names, Parts, Run, RunId, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The fields that the places do not agree on, or those by which they were put together.
 pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
@@ -12,8 +12,12 @@ pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     analysis::differing(&places.iter().map(|place| &place.contender.run).collect::<Vec<_>>())
 }
 
-/// The revision, or the file whose digest tells versions of a program apart, where two places differ in their program alone.
+/// The revision, where places differ in it; or the file whose digest tells versions of a program apart, where two places differ in their program alone.
 pub(super) fn version_field(places: &[Place]) -> Option<String> {
+    let revision = |place: &Place| analysis::field(&place.contender.run, None, REVISION).map(|value| value.to_string());
+    if places.iter().filter_map(revision).collect::<BTreeSet<_>>().len() > 1 {
+        return Some(REVISION.to_owned());
+    }
     let mut seen: BTreeMap<RunId, &Run> = BTreeMap::new();
     let [a, b] = places.iter().map(|place| &place.contender.run).find_map(|run| {
         let without = Parts { program: "".into(), seed: 0, ..run.parts.clone() };
@@ -23,9 +27,8 @@ pub(super) fn version_field(places: &[Place]) -> Option<String> {
     let mut names = Names::known();
     [a, b].into_iter().for_each(|run| names.add_run(run));
     let value = |run: &Run, name: &str| analysis::field(run, None, name);
-    let tells = |name: &&String| {
-        (name.starts_with(FILES) || *name == REVISION) && value(a, name).is_some() && value(a, name) != value(b, name)
-    };
+    let tells =
+        |name: &&String| name.starts_with(FILES) && value(a, name).is_some() && value(a, name) != value(b, name);
     names.identity.iter().find(tells).cloned()
 }
 

@@ -192,7 +192,8 @@ fn saving(ranking: &Ranking) -> String {
     };
     let is_positive = first.estimate.mean > 0.0 && saving.baseline > 0.0;
     let scale = if first.scale == Scale::Ratio && !is_positive { Scale::Difference } else { first.scale };
-    let listed = ranking.places.iter().find(is_baseline).and_then(|place| place.against?.comparison);
+    let listed_at = ranking.places.iter().position(|place| is_baseline(&place));
+    let listed = listed_at.and_then(|at| ranking.places[at].against?.comparison);
     let difference =
         listed.map_or_else(|| Comparison::of_means(saving.baseline, first.estimate.mean, scale), Comparison::reversed);
     let time = match (saving.time, &baseline.time) {
@@ -203,7 +204,11 @@ fn saving(ranking: &Ranking) -> String {
         _ => String::new(),
     };
     let named = named(baseline);
-    let id = if named == baseline.id { String::new() } else { format!(", {}", baseline.id) };
+    let id = match listed_at {
+        _ if named == baseline.id => String::new(),
+        Some(at) => format!(", #{}", at + 1),
+        None => format!(", {}", baseline.id),
+    };
     let round = if difference.is_of_one_round { ", in the round that both have" } else { "" };
     format!("#1 against {named}{id}: {} {}{time}{round}\n", ranking.metric, compared_text(&difference, &ranking.unit))
 }

@@ -145,6 +145,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         ));
     }
     text.push_str(&common_machines_text(&ranking.places, &units));
+    text.push_str(&preferred_text(ranking));
     let of_round = named(&|against| against.comparison.is_some_and(|one| one.is_of_one_round));
     if !of_round.is_empty() {
         text.push_str(&format!(
@@ -224,6 +225,28 @@ fn models_text(places: &[Place]) -> String {
         false => format!("intervals of {}: {model}\n", ranks.join(" ")),
     };
     ranks_by(places, model).into_iter().map(line).collect()
+}
+
+/// Names the row that is more probably the best than the first one, because it is better on what both have.
+fn preferred_text(ranking: &Ranking) -> String {
+    let Some(first) = ranking.places.first() else { return String::new() };
+    let probability = |place: &Place| place.probability.unwrap_or(0.0);
+    let others = (2..).zip(&ranking.places[1..]);
+    let is_better = |place: &Place| {
+        let comparison = place.against.and_then(|against| against.comparison);
+        comparison.is_some_and(|comparison| comparison.is_other_better(ranking.direction))
+    };
+    match others.max_by(|(_, a), (_, b)| probability(a).total_cmp(&probability(b))) {
+        Some((rank, other)) if probability(other) > probability(first) && is_better(other) => {
+            let units = if first.estimate.kind == MetricKind::Outcome {
+                "seeds".to_owned()
+            } else {
+                format!("{}s", machine_word(first))
+            };
+            format!("#{rank} is more probably the best than #1: on the {units} that both have, it is better\n")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Why there is no P(BEST), where some rows have a scatter and others none.

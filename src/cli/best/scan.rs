@@ -94,6 +94,7 @@ impl<T: Asked> Question<'_, T> {
             }
             contenders.push(contender);
         }
+        let speeds = speed::of(contenders.iter().map(|one| &one.run));
         let mut ranking = args.ranking(*direction, unit, contenders);
         ranking.left_out = count_left_out(&selected.trials, &args.metric, &selected.admitted).1;
         ranking.counted = counted;
@@ -101,7 +102,7 @@ impl<T: Asked> Question<'_, T> {
         ranking.unmet = unmet.into_iter().filter(|one| one.configurations > 0).collect();
         ranking.ids = ids(reader, &ranking.places)?;
         let stated = stated_baseline(reader, args)??;
-        ranking.baseline = self.baseline(&found, &ranking.places, stated)?;
+        ranking.baseline = self.baseline(reader, &found, &ranking.places, (speeds, stated))?;
         if let Some(baseline) = &mut ranking.baseline {
             baseline.id = reader.short(baseline.run.id.0)?;
         }
@@ -125,13 +126,13 @@ impl<T: Asked> Question<'_, T> {
 
     fn baseline(
         &self,
+        reader: &Reader<'_>,
         found: &[Configuration<'_, T>],
         places: &[Place],
-        stated: Option<Stated>,
+        (speeds, stated): (&[&'static str], Option<Stated>),
     ) -> Result<Option<Baseline>, Failure> {
         let Self { args, selected, names, .. } = self;
         let Some(first) = places.first() else { return Ok(None) };
-        let speeds = speed::of(places);
         let own: BTreeSet<_> = first.contender.measured.iter().map(|one| one.attempt).collect();
         let is_first = |one: &Configuration<'_, T>| one.trials.iter().any(|trial| own.contains(&trial.id()));
         let Some(first_one) = found.iter().find(|one| is_first(one)) else { return Ok(None) };
@@ -177,10 +178,30 @@ impl<T: Asked> Question<'_, T> {
             let attempt = place.contender.measured.first().map(|one| one.attempt);
             fastest.trials.iter().any(|trial| Some(trial.id()) == attempt)
         };
-        let run = match places.iter().find(is_of) {
-            Some(place) => Some(place.contender.run.clone()),
-            None => (self.contender)(fastest)?.map(|named| named.run),
+        let fastest_one = match places.iter().find(is_of) {
+            Some(place) => Some(place.contender.clone()),
+            None => (self.contender)(fastest)?,
         };
-        Ok(run.and_then(|run| beside(fastest, metric, &[time], run, "the fastest")))
+        let Some(fastest_one) = fastest_one else { return Ok(None) };
+        // The mean speed of one GPU and of four is the speed of neither.
+        for contender in [&first.contender, &fastest_one] {
+            if has_several_gpu_counts(reader, contender)? {
+                return Ok(None);
+            }
+        }
+        Ok(beside(fastest, metric, &[time], fastest_one.run, "the fastest"))
     }
+}
+
+/// Whether a row averages over runs with different numbers of GPUs.
+fn has_several_gpu_counts(reader: &Reader<'_>, contender: &Contender) -> Result<bool, StoreError> {
+    if contender.agreed.is_empty() {
+        return Ok(false);
+    }
+    let mut counts = BTreeSet::new();
+    for id in contender.measured.iter().map(|one| one.run).collect::<BTreeSet<_>>() {
+        let run = reader.run(id)?;
+        counts.insert(run.and_then(|run| run.config().get("hardware.gpus").map(ToString::to_string)));
+    }
+    Ok(counts.len() > 1)
 }

@@ -1,7 +1,7 @@
 //! The metric that decides which configuration is the fastest: a time if all trained on as many samples, as far as is known, else the throughput.
 
-use crate::analysis::{Place, samples_behind};
-use crate::record::Direction;
+use crate::analysis::samples_behind;
+use crate::record::{Direction, Run};
 
 /// Times of a configuration. The first one that both configurations have is compared.
 pub(in crate::cli) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
@@ -16,9 +16,9 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> {
 }
 
 /// The metrics of speed for these configurations, the preferred one first.
-pub(super) fn of(places: &[Place]) -> &'static [&'static str] {
+pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Run>) -> &'static [&'static str] {
     // Beside a run whose samples are known, one of another program may have had any number.
-    let mut samples = places.iter().map(|place| samples_behind(TIMES[0], &place.contender.run));
+    let mut samples = runs.map(|run| samples_behind(TIMES[0], run));
     let first = samples.next();
     if samples.any(|other| Some(other) != first) { &OF_UNEQUAL } else { &TIMES }
 }
