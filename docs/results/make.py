@@ -31,7 +31,7 @@ GPUS = "hardware.gpus"
 ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
 COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
 # The trainer's revision in the newest rounds, in which most cells ran on each GPU; 2 where none is named.
-REVISIONS = {"NVIDIA H200": {**dict.fromkeys(("bert", "gpt2", "gru", "lstm", "resnet50", "vgg16"), 7), **dict.fromkeys(("dqn", "maskrcnn", "yolov3"), 5)}}
+REVISIONS = {"NVIDIA H200": {**dict.fromkeys(("bert", "gpt2", "gru", "lstm", "resnet50", "vgg16"), 7), **dict.fromkeys(("maskrcnn", "yolov3"), 8), "dqn": 5}}
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 

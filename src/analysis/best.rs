@@ -3,7 +3,7 @@
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
 use super::comparison::{SIGNIFICANCE, holm_among, olympic_mean, together};
-use super::pairwise::{Comparison, PAIRS, Scale, compared, machines, on_common_machines};
+use super::pairwise::{Block, Comparison, PAIRS, Scale, blocks_of, compared, machines, on_common_machines};
 use super::replication::Estimate;
 use super::resample::{Sampled, probabilities};
 use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric, mean};
@@ -124,6 +124,16 @@ pub struct Place {
 }
 
 impl Place {
+    /// How it stands to the first one by the seeds that both have, and how many these are; none if they have the same seeds, or none in common.
+    pub fn on_common_seeds(&self, first: &Self) -> Option<(usize, Comparison)> {
+        let [(block, of_first), (_, own)] = [first, self].map(|place| blocks_of(&place.contender));
+        let common = of_first.iter().filter_map(|(seed, value)| Some((*value, *own.get(seed)?)));
+        let (of_first_too, common): (Vec<f64>, Vec<f64>) = common.unzip();
+        let is_other = block == Block::Seed && !common.is_empty() && !of_first.keys().eq(own.keys());
+        let means = (mean(&of_first_too), mean(&common));
+        is_other.then(|| (common.len(), Comparison::of_means(means.0, means.1, self.scale)))
+    }
+
     pub(super) fn sampled(&self) -> Sampled<'_> {
         Sampled { contender: &self.contender, estimate: &self.estimate, scale: self.scale }
     }

@@ -336,6 +336,7 @@ impl Comparison {
     fn order(&self, value: &Value, literal: &Literal) -> Option<Ordering> {
         let (value, literal) = match (value, literal) {
             (Value::Bool(value), Literal::Bool(literal)) => return Some(value.cmp(literal)),
+            (Value::Str(value), Literal::Text(literal)) if is_short(literal, value) => return Some(Ordering::Equal),
             (Value::Str(value), Literal::Text(literal)) => return Some(value.as_str().cmp(literal)),
             (value, Literal::Int(literal)) => match whole(&self.field, value) {
                 Some(value) => return Some(value.cmp(literal)),
@@ -348,6 +349,12 @@ impl Comparison {
         };
         if value.is_nan() && literal.is_nan() { Some(Ordering::Equal) } else { value.partial_cmp(&literal) }
     }
+}
+
+/// Whether a text is the beginning of a digest or a commit, as tables show it.
+fn is_short(text: &str, digest: &str) -> bool {
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    text.len() >= 8 && [40, 64].contains(&digest.len()) && digest.starts_with(text) && is_hex(digest)
 }
 
 /// The value of a field as a whole number: a seed that is no `i64` is text.

@@ -4,12 +4,25 @@ use crate::analysis::{self, Place};
 use crate::record::{Names, Parts, Run, RunId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fields that the places do not agree on, or those by which they were put together.
+/// The fields that the places do not agree on, or those by which they were put together. A command is shown if no other field tells its places from the others.
 pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     if let Some(first) = places.first().filter(|first| !first.contender.agreed.is_empty()) {
         return first.contender.agreed.iter().map(|(name, _)| name.clone()).collect();
     }
-    analysis::differing(&places.iter().map(|place| &place.contender.run).collect::<Vec<_>>())
+    let runs: Vec<&Run> = places.iter().map(|place| &place.contender.run).collect();
+    let mut fields = analysis::differing(&runs);
+    if let Some(at) = fields.iter().position(|name| name == COMMAND) {
+        let command = fields.remove(at);
+        let mut of_others: BTreeMap<Vec<Option<String>>, BTreeSet<Option<String>>> = BTreeMap::new();
+        for run in runs {
+            let text = |name: &str| analysis::field(run, None, name).map(|value| value.to_string());
+            of_others.entry(fields.iter().map(|name| text(name)).collect()).or_default().insert(text(&command));
+        }
+        if of_others.into_values().any(|commands| commands.len() > 1) {
+            fields.insert(at, command);
+        }
+    }
+    fields
 }
 
 /// The revision, where places differ in it; or the file whose digest tells versions of a program apart, where two places differ in their program alone.
@@ -51,6 +64,9 @@ pub fn field_text(name: &str, value: Option<&Value>) -> String {
 
 /// How the names of a program's files begin; the rest is a path.
 const FILES: &str = "program.files.";
+
+/// The words of a program's command: a long text.
+const COMMAND: &str = "program.command";
 
 /// The revision of the built-in trainer.
 const REVISION: &str = "program.revision";

@@ -3,7 +3,7 @@
 use super::fields::shown_fields;
 use super::number::{count, significant};
 use super::ranking::Ranking;
-use super::sample::{machine_word, more_of, needed_text, repeats_for, unit_word};
+use super::sample::{compared_text, machine_word, more_of, needed_text, repeats_for, unit_word};
 use crate::analysis::{self, Block, Comparison, Place, SampleModel, Scale, TestMethod, Untested};
 use crate::record::MetricKind;
 use std::collections::BTreeSet;
@@ -145,6 +145,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         ));
     }
     text.push_str(&common_machines_text(&ranking.places, &units));
+    text.push_str(&other_seeds_text(&ranking.places, &ranking.unit));
     text.push_str(&preferred_text(ranking));
     let of_round = named(&|against| against.comparison.is_some_and(|one| one.is_of_one_round));
     if !of_round.is_empty() {
@@ -275,6 +276,21 @@ fn covers_text(places: &[Place]) -> String {
         ranks => format!("± of {} is the sensors' error alone: a single attempt has no scatter\n", ranks.join(" ")),
     };
     ranks_by(places, |place| place.estimate.covers()).iter().map(line).chain([single]).collect()
+}
+
+/// Says of each row that has other seeds than the first one, and no paired test, how it stands to that on the common ones.
+fn other_seeds_text(places: &[Place], unit: &str) -> String {
+    let Some((first, others)) = places.split_first() else { return String::new() };
+    let mut text = String::new();
+    for (rank, place) in (2u32..).zip(others) {
+        let comparison = place.against.and_then(|against| against.comparison);
+        let is_paired = comparison.is_some_and(|one| matches!(one.test, Ok((_, TestMethod::Paired(..)))));
+        if let Some((common, comparison)) = place.on_common_seeds(first).filter(|_| !is_paired) {
+            let (common, found) = (count(common, "common seed"), compared_text(&comparison, unit));
+            text.push_str(&format!("#{rank} has other seeds than #1: VS BEST on {common} is {found}\n"));
+        }
+    }
+    text
 }
 
 /// Names the rows that are compared with the first on common machines alone, and those that share too few machines with it.

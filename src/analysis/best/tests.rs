@@ -127,6 +127,19 @@ fn the_probability_of_being_the_best_is_within_common_seeds() {
 }
 
 #[test]
+fn rows_of_other_seeds_are_compared_on_the_common_ones() {
+    let seeds =
+        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
+    let lacking = seeds(2, &[1.0, 2.2]);
+    let places = place(vec![seeds(1, &[1.0, 2.0, 0.3]), lacking], lowest());
+    let (common, comparison) = places[1].on_common_seeds(&places[0]).unwrap();
+    assert!(common == 2 && (comparison.estimate - 3.2 / 3.0).abs() < 1e-12);
+    assert_eq!(places[0].on_common_seeds(&places[0]), None);
+    let measured = place(vec![contender(1, &[1.0, 2.0], None, "s"), contender(2, &[1.0], None, "s")], lowest());
+    assert_eq!(measured[1].on_common_seeds(&measured[0]), None);
+}
+
+#[test]
 fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     let seeds =
         |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };

@@ -81,6 +81,18 @@ fn a_short_name_is_looked_for_in_one_set_after_the_other() {
 }
 
 #[test]
+fn a_digest_may_be_given_by_its_first_digits() {
+    let digest = "16d97ee2".repeat(8);
+    let holds = |text: &str, value: &str| {
+        Expr::parse(text, &["file".to_owned()].into()).unwrap().matches(&|_| Some(value.into()))
+    };
+    let (eight, seven) = ("file == '16d97ee2'", "file == '16d97ee'");
+    assert!(holds(eight, &digest) && holds(eight, &digest[..40]) && holds("file in ['16d97ee21']", &digest));
+    assert!(!holds(seven, &digest) && !holds("file != '16d97ee2'", &digest) && !holds("file == '26d97ee2'", &digest));
+    assert!(!holds(eight, &digest[..16]) && !holds(eight, &format!("{}z", &digest[..63])), "no digests");
+}
+
+#[test]
 fn a_missing_field_is_no_match() {
     for text in ["missing == 1", "missing != 1", "missing < 1", "missing in [1]", "missing not in [1]"] {
         assert!(!holds(text), "{text}");
