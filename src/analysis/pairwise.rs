@@ -285,17 +285,17 @@ fn still(units: &[f64]) -> bool {
 
 /// A difference's variance, and what it was found from.
 #[derive(Clone, Copy, Debug)]
-struct Judged {
+pub(super) struct Judged {
     /// By the scatter of the units, with its degrees of freedom.
-    variance: f64,
-    degrees: f64,
+    pub(super) variance: f64,
+    pub(super) degrees: f64,
     /// The variance of what different sensors are off by.
     systematic: f64,
     method: Method,
     /// Whether there are so many units that a t-test may be believed.
-    is_enough: bool,
+    pub(super) is_enough: bool,
     /// The difference, where it is not that of the means of all attempts; of a ratio its logarithm.
-    shift: Option<f64>,
+    pub(super) shift: Option<f64>,
 }
 
 impl Judged {
@@ -440,15 +440,15 @@ fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, b
 }
 
 /// How far two configurations are apart over the blocks that both have.
-struct Differences {
+pub(super) struct Differences {
     /// That of the blocks' means; of a ratio its logarithm. A block with more attempts does not count more, and one that the other side lacks does not count.
-    shift: f64,
+    pub(super) shift: f64,
     /// That of each block; of a ratio that of the values in units of either side's mean.
-    by_block: BTreeMap<u64, f64>,
+    pub(super) by_block: BTreeMap<u64, f64>,
 }
 
 /// The differences over common blocks; none where these are fewer than a paired test needs.
-fn differences(
+pub(super) fn differences(
     first: &BTreeMap<u64, f64>,
     other: &BTreeMap<u64, f64>,
     scale: Scale,
@@ -466,47 +466,10 @@ fn differences(
     Some(Differences { shift: shift(means, scale), by_block })
 }
 
-/// How far a configuration is from another one by the test that pairs them.
-pub(super) struct Pairing {
-    /// The difference; of a ratio its logarithm.
-    pub(super) shift: f64,
-    pub(super) standard_error: f64,
-    pub(super) degrees: f64,
-    /// The differences of the blocks whose scatter is the error; none where that is pooled within blocks.
-    pub(super) by_block: Option<(Block, BTreeMap<u64, f64>)>,
-}
-
-impl Pairing {
-    /// From two configurations of one metric, each with its [blocks](blocks_of). None if they have too few blocks in common, or other sensors measured them there.
-    pub(super) fn of(
-        (first, (block, of_first)): (&Contender, &(Block, BTreeMap<u64, f64>)),
-        (other, (of_block, of_other)): (&Contender, &(Block, BTreeMap<u64, f64>)),
-        scale: Scale,
-    ) -> Option<Self> {
-        let is_elsewhere = *block == Block::Round && machines(first).is_none_or(|own| machines(other) != Some(own));
-        if block != of_block || is_elsewhere {
-            return None;
-        }
-        if let Some(Differences { shift, by_block }) = differences(of_first, of_other, scale, *block) {
-            let is_common = |one: &Measured| *block != Block::Machine || by_block.contains_key(&one.replicate.machine);
-            let [own, others] = [first, other].map(|one| sensors(&one.with(is_common)));
-            let is_same = *block == Block::Seed || own == others;
-            let differences: Vec<f64> = by_block.values().copied().collect();
-            let variance = Summary::of(&differences)?.variance? / number(differences.len());
-            let (standard_error, degrees) = (variance.sqrt(), number(differences.len()) - 1.0);
-            let found = Self { shift, standard_error, degrees, by_block: Some((*block, by_block)) };
-            return (is_same && shift.is_finite()).then_some(found);
-        }
-        let Judged { variance, degrees, shift, .. } = within(first, other, scale).filter(|judged| judged.is_enough)?;
-        let is_same = sensors(first) == sensors(other);
-        Some(Self { shift: shift?, standard_error: variance.sqrt(), degrees, by_block: None }).filter(|_| is_same)
-    }
-}
-
 /// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows alone how they
 /// scatter between blocks. Here that is pooled with the scatter within them. Either side scatters in its own way. The difference is that of the blocks' means, so that a block's own effect
 /// cancels however many attempts either side has in it.
-fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
+pub(super) fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     let own = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
     let of_rounds = rounds(first);
     let block = match own.len() {

@@ -2,8 +2,9 @@
 //!
 //! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
 
-use super::best::Contender;
-use super::pairwise::{Block, Pairing, Scale, blocks_of, sensors};
+use super::best::{Contender, Measured};
+use super::comparison::Summary;
+use super::pairwise::{Block, Differences, Judged, Scale, blocks_of, differences, machines, sensors, within};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -223,6 +224,43 @@ impl Groups {
                 values[metric] += if own == level { offset } else { 0.0 };
             }
         }
+    }
+}
+
+/// How far a configuration is from another one by the test that pairs them.
+struct Pairing {
+    /// The difference; of a ratio its logarithm.
+    shift: f64,
+    standard_error: f64,
+    degrees: f64,
+    /// The differences of the blocks whose scatter is the error; none where that is pooled within blocks.
+    by_block: Option<(Block, BTreeMap<u64, f64>)>,
+}
+
+impl Pairing {
+    /// From two configurations of one metric, each with its [blocks](blocks_of). None if they have too few blocks in common, or other sensors measured them there.
+    fn of(
+        (first, (block, of_first)): (&Contender, &(Block, BTreeMap<u64, f64>)),
+        (other, (of_block, of_other)): (&Contender, &(Block, BTreeMap<u64, f64>)),
+        scale: Scale,
+    ) -> Option<Self> {
+        let is_elsewhere = *block == Block::Round && machines(first).is_none_or(|own| machines(other) != Some(own));
+        if block != of_block || is_elsewhere {
+            return None;
+        }
+        if let Some(Differences { shift, by_block }) = differences(of_first, of_other, scale, *block) {
+            let is_common = |one: &Measured| *block != Block::Machine || by_block.contains_key(&one.replicate.machine);
+            let [own, others] = [first, other].map(|one| sensors(&one.with(is_common)));
+            let is_same = *block == Block::Seed || own == others;
+            let differences: Vec<f64> = by_block.values().copied().collect();
+            let variance = Summary::of(&differences)?.variance? / number(differences.len());
+            let (standard_error, degrees) = (variance.sqrt(), number(differences.len()) - 1.0);
+            let found = Self { shift, standard_error, degrees, by_block: Some((*block, by_block)) };
+            return (is_same && shift.is_finite()).then_some(found);
+        }
+        let Judged { variance, degrees, shift, .. } = within(first, other, scale).filter(|judged| judged.is_enough)?;
+        let is_same = sensors(first) == sensors(other);
+        Some(Self { shift: shift?, standard_error: variance.sqrt(), degrees, by_block: None }).filter(|_| is_same)
     }
 }
 
