@@ -328,6 +328,7 @@ fn huber(values: Tensor<2>, actions: Tensor<2, Int>, goals: Tensor<2>) -> Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forward_context::int_tensor;
 
     #[test]
     fn frames_are_shown_from_0_to_1() {
@@ -339,6 +340,37 @@ mod tests {
         assert_eq!(shown.dims(), [2, 4, 84, 84]);
         let shown: Vec<f32> = shown.try_into_vec_as().expect("readable");
         assert!(shown.iter().zip(&bytes).all(|(shown, byte)| *shown == f32::from(*byte) / 255.0));
+    }
+
+    #[test]
+    fn an_observation_and_the_next_one_are_parts_of_what_was_sent() {
+        let device = Device::flex();
+        let sent = f32::sent((0..16_u8).map(f32::from).collect(), 2, &device);
+        let part = |items| match f32::input(&sent, items) {
+            Input::Rows(rows) => rows.reshape([8]).try_into_vec_as::<f32>().expect("readable"),
+            _ => panic!("numbers are rows"),
+        };
+        assert_eq!(part(0..4), [0.0, 1.0, 2.0, 3.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(part(4..8), [4.0, 5.0, 6.0, 7.0, 12.0, 13.0, 14.0, 15.0]);
+        // Five frames, each of its own grey value.
+        let frames: Vec<u8> = (0..5).flat_map(|frame: u8| [51 * frame; FRAME]).collect();
+        let sent = u8::sent(frames, 1, &device);
+        for (first, expected) in [(0, [0.0, 0.2, 0.4, 0.6]), (1, [0.2, 0.4, 0.6, 0.8])] {
+            let Input::Images(shown) = u8::input(&sent, first * FRAME..(first + 4) * FRAME) else {
+                panic!("frames are images")
+            };
+            let means = shown.reshape([4, FRAME]).mean_dim(1).reshape([4]).try_into_vec_as::<f32>().expect("readable");
+            assert!(means.iter().zip(expected).all(|(mean, expected)| (mean - expected).abs() < 1e-6), "{means:?}");
+        }
+        let batch = Batch::<u8> {
+            rows: 2,
+            frames: Vec::new(),
+            actions: vec![3, 0],
+            rewards: vec![0.5, -1.0],
+            continues: vec![1.0, 0.0],
+        };
+        let told = outcomes(&batch, &device).reshape([6]).try_into_vec_as::<f32>().expect("readable");
+        assert_eq!(told, [0.5, 1.0, 3.0, -1.0, 0.0, 0.0]);
     }
 
     #[test]
