@@ -124,7 +124,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// How it stands to the first one by the seeds that both have, and how many these are; none if they have the same seeds, or none in common.
+    /// Compares with `first` over the common seeds, and counts these. `None` if the seeds are equal or disjoint.
     pub fn on_common_seeds(&self, first: &Self) -> Option<(usize, Comparison)> {
         let [(block, of_first), (_, own)] = [first, self].map(|place| blocks_of(&place.contender));
         let common = of_first.iter().filter_map(|(seed, value)| Some((*value, *own.get(seed)?)));

@@ -36,7 +36,7 @@ pub struct History {
 pub struct Forecast {
     /// The expected value.
     pub value: f64,
-    /// Half the width of its 95% interval; none where history has a single attempt, or one of other fields, whose effect nobody knows.
+    /// Half the width of its 95% interval. `None` if history has a single attempt, or only attempts with other field values.
     pub half_width: Option<f64>,
 }
 

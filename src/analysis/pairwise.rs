@@ -307,8 +307,7 @@ impl Judged {
 
 /// The variance of what sensors are off by, 0 where the same ones measured both sides.
 fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Estimate), units: (f64, f64)) -> f64 {
-    let (of_first, of_other) = (sensors(first), sensors(other));
-    if of_first == of_other && of_first.iter().all(|sensors| !sensors.is_empty()) {
+    if has_same_sensors(first, other) {
         return 0.0;
     }
     let part = |contender: &Contender, estimate: &Estimate, unit: f64| {
@@ -316,6 +315,12 @@ fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Esti
         (half / CONFIDENCE / unit).powi(2)
     };
     part(first, estimates.0, units.0) + part(other, estimates.1, units.1)
+}
+
+/// Whether the errors of sensors cancel between two configurations.
+pub(super) fn has_same_sensors(first: &Contender, other: &Contender) -> bool {
+    let of_first = sensors(first);
+    of_first == sensors(other) && of_first.iter().all(|sensors| !sensors.is_empty())
 }
 
 /// The sets of sensors that measured a configuration. What is off of two configurations cancels if they have the same, and each attempt

@@ -4,7 +4,9 @@
 
 use super::best::{Contender, Measured};
 use super::comparison::Summary;
-use super::pairwise::{Block, Differences, Judged, Scale, blocks_of, differences, machines, sensors, within};
+use super::pairwise::{
+    Block, Differences, Judged, Scale, blocks_of, differences, has_same_sensors, machines, sensors, within,
+};
 use super::replication::Estimate;
 use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
@@ -21,10 +23,9 @@ struct Spread {
     mean: f64,
     standard_error: f64,
     degrees: f64,
-    /// For each normal number of its configuration, or for each block that all configurations have, its part of the deviation: together they have the
-    /// variance 1.
+    /// For each random number of its configuration, or of its group, its part of the deviation. Together they have the variance 1.
     parts: Vec<(usize, f64)>,
-    /// Whether the parts are of blocks.
+    /// Whether it takes the random numbers of its group.
     is_common: bool,
 }
 
@@ -35,25 +36,26 @@ pub(super) struct Sampled<'a> {
     pub scale: Scale,
 }
 
-/// The configurations of one metric in groups of those that can be paired.
+/// The configurations of one metric in groups: a paired test links each to an earlier one of its group.
 struct Groups {
-    /// For each configuration its difference from an earlier one of its group, nothing for the first one. None of one that is alone: its mean is drawn.
+    /// For each configuration its difference from the earlier one; 0 for the first one of a group. `None` for a configuration outside a group.
     members: Vec<Option<Spread>>,
     /// For each configuration the earlier one.
     beside: Vec<Option<usize>>,
-    /// For each configuration the one of its group whose mean is drawn: the others follow by their differences from it.
+    /// For each configuration the one whose mean sets the level of the group.
     levels: Vec<usize>,
-    /// The means of these, but of those that are alone.
+    /// The means of these. None for a configuration outside a group.
     means: BTreeMap<usize, Spread>,
 }
 
 /// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
 ///
-/// Configurations that can be paired (over seeds, rounds or machines that both have) are a group. The mean of the best known one is drawn: Student's t around it, with the
-/// standard error and the degrees of freedom of its estimate. The differences of the others are drawn with those of their paired tests, so that the error that
-/// all have in common does not separate them. Both take the random numbers of their blocks. The metrics of a configuration that is alone have random numbers as correlated as the
-/// attempts that they have in common make them. What sensors may be off by is added to each draw: the same relative error for a group,
-/// and for all that the same sensors measured; independent errors for others. Ratios are drawn in logarithms. All configurations have the same metrics, in one order.
+/// Configurations form a group if a paired test (over common seeds, rounds or machines) links each to an earlier one. Its difference from
+/// that one is drawn with the error of the test. The member with the narrowest interval sets the level of the group: Student's t around its
+/// mean, with the standard error and degrees of freedom of its estimate. So what all members have in common does not separate them. The
+/// metrics of a configuration outside a group are correlated as their values over attempts are. Sensor errors are added to each draw: one
+/// for a group, and for all that the same sensors measured; independent ones for others. Ratios are drawn as logarithms. All
+/// configurations have the same metrics, in one order.
 pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Judge<'_>) -> Option<Vec<f64>> {
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
@@ -163,8 +165,7 @@ impl Sensors {
 }
 
 impl Groups {
-    /// Of one metric, whose blocks get numbers in `known`. A configuration is in the group of the first one that it can be paired with. None where a mean has no standard
-    /// error.
+    /// Of one metric, whose blocks get numbers in `known`. `None` if a mean has no standard error.
     fn of(sampled: &[&Sampled<'_>], known: &mut BTreeMap<(Block, u64), usize>) -> Option<Self> {
         let blocks: Vec<(Block, BTreeMap<u64, f64>)> = sampled.iter().map(|one| blocks_of(one.contender)).collect();
         let mut numbered = |block: Block, id: u64| {
@@ -238,7 +239,8 @@ struct Pairing {
 }
 
 impl Pairing {
-    /// From two configurations of one metric, each with its [blocks](blocks_of). None if they have too few blocks in common, or other sensors measured them there.
+    /// From two configurations of one metric, each with its [blocks](blocks_of). `None` if too few blocks are common, or if sensor errors do
+    /// not cancel there.
     fn of(
         (first, (block, of_first)): (&Contender, &(Block, BTreeMap<u64, f64>)),
         (other, (of_block, of_other)): (&Contender, &(Block, BTreeMap<u64, f64>)),
@@ -248,10 +250,10 @@ impl Pairing {
         if block != of_block || is_elsewhere {
             return None;
         }
+        let is_exact = [first, other].iter().all(|one| one.sensor_half_width(1.0).is_none_or(|half| half == 0.0));
         if let Some(Differences { shift, by_block }) = differences(of_first, of_other, scale, *block) {
             let is_common = |one: &Measured| *block != Block::Machine || by_block.contains_key(&one.replicate.machine);
-            let [own, others] = [first, other].map(|one| sensors(&one.with(is_common)));
-            let is_same = *block == Block::Seed || own == others;
+            let is_same = is_exact || has_same_sensors(&first.with(is_common), &other.with(is_common));
             let differences: Vec<f64> = by_block.values().copied().collect();
             let variance = Summary::of(&differences)?.variance? / number(differences.len());
             let (standard_error, degrees) = (variance.sqrt(), number(differences.len()) - 1.0);
@@ -259,7 +261,7 @@ impl Pairing {
             return (is_same && shift.is_finite()).then_some(found);
         }
         let Judged { variance, degrees, shift, .. } = within(first, other, scale).filter(|judged| judged.is_enough)?;
-        let is_same = sensors(first) == sensors(other);
+        let is_same = is_exact || has_same_sensors(first, other);
         Some(Self { shift: shift?, standard_error: variance.sqrt(), degrees, by_block: None }).filter(|_| is_same)
     }
 }
@@ -378,6 +380,10 @@ impl Random {
 
     /// A normal number divided by this is Student's t with so many degrees of freedom.
     fn scale(&mut self, degrees: f64) -> f64 {
+        // With infinitely many it is normal itself.
+        if degrees.is_infinite() {
+            return 1.0;
+        }
         (self.chi_squared(degrees) / degrees).sqrt()
     }
 

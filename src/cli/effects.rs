@@ -181,11 +181,11 @@ pub(super) fn judge<T: Asked>(
     }
     let length = axes.judged.iter().find(|axis| LENGTHS.contains(&axis.name.as_str())).filter(|_| asked.is_empty());
     if let (Some(length), Some(instead)) = (length, analysis::of_one_sample(metric))
+        && dependent.is_some()
         && analysed.as_ref().is_some_and(hides)
     {
-        let text =
-            format!("`{metric}` grows with `{}`, which hides other axes (compare `{instead}` instead)", length.name);
-        axes.warnings.push(text);
+        let text = "an axis that cannot be separated from others";
+        axes.warnings.push(format!("`{metric}` grows with `{}`, {text} (`{instead}` does not)", length.name));
     }
     let left_out = count_left_out(&selected.trials, metric, &selected.admitted).1;
     let Some(effects) = analysed else {
@@ -309,7 +309,8 @@ impl<T: Asked> Subject<'_, T> {
 
     /// Whether a longer training has another value of the metric.
     fn depends_on_length(&self) -> bool {
-        self.observed.kind == MetricKind::Outcome || analysis::grows_with_samples(self.metric)
+        let is_known = known_metric(self.metric).is_some();
+        self.observed.kind == MetricKind::Outcome || !is_known || analysis::grows_with_samples(self.metric)
     }
 
     /// Whether attempts of one observation differ in a field.
@@ -494,9 +495,9 @@ impl Axes {
         });
     }
 
-    /// Removes the number of steps or epochs from the axes if the other axes determine it, or if the metric does not depend on it. An example is a manifest that gives each
-    /// batch size its own number of steps: the effects of the others could not be separated from it. It stays if it equals an axis that is not judged.
-    /// `dependent` is the metric if it depends on it. Returns whether anything was removed.
+    /// Removes the number of steps or epochs from the axes if the other axes determine it, or if the metric does not depend on it. An example
+    /// is a manifest that gives each batch size its own number of steps: the effects of the others could not be separated from it. It stays
+    /// if it equals an axis that is not judged. `dependent`: the metric, if a longer training changes it. Returns whether anything was removed.
     fn leave_out_lengths(&mut self, blocks: &[Factor], dependent: Option<&str>) -> bool {
         let before = self.judged.len();
         let spare = |axes: &Self| {
@@ -524,8 +525,7 @@ impl Axes {
             return None;
         }
         let is_alone = self.judged.len() == 1;
-        self.determining(axis, blocks)
-            .or((!is_needed && !is_alone).then_some("the metric is not one of the whole training"))
+        self.determining(axis, blocks).or((!is_needed && !is_alone).then_some("the metric does not depend on it"))
     }
 
     /// Says that others determine the axis: the other axes alone, or together with the program's version.
@@ -545,8 +545,11 @@ impl Axes {
 
 /// Warns of a length that is no axis, though the metric depends on it.
 fn length_text(metric: &str, length: &Factor, why: &str) -> String {
-    let levels = length.levels.first().zip(length.levels.last());
-    let range = levels.map_or_else(String::new, |(least, most)| format!(" ({least} to {most})"));
+    let numbers = || length.levels.iter().filter_map(Value::as_int);
+    let range = match (numbers().min(), numbers().max()) {
+        (Some(least), Some(most)) if least < most => format!(" ({least} to {most})"),
+        _ => String::new(),
+    };
     let fix = match analysis::of_one_sample(metric) {
         Some(instead) => format!("compare `{instead}` instead"),
         None => "`--axes` analyses it".to_owned(),

@@ -4,7 +4,8 @@ use crate::analysis::{self, Place};
 use crate::record::{Names, Parts, Run, RunId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fields that the places do not agree on, or those by which they were put together. A command is shown if no other field tells its places from the others.
+/// The fields that the places do not agree on, or those by which they were put together. `program.command` is shown only if no other
+/// field separates two rows.
 pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     if let Some(first) = places.first().filter(|first| !first.contender.agreed.is_empty()) {
         return first.contender.agreed.iter().map(|(name, _)| name.clone()).collect();
@@ -25,7 +26,8 @@ pub(super) fn shown_fields(places: &[Place]) -> Vec<String> {
     fields
 }
 
-/// The revision, where places differ in it; or the file whose digest tells versions of a program apart, where two places differ in their program alone.
+/// The revision, where places differ in it. Otherwise the file whose digest tells versions of a program apart, where two places differ in
+/// their program alone.
 pub(super) fn version_field(places: &[Place]) -> Option<String> {
     let revision = |place: &Place| analysis::field(&place.contender.run, None, REVISION).map(|value| value.to_string());
     if places.iter().filter_map(revision).collect::<BTreeSet<_>>().len() > 1 {

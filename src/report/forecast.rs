@@ -116,7 +116,8 @@ pub fn forecast_text(plan: &Plan) -> String {
     let of_others = plan.runs.iter().filter(is_of_others).count();
     if of_others > 0 {
         let of_others = count(of_others, "run");
-        text.push_str(&format!("no ± for {of_others}: nobody knows what the different fields do to time and energy\n"));
+        let why = "they are forecast from runs with other field values, whose effect on time and energy is unknown";
+        text.push_str(&format!("no ± for {of_others}: {why}\n"));
     }
     let without = without_energy(plan);
     if plan.energy.is_some() && without > unknown {

@@ -239,12 +239,15 @@ fn preferred_text(ranking: &Ranking) -> String {
     };
     match others.max_by(|(_, a), (_, b)| probability(a).total_cmp(&probability(b))) {
         Some((rank, other)) if probability(other) > probability(first) && is_better(other) => {
-            let units = if first.estimate.kind == MetricKind::Outcome {
-                "seeds".to_owned()
-            } else {
-                format!("{}s", machine_word(first))
+            let test = other.against.and_then(|against| against.comparison?.test.ok());
+            let units = match test {
+                Some((_, TestMethod::Paired(block, n) | TestMethod::Within(block, n))) if block != Block::Machine => {
+                    count(n, block.name())
+                }
+                Some((_, TestMethod::Paired(_, n) | TestMethod::Within(_, n))) => count(n, machine_word(first)),
+                _ => return String::new(),
             };
-            format!("#{rank} is more probably the best than #1: on the {units} that both have, it is better\n")
+            format!("#{rank} has a higher P(BEST) than #1: it is better on the {units} that both have\n")
         }
         _ => String::new(),
     }

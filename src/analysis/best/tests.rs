@@ -217,6 +217,27 @@ fn a_row_on_other_gpus_leaves_the_comparison_of_the_others_as_it_is() {
 }
 
 #[test]
+fn repeats_that_are_equal_on_each_gpu_end() {
+    let rows =
+        [(2, 11.0), (3, 12.0), (4, 13.0)].map(|(x, first)| on_gpus(x, &[first, first, 19.0, 19.0], &[1, 1, 2, 2]));
+    let found = probabilities_of(rows.to_vec(), [2, 3, 4]);
+    assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9 && found[0] > 0.99, "{found:?}");
+}
+
+#[test]
+fn sensors_without_names_do_not_cancel() {
+    let unnamed = |x: i64, mean: f64| {
+        let mut one = on_gpus(x, &[mean, mean + 4.0, mean - 2.0], &[1, 2, 3]);
+        one.measured.iter_mut().for_each(|measured| measured.sensors.clear());
+        one
+    };
+    let found = probabilities_of(vec![unnamed(1, 100.0), unnamed(2, 101.01)], [1, 2]);
+    assert!(found[1] > 0.2, "{found:?}");
+    let named = [(1, 100.0), (2, 101.01)].map(|(x, mean)| on_gpus(x, &[mean, mean * 1.04, mean * 0.98], &[1, 2, 3]));
+    assert!(probabilities_of(named.to_vec(), [1, 2])[1] < 0.01);
+}
+
+#[test]
 fn the_level_of_rows_that_are_paired_is_that_of_the_best_known_one() {
     // On few GPUs by luck the first, and worse than the second on these.
     let of_gpus: Vec<f64> = (0..20).map(|gpu: u8| f64::from(gpu * 7 % 20) / 2.0 - 4.75).collect();

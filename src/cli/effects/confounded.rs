@@ -48,10 +48,10 @@ impl<T: Asked> Subject<'_, T> {
             let selected =
                 selected.iter().map(|one| word(one).map(|one| format!(" {one}"))).collect::<Option<String>>()?;
             let [model, metric, axis] = [word(self.model)?, word(self.metric)?, word(&axis.name)?];
-            Some(format!("ledger best --model {model} --metric {metric} --group-by {axis}{selected}"))
+            Some(format!("ledger best --model {model} --metric {metric} --group-by {axis} --any-version{selected}"))
         };
         let separation = match names_devices {
-            true => ("its P takes attempts on one machine as independent; to compare machines", by_machine()),
+            true => ("its P takes attempts on one machine as independent; machines are compared by", by_machine()),
             false => ("to separate them, run each value of the axis on the same machines", None),
         };
         Confounded {

@@ -242,6 +242,13 @@ fn a_length_that_the_other_axes_determine_is_left_out() {
     assert!(!axes.leave_out_lengths(&[], LOSS) && axes.leave_out_lengths(std::slice::from_ref(&versions), LOSS));
     let warning = "the effects contain that of `training.steps` (4 to 9), since the other axes and the program's version determine it (`--axes` analyses it)";
     assert_eq!(axes.warnings, [warning]);
+    // Of a program whose length is not known in all attempts, the range is that of the known ones.
+    let some = Factor::new("training.steps", [Value::Int(300), Value::Int(900), "(absent)".into()]).unwrap();
+    let text = length_text("energy", &some, "why");
+    assert_eq!(
+        text,
+        "the effects contain that of `training.steps` (300 to 900), since why (compare `energy_per_sample` instead)"
+    );
     // A metric of one sample does not depend on it.
     for (others, removed) in [(vec![batch.clone()], true), (Vec::new(), false)] {
         let judged = others.into_iter().chain([axis("training.steps", &[100, 90, 50, 60])]).collect();

@@ -37,7 +37,7 @@ struct Slot {
 pub struct Batch<T> {
     /// Number of rows.
     pub rows: usize,
-    /// Of each row the frames of what was seen, the oldest first, and the frame that followed.
+    /// For each row one frame more than an observation has: those of the observation, oldest first, then the next frame.
     pub frames: Vec<T>,
     /// What was done.
     pub actions: Vec<i32>,

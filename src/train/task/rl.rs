@@ -69,7 +69,7 @@ impl<E: Environment> RlTask<E> {
     }
 
     /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little: Lillicrap et al.,
-    /// arXiv:1509.02971). Returns whether the passes of this update are to do it instead.
+    /// arXiv:1509.02971). Returns whether the replayed step must move them.
     fn follow(&mut self, parameters: &[Tensor<1>]) -> bool {
         let share = self.rules.target_share;
         if self.target.is_empty() || self.agent.target_due() && share == 1.0 {
@@ -160,10 +160,10 @@ pub trait Shown: Item {
     /// Frames on a device.
     type Sent: Operands;
 
-    /// Sends the frames of each row to a device, as many of each.
+    /// Copies the frames to the device. Each row has the same number of them.
     fn sent(frames: Vec<Self>, rows: usize, device: &Device) -> Self::Sent;
 
-    /// Whole frames of each row, from the first to the last of these items, as a network reads them.
+    /// The network's input: these items of each row (a range of whole frames).
     fn input(sent: &Self::Sent, items: Range<usize>) -> Input;
 }
 
