@@ -32,6 +32,14 @@ ROUND = "git.commit == 'bb2ee992289917ce9b17b2f44ae413d6540b5a30'"
 COMPLETE = f"{ROUND} and gpu.0.uuid != 'GPU-0f194165-0740-9c17-b8ad-b46b7bdf4e14'"
 # The trainer's revision in the newest rounds, in which most cells ran on each GPU; 2 where none is named.
 REVISIONS = {"NVIDIA H200": {**dict.fromkeys(("bert", "gpt2", "gru", "lstm", "resnet50", "vgg16"), 7), **dict.fromkeys(("maskrcnn", "yolov3"), 8), "dqn": 5}}
+
+
+def revisions_text():
+    of = REVISIONS["NVIDIA H200"]
+    each = [(revision, [TITLES[model] for model in TITLES if of[model] == revision]) for revision in sorted(set(of.values()))]
+    return "; ".join(f"revision {revision} for {', '.join(models)}" for revision, models in each)
+
+
 UNTESTED = {"too_few": "too few", "no_scatter": "no scatter", "confounded": "other GPUs or seeds", "other_rounds": "other rounds", "different_sensors": "too few GPUs"}
 
 
@@ -511,7 +519,7 @@ def summary(pages):
     lines.append("- [Findings that are not obvious](findings.md), each with its test")
     lines.append("- [Beside published findings](published.md)\n")
     lines.append("## Energy and speed of a sample\n")
-    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Each interval is that of the saving between the two cells of its row. Each model's page has the test of the pair, or says that too few GPUs ran both. Attempts on H100s are of revision 2 of the trainer. Those on H200s are of revision 7, and of revision 5 for DQN, Mask R-CNN and YOLOv3. So do not compare the two GPUs. Each model's page also tests precision over all its cells.\n")
+    lines.append("fp32 allows TF32 in matrix products and convolutions ([arithmetic](../models.md#on-a-gpu)). Each interval is that of the saving between the two cells of its row. Each model's page has the test of the pair, or says that too few GPUs ran both. Attempts on H100s are of revision 2 of the trainer. " + f"Those on H200s are of {revisions_text()}. So do not compare the two GPUs. Each model's page also tests precision over all its cells.\n")
     lines.append(table(["model", "device", "least energy a sample", "most samples/s", "energy saved", "against", "attempts"], [[f"[{row['title']}]({row['file']})", row["device"], one["energy"], one["fastest"], one["saving"], one["default"], one["attempts"]] for row in pages if (one := row["speed"])]))
     beside = [[f"[{row['title']}]({row['file']}#beside-pytorch)", row["device"], *one] for row in pages for one in row["beside"] or []]
     if beside:

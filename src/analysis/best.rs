@@ -128,10 +128,9 @@ impl Place {
     pub fn on_common_seeds(&self, first: &Self) -> Option<(usize, Comparison)> {
         let [(block, of_first), (_, own)] = [first, self].map(|place| blocks_of(&place.contender));
         let common = of_first.iter().filter_map(|(seed, value)| Some((*value, *own.get(seed)?)));
-        let (of_first_too, common): (Vec<f64>, Vec<f64>) = common.unzip();
-        let is_other = block == Block::Seed && !common.is_empty() && !of_first.keys().eq(own.keys());
-        let means = (mean(&of_first_too), mean(&common));
-        is_other.then(|| (common.len(), Comparison::of_means(means.0, means.1, self.scale)))
+        let (firsts, others): (Vec<f64>, Vec<f64>) = common.unzip();
+        let is_other = block == Block::Seed && !others.is_empty() && !of_first.keys().eq(own.keys());
+        is_other.then(|| (others.len(), Comparison::of_means(mean(&firsts), mean(&others), self.scale)))
     }
 
     pub(super) fn sampled(&self) -> Sampled<'_> {

@@ -99,4 +99,4 @@ pub use validity::Bounds;
 pub use verdict::{
     Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, compared_metrics, environment_changes, verdict,
 };
-pub use work::{grows_with_samples, of_one_sample, samples_behind, samples_of_a_pass, unequal_samples};
+pub use work::{grows_with_samples, is_of_training, of_one_sample, samples_behind, samples_of_a_pass, unequal_samples};

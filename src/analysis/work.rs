@@ -33,6 +33,24 @@ pub fn grows_with_samples(metric: &str) -> bool {
         .contains(&metric)
 }
 
+/// Whether a metric is of the training alone, which ends before the timed inference begins.
+pub fn is_of_training(metric: &str) -> bool {
+    [
+        "energy",
+        "energy_net",
+        "energy_per_epoch",
+        "energy_per_sample",
+        "edp",
+        "edp_per_sample",
+        "epoch_time",
+        "step_time",
+        "step_time_p95",
+        "throughput",
+        "train_time",
+    ]
+    .contains(&metric)
+}
+
 /// The least and the most samples that a metric of these runs is of. None where all have as many; those that do not say do not count.
 pub fn unequal_samples<'a>(metric: &str, runs: impl Iterator<Item = &'a Run>) -> Option<(i64, i64)> {
     let samples: Vec<i64> = runs.filter_map(|run| samples_behind(metric, run)).collect();

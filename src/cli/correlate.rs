@@ -149,22 +149,14 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let unit = if is_cluster { "host" } else { "attempt" };
     let found = Correlated { x, y, by: args.by.clone(), unit, points, incomplete, within, correlation, split };
     context.answer(|| report::correlate_text(&found), || report::correlate_value(&found))?;
-    let differing = analysis::differing_among(&counting, &selected.names);
-    also_differing(differing, [&found.x.0, &found.y.0]).iter().for_each(|note| say(note));
+    let mut differing = analysis::differing_among(&counting, &selected.names);
+    differing.retain(|field| ![&found.x.0, &found.y.0].contains(&field));
+    if !differing.is_empty() {
+        let fields = report::listed_fields(&differing);
+        let text = "these may explain the correlation (`--where` selects attempts)";
+        say(&format!("note: the attempts also differ in {fields}; {text}"));
+    }
     Ok(exit::YES)
-}
-
-/// Names the fields that may explain a correlation of two others.
-fn also_differing(mut fields: Vec<String>, correlated: [&String; 2]) -> Option<String> {
-    /// At most this many are named.
-    const NAMED: usize = 4;
-    fields.retain(|field| !correlated.contains(&field));
-    let (named, more) = fields.split_at(fields.len().min(NAMED));
-    let names: Vec<String> = named.iter().map(|field| format!("`{field}`")).collect();
-    let more =
-        if more.is_empty() { String::new() } else { format!(" and {}", report::count(more.len(), "more field")) };
-    let text = "which may explain the correlation (`--where` selects attempts)";
-    (!names.is_empty()).then(|| format!("note: the attempts also differ in {}{more}, {text}", names.join(", ")))
 }
 
 /// The fact that imported telemetry of a cluster has.
@@ -411,19 +403,6 @@ mod tests {
     use super::*;
     use crate::analysis::{Energy, Method, Uncertainty};
     use crate::record::{Axis, Digest, Nonce, Outcome, Parts, Run, Series, Table, Tail};
-
-    #[test]
-    fn fields_that_may_explain_a_correlation_are_named() {
-        let differing = |names: &[&str]| {
-            let names = names.iter().map(|name| (*name).to_owned()).collect();
-            also_differing(names, [&"batch".to_owned(), &"energy".to_owned()])
-        };
-        assert_eq!([differing(&[]), differing(&["batch"])], [None, None]);
-        let text = "which may explain the correlation (`--where` selects attempts)";
-        assert_eq!(differing(&["batch", "gpus"]), Some(format!("note: the attempts also differ in `gpus`, {text}")));
-        let many = differing(&["a", "b", "c", "d", "e"]).unwrap();
-        assert_eq!(many, format!("note: the attempts also differ in `a`, `b`, `c`, `d` and 1 more field, {text}"));
-    }
 
     #[test]
     fn attempts_with_one_value_do_not_vary_however_many_a_run_has() {

@@ -286,25 +286,10 @@ fn direction_of<T: Asked>(metric: &str, observed: &Observations<'_, T>) -> Optio
     known_metric(metric).map(|known| known.direction).or_else(newest)
 }
 
-/// Metrics of the training alone, beside the outcomes.
-const OF_TRAINING: [&str; 11] = [
-    "energy",
-    "energy_net",
-    "energy_per_epoch",
-    "energy_per_sample",
-    "edp",
-    "edp_per_sample",
-    "epoch_time",
-    "step_time",
-    "step_time_p95",
-    "throughput",
-    "train_time",
-];
-
 impl<T: Asked> Subject<'_, T> {
     /// Whether the metric is known before the timed inference begins.
     fn is_of_training(&self) -> bool {
-        self.observed.kind == MetricKind::Outcome || OF_TRAINING.contains(&self.metric)
+        self.observed.kind == MetricKind::Outcome || analysis::is_of_training(self.metric)
     }
 
     /// Whether a longer training has another value of the metric.
@@ -448,14 +433,10 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
     }
     let says_nothing = |name: &str| LENGTHS.contains(&name) && !subject.depends_on_length();
     let is_free = |name: &&String| !asked.is_empty() && !asked.contains(name) && !says_nothing(name);
-    let free: Vec<String> = differing.iter().filter(is_free).map(|name| format!("`{name}`")).collect();
+    let free: Vec<String> = differing.iter().filter(is_free).cloned().collect();
     if !free.is_empty() {
-        /// At most this many fields are named.
-        const NAMED: usize = 4;
-        let (named, more) = free.split_at(free.len().min(NAMED));
-        let more = if more.is_empty() { String::new() } else { format!(" and {}", count(more.len(), "more field")) };
         let text = "which is not held constant (`--axes` adds axes, `--where` selects attempts)";
-        found.notes.push(format!("the attempts also differ in {}{more}, {text}", named.join(", ")));
+        found.notes.push(format!("the attempts also differ in {}, {text}", report::listed_fields(&free)));
     }
     // An axis that was not asked for may be the reason for the effect of one that was.
     for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {

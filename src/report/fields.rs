@@ -1,5 +1,6 @@
 //! The fields by which the rows of a table are told apart.
 
+use super::number::count;
 use crate::analysis::{self, Place};
 use crate::record::{Names, Parts, Run, RunId, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +56,16 @@ pub(super) fn field_of(place: &Place, name: &str) -> Option<Value> {
     }
 }
 
+/// Some of these fields as a list in a sentence, and how many more there are.
+pub fn listed_fields(fields: &[String]) -> String {
+    /// At most this many are named.
+    const NAMED: usize = 4;
+    let (named, more) = fields.split_at(fields.len().min(NAMED));
+    let named: Vec<String> = named.iter().map(|field| format!("`{field}`")).collect();
+    let more = if more.is_empty() { String::new() } else { format!(" and {}", count(more.len(), "more field")) };
+    format!("{}{more}", named.join(", "))
+}
+
 /// The value of a field in a table. Of the digest of a program's file, its first digits tell versions apart.
 pub fn field_text(name: &str, value: Option<&Value>) -> String {
     match value {
@@ -83,4 +94,16 @@ pub fn short_names(names: &[String]) -> Vec<String> {
     };
     let is_plain = |name: &str| names.iter().filter(|other| last(other) == last(name)).count() == 1;
     names.iter().map(|name| if is_plain(name) { last(name) } else { name.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_fields_are_named_and_more_are_counted() {
+        let listed = |names: &[&str]| listed_fields(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(listed(&["a", "b"]), "`a`, `b`");
+        assert_eq!(listed(&["a", "b", "c", "d", "e"]), "`a`, `b`, `c`, `d` and 1 more field");
+    }
 }

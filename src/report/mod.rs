@@ -50,7 +50,7 @@ pub use difference::{diff_text, diff_value, environment_value, fields_text, prog
 pub use document::{document, table_of};
 pub use effects::{Confounded, Effected, effects_text, effects_value};
 pub use events::{events_text, events_value};
-pub use fields::{field_text, short_names};
+pub use fields::{field_text, listed_fields, short_names};
 pub use figure::{Drawing, FONT_LICENSE, Figure, FigureError, Millimetres, Sheet, png, term};
 pub use forecast::{Plan, PlannedRun, forecast_text, forecast_value};
 pub use front::{Coordinate, Front, FrontPoint, Incomplete, pareto_text, pareto_value};
