@@ -2,11 +2,11 @@
 //!
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
-use super::comparison::{SIGNIFICANCE, holm_among, olympic_mean, together};
+use super::comparison::{SIGNIFICANCE, holm_possible, olympic_mean, together};
 use super::pairwise::{Block, Comparison, PAIRS, Scale, blocks_of, compared, machines, on_common_machines};
 use super::replication::Estimate;
 use super::resample::{Sampled, probabilities};
-use crate::record::{AttemptId, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric, mean};
+use crate::record::{AttemptId, Digest, Direction, MetricKind, Replicate, Run, RunId, Value, known_metric, mean};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One attempt's value of the metric.
@@ -16,6 +16,8 @@ pub struct Measured {
     pub attempt: AttemptId,
     /// Its run.
     pub run: RunId,
+    /// The digest of its configuration: attempts that differ in seed, program or machine alone have the same.
+    pub configuration: Digest,
     /// When it began, in milliseconds since the Unix epoch.
     pub started_unix_ms: i64,
     /// The value.
@@ -269,39 +271,18 @@ fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option
     let pair = |a: &Place, b: &Place| compared(&a.contender, &b.contender, scale);
     let beside_first: Vec<Option<Comparison>> = others.iter().map(|other| pair(first, other)).collect();
     let tested = |one: &Option<Comparison>| one.and_then(|one| Some((one.test.ok()?.0, one.least)));
-    // By the place of the other one, which pairs without the first do not have.
-    let mut family: Vec<(Option<usize>, f64, f64)> = beside_first
-        .iter()
-        .enumerate()
-        .filter_map(|(at, one)| tested(one).map(|(p, least)| (Some(at), p, least)))
-        .collect();
+    let (at, mut family): (Vec<usize>, Vec<(f64, f64)>) =
+        beside_first.iter().enumerate().filter_map(|(at, one)| Some((at, tested(one)?))).unzip();
     let is_whole = places.len() <= MOST_PAIRED;
     if is_whole {
         let rest =
             others.iter().enumerate().flat_map(|(at, one)| others[at + 1..].iter().map(move |other| pair(one, other)));
-        family.extend(rest.filter_map(|one| tested(&one)).map(|(p, least)| (None, p, least)));
+        family.extend(rest.filter_map(|one| tested(&one)));
     }
-    let size = |family: &[(Option<usize>, f64, f64)]| match is_whole {
-        true => family.len(),
-        false => family.len() * (family.len() + 1) / 2,
-    };
-    loop {
-        let least: Vec<f64> = family.iter().map(|(.., least)| *least).collect();
-        let mut possible = holm_among(&least, size(&family)).into_iter().map(|least| least < SIGNIFICANCE);
-        let before = family.len();
-        family.retain(|_| possible.next().unwrap_or(true));
-        if family.len() == before {
-            break;
-        }
-    }
-    let probabilities: Vec<f64> = family.iter().map(|(_, p, _)| *p).collect();
-    let corrected = holm_among(&probabilities, size(&family));
+    let size = |tests: usize| if is_whole { tests } else { tests * (tests + 1) / 2 };
     let mut found: Vec<Option<f64>> = vec![None; others.len()];
-    for ((at, ..), corrected) in family.iter().zip(corrected) {
-        if let Some(at) = at {
-            found[*at] = Some(corrected);
-        }
-    }
+    // Pairs without the first come behind those with it.
+    at.into_iter().zip(holm_possible(&family, size)).for_each(|(at, corrected)| found[at] = corrected);
     let settle =
         |(one, corrected): (Option<Comparison>, Option<f64>)| (one.map(|one| one.of_family(corrected)), corrected);
     beside_first.into_iter().zip(found).map(settle).collect()

@@ -117,6 +117,28 @@ pub(super) fn holm_among(probabilities: &[f64], family: usize) -> Vec<f64> {
     corrected
 }
 
+/// Holm's correction of tests, each with its probability and the smallest one that it can give. `family` is the number of questions behind so
+/// many tests. A test that cannot reach significance after the correction is no test: it has none, and counts in no family.
+pub(super) fn holm_possible(tests: &[(f64, f64)], family: impl Fn(usize) -> usize) -> Vec<Option<f64>> {
+    let mut kept: Vec<usize> = (0..tests.len()).collect();
+    let corrected = |kept: &[usize], of: &dyn Fn(usize) -> f64| {
+        holm_among(&kept.iter().map(|at| of(*at)).collect::<Vec<f64>>(), family(kept.len()))
+    };
+    loop {
+        let mut least = corrected(&kept, &|at| tests[at].1).into_iter();
+        let before = kept.len();
+        kept.retain(|_| least.next().is_some_and(|least| least < SIGNIFICANCE));
+        if kept.len() == before {
+            break;
+        }
+    }
+    let mut found = vec![None; tests.len()];
+    for (at, corrected) in kept.iter().zip(corrected(&kept, &|at| tests[at].0)) {
+        found[*at] = Some(corrected);
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,9 @@
 //! Knows two sealed attempts and the repetitions of each. What was computed, and what was asked for, is compared in `difference`.
 
 use super::best::{Contender, scale_named, scale_of};
-use super::comparison::{SIGNIFICANCE, holm};
+use super::comparison::{SIGNIFICANCE, holm_possible};
 use super::join::{PhaseRow, join};
-use super::pairwise::{Comparison, Scale, compare};
+use super::pairwise::{Comparison, Scale, compared};
 use super::telemetry::{Curve, Kind, quantity};
 use crate::record::{AttemptId, Axis, Direction, Sealed, Series};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Significance {
     /// How many repetitions each has.
     pub n: (usize, usize),
-    /// The second mean less the first, in the metric's unit.
-    pub difference: f64,
+    /// Their means.
+    pub means: (f64, f64),
     /// How far they are apart, and whether chance explains it.
     pub comparison: Comparison,
     /// The probability, corrected for the number of metrics that were tested.
@@ -30,7 +30,8 @@ impl Significance {
     }
 }
 
-/// Compares the means of each metric over the repetitions of two configurations. Holm's method corrects all tests together. Proportional
+/// Compares the means of each metric over the repetitions of two configurations. Holm's method corrects all tests together; one that cannot
+/// reach significance after it is not tested. Proportional
 /// metrics, such as `energy` and `energy_per_sample` of the same number of samples, count as one test. A metric is left out if either
 /// configuration lacks a finite value of it, or if both have a single one.
 ///
@@ -40,7 +41,7 @@ pub fn significance(
     repetitions: &BTreeMap<String, (Contender, Contender)>,
     described: &dyn Fn(&str) -> (String, Option<Direction>),
 ) -> BTreeMap<String, Significance> {
-    let compared = |(name, (a, b)): (&String, &(Contender, Contender))| {
+    let beside = |(name, (a, b)): (&String, &(Contender, Contender))| {
         let values = || a.measured.iter().chain(&b.measured).map(|one| one.value);
         if a.measured.len().max(b.measured.len()) < 2 || !values().all(f64::is_finite) {
             return None;
@@ -48,28 +49,29 @@ pub fn significance(
         let (of_a, of_b) = (a.estimate()?, b.estimate()?);
         let (unit, direction) = described(name);
         let scale = scale_named(name, &unit).unwrap_or_else(|| scale_of(&[&of_a, &of_b], direction));
-        let comparison = compare(a, b, scale)?;
-        let difference = of_b.mean - of_a.mean;
-        Some((
-            name.clone(),
-            Significance { n: (a.measured.len(), b.measured.len()), difference, comparison, corrected: None },
-        ))
+        let comparison = compared(a, b, scale)?;
+        let (n, means) = ((a.measured.len(), b.measured.len()), (of_a.mean, of_b.mean));
+        Some((name.clone(), Significance { n, means, comparison, corrected: None }))
     };
-    let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(compared).collect();
+    let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(beside).collect();
     // The first metric of each proportional group stands for the group; `asked` has the group of each tested metric.
-    let (mut questions, mut asked): (Vec<(&str, Scale, f64)>, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut questions, mut asked): (Vec<(&str, Scale, (f64, f64))>, Vec<usize>) = (Vec::new(), Vec::new());
     for (name, Significance { comparison, .. }) in &found {
         let (Ok((p, _)), scale) = (comparison.test, comparison.scale) else { continue };
         let is_same = |known: &str| are_proportional(&repetitions[known], &repetitions[name], scale == Scale::Ratio);
         let known = questions.iter().position(|(known, of, _)| *of == scale && is_same(known));
         asked.push(known.unwrap_or(questions.len()));
         if known.is_none() {
-            questions.push((name, scale, p));
+            questions.push((name, scale, (p, comparison.least)));
         }
     }
-    let corrected = holm(&questions.iter().map(|(.., p)| *p).collect::<Vec<f64>>());
-    let tested = found.values_mut().filter(|one| one.comparison.test.is_ok());
-    tested.zip(asked).for_each(|(one, question)| one.corrected = corrected.get(question).copied());
+    let tests: Vec<(f64, f64)> = questions.iter().map(|(.., test)| *test).collect();
+    let corrected = holm_possible(&tests, |tests| tests);
+    let mut asked = asked.into_iter();
+    for one in found.values_mut() {
+        one.corrected = one.comparison.test.is_ok().then(|| asked.next()).flatten().and_then(|at| corrected[at]);
+        one.comparison = one.comparison.of_family(one.corrected);
+    }
     found
 }
 
@@ -171,7 +173,7 @@ mod tests {
     use super::super::trials::tests::trial;
     use super::*;
     use crate::analysis::pairwise::Untested;
-    use crate::record::{MetricKind, Phase, Replicate};
+    use crate::record::{MetricKind, Part, Phase, Replicate};
 
     fn sealed(power: &[f64], epochs: u64) -> Sealed {
         let mut series = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
@@ -205,6 +207,7 @@ mod tests {
         let measured = values.iter().zip(sensors.iter().cycle()).map(|(value, sensor)| Measured {
             attempt: one.id,
             run: one.run.id,
+            configuration: one.run.parts.digest(Part::Config),
             started_unix_ms: 0,
             value: *value,
             half_width: (!sensor.is_empty()).then(|| value / 10.0),
@@ -214,6 +217,25 @@ mod tests {
         });
         let measured = measured.collect();
         Contender { run: one.run.clone(), agreed: Vec::new(), kind: MetricKind::Measured, measured }
+    }
+
+    #[test]
+    fn a_test_that_the_correction_leaves_no_room_for_is_none() {
+        let pair = |at: usize| {
+            let shift = [0.0, 3.0, 7.0][at];
+            let of = |values: &[f64]| contender(&values.iter().map(|one| one + shift).collect::<Vec<f64>>(), &[""]);
+            (of(&[1.0, 1.1, 1.2, 1.3, 1.4, 1.5]), of(&[9.0, 9.1 + shift]))
+        };
+        let judged = |metrics: usize| {
+            let all = (0..metrics).map(|at| (format!("m{at}"), pair(at))).collect();
+            significance(&all, &|_| ("u".to_owned(), Some(Direction::Minimize)))
+        };
+        // Six and two values have 28 exchanges: one test can give 1/28, two cannot give a p below 0.05.
+        assert_eq!(judged(1)["m0"].is_significant(), Some(true));
+        let both = judged(2);
+        assert!(both.values().all(|one| one.is_significant().is_none()), "{both:?}");
+        assert!(both.values().all(|one| one.comparison.test == Err(Untested::TooFew)), "{both:?}");
+        assert_eq!(both["m0"].means, (1.25, 9.05));
     }
 
     #[test]

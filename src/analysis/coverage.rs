@@ -5,7 +5,7 @@
 use super::best::{Contender, Measured, Ordering, place};
 use super::pairwise::{Scale, compare};
 use super::resample::Random;
-use crate::record::{AttemptId, Digest, Direction, MetricKind, Parts, Replicate, Run, Value};
+use crate::record::{AttemptId, Digest, Direction, MetricKind, Part, Parts, Replicate, Run, Value};
 use std::collections::BTreeSet;
 
 /// How values scatter, as shares of a mean of 100.
@@ -258,6 +258,7 @@ impl Design {
                     measured.push(Measured {
                         attempt: AttemptId(Digest(digest)),
                         run: run.id,
+                        configuration: run.parts.digest(Part::Config),
                         started_unix_ms: 0,
                         value: mean * (1.0 + (effect + noise) / 100.0),
                         half_width: None,

@@ -82,7 +82,7 @@ pub use lines::{ChangedLines, changed_lines};
 pub use measure::Observed;
 pub use mlperf::{MLPERF_POWER_RULES, Rule, Ruling, Unchecked, mlperf_power};
 pub use outliers::{Outlier, outliers};
-pub use pairwise::{Block, Comparison, Method as TestMethod, Scale, Untested, compare, leads_by_other_seeds};
+pub use pairwise::{Block, Comparison, Method as TestMethod, Scale, Untested, leads_by_other_seeds};
 pub use pareto::{dominators, front_probabilities};
 pub use plausible::{Implausible, implausible, share_for_percent};
 pub use portions::{Portion, Portions, portions, quartiles};
@@ -99,4 +99,6 @@ pub use validity::Bounds;
 pub use verdict::{
     Class, Divergence, Grade, Judged, Margin, MarginFault, Verdict, compared_metrics, environment_changes, verdict,
 };
-pub use work::{grows_with_samples, is_of_training, of_one_sample, samples_behind, samples_of_a_pass, unequal_samples};
+pub use work::{
+    grows_with_samples, is_of_sample, is_of_training, of_one_sample, samples_behind, samples_of_a_pass, unequal_samples,
+};

@@ -176,7 +176,8 @@ pub(super) const PAIRS: usize = 3;
 const MOST_EXCHANGED: usize = 500;
 
 /// Compares two configurations. An exact test has no interval beside it: the t interval of few units can contradict it.
-pub fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
+#[cfg(test)]
+pub(super) fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
     compared(first, other, scale).map(Comparison::settled)
 }
 
@@ -386,7 +387,7 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
 }
 
 /// The configurations with the attempts alone that ran on machines which all of them ran on. None where all ran on the same machines, where a record names none, or
-/// where these are fewer than a paired test needs.
+/// where these are fewer than a paired test needs, or where a row ran some of its configurations on other machines only.
 pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Contender>> {
     if contenders.iter().any(|one| one.kind != MetricKind::Measured) {
         return None;
@@ -397,7 +398,11 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
         return None;
     }
     let is_on_these = |one: &Measured| common.contains(&one.replicate.machine);
-    Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
+    let kept: Vec<Contender> = contenders.iter().map(|one| one.with(is_on_these)).collect();
+    // Of a row over several configurations, those on the common machines alone do not stand for the row.
+    let configurations = |one: &Contender| one.measured.iter().map(|one| one.configuration).collect::<BTreeSet<_>>();
+    let is_alike = contenders.iter().zip(&kept).all(|(all, kept)| configurations(all) == configurations(kept));
+    is_alike.then_some(kept)
 }
 
 /// Whether a paired test may use this many common blocks: three or more, and of seeds and rounds at least half of those of the side that has most. Of machines

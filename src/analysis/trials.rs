@@ -169,6 +169,7 @@ impl Measured {
         Self {
             attempt: id,
             run: attempt.run,
+            configuration: run.parts.digest(Part::Config),
             started_unix_ms: attempt.started_unix_ms,
             value,
             half_width,

@@ -11,7 +11,7 @@ use crate::record::{Table, Value};
 const WIDEST: usize = 40;
 
 /// The values of a row, with as few digits as tell different ones apart.
-fn shown_all(values: &[Option<Value>]) -> Vec<String> {
+pub(super) fn shown_all(values: &[Option<Value>]) -> Vec<String> {
     let of = |digits: usize| -> Vec<String> { values.iter().map(|value| shown(value.as_ref(), digits)).collect() };
     let is_alike = |short: &Vec<String>| {
         let alike = |a: usize, b: usize| short[a] == short[b] && values[a] != values[b];

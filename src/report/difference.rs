@@ -1,7 +1,7 @@
 //! What differs, as text and as a document.
 
-use super::comparison::tainted;
-use super::contrast::{change, percent_of};
+use super::comparison::{shown_all, tainted};
+use super::contrast::change;
 use super::document::table_of;
 use super::live::fitted;
 use super::number::{count, duration, percent, quantity, significant};
@@ -11,8 +11,8 @@ use super::sample::{compared_text, compared_value};
 use super::table::columns;
 use super::units;
 use crate::analysis::{
-    Difference, FieldDifference, Kind, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference, PhaseDifference, Significance,
-    TelemetryDifference, Untested,
+    Block, Difference, FieldDifference, Kind, MetricDifference, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference,
+    PhaseDifference, Significance, TelemetryDifference, TestMethod, Untested,
 };
 use crate::record::{Part, Table, Value};
 use std::collections::BTreeMap;
@@ -213,34 +213,58 @@ fn kernels_text(difference: &Difference) -> &'static str {
     "kernels: the two began with different tuned kernels, which may explain different bits (`ledger cache import` takes those of another machine)\n"
 }
 
+/// Two values, with as few digits as tell them apart.
+fn shown_pair(a: Option<f64>, b: Option<f64>) -> [String; 2] {
+    let values = [a, b].map(|value| value.map(Value::from));
+    let mut shown = shown_all(&values).into_iter();
+    [(); 2].map(|()| shown.next().unwrap_or_default())
+}
+
+/// A metric with its unit, and two values of it: `gpu_mem_peak [GiB]`. Durations have their units beside them.
+fn in_readable_unit(name: &str, unit: &str, a: Option<f64>, b: Option<f64>) -> (String, [String; 2]) {
+    if unit == "s" {
+        let shown = [a, b].map(|value| value.map_or_else(|| "-".to_owned(), duration));
+        if shown[0] != shown[1] || a == b {
+            return (name.to_owned(), shown);
+        }
+    }
+    let largest = [a, b].into_iter().flatten().map(f64::abs).fold(0.0, f64::max);
+    let shown = units::shown(unit, Kind::Level, largest);
+    let scaled = |value: Option<f64>| value.map(|value| value * shown.factor);
+    let head = if shown.unit.is_empty() { name.to_owned() } else { format!("{name} [{}]", shown.unit) };
+    (head, shown_pair(scaled(a), scaled(b)))
+}
+
 fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Significance>, a: &str, b: &str) -> String {
     if difference.metrics.is_empty() {
         return String::new();
     }
-    let rows = difference.metrics.iter().map(|metric| {
-        let relative = if metric.unit_b.is_none() && percent_of(&metric.name, &metric.unit).is_some() {
-            change(&metric.name, &metric.unit, metric.a, metric.b)
-        } else {
-            metric.relative().map(percent)
+    // `inference_time` is that of one batch size, which has a row of its own.
+    let is_told_again = |metric: &MetricDifference| {
+        let is_same = |other: &MetricDifference| (other.a, other.b) == (metric.a, metric.b);
+        let mut others = difference.metrics.iter().filter(|other| is_same(other));
+        others.any(|other| other.name.strip_prefix(&metric.name).is_some_and(|rest| rest.starts_with('@')))
+    };
+    let rows = difference.metrics.iter().filter(|metric| !is_told_again(metric)).map(|metric| {
+        let tested = significance.get(&metric.name);
+        let means = tested.map(|tested| (Some(tested.means.0), Some(tested.means.1)));
+        let (of_a, of_b) = means.unwrap_or((metric.a, metric.b));
+        let (head, values) = match &metric.unit_b {
+            Some(other) => {
+                let named = |unit: &str| if unit.is_empty() { "-".to_owned() } else { unit.to_owned() };
+                (format!("{} [{} / {}]", metric.name, named(&metric.unit), named(other)), shown_pair(of_a, of_b))
+            }
+            None => in_readable_unit(&metric.name, &metric.unit, of_a, of_b),
         };
-        let mut row = vec![
-            format!("  {}", metric.name),
-            number(metric.a),
-            number(metric.b),
-            number(metric.absolute()),
-            relative.unwrap_or_else(|| "-".to_owned()),
-            match &metric.unit_b {
-                Some(other) => {
-                    let named = |unit: &str| if unit.is_empty() { "-".to_owned() } else { unit.to_owned() };
-                    format!("{} / {}", named(&metric.unit), named(other))
-                }
-                None => metric.unit.clone(),
-            },
-        ];
+        let [of_a, of_b] = values;
+        let beside = match tested {
+            Some(tested) => Some(compared_text(&tested.comparison, &metric.unit)),
+            None if metric.unit_b.is_some() => None,
+            None => change(&metric.name, &metric.unit, metric.a, metric.b),
+        };
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let mut row = vec![format!("  {head}"), of_a, of_b, or_none(beside)];
         if !significance.is_empty() {
-            let tested = significance.get(&metric.name);
-            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            row.push(or_none(tested.map(|tested| compared_text(&tested.comparison, &metric.unit))));
             row.push(or_none(tested.and_then(|tested| tested.corrected).map(probability)));
             let said = tested.map_or("-", |tested| match tested.is_significant() {
                 Some(true) => "yes",
@@ -251,17 +275,14 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         }
         row
     });
-    let (head_a, head_b) = (format!(">{a}"), format!(">{b}"));
-    let mut heads = vec!["  METRIC", &head_a, &head_b, ">B-A", ">SHARE", "UNIT"];
-    heads.extend((!significance.is_empty()).then_some(["MEANS", ">P", "DIFFERS"]).into_iter().flatten());
+    let (head_a, head_b, head) = (format!(">{a}"), format!(">{b}"), format!("{b} AGAINST {a}"));
+    let mut heads = vec!["  METRIC", &head_a, &head_b, &head];
+    heads.extend((!significance.is_empty()).then_some([">P", "~DIFFERS"]).into_iter().flatten());
     let mut text = format!("metrics:\n{}", columns(&heads, rows));
     let of_row = || difference.metrics.iter().filter_map(|metric| significance.get(&metric.name));
     for (why, said) in [
         (Untested::NoScatter, "neither varies over its repetitions"),
-        (
-            Untested::TooFew,
-            "with so few independent repetitions no exact test gives a p below 0.05 (3 or more each are needed)",
-        ),
+        (Untested::TooFew, "too few attempts for an exact test of so many metrics; 3 or more each are needed"),
         (
             Untested::Confounded,
             "the two ran on different GPUs of one device, or have one seed each: the difference contains that of the GPUs or seeds",
@@ -287,8 +308,12 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let most = of_row().map(|tested| tested.n).max();
     if let Some((x, y)) = most {
         text.push_str(&format!(
-            "  MEANS compares the means over all repetitions, up to {x} and {y} attempts: B against A; P with Holm's correction over all metrics (proportional ones count once), 95% intervals without it\n"
+            "  means of up to {x} and {y} attempts, with 95% intervals\n  P: Holm's correction over all metrics; proportional ones count once\n"
         ));
+    }
+    let is_on_common = |test| matches!(test, Ok((_, TestMethod::Paired(Block::Machine, _))));
+    if of_row().any(|tested| is_on_common(tested.comparison.test)) {
+        text.push_str(&format!("  {b} AGAINST {a}: on the machines that both ran on\n"));
     }
     text
 }
@@ -323,18 +348,8 @@ fn phases_text(phases: &[PhaseDifference], a: &str, b: &str) -> String {
             share(phase.energy_j.0, phase.energy_j.1),
         ]
     });
-    let heads = [
-        "  PHASE",
-        ">RANK",
-        ">GPU",
-        ">COUNT",
-        &format!(">TIME {a}"),
-        &format!(">TIME {b}"),
-        ">SHARE",
-        &format!(">ENERGY {a}"),
-        &format!(">ENERGY {b}"),
-        ">SHARE",
-    ];
+    let (of_a, of_b) = (format!(">{a}"), format!(">{b}"));
+    let heads = ["  PHASE", "~~~>RANK", "~~~>GPU", "~~>COUNT", &of_a, &of_b, "~>TIME", &of_a, &of_b, ">ENERGY"];
     format!("phases:\n{}", columns(&heads, rows))
 }
 
@@ -409,7 +424,7 @@ pub fn diff_value(difference: &Difference, significance: &BTreeMap<String, Signi
 
 fn significance_value(tested: &Significance) -> Value {
     let mut table = table_of([("n_a", tested.n.0.into()), ("n_b", tested.n.1.into())]);
-    table.insert("difference".to_owned(), tested.difference.into());
+    table.insert("difference".to_owned(), (tested.means.1 - tested.means.0).into());
     table.insert("comparison".to_owned(), compared_value(&tested.comparison));
     table.extend(tested.comparison.test.ok().map(|(p, _)| ("p".to_owned(), p.into())));
     table.extend(tested.corrected.map(|p| ("p_corrected".to_owned(), p.into())));

@@ -1,5 +1,6 @@
 //! Estimates and differences as people read them: value, uncertainty, what the sample is.
 
+use super::contrast::difference;
 use super::document::table_of;
 use super::number::{count, mean_within, significant};
 use super::ranking::in_unit;
@@ -126,15 +127,7 @@ pub fn compared_text(comparison: &Comparison, unit: &str) -> String {
             };
             (format!("{} points", show(*estimate)), interval.map(|(low, high)| (show(low), show(high))))
         }
-        Scale::Difference => {
-            let named = match unit {
-                "%" => " points",
-                other => other,
-            };
-            let space = if named.is_empty() || named.starts_with(' ') { "" } else { " " };
-            let one = format!("{}{space}{named}", significant(*estimate));
-            (one, interval.map(|(low, high)| (significant(low), significant(high))))
-        }
+        Scale::Difference => return difference(*estimate, *interval, if unit == "%" { "points" } else { unit }),
     };
     both.map_or(one.clone(), |(low, high)| format!("{one} ({low} to {high})"))
 }

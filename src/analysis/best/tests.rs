@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::pairwise::{Method, Untested};
-use crate::record::{Digest, Parts};
+use crate::record::{Digest, Part, Parts};
 
 /// Attempts of one seed each, on one machine with this sensor, which is off by this share.
 pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>, sensor: &str) -> Contender {
@@ -14,10 +14,12 @@ pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>,
         seed: 1,
     });
     let id = run.id;
+    let configuration = run.parts.digest(Part::Config);
     let machine = sensor.bytes().map(u64::from).sum();
     let measured = (1u8..).zip(values).map(|(at, value)| Measured {
         attempt: AttemptId(Digest([at; 32])),
         run: id,
+        configuration,
         started_unix_ms: 0,
         value: *value,
         half_width: share.map(|share| share * value.abs()),

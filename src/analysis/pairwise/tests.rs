@@ -1,5 +1,6 @@
 use super::*;
 use crate::analysis::best::tests::contender;
+use crate::record::Digest;
 use proptest::prelude::*;
 
 const A: [f64; 5] = [12.1, 12.9, 11.4, 12.6, 12.2];
@@ -145,6 +146,14 @@ fn a_machine_that_one_side_lacks_changes_nothing() {
     let eleven =
         on(&[&x[..], &[91.0, 92.0, 93.0, 95.0, 96.0, 97.0, 98.0]].concat(), &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert_eq!(compare(&eleven, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap(), whole);
+    // Of a row over several configurations one ran elsewhere alone: what the common machines have is not the row.
+    let mut mixed = eleven.clone();
+    mixed.measured[4..].iter_mut().for_each(|one| one.configuration = Digest([9; 32]));
+    let found = compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
+    assert_eq!(found.test.unwrap().1, Method::Welch);
+    near(found.estimate, 102.3 / mean(&mixed.values()));
+    mixed.measured[3].configuration = Digest([9; 32]);
+    assert_eq!(compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap(), whole);
     // Two common machines are too few.
     let found = compare(&on(&y[..3], &[1, 2, 8]), &on(&x, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
     assert_eq!(found.test.unwrap().1, Method::Welch);
