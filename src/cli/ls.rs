@@ -45,8 +45,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     experiment: Option<String>,
 
-    /// Only attempts that ended so
-    #[arg(long, value_name = "OUTCOME", value_parser = ["finished", "failed", "interrupted"])]
+    /// Only attempts that ended so; `tainted`: finished, but left out of answers
+    #[arg(long, value_name = "OUTCOME", value_parser = ["finished", "failed", "interrupted", TAINTED])]
     outcome: Option<String>,
 
     /// Sort by `started`, `time`, `experiment`, `model`, `outcome`, a field or a metric; a `-` before it puts the
@@ -62,6 +62,9 @@ pub(super) struct Args {
     #[arg(long)]
     hidden: bool,
 }
+
+/// The outcome to ask for finished attempts with disturbed measurements.
+const TAINTED: &str = "tainted";
 
 /// Of no more lines the records are read.
 const MOST_READ: usize = 1000;

@@ -1,6 +1,6 @@
 //! The rows of `ls`: selection, order and columns.
 
-use super::Args;
+use super::{Args, TAINTED};
 use crate::analysis::expr::{Expr, full_name};
 use crate::analysis::{Trial, names, unify_by_model};
 use crate::cli::failure::{Failure, exit};
@@ -68,7 +68,10 @@ struct Asking {
 impl Asking {
     fn new(args: &Args, names: &Names) -> Result<Self, Failure> {
         let parse = |text: &String| {
-            Expr::parse_in(text, &names.tiers()).map_err(|error| Failure::new(exit::USAGE, format!("--where: {error}")))
+            Expr::parse_in(text, &names.tiers()).map_err(|error| {
+                let hint = if text.contains(TAINTED) { "\nTainted attempts: --outcome tainted" } else { "" };
+                Failure::new(exit::USAGE, format!("--where: {error}{hint}"))
+            })
         };
         let key = |text: &String| {
             let (name, is_descending) = text.strip_prefix('-').map_or((text.as_str(), false), |name| (name, true));
@@ -86,7 +89,11 @@ impl Asking {
         let most = if args.all { usize::MAX } else { args.n };
         let is_meant = |row: &Row| {
             let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-            is(&args.model, &row.model) && is(&args.experiment, &row.experiment) && is(&args.outcome, &row.outcome)
+            let is_of_outcome = match args.outcome.as_deref() {
+                Some(TAINTED) => reader.is_tainted(row)?,
+                _ => is(&args.outcome, &row.outcome),
+            };
+            Ok::<_, StoreError>(is(&args.model, &row.model) && is(&args.experiment, &row.experiment) && is_of_outcome)
         };
         let is_any = args.model.is_none() && args.experiment.is_none() && args.outcome.is_none();
         if self.condition.is_none() && self.sort.is_none() && is_any {
@@ -130,7 +137,7 @@ impl Asking {
             // Rows are decoded here if they decide; else only those that are shown.
             if !is_any || of_row.is_some() {
                 let row = recent.row()?;
-                if !is_meant(&row) {
+                if !is_meant(&row)? {
                     return Ok(ControlFlow::Continue(()));
                 }
                 value = of_row.map(|of| of(&row)).or(value);
