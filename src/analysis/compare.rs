@@ -4,7 +4,7 @@
 
 use super::trials::Trial;
 use super::units::standard;
-use super::work::unequal_samples;
+use super::work::{have_alike_samples, unequal_samples};
 use crate::record::{Attempt, Direction, Metric, Names, Part, Value, known_metric};
 use std::collections::BTreeSet;
 
@@ -110,10 +110,12 @@ fn metric(trials: &[Trial], name: &str) -> Line {
     };
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
     let counted = trials.iter().zip(&counting).filter(|(_, value)| value.is_some());
-    // A value alone is not the best. Of runs that did not do the same work, the least total is no merit, nor are answers to other batches compared.
+    // A value alone is not the best. Of runs that did not do the same work, the least total is no merit, nor are answers to other batches compared, nor other models
+    // and data.
     let is_told = counting.iter().flatten().count() > 1
         && !counting.iter().all(is_best)
         && unequal_samples(name, counted.map(|(trial, _)| &trial.run)).is_none()
+        && have_alike_samples(trials.iter().map(|trial| &trial.run))
         && !(is_of_an_answer(name) && of_other_batches(trials));
     let best = counting.iter().enumerate().filter(|(_, value)| is_best(value) && is_told).map(|(at, _)| at).collect();
     Line {

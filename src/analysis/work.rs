@@ -2,6 +2,7 @@
 
 use super::statistic::real;
 use crate::record::{Run, Table, Value};
+use std::collections::BTreeMap;
 
 /// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, those of an epoch, or those of a step of all ranks. None for a metric that does not grow with them, where
 /// the configuration does not say how many there are. Of an agent's updates they are the transitions that it learns from.
@@ -103,6 +104,26 @@ fn of_a_step(config: &Table) -> Option<i64> {
 
 fn count(config: &Table, field: &str) -> Option<i64> {
     config.get(field).and_then(Value::as_int)
+}
+
+/// Fields of the data that do not change what one sample is.
+const OF_NO_SAMPLE: [&str; 6] =
+    ["data.path", "data.seed", "data.train_count", "data.validation_count", "data.validation_share", "data.eval_count"];
+
+/// Whether attempts with other values of a field work on other samples: larger images, say, which take longer.
+pub fn is_of_sample(name: &str) -> bool {
+    name.starts_with("data.") && !OF_NO_SAMPLE.contains(&name)
+}
+
+/// Whether all runs are of one model and work on samples of one kind.
+pub fn have_alike_samples<'a>(runs: impl Iterator<Item = &'a Run>) -> bool {
+    let kind = |run: &'a Run| -> BTreeMap<&'a str, &'a Value> {
+        let fields = run.config().iter().map(|(name, value)| (name.as_str(), value));
+        fields.filter(|(name, _)| *name == "model.name" || is_of_sample(name)).collect()
+    };
+    let mut kinds = runs.map(kind);
+    let first = kinds.next();
+    kinds.all(|kind| Some(kind) == first)
 }
 
 #[cfg(test)]

@@ -137,13 +137,13 @@ fn find_among<T: Asked>(
     let apart = if versions.is_empty() {
         let metrics: Vec<&str> = coordinates.iter().map(|one| one.metric.as_str()).collect();
         let of =
-            |reader: &Reader<'_>| args.grouping.versions(&found, &metrics, &selected.admitted, &|id| reader.run(id));
+            |reader: &Reader<'_>| args.grouping.kept_apart(&found, &metrics, &selected.admitted, &|id| reader.run(id));
         context.store().read(of)?
     } else {
         Vec::new()
     };
     if !apart.is_empty() {
-        say(versions::APART);
+        versions::apart_note(&apart).into_iter().for_each(say);
         return find_with(args, model, coordinates, &apart, context);
     }
     let mut front = front(model, selected, coordinates, &found);

@@ -1,10 +1,10 @@
-//! Versions of a program: rows of a grouping do not average over them unless that is asked for.
+//! Rows of a grouping: they do not average over numbers of GPUs, nor over versions of a program unless that is asked for.
 
 use super::output::say;
 use super::why::texts;
 use crate::analysis::{self, Asked, Configuration, Contender, count_lines, differing, is_version};
 use crate::record::{Digest, GroupId, Names, Part, Parts, Run, RunId, Value, Why, field};
-use crate::report::{count, program_changes};
+use crate::report::{count, listed_fields, program_changes};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,9 +20,24 @@ pub(super) struct Grouping {
     any_version: bool,
 }
 
-/// The note that rows stand for versions.
-pub(super) const APART: &str =
-    "note: each version of the program has its own row (--any-version averages over versions)";
+/// The note why rows are more than those that were asked for.
+pub(super) fn apart_note(fields: &[String]) -> Option<&'static str> {
+    let is_by_gpus = fields.iter().any(|name| name == GPUS);
+    let is_by_version = fields.iter().any(|name| name != GPUS);
+    match (is_by_gpus, is_by_version) {
+        (false, false) => None,
+        (false, true) => {
+            Some("note: each version of the program has its own row (--any-version averages over versions)")
+        }
+        (true, false) => Some("note: each number of GPUs has its own row"),
+        (true, true) => Some(
+            "note: each number of GPUs and each version of the program has its own row (--any-version averages over versions)",
+        ),
+    }
+}
+
+/// A mean over one GPU and four is true of neither.
+const GPUS: &str = "hardware.gpus";
 
 /// No more runs are read to compare their programs.
 const MOST_READ: usize = 10_000;
@@ -36,17 +51,18 @@ const MOST_AVERAGED: usize = 1000;
 const SHOWN: usize = 3;
 
 impl Grouping {
-    /// The fields that give each version of a program its own rows. None if no row averages a configuration over versions, or if --any-version allows it.
+    /// The fields that keep rows apart beside those that were asked for: the number of GPUs if a row averages over several, and what tells versions of a program
+    /// from each other if a row averages a configuration over them and --any-version does not allow it.
     ///
     /// An attempt counts if it has one of the `metrics`. `run` gives the record of a run.
-    pub(super) fn versions<T: Asked>(
+    pub(super) fn kept_apart<T: Asked>(
         &self,
         rows: &[Configuration<'_, T>],
         metrics: &[&str],
         admitted: &BTreeSet<Why>,
         run: &dyn Fn(RunId) -> Result<Option<Run>, StoreError>,
     ) -> Result<Vec<String>, StoreError> {
-        if self.group_by.is_empty() || self.any_version {
+        if self.group_by.is_empty() {
             return Ok(Vec::new());
         }
         // A value that is not finite takes its whole row out of the answer.
@@ -54,7 +70,7 @@ impl Grouping {
             Ok(_) => true,
             Err(left) => left.why == Why::NotFinite,
         };
-        let (mut versions, mut left) = (Vec::<Vec<Run>>::new(), MOST_READ);
+        let (mut versions, mut left, mut is_over_gpus) = (Vec::<Vec<Run>>::new(), MOST_READ, false);
         for row in rows {
             // What differs in the seed alone has one program.
             let counting = row.trials.iter().filter(|trial| metrics.iter().any(|metric| is_in(trial, metric)));
@@ -63,16 +79,18 @@ impl Grouping {
                 continue;
             }
             let mut programs: BTreeMap<(Option<Digest>, Option<String>), BTreeMap<Digest, Run>> = BTreeMap::new();
+            let mut gpus: BTreeSet<String> = BTreeSet::new();
             for id in groups.into_values() {
                 if left == 0 {
                     say(&format!(
-                        "note: only the first {MOST_READ} configurations were checked for versions of the program"
+                        "note: only the first {MOST_READ} configurations were checked for versions of the program and numbers of GPUs"
                     ));
-                    return Ok(Self::found(rows, &versions));
+                    return Ok(Self::found(rows, &versions, is_over_gpus));
                 }
                 left -= 1;
                 let Some(run) = run(id)? else { continue };
-                if !is_of_table(&run) {
+                gpus.extend(field(&run, None, GPUS).map(|gpus| gpus.to_string()));
+                if !is_of_table(&run) && !self.any_version {
                     // Programs with other commands are no versions of each other, and a command may name a file by what it varies.
                     let command = command_of(&run);
                     let configuration = command.as_ref().map(|_| run.parts.digest(Part::Config));
@@ -82,14 +100,16 @@ impl Grouping {
             }
             let several = programs.into_values().filter(|programs| programs.len() > 1);
             versions.extend(several.map(|programs| programs.into_values().collect()));
+            is_over_gpus |= gpus.len() > 1;
         }
-        Ok(Self::found(rows, &versions))
+        Ok(Self::found(rows, &versions, is_over_gpus))
     }
 
-    /// The fields for these versions, beside those by which the rows are put together.
-    fn found<T>(rows: &[Configuration<'_, T>], versions: &[Vec<Run>]) -> Vec<String> {
+    /// The fields for these versions and for the number of GPUs, beside those by which the rows are put together.
+    fn found<T>(rows: &[Configuration<'_, T>], versions: &[Vec<Run>], is_over_gpus: bool) -> Vec<String> {
         let agreed = rows.first().map(|row| row.agreed.iter().map(|(name, _)| name.as_str()).collect());
-        telling(versions, &agreed.unwrap_or_default())
+        let gpus = is_over_gpus.then(|| GPUS.to_owned());
+        gpus.into_iter().chain(telling(versions, &agreed.unwrap_or_default())).collect()
     }
 }
 
@@ -125,25 +145,34 @@ fn telling(versions: &[Vec<Run>], known: &BTreeSet<&str>) -> Vec<String> {
     chosen
 }
 
-/// Says over which fields the rows average. A row has its number, and its attempts in each metric.
+/// Says over which fields the rows average, and in which others they differ from each other. A row has its number, and its attempts in each metric.
 pub(super) fn averaged<'a>(
     rows: impl Iterator<Item = (usize, Vec<&'a Contender>)>,
     store: &Store,
 ) -> Result<Vec<String>, StoreError> {
     let (mut averaged, mut versions, mut programs, mut said) = (BTreeSet::new(), Vec::new(), None, Vec::new());
-    for (number, row) in rows.filter(|(_, row)| row.iter().any(|one| !one.agreed.is_empty())) {
+    let (mut all, mut columns, mut is_grouped) = (Vec::new(), BTreeSet::new(), false);
+    for (number, row) in rows {
+        let Some(first) = row.first() else { continue };
+        if first.agreed.is_empty() {
+            all.push(first.run.clone());
+            continue;
+        }
+        is_grouped = true;
+        columns.extend(row.iter().flat_map(|one| &one.agreed).map(|(name, _)| name.clone()));
         let ids: BTreeSet<RunId> = row.iter().flat_map(|one| &one.measured).map(|one| one.run).collect();
         let runs = |reader: &Reader<'_>| {
             ids.iter().take(MOST_AVERAGED).map(|id| reader.run(*id)).collect::<Result<Vec<Option<Run>>, _>>()
         };
-        let runs = store.read(runs)?;
-        let runs: Vec<&Run> = runs.iter().flatten().collect();
-        averaged.extend(differing(&runs));
-        match several_programs(&runs) {
+        let runs: Vec<Run> = store.read(runs)?.into_iter().flatten().collect();
+        let of_row: Vec<&Run> = runs.iter().collect();
+        averaged.extend(differing(&of_row));
+        match several_programs(&of_row) {
             Some((two, true)) => versions.push((number, two)),
             Some((two, false)) => programs = programs.or(Some(two)),
             None => {}
         }
+        all.extend(runs);
     }
     for (number, [a, b]) in versions.iter().take(SHOWN) {
         let text = "averages over versions of the program";
@@ -155,14 +184,35 @@ pub(super) fn averaged<'a>(
         let more = versions.len() - SHOWN;
         said.push(format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
     }
+    let mut between: BTreeSet<String> = differing(&all.iter().collect::<Vec<_>>()).into_iter().collect();
+    let samples: Vec<String> =
+        between.iter().filter(|name| analysis::is_of_sample(name)).map(|name| with_values(name, &all)).collect();
+    if !samples.is_empty() {
+        let text = "a sample is not the same in all rows";
+        said.push(format!("warning: {text}: {} (--where selects one kind)", samples.join(", ")));
+    }
+    between.retain(|name| is_grouped && !averaged.contains(name) && !columns.contains(name));
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
         said.push(format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));
+    }
+    let between: Vec<String> = between.into_iter().collect();
+    if !between.is_empty() {
+        let names = listed_fields(&between);
+        said.push(format!("note: rows also differ in {names} (--group-by makes a field a column)"));
     }
     if let Some([a, b]) = programs {
         said.push(format!("note: rows average over programs that differ (`ledger why {a} {b}` shows how)"));
     }
     Ok(said)
+}
+
+/// A field and its values in these runs: `` `data.side` is 256 or 416 ``.
+fn with_values(name: &str, runs: &[Run]) -> String {
+    let values: BTreeSet<String> = runs.iter().filter_map(|run| Some(field(run, None, name)?.to_string())).collect();
+    let shown: Vec<&str> = values.iter().map(String::as_str).take(SHOWN).collect();
+    let more = if values.len() > SHOWN { " or others" } else { "" };
+    format!("`{name}` is {}{more}", shown.join(" or "))
 }
 
 /// Says which rows have the same configuration and another program, and what of it changed: no column shows that. A row has its number and its run.
@@ -175,7 +225,9 @@ pub(super) fn apart<'a>(
     for (number, run) in rows {
         let parts = run.parts.clone();
         let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert((number, run));
-        if first.0 != number {
+        // Another revision has a column.
+        let revision = |run: &Run| field(run, None, REVISION);
+        if first.0 != number && revision(first.1) == revision(run) {
             pairs.push((first, (number, run)));
         }
     }

@@ -1,7 +1,7 @@
 //! The answer to `pareto`: configurations that no other one beats in everything, as text, as a document and as points of a plot.
 
 use super::document::table_of;
-use super::fields::{field_text, short_names};
+use super::fields::{field_of, field_text, short_names, version_field};
 use super::left_out::{left_out_lines, left_out_value};
 use super::number::count;
 use super::ranking::{group_value, head_of, unequal_text};
@@ -9,7 +9,7 @@ use super::sample::{estimate_text, sample_text, sample_value};
 use super::table::{axis_heads, columns};
 use crate::analysis::{Place, unequal_samples};
 use crate::record::{Direction, LeftOut, Run, Table, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A metric of the question.
 #[derive(Clone, Debug)]
@@ -77,26 +77,34 @@ pub struct Front {
 pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     let metric_heads: Vec<String> =
         front.coordinates.iter().map(|one| format!(">{}", head_of(&one.metric, &one.unit))).collect();
-    let names = axis_heads(&short_names(&front.fields));
+    let listed: Vec<&FrontPoint> =
+        front.points.iter().filter(|point| with_dominated || point.dominated_by.is_none()).collect();
+    let of_first: Vec<Place> = listed.iter().filter_map(|point| point.places.first().cloned()).collect();
+    let version = version_field(&of_first).filter(|field| !front.fields.contains(field));
+    let fields: Vec<String> = front.fields.iter().cloned().chain(version.clone()).collect();
+    let names = axis_heads(&short_names(&fields));
+    let samples: Vec<String> = listed.iter().map(|point| samples_text(point)).collect();
+    let is_one_sample = samples.iter().all(|sample| *sample == samples[0]);
     let mut heads = vec![">#", "RUN"];
     heads.extend(metric_heads.iter().map(String::as_str));
-    heads.push("~>ATTEMPTS");
+    heads.extend((!is_one_sample).then_some("~~SAMPLE"));
     let is_sure = front.points.iter().any(|point| point.probability.is_some());
     heads.extend(is_sure.then_some(">P(FRONT)"));
     heads.extend(with_dominated.then_some("BEATEN BY"));
     heads.extend(names.iter().map(String::as_str));
-    let listed = front.points.iter().filter(|point| with_dominated || point.dominated_by.is_none());
     let number = |at: usize| front.points.get(at).map_or(0, |point| point.number);
-    let rows = listed.map(|point| {
+    let rows = listed.iter().zip(&samples).map(|(point, sample)| {
         let mut row = vec![point.number.to_string(), point.id.clone()];
         let coordinates = point.places.iter().zip(&front.coordinates);
         row.extend(coordinates.map(|(place, coordinate)| estimate_text(place, &coordinate.unit)));
-        row.push(point.means.iter().map(|(.., n)| *n).min().unwrap_or(0).to_string());
+        row.extend((!is_one_sample).then(|| sample.clone()));
         row.extend(is_sure.then(|| point.probability.map_or_else(|| "-".to_owned(), |p| format!("{:.0}%", 100.0 * p))));
         row.extend(
             with_dominated.then(|| point.dominated_by.map_or_else(|| "-".to_owned(), |by| format!("#{}", number(by)))),
         );
         row.extend(front.fields.iter().zip(&point.fields).map(|(name, value)| field_text(name, value.as_ref())));
+        let version = version.as_ref().zip(point.places.first());
+        row.extend(version.map(|(name, place)| field_text(name, field_of(place, name).as_ref())));
         row
     });
     let mut text = columns(&heads, rows);
@@ -139,17 +147,23 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
     if with_dominated && unlisted > 0 {
         text.push_str(&format!("{} more are dominated and not listed (`ledger export --to csv` has all)\n", unlisted));
     }
+    if let Some(sample) = samples.first().filter(|_| is_one_sample) {
+        text.push_str(&format!("means of {sample} each\n"));
+    }
     for (at, one) in front.coordinates.iter().enumerate() {
-        let listed = front.points.iter().filter(|point| with_dominated || point.dominated_by.is_none());
-        let samples: BTreeSet<String> = listed.filter_map(|point| point.places.get(at)).map(sample_text).collect();
-        let samples = samples.into_iter().collect::<Vec<_>>().join("; ");
-        text.push_str(&format!("{}: mean of {samples}\n", one.metric));
         if let Some((least, most)) = unequal(front, at) {
             text.push_str(&unequal_text(&one.metric, (least, most), true));
         }
     }
     text.push_str(&left_out_lines(&front.left_out, "one of the metrics", &front.model));
     text
+}
+
+/// What the means of a point are over: `3 attempts on 1 GPU`, or `3 seeds; 3 attempts on 1 GPU` where metrics differ in it.
+fn samples_text(point: &FrontPoint) -> String {
+    let mut samples: Vec<String> = point.places.iter().map(sample_text).collect();
+    samples.dedup();
+    samples.join("; ")
 }
 
 /// The least and the most samples that the metric at this place is of, over all configurations that are listed.

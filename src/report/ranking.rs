@@ -112,8 +112,8 @@ pub fn best_text(ranking: &Ranking) -> String {
     let is_one_sample = samples.iter().all(|sample| *sample == samples[0]);
     let metric_head = format!(">{}", head_of(metric, unit));
     let mut heads = vec![">#", "RUN", metric_head.as_str()];
-    heads.extend((!is_one_sample).then_some("~SAMPLE"));
-    heads.extend(is_trimmed.then_some("~~>TRIMMED"));
+    heads.extend((!is_one_sample).then_some("~~SAMPLE"));
+    heads.extend(is_trimmed.then_some("~~~>TRIMMED"));
     heads.extend((places.len() > 1).then_some("VS BEST"));
     heads.extend(is_tested.then_some(">P"));
     heads.extend(is_sure.then_some("~>P(BEST)"));

@@ -4,7 +4,7 @@ use super::fields::shown_fields;
 use super::number::{count, significant};
 use super::ranking::Ranking;
 use super::sample::{compared_text, machine_word, more_of, needed_text, repeats_for, unit_word};
-use crate::analysis::{self, Block, Comparison, Place, SampleModel, Scale, TestMethod, Untested};
+use crate::analysis::{self, Block, Comparison, Place, Scale, TestMethod, Untested};
 use crate::record::MetricKind;
 use std::collections::BTreeSet;
 
@@ -59,6 +59,17 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     if !alike.is_empty() {
         text.push_str(&format!("no significant difference between #1 and {} ({})\n", alike.join(" "), methods(&alike)));
     }
+    // The interval alone may say otherwise.
+    let is_beside_neutral = |one: Comparison| {
+        let neutral = if one.scale == Scale::Ratio { 1.0 } else { 0.0 };
+        one.interval.is_some_and(|(low, high)| neutral < low || high < neutral)
+    };
+    let is_uncorrected =
+        |one: &analysis::Against| one.differs() == Some(false) && one.comparison.is_some_and(is_beside_neutral);
+    let uncorrected = named(&is_uncorrected);
+    if !uncorrected.is_empty() {
+        text.push_str(&format!("P of {} is corrected for all pairs, their intervals are not\n", uncorrected.join(" ")));
+    }
     if !apart.is_empty() {
         text.push_str(&format!("#1 differs significantly from {} ({})\n", apart.join(" "), methods(&apart)));
     }
@@ -81,10 +92,10 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         let is_seeded = first.estimate.kind == MetricKind::Outcome && first.estimate.seeds > 0;
         let units = if is_seeded { "seeds" } else { &units };
         text.push_str(&format!(
-            "not tested: {}; with so few {units} no exact test gives a p below 0.05 (3 or more each are needed: {}){}\n",
+            "not tested: {}; too few {units} for a p below 0.05 (3 or more each are needed: {}){}\n",
             few.join(" "),
             more_of(first, repeats(Untested::TooFew)),
-            if has_interval { "; the intervals of VS BEST assume a normal distribution" } else { "" },
+            if has_interval { "; their intervals assume a normal distribution" } else { "" },
         ));
         // Rows that are too few one by one may do together.
         if ranking.places.len() > 3 && shown_fields(&ranking.places).len() > 1 {
@@ -191,7 +202,6 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
     text.push_str(&covers_text(&ranking.places));
     text.push_str(&needed_text(&ranking.places));
     text.push_str(&unsure_text(&ranking.places));
-    text.push_str(&models_text(&ranking.places));
     if let Some(tolerance) = ranking.tolerance {
         let within = named(&|against| against.is_within);
         let which = if within.is_empty() { "none".to_owned() } else { within.join(" ") };
@@ -211,21 +221,6 @@ fn ranks_by<T: PartialEq>(places: &[Place], word: impl Fn(&Place) -> Option<T>) 
         }
     }
     found
-}
-
-/// Names the statistical model of the intervals, by row where rows have different ones.
-fn models_text(places: &[Place]) -> String {
-    let model = |place: &Place| match place.estimate.model {
-        SampleModel::Clusters => Some(format!("the means of {}s are the samples", machine_word(place))),
-        SampleModel::Mixed => Some(format!("the {} is a random effect", machine_word(place))),
-        SampleModel::Rounds => Some("rounds are the samples".to_owned()),
-        _ => None,
-    };
-    let line = |(model, ranks): (String, Vec<String>)| match ranks.len() == places.len() {
-        true => format!("intervals: {model}\n"),
-        false => format!("intervals of {}: {model}\n", ranks.join(" ")),
-    };
-    ranks_by(places, model).into_iter().map(line).collect()
 }
 
 /// Names the row that is more probably the best than the first one, because it is better on what both have.
@@ -281,19 +276,22 @@ fn covers_text(places: &[Place]) -> String {
     ranks_by(places, |place| place.estimate.covers()).iter().map(line).chain([single]).collect()
 }
 
-/// Says of each row that has other seeds than the first one, and no paired test, how it stands to that on the common ones.
+/// Says of the rows that have other seeds than the first one, and no paired test, how they stand to that on the common ones.
 fn other_seeds_text(places: &[Place], unit: &str) -> String {
     let Some((first, others)) = places.split_first() else { return String::new() };
-    let mut text = String::new();
+    let mut found = Vec::new();
     for (rank, place) in (2u32..).zip(others) {
         let comparison = place.against.and_then(|against| against.comparison);
         let is_paired = comparison.is_some_and(|one| matches!(one.test, Ok((_, TestMethod::Paired(..)))));
         if let Some((common, comparison)) = place.on_common_seeds(first).filter(|_| !is_paired) {
-            let (common, found) = (count(common, "common seed"), compared_text(&comparison, unit));
-            text.push_str(&format!("#{rank} has other seeds than #1: VS BEST on {common} is {found}\n"));
+            found.push(format!("#{rank} {} on {}", compared_text(&comparison, unit), count(common, "seed")));
         }
     }
-    text
+    if found.is_empty() {
+        String::new()
+    } else {
+        format!("VS BEST on the seeds that both have: {}\n", found.join("; "))
+    }
 }
 
 /// Names the rows that are compared with the first on common machines alone, and those that share too few machines with it.

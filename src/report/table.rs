@@ -48,6 +48,7 @@ pub(super) fn axis_heads(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("+{name}")).collect()
 }
 
+#[derive(Clone)]
 struct Column {
     head: String,
     is_right: bool,
@@ -60,6 +61,8 @@ struct Column {
 
 /// Between two columns.
 const GAP: usize = 2;
+/// In so few rows no axis stands for others.
+const FEW_ROWS: usize = 3;
 /// The least width of a column that is cut.
 const LEAST: usize = 12;
 
@@ -104,7 +107,8 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
     let are_sides = columns.iter().filter(|column| column.may_be_cut).count() > 1;
     for column in columns.extract_if(1.., |column| column.constant().is_some() && !(are_sides && column.may_be_cut)) {
         match column.constant() {
-            Some("" | "-") | None => left_out.push(column.head),
+            // A column without any value tells nothing.
+            Some("" | "-") | None => {}
             Some(value) => shared.push(format!("{} {value}", column.head)),
         }
     }
@@ -122,13 +126,43 @@ fn narrowed(mut columns: Vec<Column>, width: usize) -> String {
         let Some((at, _)) = most_spare.max_by_key(|(_, column)| column.spare) else { break };
         left_out.push(columns.remove(at).head);
     }
-    cut_longest(&mut columns, width);
+    let blocks = if are_sides { blocks_of_sides(columns, width) } else { vec![columns] };
+    let table: String = blocks
+        .into_iter()
+        .map(|mut columns| {
+            cut_longest(&mut columns, width);
+            laid_out(&columns)
+        })
+        .collect();
     let above = if shared.is_empty() { String::new() } else { format!("all rows: {}\n", shared.join(", ")) };
     let below = match left_out.as_slice() {
         [] => String::new(),
         names => format!("left out for the width: {} (`| cat` shows all)\n", names.join(", ")),
     };
-    format!("{above}{}{axes}{below}", laid_out(&columns))
+    format!("{above}{table}{axes}{below}")
+}
+
+/// Several tables in place of one whose values side by side have no room for [`LEAST`] characters each: every one has the other columns, too.
+fn blocks_of_sides(columns: Vec<Column>, width: usize) -> Vec<Vec<Column>> {
+    let least = |column: &Column| column.width().min(LEAST + GAP);
+    let (sides, others): (Vec<usize>, Vec<usize>) = (0..columns.len()).partition(|at| columns[*at].may_be_cut);
+    let mut left = (width + GAP).saturating_sub(others.iter().map(|at| columns[*at].width()).sum());
+    let all = left;
+    let mut blocks: Vec<Vec<usize>> = vec![Vec::new()];
+    for at in sides {
+        let needed = least(&columns[at]);
+        if needed > left && blocks.last().is_some_and(|block| !block.is_empty()) {
+            blocks.push(Vec::new());
+            left = all;
+        }
+        left = left.saturating_sub(needed);
+        blocks.last_mut().into_iter().for_each(|block| block.push(at));
+    }
+    let of_block = |block: Vec<usize>| {
+        let is_in = |at: &usize| others.contains(at) || block.contains(at);
+        (0..columns.len()).filter(is_in).map(|at| columns[at].clone()).collect()
+    };
+    blocks.into_iter().map(of_block).collect()
 }
 
 /// The words that all cells have at the same place, and the cells without them. A word before one that differs stays with it: it may be its name. `None`
@@ -148,22 +182,57 @@ fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
         .then(|| (words(first, &common), rows.iter().map(|row| words(row, &kept)).collect()))
 }
 
-/// Takes the columns of axes out of a table that has no room for them. Returns a line for each row: `a1 with lr 0.1 batch_size 8`.
+/// Takes the columns of axes out of a table that has no room for them. Returns a line for each row: `#1 lr 0.1 batch_size 8`, or `a1 with lr 0.1` where rows have no
+/// numbers.
 fn axes_below(columns: &mut Vec<Column>, width: usize) -> String {
     let least: usize = columns.iter().filter(|column| column.spare == 0).map(Column::width).sum();
     if least.saturating_sub(GAP) <= width {
         return String::new();
     }
-    let axes: Vec<Column> = columns.extract_if(.., |column| column.is_axis).collect();
+    let (axes, together) = without_followers(columns.extract_if(.., |column| column.is_axis).collect());
     let Some(name) = columns.iter().find(|column| !column.is_right).filter(|_| !axes.is_empty()) else {
         return String::new();
     };
+    let numbers = columns.iter().find(|column| column.head == "#");
     let line = |(row, name): (usize, &String)| {
         let of_row = axes.iter().map(|axis| (&axis.head, &axis.cells[row])).filter(|(_, cell)| *cell != "-");
         let with: String = of_row.map(|(head, cell)| format!(" {head} {cell}")).collect();
-        if with.is_empty() { String::new() } else { format!("{name} with{with}\n") }
+        let row = numbers.map_or_else(|| format!("{name} with"), |numbers| format!("#{}", numbers.cells[row]));
+        if with.is_empty() { String::new() } else { format!("{row}{with}\n") }
     };
-    name.cells.iter().enumerate().map(line).collect()
+    let lines: String = name.cells.iter().enumerate().map(line).collect();
+    format!("{lines}{together}")
+}
+
+/// Of axes that change in the same rows keeps the shortest one. Returns them, and a line for each that stands for others. Few rows keep all axes: there most of them
+/// change together.
+fn without_followers(axes: Vec<Column>) -> (Vec<Column>, String) {
+    let changes = |axis: &Column| -> Vec<Option<usize>> {
+        axis.cells.iter().map(|cell| axis.cells.iter().position(|other| other == cell)).collect()
+    };
+    let mut groups: Vec<(Vec<Option<usize>>, Vec<Column>)> = Vec::new();
+    if axes.first().is_none_or(|axis| axis.cells.len() <= FEW_ROWS) {
+        return (axes, String::new());
+    }
+    for axis in axes {
+        let own = changes(&axis);
+        match groups.iter_mut().find(|(known, _)| *known == own) {
+            Some((_, axes)) => axes.push(axis),
+            None => groups.push((own, vec![axis])),
+        }
+    }
+    let (mut kept, mut text) = (Vec::new(), String::new());
+    for (_, mut axes) in groups {
+        let length = |axis: &Column| axis.width() + axis.head.chars().count();
+        let shortest = axes.iter().enumerate().min_by_key(|(_, axis)| length(axis)).map_or(0, |(at, _)| at);
+        let axis = axes.remove(shortest);
+        if !axes.is_empty() {
+            let others: Vec<&str> = axes.iter().map(|axis| axis.head.as_str()).collect();
+            text.push_str(&format!("changes with {}: {}\n", axis.head, others.join(", ")));
+        }
+        kept.push(axis);
+    }
+    (kept, text)
 }
 
 /// Cuts the longest of the columns that may be cut, until all fit or are as short as may be.
@@ -178,10 +247,34 @@ fn cut_longest(columns: &mut [Column], width: usize) {
         let share = left / (lengths.len() - at);
         if lengths[at] > share {
             let most = share.max(LEAST);
-            columns.iter_mut().filter(|column| column.may_be_cut && room(column) > most).for_each(|one| one.cut(most));
+            let mut longest: Vec<&mut Column> =
+                columns.iter_mut().filter(|column| column.may_be_cut && room(column) > most).collect();
+            let whole: Vec<Vec<String>> = longest.iter().map(|column| column.cells.clone()).collect();
+            longest.iter_mut().for_each(|column| column.cut(most));
+            tell_apart(&mut longest, &whole, most);
             return;
         }
         left -= lengths[at];
+    }
+}
+
+/// Cells of one row that are equal because they were cut begin where they differ.
+fn tell_apart(columns: &mut [&mut Column], whole: &[Vec<String>], most: usize) {
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    for row in 0..rows {
+        let cells: Vec<&String> = whole.iter().map(|cells| &cells[row]).collect();
+        let is_alike = columns.windows(2).any(|two| two[0].cells[row] == two[1].cells[row])
+            && cells.windows(2).any(|two| two[0] != two[1]);
+        if !is_alike {
+            continue;
+        }
+        let first: Vec<char> = cells[0].chars().collect();
+        let same = |cell: &&String| cell.chars().zip(&first).take_while(|(a, b)| a == *b).count();
+        let common = cells.iter().map(same).min().unwrap_or(0);
+        for (column, cell) in columns.iter_mut().zip(&cells) {
+            let rest: String = cell.chars().skip(common).collect();
+            column.cells[row] = live::fitted(&format!("…{rest}"), Some(most));
+        }
     }
 }
 
@@ -242,8 +335,7 @@ mod tests {
             "all rows: MODEL bert\n\
              RUN  EXPERIMENT  WITH                                   LOSS\n\
              a1   speed       adamw-lr-0.001-batch-64-steps-1100-a1   2.5\n\
-             b2   learns      adamw-lr-0.001-batch-64-steps-1100-b2  0.25\n\
-             left out for the width: ACCURACY (`| cat` shows all)\n"
+             b2   learns      adamw-lr-0.001-batch-64-steps-1100-b2  0.25\n"
         );
         assert_eq!(
             at(40),
@@ -251,7 +343,7 @@ mod tests {
              RUN  WITH\n\
              a1   adamw-lr-0.001-batch-64-steps-1100…\n\
              b2   adamw-lr-0.001-batch-64-steps-1100…\n\
-             left out for the width: ACCURACY, LOSS, EXPERIMENT (`| cat` shows all)\n"
+             left out for the width: LOSS, EXPERIMENT (`| cat` shows all)\n"
         );
         assert_eq!(columns(&heads, rows()), whole, "elsewhere lines may have any width");
     }
@@ -271,6 +363,17 @@ mod tests {
              a1 with lr 0.1 optimizer adamw\n\
              b2 with lr 0.02 optimizer momentum warmup_steps 100\n"
         );
+    }
+
+    #[test]
+    fn axes_that_change_together_are_one() {
+        let row = |id: usize, at: usize| {
+            let (side, device, batch) = (["256", "416"][at / 2], ["H100", "H200"][at / 2], ["8", "16"][at % 2]);
+            [&id.to_string(), &format!("a{id}"), side, device, batch].map(str::to_owned).to_vec()
+        };
+        let rows = (0..4).map(|at| row(at + 1, at));
+        let text = fitted_to(Some(20), || columns(&[">#", "RUN", "+side", "+device", "+batch"], rows)).0;
+        assert!(text.contains("\n#2 side 256 batch 16\n") && text.contains("\nchanges with side: device\n"), "{text}");
     }
 
     #[test]
@@ -301,7 +404,21 @@ mod tests {
             format!("rule   {}  {}\n", cut("a", a), cut("b", b))
         };
         assert!(at(49).contains(&shown(20, 20)), "{}", at(49));
-        assert!(at(20).contains(&shown(12, 12)), "{}", at(20));
+        assert!(at(34).contains(&shown(12, 12)), "{}", at(34));
         assert!(at(49).contains("\nn      1 "), "{}", at(49));
+        let (x, y) = (format!("{}x1", "a".repeat(30)), format!("{}y1", "a".repeat(30)));
+        let alike = fitted_to(Some(40), || columns(&["FIELD", "<A", "<B"], [vec!["rule".to_owned(), x, y]])).0;
+        assert!(alike.contains("rule   …x1  …y1"), "{alike}");
+    }
+
+    #[test]
+    fn more_values_side_by_side_than_fit_are_several_tables() {
+        let row = |name: &str, of: &str| [vec![name.to_owned()], vec![of.repeat(20); 4], vec!["J".to_owned()]].concat();
+        let rows = [row("energy", "a"), row("power", "b")];
+        let text = fitted_to(Some(40), || columns(&["METRIC", "<A", "<B", "<C", "<D", "UNIT"], rows)).0;
+        let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("METRIC")).collect();
+        assert_eq!(heads.len(), 2, "{text}");
+        assert!(heads[0].contains("A") && heads[0].contains("B") && heads[1].contains("D"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 }

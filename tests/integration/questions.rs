@@ -38,7 +38,7 @@ fn best_ranks_configurations_by_the_mean_over_their_seeds() {
     1  <run-1>  104 to 114  best                      97%  1
     2  <run-3>  204 to 214  1.92× (1.41 to 2.61)       3%  2
     3  <run-5>  304 to 314  2.83× (1.91 to 4.20)       0%  3
-    not tested: #2 #3; with so few seeds no exact test gives a p below 0.05 (3 or more each are needed: `seed = [...]` in the manifest); the intervals of VS BEST assume a normal distribution
+    not tested: #2 #3; too few seeds for a p below 0.05 (3 or more each are needed: `seed = [...]` in the manifest); their intervals assume a normal distribution
     two seeds give a range, not an interval, and a rough P(BEST): about 7 more would give ±5% (`seed = [...]` in the manifest)
     ");
     let best = sandbox.json(&["best", "--model", "toy", "--metric", "accuracy", "--top", "1"], 0);

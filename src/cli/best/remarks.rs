@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Prints the notes and warnings of a ranking on standard error. If the answer has several rankings, each line names the model.
 pub(super) fn remarks(ranking: &Ranking, asked: &Rest, store: &Store, is_of_several: bool) -> Result<(), Failure> {
     let mut said = Vec::new();
-    said.extend((!ranking.versions.is_empty()).then(|| versions::APART.to_owned()));
+    said.extend(versions::apart_note(&ranking.versions).map(str::to_owned));
     tell_selection(ranking, asked, &mut said);
     tell_quality(ranking, store, &mut said)?;
     let rows = (1..).zip(ranking.places.iter().map(|place| vec![&place.contender]));
@@ -54,6 +54,9 @@ fn tell_selection(ranking: &Ranking, asked: &Rest, said: &mut Vec<String>) {
     }
 }
 
+/// The metric that tells how many samples a timed batch has.
+const INFERENCE_BATCH_SIZE: &str = "inference_batch_size";
+
 /// No more rows that mix attempts are named.
 const SHOWN: usize = 3;
 
@@ -61,14 +64,18 @@ const SHOWN: usize = 3;
 fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     // Memory, say, is as large without the compilation.
     let is_longer = ["s", "J", "J·s", "W", "samples/s"].contains(&ranking.unit.as_str());
-    let (drifted, stale, others, mixed, cold) = store.read(|reader| {
+    // Timed inference has a metric for each batch size, and one for the first size of the manifest.
+    let is_of_first_size = ranking.metric.starts_with("inference_") && !ranking.metric.contains('@');
+    let (drifted, stale, others, mixed, cold, sizes) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let (mut mixed, mut cold) = (Vec::new(), Vec::new());
+        let (mut mixed, mut cold, mut counted, mut sizes) = (Vec::new(), 0, 0, Vec::new());
         for (number, place) in (1..).zip(&ranking.places) {
             // By name and content of a file that is not in the identity: an attempt that read it.
             let mut read: BTreeMap<String, BTreeMap<String, AttemptId>> = BTreeMap::new();
             for measured in &place.contender.measured {
                 let Some(attempt) = reader.readable(measured.attempt)? else { continue };
+                counted += 1;
+                sizes.extend(attempt.metric(INFERENCE_BATCH_SIZE).filter(|_| is_of_first_size));
                 if attempt.facts.contains_key(Attempt::RERUN_OF) {
                     reruns.insert(measured.attempt);
                 }
@@ -76,7 +83,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
                     stale.push(measured.attempt.0.prefix(8));
                 }
                 if is_longer && attempt.warnings.iter().any(|warning| is_compiled_late(warning)) {
-                    cold.push(measured.attempt.0.prefix(8));
+                    cold += 1;
                 }
                 if attempt.warnings.iter().any(|warning| is_changed(warning)) {
                     others.push(measured.attempt.0.prefix(8));
@@ -96,8 +103,16 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
             }));
         }
         let drifted = drifted::drifted(reader, &reruns)?;
-        Ok((drifted, stale, others, mixed, cold))
+        Ok((drifted, stale, others, mixed, (cold, counted), sizes))
     })?;
+    let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = sizes.iter().copied().fold(0.0, f64::max);
+    if least < most {
+        let metric = &ranking.metric;
+        said.push(format!(
+            "warning: `{metric}` is of batches of {least} to {most} samples, so rows are not alike (`{metric}@{most}` has one size)"
+        ));
+    }
     mixed.iter().take(SHOWN).for_each(|line| said.push(line.clone()));
     if mixed.len() > SHOWN {
         said.push(format!(
@@ -111,10 +126,11 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
         ));
     }
     said.extend(drifted::note("the ranking", &drifted).map(|text| format!("note: {text}")));
-    if let Some(named) = named(&cold) {
+    if let (compiled @ 1.., counted) = cold {
         let metric = &ranking.metric;
         said.push(format!(
-            "note: `{metric}` may include the compilation of kernels in {named} (`ledger run MANIFEST --repeat 1` makes attempts without it)"
+            "note: `{metric}` may include the compilation of kernels in {compiled} of {} (`ledger run MANIFEST --repeat 1` makes attempts without it)",
+            count(counted, "attempt")
         ));
     }
     if let Some(named) = named(&stale) {

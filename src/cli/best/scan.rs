@@ -56,7 +56,7 @@ impl<T: Asked> Question<'_, T> {
             let bounds = names.bounds.iter().map(|bound| bound.metric.as_str());
             let metrics: Vec<&str> = bounds.chain([args.metric.as_str()]).collect();
             let run = |id| reader.run(id);
-            let versions = args.grouping.versions(&found, &metrics, &selected.admitted, &run)?;
+            let versions = args.grouping.kept_apart(&found, &metrics, &selected.admitted, &run)?;
             if !versions.is_empty() {
                 return Ok(Ranking { versions, ..args.ranking(*direction, unit, Vec::new()) });
             }
@@ -102,7 +102,7 @@ impl<T: Asked> Question<'_, T> {
         ranking.unmet = unmet.into_iter().filter(|one| one.configurations > 0).collect();
         ranking.ids = ids(reader, &ranking.places)?;
         let stated = stated_baseline(reader, args)??;
-        ranking.baseline = self.baseline(reader, &found, &ranking.places, (speeds, stated))?;
+        ranking.baseline = self.baseline(&found, &ranking.places, (speeds, stated))?;
         if let Some(baseline) = &mut ranking.baseline {
             baseline.id = reader.short(baseline.run.id.0)?;
         }
@@ -126,7 +126,6 @@ impl<T: Asked> Question<'_, T> {
 
     fn baseline(
         &self,
-        reader: &Reader<'_>,
         found: &[Configuration<'_, T>],
         places: &[Place],
         (speeds, stated): (&[&'static str], Option<Stated>),
@@ -183,25 +182,6 @@ impl<T: Asked> Question<'_, T> {
             None => (self.contender)(fastest)?,
         };
         let Some(fastest_one) = fastest_one else { return Ok(None) };
-        // The mean speed of one GPU and of four is the speed of neither.
-        for contender in [&first.contender, &fastest_one] {
-            if has_several_gpu_counts(reader, contender)? {
-                return Ok(None);
-            }
-        }
         Ok(beside(fastest, metric, &[time], fastest_one.run, "the fastest"))
     }
-}
-
-/// Whether a row averages over runs with different numbers of GPUs.
-fn has_several_gpu_counts(reader: &Reader<'_>, contender: &Contender) -> Result<bool, StoreError> {
-    if contender.agreed.is_empty() {
-        return Ok(false);
-    }
-    let mut counts = BTreeSet::new();
-    for id in contender.measured.iter().map(|one| one.run).collect::<BTreeSet<_>>() {
-        let run = reader.run(id)?;
-        counts.insert(run.and_then(|run| run.config().get("hardware.gpus").map(ToString::to_string)));
-    }
-    Ok(counts.len() > 1)
 }
