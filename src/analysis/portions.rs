@@ -11,7 +11,7 @@ use crate::record::{Phase, Sealed, Value};
 use std::collections::BTreeMap;
 
 /// Phases that stand for themselves, though a worker may do them within others.
-const APART: [&str; 4] = ["idle", "eval", "inference", "checkpoint"];
+const APART: [&str; 5] = ["idle", "eval", "inference_batch", "inference", "checkpoint"];
 /// Less of a phase than this share is left only by the edges of others.
 const LEFT: f64 = 0.01;
 
@@ -146,6 +146,9 @@ mod tests {
         let expected =
             [("idle", vec![(0, 100)]), ("eval", vec![(400, 480), (700, 800)]), ("epoch", vec![(100, 400), (480, 700)])];
         assert_eq!(spans(&phases), expected.map(|(name, spans)| (name.to_owned(), spans)));
+        // Timed answers lie within a batch of them.
+        let timed = [phase("inference_batch", 0, 600), phase("inference", 10, 300), phase("inference", 310, 590)];
+        assert_eq!(spans(&timed), [("inference_batch".to_owned(), vec![(0, 600)])]);
         let own = [phase("load", 0, 300), phase("fit", 300, 900), phase("batch", 300, 600)];
         let names: Vec<String> = spans(&own).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["fit", "load"]);

@@ -9,7 +9,7 @@ use super::ranking::probability;
 use super::table::columns;
 use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
 use crate::record::{Direction, LeftOut, MetricKind, Table, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was found of a metric, and what it was found from.
 #[derive(Clone, Debug)]
@@ -78,6 +78,8 @@ impl Confounded {
 
 /// At most this many pairs of axes that cannot be separated are printed.
 const CONFOUNDED: usize = 6;
+/// At most this many axes are named from which another one cannot be separated.
+const INSEPARABLE: usize = 3;
 /// The smallest share of the variance without a term of its own that is printed.
 const OVERLAP: f64 = 0.05;
 
@@ -132,7 +134,7 @@ impl Effected {
         let factor = &self.factors[effect.factor];
         let (name, metric) = (&names[effect.factor], &self.metric);
         let Some(contrast) = effect.contrast else {
-            return vec![format!("{name}: cannot be separated from the other axes (see `confounded`)")];
+            return vec![format!("{name}: {}", self.inseparable(&factor.name))];
         };
         let level = |at: usize| field_text(&factor.name, Some(&factor.levels[at]));
         let (from, to) = effect.between;
@@ -262,6 +264,22 @@ impl Effected {
             MetricKind::Outcome => {
                 format!("{} (attempts of one seed are averaged) of {attempts}", count(self.effects.n, "observation"))
             }
+        }
+    }
+
+    /// From which axes one of these names cannot be separated.
+    pub(super) fn inseparable(&self, axis: &str) -> String {
+        let other = |one: &Confounded| match (one.field == axis, &one.with) {
+            (true, with) => with.clone(),
+            (false, Some(with)) if with == axis => Some(one.field.clone()),
+            (false, _) => None,
+        };
+        let others: BTreeSet<String> = self.confounded.iter().filter_map(other).collect();
+        let named: Vec<String> = others.iter().take(INSEPARABLE).map(|name| format!("`{name}`")).collect();
+        match (named.as_slice(), others.len().saturating_sub(INSEPARABLE)) {
+            ([], _) => "cannot be separated from the other axes: too few of their combinations were run".to_owned(),
+            (_, 0) => format!("cannot be separated from {}", named.join(", ")),
+            (_, more) => format!("cannot be separated from {} and {more} more", named.join(", ")),
         }
     }
 

@@ -10,10 +10,10 @@ use crate::record::{Attempt, AttemptId, Quantity, Table, Value};
 const NOTHING: &str = "-";
 /// The heads of the shares that GPM counters give; the document has its rates too.
 const COUNTERS: [(&str, Quantity); 4] = [
-    (">SM", Quantity::SmActive),
-    (">OCCUPIED", Quantity::SmOccupancy),
-    (">TENSOR", Quantity::TensorActive),
-    (">DRAM", Quantity::DramUtil),
+    ("~~~~>SM", Quantity::SmActive),
+    ("~~~~~>OCCUPIED", Quantity::SmOccupancy),
+    ("~~~~~>TENSOR", Quantity::TensorActive),
+    ("~~~~~>DRAM", Quantity::DramUtil),
 ];
 
 /// The mean of a GPM counter beside a kind of phase.
@@ -41,12 +41,12 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
         ">GPU",
         ">COUNT",
         ">TIME",
-        "~~~~>MEDIAN",
-        "~>SHARE",
+        "~>MEDIAN",
+        "~~>SHARE",
         ">POWER",
         ">ENERGY",
         "~~>A SAMPLE",
-        "~~~>BUSY",
+        "~~~~>BUSY",
     ];
     heads.extend(counters.iter().map(|(head, _)| *head));
     heads.extend(["~~~~~~>READINGS", "~~~~~>COVERED"]);
@@ -83,7 +83,12 @@ pub fn events_text(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Strin
     let mut silent: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
         let Err(reason) = &row.energy else { continue };
-        let (reason, name) = (plain(reason), format!("`{}`", plain(&row.name)));
+        // How often and how long is in the table.
+        let reason = match reason.split_once(", but ") {
+            Some((occurs, why)) if occurs.starts_with("it occurs ") => format!("too short: {why}"),
+            _ => reason.clone(),
+        };
+        let (reason, name) = (plain(&reason), format!("`{}`", plain(&row.name)));
         match silent.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, names)) if names.contains(&name) => {}
             Some((_, names)) => names.push(name),
@@ -305,7 +310,7 @@ mod tests {
         step      0    1     40  31.0 s  77.5 ms  31.0%  387 W  12.0 kJ ± 5.0%    9.38 J   93%       310    99.8%
         data      0    0     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
         data      0    1     40  31.0 s  77.5 ms  31.0%      -               -         -     -         -        -
-        no energy of `data`: it occurs 40 times, each for about 9 ms, but power is read every 100 ms, and twice that is needed
+        no energy of `data`: too short: power is read every 100 ms, and twice that is needed
         ");
         assert!(!text.contains("warm-up"), "none of its steps is");
         let hostile = events_text(id, &attempt(&["a\u{1b}[2J"]), &[row("x\nstep\u{9b}1A", None, Err("short"))]);

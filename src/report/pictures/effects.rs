@@ -119,7 +119,10 @@ pub fn effects_figure(found: &Effected, values: &[f64]) -> Result<Figure, Figure
         let best =
             best.map_or_else(String::new, |inner| format!(", {} at {}", inner.extreme.name(), own.levels[inner.level]));
         let name = &names[effect.factor];
-        let title = format!("{name}: {:.1}% of the variance, {tested}{best}", 100.0 * effect.share.eta_squared);
+        let title = match effect.contrast {
+            Some(_) => format!("{name}: {:.1}% of the variance, {tested}{best}", 100.0 * effect.share.eta_squared),
+            None => format!("{name}: {}", found.inseparable(&own.name)),
+        };
         let better = match found.direction {
             Some(Direction::Minimize) => " (lower is better)",
             Some(Direction::Maximize) => " (higher is better)",
