@@ -21,15 +21,6 @@ const BUFFER: usize = 1 << 18;
 /// The two bytes with which every gzip stream begins (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The digest of a file's bytes, read as a stream.
-///
-/// # Errors
-/// If the file cannot be read, or is a directory.
-pub fn digest_file(path: &Path) -> Result<Digest, HostError> {
-    let failed = |source| unreadable(path, source);
-    digest_stream(File::open(path).map_err(failed)?, &|| false).map_err(failed)
-}
-
 /// The digest of what a file holds: of the unpacked bytes where the file is a gzip stream, else of its bytes.
 ///
 /// `data` and `data.gz` of the same content have the same digest.
@@ -415,7 +406,6 @@ mod tests {
         for len in [0, 1, 2, BUFFER - 1, BUFFER, 2 * BUFFER + 3] {
             let bytes: Vec<u8> = (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect();
             fs::write(&path, &bytes).unwrap();
-            assert_eq!(digest_file(&path).unwrap(), Digest::of(&bytes), "{len}");
             assert_eq!(digest_content(&path).unwrap(), Digest::of(&bytes), "{len}");
         }
     }
@@ -472,7 +462,6 @@ mod tests {
         packed.extend(gzip(b" second"));
         fs::write(&path, &packed).unwrap();
         assert_eq!(digest_content(&path).unwrap(), Digest::of(b"first second"));
-        assert_eq!(digest_file(&path).unwrap(), Digest::of(&packed));
         fs::write(&path, &packed[..packed.len() - 3]).unwrap();
         let error = digest_content(&path).unwrap_err();
         assert!(error.to_string().ends_with("(the gzip stream is damaged or cut; fetch the file again)"), "{error}");
@@ -482,7 +471,7 @@ mod tests {
     fn errors_name_the_path_and_the_way_out() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("missing");
-        let error = digest_file(&path).unwrap_err();
+        let error = digest_content(&path).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot read `{}` (check the path)", path.display()));
         let error = digest_content(dir.path()).unwrap_err();
         assert!(error.to_string().ends_with("(name a file, not a directory)"), "{error}");

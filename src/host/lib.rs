@@ -34,10 +34,9 @@ pub mod terminal;
 pub mod user_key;
 
 pub use checks::checks;
-pub use clock::Clock;
 pub use holder::{Holder, holders};
 pub use owner::{Liveness, liveness, this_owner};
-pub use procfs::{cpu_time_ns, peak_rss_bytes};
+pub use procfs::cpu_time_ns;
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What `/proc/PID/stat` and `/proc/PID/status` say of a process.
+//! What `/proc/PID/stat` says of a process, and lines of other files in `/proc` that count kilobytes.
 
 use rustix::param::clock_ticks_per_second;
 use std::io;
@@ -51,15 +51,7 @@ pub fn cpu_time_ns(pid: u32) -> Option<u64> {
     Some(stat.cpu_ticks.saturating_mul(1_000_000_000 / per_second))
 }
 
-/// The most memory that a process has had resident at once, in bytes; its children are not counted.
-///
-/// None where the process is gone or has ended, waited for or not: the figure goes with its memory.
-pub fn peak_rss_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
-    kilobytes(&String::from_utf8_lossy(&status), "VmHWM")
-}
-
-/// The value in bytes of a line such as `VmHWM:     1234 kB`.
+/// The value in bytes of a line such as `MemTotal:     1234 kB`.
 pub(super) fn kilobytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let number = line.trim().strip_suffix("kB")?.trim();
@@ -89,19 +81,17 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_used_time_and_memory() {
+    fn this_process_has_used_time() {
         let pid = std::process::id();
         let stat = Stat::of(pid).unwrap().unwrap();
         assert!(stat.start_ticks > 0);
-        assert!(peak_rss_bytes(pid).unwrap() > 100_000);
         assert!(cpu_time_ns(pid).is_some());
     }
 
     #[test]
-    fn nobody_has_neither() {
+    fn a_process_that_is_not_there_has_no_time() {
         // Above the kernel's limit of 2^22 for process ids.
         assert_eq!(cpu_time_ns(4_194_305), None);
-        assert_eq!(peak_rss_bytes(4_194_305), None);
     }
 
     #[test]
