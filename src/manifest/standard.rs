@@ -102,16 +102,6 @@ impl Field {
             _ => Ok(value.clone()),
         }
     }
-
-    /// The type in words.
-    pub fn type_name(&self) -> &'static str {
-        match self.kind {
-            Kind::Int { .. } | Kind::OneOf(_) => "a whole number",
-            Kind::Real(_) => "a number",
-            Kind::Flag => "true or false",
-            _ => "text",
-        }
-    }
 }
 
 fn real(value: &Value, interval: Interval) -> Option<Value> {
