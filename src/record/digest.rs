@@ -31,15 +31,6 @@ impl Digest {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Hashes a stream piece by piece; the borders between the pieces do not matter.
-    pub fn of_stream<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        for piece in pieces {
-            hasher.update(piece);
-        }
-        Self(*hasher.finalize().as_bytes())
-    }
-
     /// The 64 hex digits.
     pub fn to_hex(self) -> String {
         let mut hex = String::with_capacity(64);

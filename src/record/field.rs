@@ -66,11 +66,6 @@ impl Names {
     pub fn tiers(&self) -> [&BTreeSet<String>; 4] {
         [&self.identity, &self.metrics, &self.settings, &self.facts]
     }
-
-    /// Whether the name is one that all attempts of a configuration agree on, whatever their seed.
-    pub fn is_of_configuration(&self, name: &str) -> bool {
-        name != Part::Seed.name() && self.identity.contains(name)
-    }
 }
 
 const OUTCOME: &str = "outcome";
@@ -302,8 +297,6 @@ mod tests {
         });
         assert!(is_all.is_continue());
         assert_eq!(facts, names.facts);
-        assert!(names.is_of_configuration("hardware.gpus") && names.is_of_configuration("driver"));
-        assert!(!names.is_of_configuration("seed") && !names.is_of_configuration("accuracy"));
     }
 
     #[test]
