@@ -42,12 +42,6 @@ impl Summary {
         let n = number(self.n);
         Some(reach(n - 1.0)? * (self.variance? / n).sqrt())
     }
-
-    /// Half the width of the 95% interval in which one more value lies; none of a single value.
-    pub fn half_width_of_next(&self) -> Option<f64> {
-        let n = number(self.n);
-        Some(reach(n - 1.0)? * (self.variance? * (1.0 + 1.0 / n)).sqrt())
-    }
 }
 
 /// The mean without the smallest and the largest value, as MLPerf's training rules take it; none of fewer than three.
@@ -160,8 +154,6 @@ mod tests {
         near(summary.deviation().unwrap(), 0.568330889535313);
         near(summary.mean - summary.half_width().unwrap(), 11.5343239953969);
         near(summary.mean + summary.half_width().unwrap(), 12.9456760046031);
-        // One more value scatters by sqrt(1 + 1/n) deviations.
-        near(summary.half_width_of_next().unwrap(), summary.half_width().unwrap() * 6f64.sqrt());
         // `scipy.stats.trim_mean(a, 0.2)`.
         near(olympic_mean(&A).unwrap(), 12.3);
         assert_eq!((olympic_mean(&C), olympic_mean(&[3.0, 1.0, 2.0])), (None, Some(2.0)));
