@@ -74,6 +74,3 @@ impl Kernel {
         tensor(made)
     }
 }
-
-#[cfg(test)]
-mod tests;

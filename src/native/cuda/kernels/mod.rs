@@ -32,11 +32,6 @@ mod upsample;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod timing;
-
-#[cfg(test)]
-use timing::{fault_free, timed};
 
 pub use activation::{Curve, curve, curve_back};
 pub use attention::{AttentionConfig, attention_softmax, attention_softmax_back};

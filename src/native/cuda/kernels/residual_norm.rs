@@ -202,6 +202,3 @@ fn packed(tensor: Cube) -> Cube {
     let tensor = into_contiguous(tensor);
     if begins(&tensor) < PACK { tensor.copy() } else { tensor }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,6 +7,7 @@ mod nhwc;
 mod place_loss;
 mod roi_align;
 
+use super::residual_norm::{ResidualNorm, residual_norm};
 use super::*;
 use crate::cuda::fault;
 use burn::tensor::activation::{log_softmax, softmax};
@@ -87,6 +88,11 @@ fn the_host_computes_for_itself() {
     assert!(attention_softmax(random([1, 2, 3, 3]), config, FloatDType::F32).is_none());
     let shape = AttentionShape { rows: 1, width: 3, heads: 2, features: 64 };
     assert!(fused_attention(&random([3, 384]).cast(FloatDType::BF16), shape, config).is_none());
+    let (x, gain) = (random([3, 8]), random([8]));
+    assert!(curve(Curve::Gelu, &x).is_none());
+    assert!(curve_back(Curve::GeluTanh, &x, &x).is_none());
+    let how = ResidualNorm { post: true, epsilon: 1e-5, key: 0, share: 0.0 };
+    assert!(residual_norm(x.clone(), x, &gain, &gain, how).is_none());
 }
 
 /// One step by tensor operations, as the optimiser does it.

@@ -1,6 +1,5 @@
 use super::*;
-use crate::cuda::kernels::timed;
-use crate::cuda::{fault, matmul as by_product};
+use crate::cuda::fault;
 use burn::tensor::{Device, TensorData};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -261,59 +260,5 @@ fn sums_over_rows_on_gpu() {
             near(&format!("{format:?} {shape:?}"), sums_by_kernel(&on_card), theirs, SUMS);
             assert!(read(sums_by_kernel(&on_card)) == read(sums_by_kernel(&on_card)), "{format:?} {shape:?}");
         }
-    }
-}
-
-/// The gradient of a weight and the sums of dy, by cuBLASLt alone or by a product and the kernel; and whether it was cuBLASLt alone.
-fn weight_gradient(x: &Tensor<2>, dy: &Tensor<2>, tf32: bool, alone: bool) -> (Tensor<1>, bool) {
-    let options = Options { transpose_lhs: true, tf32, ..Options::default() };
-    let [x, dy] = [x, dy].map(|factor| into_contiguous(primitive(factor).unwrap()));
-    let sums = if alone {
-        matmul_sums(x, dy.clone(), Role::SumsOfSecond, DType::F32, options).1
-    } else {
-        drop(matmul(x, dy.clone(), DType::F32, options));
-        None
-    };
-    let by_library = sums.is_some();
-    (tensor(sums.unwrap_or_else(|| summed(&dy))), by_library)
-}
-
-#[test]
-#[ignore = "needs a GPU, prints times"]
-fn times_of_a_map_on_gpu() {
-    let _alone = alone();
-    let [rows, inputs, outputs] = [4096, 768, 3072];
-    for format in [FloatDType::BF16, FloatDType::F32] {
-        let tf32 = format == FloatDType::F32;
-        let x = moved(&spread([rows, inputs], 1, format)).cast(format);
-        let dy = moved(&spread([rows, outputs], 2, format)).cast(format);
-        let (weight, bias) = (moved(&spread([inputs, outputs], 3, format)), moved(&spread([outputs], 4, format)));
-        let plain = Options { tf32, ..Default::default() };
-        let product = |a: Tensor<2>, b: Tensor<2>, how| by_product(&a, &b, how).unwrap();
-        let rounded = |weight: &Tensor<2>| weight.clone().cast(format);
-        let before_forward = || product(x.clone(), rounded(&weight), plain) + bias.clone().cast(format).unsqueeze();
-        let before_backward = |weight: &Tensor<2>| {
-            let of_x = product(dy.clone(), weight.clone(), Options { transpose_rhs: true, ..plain });
-            let how = Options { transpose_lhs: true, exact: true, ..plain };
-            (of_x, product(x.clone(), dy.clone(), how), dy.clone().sum_dim(0).cast(FloatDType::F32))
-        };
-        let how = Affine { shape: [inputs, outputs], table: false, columns: outputs, tf32 };
-        let flat = flat(&weight);
-        let map = || affine(&x, std::slice::from_ref(&flat), std::slice::from_ref(&bias), how).unwrap();
-        let Mapped { kept, .. } = map();
-        let kept = || SavedTensors { x: kept.x.clone(), weight: kept.weight.clone(), sizes: kept.sizes };
-        let half = rounded(&weight);
-        let before = [timed(before_forward), timed(|| before_backward(&half))];
-        let after = [timed(map), timed(|| affine_back(dy.clone(), kept(), Some(format), true).unwrap())];
-        println!(
-            "[{rows}, {inputs}]x[{inputs}, {outputs}] in {format:?}, forward and backward: {before:.0?} µs before, {after:.0?} µs now"
-        );
-        let of_weight = [true, false].map(|alone| timed(|| weight_gradient(&x, &dy, tf32, alone).0));
-        let (sums, by_library) = weight_gradient(&x, &dy, tf32, true);
-        let _ = read(sums);
-        println!(
-            "  gradients of weight and bias: {of_weight:.0?} µs by one product (by cuBLASLt: {by_library}), and by a product and a kernel"
-        );
-        assert_eq!(fault(), None);
     }
 }

@@ -3,7 +3,6 @@
 use super::*;
 use crate::cuda::dnn::Storage;
 use crate::number::real_len;
-use std::time::Instant;
 
 /// What lies otherwise than it was made.
 type View = fn(Tensor<4>) -> Tensor<4>;
@@ -385,57 +384,4 @@ fn what_is_no_number_stays_none_on_gpu() {
         assert!((0..3).all(|row| all(row, 1).all(|value| value.is_nan())), "the channel of the NaN");
         assert!((0..3).all(|row| all(row, 0).chain(all(row, 2)).all(|value| value.is_finite())), "its neighbours");
     }
-}
-
-/// Seconds of some work, from how much longer twice as often takes.
-fn seconds(work: &dyn Fn() -> Tensor<1>) -> f64 {
-    const TIMES: usize = 50;
-    let run = |times: usize| {
-        let start = Instant::now();
-        let last = (0..times).map(|_| work()).last().expect("some");
-        assert!(read(last).iter().all(|value| value.is_finite()));
-        start.elapsed().as_secs_f64()
-    };
-    run(TIMES);
-    (run(2 * TIMES) - run(TIMES)) / real_len(TIMES)
-}
-
-/// Prints microseconds, and what must be moved at the least (each tensor once) over them. The host has to be faster than the card for that: small shapes show what an operation costs it.
-#[test]
-#[ignore = "needs a GPU: prints how long it takes"]
-fn batch_norms_timing_on_gpu() {
-    for dims in [[128, 256, 56, 56], [128, 64, 112, 112], [128, 2048, 7, 7], [128, 1024, 14, 14], [32, 256, 14, 14]] {
-        for format in [FloatDType::BF16, FloatDType::F32] {
-            let given = Given::new(dims, format, 0.25);
-            let channels = given.on_card();
-            let bytes = real_len(dims.iter().product()) * if format == FloatDType::F32 { 4.0 } else { 2.0 };
-            let told = |what: &str, tensors: f64, seconds: f64| {
-                println!("{what:>66}: {:8.1} µs {:6.0} GB/s", seconds * 1e6, tensors * bytes / seconds * 1e-9);
-            };
-            println!("{format:?} {dims:?}");
-            let corner = |tensor: Tensor<4>| tensor.slice([0..1, 0..1, 0..1, 0..1]).reshape([1]);
-            told("copy by Burn", 2.0, seconds(&|| corner(given.x.clone() * 2.0)));
-            for follow in FOLLOW {
-                let norm = follow.norm(&channels, &given.residual);
-                let step = || batch_norm(&given.x, &norm, SHARE).expect("possible");
-                let what = format!("{follow:?}");
-                let more = if follow.residual { 1.0 } else { 0.0 };
-                let forward = seconds(&|| step().running[0].clone());
-                told(&format!("forward, {what}"), 2.0 + more, forward);
-                let both = seconds(&|| batch_norm_back(given.dy.clone(), None, step().kept).expect("it fits").gain);
-                // y is read and the residual's gradient written where both follow.
-                let beside = if follow.residual && !follow.last && follow.leak.is_some() { 2.0 } else { 0.0 };
-                told(&format!("backward, {what}"), 3.0 + beside, both - forward);
-                let answer = seconds(&|| corner(batch_norm_answer(&given.x, &norm).expect("possible")));
-                told(&format!("answer, {what}"), 2.0 + more, answer);
-            }
-            let plain = FOLLOW[0].norm(&channels, &given.residual);
-            let apart = || {
-                let y = batch_norm(&given.x, &plain, SHARE).expect("possible").y;
-                corner(burn::tensor::activation::relu(y + given.residual.clone()))
-            };
-            told("forward, sum and relu by Burn", 3.0, seconds(&apart));
-        }
-    }
-    assert_eq!(fault(), None);
 }
