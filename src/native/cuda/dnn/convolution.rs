@@ -132,11 +132,11 @@ fn compute(
 
 fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {
     let graph = graph().ok_or(Fault::Absent)?;
-    ask(dnn, kind.card, |handle| planned(graph, kind, &Target::handle(handle), 0))
+    ask(dnn, kind.card, |handle| planned(graph, kind, &Target::handle(handle)))
 }
 
-/// The first plan that will do, or one of those behind it.
-fn planned(graph: &'static Graph, kind: Kind, target: &Target<'_>, passed_over: usize) -> Result<Plan, Fault> {
+/// The first plan that will do.
+fn planned(graph: &'static Graph, kind: Kind, target: &Target<'_>) -> Result<Plan, Fault> {
     let mut parts = Vec::with_capacity(7);
     for (place, shape) in [kind.input, kind.weight, kind.output].into_iter().enumerate() {
         parts.push(kind.operand(shape).given(graph, place)?);
@@ -144,7 +144,7 @@ fn planned(graph: &'static Graph, kind: Kind, target: &Target<'_>, passed_over: 
     parts.push(windows(graph, kind.how)?);
     let [input, weight, output, windows] = parts.as_slice() else { unreachable!("three tensors and how windows move") };
     let operation = operation(graph, kind.part, [input, weight, output, windows])?;
-    let demand = Demand { forbidden: kind.forbidden(), workspace: WORKSPACE, passed_over };
+    let demand = Demand { forbidden: kind.forbidden(), workspace: WORKSPACE };
     Ok(Plan { part: kind.part, plan: execution::plan(graph, vec![operation], parts, target, &demand)? })
 }
 

@@ -71,8 +71,6 @@ pub struct Demand<'a> {
     pub forbidden: &'a [c_int],
     /// Bytes beside the operands that a plan may take.
     pub workspace: usize,
-    /// How many plans that will do are passed over.
-    pub passed_over: usize,
 }
 
 /// Operations that are ready to run.
@@ -138,7 +136,6 @@ pub fn plan(
     attributes.extend(target.graph);
     let whole = Object::new(graph, OPERATIONS, &attributes)?;
     let mut failed = Fault::Runtime("no engine that is exact and deterministic and takes little memory".to_owned());
-    let mut passed_over = 0;
     for mode in MODES {
         let proposed = proposals(graph, &whole, target, mode).unwrap_or_else(|fault| {
             failed = fault;
@@ -146,7 +143,6 @@ pub fn plan(
         });
         for configuration in proposed {
             match ready(graph, &configuration, target, demand) {
-                Ok(Some(_)) if passed_over < demand.passed_over => passed_over += 1,
                 Ok(Some((plan, workspace))) => {
                     parts.extend(operations);
                     parts.extend([whole, configuration]);

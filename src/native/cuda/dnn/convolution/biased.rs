@@ -89,7 +89,7 @@ pub(super) fn planned(
     for (number, (function, beside)) in behind.iter().enumerate() {
         operations.push(apply(graph, function, [&sums[number], sums.get(number + 1).unwrap_or(y)], *beside)?);
     }
-    let demand = Demand { forbidden: kind.forbidden(), workspace: WORKSPACE, passed_over: 0 };
+    let demand = Demand { forbidden: kind.forbidden(), workspace: WORKSPACE };
     let parts = given.into_iter().chain(sums).chain([windows, add, relu]).collect();
     execution::plan(graph, operations, parts, target, &demand)
 }

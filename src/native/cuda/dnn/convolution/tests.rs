@@ -6,9 +6,6 @@ use crate::cuda::fault;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, FloatDType, TensorData};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 const PARTS: [Part; 3] = [Part::Result, Part::OfInput, Part::OfWeight];
 
@@ -73,7 +70,7 @@ fn plans_are_made_without_a_card() {
         cases().into_iter().map(|case| (false, case)).chain(layers.map(|case| (true, case)))
     {
         for kind in kinds(input, weight, how) {
-            let plan = match planned(graph, kind, &Target::properties(&card), 0) {
+            let plan = match planned(graph, kind, &Target::properties(&card)) {
                 Ok(plan) => plan.plan,
                 Err(fault) => panic!("{kind:?}: {fault}"),
             };
@@ -111,13 +108,13 @@ fn an_impossible_plan_is_an_error() {
     let good = Kind { card: 0, part: Part::Result, format: Format::F32, input, weight, output: [2, 8, 9, 9], how };
     for part in PARTS {
         let good = Kind { part, ..good };
-        assert!(planned(graph, good, &Target::properties(&card), 0).is_ok());
+        assert!(planned(graph, good, &Target::properties(&card)).is_ok());
         let wrong = Kind { output: [2, 8, 9, 7], ..good };
-        assert!(planned(graph, wrong, &Target::properties(&card), 0).is_err(), "the result of another window");
+        assert!(planned(graph, wrong, &Target::properties(&card)).is_err(), "the result of another window");
     }
     assert!(Object::new(graph, PROPERTIES, &[(2702, Value::Text(b"{}"))]).is_err());
     assert!(Object::new(graph, CONVOLUTION, &[(100, Value::Real(1.0))]).is_err());
-    let nothing = Demand { forbidden: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], workspace: 0, passed_over: 0 };
+    let nothing = Demand { forbidden: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], workspace: 0 };
     // In bfloat16 the gradient of images has no kernel that is deterministic and has no note.
     let tensors = [input, weight, input].into_iter().enumerate();
     let operand = |shape| Operand { format: Format::Bf16, shape, storage: Storage::Nchw };
@@ -225,70 +222,6 @@ fn a_plan_gives_the_same_bits_each_time_on_gpu() {
             let first = first.map(read);
             for again in more {
                 assert!(again.map(read) == first, "{input:?} {weight:?} {format:?} {tf32}");
-            }
-        }
-    }
-    assert_eq!(fault(), None);
-}
-
-/// Runs a plan so many times in a row. The time of the host alone, and the time until all is done.
-fn timed(plan: &'static Plan, shape: [usize; 4], operands: [&Tensor<4>; 2], times: u32) -> [Duration; 2] {
-    let (device, dtype) = (operands[0].device(), operands[0].dtype());
-    let host = Arc::new(AtomicU64::new(0));
-    let noted = Arc::clone(&host);
-    device.sync().unwrap();
-    let start = Instant::now();
-    let operands = operands.map(|operand| primitive(operand).unwrap());
-    let [made] = queue(operands, [(shape.into(), dtype)], plan.plan.workspace, move |_, handle, places| {
-        let start = Instant::now();
-        for _ in 0..times {
-            plan.run(handle, places)?;
-        }
-        noted.store(u64::try_from(start.elapsed().as_nanos()).unwrap(), Ordering::Relaxed);
-        Ok(())
-    });
-    device.sync().unwrap();
-    let all = start.elapsed();
-    drop(made);
-    [Duration::from_nanos(host.load(Ordering::Relaxed)), all]
-}
-
-/// Prints what a call costs the host and what it costs the card, for the first plans that will do: `cargo test --release --lib -- --ignored --nocapture timing_of_layers_on_gpu`.
-#[test]
-#[ignore = "needs a GPU"]
-fn timing_of_layers_on_gpu() {
-    let _alone = alone();
-    let (dnn, graph) = (library::dnn().unwrap(), graph().unwrap());
-    println!("images weights part: us of the card, of the host, MiB beside the operands, notes");
-    for (input, weight, stride, padding) in LAYERS {
-        let formats = [(FloatDType::BF16, Format::Bf16, true), (FloatDType::F32, Format::F32, true)];
-        for (dtype, format, tf32) in formats {
-            for part in PARTS {
-                let how = square(stride, padding, tf32);
-                let output = output(input, weight, how).unwrap();
-                let kind = Kind { card: 0, part, format, input, weight, output, how };
-                let [x, w, y] = [input, weight, output]
-                    .map(|shape| Tensor::<4>::full(shape, 0.5, &Device::cuda(0)).cast(dtype) * 0.5);
-                let (operands, shape) = match part {
-                    Part::Result => ([&x, &w], output),
-                    Part::OfInput => ([&w, &y], input),
-                    Part::OfWeight => ([&x, &y], weight),
-                };
-                for passed_over in 0..6 {
-                    let plan = ask(dnn, 0, |handle| planned(graph, kind, &Target::handle(handle), passed_over));
-                    let Ok(plan) = plan else { break };
-                    let plan: &'static Plan = Box::leak(Box::new(plan));
-                    timed(plan, shape, operands, 3);
-                    let [few, many] = [10, 60].map(|times| timed(plan, shape, operands, times));
-                    let each = |which: usize| (many[which].as_secs_f64() - few[which].as_secs_f64()) * 1e6 / 50.0;
-                    println!(
-                        "{input:?} {weight:?} {format:?} {part:?}: {:.1} {:.1} {} {:?}",
-                        each(1),
-                        each(0),
-                        plan.plan.workspace >> 20,
-                        plan.plan.notes()
-                    );
-                }
             }
         }
     }
