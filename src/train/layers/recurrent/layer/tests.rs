@@ -152,42 +152,6 @@ fn recurrent_loops_run_as_a_whole_on_gpu() {
     }
 }
 
-/// How long a loop takes: `cargo test --release --lib -- --ignored --nocapture recurrent_loops_in_time_on_gpu`.
-#[test]
-#[ignore = "needs a GPU"]
-fn recurrent_loops_in_time_on_gpu() {
-    const TIMES: usize = 20;
-    let device = Device::cuda(0);
-    let (width, hidden) = (128, 512);
-    for (cell, rows, precision) in [
-        (Cell::Lstm, 32, Precision::Fp32),
-        (Cell::Lstm, 32, Precision::Bf16),
-        (Cell::Lstm, 128, Precision::Fp32),
-        (Cell::Gru, 32, Precision::Fp32),
-        (Cell::Gru, 32, Precision::Bf16),
-    ] {
-        let weights = weights(cell, hidden, precision, &device);
-        let x = precision.round(moved(&values(10, [width * rows, INPUTS], 1.0, FloatDType::F32), &device));
-        let timed = |work: &dyn Fn() -> Tensor<2>| {
-            let run = |times: usize| {
-                let start = std::time::Instant::now();
-                let last = (0..times).map(|_| work()).last().expect("some");
-                drop(read(last.narrow(0, 0, 1)));
-                start.elapsed().as_secs_f64()
-            };
-            run(3);
-            // What reading costs is in both.
-            (run(2 * TIMES) - run(TIMES)) / real_len(TIMES) * 1e3
-        };
-        let forward = timed(&|| weights.forward(cell.unit(), x.clone(), width, true).0);
-        let both = timed(&|| {
-            let (answer, course) = weights.forward(cell.unit(), x.clone(), width, true);
-            weights.backward(answer, course).0.input
-        });
-        println!("{cell:?} {precision:?}, {rows} rows: forward {forward:.2} ms, backward {:.2} ms", both - forward);
-    }
-}
-
 #[test]
 fn the_host_goes_through_time_step_by_step() {
     let weights = weights(Cell::Gru, 6, Precision::Fp32, &Device::flex());

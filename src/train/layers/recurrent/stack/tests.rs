@@ -6,7 +6,6 @@ use crate::native::fault;
 use crate::number::{real_len, single};
 use crate::parameters::{Index, Init, ParamSpec, initial};
 use burn::tensor::{Device, FloatDType, TensorData};
-use std::time::Instant;
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -260,59 +259,4 @@ fn stacks_are_the_same_five_times_on_gpu() {
             }
         }
     }
-}
-
-/// How long a stack takes: `cargo test --release --lib -- --ignored --nocapture stacks_in_time_on_gpu`.
-#[test]
-#[ignore = "needs a GPU"]
-fn stacks_in_time_on_gpu() {
-    const TIMES: usize = 20;
-    let device = Device::cuda(0);
-    for (cell, rows) in [(Cell::Lstm, 32), (Cell::Lstm, 128), (Cell::Gru, 32), (Cell::Gru, 128)] {
-        for precision in [Precision::Fp32, Precision::Fp16, Precision::Bf16] {
-            let case = Case { cell, rows, ..REAL };
-            let (parameters, x, slope) = case.given(FloatDType::F32);
-            let all = case.width * rows;
-            let flat = |values: Vec<f32>| {
-                let length = values.len();
-                on(&device, values, [length])
-            };
-            let parameters: Vec<Tensor<1>> = parameters.into_iter().map(flat).collect();
-            let x = precision.round(on(&device, x, [all, case.inputs]));
-            let slope = precision.round(on(&device, slope, [all, case.hidden]));
-            let how = Stack {
-                unit: cell.unit(),
-                layers: case.layers,
-                width: case.width,
-                format: precision.format(),
-                tf32: precision == Precision::Fp32,
-            };
-            let recurrent = Recurrent::of(how, &x, &parameters).expect("taken by cuDNN");
-            // Milliseconds until all is asked for, and until all is done.
-            let timed = |work: &dyn Fn() -> Tensor<2>| {
-                let run = |times: usize| {
-                    let start = Instant::now();
-                    let last = (0..times).map(|_| work()).last().expect("some");
-                    let asked = start.elapsed().as_secs_f64();
-                    drop(read(last.narrow(0, 0, 1)));
-                    [asked, start.elapsed().as_secs_f64()]
-                };
-                run(3);
-                // What reading costs is in both.
-                let (more, less) = (run(2 * TIMES), run(TIMES));
-                [0, 1].map(|n| (more[n] - less[n]) / real_len(TIMES) * 1e3)
-            };
-            let answer = timed(&|| recurrent.forward(x.clone(), &parameters, false).0);
-            let forward = timed(&|| recurrent.forward(x.clone(), &parameters, true).0);
-            let both = timed(&|| {
-                let (_, kept) = recurrent.forward(x.clone(), &parameters, true);
-                kept.expect("for a backward").backward(slope.clone()).0
-            });
-            println!(
-                "{cell:?} {precision:?}, {rows} rows: answer {:.2} ms, forward {:.2} ms, both {:.2} ms ({:.2} ms to ask for)",
-                answer[1], forward[1], both[1], both[0]
-            );
-        }
-    }
-    assert_eq!(fault(), None);
 }
