@@ -1,12 +1,12 @@
 //! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
 
 use super::*;
-use crate::gradient_readiness::{ParameterGroups, ReadyMarks};
+use crate::gradient_readiness::ParameterGroups;
 use crate::parallel::{Reducer, Rendezvous, SyncPoint, buckets, numbers, summed};
 use crate::parameters::ParamSpec;
 use crate::task::Loaded;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A cell of the CPU on so many GPUs.
 fn on_cards(cell: &Cell, gpus: i64) -> Cell {
@@ -182,62 +182,6 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Optio
         _ => None,
     });
     (marked, buckets.len(), told)
-}
-
-/// How fast buckets are summed in their place by NCCL, and as the loop sums them, which gathers them first; a measurement, not a bound.
-#[test]
-#[ignore = "needs two GPUs"]
-fn buckets_are_summed_fast_on_gpu() {
-    const TIMES: u32 = 50;
-    let connected = nccl::communicators(2, Duration::from_secs(120)).expect("NCCL connects");
-    let (link, rendezvous) = (Link::Cards(connected.clone()), Arc::new(Rendezvous::of(2)));
-    let run_ranks = std::sync::Barrier::new(2);
-    let work = |rank: usize| {
-        let device = Device::cuda(rank);
-        for values in [1_usize << 20, 8 << 20, 32 << 20, 110 << 20] {
-            let timed = |sum: &dyn Fn(Tensor<1>) -> Tensor<1>| {
-                let mut bucket = Some(Tensor::<1>::zeros([values], &device));
-                let mut run = |times: u32| {
-                    device.sync().expect("the card works");
-                    run_ranks.wait();
-                    let start = Instant::now();
-                    // Nobody else has it: it is summed in its place.
-                    (0..times).for_each(|_| bucket = bucket.take().map(sum));
-                    device.sync().expect("the card works");
-                    start.elapsed().as_secs_f64() / f64::from(times)
-                };
-                run(5);
-                run(TIMES)
-            };
-            let by_nccl =
-                timed(&|bucket| connected[rank].all_reduce(vec![bucket]).expect("on a card").pop().expect("one"));
-            let reducer = link.reducer(rank, Arc::clone(&rendezvous));
-            let buckets = buckets(&[values], values);
-            let at = SyncPoint { what: "all_reduce", index: 1, limit: Some(Duration::from_secs(120)) };
-            let gradient = Tensor::<1>::zeros([values], &device);
-            let by_loop = timed(&|last| {
-                // Gathered from elsewhere each time, as in a step.
-                let gradients = vec![gradient.clone()];
-                let sums = reducer.sum(at, &buckets, (gradients, ReadyMarks::default()), 1.0).expect("all come");
-                drop(last);
-                sums.all().pop().expect("one")
-            });
-            if rank == 0 {
-                let bytes = real_len(values) * 4.0;
-                let recorded =
-                    |seconds: f64| format!("{:.3} ms, bus bandwidth {:.0} GB/s", seconds * 1e3, bytes / seconds / 1e9);
-                let mebibytes = bytes / 1_048_576.0;
-                println!("{mebibytes:.0} MiB: NCCL {}; as the loop does it {}", recorded(by_nccl), recorded(by_loop));
-            }
-        }
-        assert_eq!(crate::native::fault_on(rank), None);
-    };
-    std::thread::scope(|scope| {
-        for rank in 0..2 {
-            let work = &work;
-            scope.spawn(move || work(rank));
-        }
-    });
 }
 
 /// Stages of a pipeline on two and on four cards against one card with the same micro-batches. The cards' sums have the order of the one card's but for a tied parameter's gradient.
