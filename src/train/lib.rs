@@ -25,8 +25,6 @@ mod spec;
 mod task;
 
 #[cfg(test)]
-mod on_gpu;
-#[cfg(test)]
 mod sample;
 
 pub use data::DataError;
