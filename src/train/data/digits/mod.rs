@@ -67,8 +67,8 @@ fn draw_image(seed: u64, split: Split, index: usize, image: &mut [u8]) -> u8 {
     let hand = Hand::new(&mut rng);
     let points: Vec<Point> = glyph
         .points
-        .iter()
-        .map(|&(x, y)| hand.place(x + JITTER * rng.triangle(), y + JITTER * rng.triangle()))
+        .chunks_exact(2)
+        .map(|point| hand.place(point[0] + JITTER * rng.triangle(), point[1] + JITTER * rng.triangle()))
         .collect();
 
     let mut ink = [0.0_f32; PIXELS];
