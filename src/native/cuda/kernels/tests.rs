@@ -4,7 +4,6 @@ mod buckets;
 mod fused_attention;
 mod gradients;
 mod nhwc;
-mod place_loss;
 mod roi_align;
 
 use super::residual_norm::{ResidualNorm, residual_norm};
