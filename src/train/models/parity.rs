@@ -198,6 +198,17 @@ pub fn agree(found: &BTreeMap<String, Vec<f64>>, file: &str, tolerance: f64) {
     assert!(wide(found.len()) > 2, "nothing was compared");
 }
 
+/// A step in half formats gives numbers, and about the loss of float32.
+pub fn half_is_near(step: impl Fn(Precision) -> BTreeMap<String, Vec<f64>>) {
+    let right = step(Precision::Fp32)["loss"][0];
+    for (precision, share) in [(Precision::Fp16, 0.01), (Precision::Bf16, 0.05)] {
+        let half = step(precision);
+        assert!(half.values().flatten().all(|value| value.is_finite()), "{precision:?}: {half:?}");
+        let loss = half["loss"][0];
+        assert!((loss - right).abs() < share * right, "{precision:?}: {loss}, not {right}");
+    }
+}
+
 #[test]
 fn the_formula_is_the_one_of_the_scripts() {
     // The same numbers stand in `tests/parity/formula.py`.
