@@ -10,11 +10,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 /// The loss before each of `steps` steps of Adam on one batch.
 pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rate: f64) -> Vec<f32> {
     let mut loss = |ctx: &mut ForwardContext<'_>| {
-        let input = match input.clone() {
-            Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
-            Input::Images(images) => Input::Images(ctx.constant(images)),
-            Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
-        };
+        let input = input.clone().taped(ctx);
         let answers = model.forward(ctx, input);
         let rows = targets.len();
         let right = ctx.indices(int_tensor(targets, [rows], ctx.device()));

@@ -46,6 +46,17 @@ pub enum Input {
     Tokens(Tensor<2, Int>),
 }
 
+impl Input {
+    /// What a training step asks, ready to meet parameters on the tape.
+    pub fn taped(self, ctx: &ForwardContext<'_>) -> Self {
+        match self {
+            Self::Rows(rows) => Self::Rows(ctx.constant(rows)),
+            Self::Images(images) => Self::Images(ctx.constant(images)),
+            Self::Tokens(tokens) => Self::Tokens(ctx.indices(tokens)),
+        }
+    }
+}
+
 impl Operands for Input {
     fn operands(&self) -> Option<Vec<Operand>> {
         match self {

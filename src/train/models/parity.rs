@@ -90,11 +90,7 @@ pub fn computed(
     precision: Precision,
 ) -> BTreeMap<String, Vec<f64>> {
     let step = |ctx: &mut ForwardContext<'_>| {
-        let input = match input {
-            Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
-            Input::Images(images) => Input::Images(ctx.constant(images)),
-            Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
-        };
+        let input = input.taped(ctx);
         let answers = model.forward(ctx, input);
         let [rows, _] = answers.dims();
         assert_eq!(rows, targets.len(), "a position for each target");

@@ -114,18 +114,9 @@ pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
     parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect()
 }
 
-/// What a training step asks, ready to meet parameters on the tape.
-pub fn taped(ctx: &ForwardContext<'_>, input: Input) -> Input {
-    match input {
-        Input::Rows(rows) => Input::Rows(ctx.constant(rows)),
-        Input::Images(images) => Input::Images(ctx.constant(images)),
-        Input::Tokens(tokens) => Input::Tokens(ctx.indices(tokens)),
-    }
-}
-
 /// The answers of a training step, on the tape.
 pub fn answer_taped(model: &dyn Model, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
-    let input = taped(ctx, input);
+    let input = input.taped(ctx);
     model.forward(ctx, input)
 }
 

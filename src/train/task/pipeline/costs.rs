@@ -10,7 +10,7 @@ use crate::number::real;
 use crate::parallel::shard;
 use crate::parameters;
 use crate::task::classification::standard_input;
-use crate::task::network::{Network, leaves, taped};
+use crate::task::network::{Network, leaves};
 use burn::tensor::{Tensor, TensorData};
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ pub fn costs(parts: Parts, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, T
             let input_leaves = activation.clone().map(Boundary::leaves);
             let taken = match input_leaves.clone() {
                 Some(input_leaves) => input_leaves.activation(),
-                None => Activation::Input(taped(&ctx, input.clone())),
+                None => Activation::Input(input.clone().taped(&ctx)),
             };
             let made = Boundary::of(super::run(model, &mut ctx, number..number + 1, taken, 0));
             let values = made.clone().off_tape();

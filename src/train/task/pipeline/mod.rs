@@ -16,7 +16,7 @@ pub use costs::costs;
 pub use stages::{Stages, cut};
 
 use super::classification::{on_device, scored, static_metrics};
-use super::network::{Network, leaves, taped};
+use super::network::{Network, leaves};
 use super::{Gradients, Score, Step, Task, Whole};
 use crate::TrainError;
 use crate::data::dataset::{Dataset, Samples};
@@ -142,7 +142,7 @@ impl PipelineStage {
         let (classes, units) = (self.network.model.classes(), self.stages.units(self.number));
         let (model, mut ctx) = self.network.training(&leaves, [self.seed, step.number]);
         let activation = match (micro.input, received.clone()) {
-            (Some(input), _) => Activation::Input(taped(&ctx, input)),
+            (Some(input), _) => Activation::Input(input.taped(&ctx)),
             (None, Some(received)) => received.activation(),
             (None, None) => panic!("a stage has nothing to begin with"),
         };
