@@ -26,6 +26,8 @@ mod task;
 
 #[cfg(test)]
 mod sample;
+#[cfg(test)]
+mod sample_tensors;
 
 pub use data::DataError;
 pub use data::idx::IdxError;

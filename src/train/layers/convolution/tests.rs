@@ -4,11 +4,8 @@ use crate::native::dnn::Storage;
 use crate::ops::{concat_channels, forked, stored_nhwc};
 use crate::parameters::{Index, initial};
 use crate::precision::{Precision, exact};
+use crate::sample_tensors::uniform;
 use burn::tensor::{Device, TensorData};
-
-fn uniform(seed: u64, len: usize) -> Vec<f32> {
-    initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
-}
 
 /// A convolution of images [rows, in, height, width], 3 x 3: what goes in.
 #[derive(Debug)]

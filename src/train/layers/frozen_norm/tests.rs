@@ -1,8 +1,9 @@
 use super::*;
 use crate::forward_context::{ModelState, initial_statistics};
 use crate::ops::Activation;
-use crate::parameters::{Index, initial};
+use crate::parameters::Index;
 use crate::precision::Precision;
+use crate::sample_tensors::{around, off_double, read};
 use burn::tensor::{Device, TensorData};
 
 const SHAPE: [usize; 4] = [2, 3, 4, 5];
@@ -24,25 +25,16 @@ fn cases(dims: [usize; 4]) -> impl Iterator<Item = Case> {
     })
 }
 
-fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
-    let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
-    drawn.into_iter().map(|value| middle + value).collect()
-}
-
 /// Weight, bias, mean and variance; images, residual and the gradient of the answer.
 fn given(dims: [usize; 4]) -> ([Vec<f32>; 4], [Vec<f32>; 3]) {
     let (all, channels) = (dims.iter().product(), dims[1]);
     let vectors = [(1, 1.0, 0.5), (2, 0.0, 0.5), (3, 0.3, 1.0), (4, 2.0, 1.0)];
-    let vectors = vectors.map(|(seed, middle, bound)| uniform(seed, channels, middle, bound));
-    (vectors, [10, 11, 12].map(|seed| uniform(seed, all, 0.0, 2.0)))
+    let vectors = vectors.map(|(seed, middle, bound)| around(seed, channels, middle, bound));
+    (vectors, [10, 11, 12].map(|seed| around(seed, all, 0.0, 2.0)))
 }
 
 fn images(values: Vec<f32>, dims: [usize; 4], device: &Device) -> Tensor<4> {
     Tensor::from_data(TensorData::new(values, dims), device)
-}
-
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    exact(tensor).try_into_vec_as().expect("readable")
 }
 
 /// Calls a function with a context that has these statistics of the norm `n`.
@@ -112,20 +104,13 @@ fn by_formula(case: Case, precision: Precision) -> Vec<Vec<f64>> {
     all
 }
 
-/// The largest difference, relative to the largest value.
-fn off(ours: &[f32], theirs: &[f64]) -> f64 {
-    assert_eq!(ours.len(), theirs.len());
-    let largest = theirs.iter().fold(1e-3_f64, |largest, value| largest.max(value.abs()));
-    let apart = |(a, b): (&f32, &f64)| if a.is_nan() { f64::INFINITY } else { (f64::from(*a) - b).abs() };
-    ours.iter().zip(theirs).map(apart).fold(0.0, f64::max) / largest
-}
-
 fn compare(case: Case, device: &Device) {
     for (precision, close) in [(Precision::Fp32, 2e-6), (Precision::Fp16, 1.5e-3), (Precision::Bf16, 1.2e-2)] {
         let (ours, theirs) = (by_layer(case, precision, device), by_formula(case, precision));
         assert_eq!(ours.len(), theirs.len());
         for (ours, theirs) in ours.iter().zip(&theirs) {
-            assert!(off(ours, theirs) < close, "{case:?} in {precision:?}: {:.1e} off", off(ours, theirs));
+            let apart = off_double(ours, theirs);
+            assert!(apart < close, "{case:?} in {precision:?}: {apart:.1e} off");
         }
     }
 }
@@ -139,7 +124,7 @@ fn answers_and_gradients_are_those_of_the_formula() {
 fn what_is_calibrated_is_normalised() {
     let device = Device::flex();
     let mut statistics = initial_statistics(&frozen_statistics("n", 3), &device);
-    let given = || images(uniform(3, 120, 0.5, 2.0), SHAPE, &device);
+    let given = || images(around(3, 120, 0.5, 2.0), SHAPE, &device);
     let y = with(&mut statistics, (Precision::Fp32, &device), false, |ctx| {
         let before = frozen_norm(ctx, "n", given(), After::default());
         assert!(read(before - given()).iter().all(|off| off.abs() < 1e-4), "without statistics nothing happens");

@@ -2,6 +2,7 @@ use super::*;
 use crate::forward_context::ModelState;
 use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::exact;
+use crate::sample_tensors::{moved, near, read};
 use burn::tensor::{Device, TensorData};
 
 /// Inputs and outputs of each map.
@@ -15,23 +16,6 @@ fn values<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
         .cast(FloatDType::BF16)
         .cast(FloatDType::F16)
         .cast(FloatDType::F32)
-}
-
-fn moved<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Tensor<D> {
-    Tensor::from_data(tensor.clone().into_data(), (device, tensor.dtype()))
-}
-
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
-}
-
-#[track_caller]
-fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
-    assert_eq!(ours.len(), theirs.len(), "{what}");
-    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
-    for (place, (a, b)) in ours.iter().zip(theirs).enumerate() {
-        assert!((a - b).abs() <= tolerance * largest, "{what}, value {place}: {a} and not {b}");
-    }
 }
 
 /// The parameters of maps `0`, `1` and so on, one of them a table of 61 vectors.

@@ -2,9 +2,10 @@ use super::*;
 use crate::forward_context::ModelState;
 use crate::number::real_len;
 use crate::ops::Activation;
-use crate::parameters::{Index, initial};
+use crate::parameters::Index;
 use crate::precision::Precision;
-use burn::tensor::{Device, FloatDType, TensorData};
+use crate::sample_tensors::{around, off_double, read};
+use burn::tensor::{Device, TensorData};
 
 /// What batch normalisation adds to a variance.
 const BATCH_EPSILON: f64 = 1e-5;
@@ -37,22 +38,17 @@ fn bent(case: Case, value: f64) -> f64 {
     }
 }
 
-fn uniform(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
-    let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
-    drawn.into_iter().map(|value| middle + value).collect()
-}
-
 /// All that goes in: images, gain, bias, residual, the gradient of the answer, running mean and running variance.
 fn given(case: Case) -> [Vec<f32>; 7] {
     let (all, channels) = (case.dims.iter().product(), case.dims[1]);
     [
-        uniform(1, all, 0.5, 2.0),
-        uniform(2, channels, 1.0, 0.5),
-        uniform(3, channels, 0.0, 0.5),
-        uniform(4, all, 0.0, 1.0),
-        uniform(5, all, 0.0, 1.0),
-        uniform(6, channels, 0.0, 1.0),
-        uniform(7, channels, 1.0, 0.5),
+        around(1, all, 0.5, 2.0),
+        around(2, channels, 1.0, 0.5),
+        around(3, channels, 0.0, 0.5),
+        around(4, all, 0.0, 1.0),
+        around(5, all, 0.0, 1.0),
+        around(6, channels, 0.0, 1.0),
+        around(7, channels, 1.0, 0.5),
     ]
 }
 
@@ -125,18 +121,6 @@ fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> V
     found
 }
 
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
-}
-
-/// The largest difference, relative to the largest value.
-fn off(ours: &[f32], theirs: &[f64]) -> f64 {
-    assert_eq!(ours.len(), theirs.len());
-    let largest = theirs.iter().fold(1e-3_f64, |largest, value| largest.max(value.abs()));
-    let apart = |(a, b): (&f32, &f64)| if a.is_nan() { f64::INFINITY } else { (f64::from(*a) - b).abs() };
-    ours.iter().zip(theirs).map(apart).fold(0.0, f64::max) / largest
-}
-
 fn doubled(values: &[f32]) -> Vec<f64> {
     values.iter().map(|value| f64::from(*value)).collect()
 }
@@ -149,7 +133,7 @@ fn answers_and_statistics_are_those_of_the_formula() {
         let plain = if case.trains { None } else { Some(by_layer(case, &Device::flex(), Precision::Fp32, false)) };
         for found in [Some(taped), plain].into_iter().flatten() {
             for ((what, ours), theirs) in found.iter().zip([&y, &mean, &variance]) {
-                assert!(off(ours, theirs) < 1e-6, "{what} of {case:?}: {ours:?}, not {theirs:?}");
+                assert!(off_double(ours, theirs) < 1e-6, "{what} of {case:?}: {ours:?}, not {theirs:?}");
             }
         }
     }
@@ -181,7 +165,7 @@ fn gradients_are_differences_of_the_formula() {
                 (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
             };
             let theirs: Vec<f64> = (0..ours.len()).map(difference).collect();
-            assert!(off(ours, &theirs) < 2e-6, "{what} of {case:?}: {ours:?}, not {theirs:?}");
+            assert!(off_double(ours, &theirs) < 2e-6, "{what} of {case:?}: {ours:?}, not {theirs:?}");
         }
     }
 }
@@ -216,7 +200,7 @@ fn the_layer_is_that_of_the_cpu_on_gpu() {
                     let ours = by_layer(case, &Device::cuda(0), precision, taped);
                     assert_eq!(fault(), None, "{case:?}");
                     for ((what, ours), (_, theirs)) in ours.iter().zip(&theirs) {
-                        let apart = off(ours, &doubled(theirs));
+                        let apart = off_double(ours, &doubled(theirs));
                         assert!(apart < close, "{what} of {case:?} in {precision:?}, taped {taped}: {apart:.1e} off");
                     }
                 }

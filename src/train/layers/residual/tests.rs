@@ -5,6 +5,7 @@ use crate::number::real_len;
 use crate::ops::dropped;
 use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::{Precision, exact};
+use crate::sample_tensors::{near, read};
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const EPSILON: f64 = 1e-5;
@@ -23,10 +24,6 @@ fn values(seed: u64, len: usize) -> Vec<f32> {
     let values = initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0);
     let rounded = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
     read(rounded.cast(FloatDType::BF16).cast(FloatDType::F16))
-}
-
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
 }
 
 fn state<'a>(index: &'a [Index; 2], parameters: &'a [Tensor<1>], device: &Device, case: &Case) -> ModelState<'a> {
@@ -97,15 +94,6 @@ impl Case {
         };
         let normed: Vec<f64> = sum.chunks(features).flat_map(norm).collect();
         [if self.post { normed.clone() } else { sum }, normed]
-    }
-}
-
-#[track_caller]
-fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
-    assert_eq!(ours.len(), theirs.len(), "{what}");
-    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
-    for (place, (a, b)) in ours.iter().zip(theirs).enumerate() {
-        assert!((a - b).abs() <= tolerance * largest, "{what}, value {place}: {a} and not {b}");
     }
 }
 

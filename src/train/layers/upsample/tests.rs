@@ -2,15 +2,12 @@ use super::*;
 use crate::ops::stored_nhwc;
 use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::{Precision, exact};
+use crate::sample_tensors::read;
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {
     let param_spec = ParamSpec::new("values", &[dims.iter().product()], Init::Uniform(1.0));
     precision.round(Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), dims), device))
-}
-
-fn read(tensor: Tensor<4>) -> Vec<f32> {
-    exact(tensor).try_into_vec_as().expect("readable")
 }
 
 /// The answer and the gradients, by the layer. Where the device can, images are stored NHWC if they are to be.

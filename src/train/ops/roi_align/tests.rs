@@ -1,15 +1,11 @@
 mod kernels;
 
 use super::*;
-use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::Precision;
+use crate::sample_tensors::uniform;
 
 const SHAPES: [[usize; 4]; 2] = [[2, 3, 8, 8], [2, 3, 4, 4]];
 const SCALES: [f32; 2] = [0.25, 0.125];
-
-fn uniform(seed: u64, len: usize) -> Vec<f32> {
-    initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
-}
 
 /// Regions within the pictures of 32 x 32, across their edges, far beyond them, without an extent, and the wrong way round.
 fn rois() -> Vec<Roi> {

@@ -6,6 +6,7 @@ use crate::number::{real_len, single};
 use crate::ops::SavedStates;
 use crate::parameters::{Index, Init, ParamSpec, initial};
 use crate::precision::Precision;
+use crate::sample_tensors::{moved, off, read};
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;
@@ -15,22 +16,6 @@ fn values<const D: usize>(seed: u64, shape: [usize; D], bound: f32, format: Floa
     let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(bound))], seed).remove(0);
     let values = Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex());
     values.cast(format).cast(FloatDType::F32)
-}
-
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
-}
-
-fn moved<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Tensor<D> {
-    Tensor::from_data(tensor.clone().into_data(), (device, tensor.dtype()))
-}
-
-/// The largest difference, relative to the largest value.
-fn off(ours: &[f32], theirs: &[f32]) -> f32 {
-    assert_eq!(ours.len(), theirs.len());
-    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
-    let apart = |(a, b): (&f32, &f32)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() };
-    ours.iter().zip(theirs).map(apart).fold(0.0, f32::max) / largest
 }
 
 struct Case {

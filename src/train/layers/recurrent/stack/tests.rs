@@ -5,6 +5,7 @@ use crate::native::dnn::places;
 use crate::native::fault;
 use crate::number::{real_len, single};
 use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::sample_tensors::{off, read};
 use burn::tensor::{Device, FloatDType, TensorData};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,20 +28,8 @@ fn values(seed: u64, length: usize, bound: f32, format: FloatDType) -> Vec<f32> 
     read(values.cast(format))
 }
 
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.cast(FloatDType::F32).try_into_vec_as().expect("readable")
-}
-
 fn on<const D: usize>(device: &Device, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values, shape), device)
-}
-
-/// The largest difference, relative to the largest value.
-fn off(ours: &[f32], theirs: &[f32]) -> f32 {
-    assert_eq!(ours.len(), theirs.len());
-    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
-    let apart = |(a, b): (&f32, &f32)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() };
-    ours.iter().zip(theirs).map(apart).fold(0.0, f32::max) / largest
 }
 
 impl Case {
