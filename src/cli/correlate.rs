@@ -135,6 +135,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let plain: Vec<(f64, f64)> = points.iter().map(|point| (point.x, point.y)).collect();
     let units: Vec<usize> = points.iter().map(|point| point.unit).collect();
     let Some(correlation) = Correlation::of_clusters(&plain, &units) else {
+        let is_text = |name: &&String| counting.iter().any(|trial| matches!(trial.field(name), Some(Value::Str(_))));
+        if let Some(name) = [&x.0, &y.0].into_iter().find(is_text) {
+            let text =
+                format!("`{name}` is text, and a correlation needs numbers (`ledger effects` compares its values)");
+            return Err(Failure::new(exit::USAGE, text));
+        }
         let text = format!(
             "{} with both, and both have to vary ({incomplete} without a finite `{}` or `{}`)",
             report::count(points.len(), &args.by),

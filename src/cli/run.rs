@@ -150,6 +150,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if missing > 0 && !context.json && terminal::stderr_columns().is_some() {
         let first = if code == exit::YES { ranked.as_deref().unwrap_or("ls") } else { "logs" };
         say(&next_commands(context, first));
+    } else if report.any_failed() {
+        say("note: `ledger logs RUN` shows what a run wrote");
     }
     Ok(code)
 }

@@ -362,6 +362,10 @@ fn correlations_are_those_of_scipy() {
         "{by_phase}"
     );
     sandbox.run(&["correlate", "params.x", "nothing"]).complaint(2);
+    let text = sandbox.run(&["correlate", "model.name", "energy"]).complaint(2);
+    assert!(text.contains("`model.name` is text, and a correlation needs numbers"), "{text}");
+    let unknown = sandbox.run(&["best", "--model", "toy", "--metric", "time"]).complaint(2);
+    assert!(unknown.contains("did you mean one of ") && unknown.contains("`train_time`"), "{unknown}");
     assert!(
         sandbox.run(&["correlate", "medain", "energy", "--by", "phase"]).complaint(2).contains("by phase also: count")
     );
@@ -532,7 +536,11 @@ fn rows_do_not_average_over_numbers_of_gpus_and_say_if_samples_are_not_alike() {
     let asked = ["best", "--model", "a", "--metric", "throughput", "--group-by", "batch_size"];
     let said = sandbox.run(&asked);
     assert!(said.err.contains("note: each number of GPUs has its own row\n"), "{}", said.err);
-    assert!(said.err.contains("warning: a sample is not the same in all rows: `data.side` is 128 or 64 ("), "{}", said.err);
+    assert!(
+        said.err.contains("warning: a sample is not the same in all rows: `data.side` is 128 or 64 ("),
+        "{}",
+        said.err
+    );
     let found = sandbox.json(&asked, 0);
     let means: Vec<f64> = found["places"].as_array().unwrap().iter().map(|one| one["mean"].as_f64().unwrap()).collect();
     assert_eq!(means, [3901.0, 2001.0, 1001.0], "and no mean of 10 and 39");

@@ -20,13 +20,25 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
     }
 }
 
+/// At most so many metrics are named that may be meant.
+const MOST_MEANT: usize = 5;
+
 /// The message on an unknown metric. `direction` tells how to state the better direction of a custom metric.
 fn unknown(metric: &str, direction: &str) -> String {
     let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-    let meant = meant.map_or_else(
-        || "`ledger show` lists those of an attempt;".to_owned(),
-        |meant| format!("did you mean `{meant}`?"),
-    );
+    // `time` may be any of several.
+    let ends = format!("_{metric}");
+    let several: Vec<String> = KNOWN_METRICS
+        .iter()
+        .filter(|known| known.name.ends_with(&ends))
+        .take(MOST_MEANT)
+        .map(|known| format!("`{}`", known.name))
+        .collect();
+    let meant = match (meant, several.as_slice()) {
+        (Some(meant), _) => format!("did you mean `{meant}`?"),
+        (None, []) => "`ledger show` lists those of an attempt;".to_owned(),
+        (None, several) => format!("did you mean one of {}?", several.join(", ")),
+    };
     format!("`{metric}` is not a known metric ({meant} for a custom metric {direction})")
 }
 
