@@ -198,9 +198,37 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     text.push_str(&telemetry_text(&difference.telemetry, a, b));
     if !difference.environment.is_empty() {
         text.push_str("recorded, not hashed:\n");
-        text.push_str(&fields_text(&difference.environment, a, b));
+        let (shown, folded) = folded(&difference.environment);
+        text.push_str(&fields_text(&shown, a, b));
+        let folded: Vec<String> =
+            folded.iter().map(|(group, fields)| format!("{group}.* ({})", count(*fields, "field"))).collect();
+        if !folded.is_empty() {
+            text.push_str(&format!("  and in {} (--json lists them)\n", plain(&folded.join(", "))));
+        }
     }
     text
+}
+
+/// More fields of one group are a line.
+const MOST_OF_GROUP: usize = 8;
+
+/// The fields without large groups, and these groups with their numbers of fields. A group has the longest beginning that so many names share.
+fn folded(fields: &[FieldDifference]) -> (Vec<FieldDifference>, BTreeMap<&str, usize>) {
+    let beginnings = |name: &'_ str| -> Vec<usize> { name.match_indices('.').map(|(at, _)| at).collect() };
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    for field in fields {
+        beginnings(&field.field).iter().for_each(|at| *sizes.entry(&field.field[..*at]).or_default() += 1);
+    }
+    let (mut shown, mut groups) = (Vec::new(), BTreeMap::new());
+    for field in fields {
+        let name = field.field.as_str();
+        let group = beginnings(name).into_iter().rev().map(|at| &name[..at]).find(|group| sizes[group] > MOST_OF_GROUP);
+        match group.filter(|group| group.contains('.')) {
+            Some(group) => *groups.entry(group).or_default() += 1,
+            None => shown.push(field.clone()),
+        }
+    }
+    (shown, groups)
 }
 
 /// Names the tuned kernels if they differ between two attempts of one run with different results: other kernels may add in another order.
@@ -455,4 +483,21 @@ fn reading_value(reading: &TelemetryDifference) -> Value {
     ]);
     both(&mut table, "mean", (reading.means.0.map(Value::from), reading.means.1.map(Value::from)));
     Value::Table(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_groups_of_recorded_fields_are_a_line() {
+        let named = |name: String| FieldDifference { field: name, a: Some(1.into()), b: Some(2.into()), lines: None };
+        let mut fields: Vec<FieldDifference> = (0..9).map(|at| named(format!("gpu.0.calibration.x{at}"))).collect();
+        fields.extend(["gpu.0.uuid", "git.commit"].map(|name| named(name.to_owned())));
+        fields.extend((0..8).map(|at| named(format!("telemetry.nvml.x{at}"))));
+        let (shown, groups) = folded(&fields);
+        assert_eq!(groups, [("gpu.0.calibration", 9)].into());
+        assert_eq!(shown.len(), 10);
+        assert_eq!(shown[0].field, "gpu.0.uuid");
+    }
 }

@@ -146,6 +146,7 @@ fn labels_by<T>(
     value: &dyn Fn(&T, &str) -> Option<Value>,
 ) -> Vec<String> {
     let fields: Vec<String> = differing.into_iter().filter(|field| !without.contains(&field.as_str())).collect();
+    let fields = without_followers(fields, of, value);
     let names = short_names(&fields);
     let label = |one: &&T| {
         let pairs = fields.iter().zip(&names);
@@ -160,6 +161,26 @@ fn labels_by<T>(
         pairs.join(", ")
     };
     of.iter().map(label).collect()
+}
+
+/// Of fields that change together keeps the one with the shortest values: another one tells nothing more. Few things keep all fields, as most of them change together there.
+fn without_followers<T>(fields: Vec<String>, of: &[&T], value: &dyn Fn(&T, &str) -> Option<Value>) -> Vec<String> {
+    const FEW: usize = 3;
+    if of.len() <= FEW {
+        return fields;
+    }
+    let mut kept: Vec<(Vec<Option<usize>>, usize, String)> = Vec::new();
+    for field in fields {
+        let texts: Vec<Option<String>> = of.iter().map(|one| Some(value(one, &field)?.to_string())).collect();
+        let length = texts.iter().flatten().map(String::len).max().unwrap_or(0);
+        let changes = texts.iter().map(|text| texts.iter().position(|other| other == text)).collect();
+        match kept.iter_mut().find(|(known, ..)| *known == changes) {
+            Some(known) if length < known.1 => *known = (changes, length, field),
+            Some(_) => {}
+            None => kept.push((changes, length, field)),
+        }
+    }
+    kept.into_iter().map(|(.., field)| field).collect()
 }
 
 /// `adam`, `lr 0.1`, `batch 64`; and whether it is a word alone.
