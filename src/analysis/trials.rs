@@ -305,37 +305,14 @@ pub fn count_left_out<T: Asked>(trials: &[T], metric: &str, admitted: &BTreeSet<
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::record::{Metric, Nonce, Outcome, Parts, Table, Tail};
+    use crate::record::{Metric, Outcome, Parts, Table};
 
     /// A finished attempt of a run with these fields, this seed and these metrics without units.
     pub(in crate::analysis) fn trial(fields: &[(&str, Value)], seed: u64, metrics: &[(&str, f64)]) -> Trial {
         let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let run = Run::new(Parts {
-            config: config.into(),
-            program: "p".into(),
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "cpu".into(),
-            seed,
-        });
+        let run = Run::new(Parts { config: config.into(), seed, ..Parts::default() });
         let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), Metric::new(*value, "")));
-        let attempt = Attempt {
-            run: run.id,
-            nonce: Nonce([0; 16]),
-            started_unix_ms: 0,
-            wall_ns: 0,
-            outcome: Outcome::Finished,
-            exit: None,
-            metrics: metrics.collect(),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
-            facts: Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
-        };
+        let attempt = Attempt { run: run.id, metrics: metrics.collect(), ..Attempt::default() };
         Trial { id: attempt.id(), run, attempt, is_hidden: false }
     }
 

@@ -408,7 +408,7 @@ fn of_gpu(
 mod tests {
     use super::*;
     use crate::analysis::{Energy, Method, Uncertainty};
-    use crate::record::{Axis, Digest, Nonce, Outcome, Parts, Run, Series, Table, Tail};
+    use crate::record::{Axis, Parts, Run, Series};
 
     #[test]
     fn attempts_with_one_value_do_not_vary_however_many_a_run_has() {
@@ -426,15 +426,7 @@ mod tests {
 
     /// One that carries such a fact.
     fn sealed(fact: Option<(&str, Value)>) -> Sealed {
-        let run = Run::new(Parts {
-            config: Table::new().into(),
-            program: "p".into(),
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "gpu".into(),
-            seed: 1,
-        });
+        let run = Run::new(Parts::default());
         let mut power = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
         let mut warm = Series::new("gpu.0.temperature", "degC", Axis::TimeNs);
         (0..3).for_each(|second| {
@@ -443,19 +435,9 @@ mod tests {
         });
         let attempt = Attempt {
             run: run.id,
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
             wall_ns: 2_000_000_000,
-            outcome: Outcome::Finished,
-            exit: None,
-            metrics: BTreeMap::new(),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
             facts: fact.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
+            ..Attempt::default()
         };
         Sealed { run, attempt, series: vec![power, warm], phases: Vec::new() }
     }

@@ -285,9 +285,7 @@ mod tests {
     use crate::report::table_of;
 
     fn run(program: Value, config: Table) -> Run {
-        let none = || Value::from("none");
-        let (container, cuda, driver, device) = ("host".into(), none(), none(), none());
-        Run::new(Parts { config: config.into(), program, container, cuda, driver, device, seed: 1 })
+        Run::new(Parts { config: config.into(), program, ..Parts::default() })
     }
 
     #[test]

@@ -368,15 +368,7 @@ mod tests {
     use crate::record::{Parts, Run, Table};
 
     fn run(config: Table) -> Run {
-        Run::new(Parts {
-            config: config.into(),
-            program: "built in".into(),
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "cpu".into(),
-            seed: 1,
-        })
+        Run::new(Parts { config: config.into(), ..Parts::default() })
     }
 
     #[test]

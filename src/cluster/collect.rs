@@ -263,10 +263,8 @@ mod tests {
     use crate::record::{Event, EventKind, Nonce, Outcome, Owner, Parts, Run, Sealed, Table};
 
     fn run(name: &str) -> Run {
-        let none = || "none".into();
         let config: Table = [("name".to_owned(), name.into())].into();
-        let (container, cuda, driver, device) = (none(), none(), none(), none());
-        Run::new(Parts { config: config.into(), program: none(), container, cuda, driver, device, seed: 1 })
+        Run::new(Parts { config: config.into(), ..Parts::default() })
     }
 
     /// The entries of an attempt of a cell, to its end or not.

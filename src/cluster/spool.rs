@@ -220,6 +220,7 @@ pub(super) fn surroundings(kind: &str, run: &Run) -> String {
 mod tests {
     use super::*;
     use crate::cluster::Submitted;
+    use crate::record::Parts;
 
     fn finished(spool: &Spool, name: &str) -> Folder {
         let folder = spool.make(name).unwrap();
@@ -320,9 +321,7 @@ mod tests {
     }
 
     fn run(driver: &str, seed: u64) -> Run {
-        let none = || "none".into();
-        let (config, program, container, cuda, device) = (none(), none(), none(), none(), none());
-        Run::new(crate::record::Parts { config, program, container, cuda, driver: driver.into(), device, seed })
+        Run::new(Parts { driver: driver.into(), seed, ..Parts::default() })
     }
 
     #[test]

@@ -317,17 +317,8 @@ mod tests {
     use crate::wire::decode_output;
 
     fn journal(dir: &Path) -> Writer {
-        let none = || "none".into();
         let config: Table = [("model.name".to_owned(), "toy".into())].into();
-        let run = Run::new(Parts {
-            config: config.into(),
-            program: none(),
-            container: none(),
-            cuda: none(),
-            driver: none(),
-            device: none(),
-            seed: 1,
-        });
+        let run = Run::new(Parts { config: config.into(), ..Parts::default() });
         let (id, nonce) = (run.id, Nonce([7; 16]));
         let opened = Entry::Opened {
             owner: owner::this_owner().unwrap(),

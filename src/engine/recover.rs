@@ -187,16 +187,7 @@ mod tests {
     }
 
     fn begun_as(store: &Store, owner: Owner, nonce: Nonce) -> Writer {
-        let none = || "none".into();
-        let run = Run::new(Parts {
-            config: Table::new().into(),
-            program: none(),
-            container: none(),
-            cuda: none(),
-            driver: none(),
-            device: none(),
-            seed: 1,
-        });
+        let run = Run::new(Parts::default());
         let opened = Entry::Opened {
             owner,
             nonce,

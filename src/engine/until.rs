@@ -184,25 +184,15 @@ fn fills(attempt: &Attempt) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Digest, Metric, Nonce, Outcome, RunId, Table, Tail};
+    use crate::record::{Metric, Outcome, Parts, Table};
     use std::collections::BTreeMap;
 
     fn attempt(energy_j: f64, outcome: Outcome, facts: Table) -> Attempt {
         Attempt {
-            run: RunId(Digest([1; 32])),
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
             outcome,
-            exit: None,
             metrics: [("energy".to_owned(), Metric::new(energy_j, "J"))].into(),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
             facts,
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
+            ..Attempt::default()
         }
     }
 
@@ -221,17 +211,7 @@ mod tests {
 
     #[test]
     fn each_attempt_is_told_of_by_its_own_reason_and_only_finished_ones_are_spent() {
-        let run = |config: Table| {
-            Run::new(crate::record::Parts {
-                config: config.into(),
-                program: "p".into(),
-                container: "host".into(),
-                cuda: "none".into(),
-                driver: "none".into(),
-                device: "d".into(),
-                seed: 1,
-            })
-        };
+        let run = |config: Table| Run::new(Parts { config: config.into(), ..Parts::default() });
         let reason = |text: &str| -> Table { [("validity.reasons".to_owned(), vec![text].into())].into() };
         let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
         let mut watched = attempt(5.0, Outcome::Finished, reason("power limit"));

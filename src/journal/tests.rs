@@ -3,16 +3,7 @@ use crate::record::{Event, EventKind, Outcome, Owner, Parts, Run, Table};
 use proptest::prelude::*;
 
 fn run() -> Run {
-    let none = || "none".into();
-    Run::new(Parts {
-        config: Table::new().into(),
-        program: none(),
-        container: none(),
-        cuda: none(),
-        driver: none(),
-        device: none(),
-        seed: 1,
-    })
+    Run::new(Parts::default())
 }
 
 fn opened() -> Entry {

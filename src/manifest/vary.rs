@@ -125,15 +125,7 @@ mod tests {
     use std::path::Path;
 
     fn run_of(config: Table, program: Value) -> Run {
-        Run::new(Parts {
-            config: config.into(),
-            program,
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "cpu".into(),
-            seed: 1,
-        })
+        Run::new(Parts { config: config.into(), program, ..Parts::default() })
     }
 
     #[test]

@@ -11,7 +11,7 @@ digest_id! {
 }
 
 /// Sixteen random bytes that name an execution before its id can be known.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Nonce(pub [u8; 16]);
 
 impl fmt::Display for Nonce {
@@ -23,9 +23,10 @@ impl fmt::Display for Nonce {
 const RUNNING: &str = "it is still running";
 
 /// How an attempt ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Outcome {
     /// It did all that was asked, whatever its numbers say.
+    #[default]
     Finished,
     /// It could not.
     Failed {
@@ -88,8 +89,8 @@ pub struct Tail {
     pub events: Vec<String>,
 }
 
-/// One execution of a run, sealed: it never changes again.
-#[derive(Clone, Debug, PartialEq)]
+/// One execution of a run, sealed: it never changes again. Tests begin with the default: finished, with nothing recorded.
+#[derive(Clone, Debug, PartialEq, Default)]
 pub struct Attempt {
     /// The run that was executed.
     pub run: RunId,

@@ -212,7 +212,7 @@ fn within(table: &Table, name: &str) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Digest, Metric, Nonce, Outcome, Parts, Tail};
+    use crate::{Metric, Parts};
     use std::collections::BTreeMap;
 
     fn run() -> Run {
@@ -220,11 +220,10 @@ mod tests {
         Run::new(Parts {
             config: Value::Table(config.into()),
             program: Value::Table([("revision".to_owned(), Value::Int(3))].into()),
-            container: "host".into(),
-            cuda: "none".into(),
             driver: "580".into(),
             device: vec!["H200", "H200"].into(),
             seed: u64::MAX,
+            ..Parts::default()
         })
     }
 
@@ -232,22 +231,13 @@ mod tests {
         let inner: Table = [("all.joules".to_owned(), 3.0.into())].into();
         Attempt {
             run: run().id,
-            nonce: Nonce([0; 16]),
-            started_unix_ms: 0,
-            wall_ns: 0,
-            outcome: Outcome::Finished,
-            exit: None,
             metrics: BTreeMap::from([
                 ("accuracy".to_owned(), Metric::new(0.5, "")),
                 ("energy".to_owned(), Metric::missing("J", "no sensor")),
             ]),
-            digests: BTreeMap::new(),
             settings: [("telemetry.hz".to_owned(), Value::Int(10))].into(),
             facts: [("host.name".to_owned(), "n1".into()), ("energy.of".to_owned(), inner.into())].into(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
+            ..Attempt::default()
         }
     }
 

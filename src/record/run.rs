@@ -113,6 +113,21 @@ pub struct Parts {
     pub seed: u64,
 }
 
+/// What tests begin with: a program without configuration on the CPU of a host.
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            config: Table::new().into(),
+            program: "p".into(),
+            container: Self::HOST.into(),
+            cuda: "none".into(),
+            driver: "none".into(),
+            device: "cpu".into(),
+            seed: 1,
+        }
+    }
+}
+
 impl Parts {
     /// The container part of a run without a container.
     pub const HOST: &str = "host";
@@ -213,23 +228,12 @@ impl FromStr for Part {
 mod tests {
     use super::*;
 
-    fn parts(seed: u64) -> Parts {
-        Parts {
-            config: Value::Table([("model.name".to_owned(), "linear".into())].into()),
-            program: "p".into(),
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "cpu".into(),
-            seed,
-        }
-    }
-
     #[test]
     fn each_part_changes_the_id_and_only_the_seed_keeps_the_group() {
-        let base = parts(1);
-        assert_eq!(parts(2).group_id(), base.group_id());
-        assert_ne!(parts(2).run_id(), base.run_id());
+        let base = Parts::default();
+        let reseeded = Parts { seed: 2, ..base.clone() };
+        assert_eq!(reseeded.group_id(), base.group_id());
+        assert_ne!(reseeded.run_id(), base.run_id());
         for part in &Part::ALL[..6] {
             let mut other = base.clone();
             let slot = match part {

@@ -237,7 +237,7 @@ fn texts(fact: Option<&Value>) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Digest, Nonce, RunId, Table, Tail};
+    use crate::Table;
     use std::collections::BTreeMap;
 
     fn attempt(outcome: Outcome, facts: Table) -> Attempt {
@@ -248,20 +248,10 @@ mod tests {
             ("mfu", Metric::missing("%", "it was not told")),
         ];
         Attempt {
-            run: RunId(Digest([1; 32])),
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
             outcome,
-            exit: None,
             metrics: BTreeMap::from(metrics.map(|(name, metric)| (name.to_owned(), metric))),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
             facts,
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
+            ..Attempt::default()
         }
     }
 

@@ -196,25 +196,13 @@ pub fn events_value(id: AttemptId, attempt: &Attempt, rows: &[PhaseRow]) -> Tabl
 mod tests {
     use super::*;
     use crate::analysis::{Energy, Method, Uncertainty};
-    use crate::record::{Digest, Nonce, Outcome, RunId, Tail};
-    use std::collections::BTreeMap;
+    use crate::record::Digest;
 
     fn attempt(marks: &[&str]) -> Attempt {
         Attempt {
-            run: RunId(Digest([1; 32])),
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
             wall_ns: 100_000_000_000,
-            outcome: Outcome::Finished,
-            exit: None,
-            metrics: BTreeMap::new(),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
             facts: [("telemetry.marks".to_owned(), marks.to_vec().into())].into(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
+            ..Attempt::default()
         }
     }
 

@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(label(Some(21)), "a… alpha t… 20 s… 2");
         assert_eq!(label(Some(9)), "… alpha …");
     }
-    use crate::record::{Digest, Outcome, RunId, Tail};
+    use crate::record::{Digest, RunId};
 
     fn line(run: u8, attempt: u8) -> Line {
         Line {
@@ -524,20 +524,8 @@ mod tests {
 
     fn attempt(metrics: &[(&str, Metric)]) -> Attempt {
         Attempt {
-            run: RunId(Digest([1; 32])),
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
-            wall_ns: 3_000_000_000,
-            outcome: Outcome::Finished,
-            exit: None,
             metrics: metrics.iter().map(|(name, metric)| ((*name).to_owned(), metric.clone())).collect(),
-            digests: [].into(),
-            settings: Table::new(),
-            facts: Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Digest([0; 32]),
+            ..Attempt::default()
         }
     }
 

@@ -248,18 +248,12 @@ fn origin_value(id: AttemptId, origin: &Origin) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Metric, Nonce, Outcome, RunId, Tail};
+    use crate::record::Metric;
 
     #[test]
     fn quantities_have_readable_units_and_a_reason_stands_once() {
         let metric = |value, unit: &str| Metric::new(value, unit);
         let attempt = Attempt {
-            run: RunId(crate::record::Digest([0; 32])),
-            nonce: Nonce([0; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
-            outcome: Outcome::Finished,
-            exit: None,
             metrics: BTreeMap::from([
                 ("accuracy".to_owned(), metric(0.03, "")),
                 ("edp".to_owned(), Metric::missing("J·s", "no counter")),
@@ -270,13 +264,7 @@ mod tests {
                 ("power_idle".to_owned(), Metric::missing("W", "no phase `idle`")),
                 ("step_time".to_owned(), metric(2.605e-5, "s")),
             ]),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
-            facts: Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: crate::record::Digest([0; 32]),
+            ..Attempt::default()
         };
         insta::assert_snapshot!(content_text("abcd", &attempt, None), @r"
           METRIC                 VALUE

@@ -10,22 +10,14 @@ pub(super) use disk::Disk;
 
 use super::*;
 use crate::record::{
-    Attempt, Change, Direction, LogEntry, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Target, Value,
+    Attempt, Change, Direction, LogEntry, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Target, Value,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn run(x: i64, seed: u64) -> Run {
     let config = [("model.name".to_owned(), "m".into()), ("params.x".to_owned(), Value::Int(x))];
-    Run::new(Parts {
-        config: Value::Table(config.into()),
-        program: "p".into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
-        device: "cpu".into(),
-        seed,
-    })
+    Run::new(Parts { config: Value::Table(config.into()), seed, ..Parts::default() })
 }
 
 fn sealed(x: i64, seed: u64, number: u32, loss: f64, finished: bool) -> Sealed {
@@ -39,15 +31,9 @@ fn sealed(x: i64, seed: u64, number: u32, loss: f64, finished: bool) -> Sealed {
         started_unix_ms: i64::from(number),
         wall_ns: 1,
         outcome,
-        exit: None,
         metrics: BTreeMap::from([("loss".to_owned(), Metric::new(loss, ""))]),
-        digests: BTreeMap::new(),
-        settings: Table::new(),
-        facts: Table::new(),
-        warnings: Vec::new(),
-        tail: Tail::default(),
-        series: Vec::new(),
         phases: Phase::digest_all(&[]),
+        ..Attempt::default()
     };
     Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
 }

@@ -274,7 +274,7 @@ fn value_memory(value: &Value) -> usize {
 mod tests {
     use super::*;
     use crate::v1::{encode, encode_attempt, encode_run};
-    use ledger_record::{Axis, Nonce, Outcome, Phase, Series, SeriesSummary, Tail};
+    use ledger_record::{Axis, Nonce, Phase, Series, SeriesSummary};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -340,26 +340,8 @@ mod tests {
         assert!(matches!(decode_packed(&with_frames(&[1, 0])), Err(PackError::Damaged)));
     }
     fn an_attempt() -> Sealed {
-        let none = || "none".into();
-        let (container, cuda, driver, device) = (none(), none(), none(), none());
-        let run =
-            Run::new(Parts { config: Table::new().into(), program: none(), container, cuda, driver, device, seed: 1 });
-        let attempt = Attempt {
-            run: run.id,
-            nonce: Nonce([1; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
-            outcome: Outcome::Finished,
-            exit: None,
-            metrics: Default::default(),
-            digests: Default::default(),
-            settings: Table::new(),
-            facts: Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Phase::digest_all(&[]),
-        };
+        let run = Run::new(Parts::default());
+        let attempt = Attempt { run: run.id, phases: Phase::digest_all(&[]), ..Attempt::default() };
         Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
     }
 

@@ -461,16 +461,10 @@ mod tests {
             nonce: Nonce([7; 16]),
             started_unix_ms: 1,
             wall_ns: 2,
-            outcome: Outcome::Finished,
             exit: Some(Exit::Code(0)),
             metrics: [("energy".to_owned(), metric)].into(),
-            digests: BTreeMap::new(),
-            settings: Table::new(),
-            facts: Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
             phases: Digest::of(b""),
+            ..Attempt::default()
         }
     }
 

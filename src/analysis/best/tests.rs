@@ -6,12 +6,8 @@ use crate::record::{Digest, Part, Parts};
 pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>, sensor: &str) -> Contender {
     let run = Run::new(Parts {
         config: Value::Table([("params.x".to_owned(), Value::Int(x))].into()),
-        program: "p".into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
         device: sensor.into(),
-        seed: 1,
+        ..Parts::default()
     });
     let id = run.id;
     let configuration = run.parts.digest(Part::Config);

@@ -1,17 +1,9 @@
 use super::*;
-use crate::record::{Attempt, Axis, Nonce, Outcome, Parts, Run, Series, Source, Table, Tail, Value};
+use crate::record::{Attempt, Axis, Parts, Run, Series, Source, Table, Value};
 
 /// A run on one host: two GPUs, two ranks, power of both.
 fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
-    let run = Run::new(Parts {
-        config: Table::new().into(),
-        program: "p".into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
-        device: "gpu".into(),
-        seed: 0,
-    });
+    let run = Run::new(Parts::default());
     let power = |gpu, values: &[f64]| Series {
         positions: (0..).map(|at: u64| at * 1_000_000_000).take(values.len()).collect(),
         values: values.to_vec(),
@@ -20,19 +12,11 @@ fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
     let series = vec![power(0, &[100.0, 110.0, 120.0, 130.0]), power(1, &[200.0, 210.0, 220.0, 230.0])];
     let attempt = Attempt {
         run: run.id,
-        nonce: Nonce([0; 16]),
-        started_unix_ms: 0,
         wall_ns: 4_000_000_000,
-        outcome: Outcome::Finished,
-        exit: None,
-        metrics: BTreeMap::new(),
-        digests: BTreeMap::new(),
-        settings: Table::new(),
         facts,
-        warnings: Vec::new(),
-        tail: Tail::default(),
         series: series.iter().map(Series::summary).collect(),
         phases: Phase::digest_all(&phases),
+        ..Attempt::default()
     };
     Sealed { run, attempt, series, phases }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Attempt, Axis, Digest, Nonce, Outcome, Parts, Run, Series, Table, Tail};
+use crate::record::{Attempt, Axis, Parts, Run, Series, Table};
 
 fn join(sealed: &Sealed) -> Vec<PhaseRow> {
     super::join(sealed, &sealed.series)
@@ -9,30 +9,14 @@ const MS: u64 = 1_000_000;
 
 fn sealed(gpus: u32, phases: Vec<Phase>, series: Vec<Series>) -> Sealed {
     let config: Table = [("hardware.gpus".to_owned(), gpus.into())].into();
-    let run = Run::new(Parts {
-        config: config.into(),
-        program: "p".into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
-        device: "cpu".into(),
-        seed: 1,
-    });
+    let run = Run::new(Parts { config: config.into(), ..Parts::default() });
     let attempt = Attempt {
         run: run.id,
-        nonce: Nonce([7; 16]),
-        started_unix_ms: 0,
         wall_ns: 20_000 * MS,
-        outcome: Outcome::Finished,
-        exit: None,
-        metrics: BTreeMap::new(),
-        digests: BTreeMap::new(),
         settings: [("telemetry.hz".to_owned(), 10i64.into())].into(),
         facts: [("measure.samples_per_step".to_owned(), 8i64.into())].into(),
-        warnings: Vec::new(),
-        tail: Tail::default(),
         series: series.iter().map(Series::summary).collect(),
-        phases: Digest([0; 32]),
+        ..Attempt::default()
     };
     Sealed { run, attempt, series, phases }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Axis, Digest, Metric, Nonce, Outcome, Parts, Tail};
+use crate::record::{Axis, Digest, Metric, Outcome, Parts};
 use proptest::prelude::*;
 
 struct Made {
@@ -40,30 +40,19 @@ fn sealed(made: Made) -> Sealed {
     let run = Run::new(Parts {
         config: config.into(),
         program: made.program,
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
         device: made.device.into(),
-        seed: 1,
+        ..Parts::default()
     });
     let mut loss = Series::new("loss", "", Axis::Step);
     made.losses.iter().zip(1..).for_each(|(value, step)| loss.push(step, *value));
     let phases = phases(made.losses.len());
     let attempt = Attempt {
         run: run.id,
-        nonce: Nonce([7; 16]),
-        started_unix_ms: 0,
-        wall_ns: 1,
-        outcome: Outcome::Finished,
-        exit: None,
         metrics: made.accuracy.map(|value| ("accuracy".to_owned(), Metric::new(value, ""))).into_iter().collect(),
         digests: [("weights".to_owned(), Digest([made.weights; 32]))].into(),
-        settings: Table::new(),
-        facts: Table::new(),
-        warnings: Vec::new(),
-        tail: Tail::default(),
         series: vec![loss.summary()],
         phases: Phase::digest_all(&phases),
+        ..Attempt::default()
     };
     Sealed { run, attempt, series: vec![loss], phases }
 }

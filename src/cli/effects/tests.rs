@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::{Trial, names};
-use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Run, Table, Tail};
+use crate::record::{Attempt, Metric, Parts, Run, Table};
 
 /// An attempt on a host, of a device, with a value of `x` and an energy.
 fn trial(host: &str, device: &str, x: i64, energy: f64) -> Trial {
@@ -14,30 +14,12 @@ fn trial_of(program: Value, host: &str, device: &str, x: i64, energy: f64) -> Tr
 fn trial_with(fields: &[(&str, i64)], program: Value, host: &str, device: &str, energy: f64) -> Trial {
     let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
     let config: Table = fields.chain([("model.name".to_owned(), "m".into())]).collect();
-    let run = Run::new(Parts {
-        config: config.into(),
-        program,
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
-        device: device.into(),
-        seed: 1,
-    });
+    let run = Run::new(Parts { config: config.into(), program, device: device.into(), ..Parts::default() });
     let attempt = Attempt {
         run: run.id,
-        nonce: Nonce([0; 16]),
-        started_unix_ms: 0,
-        wall_ns: 0,
-        outcome: Outcome::Finished,
-        exit: None,
         metrics: [("energy".to_owned(), Metric::new(energy, "J"))].into(),
-        digests: BTreeMap::new(),
-        settings: Table::new(),
         facts: [("host.name".to_owned(), host.into())].into(),
-        warnings: Vec::new(),
-        tail: Tail::default(),
-        series: Vec::new(),
-        phases: Digest([0; 32]),
+        ..Attempt::default()
     };
     Trial { id: attempt.id(), run, attempt, is_hidden: false }
 }

@@ -258,29 +258,12 @@ fn absolute(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Nonce, Outcome, Parts, Phase, Run, Tail};
+    use crate::record::{Parts, Run};
 
     fn sealed(program: Value, data: Option<&Path>) -> Sealed {
-        let none = || Value::from("none");
-        let (container, cuda, driver, device) = ("host".into(), none(), none(), none());
-        let run = Run::new(Parts { config: Table::new().into(), program, container, cuda, driver, device, seed: 1 });
+        let run = Run::new(Parts { program, ..Parts::default() });
         let path = data.map(|path| (DATA.to_owned(), path.display().to_string().into()));
-        let attempt = Attempt {
-            run: run.id,
-            nonce: Nonce([7; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
-            outcome: Outcome::Finished,
-            exit: None,
-            metrics: BTreeMap::new(),
-            digests: BTreeMap::new(),
-            settings: path.into_iter().collect(),
-            facts: Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: Phase::digest_all(&[]),
-        };
+        let attempt = Attempt { run: run.id, settings: path.into_iter().collect(), ..Attempt::default() };
         Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
     }
 

@@ -5,17 +5,8 @@ use crate::wire::{decode_phases, encode_attempt, encode_series};
 use proptest::prelude::*;
 
 fn opened() -> Entry {
-    let none = || Value::from("none");
     let config = Table::from([("model.name".to_owned(), "m".into())]);
-    let run = Run::new(Parts {
-        config: config.into(),
-        program: none(),
-        container: none(),
-        cuda: none(),
-        driver: none(),
-        device: none(),
-        seed: 1,
-    });
+    let run = Run::new(Parts { config: config.into(), ..Parts::default() });
     Entry::Opened {
         owner: Owner { host: "h".to_owned(), boot_id: "b".to_owned(), pid: 1, start_ticks: 2 },
         nonce: Nonce([7; 16]),

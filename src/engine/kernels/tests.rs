@@ -17,13 +17,11 @@ impl Stop for Never {
 fn run(driver: &str, gpus: usize) -> Run {
     let cuda: Table = [("nvrtc".to_owned(), "13.0".into()), ("nccl".to_owned(), "2.28.3".into())].into();
     Run::new(Parts {
-        config: Table::new().into(),
         program: "trainer".into(),
-        container: "host".into(),
         cuda: cuda.into(),
         driver: driver.into(),
         device: vec!["NVIDIA H200"; gpus].into(),
-        seed: 1,
+        ..Parts::default()
     })
 }
 

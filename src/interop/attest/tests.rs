@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Attempt, AttemptId, Metric, Nonce, Outcome, Parts, Phase, Run, Tail};
+use crate::record::{Attempt, AttemptId, Metric, Outcome, Parts, Run};
 use proptest::prelude::*;
 
 /// Made with `ssh-keygen -t ed25519 -N "" -C test`; it protects nothing.
@@ -14,28 +14,15 @@ const STATEMENT: &str = include_str!("../../../tests/golden/keys/statement");
 fn sealed() -> Sealed {
     let run = Run::new(Parts {
         config: Value::Table([("model.name".to_owned(), "linear".into())].into()),
-        program: "p".into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
-        device: "cpu".into(),
         seed: u64::MAX,
+        ..Parts::default()
     });
     let attempt = Attempt {
         run: run.id,
-        nonce: Nonce([7; 16]),
-        started_unix_ms: 0,
-        wall_ns: 1,
-        outcome: Outcome::Finished,
-        exit: None,
         metrics: [("loss".to_owned(), Metric::new(0.5, ""))].into(),
         digests: [("weights".to_owned(), Digest([2; 32])), ("data".to_owned(), Digest([3; 32]))].into(),
-        settings: Table::new(),
         facts: [("git.commit".to_owned(), "abc".into())].into(),
-        warnings: Vec::new(),
-        tail: Tail::default(),
-        series: Vec::new(),
-        phases: Phase::digest_all(&[]),
+        ..Attempt::default()
     };
     Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
 }

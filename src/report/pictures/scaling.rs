@@ -220,36 +220,19 @@ fn is_same_work<T: Asked>(of_line: &[(f64, &Configuration<'_, T>, Mean)]) -> boo
 mod tests {
     use super::*;
     use crate::analysis::Trial;
-    use crate::record::{Attempt, AttemptId, Digest, Direction, Metric, Nonce, Outcome, Parts, Run, Tail};
+    use crate::record::{Attempt, AttemptId, Digest, Direction, Metric, Parts, Run};
     use std::collections::BTreeSet;
 
     fn trial(gpus: i64, fields: &[(&str, Value)], metrics: &[(&str, f64)]) -> Trial {
         let fields = fields.iter().cloned().chain([(GPUS, Value::Int(gpus)), ("training.steps", Value::Int(100))]);
         let run = Run::new(Parts {
             config: Value::Table(fields.map(|(name, value)| (name.to_owned(), value)).collect()),
-            program: "p".into(),
-            container: "host".into(),
-            cuda: "none".into(),
-            driver: "none".into(),
-            device: "cpu".into(),
-            seed: 1,
+            ..Parts::default()
         });
-        let metric = |value: f64| Metric { value: Some(value), unit: String::new(), reason: None, uncertainty: None };
         let attempt = Attempt {
             run: run.id,
-            nonce: Nonce([0; 16]),
-            started_unix_ms: 0,
-            wall_ns: 1,
-            outcome: Outcome::Finished,
-            exit: None,
-            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), metric(*value))).collect(),
-            digests: BTreeMap::new(),
-            settings: crate::record::Table::new(),
-            facts: crate::record::Table::new(),
-            warnings: Vec::new(),
-            tail: Tail::default(),
-            series: Vec::new(),
-            phases: crate::record::Phase::digest_all(&[]),
+            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), Metric::new(*value, ""))).collect(),
+            ..Attempt::default()
         };
         Trial { id: AttemptId(Digest::of(&gpus.to_le_bytes())), run, attempt, is_hidden: false }
     }

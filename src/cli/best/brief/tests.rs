@@ -4,7 +4,7 @@ use super::super::Args;
 use super::super::scan::by_scan;
 use super::*;
 use crate::record::{
-    Attempt, Change, LogEntry, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Target, Value,
+    Attempt, Change, LogEntry, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Target, Value,
 };
 use crate::report;
 use crate::store::Store;
@@ -46,11 +46,9 @@ fn sealed(number: u32, (x, seed, kind, energy, time, disagrees, _): Drawn) -> Se
     let run = Run::new(Parts {
         config: config.into(),
         program: Table::from([("revision".to_owned(), x.into())]).into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
         device: vec!["H200", "H200"].into(),
         seed,
+        ..Parts::default()
     });
     let mut facts: Table = [("host.name".to_owned(), "n1".into())].into();
     let outcome = match kind {
@@ -77,17 +75,12 @@ fn sealed(number: u32, (x, seed, kind, energy, time, disagrees, _): Drawn) -> Se
         run: run.id,
         nonce: Nonce(nonce),
         started_unix_ms: i64::from(number),
-        wall_ns: 1,
         outcome,
-        exit: None,
         metrics,
-        digests: BTreeMap::new(),
         settings: [("telemetry.hz".to_owned(), Value::Int(10))].into(),
         facts,
-        warnings: Vec::new(),
-        tail: Tail::default(),
-        series: Vec::new(),
         phases: Phase::digest_all(&[]),
+        ..Attempt::default()
     };
     Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
 }

@@ -25,11 +25,10 @@ fn run(model: &str, deterministic: bool) -> Run {
     Run::new(Parts {
         config: config.into(),
         program: "trainer".into(),
-        container: "host".into(),
         cuda: "13.0".into(),
         driver: "580".into(),
         device: "NVIDIA H200".into(),
-        seed: 1,
+        ..Parts::default()
     })
 }
 
