@@ -1,5 +1,5 @@
+mod by_hand;
 mod learning;
-mod oracle;
 mod parity;
 
 use super::*;
