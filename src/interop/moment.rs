@@ -1,8 +1,10 @@
 //! Moments as logs write them: ISO-8601 with the offset from UTC, and as tables write them: also seconds or milliseconds since 1970.
 //!
-//! Knows the proleptic Gregorian calendar and nothing of clocks.
+//! Knows nothing of clocks.
 
-const DAY_S: i64 = 86_400;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
 
 /// Nanoseconds from the Unix epoch to a moment such as `2018-11-08T08:18:55.510Z` or `2018-11-08 09:18:55+01:00`.
 ///
@@ -14,13 +16,12 @@ pub(super) fn unix_ns(text: &[u8]) -> Option<i64> {
     if date[4] != b'-' || date[7] != b'-' || clock[2] != b':' || clock[5] != b':' || !b"Tt ".contains(separator) {
         return None;
     }
-    let days = days(number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?)?;
-    let (hour, minute, second) = (number(&clock[..2])?, number(&clock[3..5])?, number(&clock[6..])?);
-    if hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
+    let two = |digits: &[u8]| i8::try_from(number(digits)?).ok();
+    let (year, month, day) = (i16::try_from(number(&date[..4])?).ok()?, two(&date[5..7])?, two(&date[8..])?);
+    let (hour, minute, second) = (two(&clock[..2])?, two(&clock[3..5])?, two(&clock[6..])?);
+    let at = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
     let (fraction_ns, zone) = fraction(rest)?;
-    let seconds = days * DAY_S + hour * 3600 + minute * 60 + second - offset_s(zone)?;
+    let seconds = Offset::UTC.to_timestamp(at).ok()?.as_second() - offset_s(zone)?;
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
@@ -46,20 +47,13 @@ pub(super) fn unix_ms(text: &str) -> Option<i64> {
 
 /// The start of a day such as `2018-11-08`, in UTC.
 pub(super) fn day_unix_ns(text: &[u8]) -> Option<i64> {
-    if text.len() != 10 || text[4] != b'-' || text[7] != b'-' {
-        return None;
-    }
-    let days = days(number(&text[..4])?, number(&text[5..7])?, number(&text[8..])?)?;
-    days.checked_mul(DAY_S * 1_000_000_000)
+    if text.len() == 10 { unix_ns(&[text, b"T00:00:00Z".as_slice()].concat()) } else { None }
 }
 
-/// A moment as ISO-8601 in UTC with milliseconds, `2018-11-08T08:18:55.510Z`.
+/// A moment as ISO-8601 in UTC with milliseconds, `2018-11-08T08:18:55.510Z`; beyond the calendar its first or last one.
 pub(super) fn iso_ms(unix_ms: i64) -> String {
-    let (seconds, ms) = (unix_ms.div_euclid(1000), unix_ms.rem_euclid(1000));
-    let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    let last = if unix_ms < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_millisecond(unix_ms).unwrap_or(last).strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
@@ -96,42 +90,9 @@ fn offset_s(zone: &[u8]) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3600 + minutes * 60))
 }
 
-/// Days from the Unix epoch to a date, if there is such a date.
-///
-/// Years begin in March, so that the day that some years lack is their last one; 400 years have 146,097 days.
-fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let longest = match month {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if !(1..=longest).contains(&day) {
-        return None;
-    }
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    Some(era * 146_097 + day_of_era - 719_468)
-}
-
-/// The date that is some days from the Unix epoch; the inverse of [`days`].
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
     use proptest::prelude::*;
 
     #[test]
@@ -190,10 +151,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_another_calendar(ms in -9_000_000_000_000..9_000_000_000_000_i64) {
-            let text = Timestamp::from_millisecond(ms).unwrap().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
+        fn what_is_written_is_read(ms in -9_000_000_000_000..9_000_000_000_000_i64) {
+            let text = iso_ms(ms);
             prop_assert_eq!(unix_ns(text.as_bytes()), Some(ms * 1_000_000), "{}", text);
-            prop_assert_eq!(iso_ms(ms), text);
+            prop_assert_eq!(text.len(), 24);
         }
 
         #[test]

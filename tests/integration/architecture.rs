@@ -20,7 +20,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     (
         "interop",
         &["record", "wire", "manifest", "analysis"],
-        &["csv", "parquet", "crc32c", "ssh_key", "base64ct", "signature"],
+        &["csv", "parquet", "crc32c", "jiff", "ssh_key", "base64ct", "signature"],
     ),
     ("cluster", &["record", "wire", "manifest", "host", "journal", "store", "engine"], &[]),
     ("report", &["record", "wire", "analysis"], &["anstyle", "comfy_table", "indicatif", "jiff", "resvg"]),
