@@ -1,8 +1,10 @@
 //! `ledger man`
 
+use super::Cli;
 use super::context::Context;
 use super::failure::{Failure, exit};
 use super::output::print;
+use clap::CommandFactory;
 use clap_mangen::Man;
 
 /// Print the manual page of ledger, or of one command
@@ -14,8 +16,8 @@ pub(super) struct Args {
     command: Option<String>,
 }
 
-pub(super) fn run(args: &Args, _context: &Context, command: &clap::Command) -> Result<u8, Failure> {
-    let mut command = command.clone();
+pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
+    let mut command = Cli::command();
     command.build();
     let command = match &args.command {
         None => command,

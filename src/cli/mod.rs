@@ -110,57 +110,72 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Run(run::Args),
-    Submit(Box<submit::Args>),
-    Status(status::Args),
-    Collect(collect::Args),
-    Rerun(rerun::Args),
-    Ls(ls::Args),
-    Show(show::Args),
-    Logs(logs::Args),
-    Watch(live::Args),
-    Ui(ui::Args),
-    Events(events::Args),
-    Telemetry(telemetry::Args),
-    Diff(diff::Args),
-    Why(why::Args),
-    Best(best::Args),
-    Tune(tune::Args),
-    Compare(compare::Args),
-    Pareto(pareto::Args),
-    Effects(effects::Args),
-    Correlate(correlate::Args),
-    Plan(plan::Args),
-    Plot(plot::Args),
-    Report(report::Args),
-    Export(export::Args),
-    Import(import::Args),
-    Pack(pack::Args),
-    Unpack(unpack::Args),
-    Replay(replay::Args),
-    Merge(merge::Args),
-    Verify(verify::Args),
-    Attest(attest::Args),
-    Check(check::Args),
-    Tag(tag::Args),
-    Note(note::Args),
-    Hide(hide::Args),
-    Cache(cache::Args),
-    Calibrate(calibrate::Args),
-    Doctor(doctor::Args),
-    Schema(schema::Args),
-    Completions(completions::Args),
-    Man(man::Args),
+/// Makes of commands and their files the enum of their arguments, and the function that executes one.
+macro_rules! commands {
+    ($($(#[$($attribute:tt)*])* $name:ident => $file:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($(#[$($attribute)*])* $name(Box<$file::Args>),)*
+        }
+
+        fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
+            match command {
+                $(Command::$name(args) => $file::run(args, context),)*
+            }
+        }
+    };
+}
+
+commands! {
+    Run => run,
+    Submit => submit,
+    Status => status,
+    Collect => collect,
+    Rerun => rerun,
+    Ls => ls,
+    Show => show,
+    Logs => logs,
+    Watch => live,
+    Ui => ui,
+    Events => events,
+    Telemetry => telemetry,
+    Diff => diff,
+    Why => why,
+    Best => best,
+    Tune => tune,
+    Compare => compare,
+    Pareto => pareto,
+    Effects => effects,
+    Correlate => correlate,
+    Plan => plan,
+    Plot => plot,
+    Report => report,
+    Export => export,
+    Import => import,
+    Pack => pack,
+    Unpack => unpack,
+    Replay => replay,
+    Merge => merge,
+    Verify => verify,
+    Attest => attest,
+    Check => check,
+    Tag => tag,
+    Note => note,
+    Hide => hide,
+    Cache => cache,
+    Calibrate => calibrate,
+    Doctor => doctor,
+    Schema => schema,
+    Completions => completions,
+    Man => man,
     #[command(hide = true)]
-    Names(names::Args),
+    Names => names,
     #[command(hide = true)]
-    Worker(worker::Args),
+    Worker => worker,
     #[command(hide = true)]
-    Restorer(restorer::Args),
+    Restorer => restorer,
     #[command(hide = true)]
-    Task(task::Args),
+    Task => task,
 }
 
 impl Command {
@@ -243,55 +258,5 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(json),
-    }
-}
-
-fn dispatch(command: &Command, context: &Context) -> Result<u8, Failure> {
-    match command {
-        Command::Run(args) => run::run(args, context),
-        Command::Submit(args) => submit::run(args, context),
-        Command::Status(args) => status::run(args, context),
-        Command::Collect(args) => collect::run(args, context),
-        Command::Rerun(args) => rerun::run(args, context),
-        Command::Ls(args) => ls::run(args, context),
-        Command::Names(args) => names::run(args, context),
-        Command::Watch(args) => live::run(args, context),
-        Command::Ui(args) => ui::run(args, context),
-        Command::Logs(args) => logs::run(args, context),
-        Command::Show(args) => show::run(args, context),
-        Command::Events(args) => events::run(args, context),
-        Command::Telemetry(args) => telemetry::run(args, context),
-        Command::Diff(args) => diff::run(args, context),
-        Command::Why(args) => why::run(args, context),
-        Command::Best(args) => best::run(args, context),
-        Command::Tune(args) => tune::run(args, context),
-        Command::Compare(args) => compare::run(args, context),
-        Command::Pareto(args) => pareto::run(args, context),
-        Command::Effects(args) => effects::run(args, context),
-        Command::Correlate(args) => correlate::run(args, context),
-        Command::Plan(args) => plan::run(args, context),
-        Command::Plot(args) => plot::run(args, context),
-        Command::Report(args) => report::run(args, context),
-        Command::Export(args) => export::run(args, context),
-        Command::Import(args) => import::run(args, context),
-        Command::Pack(args) => pack::run(args, context),
-        Command::Unpack(args) => unpack::run(args, context),
-        Command::Replay(args) => replay::run(args, context),
-        Command::Merge(args) => merge::run(args, context),
-        Command::Attest(args) => attest::run(args, context),
-        Command::Verify(args) => verify::run(args, context),
-        Command::Check(args) => check::run(args, context),
-        Command::Tag(args) => tag::run(args, context),
-        Command::Note(args) => note::run(args, context),
-        Command::Hide(args) => hide::run(args, context),
-        Command::Cache(args) => cache::run(args, context),
-        Command::Calibrate(args) => calibrate::run(args, context),
-        Command::Doctor(args) => doctor::run(args, context),
-        Command::Schema(args) => schema::run(args, context),
-        Command::Completions(args) => completions::run(args, context),
-        Command::Man(args) => man::run(args, context, &Cli::command()),
-        Command::Worker(args) => worker::run(args),
-        Command::Restorer(args) => restorer::run(args),
-        Command::Task(args) => task::run(args),
     }
 }

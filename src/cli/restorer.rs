@@ -1,5 +1,6 @@
 //! `ledger restorer`, hidden: the process that undoes what was set on GPUs when its supervisor is gone.
 
+use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::engine;
 use crate::host::{process, signals};
@@ -16,7 +17,7 @@ pub(super) struct Args {
     nvml: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     process::take_name();
     // Whoever ends all processes of a job by a signal ends the supervisor too, and this one is needed then.
     signals::outlive().map_err(|error| Failure::new(exit::FAILED, format!("cannot catch signals: {error}")))?;

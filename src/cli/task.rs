@@ -6,7 +6,7 @@
 mod scratch;
 
 use self::scratch::Scratch;
-use super::context;
+use super::context::{self, Context};
 use super::failure::{Failure, exit, with_causes};
 use super::output::say;
 use super::run::{facts, shim};
@@ -42,7 +42,7 @@ pub(super) struct Args {
     array: usize,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     let place = slurm::place().ok_or_else(|| {
         Failure::new(exit::USAGE, "this is not a Slurm job (scripts of `ledger submit` call this command)")
     })?;

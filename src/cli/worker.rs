@@ -3,6 +3,7 @@
 //! It ties itself to the supervisor's life. Then it trains the cell that standard input holds, or becomes the program that
 //! its arguments name.
 
+use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::gpu::{self, LibraryEnv};
 use crate::host::{environment, process};
@@ -37,7 +38,7 @@ pub(super) struct Args {
     program: Vec<OsString>,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     process::take_name();
     if let Some(folders) = &args.libraries {
         return Err(with_libraries(folders, args.survey));
