@@ -1,5 +1,6 @@
 //! Which names a person means: whole ones, prefixes, and patterns with `*` and `?`.
 
+use crate::record::first_of;
 use std::collections::BTreeSet;
 
 /// More names than this are not listed in a complaint.
@@ -83,10 +84,7 @@ fn hint(pattern: &str, names: &BTreeSet<&str>) -> String {
     };
     let nearest = names.iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= name.len() / 2);
     let nearest = nearest.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
-    let listed = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
-    let more = names.len().saturating_sub(LISTED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!(" ({nearest}there are: {listed}{more})")
+    format!(" ({nearest}there are: {})", first_of(names, LISTED))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reruns that drifted: they count like all other attempts, and answers say so.
 
 use crate::analysis::Grade;
-use crate::record::AttemptId;
+use crate::record::{AttemptId, first_of};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
@@ -28,7 +28,5 @@ pub(super) fn note(answer: &str, drifted: &[AttemptId]) -> Option<String> {
 
 /// The first of these ids, and how many more there are.
 pub(super) fn named(ids: &[String]) -> Option<String> {
-    let (first, rest) = ids.split_at(ids.len().min(5));
-    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-    (!first.is_empty()).then(|| format!("{}{more}", first.join(", ")))
+    (!ids.is_empty()).then(|| first_of(ids, 5))
 }

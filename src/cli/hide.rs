@@ -7,7 +7,7 @@ use super::selection::{parted, trials_of};
 use crate::analysis::{Trial, names, unify_by_model};
 use crate::host::clock;
 use crate::interop::is_from;
-use crate::record::{Change, Digest, LogEntry, Target, Value};
+use crate::record::{Change, Digest, LogEntry, Target, Value, first_of};
 use crate::report::{count, table_of};
 use crate::store::Store;
 use std::collections::BTreeSet;
@@ -190,8 +190,7 @@ fn imported(trials: Vec<Trial>, text: &str) -> Result<Vec<Trial>, Failure> {
 const NAMED: usize = 5;
 
 fn not_hidden(text: &str, id: Digest, hidden: &BTreeSet<Digest>) -> Failure {
-    let named: Vec<String> = hidden.iter().take(NAMED).map(|id| id.prefix(8)).collect();
-    let more = if hidden.len() > NAMED { format!(" and {} more", hidden.len() - NAMED) } else { String::new() };
-    let there = if hidden.is_empty() { "nothing is".to_owned() } else { format!("hidden: {}{more}", named.join(", ")) };
+    let named = first_of(hidden.iter().map(|id| id.prefix(8)), NAMED);
+    let there = if hidden.is_empty() { "nothing is".to_owned() } else { format!("hidden: {named}") };
     Failure::new(exit::NO, format!("`{text}`, which is {}, is not hidden ({there})", id.prefix(8)))
 }

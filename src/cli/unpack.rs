@@ -7,7 +7,7 @@ use super::output::say;
 use super::pack::tell_missing;
 use super::replay::in_short;
 use super::rerun::tell_packed_rerun;
-use crate::record::{Digest, SourceText};
+use crate::record::{Digest, SourceText, first_of};
 use crate::report::count;
 use crate::wire::{PackFile, missing_sources};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,9 +76,7 @@ fn tell_target(packed: &PackFile) {
     }
     for (text, ids) in told {
         let which = if ids.len() == 1 { "run" } else { "each of the runs" };
-        let (shown, more) = ids.split_at(ids.len().min(MOST_NAMED));
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        say(&format!("note: {which} {}{more} {text}", shown.join(", ")));
+        say(&format!("note: {which} {} {text}", first_of(ids, MOST_NAMED)));
     }
     let rest = runs.count();
     if rest > 0 {

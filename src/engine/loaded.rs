@@ -8,7 +8,7 @@ use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
 use crate::host::{environment, files, git, python};
 use crate::manifest::ProgramIdentity;
-use crate::record::{Digest, Table, Value, count};
+use crate::record::{Digest, Table, Value, count, first_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
@@ -343,10 +343,7 @@ fn lonely_first(names: BTreeSet<String>) -> Vec<String> {
 
 /// The first names, and how many more there are.
 fn listing(names: &[String]) -> String {
-    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", shown.join(", "))
+    first_of(names.iter().map(|name| format!("`{name}`")), SHOWN)
 }
 
 /// The way from a folder to a file, as `files` of a manifest takes it: `../shared/layers.py`.

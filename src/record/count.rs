@@ -1,4 +1,4 @@
-//! Counts as sentences have them.
+//! Counts and lists as sentences have them.
 
 use std::fmt::Display;
 
@@ -7,6 +7,16 @@ pub fn count(n: impl Display, noun: &str) -> String {
     match n.to_string() {
         one if one == "1" => format!("1 {noun}"),
         many => format!("{many} {}", plural(noun)),
+    }
+}
+
+/// `a, b and 3 more`: the first `most` of these texts, and how many more there are.
+pub fn first_of(texts: impl IntoIterator<Item: Display>, most: usize) -> String {
+    let mut texts = texts.into_iter();
+    let first: Vec<String> = texts.by_ref().take(most).map(|text| text.to_string()).collect();
+    match texts.count() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
 }
 
@@ -26,6 +36,7 @@ mod tests {
     fn one_is_told_from_many() {
         assert_eq!([count(0, "run"), count(1u64, "run"), count(2usize, "run")], ["0 runs", "1 run", "2 runs"]);
         let many = ["log entry", "key", "process", "batch", "index"].map(|noun| count(3, noun));
+        assert_eq!([1, 2, 3].map(|most| first_of(["a", "b"], most)), ["a and 1 more", "a, b", "a, b"]);
         assert_eq!(many, ["3 log entries", "3 keys", "3 processes", "3 batches", "3 indexes"]);
     }
 }

@@ -27,7 +27,7 @@ mod value;
 
 pub use attempt::{Attempt, AttemptId, Exit, Nonce, Outcome, Tail};
 pub use check::{Check, CheckState};
-pub use count::count;
+pub use count::{count, first_of};
 pub use digest::{Digest, DigestParseError, DigestWriter};
 pub use disk::disk_hint;
 pub use entry::Entry;

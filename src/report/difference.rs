@@ -14,7 +14,7 @@ use crate::analysis::{
     Block, Difference, FieldDifference, Kind, MetricDifference, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference,
     PhaseDifference, Significance, TelemetryDifference, TestMethod, Untested,
 };
-use crate::record::{Part, Table, Value};
+use crate::record::{Part, Table, Value, first_of};
 use std::collections::BTreeMap;
 
 fn shown(value: Option<&Value>) -> String {
@@ -79,11 +79,7 @@ pub fn program_changes(parts: &[PartDifference], a: &str, b: &str) -> String {
     let line = |(part, field): (Part, &FieldDifference)| {
         program_line(part, field, a, b).unwrap_or_else(|| field.field.clone())
     };
-    let mut lines: Vec<String> = fields.map(line).collect();
-    let more = lines.len().saturating_sub(SHOWN);
-    lines.truncate(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    plain(&format!("{}{more}", lines.join(", ")))
+    plain(&first_of(fields.map(line), SHOWN))
 }
 
 /// A line lists no more changes.
@@ -327,10 +323,8 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             .filter(|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)))
             .map(|metric| metric.name.as_str())
             .collect();
-        let (shown, more) = names.split_at(names.len().min(SHOWN));
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        if !shown.is_empty() {
-            text.push_str(&format!("  untested ({said}): {}{more}\n", shown.join(", ")));
+        if !names.is_empty() {
+            text.push_str(&format!("  untested ({said}): {}\n", first_of(names, SHOWN)));
         }
     }
     let most = of_row().map(|tested| tested.n).max();

@@ -8,7 +8,7 @@ use super::number::{count, duration, significant};
 use super::ranking::probability;
 use super::table::columns;
 use crate::analysis::{Contrast, Effects, Factor, Inner, Interaction, MainEffect, ModelScale, Relation, Share};
-use crate::record::{Direction, LeftOut, MetricKind, Table, Value};
+use crate::record::{Direction, LeftOut, MetricKind, Table, Value, first_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was found of a metric, and what it was found from.
@@ -275,12 +275,11 @@ impl Effected {
             (false, _) => None,
         };
         let others: BTreeSet<String> = self.confounded.iter().filter_map(other).collect();
-        let named: Vec<String> = others.iter().take(INSEPARABLE).map(|name| format!("`{name}`")).collect();
-        match (named.as_slice(), others.len().saturating_sub(INSEPARABLE)) {
-            ([], _) => "cannot be separated from the other axes: too few of their combinations were run".to_owned(),
-            (_, 0) => format!("cannot be separated from {}", named.join(", ")),
-            (_, more) => format!("cannot be separated from {} and {more} more", named.join(", ")),
+        if others.is_empty() {
+            return "cannot be separated from the other axes: too few of their combinations were run".to_owned();
         }
+        let named = others.iter().map(|name| format!("`{name}`"));
+        format!("cannot be separated from {}", first_of(named, INSEPARABLE))
     }
 
     /// What cannot be separated, a sentence each.
@@ -355,9 +354,9 @@ pub fn effects_text(found: &Effected) -> String {
         "type II ANOVA, {} scale; P with Holm's correction, 95% intervals without it\n",
         effects.scale.name()
     ));
-    if let Some(first) = empty.first() {
-        let more = if empty.len() > 1 { format!(" and {} more", empty.len() - 1) } else { String::new() };
-        text.push_str(&format!("not tested, since too few of their combinations were run: {}{more}\n", pair(first)));
+    if !empty.is_empty() {
+        let pairs = first_of(empty.into_iter().map(pair), 1);
+        text.push_str(&format!("not tested, since too few of their combinations were run: {pairs}\n"));
     }
     if let Some(share) = effects.blocks {
         text.push_str(&format!(

@@ -7,7 +7,7 @@ use super::plain::plain;
 use super::ranking::mean_text;
 use super::table::{axis_heads, columns};
 use crate::record::{
-    Attempt, AttemptId, Cell, Check, JUDGING_METRICS, Metric, Nonce, Origin, Row, Table, Value, known_metric,
+    Attempt, AttemptId, Cell, Check, JUDGING_METRICS, Metric, Nonce, Origin, Row, Table, Value, first_of, known_metric,
 };
 use std::collections::BTreeSet;
 
@@ -234,11 +234,7 @@ fn reasons(lines: &[Line], names_attempts: bool) -> String {
             None => reasons.push((told, vec![id])),
         }
     }
-    let told = reasons.iter().take(REASONS).map(|(told, ids)| {
-        let more = ids.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("{told} ({}{more})\n", ids[..ids.len().min(NAMED)].join(", "))
-    });
+    let told = reasons.iter().take(REASONS).map(|(told, ids)| format!("{told} ({})\n", first_of(ids, NAMED)));
     let mut text: String = told.collect();
     if reasons.len() > REASONS {
         text.push_str(&format!("{} (`ledger show ID` tells one)\n", count(reasons.len() - REASONS, "more reason")));

@@ -3,7 +3,7 @@
 use crate::cli::draft::{Draft, beside, in_real_folder, sweep, unwritten, used_up};
 use crate::cli::failure::{Failure, exit};
 use crate::host::files;
-use crate::record::{Digest, DigestWriter};
+use crate::record::{Digest, DigestWriter, first_of};
 use crate::report::MARKER;
 use std::collections::BTreeMap;
 use std::fs;
@@ -139,13 +139,10 @@ fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> 
         return Ok(());
     }
     strangers.sort();
-    let named: Vec<String> = strangers.iter().take(NAMED).map(|path| format!("`{path}`")).collect();
-    let more = strangers.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = first_of(strangers.iter().map(|path| format!("`{path}`")), NAMED);
     Err(usage(format!(
-        "`{}` is left unchanged: files that are not of the report, or changed since: {}{more} (--force removes them too)",
-        place.display(),
-        named.join(", ")
+        "`{}` is left unchanged: files that are not of the report, or changed since: {named} (--force removes them too)",
+        place.display()
     )))
 }
 
