@@ -111,27 +111,31 @@ impl Running {
     }
 
     pub(super) fn value(&self) -> Value {
-        let row = &self.row;
-        let mut table = table_of([
-            ("run", row.run.to_string().into()),
-            ("nonce", self.nonce.to_string().into()),
-            ("host", self.host.as_str().into()),
-            ("started_unix_ms", row.started_unix_ms.into()),
-            ("experiment", row.experiment.as_str().into()),
-            ("model", row.model.as_str().into()),
-            ("with", row.label.as_str().into()),
-            ("seed", row.seed.to_string().into()),
-            ("outcome", row.outcome.as_str().into()),
-        ]);
-        table.extend(wall_seconds(row.wall_ns).map(|wall| ("wall_time_s".to_owned(), wall.into())));
+        let mut table = members(&self.row);
+        table.extend(table_of([("nonce", self.nonce.to_string().into()), ("host", self.host.as_str().into())]));
         if let Some((step, planned)) = self.step {
             table.insert("step".to_owned(), step.into());
             table.extend((planned > 0).then(|| ("steps".to_owned(), planned.into())));
         }
-        let numbers = [("left_s", self.left_s), ("accuracy", row.accuracy), ("loss", row.loss)];
-        table.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        table.extend(self.left_s.map(|left_s| ("left_s".to_owned(), left_s.into())));
         Value::Table(table)
     }
+}
+
+/// What is told of an attempt, running or sealed.
+fn members(row: &Row) -> Table {
+    let mut table = table_of([
+        ("run", row.run.to_string().into()),
+        ("started_unix_ms", row.started_unix_ms.into()),
+        ("experiment", row.experiment.as_str().into()),
+        ("model", row.model.as_str().into()),
+        ("with", row.label.as_str().into()),
+        ("seed", row.seed.to_string().into()),
+        ("outcome", row.outcome.as_str().into()),
+    ]);
+    let numbers = [("wall_time_s", wall_seconds(row.wall_ns)), ("accuracy", row.accuracy), ("loss", row.loss)];
+    table.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    table
 }
 
 /// The listing as a table; the running attempts stand first.
@@ -255,30 +259,18 @@ pub fn ls_value(listing: &Listing) -> Table {
     let Listing { running, lines, columns, matching, total, hidden, .. } = listing;
     let attempts = lines.iter().map(|line| {
         let row = &line.row;
-        let mut table = table_of([
-            ("run", row.run.to_string().into()),
+        let mut table = members(row);
+        table.extend(table_of([
             ("attempt", row.attempt.to_string().into()),
-            ("started_unix_ms", row.started_unix_ms.into()),
-            ("experiment", row.experiment.as_str().into()),
-            ("model", row.model.as_str().into()),
-            ("with", row.label.as_str().into()),
-            ("seed", row.seed.to_string().into()),
-            ("outcome", row.outcome.as_str().into()),
             ("tags", line.tags.clone().into()),
             ("imported", line.origin.is_imported.into()),
-        ]);
-        table.extend(wall_seconds(row.wall_ns).map(|wall| ("wall_time_s".to_owned(), wall.into())));
+        ]));
         table.extend(line.is_tainted.then(|| ("tainted".to_owned(), true.into())));
         table.extend(line.is_hidden.then(|| ("hidden".to_owned(), true.into())));
         table.extend(line.rerun_of.map(|of| ("rerun_of".to_owned(), of.to_string().into())));
         table.extend(line.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
         if let Some(repeated) = line.origin.as_rerun(row.attempt) {
             table.insert("verdict".to_owned(), repeated.verdict.as_str().into());
-        }
-        for (name, value) in [("accuracy", row.accuracy), ("loss", row.loss)] {
-            if let Some(value) = value {
-                table.insert(name.to_owned(), value.into());
-            }
         }
         if !columns.is_empty() {
             let known = columns.iter().cloned().zip(line.values.iter().cloned());
