@@ -55,7 +55,8 @@ pub fn significance(
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(beside).collect();
     // The first metric of each proportional group stands for the group; `asked` has the group of each tested metric.
-    let (mut questions, mut asked): (Vec<(&str, Scale, (f64, f64))>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut questions: Vec<(&str, Scale, (f64, f64))> = Vec::new();
+    let mut asked: Vec<usize> = Vec::new();
     for (name, Significance { comparison, .. }) in &found {
         let (Ok((p, _)), scale) = (comparison.test, comparison.scale) else { continue };
         let is_same = |known: &str| are_proportional(&repetitions[known], &repetitions[name], scale == Scale::Ratio);

@@ -208,23 +208,21 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
 /// More fields of one group are a line.
 const MOST_OF_GROUP: usize = 8;
 
-/// The fields without large groups, and these groups with their numbers of fields. A group has the longest beginning that so many names share.
+/// The fields without large groups, and these groups with their numbers of fields: `gpu.0.calibration` before `gpu.0`.
 fn folded(fields: &[FieldDifference]) -> (Vec<FieldDifference>, BTreeMap<&str, usize>) {
-    let beginnings = |name: &'_ str| -> Vec<usize> { name.match_indices('.').map(|(at, _)| at).collect() };
-    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for field in fields {
-        beginnings(&field.field).iter().for_each(|at| *sizes.entry(&field.field[..*at]).or_default() += 1);
-    }
-    let (mut shown, mut groups) = (Vec::new(), BTreeMap::new());
-    for field in fields {
-        let name = field.field.as_str();
-        let group = beginnings(name).into_iter().rev().map(|at| &name[..at]).find(|group| sizes[group] > MOST_OF_GROUP);
-        match group.filter(|group| group.contains('.')) {
-            Some(group) => *groups.entry(group).or_default() += 1,
-            None => shown.push(field.clone()),
+    let (mut shown, mut groups) = (fields.iter().collect::<Vec<_>>(), BTreeMap::new());
+    let deepest = fields.iter().map(|field| field.field.matches('.').count()).max().unwrap_or(0);
+    for depth in (2..=deepest).rev() {
+        let group = |field: &FieldDifference| field.field.match_indices('.').nth(depth - 1).map(|(at, _)| at);
+        let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+        for field in &shown {
+            group(field).into_iter().for_each(|at| *sizes.entry(&field.field[..at]).or_default() += 1);
         }
+        sizes.retain(|_, size| *size > MOST_OF_GROUP);
+        shown.retain(|field| group(field).is_none_or(|at| !sizes.contains_key(&field.field[..at])));
+        groups.extend(sizes);
     }
-    (shown, groups)
+    (shown.into_iter().cloned().collect(), groups)
 }
 
 /// Names the tuned kernels if they differ between two attempts of one run with different results: other kernels may add in another order.
@@ -485,7 +483,8 @@ mod tests {
 
     #[test]
     fn large_groups_of_recorded_fields_are_a_line() {
-        let named = |name: String| FieldDifference { field: name, a: Some(1.into()), b: Some(2.into()), lines: None };
+        let named =
+            |name: String| FieldDifference { field: name, a: Some("a".into()), b: Some("b".into()), lines: None };
         let mut fields: Vec<FieldDifference> = (0..9).map(|at| named(format!("gpu.0.calibration.x{at}"))).collect();
         fields.extend(["gpu.0.uuid", "git.commit"].map(|name| named(name.to_owned())));
         fields.extend((0..8).map(|at| named(format!("telemetry.nvml.x{at}"))));

@@ -168,21 +168,36 @@ fn blocks_of_sides(columns: Vec<Column>, width: usize) -> Vec<Vec<Column>> {
     blocks.into_iter().map(of_block).collect()
 }
 
-/// The words that all cells have at the same place, and the cells without them. A word before one that differs stays with it: it may be its name. `None`
-/// where there are none, or the cells have different numbers of words.
+/// What all cells have, and the cells without it. `None` where that is nothing, or everything. A word with a number behind it is its name, and stays with it: `lr 0.1`.
+/// A word before a word that differs stays, too: it may be its name.
 fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
-    let rows: Vec<Vec<&str>> = cells.iter().map(|cell| cell.split(' ').collect()).collect();
-    let (first, others) = rows.split_first()?;
-    if others.is_empty() || others.iter().any(|row| row.len() != first.len()) {
-        return None;
+    let rows: Vec<Vec<String>> = cells.iter().map(|cell| named_words(cell)).collect();
+    let is_in_all = |word: &String| rows.len() > 1 && rows.iter().all(|row| row.contains(word));
+    let is_name = |row: &[String], at: usize| {
+        let is_word = |at: usize| row.get(at).is_some_and(|word| !word.contains(' '));
+        is_word(at) && is_word(at + 1) && !row.get(at + 1).is_some_and(is_in_all)
+    };
+    let may_be_name = |word: &String| {
+        rows.iter().any(|row| row.iter().enumerate().any(|(at, other)| other == word && is_name(row, at)))
+    };
+    let is_common = |word: &&String| is_in_all(word) && !may_be_name(word);
+    let common: Vec<&str> = rows.first()?.iter().filter(is_common).map(String::as_str).collect();
+    let without = |row: &Vec<String>| row.iter().filter(|word| !is_common(word)).cloned().collect::<Vec<_>>().join(" ");
+    let rest: Vec<String> = rows.iter().map(without).collect();
+    (!common.is_empty() && rest.iter().any(|cell| !cell.is_empty())).then(|| (common.join(" "), rest))
+}
+
+/// The words of a label, each with the number behind it.
+fn named_words(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let is_number = word.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '[');
+        match found.last_mut().filter(|last| is_number && !last.contains(' ')) {
+            Some(name) => *name = format!("{name} {word}"),
+            None => found.push(word.to_owned()),
+        }
     }
-    let is_common = |at: usize| others.iter().all(|row| row[at] == first[at]);
-    let is_before_other = |at: usize| at + 1 < first.len() && !is_common(at + 1);
-    let (common, kept): (Vec<usize>, Vec<usize>) =
-        (0..first.len()).partition(|at| is_common(*at) && !is_before_other(*at));
-    let words = |row: &[&str], places: &[usize]| places.iter().map(|at| row[*at]).collect::<Vec<_>>().join(" ");
-    (!common.is_empty() && !kept.is_empty())
-        .then(|| (words(first, &common), rows.iter().map(|row| words(row, &kept)).collect()))
+    found
 }
 
 /// Takes the columns of axes out of a table that has no room for them. Returns a line for each row: `#1 lr 0.1 batch_size 8`, or `a1 with lr 0.1` where rows have no
@@ -392,7 +407,8 @@ mod tests {
         let named = at(26, ["kind a schedule auto x", "kind b schedule 0.1 x", "kind b schedule c x"]);
         assert!(named.starts_with("all rows: WITH x\nRUN  WITH\na    kind a schedule auto\n"), "{named}");
         let uneven = at(20, ["adam lr 0.1 cosine", "adam lr 0.1", "adam lr 0.1 cosine batch 8"]);
-        assert!(uneven.starts_with("RUN  WITH\n"), "{uneven}");
+        let expected = "all rows: WITH adam lr 0.1\nRUN  WITH\na    cosine\nb\nc    cosine batch 8\n";
+        assert_eq!(uneven, expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is to be best, and which way: as a person states it, as it is known of a metric, or as the attempts' objective has it.
 
 use super::{nothing, trials_of};
+use crate::cli::best::speed::TIMES;
 use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::output::say;
@@ -28,12 +29,10 @@ fn unknown(metric: &str, direction: &str) -> String {
     let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
     // `time` may be any of several.
     let ends = format!("_{metric}");
-    let several: Vec<String> = KNOWN_METRICS
-        .iter()
-        .filter(|known| known.name.ends_with(&ends))
-        .take(MOST_MEANT)
-        .map(|known| format!("`{}`", known.name))
-        .collect();
+    let mut several: Vec<&str> =
+        KNOWN_METRICS.iter().map(|known| known.name).filter(|name| name.ends_with(&ends)).collect();
+    several.sort_by_key(|name| !TIMES.contains(name));
+    let several: Vec<String> = several.iter().take(MOST_MEANT).map(|name| format!("`{name}`")).collect();
     let meant = match (meant, several.as_slice()) {
         (Some(meant), _) => format!("did you mean `{meant}`?"),
         (None, []) => "`ledger show` lists those of an attempt;".to_owned(),

@@ -150,10 +150,15 @@ fn labels_by<T>(
     let names = short_names(&fields);
     let label = |one: &&T| {
         let pairs = fields.iter().zip(&names);
-        let mut pairs: Vec<(String, bool)> =
-            pairs.filter_map(|(field, name)| Some(word(name, &value(one, field)?))).collect();
-        pairs.sort_by_key(|(_, is_word)| !is_word);
-        let pairs: Vec<String> = pairs.into_iter().map(|(text, _)| text).collect();
+        // Words first, and what is only counted last: a narrow legend cuts the end.
+        let placed = |(field, name): (&String, &String)| {
+            let (text, is_word) = word(name, &value(one, field)?);
+            let is_minor = ["data.", "inference."].iter().any(|room| field.starts_with(room));
+            Some((u8::from(!is_word) + u8::from(is_minor), text))
+        };
+        let mut pairs: Vec<(u8, String)> = pairs.filter_map(placed).collect();
+        pairs.sort_by_key(|(place, _)| *place);
+        let pairs: Vec<String> = pairs.into_iter().map(|(_, text)| text).collect();
         if pairs.is_empty() {
             let model = value(one, "model.name");
             return model.as_ref().and_then(Value::as_str).unwrap_or("program").to_owned();
