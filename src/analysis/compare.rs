@@ -5,7 +5,7 @@
 use super::trials::Trial;
 use super::units::standard;
 use super::work::{have_alike_samples, unequal_samples};
-use crate::record::{Attempt, Direction, Metric, Names, Part, Value, known_metric};
+use crate::record::{Attempt, Direction, Metric, Names, Part, Run, Value, known_metric};
 use std::collections::BTreeSet;
 
 /// One field or metric of all attempts.
@@ -109,13 +109,14 @@ fn metric(trials: &[Trial], name: &str) -> Line {
         None => None,
     };
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
-    let counted = trials.iter().zip(&counting).filter(|(_, value)| value.is_some());
+    let counted: Vec<&Run> =
+        trials.iter().zip(&counting).filter(|(_, value)| value.is_some()).map(|(trial, _)| &trial.run).collect();
     // A value alone is not the best. Of runs that did not do the same work, the least total is no merit, nor are answers to other batches compared, nor other models
     // and data.
     let is_told = counting.iter().flatten().count() > 1
         && !counting.iter().all(is_best)
-        && unequal_samples(name, counted.map(|(trial, _)| &trial.run)).is_none()
-        && have_alike_samples(trials.iter().map(|trial| &trial.run))
+        && unequal_samples(name, counted.iter().copied()).is_none()
+        && have_alike_samples(counted.iter().copied())
         && !(is_of_an_answer(name) && of_other_batches(trials));
     let best = counting.iter().enumerate().filter(|(_, value)| is_best(value) && is_told).map(|(at, _)| at).collect();
     Line {
@@ -133,7 +134,7 @@ pub fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a st
 }
 
 /// Whether a metric of inference is of the attempt's own batch size: others name theirs (`inference_time@8`).
-fn is_of_an_answer(metric: &str) -> bool {
+pub fn is_of_an_answer(metric: &str) -> bool {
     metric.starts_with("inference_") && !metric.contains('@')
 }
 

@@ -24,6 +24,13 @@ pub struct Significance {
 }
 
 impl Significance {
+    /// Whether the comparison is of common seeds, machines or rounds alone, so that it is not that of the means.
+    pub fn is_of_common_blocks(&self) -> bool {
+        let of_means = Comparison::of_means(self.means.0, self.means.1, self.comparison.scale).estimate;
+        let found = self.comparison.estimate;
+        (of_means - found).abs() > 1e-9 * of_means.abs().max(found.abs())
+    }
+
     /// Whether chance alone makes so large a difference in fewer than one of twenty such comparisons; none where it was not tested.
     pub fn is_significant(&self) -> Option<bool> {
         self.corrected.map(|p| p < SIGNIFICANCE)

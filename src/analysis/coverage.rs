@@ -233,7 +233,7 @@ impl Design {
         let first_machine = if shared.is_some() { 1 } else { 100 * u64::try_from(at).unwrap() };
         let run = Run::new(Parts {
             config: Value::Table([("params.x".to_owned(), Value::Int(at))].into()),
-            ..Parts::default()
+            ..Parts::sample()
         });
         let mut measured = Vec::new();
         let of_machine = self.machines.iter().enumerate();

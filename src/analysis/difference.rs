@@ -96,6 +96,16 @@ pub struct MetricDifference {
 }
 
 impl MetricDifference {
+    /// Whether the first one alone has it.
+    pub fn is_of_a(&self) -> bool {
+        self.a.is_some() && self.b.is_none()
+    }
+
+    /// Whether the second one alone has it.
+    pub fn is_of_b(&self) -> bool {
+        self.a.is_none() && self.b.is_some()
+    }
+
     /// The second value less the first; none where their units do not measure the same.
     pub fn absolute(&self) -> Option<f64> {
         if self.unit_b.is_some() {

@@ -141,7 +141,7 @@ mod tests {
     fn a_field_that_some_lack_is_an_axis_unless_it_follows_from_another() {
         let of = |fields: &[(&str, i64)]| {
             let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-            Run::new(Parts { config: config.into(), ..Parts::default() })
+            Run::new(Parts { config: config.into(), ..Parts::sample() })
         };
         // Momentum is set of one of two runs that are alike otherwise; beta goes with x = 2, and decay with momentum.
         let runs = [
@@ -159,7 +159,7 @@ mod tests {
     fn the_batch_of_all_is_shown_beside_the_batch_of_each() {
         let of = |fields: &[(&str, i64)]| {
             let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-            Run::new(Parts { config: config.into(), ..Parts::default() })
+            Run::new(Parts { config: config.into(), ..Parts::sample() })
         };
         let ranks = |ranks, each| of(&[("x", ranks), ("training.batch_size", each), (BATCH_OF_ALL, 8)]);
         let alone = of(&[("x", 1), ("training.batch_size", 4)]);
@@ -172,7 +172,7 @@ mod tests {
     fn what_a_person_gave_follows_from_nothing() {
         let of = |program: Value, fields: &[(&str, i64)]| {
             let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-            Run::new(Parts { config: config.into(), program, ..Parts::default() })
+            Run::new(Parts { config: config.into(), program, ..Parts::sample() })
         };
         let limited = [("hardware.power_limit_w", 300), ("training.batch_size", 16), ("training.momentum", 9)];
         let built_in = [of("p".into(), &limited), of("p".into(), &[("training.batch_size", 32)])];
@@ -196,7 +196,7 @@ mod tests {
             program.insert("command".to_owned(), command.into());
             program.insert("files".to_owned(), table(fields).into());
             program.insert("packages".to_owned(), table(fields).into());
-            Run::new(Parts { program: program.into(), ..Parts::default() })
+            Run::new(Parts { program: program.into(), ..Parts::sample() })
         };
         let old = of("train", &[("git_commit", "1"), ("interpreter", "cpython 3.11.7")]);
         let new = of("train", &[("git_commit", "2"), ("identity", "closure")]);

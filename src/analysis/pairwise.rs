@@ -7,7 +7,7 @@ use super::comparison::{SIGNIFICANCE, Summary};
 use super::distribution::{reach, two_sided_of_sum};
 use super::replication::{Estimate, SampleModel};
 use super::statistic::{CONFIDENCE, number};
-use crate::record::{Direction, MetricKind, Replicate, execution_values, mean};
+use crate::record::{Digest, Direction, MetricKind, Replicate, execution_values, mean};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// In what a difference is stated.
@@ -330,11 +330,13 @@ pub(super) fn sensors(contender: &Contender) -> BTreeSet<BTreeSet<String>> {
     contender.measured.iter().map(|one| one.sensors.clone()).collect()
 }
 
-/// The means of blocks. An attempt without a block, such as a rerun, is in none.
+/// The means of blocks. An attempt without a block, such as a rerun, is in none. A row over several configurations has those blocks alone in which all of them ran: the
+/// mean of some is not that of the row.
 fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTreeMap<u64, f64> {
     let mut found: BTreeMap<u64, Vec<(Replicate, f64)>> = BTreeMap::new();
+    let complete = complete_blocks(contender, &of);
     for one in &contender.measured {
-        if let Some(block) = of(one) {
+        if let Some(block) = of(one).filter(|block| complete.contains(block)) {
             found.entry(block).or_default().push((one.replicate, one.value));
         }
     }
@@ -343,6 +345,21 @@ fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTree
         MetricKind::Measured => mean(&values.iter().map(|(_, value)| *value).collect::<Vec<f64>>()),
     };
     found.iter().map(|(key, values)| (*key, middle(values))).collect()
+}
+
+/// The blocks in which all configurations of a row ran.
+fn complete_blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTreeSet<u64> {
+    let mut found: BTreeMap<Option<u64>, BTreeSet<Digest>> = BTreeMap::new();
+    for one in &contender.measured {
+        found.entry(of(one)).or_default().insert(one.configuration);
+    }
+    let all: BTreeSet<Digest> = contender.measured.iter().map(|one| one.configuration).collect();
+    found.into_iter().filter(|(_, own)| own.len() == all.len()).filter_map(|(block, _)| block).collect()
+}
+
+/// The machines that all configurations of a row ran on; none where a record names none.
+pub(super) fn complete_machines(contender: &Contender) -> Option<BTreeSet<u64>> {
+    machines(contender).map(|_| complete_blocks(contender, |one| Some(one.replicate.machine)))
 }
 
 /// The machines that a configuration ran on; none where a record names none.
@@ -387,22 +404,19 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
 }
 
 /// The configurations with the attempts alone that ran on machines which all of them ran on. None where all ran on the same machines, where a record names none, or
-/// where these are fewer than a paired test needs, or where a row ran some of its configurations on other machines only.
+/// where those on which all of their configurations ran are fewer than a paired test needs.
 pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Contender>> {
     if contenders.iter().any(|one| one.kind != MetricKind::Measured) {
         return None;
     }
-    let sets: Vec<BTreeSet<u64>> = contenders.iter().map(|one| machines(one)).collect::<Option<_>>()?;
-    let common = sets.iter().cloned().reduce(|a, b| &a & &b)?;
-    if common.len() < PAIRS || sets.iter().all(|set| *set == common) {
+    let all: Vec<BTreeSet<u64>> = contenders.iter().map(|one| machines(one)).collect::<Option<_>>()?;
+    let complete: Vec<BTreeSet<u64>> = contenders.iter().map(|one| complete_machines(one)).collect::<Option<_>>()?;
+    let common = complete.into_iter().reduce(|a, b| &a & &b)?;
+    if common.len() < PAIRS || all.iter().all(|set| *set == common) {
         return None;
     }
     let is_on_these = |one: &Measured| common.contains(&one.replicate.machine);
-    let kept: Vec<Contender> = contenders.iter().map(|one| one.with(is_on_these)).collect();
-    // Of a row over several configurations, those on the common machines alone do not stand for the row.
-    let configurations = |one: &Contender| one.measured.iter().map(|one| one.configuration).collect::<BTreeSet<_>>();
-    let is_alike = contenders.iter().zip(&kept).all(|(all, kept)| configurations(all) == configurations(kept));
-    is_alike.then_some(kept)
+    Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
 }
 
 /// Whether a paired test may use this many common blocks: three or more, and of seeds and rounds at least half of those of the side that has most. Of machines

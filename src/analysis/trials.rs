@@ -310,9 +310,9 @@ pub(super) mod tests {
     /// A finished attempt of a run with these fields, this seed and these metrics without units.
     pub(in crate::analysis) fn trial(fields: &[(&str, Value)], seed: u64, metrics: &[(&str, f64)]) -> Trial {
         let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let run = Run::new(Parts { config: config.into(), seed, ..Parts::default() });
+        let run = Run::new(Parts { config: config.into(), seed, ..Parts::sample() });
         let metrics = metrics.iter().map(|(name, value)| ((*name).to_owned(), Metric::new(*value, "")));
-        let attempt = Attempt { run: run.id, metrics: metrics.collect(), ..Attempt::default() };
+        let attempt = Attempt { run: run.id, metrics: metrics.collect(), ..Attempt::sample() };
         Trial { id: attempt.id(), run, attempt, is_hidden: false }
     }
 

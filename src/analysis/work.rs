@@ -107,8 +107,15 @@ fn count(config: &Table, field: &str) -> Option<i64> {
 }
 
 /// Fields of the data that do not change what one sample is.
-const OF_NO_SAMPLE: [&str; 6] =
-    ["data.path", "data.seed", "data.train_count", "data.validation_count", "data.validation_share", "data.eval_count"];
+const OF_NO_SAMPLE: [&str; 7] = [
+    "data.digest",
+    "data.path",
+    "data.seed",
+    "data.train_count",
+    "data.validation_count",
+    "data.validation_share",
+    "data.eval_count",
+];
 
 /// Whether attempts with other values of a field work on other samples: larger images, say, which take longer.
 pub fn is_of_sample(name: &str) -> bool {

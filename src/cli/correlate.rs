@@ -426,7 +426,7 @@ mod tests {
 
     /// One that carries such a fact.
     fn sealed(fact: Option<(&str, Value)>) -> Sealed {
-        let run = Run::new(Parts::default());
+        let run = Run::new(Parts::sample());
         let mut power = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
         let mut warm = Series::new("gpu.0.temperature", "degC", Axis::TimeNs);
         (0..3).for_each(|second| {
@@ -437,7 +437,7 @@ mod tests {
             run: run.id,
             wall_ns: 2_000_000_000,
             facts: fact.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            ..Attempt::default()
+            ..Attempt::sample()
         };
         Sealed { run, attempt, series: vec![power, warm], phases: Vec::new() }
     }

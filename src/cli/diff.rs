@@ -68,7 +68,10 @@ fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetition
     if one == other || !reader.is_current() {
         return Ok(found);
     }
-    for (name, metric) in a.attempt.metrics.iter().filter(|(name, _)| b.attempt.metrics.contains_key(*name)) {
+    let batch = |one: &Sealed| one.attempt.metric("inference_batch_size").map(f64::to_bits);
+    let is_compared =
+        |name: &str| b.attempt.metrics.contains_key(name) && (batch(a) == batch(b) || !analysis::is_of_an_answer(name));
+    for (name, metric) in a.attempt.metrics.iter().filter(|(name, _)| is_compared(name)) {
         let unit = analysis::standard(name, metric).unit;
         let contender = |Sealed { run, attempt: own, .. }: &Sealed| -> Result<Contender, StoreError> {
             let mut measured = Vec::new();

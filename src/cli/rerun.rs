@@ -285,7 +285,7 @@ mod tests {
     use crate::report::table_of;
 
     fn run(program: Value, config: Table) -> Run {
-        Run::new(Parts { config: config.into(), program, ..Parts::default() })
+        Run::new(Parts { config: config.into(), program, ..Parts::sample() })
     }
 
     #[test]

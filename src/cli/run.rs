@@ -368,7 +368,7 @@ mod tests {
     use crate::record::{Parts, Run, Table};
 
     fn run(config: Table) -> Run {
-        Run::new(Parts { config: config.into(), ..Parts::default() })
+        Run::new(Parts { config: config.into(), ..Parts::sample() })
     }
 
     #[test]

@@ -70,7 +70,8 @@ impl Grouping {
             Ok(_) => true,
             Err(left) => left.why == Why::NotFinite,
         };
-        let (mut versions, mut left, mut is_over_gpus) = (Vec::<Vec<Run>>::new(), MOST_READ, false);
+        let (mut versions, mut left) = (Vec::<Vec<Run>>::new(), MOST_READ);
+        let (mut is_over_gpus, mut is_cut) = (false, false);
         for row in rows {
             // What differs in the seed alone has one program.
             let counting = row.trials.iter().filter(|trial| metrics.iter().any(|metric| is_in(trial, metric)));
@@ -79,17 +80,12 @@ impl Grouping {
                 continue;
             }
             let mut programs: BTreeMap<(Option<Digest>, Option<String>), BTreeMap<Digest, Run>> = BTreeMap::new();
-            let mut gpus: BTreeSet<String> = BTreeSet::new();
-            for id in groups.into_values() {
-                if left == 0 {
-                    say(&format!(
-                        "note: only the first {MOST_READ} configurations were checked for versions of the program and numbers of GPUs"
-                    ));
-                    return Ok(Self::found(rows, &versions, is_over_gpus));
-                }
+            let mut gpus: BTreeSet<Option<i64>> = BTreeSet::new();
+            is_cut |= groups.len() > left;
+            for id in groups.into_values().take(left) {
                 left -= 1;
                 let Some(run) = run(id)? else { continue };
-                gpus.extend(field(&run, None, GPUS).map(|gpus| gpus.to_string()));
+                gpus.insert(field(&run, None, GPUS).and_then(|gpus| gpus.as_int()));
                 if !is_of_table(&run) && !self.any_version {
                     // Programs with other commands are no versions of each other, and a command may name a file by what it varies.
                     let command = command_of(&run);
@@ -100,7 +96,13 @@ impl Grouping {
             }
             let several = programs.into_values().filter(|programs| programs.len() > 1);
             versions.extend(several.map(|programs| programs.into_values().collect()));
-            is_over_gpus |= gpus.len() > 1;
+            // Runs that name no number, such as imported ones, are as those on one GPU.
+            is_over_gpus |= gpus.len() > 1 && gpus.iter().flatten().any(|gpus| *gpus > 1);
+        }
+        if is_cut {
+            say(&format!(
+                "note: only the first {MOST_READ} configurations were checked for versions of the program and numbers of GPUs"
+            ));
         }
         Ok(Self::found(rows, &versions, is_over_gpus))
     }
@@ -151,11 +153,17 @@ pub(super) fn averaged<'a>(
     store: &Store,
 ) -> Result<Vec<String>, StoreError> {
     let (mut averaged, mut versions, mut programs, mut said) = (BTreeSet::new(), Vec::new(), None, Vec::new());
-    let (mut all, mut columns, mut is_grouped) = (Vec::new(), BTreeSet::new(), false);
+    let (mut firsts, mut columns, mut is_grouped) = (Vec::new(), BTreeSet::new(), false);
+    let mut samples: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut see = |run: &Run| {
+        for (name, value) in run.config().iter().filter(|(name, _)| analysis::is_of_sample(name)) {
+            samples.entry(name.clone()).or_default().insert(value.to_string());
+        }
+    };
     for (number, row) in rows {
         let Some(first) = row.first() else { continue };
         if first.agreed.is_empty() {
-            all.push(first.run.clone());
+            see(&first.run);
             continue;
         }
         is_grouped = true;
@@ -172,7 +180,8 @@ pub(super) fn averaged<'a>(
             Some((two, false)) => programs = programs.or(Some(two)),
             None => {}
         }
-        all.extend(runs);
+        runs.iter().for_each(&mut see);
+        firsts.extend(runs.into_iter().next());
     }
     for (number, [a, b]) in versions.iter().take(SHOWN) {
         let text = "averages over versions of the program";
@@ -184,13 +193,13 @@ pub(super) fn averaged<'a>(
         let more = versions.len() - SHOWN;
         said.push(format!("warning: so {} {}", if more == 1 { "does" } else { "do" }, count(more, "more row")));
     }
-    let mut between: BTreeSet<String> = differing(&all.iter().collect::<Vec<_>>()).into_iter().collect();
-    let samples: Vec<String> =
-        between.iter().filter(|name| analysis::is_of_sample(name)).map(|name| with_values(name, &all)).collect();
+    samples.retain(|name, values| values.len() > 1 && !columns.contains(name));
     if !samples.is_empty() {
+        let told: Vec<String> = samples.iter().map(|(name, values)| values_text(name, values)).collect();
         let text = "a sample is not the same in all rows";
-        said.push(format!("warning: {text}: {} (--where selects one kind)", samples.join(", ")));
+        said.push(format!("warning: {text}: {} (--where selects one kind)", told.join(", ")));
     }
+    let mut between: BTreeSet<String> = differing(&firsts.iter().collect::<Vec<_>>()).into_iter().collect();
     between.retain(|name| is_grouped && !averaged.contains(name) && !columns.contains(name));
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
@@ -207,9 +216,8 @@ pub(super) fn averaged<'a>(
     Ok(said)
 }
 
-/// A field and its values in these runs: `` `data.side` is 256 or 416 ``.
-fn with_values(name: &str, runs: &[Run]) -> String {
-    let values: BTreeSet<String> = runs.iter().filter_map(|run| Some(field(run, None, name)?.to_string())).collect();
+/// A field and its values: `` `data.side` is 256 or 416 ``.
+fn values_text(name: &str, values: &BTreeSet<String>) -> String {
     let shown: Vec<&str> = values.iter().map(String::as_str).take(SHOWN).collect();
     let more = if values.len() > SHOWN { " or others" } else { "" };
     format!("`{name}` is {}{more}", shown.join(" or "))
@@ -220,14 +228,15 @@ pub(super) fn apart<'a>(
     rows: impl Iterator<Item = (usize, &'a Run)>,
     store: &Store,
 ) -> Result<Vec<String>, StoreError> {
-    let mut seen: BTreeMap<RunId, (usize, &Run)> = BTreeMap::new();
+    let mut seen: BTreeMap<(RunId, Option<String>), (usize, &Run)> = BTreeMap::new();
     let (mut pairs, mut said) = (Vec::new(), Vec::new());
     for (number, run) in rows {
         let parts = run.parts.clone();
-        let first = *seen.entry(Parts { program: "".into(), seed: 0, ..parts }.run_id()).or_insert((number, run));
         // Another revision has a column.
-        let revision = |run: &Run| field(run, None, REVISION);
-        if first.0 != number && revision(first.1) == revision(run) {
+        let revision = field(run, None, REVISION).map(|revision| revision.to_string());
+        let key = (Parts { program: "".into(), seed: 0, ..parts }.run_id(), revision);
+        let first = *seen.entry(key).or_insert((number, run));
+        if first.0 != number {
             pairs.push((first, (number, run)));
         }
     }

@@ -264,7 +264,7 @@ mod tests {
 
     fn run(name: &str) -> Run {
         let config: Table = [("name".to_owned(), name.into())].into();
-        Run::new(Parts { config: config.into(), ..Parts::default() })
+        Run::new(Parts { config: config.into(), ..Parts::sample() })
     }
 
     /// The entries of an attempt of a cell, to its end or not.

@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn run(driver: &str, seed: u64) -> Run {
-        Run::new(Parts { driver: driver.into(), seed, ..Parts::default() })
+        Run::new(Parts { driver: driver.into(), seed, ..Parts::sample() })
     }
 
     #[test]

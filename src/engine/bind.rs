@@ -284,7 +284,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let gone = root.path().join("gone").display().to_string();
         let config: Table = [("data.name".to_owned(), "idx".into()), (data::DIGEST.to_owned(), "ab".into())].into();
-        let run = Run::new(Parts { config: config.clone().into(), ..Parts::default() });
+        let run = Run::new(Parts { config: config.clone().into(), ..Parts::sample() });
         let settings: Table = [("data.path".to_owned(), gone.into())].into();
         let bound = |machine: &Machine| {
             let config = [("data.name".to_owned(), "idx".into())].into();
@@ -293,6 +293,6 @@ mod tests {
         };
         assert!(matches!(bound(&Machine::default()), Err(BindError::Refused(Refusal::NoData { .. }))));
         assert_eq!(bound(&Machine::without_git(&run).without_data(&run)).unwrap(), config);
-        assert!(bound(&Machine::default().without_data(&Run::new(Parts::default()))).is_ok());
+        assert!(bound(&Machine::default().without_data(&Run::new(Parts::sample()))).is_ok());
     }
 }

@@ -318,7 +318,7 @@ mod tests {
 
     fn journal(dir: &Path) -> Writer {
         let config: Table = [("model.name".to_owned(), "toy".into())].into();
-        let run = Run::new(Parts { config: config.into(), ..Parts::default() });
+        let run = Run::new(Parts { config: config.into(), ..Parts::sample() });
         let (id, nonce) = (run.id, Nonce([7; 16]));
         let opened = Entry::Opened {
             owner: owner::this_owner().unwrap(),

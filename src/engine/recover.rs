@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn begun_as(store: &Store, owner: Owner, nonce: Nonce) -> Writer {
-        let run = Run::new(Parts::default());
+        let run = Run::new(Parts::sample());
         let opened = Entry::Opened {
             owner,
             nonce,

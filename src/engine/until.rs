@@ -192,7 +192,7 @@ mod tests {
             outcome,
             metrics: [("energy".to_owned(), Metric::new(energy_j, "J"))].into(),
             facts,
-            ..Attempt::default()
+            ..Attempt::sample()
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn each_attempt_is_told_of_by_its_own_reason_and_only_finished_ones_are_spent() {
-        let run = |config: Table| Run::new(Parts { config: config.into(), ..Parts::default() });
+        let run = |config: Table| Run::new(Parts { config: config.into(), ..Parts::sample() });
         let reason = |text: &str| -> Table { [("validity.reasons".to_owned(), vec![text].into())].into() };
         let cut_short = Outcome::Interrupted { reason: "it was stopped on request".to_owned() };
         let mut watched = attempt(5.0, Outcome::Finished, reason("power limit"));

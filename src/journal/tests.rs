@@ -3,7 +3,7 @@ use crate::record::{Event, EventKind, Outcome, Owner, Parts, Run, Table};
 use proptest::prelude::*;
 
 fn run() -> Run {
-    Run::new(Parts::default())
+    Run::new(Parts::sample())
 }
 
 fn opened() -> Entry {

@@ -125,7 +125,7 @@ mod tests {
     use std::path::Path;
 
     fn run_of(config: Table, program: Value) -> Run {
-        Run::new(Parts { config: config.into(), program, ..Parts::default() })
+        Run::new(Parts { config: config.into(), program, ..Parts::sample() })
     }
 
     #[test]

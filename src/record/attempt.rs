@@ -1,7 +1,7 @@
 //! An attempt: one execution of a run, as it is sealed.
 
 use super::digest::digest_id;
-use super::{Digest, Metric, RunId, SeriesSummary, Table, Value};
+use super::{Digest, Metric, Phase, RunId, SeriesSummary, Table, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -11,7 +11,7 @@ digest_id! {
 }
 
 /// Sixteen random bytes that name an execution before its id can be known.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Nonce(pub [u8; 16]);
 
 impl fmt::Display for Nonce {
@@ -23,10 +23,9 @@ impl fmt::Display for Nonce {
 const RUNNING: &str = "it is still running";
 
 /// How an attempt ended.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It did all that was asked, whatever its numbers say.
-    #[default]
     Finished,
     /// It could not.
     Failed {
@@ -89,8 +88,8 @@ pub struct Tail {
     pub events: Vec<String>,
 }
 
-/// One execution of a run, sealed: it never changes again. Tests begin with the default: finished, with nothing recorded.
-#[derive(Clone, Debug, PartialEq, Default)]
+/// One execution of a run, sealed: it never changes again.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
     /// The run that was executed.
     pub run: RunId,
@@ -123,6 +122,27 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// What tests begin with: finished, with nothing recorded.
+    #[doc(hidden)]
+    pub fn sample() -> Self {
+        Self {
+            run: RunId(Digest([0; 32])),
+            nonce: Nonce([0; 16]),
+            started_unix_ms: 0,
+            wall_ns: 0,
+            outcome: Outcome::Finished,
+            exit: None,
+            metrics: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            settings: Table::new(),
+            facts: Table::new(),
+            warnings: Vec::new(),
+            tail: Tail::default(),
+            series: Vec::new(),
+            phases: Phase::digest_all(&[]),
+        }
+    }
+
     /// The hash of the whole content as a value.
     pub fn id(&self) -> AttemptId {
         AttemptId(Digest::of_pieces("ledger attempt v1", &[&self.to_value().digest().0]))

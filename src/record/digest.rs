@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A BLAKE3 digest (32 bytes), shown as 64 lower-case hex digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 /// The text is not 64 hex digits.
@@ -111,7 +111,7 @@ impl FromStr for Digest {
 macro_rules! digest_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub struct $name(pub $crate::Digest);
 
         impl std::fmt::Display for $name {

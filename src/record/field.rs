@@ -223,7 +223,7 @@ mod tests {
             driver: "580".into(),
             device: vec!["H200", "H200"].into(),
             seed: u64::MAX,
-            ..Parts::default()
+            ..Parts::sample()
         })
     }
 
@@ -237,7 +237,7 @@ mod tests {
             ]),
             settings: [("telemetry.hz".to_owned(), Value::Int(10))].into(),
             facts: [("host.name".to_owned(), "n1".into()), ("energy.of".to_owned(), inner.into())].into(),
-            ..Attempt::default()
+            ..Attempt::sample()
         }
     }
 

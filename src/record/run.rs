@@ -113,9 +113,13 @@ pub struct Parts {
     pub seed: u64,
 }
 
-/// What tests begin with: a program without configuration on the CPU of a host.
-impl Default for Parts {
-    fn default() -> Self {
+impl Parts {
+    /// The container part of a run without a container.
+    pub const HOST: &str = "host";
+
+    /// What tests begin with: a program without configuration on the CPU of a host.
+    #[doc(hidden)]
+    pub fn sample() -> Self {
         Self {
             config: Table::new().into(),
             program: "p".into(),
@@ -126,11 +130,6 @@ impl Default for Parts {
             seed: 1,
         }
     }
-}
-
-impl Parts {
-    /// The container part of a run without a container.
-    pub const HOST: &str = "host";
 
     /// The value of a part; the seed is given as decimal text, since it may exceed `i64`.
     pub fn value(&self, part: Part) -> Value {
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn each_part_changes_the_id_and_only_the_seed_keeps_the_group() {
-        let base = Parts::default();
+        let base = Parts::sample();
         let reseeded = Parts { seed: 2, ..base.clone() };
         assert_eq!(reseeded.group_id(), base.group_id());
         assert_ne!(reseeded.run_id(), base.run_id());

@@ -251,7 +251,7 @@ mod tests {
             outcome,
             metrics: BTreeMap::from(metrics.map(|(name, metric)| (name.to_owned(), metric))),
             facts,
-            ..Attempt::default()
+            ..Attempt::sample()
         }
     }
 

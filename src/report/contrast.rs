@@ -43,7 +43,9 @@ pub(super) fn difference(difference: f64, interval: Option<(f64, f64)>, unit: &s
     }
     let shown = |value: f64| match interval {
         Some((low, high)) if (1e-4..1e7).contains(&low.abs().max(high.abs())) => {
-            format!("{value:.*}", digits((high - low) / 2.0, 0))
+            let text = format!("{value:.*}", digits((high - low) / 2.0, 0));
+            let is_zero = text.chars().all(|c| matches!(c, '-' | '0' | '.'));
+            if is_zero { text.trim_start_matches('-').to_owned() } else { text }
         }
         _ => significant(value),
     };

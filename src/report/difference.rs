@@ -11,8 +11,8 @@ use super::sample::{compared_text, compared_value};
 use super::table::columns;
 use super::units;
 use crate::analysis::{
-    Block, Difference, FieldDifference, Kind, MetricDifference, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference,
-    PhaseDifference, Significance, TelemetryDifference, TestMethod, Untested,
+    Difference, FieldDifference, Kind, MetricDifference, PROGRAM_FILES, PROGRAM_PACKAGES, PartDifference,
+    PhaseDifference, Significance, TelemetryDifference, Untested, is_of_an_answer,
 };
 use crate::record::{Part, Table, Value, first_of};
 use std::collections::BTreeMap;
@@ -205,6 +205,9 @@ pub fn diff_text(difference: &Difference, significance: &BTreeMap<String, Signif
     text
 }
 
+/// The metric of how many samples an answer is for.
+const INFERENCE_BATCH_SIZE: &str = "inference_batch_size";
+
 /// More fields of one group are a line.
 const MOST_OF_GROUP: usize = 8;
 
@@ -262,15 +265,25 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         return String::new();
     }
     // `inference_time` is that of one batch size, which has a row of its own.
+    let shown = |metric: &MetricDifference| {
+        let means = significance.get(&metric.name).map(|tested| (Some(tested.means.0), Some(tested.means.1)));
+        means.unwrap_or((metric.a, metric.b))
+    };
     let is_told_again = |metric: &MetricDifference| {
-        let is_same = |other: &MetricDifference| (other.a, other.b) == (metric.a, metric.b);
-        let mut others = difference.metrics.iter().filter(|other| is_same(other));
+        let mut others = difference.metrics.iter().filter(|other| shown(other) == shown(metric));
         others.any(|other| other.name.strip_prefix(&metric.name).is_some_and(|rest| rest.starts_with('@')))
     };
-    let rows = difference.metrics.iter().filter(|metric| !is_told_again(metric)).map(|metric| {
+    // Of other batch sizes, answers are compared size by size.
+    let is_of_batches = difference.metrics.iter().any(|metric| metric.name == INFERENCE_BATCH_SIZE);
+    let is_unlike = |metric: &MetricDifference| is_of_batches && is_of_an_answer(&metric.name);
+    let is_one_sided = |metric: &MetricDifference| {
+        !significance.is_empty() && (metric.a.is_none() || metric.b.is_none()) && metric.unit_b.is_none()
+    };
+    let told: Vec<&MetricDifference> =
+        difference.metrics.iter().filter(|metric| !is_told_again(metric) && !is_unlike(metric)).collect();
+    let rows = told.iter().filter(|metric| !is_one_sided(metric)).map(|metric| {
         let tested = significance.get(&metric.name);
-        let means = tested.map(|tested| (Some(tested.means.0), Some(tested.means.1)));
-        let (of_a, of_b) = means.unwrap_or((metric.a, metric.b));
+        let (of_a, of_b) = shown(metric);
         let (head, values) = match &metric.unit_b {
             Some(other) => {
                 let named = |unit: &str| if unit.is_empty() { "-".to_owned() } else { unit.to_owned() };
@@ -301,10 +314,21 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
     let mut heads = vec!["  METRIC", &head_a, &head_b, &head];
     heads.extend((!significance.is_empty()).then_some([">P", "~DIFFERS"]).into_iter().flatten());
     let mut text = format!("metrics:\n{}", columns(&heads, rows));
-    let of_row = || difference.metrics.iter().filter_map(|metric| significance.get(&metric.name));
+    for (side, is_of) in
+        [(a, MetricDifference::is_of_a as fn(&MetricDifference) -> bool), (b, MetricDifference::is_of_b)]
+    {
+        let names: Vec<&str> = told
+            .iter()
+            .filter(|metric| is_one_sided(metric) && is_of(metric))
+            .map(|metric| metric.name.as_str())
+            .collect();
+        if !names.is_empty() {
+            text.push_str(&format!("  only {side} has {}\n", first_of(names, SHOWN)));
+        }
+    }
     for (why, said) in [
         (Untested::NoScatter, "neither varies over its repetitions"),
-        (Untested::TooFew, "too few attempts for an exact test of so many metrics; 3 or more each are needed"),
+        (Untested::TooFew, "too few independent seeds, GPUs or attempts for a p below 0.05; 3 or more each are needed"),
         (
             Untested::Confounded,
             "the two ran on different GPUs of one device, or have one seed each: the difference contains that of the GPUs or seeds",
@@ -315,8 +339,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         ),
         (Untested::Sensors, "different sensors measured the two, so a t-test needs 3 or more repetitions each"),
     ] {
-        let names: Vec<&str> = difference
-            .metrics
+        let names: Vec<&str> = told
             .iter()
             .filter(|metric| significance.get(&metric.name).is_some_and(|one| one.comparison.test == Err(why)))
             .map(|metric| metric.name.as_str())
@@ -325,15 +348,21 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
             text.push_str(&format!("  untested ({said}): {}\n", first_of(names, SHOWN)));
         }
     }
-    let most = of_row().map(|tested| tested.n).max();
-    if let Some((x, y)) = most {
+    let tested: Vec<(&str, &Significance)> =
+        told.iter().filter_map(|metric| Some((metric.name.as_str(), significance.get(&metric.name)?))).collect();
+    let most = |of: fn(&Significance) -> usize| tested.iter().map(|(_, tested)| of(tested)).max();
+    if let (Some(x), Some(y)) = (most(|tested| tested.n.0), most(|tested| tested.n.1)) {
         text.push_str(&format!(
             "  means of up to {x} and {y} attempts, with 95% intervals\n  P: Holm's correction over all metrics; proportional ones count once\n"
         ));
     }
-    let is_on_common = |test| matches!(test, Ok((_, TestMethod::Paired(Block::Machine, _))));
-    if of_row().any(|tested| is_on_common(tested.comparison.test)) {
-        text.push_str(&format!("  {b} AGAINST {a}: on the machines that both ran on\n"));
+    let partial: Vec<&str> =
+        tested.iter().filter(|(_, tested)| tested.is_of_common_blocks()).map(|(name, _)| *name).collect();
+    if !partial.is_empty() {
+        let names = first_of(partial, SHOWN);
+        text.push_str(&format!(
+            "  {b} AGAINST {a} is over the seeds, GPUs or rounds that both have, and not all do: {names}\n"
+        ));
     }
     text
 }
@@ -368,8 +397,9 @@ fn phases_text(phases: &[PhaseDifference], a: &str, b: &str) -> String {
             share(phase.energy_j.0, phase.energy_j.1),
         ]
     });
-    let (of_a, of_b) = (format!(">{a}"), format!(">{b}"));
-    let heads = ["  PHASE", "~~~>RANK", "~~~>GPU", "~~>COUNT", &of_a, &of_b, "~>TIME", &of_a, &of_b, ">ENERGY"];
+    let of_b = format!(">{b}");
+    let (time_a, energy_a) = (format!(">TIME {a}"), format!(">ENERGY {a}"));
+    let heads = ["  PHASE", "~~~>RANK", "~~~>GPU", "~~>COUNT", &time_a, &of_b, "~>SHARE", &energy_a, &of_b, "~>SHARE"];
     format!("phases:\n{}", columns(&heads, rows))
 }
 

@@ -202,7 +202,7 @@ mod tests {
         Attempt {
             wall_ns: 100_000_000_000,
             facts: [("telemetry.marks".to_owned(), marks.to_vec().into())].into(),
-            ..Attempt::default()
+            ..Attempt::sample()
         }
     }
 

@@ -3,7 +3,7 @@
 use super::number::count;
 use crate::analysis::{self, Place};
 use crate::record::{Names, Parts, Run, RunId, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The fields that the places do not agree on, or those by which they were put together. `program.command` is shown only if no other
 /// field separates two rows.
@@ -83,6 +83,37 @@ const COMMAND: &str = "program.command";
 
 /// The revision of the built-in trainer.
 const REVISION: &str = "program.revision";
+
+/// In so few rows no column stands for others: most of them change together there.
+const FEW_ROWS: usize = 3;
+
+/// Columns that change in the same rows, by their places: of each group the one with the shortest cells, and the others. Few rows have groups of one.
+pub(super) fn changing_together<T: AsRef<str>>(columns: &[Vec<T>]) -> Vec<(usize, Vec<usize>)> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
+    for (at, cells) in columns.iter().enumerate() {
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        let changes: Vec<usize> = cells
+            .iter()
+            .map(|cell| {
+                let next = numbers.len();
+                *numbers.entry(cell.as_ref()).or_insert(next)
+            })
+            .collect();
+        let next = groups.len();
+        let group = if cells.len() <= FEW_ROWS { next } else { *known.entry(changes).or_insert(next) };
+        match groups.get_mut(group) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    let length = |at: usize| columns[at].iter().map(|cell| cell.as_ref().chars().count()).max().unwrap_or(0);
+    let led = |mut group: Vec<usize>| {
+        let first = group.iter().enumerate().min_by_key(|(_, at)| length(**at)).map_or(0, |(place, _)| place);
+        (group.remove(first), group)
+    };
+    groups.into_iter().map(led).collect()
+}
 
 /// Names without what is plain: the last component, where no other one ends like it.
 pub fn short_names(names: &[String]) -> Vec<String> {

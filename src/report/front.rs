@@ -161,8 +161,12 @@ pub fn pareto_text(front: &Front, with_dominated: bool) -> String {
 
 /// What the means of a point are over: `3 attempts on 1 GPU`, or `3 seeds; 3 attempts on 1 GPU` where metrics differ in it.
 fn samples_text(point: &FrontPoint) -> String {
-    let mut samples: Vec<String> = point.places.iter().map(sample_text).collect();
-    samples.dedup();
+    let mut samples: Vec<String> = Vec::new();
+    for sample in point.places.iter().map(sample_text) {
+        if !samples.contains(&sample) {
+            samples.push(sample);
+        }
+    }
     samples.join("; ")
 }
 

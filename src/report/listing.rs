@@ -513,7 +513,7 @@ mod tests {
     fn attempt(metrics: &[(&str, Metric)]) -> Attempt {
         Attempt {
             metrics: metrics.iter().map(|(name, metric)| ((*name).to_owned(), metric.clone())).collect(),
-            ..Attempt::default()
+            ..Attempt::sample()
         }
     }
 

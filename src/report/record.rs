@@ -264,7 +264,7 @@ mod tests {
                 ("power_idle".to_owned(), Metric::missing("W", "no phase `idle`")),
                 ("step_time".to_owned(), metric(2.605e-5, "s")),
             ]),
-            ..Attempt::default()
+            ..Attempt::sample()
         };
         insta::assert_snapshot!(content_text("abcd", &attempt, None), @r"
           METRIC                 VALUE

@@ -68,7 +68,7 @@ pub(super) fn sureness(ranking: &Ranking) -> String {
         |one: &analysis::Against| one.differs() == Some(false) && one.comparison.is_some_and(is_beside_neutral);
     let uncorrected = named(&is_uncorrected);
     if !uncorrected.is_empty() {
-        text.push_str(&format!("P of {} is corrected for all pairs, their intervals are not\n", uncorrected.join(" ")));
+        text.push_str(&format!("P is corrected for all pairs, intervals are not: {}\n", uncorrected.join(" ")));
     }
     if !apart.is_empty() {
         text.push_str(&format!("#1 differs significantly from {} ({})\n", apart.join(" "), methods(&apart)));
@@ -294,6 +294,9 @@ fn other_seeds_text(places: &[Place], unit: &str) -> String {
     }
 }
 
+/// So many common machines are enough for pairs.
+const FOR_PAIRS: usize = 3;
+
 /// Names the rows that are compared with the first on common machines alone, and those that share too few machines with it.
 fn common_machines_text(places: &[Place], units: &str) -> String {
     let Some((first, others)) = places.split_first() else { return String::new() };
@@ -302,7 +305,7 @@ fn common_machines_text(places: &[Place], units: &str) -> String {
     let on_first = machines(first);
     let is_sensed =
         first.estimate.kind == MetricKind::Measured && first.sensor_half_width.is_some_and(|half| half > 0.0);
-    let (mut paired, mut unpaired) = (Vec::new(), Vec::new());
+    let (mut paired, mut unpaired, mut unlike) = (Vec::new(), Vec::new(), Vec::new());
     for (rank, place) in (2u32..).zip(others) {
         let Some(Ok((_, method))) = place.against.and_then(|one| one.comparison).map(|one| one.test) else { continue };
         let own = machines(place);
@@ -310,6 +313,7 @@ fn common_machines_text(places: &[Place], units: &str) -> String {
             TestMethod::Paired(Block::Machine, pairs) if pairs < on_first.union(&own).count() => {
                 paired.push(format!("#{rank}"));
             }
+            TestMethod::Welch if own.intersection(&on_first).count() >= FOR_PAIRS => unlike.push(format!("#{rank}")),
             TestMethod::Welch if is_sensed && own != on_first && !own.is_disjoint(&on_first) => {
                 unpaired.push(format!("#{rank}"));
             }
@@ -320,6 +324,12 @@ fn common_machines_text(places: &[Place], units: &str) -> String {
     if !paired.is_empty() {
         let ranks = paired.join(" ");
         text.push_str(&format!("VS BEST of {ranks} is over the {units} that both ran on, not over all attempts\n"));
+    }
+    if !unlike.is_empty() {
+        let ranks = unlike.join(" ");
+        text.push_str(&format!(
+            "{ranks}: not paired with #1, because some of the configurations of a row did not run on the common {units}\n"
+        ));
     }
     if !unpaired.is_empty() {
         let ranks = unpaired.join(" ");

@@ -1,9 +1,11 @@
 //! Columns of text, aligned, without borders: readable on a terminal and by `awk`.
 
+use super::fields::changing_together;
 use super::live;
 use super::plain::plain;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 thread_local! {
     /// How many characters a line has; none where lines may have any number.
@@ -63,8 +65,6 @@ struct Column {
 const GAP: usize = 2;
 /// So many values side by side are one table, however narrow the terminal.
 const MOST_SIDES: usize = 3;
-/// In so few rows no axis stands for others.
-const FEW_ROWS: usize = 3;
 /// The least width of a column that is cut.
 const LEAST: usize = 12;
 
@@ -168,34 +168,42 @@ fn blocks_of_sides(columns: Vec<Column>, width: usize) -> Vec<Vec<Column>> {
     blocks.into_iter().map(of_block).collect()
 }
 
-/// What all cells have, and the cells without it. `None` where that is nothing, or everything. A word with a number behind it is its name, and stays with it: `lr 0.1`.
-/// A word before a word that differs stays, too: it may be its name.
+/// What all cells have once, and the cells without it. `None` where that is nothing, or everything. A number stands with the word before it: `lr 0.1`. A word before
+/// another word that differs may be its name, and stays.
 fn without_common_words(cells: &[String]) -> Option<(String, Vec<String>)> {
     let rows: Vec<Vec<String>> = cells.iter().map(|cell| named_words(cell)).collect();
-    let is_in_all = |word: &String| rows.len() > 1 && rows.iter().all(|row| row.contains(word));
-    let is_name = |row: &[String], at: usize| {
-        let is_word = |at: usize| row.get(at).is_some_and(|word| !word.contains(' '));
-        is_word(at) && is_word(at + 1) && !row.get(at + 1).is_some_and(is_in_all)
-    };
-    let may_be_name = |word: &String| {
-        rows.iter().any(|row| row.iter().enumerate().any(|(at, other)| other == word && is_name(row, at)))
-    };
-    let is_common = |word: &&String| is_in_all(word) && !may_be_name(word);
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for row in &rows {
+        let mut own: HashMap<&str, usize> = HashMap::new();
+        row.iter().for_each(|word| *own.entry(word).or_default() += 1);
+        own.into_iter().filter(|(_, times)| *times == 1).for_each(|(word, _)| *counts.entry(word).or_default() += 1);
+    }
+    let is_in_all = |word: &str| rows.len() > 1 && counts.get(word) == Some(&rows.len());
+    let is_word = |word: &str| !word.contains(' ');
+    let pairs = rows.iter().flat_map(|row| row.windows(2));
+    let names: HashSet<&str> = pairs
+        .filter(|pair| is_word(&pair[0]) && is_word(&pair[1]) && !is_in_all(&pair[1]))
+        .map(|pair| pair[0].as_str())
+        .collect();
+    let is_common = |word: &&String| is_in_all(word) && !names.contains(word.as_str());
     let common: Vec<&str> = rows.first()?.iter().filter(is_common).map(String::as_str).collect();
     let without = |row: &Vec<String>| row.iter().filter(|word| !is_common(word)).cloned().collect::<Vec<_>>().join(" ");
     let rest: Vec<String> = rows.iter().map(without).collect();
     (!common.is_empty() && rest.iter().any(|cell| !cell.is_empty())).then(|| (common.join(" "), rest))
 }
 
-/// The words of a label, each with the number behind it.
+/// The words of a label, each with the number or the list behind it.
 fn named_words(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
+    let mut is_list = false;
     for word in text.split(' ') {
-        let is_number = word.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '[');
-        match found.last_mut().filter(|last| is_number && !last.contains(' ')) {
+        let is_number = word.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let is_behind = is_list || is_number || word.starts_with('[');
+        match found.last_mut().filter(|last| is_behind && (is_list || !last.contains(' '))) {
             Some(name) => *name = format!("{name} {word}"),
             None => found.push(word.to_owned()),
         }
+        is_list = (is_list || word.starts_with('[')) && !word.ends_with(']');
     }
     found
 }
@@ -222,33 +230,16 @@ fn axes_below(columns: &mut Vec<Column>, width: usize) -> String {
     format!("{lines}{together}")
 }
 
-/// Of axes that change in the same rows keeps the shortest one. Returns them, and a line for each that stands for others. Few rows keep all axes: there most of them
-/// change together.
+/// Of axes that change together keeps the shortest one. Returns them, and a line for each that stands for others.
 fn without_followers(axes: Vec<Column>) -> (Vec<Column>, String) {
-    let changes = |axis: &Column| -> Vec<Option<usize>> {
-        axis.cells.iter().map(|cell| axis.cells.iter().position(|other| other == cell)).collect()
-    };
-    let mut groups: Vec<(Vec<Option<usize>>, Vec<Column>)> = Vec::new();
-    if axes.first().is_none_or(|axis| axis.cells.len() <= FEW_ROWS) {
-        return (axes, String::new());
-    }
-    for axis in axes {
-        let own = changes(&axis);
-        match groups.iter_mut().find(|(known, _)| *known == own) {
-            Some((_, axes)) => axes.push(axis),
-            None => groups.push((own, vec![axis])),
-        }
-    }
+    let cells: Vec<Vec<&str>> = axes.iter().map(|axis| axis.cells.iter().map(String::as_str).collect()).collect();
     let (mut kept, mut text) = (Vec::new(), String::new());
-    for (_, mut axes) in groups {
-        let length = |axis: &Column| axis.width() + axis.head.chars().count();
-        let shortest = axes.iter().enumerate().min_by_key(|(_, axis)| length(axis)).map_or(0, |(at, _)| at);
-        let axis = axes.remove(shortest);
-        if !axes.is_empty() {
-            let others: Vec<&str> = axes.iter().map(|axis| axis.head.as_str()).collect();
-            text.push_str(&format!("changes with {}: {}\n", axis.head, others.join(", ")));
+    for (first, others) in changing_together(&cells) {
+        if !others.is_empty() {
+            let others: Vec<&str> = others.iter().map(|at| axes[*at].head.as_str()).collect();
+            text.push_str(&format!("changes with {}: {}\n", axes[first].head, others.join(", ")));
         }
-        kept.push(axis);
+        kept.push(axes[first].clone());
     }
     (kept, text)
 }
@@ -276,22 +267,24 @@ fn cut_longest(columns: &mut [Column], width: usize) {
     }
 }
 
-/// Cells of one row that are equal because they were cut begin where they differ.
+/// Cells of one row that are equal only because they were cut begin where they differ.
 fn tell_apart(columns: &mut [&mut Column], whole: &[Vec<String>], most: usize) {
-    let rows = columns.first().map_or(0, |column| column.cells.len());
-    for row in 0..rows {
-        let cells: Vec<&String> = whole.iter().map(|cells| &cells[row]).collect();
-        let is_alike = columns.windows(2).any(|two| two[0].cells[row] == two[1].cells[row])
-            && cells.windows(2).any(|two| two[0] != two[1]);
-        if !is_alike {
-            continue;
+    for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        let mut alike: BTreeMap<String, Vec<(usize, &str)>> = BTreeMap::new();
+        for (at, (column, whole)) in columns.iter().zip(whole).enumerate() {
+            alike.entry(column.cells[row].clone()).or_default().push((at, &whole[row]));
         }
-        let first: Vec<char> = cells[0].chars().collect();
-        let same = |cell: &&String| cell.chars().zip(&first).take_while(|(a, b)| a == *b).count();
-        let common = cells.iter().map(same).min().unwrap_or(0);
-        for (column, cell) in columns.iter_mut().zip(&cells) {
-            let rest: String = cell.chars().skip(common).collect();
-            column.cells[row] = live::fitted(&format!("…{rest}"), Some(most));
+        for cells in alike.into_values() {
+            let first = cells.first().map_or("", |(_, cell)| cell);
+            if cells.iter().all(|(_, cell)| *cell == first) {
+                continue;
+            }
+            let same = |cell: &str| cell.chars().zip(first.chars()).take_while(|(a, b)| a == b).count();
+            let common = cells.iter().map(|(_, cell)| same(cell)).min().unwrap_or(0);
+            for (at, cell) in cells {
+                let rest: String = cell.chars().skip(common).collect();
+                columns[at].cells[row] = live::fitted(&format!("…{rest}"), Some(most));
+            }
         }
     }
 }
@@ -409,6 +402,10 @@ mod tests {
         let uneven = at(20, ["adam lr 0.1 cosine", "adam lr 0.1", "adam lr 0.1 cosine batch 8"]);
         let expected = "all rows: WITH adam lr 0.1\nRUN  WITH\na    cosine\nb\nc    cosine batch 8\n";
         assert_eq!(uneven, expected);
+        let twice = at(28, ["amp true nesterov true x", "amp true nesterov false x", "amp true nesterov true x"]);
+        assert!(twice.starts_with("all rows: WITH x\nRUN  WITH\na    amp true nesterov true\n"), "{twice}");
+        let lists = at(16, ["sizes [1, 2] x 3", "sizes [1, 4] x 3", "sizes [1, 4] x 3"]);
+        assert!(lists.starts_with("all rows: WITH x 3\nRUN  WITH\na    sizes [1, 2]\n"), "{lists}");
     }
 
     #[test]
@@ -428,6 +425,10 @@ mod tests {
         let (x, y) = (format!("{}x1", "a".repeat(30)), format!("{}y1", "a".repeat(30)));
         let alike = fitted_to(Some(40), || columns(&["FIELD", "<A", "<B"], [vec!["rule".to_owned(), x, y]])).0;
         assert!(alike.contains("rule   …x1  …y1"), "{alike}");
+        let short = ["lr", "0.001", "0.0001", "0.001"].map(str::to_owned).to_vec();
+        let long = ["digest".to_owned(), "b".repeat(40), "c".repeat(40), "d".repeat(40)].to_vec();
+        let three = fitted_to(Some(50), || columns(&["FIELD", "<A", "<B", "<C"], [short, long])).0;
+        assert!(three.contains("lr      0.001         0.0001        0.001"), "{three}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 fn run(x: i64, seed: u64) -> Run {
     let config = [("model.name".to_owned(), "m".into()), ("params.x".to_owned(), Value::Int(x))];
-    Run::new(Parts { config: Value::Table(config.into()), seed, ..Parts::default() })
+    Run::new(Parts { config: Value::Table(config.into()), seed, ..Parts::sample() })
 }
 
 fn sealed(x: i64, seed: u64, number: u32, loss: f64, finished: bool) -> Sealed {
@@ -33,7 +33,7 @@ fn sealed(x: i64, seed: u64, number: u32, loss: f64, finished: bool) -> Sealed {
         outcome,
         metrics: BTreeMap::from([("loss".to_owned(), Metric::new(loss, ""))]),
         phases: Phase::digest_all(&[]),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
 }

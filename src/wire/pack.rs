@@ -340,8 +340,8 @@ mod tests {
         assert!(matches!(decode_packed(&with_frames(&[1, 0])), Err(PackError::Damaged)));
     }
     fn an_attempt() -> Sealed {
-        let run = Run::new(Parts::default());
-        let attempt = Attempt { run: run.id, phases: Phase::digest_all(&[]), ..Attempt::default() };
+        let run = Run::new(Parts::sample());
+        let attempt = Attempt { run: run.id, phases: Phase::digest_all(&[]), ..Attempt::sample() };
         Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
     }
 

@@ -464,7 +464,7 @@ mod tests {
             exit: Some(Exit::Code(0)),
             metrics: [("energy".to_owned(), metric)].into(),
             phases: Digest::of(b""),
-            ..Attempt::default()
+            ..Attempt::sample()
         }
     }
 

@@ -7,7 +7,7 @@ pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>,
     let run = Run::new(Parts {
         config: Value::Table([("params.x".to_owned(), Value::Int(x))].into()),
         device: sensor.into(),
-        ..Parts::default()
+        ..Parts::sample()
     });
     let id = run.id;
     let configuration = run.parts.digest(Part::Config);

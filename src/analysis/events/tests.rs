@@ -3,7 +3,7 @@ use crate::record::{Attempt, Axis, Parts, Run, Series, Source, Table, Value};
 
 /// A run on one host: two GPUs, two ranks, power of both.
 fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
-    let run = Run::new(Parts::default());
+    let run = Run::new(Parts::sample());
     let power = |gpu, values: &[f64]| Series {
         positions: (0..).map(|at: u64| at * 1_000_000_000).take(values.len()).collect(),
         values: values.to_vec(),
@@ -16,7 +16,7 @@ fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
         facts,
         series: series.iter().map(Series::summary).collect(),
         phases: Phase::digest_all(&phases),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Sealed { run, attempt, series, phases }
 }

@@ -9,14 +9,14 @@ const MS: u64 = 1_000_000;
 
 fn sealed(gpus: u32, phases: Vec<Phase>, series: Vec<Series>) -> Sealed {
     let config: Table = [("hardware.gpus".to_owned(), gpus.into())].into();
-    let run = Run::new(Parts { config: config.into(), ..Parts::default() });
+    let run = Run::new(Parts { config: config.into(), ..Parts::sample() });
     let attempt = Attempt {
         run: run.id,
         wall_ns: 20_000 * MS,
         settings: [("telemetry.hz".to_owned(), 10i64.into())].into(),
         facts: [("measure.samples_per_step".to_owned(), 8i64.into())].into(),
         series: series.iter().map(Series::summary).collect(),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Sealed { run, attempt, series, phases }
 }

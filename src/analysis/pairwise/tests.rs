@@ -152,8 +152,18 @@ fn a_machine_that_one_side_lacks_changes_nothing() {
     let found = compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
     assert_eq!(found.test.unwrap().1, Method::Welch);
     near(found.estimate, 102.3 / mean(&mixed.values()));
-    mixed.measured[3].configuration = Digest([9; 32]);
-    assert_eq!(compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap(), whole);
+    // One common machine with both configurations does not make up for the other three.
+    mixed.measured.push(Measured { value: 10.0, ..mixed.measured[3].clone() });
+    mixed.measured.last_mut().unwrap().configuration = Digest([9; 32]);
+    assert_eq!(compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
+    // Both configurations on each of four machines, and one of them elsewhere: the four count.
+    let both = |values: &[f64], machine: &[u64], extra: &[u64]| {
+        let mut one = on(&[values, values, &vec![500.0; extra.len()]].concat(), &[machine, machine, extra].concat());
+        one.measured[4..].iter_mut().for_each(|one| one.configuration = Digest([9; 32]));
+        one
+    };
+    let found = compare(&both(&x, &[1, 2, 3, 4], &[7]), &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
+    assert_eq!((found.estimate, found.test), (whole.estimate, whole.test));
     // Two common machines are too few.
     let found = compare(&on(&y[..3], &[1, 2, 8]), &on(&x, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
     assert_eq!(found.test.unwrap().1, Method::Welch);

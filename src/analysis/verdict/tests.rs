@@ -37,12 +37,8 @@ fn phases(steps: usize) -> Vec<Phase> {
 fn sealed(made: Made) -> Sealed {
     let config: Table =
         [("hardware.device".to_owned(), made.device.into()), ("training.precision".to_owned(), "fp32".into())].into();
-    let run = Run::new(Parts {
-        config: config.into(),
-        program: made.program,
-        device: made.device.into(),
-        ..Parts::default()
-    });
+    let run =
+        Run::new(Parts { config: config.into(), program: made.program, device: made.device.into(), ..Parts::sample() });
     let mut loss = Series::new("loss", "", Axis::Step);
     made.losses.iter().zip(1..).for_each(|(value, step)| loss.push(step, *value));
     let phases = phases(made.losses.len());
@@ -52,7 +48,7 @@ fn sealed(made: Made) -> Sealed {
         digests: [("weights".to_owned(), Digest([made.weights; 32]))].into(),
         series: vec![loss.summary()],
         phases: Phase::digest_all(&phases),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Sealed { run, attempt, series: vec![loss], phases }
 }

@@ -2,7 +2,7 @@
 
 use super::Rest;
 use super::quality::tell_quality;
-use crate::analysis::{Outlier, outliers};
+use crate::analysis::{Outlier, is_of_an_answer, outliers};
 use crate::cli::drifted::{self, named};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
@@ -65,7 +65,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
     // Memory, say, is as large without the compilation.
     let is_longer = ["s", "J", "J·s", "W", "samples/s"].contains(&ranking.unit.as_str());
     // Timed inference has a metric for each batch size, and one for the first size of the manifest.
-    let is_of_first_size = ranking.metric.starts_with("inference_") && !ranking.metric.contains('@');
+    let is_of_first_size = is_of_an_answer(&ranking.metric);
     let (drifted, stale, others, mixed, cold, sizes) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
         let (mut mixed, mut cold, mut counted, mut sizes) = (Vec::new(), 0, 0, Vec::new());
@@ -110,7 +110,7 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
     if least < most {
         let metric = &ranking.metric;
         said.push(format!(
-            "warning: `{metric}` is of batches of {least} to {most} samples, so rows are not alike (`{metric}@{most}` has one size)"
+            "warning: `{metric}` is of batches of {least} to {most} samples, so rows are not alike (`{metric}@N` is of batches of N)"
         ));
     }
     mixed.iter().take(SHOWN).for_each(|line| said.push(line.clone()));

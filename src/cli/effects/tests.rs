@@ -14,12 +14,12 @@ fn trial_of(program: Value, host: &str, device: &str, x: i64, energy: f64) -> Tr
 fn trial_with(fields: &[(&str, i64)], program: Value, host: &str, device: &str, energy: f64) -> Trial {
     let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
     let config: Table = fields.chain([("model.name".to_owned(), "m".into())]).collect();
-    let run = Run::new(Parts { config: config.into(), program, device: device.into(), ..Parts::default() });
+    let run = Run::new(Parts { config: config.into(), program, device: device.into(), ..Parts::sample() });
     let attempt = Attempt {
         run: run.id,
         metrics: [("energy".to_owned(), Metric::new(energy, "J"))].into(),
         facts: [("host.name".to_owned(), host.into())].into(),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Trial { id: attempt.id(), run, attempt, is_hidden: false }
 }

@@ -89,11 +89,17 @@ impl Asking {
         let most = if args.all { usize::MAX } else { args.n };
         let is_meant = |row: &Row| {
             let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-            let is_of_outcome = match args.outcome.as_deref() {
+            if !is(&args.model, &row.model) || !is(&args.experiment, &row.experiment) {
+                return Ok(false);
+            }
+            Ok::<_, StoreError>(match args.outcome.as_deref() {
+                // Older indexes do not tell.
+                Some(TAINTED) if !reader.is_current() => {
+                    reader.readable(row.attempt)?.is_some_and(|attempt| !attempt.all_taints().is_empty())
+                }
                 Some(TAINTED) => reader.is_tainted(row)?,
                 _ => is(&args.outcome, &row.outcome),
-            };
-            Ok::<_, StoreError>(is(&args.model, &row.model) && is(&args.experiment, &row.experiment) && is_of_outcome)
+            })
         };
         let is_any = args.model.is_none() && args.experiment.is_none() && args.outcome.is_none();
         if self.condition.is_none() && self.sort.is_none() && is_any {

@@ -261,9 +261,9 @@ mod tests {
     use crate::record::{Parts, Run};
 
     fn sealed(program: Value, data: Option<&Path>) -> Sealed {
-        let run = Run::new(Parts { program, ..Parts::default() });
+        let run = Run::new(Parts { program, ..Parts::sample() });
         let path = data.map(|path| (DATA.to_owned(), path.display().to_string().into()));
-        let attempt = Attempt { run: run.id, settings: path.into_iter().collect(), ..Attempt::default() };
+        let attempt = Attempt { run: run.id, settings: path.into_iter().collect(), ..Attempt::sample() };
         Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
     }
 

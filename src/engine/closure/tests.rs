@@ -18,7 +18,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 /// A machine for a record that nobody trusts.
 fn untrusting() -> Machine {
-    Machine::default().untrusting(&Run::new(Parts { program: Table::new().into(), ..Parts::default() }))
+    Machine::default().untrusting(&Run::new(Parts { program: Table::new().into(), ..Parts::sample() }))
 }
 
 #[test]

@@ -322,7 +322,7 @@ fn binds_of_a_record_that_nobody_trusts_are_taken_as_recorded() {
     };
     let container = table(&[("image", "sha256:ab"), ("headers", "sha256:cd")]);
     let cuda = table(&[("driver_api", "13.0"), ("nvrtc", "13.0")]);
-    let parts = Parts { container: container.clone(), cuda, ..Parts::default() };
+    let parts = Parts { container: container.clone(), cuda, ..Parts::sample() };
     let here = table(&[("driver_api", "13.1")]);
     let (same, versions) = recorded(&parts, part(Some("ab")), here.clone());
     assert_eq!((same, versions), (container, table(&[("driver_api", "13.1"), ("nvrtc", "13.0")])));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 fn opened() -> Entry {
     let config = Table::from([("model.name".to_owned(), "m".into())]);
-    let run = Run::new(Parts { config: config.into(), ..Parts::default() });
+    let run = Run::new(Parts { config: config.into(), ..Parts::sample() });
     Entry::Opened {
         owner: Owner { host: "h".to_owned(), boot_id: "b".to_owned(), pid: 1, start_ticks: 2 },
         nonce: Nonce([7; 16]),

@@ -21,7 +21,7 @@ fn run(driver: &str, gpus: usize) -> Run {
         cuda: cuda.into(),
         driver: driver.into(),
         device: vec!["NVIDIA H200"; gpus].into(),
-        ..Parts::default()
+        ..Parts::sample()
     })
 }
 

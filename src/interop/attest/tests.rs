@@ -15,14 +15,14 @@ fn sealed() -> Sealed {
     let run = Run::new(Parts {
         config: Value::Table([("model.name".to_owned(), "linear".into())].into()),
         seed: u64::MAX,
-        ..Parts::default()
+        ..Parts::sample()
     });
     let attempt = Attempt {
         run: run.id,
         metrics: [("loss".to_owned(), Metric::new(0.5, ""))].into(),
         digests: [("weights".to_owned(), Digest([2; 32])), ("data".to_owned(), Digest([3; 32]))].into(),
         facts: [("git.commit".to_owned(), "abc".into())].into(),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
 }

@@ -20,7 +20,7 @@ pub use heat::{Heat, heat};
 pub use readings::readings_figure;
 pub use scaling::scaling;
 
-use super::fields::short_names;
+use super::fields::{changing_together, short_names};
 use super::left_out::left_out_text;
 use super::number::significant;
 use crate::analysis::{self, Asked, Configuration, Names, Ordering, Trial, count_left_out};
@@ -146,7 +146,10 @@ fn labels_by<T>(
     value: &dyn Fn(&T, &str) -> Option<Value>,
 ) -> Vec<String> {
     let fields: Vec<String> = differing.into_iter().filter(|field| !without.contains(&field.as_str())).collect();
-    let fields = without_followers(fields, of, value);
+    let text = |one: &T, field: &String| value(one, field).map_or_else(String::new, |value| value.to_string());
+    let cells: Vec<Vec<String>> = fields.iter().map(|field| of.iter().map(|one| text(one, field)).collect()).collect();
+    // Another field that changes with one of these tells nothing more.
+    let fields: Vec<String> = changing_together(&cells).into_iter().map(|(first, _)| fields[first].clone()).collect();
     let names = short_names(&fields);
     let label = |one: &&T| {
         let pairs = fields.iter().zip(&names);
@@ -166,26 +169,6 @@ fn labels_by<T>(
         pairs.join(", ")
     };
     of.iter().map(label).collect()
-}
-
-/// Of fields that change together keeps the one with the shortest values: another one tells nothing more. Few things keep all fields, as most of them change together there.
-fn without_followers<T>(fields: Vec<String>, of: &[&T], value: &dyn Fn(&T, &str) -> Option<Value>) -> Vec<String> {
-    const FEW: usize = 3;
-    if of.len() <= FEW {
-        return fields;
-    }
-    let mut kept: Vec<(Vec<Option<usize>>, usize, String)> = Vec::new();
-    for field in fields {
-        let texts: Vec<Option<String>> = of.iter().map(|one| Some(value(one, &field)?.to_string())).collect();
-        let length = texts.iter().flatten().map(String::len).max().unwrap_or(0);
-        let changes = texts.iter().map(|text| texts.iter().position(|other| other == text)).collect();
-        match kept.iter_mut().find(|(known, ..)| *known == changes) {
-            Some(known) if length < known.1 => *known = (changes, length, field),
-            Some(_) => {}
-            None => kept.push((changes, length, field)),
-        }
-    }
-    kept.into_iter().map(|(.., field)| field).collect()
 }
 
 /// `adam`, `lr 0.1`, `batch 64`; and whether it is a word alone.

@@ -227,12 +227,12 @@ mod tests {
         let fields = fields.iter().cloned().chain([(GPUS, Value::Int(gpus)), ("training.steps", Value::Int(100))]);
         let run = Run::new(Parts {
             config: Value::Table(fields.map(|(name, value)| (name.to_owned(), value)).collect()),
-            ..Parts::default()
+            ..Parts::sample()
         });
         let attempt = Attempt {
             run: run.id,
             metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), Metric::new(*value, ""))).collect(),
-            ..Attempt::default()
+            ..Attempt::sample()
         };
         Trial { id: AttemptId(Digest::of(&gpus.to_le_bytes())), run, attempt, is_hidden: false }
     }

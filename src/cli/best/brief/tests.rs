@@ -48,7 +48,7 @@ fn sealed(number: u32, (x, seed, kind, energy, time, disagrees, _): Drawn) -> Se
         program: Table::from([("revision".to_owned(), x.into())]).into(),
         device: vec!["H200", "H200"].into(),
         seed,
-        ..Parts::default()
+        ..Parts::sample()
     });
     let mut facts: Table = [("host.name".to_owned(), "n1".into())].into();
     let outcome = match kind {
@@ -80,7 +80,7 @@ fn sealed(number: u32, (x, seed, kind, energy, time, disagrees, _): Drawn) -> Se
         settings: [("telemetry.hz".to_owned(), Value::Int(10))].into(),
         facts,
         phases: Phase::digest_all(&[]),
-        ..Attempt::default()
+        ..Attempt::sample()
     };
     Sealed { run, attempt, series: Vec::new(), phases: Vec::new() }
 }

@@ -28,7 +28,7 @@ fn run(model: &str, deterministic: bool) -> Run {
         cuda: "13.0".into(),
         driver: "580".into(),
         device: "NVIDIA H200".into(),
-        ..Parts::default()
+        ..Parts::sample()
     })
 }
 
