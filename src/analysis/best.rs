@@ -16,7 +16,7 @@ pub struct Measured {
     pub attempt: AttemptId,
     /// Its run.
     pub run: RunId,
-    /// The digest of its configuration: attempts that differ in seed, program or machine alone have the same.
+    /// The digest of what may change the value in its configuration: attempts that differ in seed, program or machine alone have the same.
     pub configuration: Digest,
     /// When it began, in milliseconds since the Unix epoch.
     pub started_unix_ms: i64,

@@ -3,6 +3,7 @@
 //! Knows records and names of fields. Must not know where the attempts were kept, nor what is asked of them.
 
 use super::best::{Contender, Measured, newest_run};
+use super::work::digest_behind;
 use crate::record::{
     Attempt, AttemptId, Digest, GroupId, LeftOut, MetricKind, Names, Part, Replicate, Run, RunId, Value, Why, field,
     unit_mean,
@@ -169,7 +170,7 @@ impl Measured {
         Self {
             attempt: id,
             run: attempt.run,
-            configuration: run.parts.digest(Part::Config),
+            configuration: digest_behind(metric, run),
             started_unix_ms: attempt.started_unix_ms,
             value,
             half_width,

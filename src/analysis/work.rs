@@ -1,7 +1,7 @@
 //! How much a run does: what takes less energy or time may have done less.
 
 use super::statistic::real;
-use crate::record::{Run, Table, Value};
+use crate::record::{Digest, Part, Run, Table, Value};
 use std::collections::BTreeMap;
 
 /// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, those of an epoch, or those of a step of all ranks. None for a metric that does not grow with them, where
@@ -57,6 +57,22 @@ pub fn unequal_samples<'a>(metric: &str, runs: impl Iterator<Item = &'a Run>) ->
     let samples: Vec<i64> = runs.filter_map(|run| samples_behind(metric, run)).collect();
     let (least, most) = (*samples.iter().min()?, *samples.iter().max()?);
     (least < most).then_some((least, most))
+}
+
+/// Fields that decide how long a training is, and what is evaluated.
+const OF_LENGTH: [&str; 5] =
+    ["training.steps", "training.epochs", "data.train_count", "data.eval_count", "data.digest"];
+
+/// The digest of what may change a metric in a configuration. Timed inference changes no metric of the training, nor does the length of the training one of a step or a
+/// sample.
+pub(super) fn digest_behind(metric: &str, run: &Run) -> Digest {
+    if !is_of_training(metric) {
+        return run.parts.digest(Part::Config);
+    }
+    let grows = grows_with_samples(metric) || ["energy_per_epoch", "epoch_time"].contains(&metric);
+    let is_of_length = |name: &str| !grows && OF_LENGTH.contains(&name);
+    let config = run.config().iter().filter(|(name, _)| !name.starts_with("inference.") && !is_of_length(name));
+    Value::Table(config.map(|(name, value)| (name.clone(), value.clone())).collect()).digest()
 }
 
 /// The metric that is the same but for the number of samples.
@@ -177,6 +193,19 @@ mod tests {
         ];
         let agent = trial(&updates, 1, &[]).run;
         assert_eq!([samples_behind("energy", &agent), samples_behind("step_time", &agent)], [Some(160), Some(32)]);
+    }
+
+    #[test]
+    fn the_length_of_a_training_changes_no_metric_of_a_sample() {
+        let of = |metric: &str, fields: &[(&str, i64)]| digest_behind(metric, &run(fields));
+        let (short, long) = ([("training.steps", 1), ("params.x", 1)], [("training.steps", 2), ("params.x", 1)]);
+        assert_eq!(of("energy_per_sample", &short), of("energy_per_sample", &long));
+        assert_ne!(of("energy", &short), of("energy", &long));
+        assert_ne!(of("accuracy", &short), of("accuracy", &long));
+        assert_ne!(of("throughput", &short), of("throughput", &[("training.steps", 1), ("params.x", 2)]));
+        let timed = [("training.steps", 1), ("params.x", 1), ("inference.batch_size", 8)];
+        assert_eq!(of("energy", &short), of("energy", &timed));
+        assert_ne!(of("inference_time", &short), of("inference_time", &timed));
     }
 
     #[test]
