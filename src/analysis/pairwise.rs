@@ -182,7 +182,7 @@ pub(super) fn compare(first: &Contender, other: &Contender, scale: Scale) -> Opt
 }
 
 /// Whether an outcome of the first is no better than that of the other with the seeds that both have: its mean leads by seeds that one of the two lacks. Where
-/// there are enough common seeds, [`compare`] judges the differences themselves.
+/// there are enough common seeds, a paired test judges the differences themselves.
 pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Direction) -> bool {
     let by_seed = |one: &Contender| {
         let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
