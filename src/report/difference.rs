@@ -360,9 +360,7 @@ fn metrics_text(difference: &Difference, significance: &BTreeMap<String, Signifi
         tested.iter().filter(|(_, tested)| tested.is_of_common_blocks()).map(|(name, _)| *name).collect();
     if !partial.is_empty() {
         let names = first_of(partial, SHOWN);
-        text.push_str(&format!(
-            "  {b} AGAINST {a} is over the seeds, GPUs or rounds that both have, and not all do: {names}\n"
-        ));
+        text.push_str(&format!("  {b} AGAINST {a} is over the seeds, GPUs or rounds that both have: {names}\n"));
     }
     text
 }

@@ -294,7 +294,7 @@ fn other_seeds_text(places: &[Place], unit: &str) -> String {
     }
 }
 
-/// So many common machines are enough for pairs.
+/// The number of common machines that a paired test needs.
 const FOR_PAIRS: usize = 3;
 
 /// Names the rows that are compared with the first on common machines alone, and those that share too few machines with it.

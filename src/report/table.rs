@@ -63,7 +63,7 @@ struct Column {
 
 /// Between two columns.
 const GAP: usize = 2;
-/// So many values side by side are one table, however narrow the terminal.
+/// Up to this number of compared values, the table is never split.
 const MOST_SIDES: usize = 3;
 /// The least width of a column that is cut.
 const LEAST: usize = 12;

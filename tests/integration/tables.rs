@@ -295,3 +295,35 @@ fn mean_power_of_each_gpu_stands_against_its_mean_render_time() {
     sandbox.run(&[&gpu[..], &["--event", "Render"]].concat()).complaint(2);
     sandbox.run(&["correlate", "power_instant", "TotalRendr", "--by", "gpu"]).complaint(2);
 }
+
+#[test]
+fn rows_do_not_average_over_numbers_of_gpus_and_say_if_samples_are_not_alike() {
+    let sandbox = Sandbox::new();
+    let rows: String = [("1", "64", "8", 10), ("4", "64", "8", 39), ("1", "128", "16", 20)]
+        .into_iter()
+        .flat_map(|(gpus, side, batch, speed)| {
+            (0..3).map(move |at| format!("{gpus},{side},{batch},{},{}\n", speed * 100 + at, 9 * speed + at))
+        })
+        .collect();
+    sandbox.write("t.csv", format!("gpus,side,batch,speed,joules\n{rows}"));
+    let map = "date = 2026-05-31\ndevice = \"V100\"\n[fields]\nmodel.name = \"a\"\nhardware.gpus = \"{gpus}\"\n\
+        data.side = \"{side}\"\ntraining.batch_size = \"{batch}\"\n[metrics]\n\
+        throughput = { value = \"{speed}\", unit = \"samples/s\" }\nenergy = { value = \"{joules}\", unit = \"J\" }\n";
+    sandbox.write("m.toml", map);
+    sandbox.run(&["import", "table", "t.csv", "--map", "m.toml"]).expect(0);
+    let asked = ["best", "--model", "a", "--metric", "throughput", "--group-by", "batch_size"];
+    let said = sandbox.run(&asked);
+    assert!(said.err.contains("note: each number of GPUs has its own row\n"), "{}", said.err);
+    assert!(
+        said.err.contains("warning: a sample is not the same in all rows: `data.side` is 128 or 64 ("),
+        "{}",
+        said.err
+    );
+    let found = sandbox.json(&asked, 0);
+    let means: Vec<f64> = found["places"].as_array().unwrap().iter().map(|one| one["mean"].as_f64().unwrap()).collect();
+    assert_eq!(means, [3901.0, 2001.0, 1001.0], "and no mean of 10 and 39");
+    let front = ["pareto", "--model", "a", "--metrics", "throughput,energy", "--group-by", "batch_size", "--dominated"];
+    assert_eq!(sandbox.json(&front, 0)["points"].as_array().map(Vec::len), Some(3));
+    let one = sandbox.run(&[asked.as_slice(), &["--where", "gpus == 1 and side == 64"]].concat());
+    assert!(!one.err.contains("number of GPUs") && !one.err.contains("a sample is"), "{}", one.err);
+}

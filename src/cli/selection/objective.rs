@@ -21,7 +21,7 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
     }
 }
 
-/// At most so many metrics are named that may be meant.
+/// An error suggests at most this number of metrics.
 const MOST_MEANT: usize = 5;
 
 /// The message on an unknown metric. `direction` tells how to state the better direction of a custom metric.
