@@ -283,17 +283,19 @@ pub fn effects(
             let others = |other: usize| if term < count { !contains(other, term) } else { other != term };
             let (without, fewer) = model.residual(others);
             let (with, more) = model.residual(|other| others(other) || other == term);
-            share((without - with).max(0.0), more - fewer, total, residual, spare)
+            let is_testable = (0..count).all(|factor| !factors[factor].is_of_machines || !contains(term, factor));
+            share((without - with).max(0.0), more - fewer, total, (residual, spare), is_testable)
         })
         .collect();
     let tested: Vec<f64> = shares.iter().filter_map(|share| share.p).collect();
     let mut corrected = holm(&tested).into_iter();
     shares.iter_mut().filter(|share| share.p.is_some()).for_each(|share| share.corrected = corrected.next());
     let deviation = scatters(residual, total).then(|| (residual / number(spare)).sqrt()).filter(|_| spare > 0);
-    let chance = Chance { deviation, degrees: spare };
+    let chance = |is_of_machines: bool| Chance { deviation: deviation.filter(|_| !is_of_machines), degrees: spare };
     let question = Question { factors, values, scale, direction };
-    let mut main: Vec<MainEffect> =
-        (0..count).map(|at| main_effect(&question, &model, y, at, shares[at], chance)).collect();
+    let mut main: Vec<MainEffect> = (0..count)
+        .map(|at| main_effect(&question, &model, y, at, shares[at], chance(factors[at].is_of_machines)))
+        .collect();
     let between: Vec<(usize, usize)> = main.iter().map(|effect| effect.between).collect();
     let mut interactions: Vec<Interaction> = pairs
         .iter()
@@ -302,7 +304,13 @@ pub fn effects(
         .map(|(place, (pair, share))| Interaction {
             factors: *pair,
             share: *share,
-            at: simple_effects(factors, &model, (*pair, count + place), between[pair.0], chance),
+            at: simple_effects(
+                factors,
+                &model,
+                (*pair, count + place),
+                between[pair.0],
+                chance(factors[pair.0].is_of_machines),
+            ),
         })
         .collect();
     let inseparable: Vec<usize> =
@@ -340,8 +348,8 @@ fn scatters(residual: f64, total: f64) -> bool {
     residual > 1e-18 * total
 }
 
-fn share(squares: f64, degrees: usize, total: f64, residual: f64, spare: usize) -> Share {
-    let is_testable = spare > 0 && degrees > 0 && scatters(residual, total);
+fn share(squares: f64, degrees: usize, total: f64, (residual, spare): (f64, usize), is_testable: bool) -> Share {
+    let is_testable = is_testable && spare > 0 && degrees > 0 && scatters(residual, total);
     let f = is_testable.then(|| squares / number(degrees) / (residual / number(spare)));
     Share {
         squares,

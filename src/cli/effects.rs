@@ -306,8 +306,8 @@ impl<T: Asked> Subject<'_, T> {
     }
 
     /// The machines of what is measured as blocks, if the attempts ran on several. Where each machine ran one value of an axis only, they
-    /// are told as confounded with it: the axis then has no effect of its own, unless its values are other devices, so that no machine can
-    /// have several.
+    /// are told as confounded with it: the axis then has no effect of its own. If its values are other devices, no machine can have several: the axis has
+    /// an effect, which is not tested if machines ran several attempts.
     fn machines(&self, axes: &mut Axes) -> Option<Factor> {
         let machine = |one: &Observation<'_, T>| {
             let machine = one.trials.first()?.replicate().machine;
@@ -317,10 +317,11 @@ impl<T: Asked> Subject<'_, T> {
         let machines = Factor::new(MACHINE, machines)?;
         let (count, n) = (machines.levels.len(), machines.of.len());
         let mut is_block = true;
-        for axis in &axes.judged {
+        for axis in &mut axes.judged {
             let Some(relation @ (Relation::Equal | Relation::Nested)) = machines.relation(axis) else { continue };
-            let names_devices = axis.name == "hardware.gpus" || axis.name.split('.').next() == Some("device");
+            let names_devices = axis.name == GPUS || axis.name.split('.').next() == Some("device");
             is_block &= !names_devices;
+            axis.is_of_machines = names_devices && count < n;
             axes.confounded.insert(0, self.of_machines(axis, relation, names_devices));
         }
         if is_block && 2 * count > n {
@@ -355,6 +356,8 @@ impl<T: Asked> Subject<'_, T> {
 
 /// The field that names the seed.
 const SEED: &str = "seed";
+/// The field that says how many GPUs share a step. Other fields follow from it.
+const GPUS: &str = "hardware.gpus";
 /// What the GPUs or the host are called by whose sensors an attempt was measured.
 const MACHINE: &str = "machine";
 
@@ -379,7 +382,15 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
     let names = if asked.is_empty() { &differing } else { asked };
     let n = observed.observations.len();
     let mut found = Axes::default();
-    for name in names {
+    let follows = following(&differing, asked, &factor);
+    if !follows.is_empty() {
+        let text = format!(
+            "`{GPUS}` determines {}, which is not analysed (`--axes` analyses it)",
+            report::listed_fields(&follows)
+        );
+        found.notes.push(text);
+    }
+    for name in names.iter().filter(|name| !follows.contains(name)) {
         if asked.is_empty() && subject.averages_over(name) {
             let text =
                 "attempts of one seed that differ in it are averaged, or have the same value (`--axes` analyses it)";
@@ -432,14 +443,16 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
         return Err(Failure::new(exit::USAGE, text));
     }
     let says_nothing = |name: &str| LENGTHS.contains(&name) && !subject.depends_on_length();
-    let is_free = |name: &&String| !asked.is_empty() && !asked.contains(name) && !says_nothing(name);
-    let free: Vec<String> = differing.iter().filter(is_free).cloned().collect();
+    let others: Vec<&String> =
+        differing.iter().filter(|name| !asked.contains(name) && !follows.contains(name)).collect();
+    let others = if asked.is_empty() { Vec::new() } else { others };
+    let free: Vec<String> = others.iter().filter(|name| !says_nothing(name)).map(|name| (*name).clone()).collect();
     if !free.is_empty() {
         let text = "which is not held constant (`--axes` adds axes, `--where` selects attempts)";
         found.notes.push(format!("the attempts also differ in {}, {text}", report::listed_fields(&free)));
     }
     // An axis that was not asked for may be the reason for the effect of one that was.
-    for name in differing.iter().filter(|name| !asked.is_empty() && !asked.contains(name)) {
+    for name in others {
         let Some(factor) = factor(name).filter(|_| !subject.averages_over(name)) else { continue };
         if let Some(other) = found.judged.iter().find(|other| is_equal(other, &factor)) {
             found.confounded.push(subject.equal(&factor, other));
@@ -451,6 +464,21 @@ fn axes<T: Asked>(subject: &Subject<'_, T>, asked: &[String], values: &[f64]) ->
         found.confounded.extend(nested);
     }
     Ok(found)
+}
+
+/// Which of these fields are no axes, since the number of GPUs and the batch of each determine them: how GPUs share a step, and its whole batch.
+fn following(differing: &[String], asked: &[String], factor: &dyn Fn(&str) -> Option<Factor>) -> Vec<String> {
+    let sources = |name: &str| match name {
+        "hardware.parallelism" => vec![GPUS],
+        "training.batch_global" => vec![GPUS, "training.batch_size"],
+        _ => Vec::new(),
+    };
+    let follows = |name: &&String| {
+        let sources: Vec<Factor> = sources(name).into_iter().filter_map(factor).collect();
+        sources.first().is_some_and(|first| first.name == GPUS)
+            && factor(name).is_some_and(|own| decide(&sources.iter().collect::<Vec<_>>(), &own))
+    };
+    differing.iter().filter(|name| !asked.contains(name)).filter(follows).cloned().collect()
 }
 
 /// The fields that say how long a training is.

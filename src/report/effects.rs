@@ -146,6 +146,9 @@ impl Effected {
         };
         let explained = format!("{:.1}% of the variance", 100.0 * effect.share.eta_squared);
         let tested = match (effect.share.corrected, self.effects.residual_degrees) {
+            (None, _) if factor.is_of_machines => {
+                format!("not tested: machines differ between its values; {explained}")
+            }
             (Some(p), _) => format!("{}, {explained}", p_value(p)),
             (None, 0) => format!("not tested: no residual degrees of freedom; {explained}"),
             (None, _) => format!("not tested: the residuals do not scatter; {explained}"),
@@ -157,7 +160,7 @@ impl Effected {
             return self.inner_lines(name, factor, inner).into_iter().chain([tested]).collect();
         }
         let better = match self.direction {
-            _ if is_chosen || contrast.difference == 0.0 => "",
+            _ if is_chosen || factor.is_of_machines || contrast.difference == 0.0 => "",
             None => "",
             Some(way) if (way == Direction::Minimize) == (contrast.difference < 0.0) => "better",
             Some(_) => "worse",

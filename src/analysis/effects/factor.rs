@@ -16,6 +16,9 @@ pub struct Factor {
     pub levels: Vec<Value>,
     /// The level of each observation.
     pub of: Vec<usize>,
+    /// Whether each machine has one level only, and several observations. These are no independent samples of the level, so that the axis has no test and no
+    /// interval.
+    pub is_of_machines: bool,
 }
 
 /// How the levels of an axis depend on those of another axis.
@@ -76,6 +79,7 @@ impl Factor {
             name: name.to_owned(),
             of: numbers.into_iter().map(|number| places[number]).collect(),
             levels: levels.into_iter().map(|(.., at)| found[at].clone()).collect(),
+            is_of_machines: false,
         })
     }
 

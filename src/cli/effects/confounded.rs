@@ -51,7 +51,11 @@ impl<T: Asked> Subject<'_, T> {
             Some(format!("ledger best --model {model} --metric {metric} --group-by {axis} --any-version{selected}"))
         };
         let separation = match names_devices {
-            true => ("its P takes attempts on one machine as independent; machines are compared by", by_machine()),
+            true if axis.is_of_machines => (
+                "it is not tested, since attempts on one machine are not independent; to compare machines",
+                by_machine(),
+            ),
+            true => ("to compare machines", by_machine()),
             false => ("to separate them, run each value of the axis on the same machines", None),
         };
         Confounded {
@@ -198,10 +202,14 @@ fn listed(values: &[Value]) -> Option<String> {
 /// A word of a shell's command line, in quotes where it needs them. `None` if quotes cannot hold it.
 fn word(text: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,=:/+%@".contains(c);
-    if text.contains('\'') || text.chars().any(char::is_control) {
-        return None;
+    // In double quotes, a shell gives these characters a meaning.
+    let is_literal = |c: char| !"\"$`\\!".contains(c);
+    match text.contains('\'') {
+        _ if text.chars().any(char::is_control) => None,
+        true => text.chars().all(is_literal).then(|| format!("\"{text}\"")),
+        false if !text.is_empty() && text.chars().all(is_plain) => Some(text.to_owned()),
+        false => Some(format!("'{text}'")),
     }
-    Some(if !text.is_empty() && text.chars().all(is_plain) { text.to_owned() } else { format!("'{text}'") })
 }
 
 #[cfg(test)]
@@ -212,7 +220,8 @@ mod tests {
     fn words_are_quoted_where_a_shell_reads_more_than_letters() {
         assert_eq!(word("training.lr=0.1,1e-5").as_deref(), Some("training.lr=0.1,1e-5"));
         assert_eq!(word("a == \"b\"").as_deref(), Some("'a == \"b\"'"));
-        assert_eq!([word("it's"), word("a\nb")], [None, None]);
+        assert_eq!(word("a == 'b'").as_deref(), Some("\"a == 'b'\""));
+        assert_eq!([word("it's $a"), word("a\nb")], [None, None]);
         assert_eq!(word("").as_deref(), Some("''"));
     }
 

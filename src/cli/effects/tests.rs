@@ -128,6 +128,49 @@ fn an_axis_of_which_each_machine_ran_one_value_is_confounded_with_them() {
 }
 
 #[test]
+fn devices_are_tested_if_each_machine_ran_one_attempt() {
+    let device = |host| if host < "c" { "H100" } else { "H200" };
+    let on = |host: &'static str, energy: f64| trial(host, device(host), 1, energy);
+    let several =
+        judged(vec![on("a", 100.0), on("a", 100.1), on("b", 104.0), on("c", 103.0), on("c", 103.1), on("d", 107.0)]);
+    let axis = &several.effects.main[0];
+    assert_eq!((axis.share.f, axis.share.p), (None, None));
+    assert_eq!(axis.contrast.unwrap().half_width, None);
+    let text = report::effects_text(&several);
+    assert!(text.contains("\n    not tested: machines differ between its values; "), "{text}");
+    assert!(!text.contains("worse"), "{text}");
+    let once = judged(vec![on("a", 100.0), on("b", 104.0), on("c", 103.0), on("d", 107.0)]);
+    // Student's t of the logarithms: with 2 degrees of freedom, P is 1 - t / sqrt(2 + t²).
+    assert!((once.effects.main[0].share.p.unwrap() - 0.3999985092).abs() < 1e-9, "{:?}", once.effects.main[0].share);
+}
+
+#[test]
+fn what_follows_from_the_number_of_gpus_is_no_axis() {
+    let of = |gpus: i64, batch: i64, energy: f64| {
+        let fields = [("hardware.gpus", gpus), ("training.batch_size", batch)];
+        let mut one = trial_with(&fields, "p".into(), &format!("host {gpus}"), "cpu", energy);
+        let mut config = one.run.parts.config.as_table().unwrap().clone();
+        let way = if gpus == 1 { "none" } else { "data" };
+        config.insert("hardware.parallelism".to_owned(), way.into());
+        if gpus > 1 {
+            config.insert("training.batch_global".to_owned(), (gpus * batch).into());
+        }
+        one.run = Run::new(Parts { config: config.into(), ..one.run.parts });
+        one.attempt.run = one.run.id;
+        Trial { id: one.attempt.id(), ..one }
+    };
+    let cells =
+        [(1, 8, 1.0), (1, 8, 1.1), (2, 8, 1.3), (2, 8, 1.2), (1, 16, 0.9), (1, 16, 0.8), (2, 16, 1.0), (2, 16, 1.1)];
+    let found = judged(cells.map(|(gpus, batch, energy)| of(gpus, batch, energy)).into());
+    let mut axes: Vec<&str> = found.factors.iter().map(|axis| axis.name.as_str()).collect();
+    axes.sort_unstable();
+    assert_eq!(axes, ["hardware.gpus", "training.batch_size"]);
+    assert!(found.effects.main.iter().all(|axis| axis.contrast.is_some()), "{:?}", found.effects.main);
+    let note = "`hardware.gpus` determines `hardware.parallelism`, `training.batch_global`, which is not analysed";
+    assert!(found.notes.iter().any(|told| told.starts_with(note)), "{:?}", found.notes);
+}
+
+#[test]
 fn more_machines_than_half_of_the_attempts_are_no_blocks() {
     let values = [("a", 1, 100.0), ("b", 1, 101.0), ("c", 2, 103.0), ("a", 2, 102.5), ("c", 1, 99.0)];
     let found = judged(values.map(|(host, x, energy)| trial(host, "cpu", x, energy)).into());
