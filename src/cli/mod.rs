@@ -30,6 +30,7 @@ mod logs;
 mod ls;
 mod man;
 mod merge;
+mod mixes;
 mod names;
 mod note;
 mod only;
@@ -59,6 +60,8 @@ mod submit;
 mod tag;
 mod task;
 mod telemetry;
+mod timed_inference;
+
 mod trainer;
 mod tune;
 mod ui;

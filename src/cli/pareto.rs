@@ -6,6 +6,7 @@ use super::failure::{Failure, exit};
 use super::output::say;
 use super::picture;
 use super::selection::{Ask, Found, OfModel, Selected, Selection, all_tainted, metric_of_model, nothing};
+use super::timed_inference;
 use super::versions::{self, Grouping};
 use crate::analysis::{
     self, Asked, Configuration, Ordering, Place, configurations, count_left_out, dominators, front_probabilities, place,
@@ -83,6 +84,15 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         drifted::drifted(reader, &reruns)
     })?;
     drifted::note("the front", &drifted).iter().for_each(|text| say(&format!("note: {text}")));
+    let unlike = context.store().read(|reader| {
+        let mut unlike = Vec::new();
+        for (at, coordinate) in front.coordinates.iter().enumerate() {
+            let rows: Vec<_> = shown().filter_map(|point| point.places.get(at)).map(|place| &place.contender).collect();
+            unlike.extend(timed_inference::unlike(reader, &coordinate.metric, &rows)?);
+        }
+        Ok(unlike)
+    })?;
+    unlike.iter().for_each(|line| say(line));
     // A row that averages over much may be what keeps others off the front.
     let rows = front.points.iter();
     let rows = rows.map(|point| (point.number, point.places.iter().map(|place| &place.contender).collect()));

@@ -1,5 +1,6 @@
 //! Rows of a grouping: they do not average over numbers of GPUs, nor over versions of a program unless that is asked for.
 
+use super::mixes::{Mix, unlike_mixes};
 use super::output::say;
 use super::why::texts;
 use crate::analysis::{self, Asked, Configuration, Contender, count_lines, differing, is_version};
@@ -154,6 +155,7 @@ pub(super) fn averaged<'a>(
 ) -> Result<Vec<String>, StoreError> {
     let (mut averaged, mut versions, mut programs, mut said) = (BTreeSet::new(), Vec::new(), None, Vec::new());
     let (mut firsts, mut columns, mut is_grouped) = (Vec::new(), BTreeSet::new(), false);
+    let mut mixes: Vec<Mix> = Vec::new();
     let mut samples: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut see = |run: &Run| {
         for (name, value) in run.config().iter().filter(|(name, _)| analysis::is_of_sample(name)) {
@@ -168,9 +170,10 @@ pub(super) fn averaged<'a>(
         }
         is_grouped = true;
         columns.extend(row.iter().flat_map(|one| &one.agreed).map(|(name, _)| name.clone()));
-        let ids: BTreeSet<RunId> = row.iter().flat_map(|one| &one.measured).map(|one| one.run).collect();
+        let mut ids: BTreeMap<RunId, u32> = BTreeMap::new();
+        row.iter().flat_map(|one| &one.measured).for_each(|one| *ids.entry(one.run).or_default() += 1);
         let runs = |reader: &Reader<'_>| {
-            ids.iter().take(MOST_AVERAGED).map(|id| reader.run(*id)).collect::<Result<Vec<Option<Run>>, _>>()
+            ids.keys().take(MOST_AVERAGED).map(|id| reader.run(*id)).collect::<Result<Vec<Option<Run>>, _>>()
         };
         let runs: Vec<Run> = store.read(runs)?.into_iter().flatten().collect();
         let of_row: Vec<&Run> = runs.iter().collect();
@@ -181,6 +184,7 @@ pub(super) fn averaged<'a>(
             None => {}
         }
         runs.iter().for_each(&mut see);
+        mixes.push(Mix::new(number, runs.iter().filter_map(|run| Some((run, *ids.get(&run.id)?)))));
         firsts.extend(runs.into_iter().next());
     }
     for (number, [a, b]) in versions.iter().take(SHOWN) {
@@ -201,6 +205,7 @@ pub(super) fn averaged<'a>(
     }
     let mut between: BTreeSet<String> = differing(&firsts.iter().collect::<Vec<_>>()).into_iter().collect();
     between.retain(|name| is_grouped && !averaged.contains(name) && !columns.contains(name));
+    said.extend(unlike_mixes(&mixes, &averaged));
     let averaged: Vec<String> = averaged.into_iter().map(|field| format!("`{field}`")).collect();
     if !averaged.is_empty() {
         said.push(format!("note: rows average over {} (--group-by keeps a field apart)", averaged.join(", ")));

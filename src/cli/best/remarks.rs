@@ -2,10 +2,11 @@
 
 use super::Rest;
 use super::quality::tell_quality;
-use crate::analysis::{Outlier, is_of_an_answer, outliers};
+use crate::analysis::{Outlier, outliers};
 use crate::cli::drifted::{self, named};
 use crate::cli::failure::Failure;
 use crate::cli::output::say;
+use crate::cli::timed_inference;
 use crate::cli::versions;
 use crate::engine::{is_changed, is_compiled_late, is_stale, read_files};
 use crate::record::{Attempt, AttemptId, MetricKind};
@@ -54,9 +55,6 @@ fn tell_selection(ranking: &Ranking, asked: &Rest, said: &mut Vec<String>) {
     }
 }
 
-/// The metric that tells how many samples a timed batch has.
-const INFERENCE_BATCH_SIZE: &str = "inference_batch_size";
-
 /// No more rows that mix attempts are named.
 const SHOWN: usize = 3;
 
@@ -64,18 +62,15 @@ const SHOWN: usize = 3;
 fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     // Memory, say, is as large without the compilation.
     let is_longer = ["s", "J", "J·s", "W", "samples/s"].contains(&ranking.unit.as_str());
-    // Timed inference has a metric for each batch size, and one for the first size of the manifest.
-    let is_of_first_size = is_of_an_answer(&ranking.metric);
-    let (drifted, stale, others, mixed, cold, sizes) = store.read(|reader| {
+    let (drifted, stale, others, mixed, cold, unlike) = store.read(|reader| {
         let (mut reruns, mut stale, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let (mut mixed, mut cold, mut counted, mut sizes) = (Vec::new(), 0, 0, Vec::new());
+        let (mut mixed, mut cold, mut counted) = (Vec::new(), 0, 0);
         for (number, place) in (1..).zip(&ranking.places) {
             // By name and content of a file that is not in the identity: an attempt that read it.
             let mut read: BTreeMap<String, BTreeMap<String, AttemptId>> = BTreeMap::new();
             for measured in &place.contender.measured {
                 let Some(attempt) = reader.readable(measured.attempt)? else { continue };
                 counted += 1;
-                sizes.extend(attempt.metric(INFERENCE_BATCH_SIZE).filter(|_| is_of_first_size));
                 if attempt.facts.contains_key(Attempt::RERUN_OF) {
                     reruns.insert(measured.attempt);
                 }
@@ -103,16 +98,11 @@ fn tell_doubtful(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Re
             }));
         }
         let drifted = drifted::drifted(reader, &reruns)?;
-        Ok((drifted, stale, others, mixed, (cold, counted), sizes))
+        let rows: Vec<_> = ranking.places.iter().map(|place| &place.contender).collect();
+        let unlike = timed_inference::unlike(reader, &ranking.metric, &rows)?;
+        Ok((drifted, stale, others, mixed, (cold, counted), unlike))
     })?;
-    let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = sizes.iter().copied().fold(0.0, f64::max);
-    if least < most {
-        let metric = &ranking.metric;
-        said.push(format!(
-            "warning: `{metric}` is of batches of {least} to {most} samples, so rows are not alike (`{metric}@N` is of batches of N)"
-        ));
-    }
+    said.extend(unlike);
     mixed.iter().take(SHOWN).for_each(|line| said.push(line.clone()));
     if mixed.len() > SHOWN {
         said.push(format!(
