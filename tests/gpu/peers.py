@@ -2,7 +2,7 @@
 """PyTorch's speed and energy at the work of models.py, on the same machine: fp32 with TF32 or autocast to bf16, synthetic data that is on the device already.
 
 Usage: peers.py [--inference] CELL,... where a CELL is MODEL:BATCH:PRECISION[:MODE] and MODE is eager (default), fast, compile or graphs
-(peer_models.py says what each is). With --inference nothing is trained.
+(peer_models.py says what each is). peer_more.py has YOLOv3, Mask R-CNN and DQN. With --inference nothing is trained.
 Prints a row for each: step ms (mean), samples/s, inference ms (median of single answers, each waited for, as `inference_time` is), samples/s,
 J a step with half the width of its 95% interval, GiB at the allocator's peak, seconds of the first step. The interval is of the counter's ticks alone (100 ms); the sensor's gain, the same in all rows, may add ± 5%. Changes no setting of the GPU.
 """
@@ -11,9 +11,9 @@ import math
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import peer_models
+import peer_more
 
 WARMUP_STEPS = 15
 TRAIN_S, INFERENCE_S = 6.0, 1.0
@@ -21,12 +21,8 @@ TICK_S = 0.1
 HEAD = "cell | step ms | samples/s | infer ms | samples/s | J/step | ± | GiB | first step s"
 
 
-# Answers of YOLOv3 to a picture of 416 x 416: 3 boxes in each cell of three grids, and 85 numbers of each.
-YOLOV3_ANSWERS = 3 * (13**2 + 26**2 + 52**2) * 85
-
-
 def with_more(opened):
-    """`peer_models.opened` with two more models. They are here because peer_models.py is part of the ids of recorded attempts."""
+    """`peer_models.opened` with another model. It is here because peer_models.py is part of the ids of recorded attempts."""
 
     def found(name):
         import torch
@@ -36,28 +32,13 @@ def with_more(opened):
             block = lambda inner, outer: [nn.Conv2d(inner, outer, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
             layers = [*block(1, 32), *block(32, 64), nn.Flatten(), nn.Linear(3136, 1024), nn.ReLU(), nn.Dropout(0.4), nn.Linear(1024, 10)]
             return nn.Sequential(*layers), 10, lambda batch, device: torch.randn(batch, 1, 28, 28, device=device)
-        if name == "yolov3":
-            sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "parity"))
-            import yolov3
-
-            class Answers(nn.Module):
-                """The network alone: no boxes, no matching, and a cross-entropy over all answers in place of YOLOv3's losses."""
-
-                def __init__(self):
-                    super().__init__()
-                    self.network = yolov3.Darknet([1, 2, 8, 8, 4], 32, 80)
-
-                def forward(self, images):
-                    return torch.cat([answer.flatten(1) for answer in self.network(images)], 1)
-
-            return Answers(), YOLOV3_ANSWERS, lambda batch, device: torch.randn(batch, 3, 416, 416, device=device)
         return opened(name)
 
     return found
 
 
 class Work(peer_models.Work):
-    """A cell, `mnist_cnn` among them, which learns by Adam as models.py has it, and YOLOv3, the network alone."""
+    """A cell of peer_models.py, or `mnist_cnn`, which learns by Adam as models.py has it."""
 
     def __init__(self, cell):
         super().__init__(cell)
@@ -124,7 +105,8 @@ def row(cell, work, energy=energy_mj, clock=time.perf_counter, seconds=(TRAIN_S,
 
 
 def main():
-    peer_models.opened, peer_models.IMAGES = with_more(peer_models.opened), (*peer_models.IMAGES, "mnist_cnn", "yolov3")
+    peer_models.opened, peer_models.IMAGES = with_more(peer_models.opened), (*peer_models.IMAGES, "mnist_cnn")
+    peer_more.add_models()
     try:
         words = sys.argv[1:]
         trains = words[:1] != ["--inference"]
@@ -136,7 +118,7 @@ def main():
     for cell in cells:
         work = None
         try:
-            work = Work(cell)
+            work = peer_more.MORE.get(cell.name, Work)(cell)
             print(row(cell, work, trains=trains), flush=True)
         except Exception as fault:  # the other cells are measured all the same
             failed += 1

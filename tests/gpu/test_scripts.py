@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests of the scripts for GPUs on a machine that has none, with a program in place of `ledger` that trains nothing, and without PyTorch."""
 
+import argparse
+import importlib.util
 import json
 import math
 import os
@@ -10,10 +12,12 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.dont_write_bytecode = True
 import ddp
 import peer_models
+import peer_more
 import peer_worker
 import peers
 import plan
@@ -305,6 +309,79 @@ class Peers(unittest.TestCase):
         row = peers.row(peer_models.Cell("resnet50:100:fp32:fast"), time, lambda: time.now * 400e3, lambda: time.now)
         self.assertEqual(row, "resnet50:100:fp32:fast | 50 | 2000 | 10 | 1e+04 | 20 | 0.2667 | 3 | 20")
         self.assertEqual(len(row.split("|")), len(peers.HEAD.split("|")))
+
+
+class MorePeers(unittest.TestCase):
+    def setUp(self):
+        patch = mock.patch.object(peer_models, "IMAGES", peer_models.IMAGES)
+        patch.start()
+        self.addCleanup(patch.stop)
+        peer_more.add_models()
+
+    def test_cells_of_more_models_are_read(self):
+        for text in ("yolov3:64:bf16:graphs", "maskrcnn:4:fp32:compile", "dqn:32:bf16:fast", "lstm:32:bf16:eager"):
+            self.assertEqual(str(peer_more.read_cell(text)), text)
+        peer_more.add_models()
+        self.assertEqual(peer_models.IMAGES, ("resnet50", "vgg16", "yolov3", "maskrcnn", "dqn"), "each once")
+        for wrong, why in (("maskrcnn:4:bf16:graphs", "has no mode `graphs`: .* fixed shapes"), ("alexnet:4:bf16", "is no cell .*maskrcnn")):
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, why):
+                peer_more.read_cell(wrong)
+
+    def test_every_cell_of_the_manifests_is_read(self):
+        try:
+            import tomllib
+        except ImportError:
+            self.skipTest("this Python has no tomllib")
+        reference = HERE.parent.parent / "manifests/reference"
+        listed = lambda value: value if isinstance(value, list) else [value]
+        for path in sorted(reference.glob("*-pytorch.toml")):
+            manifest = tomllib.loads(path.read_text())
+            _, script, cell, *_ = manifest["program"]["command"]
+            self.assertIn(script, manifest["program"]["files"], path.name)
+            for file in manifest["program"]["files"]:
+                self.assertTrue((reference / file).is_file(), f"{path.name}: {file}")
+            training = manifest["training"]
+            for lists in manifest["grid"]["zip"]:
+                values = {name: manifest[name.split(".")[0]][name.split(".")[1]] for name in lists}
+                self.assertEqual(len({len(value) for value in values.values()}), 1, path.name)
+            for mode in manifest["params"]["pytorch"]:
+                for batch in listed(training["batch_size"]):
+                    for precision in listed(training["precision"]):
+                        text = cell.format(pytorch=mode, training=argparse.Namespace(batch_size=batch, precision=precision))
+                        self.assertEqual(str(peer_more.read_cell(text)), f"{manifest['model']['name']}:{batch}:{precision}:{mode}")
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch") and importlib.util.find_spec("numpy"), "PyTorch is not installed")
+class MoreLosses(unittest.TestCase):
+    def test_the_loss_of_yolov3_is_that_of_the_reference(self):
+        import torch
+
+        parity = peer_more.parity_yolov3()
+        torch.manual_seed(3)
+        for side, anchors, classes, rows in ((64, parity.SIXTH, 3, 4), (416, parity.ANCHORS, 80, 1)):
+            objects = peer_more.random_objects(torch, rows, side, classes)
+            answers = [torch.randn(rows, 3 * (5 + classes), side // cell, side // cell, dtype=torch.float64, requires_grad=True) for cell in (32, 16, 8)]
+            loss_of = peer_more.Yolov3Loss(torch, objects, anchors, side, classes, "cpu", torch.float64)
+            levels = [answer.reshape(rows, 3, 5 + classes, *answer.shape[2:]) for answer in answers]
+            margins = [0]
+            expected = sum(parity.picture_loss([level[row] for level in levels], objects[row], anchors, side, margins) for row in range(rows)) / rows
+            found = loss_of(answers, loss_of.targets, loss_of.boxes)
+            self.assertGreater(margins[0], 0, "some places are ignored")
+            self.assertAlmostEqual(found.item() / expected.item(), 1, places=12)
+            for one, other in zip(torch.autograd.grad(found, answers), torch.autograd.grad(expected, answers)):
+                self.assertLess((one - other).abs().max().item(), 1e-12)
+
+    def test_the_target_of_dqn_moves_by_a_hundredth_of_the_way(self):
+        with mock.patch.object(peer_models, "IMAGES", ("dqn",)):
+            work = peer_more.Dqn(peer_models.Cell("dqn:2:fp32"), "cpu")
+        target, trained = (network[-1].weight for network in (work.target, work.model))
+        first = target.clone()
+        work.step()
+        self.assertTrue(target.equal(first), "both begin alike")
+        goal = trained.detach().clone()
+        self.assertFalse(goal.equal(first))
+        work.step()
+        self.assertLess((target - (first + 0.01 * (goal - first))).abs().max().item(), 1e-8)
 
 
 class LateClock:
