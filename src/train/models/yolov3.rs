@@ -71,11 +71,11 @@ impl YoloV3 {
         Network { blocks: self.blocks, base: self.base, outputs: BOXES * (OBJECTNESS + 1 + self.classes) }
     }
 
-    /// What the network tells of every place, [rows, 5 + classes, places], float32, and the places.
-    fn answers(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> (Tensor<3>, Places) {
+    /// The three outputs of the network, coarsest level first, and the places of the images.
+    fn outputs(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> (Vec<Tensor<4>>, Places) {
         let [_, _, height, width] = images.dims();
         assert!(height == width && width % places::STRIDES[0] == 0, "{height} x {width} is no square of whole cells");
-        (boxes::joined(self.network().forward(ctx, images)), Places::new(width, self.anchors))
+        (self.network().forward(ctx, images), Places::new(width, self.anchors))
     }
 }
 
@@ -99,14 +99,14 @@ impl Detector for YoloV3 {
         objects: &[Vec<Object>],
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError> {
-        let (answers, places) = self.answers(ctx, images);
+        let (outputs, places) = self.outputs(ctx, images);
         let targets = host.during(|| Targets::new(&places, objects));
-        Ok(loss::loss(ctx, answers, targets, &places))
+        Ok(loss::loss(ctx, boxes::joined(outputs), targets, &places))
     }
 
     fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
-        let (answers, places) = self.answers(ctx, images);
-        detections::scored(ctx, &answers, &places).to_vec()
+        let (outputs, places) = self.outputs(ctx, images);
+        detections::scored(ctx, outputs, &places).to_vec()
     }
 
     fn detect_in(

@@ -42,7 +42,7 @@ pub use frozen_norm::{FrozenSaved, frozen_norm};
 pub use gather::gathered;
 pub use gradients::{clipped, scaled, square_sum};
 pub use layer_norm::layer_norm;
-pub use place_loss::{PlaceTargets, class_logits, decoded, objectness, place_loss};
+pub use place_loss::{PlaceTargets, class_logits, decoded, objectness, place_loss, place_scores};
 pub use pool::{max_pool, mean_pixel};
 pub use product::{Product, product};
 #[cfg(test)]

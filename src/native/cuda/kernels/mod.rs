@@ -47,7 +47,7 @@ pub use gradients::{Factor, multiplied, square_sum};
 pub use loss::{RowStatistics, cross_entropy, cross_entropy_back};
 pub use nhwc::{Windows, add_bias_back_nhwc, pool_max_nhwc};
 pub use norm::{Normed, layer_norm, layer_norm_back};
-pub use place_loss::{PlaceTargets, place_losses, place_losses_back};
+pub use place_loss::{PlaceTargets, place_losses, place_losses_back, place_scores};
 pub use recurrent::{Recurrence, SavedStates, Unit, recurrent, recurrent_back};
 pub use roi_align::{roi_align, roi_align_back};
 pub use standardise::standardise;

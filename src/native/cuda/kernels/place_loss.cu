@@ -1,4 +1,4 @@
-// YOLOv3's loss and its gradient, by a thread for each place of a picture.
+// YOLOv3's loss and its gradient, by a thread for each place of a picture; and its boxes and scores, by a warp for each place.
 // Answers [rows, 5 + classes, places], targets [rows, 7, places], boxes [rows, most, 4], planes [5, places].
 
 struct Of {
@@ -78,3 +78,53 @@ extern "C" __global__ void __launch_bounds__(256) place_loss_back(
         to[(5 + class_) * n] = slope;
     }
 }
+
+struct Level {
+    u32 rows, places, classes, boxes;
+    // Cells of the level, and the number of its first place.
+    u32 cells, first;
+    // Of the logarithm of a side.
+    float largest;
+    u32 unused;
+};
+
+// Of one level's answers [rows, cells, boxes, 5 + classes]: left, top, right, bottom and the scores of the classes, [rows, places, 4 + classes], and the
+// best score, [rows, places]. The places of a level are ordered by box, then by cell.
+template <class T>
+static __device__ __forceinline__ void place_scores(
+    const typename T::Raw *answers, const float *planes, float *lines, float *best, const Level &of
+) {
+    u64 line = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+    u32 lane = threadIdx.x % 32;
+    if (line >= u64(of.rows) * of.cells * of.boxes) return;
+    u64 cell = line / of.boxes, row = cell / of.cells;
+    u64 place = of.first + line % of.boxes * of.cells + cell % of.cells;
+    const typename T::Raw *answer = answers + line * (5 + of.classes);
+    const float *plane = planes + place;
+    u64 to = row * of.places + place, n = of.places;
+    float *made = lines + to * (4 + of.classes);
+    if (lane < 4) {
+        u32 axis = lane % 2;
+        float middle = (logistic(T::get(answer[axis])) + plane[axis * n]) * plane[2 * n];
+        float half = expf(fminf(T::get(answer[2 + axis]), of.largest)) * plane[(3 + axis) * n] * 0.5f;
+        made[lane] = lane < 2 ? middle - half : middle + half;
+    }
+    float object = logistic(T::get(answer[4])), most = least();
+    for (u32 class_ = lane; class_ < of.classes; class_ += 32) {
+        float score = logistic(T::get(answer[5 + class_])) * object;
+        made[4 + class_] = score;
+        most = fmaxf(most, score);
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
+    if (lane == 0) best[to] = most;
+}
+
+#define SCORES(END, T) \
+    extern "C" __global__ void __launch_bounds__(256) place_scores_##END( \
+        const T::Raw *answers, const float *planes, float *lines, float *best, Level of \
+    ) { place_scores<T>(answers, planes, lines, best, of); }
+
+SCORES(f32, F32)
+SCORES(f16, F16)
+SCORES(bf16, Bf16)

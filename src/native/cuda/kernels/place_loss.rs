@@ -1,8 +1,8 @@
-//! The loss of a one-stage detector at each place, and its gradient.
+//! The loss of a one-stage detector at each place and its gradient, and the boxes and scores of all places.
 
 use super::compile::Program;
 use super::run::{Argument, pair, queue};
-use super::{count, fresh, primitive, ready, same_device, single, tensor};
+use super::{count, fresh, of_format, primitive, ready, same_device, single, tensor};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
@@ -77,6 +77,58 @@ pub fn place_losses_back(
         card.launch(c"place_loss_back", [blocks, 1], [THREADS, 1], &arguments)
     });
     Some(tensor(made))
+}
+
+/// Boxes and scores of a network's outputs, one [rows, boxes · (5 + classes), side, side] for each level, all in one format: left, top, right, bottom and the scores
+/// of the classes, [rows, places, 4 + classes]; and the best score of each place, [rows, places]. Both are in float32. `planes` and `largest` are those of
+/// [`PlaceTargets`]. Returns `None` if the kernel cannot be run.
+pub fn place_scores(
+    levels: &[Tensor<4>],
+    boxes: usize,
+    planes: &Tensor<3>,
+    largest: f64,
+) -> Option<(Tensor<3>, Tensor<2>)> {
+    let first = levels.first()?;
+    let [rows, channels, ..] = first.dims();
+    let entries = channels.checked_div(boxes)?;
+    let classes = entries.checked_sub(ENTRIES).filter(|classes| *classes > 0 && entries * boxes == channels)?;
+    let places = planes.dims()[2];
+    let cells = levels.iter().map(|level| level.dims()[2] * level.dims()[3]);
+    let fits =
+        rows * places > 0 && planes.dims() == [1, PLANES, places] && cells.clone().sum::<usize>() * boxes == places;
+    let is_alike = |level: &Tensor<4>| {
+        level.dims()[..2] == [rows, channels] && level.dtype() == first.dtype() && same_device(level, first)
+    };
+    let name = of_format(first.dtype(), [c"place_scores_f32", c"place_scores_f16", c"place_scores_bf16"])?;
+    let alike = levels.iter().all(is_alike) && planes.dtype() == DType::F32 && same_device(planes, first);
+    if !fits || !alike || !ready(Program::PlaceLoss, first) {
+        return None;
+    }
+    let planes = into_contiguous(primitive(planes)?);
+    let lines = fresh(&planes, [rows, places, 4 + classes], DType::F32);
+    let best = fresh(&planes, [rows, places], DType::F32);
+    let [rows, places, classes, boxes] = [count(rows)?, count(places)?, count(classes)?, count(boxes)?];
+    let mut next = 0;
+    let mut tasks = Vec::new();
+    for (level, cells) in levels.iter().zip(cells) {
+        // Images in NHWC lie so already.
+        let answers = into_contiguous(primitive(&level.clone().permute([0, 2, 3, 1]))?);
+        let cells = count(cells)?;
+        let words = [pair(rows, places), pair(classes, boxes), pair(cells, next), pair(single(largest).to_bits(), 0)];
+        // A block has a warp for each of eight places.
+        let blocks = rows.checked_mul(cells)?.checked_mul(boxes)?.div_ceil(THREADS / 32);
+        next += cells * boxes;
+        tasks.push((answers, words, blocks));
+    }
+    for (answers, words, blocks) in tasks {
+        let buffers = [&answers, &planes, &lines, &best].map(|tensor| &tensor.handle);
+        queue(Program::PlaceLoss, &answers, &buffers, move |places, card| {
+            let arguments = places[..4].iter().map(|place| Argument::Address(*place));
+            let arguments: Vec<_> = arguments.chain([Argument::Words(&words)]).collect();
+            card.launch(name, [blocks, 1], [THREADS, 1], &arguments)
+        });
+    }
+    Some((tensor(lines), tensor(best)))
 }
 
 #[derive(Clone, Copy)]

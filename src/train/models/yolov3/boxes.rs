@@ -19,7 +19,7 @@ pub fn joined(answers: Vec<Tensor<4>>) -> Tensor<3> {
 }
 
 /// The same off the tape, without a trace of it.
-pub fn off_tape(ctx: &ForwardContext<'_>, answers: &Tensor<3>) -> Tensor<3> {
+pub fn off_tape<const D: usize>(ctx: &ForwardContext<'_>, answers: &Tensor<D>) -> Tensor<D> {
     clean(ctx.off_tape(answers.clone()))
 }
 

@@ -1,6 +1,7 @@
 //! From answers to what was found.
 
-use super::boxes::{off_tape, planes};
+use super::BOXES;
+use super::boxes::{joined, off_tape, planes};
 use super::places::Places;
 use crate::detection::Detection;
 use crate::detection::boxes::Xyxy;
@@ -8,7 +9,7 @@ use crate::detection::nms::{Suppression, nms};
 use crate::forward_context::{ForwardContext, int_tensor};
 use crate::models::detector::{HostTime, Prediction, ReadError};
 use crate::number::{real_len, single};
-use crate::ops::{class_logits, decoded, objectness};
+use crate::ops::{class_logits, decoded, objectness, place_scores};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use rayon::prelude::*;
@@ -20,14 +21,19 @@ const LOOKED_AT: usize = 1024;
 /// And of at least this many, so that few lengths occur.
 const FEWEST: usize = 16;
 
-/// From answers [rows, entries, places]: the corners of each place's box and the scores of its classes, [rows, 4 + classes, places, 1];
-/// and the best score of each place, [rows, 1, places, 1].
-pub fn scored(ctx: &ForwardContext<'_>, answers: &Tensor<3>, places: &Places) -> [Tensor<4>; 2] {
-    let answers = off_tape(ctx, answers);
-    let scores = sigmoid(class_logits(&answers)) * sigmoid(objectness(&answers));
-    let best = scores.clone().max_dim(1);
-    let table: Vec<Tensor<3>> = decoded(&answers, &planes(ctx, places)).into_iter().chain([scores]).collect();
-    [Tensor::cat(table, 1), best].map(|tensor| tensor.unsqueeze_dim(3))
+/// From the three outputs of the network: the corners of each place's box and the scores of its classes, [rows, places, 4 + classes, 1];
+/// and the best score of each place, [rows, places, 1, 1]. Both are in float32.
+pub fn scored(ctx: &ForwardContext<'_>, outputs: Vec<Tensor<4>>, places: &Places) -> [Tensor<4>; 2] {
+    let outputs: Vec<Tensor<4>> = outputs.iter().map(|output| off_tape(ctx, output)).collect();
+    let planes = planes(ctx, places);
+    let (lines, best) = place_scores(&outputs, BOXES, &planes).unwrap_or_else(|| {
+        let answers = joined(outputs);
+        let scores = sigmoid(class_logits(&answers)) * sigmoid(objectness(&answers));
+        let best = scores.clone().max_dim(1).squeeze_dim(1);
+        let table: Vec<Tensor<3>> = decoded(&answers, &planes).into_iter().chain([scores]).collect();
+        (Tensor::cat(table, 1).swap_dims(1, 2), best)
+    });
+    [lines.unsqueeze_dim(3), best.unsqueeze_dims(&[2, 3])]
 }
 
 /// The predictions of each row, best first, from the tensors of [`scored`].
@@ -44,7 +50,7 @@ pub fn detect(
     host: &mut HostTime,
 ) -> Result<Vec<Vec<Prediction>>, ReadError> {
     let Ok([table, best]) = <[_; 2]>::try_from(features) else { unreachable!("boxes and best scores") };
-    let [rows, entries, count, _] = table.dims();
+    let [rows, count, entries, _] = table.dims();
     let best: Vec<f32> = best.try_into_vec_as().map_err(ReadError::of("the scores of the places"))?;
     let chosen = host.during(|| best.par_chunks_exact(count).map(|row| chosen(row, LOOKED_AT)).collect::<Vec<_>>());
     let most = chosen.iter().map(Vec::len).max().unwrap_or(0);
@@ -52,7 +58,7 @@ pub fn detect(
     if chosen.iter().all(Vec::is_empty) {
         return Ok(vec![Vec::new(); rows]);
     }
-    let table = table.swap_dims(1, 2).reshape([rows * count, entries]);
+    let table = table.reshape([rows * count, entries]);
     let numbers = host.during(|| numbers(&chosen, count, looked_at));
     let lines = table.select(0, int_tensor(&numbers, [rows * looked_at], ctx.device()));
     let lines = lines.reshape([rows * looked_at * entries]).try_into_vec_as::<f32>();

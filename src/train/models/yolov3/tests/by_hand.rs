@@ -123,11 +123,10 @@ fn what_comes_from_above_counts_in_the_gradient() {
 /// What is found for levels of answers in pictures of this side.
 fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Prediction>> {
     let none = Index::default();
-    let answers = joined(levels);
-    let device = answers.device();
+    let device = levels[0].device();
     let places = Places::new(side, anchors);
     let ctx = ctx(&none, false, &device);
-    let features = detections::scored(&ctx, &answers, &places).to_vec();
+    let features = detections::scored(&ctx, levels, &places).to_vec();
     detections::detect(&ctx, features, side, &mut HostTime::default()).expect("readable")
 }
 

@@ -4,6 +4,7 @@ use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::models::Input;
 use crate::models::parity::{agree, below, half_is_near, images, rounds, traced, value};
+use crate::models::yolov3::boxes::joined;
 use crate::models::yolov3::targets::Targets;
 use crate::models::yolov3::{Detector, YoloV3, loss};
 use crate::number::{part, real_len, single};
@@ -44,7 +45,8 @@ fn computed(model: &YoloV3, case: Case, precision: Precision) -> BTreeMap<String
         [&model.param_specs(), &model.statistics()],
         |ctx| {
             let images = ctx.constant(images);
-            let (answers, places) = model.answers(ctx, images);
+            let (outputs, places) = model.outputs(ctx, images);
+            let answers = joined(outputs);
             let targets = Targets::new(&places, &objects);
             let len = answers.dims().iter().product::<usize>();
             [loss::loss(ctx, answers.clone(), targets, &places), answers.reshape([len])]
