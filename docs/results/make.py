@@ -292,6 +292,9 @@ OTHER_WORK = {
     "gpt2": "PyTorch's tokens are random and already on the GPU. `ledger` pads the vocabulary from 50,257 to 50,304 words.",
     "lstm": RECURRENT,
     "gru": RECURRENT,
+    "yolov3": "PyTorch's images are noise and already on the GPU, and its objects are matched to anchors once, before the first step. `ledger` loads pictures from the host, and matches the objects of each batch.",
+    "maskrcnn": "PyTorch's model is torchvision's. Its images are noise and already on the GPU, where proposals are matched and sampled, too. `ledger` loads pictures from the host, and matches and samples there. `fast` has the fused optimizer alone, and `compile` compiles the body and the pyramid. CUDA graphs cannot hold a number of regions that differs from step to step.",
+    "dqn": "PyTorch computes the update alone, on random frames that are on the GPU already. A step of `ledger` has four steps in the game before the update, whose actions the network chooses, so the comparison is unfavourable to `ledger`.",
 }
 
 
