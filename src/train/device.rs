@@ -1,6 +1,6 @@
-//! Devices: opening one, waiting for it, and what is hashed or recorded of the program that runs on it.
+//! Devices: opening and synchronising them, and the part of a run's identity that describes the program.
 //!
-//! Knows how Burn names devices. Nothing of a GPU library is touched before a CUDA device is asked for.
+//! Knows how Burn names devices. Touches no GPU library before a CUDA device is requested.
 
 pub mod idle;
 pub mod load;
@@ -19,21 +19,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The version of what the trainer computes with a model on `cpu` or `cuda`.
 ///
-/// Raise it whenever the same cell would give other numbers, or clearly other times and energies. Raise it for the models and devices
-/// that change, and no others, because it gives their runs new ids. Changes:
-/// 1. first version.
-/// 2. BERT's head at masked positions alone; VGG16 on a GPU in NHWC, with biases in the number format of the convolutions.
-/// 3. On a GPU in half formats, attention whose scores are never stored or rounded; ResNet-50 on a GPU in NHWC; products without padded rows, for
-///    which cuBLASLt may take other kernels.
-/// 4. On a GPU, GELU by other formulas (in fp32 the slope of its tanh form alone); other orders of sums in cross-entropy and in the gradients of residual layer norm.
-/// 5. The same numbers. On a GPU, memory is taken in pieces of the sizes that are asked for: less time at small batches, less memory.
-/// 6. The same numbers. On a single GPU, steps that draw no random numbers on the GPU are replayed as a CUDA graph, if they leave 15/16 of its memory free: less time, more memory. NaN among DQN's next values makes the target NaN.
-/// 7. The same numbers. Timed inference: on a GPU each batch is replayed as a CUDA graph, without the transfers to and from the GPU for every model; constants are folded,
-///    batch normalisation among them. Steps are replayed on several GPUs that share batches, too. The first builds of this revision lack that: their attempts on several
-///    GPUs have no fact `worker.step_graph`.
+/// Raise it whenever the same cell would give other numbers, or clearly other times and energies. Raise it only for the
+/// models and devices that change, because it gives their runs new ids. Changes:
+/// 1. First version.
+/// 2. BERT's head at masked positions only; VGG16 on a GPU in NHWC, with biases in the number format of the
+///    convolutions.
+/// 3. On a GPU in half formats, attention whose scores are never stored or rounded; ResNet-50 on a GPU in NHWC;
+///    products without padded rows, for which cuBLASLt may select other kernels.
+/// 4. On a GPU, other formulas for GELU (in fp32 only for the gradient of its tanh form); other summation orders in
+///    cross-entropy and in the gradients of residual layer norm.
+/// 5. The same numbers. On a GPU, memory is allocated in blocks of the requested sizes: less time at small batches,
+///    less memory.
+/// 6. The same numbers. On a single GPU, steps that draw no random numbers on the GPU are replayed as a CUDA graph if
+///    15/16 of its memory stays free: less time, more memory. NaN among DQN's next values makes the target NaN.
+/// 7. The same numbers. Timed inference: on a GPU each batch is replayed as a CUDA graph, for every model without the
+///    transfers to and from the GPU. Constants are folded, batch normalisation among them. Steps are replayed on
+///    several data-parallel GPUs, too. The first builds of this revision lack that: their attempts on several GPUs have
+///    no fact `worker.step_graph`.
 /// 8. On a GPU: YOLOv3 in NHWC; timed inference of YOLOv3 and Mask R-CNN is replayed up to the first data-dependent
-///    step; DQN sends each frame of a batch once, and CartPole's target moves within the replayed step. Other models stay at 7.
-/// 9. On a GPU, one kernel computes boxes and scores of YOLOv3 in evaluation and inference: less time, and other roundings of boxes and scores.
+///    step; DQN sends each frame of a batch once, and CartPole's target moves within the replayed step. Other models
+///    stay at 7.
+/// 9. On a GPU, one kernel computes boxes and scores of YOLOv3 in evaluation and inference: less time, and other
+///    roundings of boxes and scores.
 fn revision(device: &str, model: &str) -> i64 {
     match (device, model) {
         ("cuda", "yolov3") => 9,
@@ -42,7 +49,7 @@ fn revision(device: &str, model: &str) -> i64 {
     }
 }
 
-/// The version of Burn that is compiled in; a test holds it to `Cargo.toml`.
+/// The version of Burn that is compiled in. A test compares it with `Cargo.toml`.
 pub const BURN: &str = "0.22.0-pre.3";
 
 /// The device that a run asks for cannot be used.
@@ -53,35 +60,35 @@ pub enum DeviceError {
         "no CUDA device was found (install the NVIDIA driver, check `nvidia-smi`, or set `hardware.device` to `cpu`)"
     )]
     Absent,
-    /// There are fewer CUDA devices than are asked for.
+    /// There are fewer CUDA devices than requested.
     #[error(
         "{} asked for, but {there} found (lower `hardware.gpus`; CUDA_VISIBLE_DEVICES decides which are seen)",
         count(ranks, "CUDA device")
     )]
     TooFew {
-        /// How many are asked for.
+        /// The number requested.
         ranks: usize,
-        /// How many there are.
+        /// The number found.
         there: usize,
     },
-    /// A device is to be made as small as it is, or smaller than what is in use.
+    /// A device cannot be limited to this size: it is no larger, or more memory is in use.
     #[error(
         "`hardware.memory_limit_gib` is {limit}, but `{device}` has {has} GiB, of which as much is in use that it cannot be made so small (give less than it has, and more than other programs use)"
     )]
     Size {
         /// Burn's name of the device.
         device: String,
-        /// What it was to be.
+        /// The requested limit in GiB.
         limit: u64,
-        /// What it has.
+        /// The device's memory in GiB.
         has: String,
     },
-    /// The device does not compute what it must.
+    /// The device computes wrong values or cannot run the smoke operation.
     #[error("the smoke operation on `{device}` failed: {problem} (run `ledger doctor`)")]
     Smoke {
         /// Burn's name of the device.
         device: String,
-        /// What came of it.
+        /// The failure.
         problem: String,
     },
     /// The device stopped working.
@@ -89,30 +96,30 @@ pub enum DeviceError {
     Lost {
         /// Burn's name of the device.
         device: String,
-        /// What it said.
+        /// The device's message.
         problem: String,
     },
-    /// A card that others work with stopped working.
+    /// A GPU of a multi-GPU run stopped working.
     #[error("`Cuda({card})` does not work any more: {problem} (run `ledger doctor`)")]
     Card {
         /// Its ordinal, which is its rank.
         card: usize,
-        /// What it said.
+        /// The device's message.
         problem: String,
     },
 }
 
-/// Where tensors live.
+/// The location of tensors.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// In the host's memory, where some of the work is done by code of ours.
+    /// The host's memory; code of our own does some of the work.
     Host,
-    /// On a device with a queue, where Burn's operations do all of it.
+    /// A device with a queue; Burn's operations do all the work.
     Device(Device),
 }
 
 impl Place {
-    /// Burn's name of it.
+    /// Returns Burn's handle of the device.
     pub fn device(&self) -> Device {
         match self {
             Self::Host => Device::flex(),
@@ -120,15 +127,15 @@ impl Place {
         }
     }
 
-    /// What Burn calls it: `Cuda(0)`.
+    /// Returns Burn's name of the device, such as `Cuda(0)`.
     pub fn name(&self) -> String {
         let name = format!("{:?}", self.device());
-        // It shows two of its own layers around the device.
+        // Burn's debug output shows two of its own layers around the device.
         let inner = name.strip_prefix("Device<").and_then(|name| name.strip_suffix(")>"));
         inner.and_then(|inner| inner.split_once('(')).map_or(name.as_str(), |(_, inner)| inner).to_owned()
     }
 
-    /// Waits until all that was asked of it is done.
+    /// Waits until all submitted work is done.
     pub fn sync(&self) -> Result<(), DeviceError> {
         match self {
             Self::Host => Ok(()),
@@ -138,7 +145,7 @@ impl Place {
         }
     }
 
-    /// Has all that was sent to it begin: it takes work in batches, and the rest of one waits.
+    /// Submits work that is still queued on the host: the device otherwise receives work in batches.
     pub fn begin(&self) {
         if let Self::Device(device) = self
             && let Some(card) = native::card_of(device)
@@ -147,13 +154,13 @@ impl Place {
         }
     }
 
-    /// Lets this thread work on it while other threads record CUDA graphs on other devices.
+    /// Lets this thread use the device while other threads capture CUDA graphs on other devices.
     pub fn tolerate_other_recordings(&self) -> Result<(), DeviceError> {
         native::step_graph::tolerate_other_recordings(&self.device())
             .map_err(|fault| DeviceError::Lost { device: self.name(), problem: fault.to_string() })
     }
 
-    /// Returns unused memory of its pools to the driver, which has it after the next [`sync`](Self::sync).
+    /// Returns unused memory of its pools to the driver. The driver has it after the next [`sync`](Self::sync).
     pub fn release(&self) {
         if let Self::Device(device) = self
             && let Some(card) = native::card_of(device)
@@ -162,7 +169,7 @@ impl Place {
         }
     }
 
-    /// Whether what was read from it is what should have been computed. To be asked after values were read: work that was only queued may still fail.
+    /// Returns an error if a GPU operation failed. Call it after reading values: queued work may fail later.
     pub fn check(&self) -> Result<(), DeviceError> {
         if let Self::Device(device) = self
             && let Some(native::Failure { card, problem }) = native::card_of(device).and_then(native::fault_on)
@@ -172,7 +179,7 @@ impl Place {
         Ok(())
     }
 
-    /// What is recorded of it beside a run's numbers in that format.
+    /// Returns the facts that are recorded about the device for a run in this number format.
     pub fn facts(&self, precision: Precision) -> Vec<(&'static str, Value)> {
         let mut facts = vec![("device_name", self.name().into())];
         match self {
@@ -193,21 +200,22 @@ impl Place {
     }
 }
 
-/// Whether factors in float32 may be rounded to TF32: unless NVIDIA's own variable forbids its libraries to do so.
+/// Whether float32 factors may be rounded to TF32: unless NVIDIA's own variable forbids it.
 fn tf32() -> bool {
     std::env::var_os("NVIDIA_TF32_OVERRIDE").is_none_or(|value| value != "0")
 }
 
-/// Does work on a device and gives the message of a panic, instead of passing it on: the runtime's threads hand theirs to whoever waits.
+/// Runs work on a device and turns a panic into its message: the runtime's threads pass theirs to the thread that
+/// waits.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // What the work left half done is not looked at again: the run is over.
+    // Nothing uses the interrupted state again: the run is over.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         shortened(text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked"))
     })
 }
 
-/// The beginning of a message of the runtime, which may hold a kernel's whole source.
+/// Cuts a message of the runtime to its beginning; it may contain a kernel's whole source.
 pub fn shortened(text: &str) -> String {
     const SHOWN: usize = 2000;
     match text.char_indices().nth(SHOWN) {
@@ -225,16 +233,16 @@ pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
             let place = Place::Device(Device::cuda(rank));
             let lost = |fault: native::Fault| DeviceError::Lost { device: place.name(), problem: fault.to_string() };
             let (free_bytes, _) = native::memory::left(rank).map_err(lost)?;
-            // A process that opens the GPU again has the layout already.
+            // If the process opened the GPU before, this layout is set already.
             native::memory::take_by_size(rank, free_bytes / 8 * 7).map_err(lost)?;
             Ok(place)
         }
     }
 }
 
-/// Takes memory of a device so that it is as small as one of so many GiB. A host's memory is left alone.
+/// Reserves device memory so that only `limit_gib` GiB remain usable. Leaves a host's memory alone.
 ///
-/// Answers how many bytes it took.
+/// Returns the number of bytes reserved.
 pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
     if let Place::Device(device) = place
         && let Some(card) = native::card_of(device)
@@ -257,7 +265,7 @@ pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
     Ok(0)
 }
 
-/// Refuses to begin where there are fewer devices than ranks.
+/// Returns an error if there are fewer devices than ranks.
 pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
     match spec {
         DeviceSpec::Cpu => Ok(()),
@@ -271,7 +279,7 @@ pub fn suffice(spec: DeviceSpec, ranks: usize) -> Result<(), DeviceError> {
 
 /// The program part of a run's identity, for a model on `cpu` or `cuda`.
 ///
-/// The generator's digest is not in it: it belongs to the data, see [`generators`](crate::generators).
+/// It excludes the data generator's digest, which belongs to the data, see [`generators`](crate::generators).
 pub fn program(device: &str, model: &str) -> Value {
     let fields: Table = [
         ("trainer".to_owned(), "ledger".into()),
@@ -283,9 +291,9 @@ pub fn program(device: &str, model: &str) -> Value {
     fields.into()
 }
 
-/// How operations become code on `cpu` or `cuda`.
+/// The sources of kernels on `cpu` or `cuda`.
 fn kernels(device: &str) -> Vec<&'static str> {
-    // `native`: NVIDIA's libraries, whose versions are in the part `cuda`, and kernels of ours.
+    // `native`: NVIDIA's libraries, whose versions are in the part `cuda`, and our own kernels.
     if device == "cuda" { vec!["autotune", "native"] } else { vec!["flex"] }
 }
 

@@ -1,16 +1,17 @@
-//! The loop: steps, epochs, evaluations, and the events that tell of them.
+//! The training loop: steps, epochs, evaluations, and the events that report them.
 //!
-//! Knows the order of what happens. An epoch visits every sample once; its last batch may be smaller (PyTorch's default,
-//! `drop_last=False`). A run given in steps goes on from epoch to epoch and ends within one. `line` is told as a single epoch
-//! of full-batch steps, since each of its steps is a pass.
+//! An epoch visits every sample once; its last batch may be smaller (PyTorch's default, `drop_last=False`). A run given
+//! in steps continues from epoch to epoch and ends within one. `line` is reported as a single epoch of full-batch
+//! steps, since each of its steps is a pass.
 //!
-//! A loss that is no number any more is a value like any other: the run goes on to its end.
+//! A NaN loss is a value like any other: the run continues to its end.
 //!
-//! Knows also that looking costs time: a device with a queue is waited for only now and then, and a step that is measured from
-//! inside stands alone, so that what is measured is not slowed by the measuring.
+//! Synchronising with a device costs time. A device with a queue is therefore waited for only now and then, and a step
+//! that is measured from inside is read alone, so that the measurement does not slow other steps.
 //!
-//! Each rank of several runs the loop on its shard of every batch, in step with the others (`parallel`). The first one tells of the run and evaluates; the others
-//! tell of their phases and of how long their steps took. A rank for which nothing is left of a smaller last batch takes part in that step with no sample.
+//! Each of several ranks runs the loop on its shard of every batch, in step with the others (`parallel`). The first
+//! rank reports the run and evaluates. The others report their phases and the durations of their steps. A rank that
+//! gets no sample of a smaller last batch still takes part in that step.
 
 pub mod heartbeat;
 
@@ -41,26 +42,27 @@ mod step;
 
 pub use rehearsal::rehearse;
 
-/// First steps of a device with a queue: they compile and tune, for each way in which later steps are done. The first few are read one by one, the last is waited for
-/// in each of its parts, and those between are queued, where operations are fused in other groups than where the device is waited for.
+/// The number of warm-up steps on a device with a queue, which compile and tune for every way of running later steps.
+/// The first few are read one by one. The last waits after each phase. Those between are queued, where Burn fuses
+/// operations differently than when it is waited for.
 pub const WARM_UP: u64 = 10;
 
-/// How many of them are read one by one.
+/// The number of first steps that are read one by one.
 const ALONE: u64 = 3;
 
-/// Every how many steps one is measured from inside: on the host, and on a device with a queue, whose losses are read no more often
-/// because a read waits until the queue is empty.
+/// The interval of steps that are measured from inside: on the host, and on a device with a queue. Losses on a device
+/// are read at the same interval, because a read waits until the queue is empty.
 const INNER_EVERY: [u64; 2] = [10, 50];
 
 /// A loss that has not been read yet.
 struct Unread {
     step: u64,
     loss: Tensor<1>,
-    /// What it is multiplied by before it is added to those of other ranks.
+    /// The factor of this loss in the sum over ranks.
     share: f64,
-    /// How long the step might take.
+    /// The time limit class of the step.
     pace: Pace,
-    /// When this stage worked.
+    /// Timestamps of this stage's passes.
     passes: Option<StagePasses>,
 }
 
@@ -76,26 +78,27 @@ struct Trainer<'a> {
     scaler: Option<Scaler>,
     plan: Plan,
     inner_every: u64,
-    /// Every step's loss is read at once.
+    /// Whether every step's loss is read at once.
     drained: bool,
-    /// What tells that it answers.
+    /// Reports progress to the supervisor.
     heartbeat: Heartbeat<'a>,
-    /// A batch of another size, the last of an epoch, was there already.
+    /// Whether a batch of another size, the last of an epoch, has been run before.
     smaller: bool,
-    /// Losses of steps that follow each other.
+    /// Losses of consecutive steps.
     unread: Vec<Unread>,
-    /// When the first of them began.
+    /// The start of the first of them.
     since_ns: u64,
-    /// Their borders by the device's clock.
+    /// Their boundaries by the device's clock.
     step_timer: StepTimer,
     last_loss: f64,
-    /// Of each step whose passes are timed, the share of it in which this stage was in none.
+    /// For each step with timed passes, the fraction of it in which this stage was in no pass.
     idle: Vec<f64>,
-    /// Of all samples that this rank has seen, in their order.
+    /// The digest of all samples that this rank has seen, in order.
     seen: Digest,
 }
 
-/// Trains to the end or to a stop, as one rank of a process group. `tuned` says whether the device's kernels have been tuned before.
+/// Trains to the end or to a stop, as one rank of a process group. `tuned` says whether the device's kernels have been
+/// tuned before.
 pub fn fit(
     group: ProcessGroup,
     spec: &Spec,
@@ -109,7 +112,7 @@ pub fn fit(
 }
 
 impl<'a> Trainer<'a> {
-    /// One that has learned nothing: every rank begins with the first one's values.
+    /// A trainer before its first step. Every rank starts with the first one's parameters.
     fn new(
         group: ProcessGroup,
         spec: &'a Spec,
@@ -203,7 +206,7 @@ impl<'a> Trainer<'a> {
         Ok(Finish::Done)
     }
 
-    /// How much of their time the stages of a pipeline are in no pass, by the clocks of their devices.
+    /// Reports the mean fraction of time in which pipeline stages are in no pass, by the clocks of their devices.
     fn bubble(&self) -> Result<(), TrainError> {
         if self.drained || !self.group.pipelined() {
             return Ok(());
@@ -216,12 +219,12 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// Samples that all ranks together take in a step.
+    /// The number of samples of a step over all ranks.
     fn batch(&self) -> usize {
         self.spec.batch * self.group.shards()
     }
 
-    /// What is worth recording of several ranks.
+    /// Reports the facts of a run with several ranks.
     fn tell_of_team(&self) {
         if self.group.ranks() == 1 {
             return;
@@ -233,13 +236,13 @@ impl<'a> Trainer<'a> {
             self.fact("all_reduce_mib", mebibytes.into());
         }
         let left = if self.task.is_full_batch() { 0 } else { self.task.samples() % self.batch() };
-        // A run that ends before has none.
+        // A run that ends before the last batch has none.
         if self.plan.steps >= self.plan.steps_per_epoch {
             self.fact("last_batch", (if left == 0 { self.batch() } else { left }).into());
         }
     }
 
-    /// The rest in which idle power is measured: on all devices at the same time.
+    /// Waits while idle power is measured, on all devices at the same time. Returns false if the run was asked to stop.
     fn rested(&self, stop: &AtomicBool) -> Result<bool, TrainError> {
         self.sink.doing("idle", 1, None);
         self.group.barrier("idle", 1, Pace::First)?;
@@ -257,13 +260,13 @@ impl<'a> Trainer<'a> {
         let batch = self.batch();
         let mut batches = (first..=last).zip(order.chunks(batch).cycle()).peekable();
         while let Some((step, indices)) = batches.next() {
-            // Several ranks stop at the same step, which the first of them decides in the step itself.
+            // Several ranks stop at the same step. The first of them decides that in the step itself.
             if self.group.ranks() == 1 && stop.load(Ordering::Relaxed) {
                 self.read_losses()?;
                 return Ok(Finish::Stopped);
             }
             let measured = step.is_multiple_of(self.inner_every);
-            // A batch of another size may compile and tune anew, as the first steps do.
+            // A batch of another size may compile and tune again, as the first steps do.
             let first = step <= ALONE || step == WARM_UP;
             let alone = self.drained || measured || first || indices.len() < batch;
             if alone {
@@ -274,7 +277,7 @@ impl<'a> Trainer<'a> {
                 self.since_ns = self.sink.now_ns();
                 self.step_timer.begin(self.place);
             }
-            // A step of `line` is a pass over it, and passes are what a schedule in epochs counts.
+            // A step of `line` is a pass over its data. Schedules in epochs count passes.
             let pass = if self.task.is_full_batch() { step } else { epoch };
             let next = batches.peek().map(|(_, indices)| *indices);
             let pace = self.pace(step, indices.len());
@@ -284,7 +287,8 @@ impl<'a> Trainer<'a> {
             };
             self.unread.push(unread);
             self.step_timer.mark_step(self.place);
-            // Steps of few launches would begin several at once, and their times by the device's clock would be too short and too long.
+            // Steps of few launches would be submitted several at a time, which makes their times by the device's clock
+            // too short or too long.
             self.place.begin();
             if alone {
                 self.read_losses()?;
@@ -295,20 +299,21 @@ impl<'a> Trainer<'a> {
         Ok(Finish::Done)
     }
 
-    /// How long a step of so many samples may take.
+    /// The time limit class of a step of `samples` samples.
     fn pace(&self, step: u64, samples: usize) -> Pace {
         let usual = samples == self.batch() || self.smaller;
         let known = if self.drained { step > 1 } else { step > WARM_UP && usual };
         if known { Pace::Steady } else { Pace::First }
     }
 
-    /// Reads the losses that are there, which waits for their steps, and tells of each where its time by the device's clock puts it; the mean of their times by that of the host where the
-    /// device has none, and where a single one was waited for, whose parts are of the host too.
+    /// Reads the unread losses, which waits for their steps, and reports each step. Durations are by the device's
+    /// clock. They are the mean host time if the device has no clock or if a single step was waited for, because the
+    /// phases of such a step are by the host's clock, too.
     fn read_losses(&mut self) -> Result<(), TrainError> {
         let Some(Unread { step: first, pace, .. }) = self.unread.first() else { return Ok(()) };
         let (first, pace, many) = (*first, *pace, self.unread.len());
         let last = first + wide(many) - 1;
-        // As in a step: those that wait at the meeting name the one that does not come.
+        // Twice the limit, as in a step: ranks that wait for the sum then name the missing one.
         let limit = self.group.limit(pace, many).filter(|_| !self.drained).map(|limit| limit.saturating_mul(2));
         self.sink.doing("losses", first, limit);
         let (mut shares, mut losses, mut passes) = (Vec::new(), Vec::new(), Vec::new());
@@ -323,7 +328,8 @@ impl<'a> Trainer<'a> {
         let losses = self.group.sum_losses(first, pace, losses.into_iter().zip(shares).collect())?;
         let duration_ns = self.sink.now_ns().saturating_sub(self.since_ns) / wide(many);
         self.sink.doing("step", last, None);
-        // What compiles is no measure of how long the others may take. On the CPU nothing does, and the last step of the warm-up stands alone.
+        // Compilation says nothing about later steps. The CPU compiles nothing, and the last step of the warm-up is
+        // read alone.
         if pace == Pace::Steady || self.drained || last == WARM_UP {
             self.group.record_step(Duration::from_nanos(duration_ns));
         }
@@ -337,7 +343,7 @@ impl<'a> Trainer<'a> {
         for ((step, loss), duration_ns) in (first..).zip(losses).zip(durations) {
             self.last_loss = loss;
             t_ns = t_ns.saturating_add(duration_ns);
-            // It is that of all ranks.
+            // The loss is that of all ranks together.
             let values = if self.group.is_leader() { vec![("loss".to_owned(), loss)] } else { Vec::new() };
             self.sink.emit_at(t_ns, EventKind::Step { step, duration_ns: Some(duration_ns), values });
             if step == 1 && !self.drained {
@@ -375,7 +381,8 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Initial values; where ranks have the same parameters, of others than the first only how many there are, since it sends them its own.
+/// Returns the initial parameters. Ranks with the same parameters as the first one only allocate them, because the
+/// first one sends its own.
 fn initial(group: &ProcessGroup, task: &dyn Task, seed: u64, place: &Place) -> Vec<Tensor<1>> {
     let device = place.device();
     if !group.is_leader() && !group.pipelined() {

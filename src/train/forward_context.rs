@@ -1,6 +1,7 @@
 //! The context of a model's forward pass over a batch: parameters by name, number format, and training or inference.
 //!
-//! Knows nothing of any model. Layers (`layers`) take from it what they need. A name that is not there is a fault of the model's code.
+//! Knows nothing of any model. Layers (`layers`) take what they need from it. A missing name is a fault of the model's
+//! code.
 
 use crate::gradient_readiness::{self, ParameterGroups, ReadyMarks};
 use crate::number::wide;
@@ -14,7 +15,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-/// Where a second part of an answer's gradient is left for the operation that computed the answer.
+/// The place in which one operation leaves a second part of an output's gradient for the operation that computed the
+/// output.
 pub type SecondPart = Arc<Mutex<Option<Tensor<4>>>>;
 
 /// The parameters of a model and everything else that its forward pass depends on.
@@ -26,20 +28,21 @@ pub struct ForwardContext<'a> {
     /// Number format of products and convolutions.
     pub precision: Precision,
     training: Option<Training>,
-    /// The loss is on a tape.
+    /// Whether the loss is on a tape.
     taped: bool,
-    /// The tape's numbers of the parameters whose gradients an operation of Burn computes, which does not report them.
+    /// The tape's ids of parameters whose gradients a built-in operation of Burn computes, which does not report them.
     untracked: RefCell<BTreeSet<u64>>,
-    /// By the tape's number of an answer, for those whose gradient may come in two parts.
+    /// By the tape's id of an output: the places for gradients that may come in two parts.
     second_parts: RefCell<HashMap<u64, SecondPart>>,
-    /// The positions whose answers are computed; `None` for all.
+    /// The positions whose outputs are computed; `None` for all.
     selected: Option<Tensor<1, Int>>,
-    /// Where constants are folded: what earlier passes computed of parameters alone.
+    /// Results of earlier passes that depend on parameters only, if constants are folded.
     folded: Option<&'a Folded>,
     device: Device,
 }
 
-/// Folded constants: what was computed of parameters and running statistics alone, by name, for passes between which none of these changes.
+/// Folded constants: results that depend on parameters and running statistics only, by name. These must not change
+/// between the passes that share it.
 #[derive(Default)]
 pub struct Folded(RefCell<HashMap<String, Box<dyn Any + Send>>>);
 
@@ -53,17 +56,17 @@ struct Training {
 
 /// A model's parameters and running statistics, their number format and their device.
 pub struct ModelState<'a> {
-    /// Where parameters are.
+    /// The index of the parameters.
     pub index: &'a Index,
     /// Their values, flat, float32; on a tape for a training step.
     pub parameters: &'a [Tensor<1>],
-    /// Where running statistics are.
+    /// The index of the running statistics.
     pub statistics: &'a Index,
     /// Their values, flat, float32, never on a tape.
     pub running: &'a mut [Tensor<1>],
     /// Number format of products and convolutions.
     pub precision: Precision,
-    /// Where tensors live.
+    /// The device of the tensors.
     pub device: Device,
 }
 
@@ -73,7 +76,8 @@ impl<'a> ForwardContext<'a> {
         Self::new(state, None, false)
     }
 
-    /// A forward pass in inference that folds constants: parameters and running statistics are the same in all passes with this `folded`.
+    /// A forward pass in inference that folds constants. Parameters and running statistics must be the same in all
+    /// passes with this `folded`.
     pub fn folding(state: ModelState<'a>, folded: &'a Folded) -> Self {
         Self { folded: Some(folded), ..Self::inference(state) }
     }
@@ -115,13 +119,13 @@ impl<'a> ForwardContext<'a> {
         }
     }
 
-    /// Limits the answers to these positions, in this order. The model must [support
+    /// Limits the outputs to these positions, in this order. The model must [support
     /// it](crate::models::Model::selects_positions).
     pub fn select_positions(&mut self, positions: Tensor<1, Int>) {
         self.selected = Some(positions);
     }
 
-    /// The positions whose answers are computed, off the tape; `None` for all.
+    /// The positions whose outputs are computed, off the tape; `None` for all.
     pub fn selected_positions(&self) -> Option<Tensor<1, Int>> {
         self.selected.clone()
     }
@@ -136,8 +140,8 @@ impl<'a> ForwardContext<'a> {
         self.folded.is_some()
     }
 
-    /// The result of a computation that depends on nothing but parameters and running statistics. Where constants are folded, it is
-    /// computed once and kept under its name, which is that of no other computation.
+    /// Returns the result of a computation that depends on parameters and running statistics only. If constants are
+    /// folded, it is computed once and stored under its name, which must be unique.
     pub fn constant_of<T: Clone + Send + 'static>(&self, name: &str, compute: impl FnOnce() -> T) -> T {
         let Some(Folded(folded)) = self.folded else { return compute() };
         if let Some(found) = folded.borrow().get(name).and_then(|found| found.downcast_ref::<T>()) {
@@ -153,7 +157,7 @@ impl<'a> ForwardContext<'a> {
         self.taped
     }
 
-    /// Whether there is such a parameter.
+    /// Whether the model has this parameter.
     pub fn has(&self, name: &str) -> bool {
         self.index.find(name).is_some()
     }
@@ -162,7 +166,7 @@ impl<'a> ForwardContext<'a> {
     pub fn parameter<const D: usize>(&self, name: &str) -> Tensor<D> {
         let (values, shape) = self.flat_parameter(name);
         match (D, shape) {
-            // It has its shape, and a tape would note every reshape.
+            // It has its shape already, and a tape would record every reshape.
             (1, [_]) => Tensor::from_dispatch(values.into_dispatch()),
             _ => {
                 self.mark_untracked(&values);
@@ -171,38 +175,40 @@ impl<'a> ForwardContext<'a> {
         }
     }
 
-    /// Excludes a parameter from gradient readiness: an operation of Burn uses it, which does not report its gradient.
+    /// Excludes a parameter from gradient readiness because a built-in operation of Burn uses it, which does not report
+    /// its gradient.
     pub fn mark_untracked(&self, parameter: &Tensor<1>) {
         self.untracked.borrow_mut().extend(tape::numbered(parameter));
     }
 
-    /// Notes that the operation that computed an answer adds what it finds here to the answer's gradient.
+    /// Declares that the operation that computed an output adds the contents of `part` to the output's gradient.
     pub fn takes_second_part(&self, answer: &Tensor<4>, part: SecondPart) {
         self.second_parts.borrow_mut().extend(tape::numbered(answer).map(|number| (number, part)));
     }
 
-    /// Where a second part of a tensor's gradient can be left, given out once; none where the operation that computed it takes one alone.
+    /// Returns the place for a second part of a tensor's gradient, once. `None` if the operation that computed the
+    /// tensor takes no second part.
     pub fn second_part(&self, of: &Tensor<4>) -> Option<SecondPart> {
         tape::numbered(of).and_then(|number| self.second_parts.borrow_mut().remove(&number))
     }
 
-    /// A parameter in float32 as it is kept, flat, and its shape: to take it so puts nothing on the tape.
+    /// Returns a parameter in float32 as it is stored, flat, and its shape. This adds nothing to the tape.
     pub fn flat_parameter(&self, name: &str) -> (Tensor<1>, &'a [usize]) {
         let Some((place, shape)) = self.index.find(name) else { panic!("the model has no parameter `{name}`") };
         (self.parameters[place].clone(), shape)
     }
 
-    /// Rounds to the number format of the arithmetic.
+    /// Rounds to the context's number format.
     pub fn round<const D: usize>(&self, tensor: Tensor<D>) -> Tensor<D> {
         self.precision.round(tensor)
     }
 
-    /// A tensor without a gradient, ready to meet the parameters.
+    /// Returns a tensor without a gradient that can be combined with the parameters.
     pub fn constant<const D: usize>(&self, tensor: Tensor<D>) -> Tensor<D> {
         if self.taped { Tensor::from_inner(tensor) } else { tensor }
     }
 
-    /// Whole numbers, ready to meet the parameters.
+    /// Returns an integer tensor that can be combined with the parameters.
     pub fn indices<const D: usize>(&self, tensor: Tensor<D, Int>) -> Tensor<D, Int> {
         if self.taped { Tensor::from_inner(tensor) } else { tensor }
     }
@@ -217,7 +223,7 @@ impl<'a> ForwardContext<'a> {
         if self.taped { tensor.inner() } else { tensor }
     }
 
-    /// An answer that was computed off the tape from `inputs`; on it, if there is one ([`tape::recorded`]).
+    /// Puts an output that was computed off the tape from `inputs` on the tape, if there is one ([`tape::recorded`]).
     pub fn recorded<const N: usize, const D: usize>(
         &self,
         inputs: impl FnOnce() -> [Taped; N],
@@ -227,7 +233,8 @@ impl<'a> ForwardContext<'a> {
         if self.taped { tape::recorded(inputs(), answer, backward) } else { answer }
     }
 
-    /// Two answers that were computed off the tape together; on it, if there is one ([`tape::recorded_twice`]).
+    /// Puts two outputs that were computed together off the tape on the tape, if there is one
+    /// ([`tape::recorded_twice`]).
     pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
         &self,
         inputs: impl FnOnce() -> [Taped; N],
@@ -237,7 +244,7 @@ impl<'a> ForwardContext<'a> {
         if self.taped { tape::recorded_twice(inputs(), answers, backward) } else { answers }
     }
 
-    /// [`Self::recorded`] for a number of inputs that is not known beforehand ([`tape::recorded_all`]).
+    /// [`Self::recorded`] for a variable number of inputs ([`tape::recorded_all`]).
     pub fn recorded_all<const D: usize>(
         &self,
         inputs: impl FnOnce() -> Vec<Taped>,
@@ -247,13 +254,15 @@ impl<'a> ForwardContext<'a> {
         if self.taped { tape::recorded_all(inputs(), answer, backward) } else { answer }
     }
 
-    /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it.
+    /// Returns the gradient of a loss on the tape for each parameter, flat and in order; `None` if the loss does not
+    /// depend on it.
     #[cfg(test)]
     pub fn backward(self, loss: &Tensor<1>) -> Vec<Option<Tensor<1>>> {
         self.backward_by(loss, None).0
     }
 
-    /// The gradient of a loss on the tape for each parameter, flat and in their order; none where the loss does not depend on it. With the marks of groups that are to be watched.
+    /// Returns the gradient of a loss on the tape for each parameter, flat and in order; `None` if the loss does not
+    /// depend on it. Also returns the marks of the watched groups.
     pub fn backward_by(
         self,
         loss: &Tensor<1>,
@@ -271,7 +280,7 @@ impl<'a> ForwardContext<'a> {
         (self.parameters.iter().map(gradient).collect(), marks)
     }
 
-    /// A running statistic, a constant in float32.
+    /// Returns a running statistic, a constant in float32.
     pub fn running(&self, name: &str) -> Tensor<1> {
         self.constant(self.running[self.statistic(name)].clone())
     }
@@ -295,10 +304,10 @@ impl<'a> ForwardContext<'a> {
         place
     }
 
-    /// Begins a unit of the model on a micro-batch. Its dropout keys do not depend on which units ran before.
+    /// Begins a unit of the model on a micro-batch. Its dropout keys do not depend on the units that ran before.
     pub fn begin(&mut self, part: usize, micro_batch: usize) {
         if let Some(training) = &mut self.training {
-            // No part draws 64 things, no model has 256 parts, and no step 64 micro-batches.
+            // No part draws 64 keys, no model has 256 parts, and no step has 64 micro-batches.
             training.keys_used = (wide(micro_batch) << 14) + (wide(part) << 6);
         }
     }
@@ -307,24 +316,24 @@ impl<'a> ForwardContext<'a> {
     pub fn dropout_key(&mut self) -> Option<u32> {
         let training = self.training.as_mut()?;
         training.keys_used += 1;
-        // No step draws as many things as that.
+        // No step draws 2^20 keys.
         let index = training.step.wrapping_mul(1 << 20).wrapping_add(training.keys_used);
         let bits = Rng::new(training.seed, Stream::Dropout, index).bits();
         u32::try_from(bits >> 32).ok()
     }
 
-    /// Whether the passes so far would be those of another step, too, with its values: they drew no key of dropout.
+    /// Whether the same pass could be replayed for another step: it drew no dropout key.
     pub fn repeats(&self) -> bool {
         self.training.is_none_or(|training| training.keys_used == 0)
     }
 
-    /// Where tensors live.
+    /// The device of the tensors.
     pub fn device(&self) -> &Device {
         &self.device
     }
 }
 
-/// The initial running statistics.
+/// Returns the initial running statistics.
 pub fn initial_statistics(param_specs: &[crate::parameters::ParamSpec], device: &Device) -> Vec<Tensor<1>> {
     crate::parameters::initial(param_specs, 0)
         .into_iter()
@@ -332,7 +341,7 @@ pub fn initial_statistics(param_specs: &[crate::parameters::ParamSpec], device: 
         .collect()
 }
 
-/// An integer tensor of these values.
+/// Returns an integer tensor of these values.
 pub fn int_tensor<const D: usize>(values: &[i32], shape: [usize; D], device: &Device) -> Tensor<D, Int> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }

@@ -1,9 +1,9 @@
-//! What a worker runs: models, data, optimisers, and the loop that trains.
+//! The worker's trainer: models, data, optimisers and the training loop.
 //!
-//! Takes a cell and tells what happens as events; knows nothing of manifests, journals or ledgers.
-//! Without the feature `train` the crate is empty. Every random number is made on the host from the cell's seed (`rng`); on the CPU the
-//! same
-//! cell gives the same bits in every loss and every weight, whatever the number of threads.
+//! Takes a cell and reports the run as events. Knows nothing of manifests, journals or ledgers.
+//! Without the feature `train` the crate is empty.
+//! Every random number is made on the host from the cell's seed (`rng`). On the CPU the same cell gives the same bits
+//! in every loss and every weight, whatever the number of threads.
 #![cfg(feature = "train")]
 
 mod data;
@@ -48,23 +48,24 @@ use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Where a run's events go, and the clock that they are stamped with: this room has none of its own.
+/// The receiver of a run's events, and the clock that stamps them.
 pub trait Sink: Sync {
-    /// The time, in nanoseconds since some moment; it never goes back.
+    /// Returns the time in nanoseconds since an arbitrary moment; it never goes back.
     fn now_ns(&self) -> u64;
 
-    /// Takes one event of a rank and of that time, which may lie before that of an event taken earlier.
+    /// Takes an event of a rank at a time, which may be earlier than the time of a previous event.
     fn emit_from(&self, rank: usize, t_ns: u64, kind: EventKind);
 
-    /// Takes one event of that time.
+    /// Takes an event of the first rank at a time.
     fn emit_at(&self, t_ns: u64, kind: EventKind) {
         self.emit_from(0, t_ns, kind);
     }
 
-    /// Learns what is being done from now on, and how long it may take where that is known: for who asks if nothing more is heard.
+    /// Reports the current activity and, if known, how long it may take. The supervisor uses both if it hears nothing
+    /// more.
     fn doing(&self, _what: &'static str, _index: u64, _limit: Option<Duration>) {}
 
-    /// Takes one event of now.
+    /// Takes an event of the first rank at the current time.
     fn emit(&self, kind: EventKind) {
         self.emit_at(self.now_ns(), kind);
     }
@@ -73,9 +74,9 @@ pub trait Sink: Sync {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// It did all its steps, whatever its numbers say.
+    /// It did all its steps, even if its values are not finite.
     Done,
-    /// It was asked to stop and did so before a step.
+    /// It was asked to stop and stopped before a step.
     Stopped,
 }
 
@@ -91,43 +92,43 @@ pub enum TrainError {
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device did not give a value back.
+    /// A value could not be read back from the device.
     #[error("{what} cannot be read back from the device (its own messages say more)")]
     Read {
-        /// What was to be read.
+        /// The value that was to be read.
         what: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// Ranks cannot do something together.
+    /// Communication between ranks failed.
     #[error(transparent)]
     Parallel(#[from] ParallelError),
-    /// A rank failed, and with it the run.
+    /// A rank failed and ended the run.
     #[error("rank {rank} failed, last in {last}: {problem}")]
     Rank {
-        /// Its number, from 0.
+        /// Its rank, from 0.
         rank: usize,
         /// Its last phase.
         last: String,
-        /// What came of it.
+        /// The failure.
         problem: String,
     },
-    /// What was found cannot be judged: a fault of the model's code.
+    /// The results of an evaluation are malformed: a fault of the model's code.
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
-    /// A GPU cannot be kept busy.
+    /// The load that keeps a GPU busy cannot run.
     #[error("the load cannot run on the GPU: {reason} (`ledger doctor` shows what is missing)")]
     Load {
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// Parameters do not take part in the loss: a fault of the model's code.
+    /// Some parameters do not affect the loss: a fault of the model's code.
     #[error("{found} of {expected} parameters have a gradient (the model does not use the others)")]
     Gradients {
-        /// How many gradients came back.
+        /// The number of gradients found.
         found: usize,
-        /// How many parameters there are.
+        /// The number of parameters.
         expected: usize,
     },
 }
@@ -144,37 +145,43 @@ impl TrainError {
     }
 }
 
-/// Trains a cell and tells the sink what happens. `tuned` says, for whoever waits, whether an earlier run has tuned the device's kernels. A `fault` that is asked for
-/// happens to one of several ranks.
+/// Trains a cell and reports events to the sink. `tuned` says whether an earlier run has tuned the device's kernels; it
+/// affects status messages, time limits and the number of warm-up steps. A `fault` is injected into one of several ranks.
 ///
 /// Events, in this order:
-/// - the facts `device_name`, `precision`, `kernels`, and `rayon_threads` on the CPU; on a GPU the fact `smoke`, of a first small
-///   operation whose result is compared;
-/// - one `Plan`, a `Status`, and the fact `inner_every`; on a GPU, where `telemetry.idle_s` is above 0, the phase `idle` with the
-///   parameters uploaded and nothing running;
-/// - for each epoch its `epoch` phase with a `Step` for each optimiser step (series `loss`, before the step's update), then an
-///   `eval` phase and a `Step` without a duration, which is no training step but the evaluation after it (series `eval_loss`,
-///   `eval_accuracy`);
-/// - the metrics `eval_loss` and `accuracy`, `inference_batch_size`, and an `inference` phase for each timed answer to one batch of
-///   evaluation data (none of them for `linear`), for each of `inference.batch_sizes` in a phase `inference_batch`; `loss`,
-///   `skipped_steps` where losses are scaled, for `linear` also `weight` and `bias`, and the digests `weights` and `data`;
+/// - the facts `device_name`, `precision`, `kernels`, and `rayon_threads` on the CPU; on a GPU the fact `smoke`, the
+///   result of a first small operation;
+/// - one `Plan`, a `Status`, and the fact `inner_every`; on a GPU, if `telemetry.idle_s` is above 0, the phase `idle`
+///   with the parameters uploaded and nothing running;
+/// - for each epoch an `epoch` phase with a `Step` for each optimiser step (series `loss`, before the step's update),
+///   then an `eval` phase and a `Step` without a duration for the evaluation (series `eval_loss`, `eval_accuracy`);
+/// - except for `linear`: the metrics `eval_loss`, `accuracy` and `inference_batch_size`, and an `inference` phase for
+///   each timed batch of evaluation data; each of `inference.batch_sizes` has an `inference_batch` phase around its
+///   own;
+/// - the metrics `loss`, `skipped_steps` if losses are scaled, and for `linear` `weight` and `bias`; the digests
+///   `weights` and `data`;
 /// - for a published model the phase `peak` and the metric `matmul_tflops`.
 ///
-/// A GPU works off a queue. Of its first ten steps, which compile and tune, the first three and the last are read one by one, as are those on a smaller
-/// batch; the fact `first_step_s` tells of the first. The losses of all others are read together up to the next such one: each of these steps has
-/// its own time by the card's clock, or where that has none the mean of their times, and lies where these times put it. Every step that `inner_every` divides is measured from inside: the phases `data`, `forward`, `backward` and
-/// `optimizer` have the step's number and end when their work is done, not when it is queued. Such a step is a batch of its own.
+/// A GPU works asynchronously on a queue:
+/// - Its first ten steps compile and tune. Of these, the first three and the last are read one by one, as are steps on
+///   a smaller batch. The fact `first_step_s` is the duration of the first.
+/// - The losses of all other steps are read together, up to the next step that is read alone. Each of them has its own
+///   duration by the GPU's clock, or the mean of all if the device has no clock.
+/// - Every step that `inner_every` divides is measured from inside and read alone. Its phases `data`, `forward`,
+///   `backward` and `optimizer` have the step's number and end when their work is done, not when it is queued.
 ///
-/// With several ranks all events are the first one's, but for the phases of steps, `epoch` and the steps themselves without a loss, of which each rank tells. A step's loss is
-/// that of all shards together. `all_reduce` lies between `backward` and `optimizer`: from when a rank has its gradients to when it has those of all. Facts: `ranks`,
-/// `batch_global`, `last_batch` (samples of an epoch's last step), `learning_rate` (after its scaling), `all_reduce_mib`. Each rank tells the digest `shard.N` of the samples
-/// that it saw, N being its number.
+/// With several ranks, all events come from the first one, except that each rank reports the phases of its steps,
+/// `epoch`, and its steps without a loss. A step's loss is that of all shards together. The phase `all_reduce` lies
+/// between `backward` and `optimizer`, from when a rank has its own gradients to when it has the sums. Facts: `ranks`,
+/// `batch_global`, `last_batch` (samples of an epoch's last step), `learning_rate` (after its scaling),
+/// `all_reduce_mib`. Rank N reports the digest `shard.N` of the samples that it saw.
 ///
-/// A diverged run ends like any other; its values are not finite. `stop` is looked at before every step and while idle. A stopped
-/// run tells of the steps that it did and of nothing more.
+/// A diverged run ends like any other; its values are not finite. `stop` is checked before every step and while idle. A
+/// stopped run reports the steps that it did and nothing more.
 ///
 /// # Errors
-/// If the cell, its data or the device cannot be used, or the device fails. A panic of the device's threads is such a failure.
+/// If the cell, its data or the device cannot be used, or the device fails. A panic on a device's thread counts as a
+/// device failure.
 pub fn run(
     cell: &Cell,
     tuned: bool,
@@ -198,7 +205,8 @@ pub fn run(
     device::caught(train).unwrap_or_else(|problem| Err(DeviceError::Lost { device: place.name(), problem }.into()))
 }
 
-/// What each generator of data draws, as a digest, by the data's name: it changes with every change of what is drawn.
+/// Returns a digest of sample output of each data generator, by the data's name. It changes whenever the generated data
+/// change.
 pub fn generators() -> Vec<(&'static str, Digest)> {
     vec![
         ("digits", data::digits::reference_digest()),
@@ -208,7 +216,7 @@ pub fn generators() -> Vec<(&'static str, Digest)> {
     ]
 }
 
-/// How many values the model of a cell learns.
+/// Returns the number of trainable values of a cell's model.
 pub fn parameter_count(cell: &Cell) -> Result<u64, TrainError> {
     Ok(parameters::count(&task::param_specs(&spec::Spec::read_task(cell)?)))
 }

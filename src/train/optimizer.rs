@@ -1,7 +1,7 @@
 //! Optimisers with PyTorch's definitions, one parameter after the other.
 //!
-//! Knows parameters as flat tensors and nothing of models. On the CPU one pass over each parameter does the whole update, in
-//! place; on other devices the same formulas run as tensor operations.
+//! Knows parameters as flat tensors and nothing of models. On the CPU one pass over each parameter does the whole
+//! update, in place. On other devices the same formulas run as tensor operations.
 //!
 //! - `sgd`: p ← p − lr·g.
 //! - `momentum`: b ← μ·b + g, p ← p − lr·b; b starts at 0; no dampening, no Nesterov. (`torch.optim.SGD(momentum=μ)`)
@@ -31,27 +31,27 @@ pub enum Rule {
     },
     /// Adam.
     Adam {
-        /// β₁, how slowly the mean of gradients forgets.
+        /// β₁, the decay rate of the mean of gradients.
         beta1: f64,
-        /// β₂, how slowly the mean of their squares forgets.
+        /// β₂, the decay rate of the mean of squared gradients.
         beta2: f64,
         /// ε, added to the root.
         epsilon: f64,
     },
 }
 
-/// How parameters shrink beside what their gradients ask for. Only matrices and kernels do: biases, gains and other vectors have no decay.
+/// Weight decay. It applies to matrices and kernels only: biases, gains and other vectors have none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decay {
-    /// They do not.
+    /// No weight decay.
     None,
     /// λ·p is added to the gradient (`weight_decay` of `torch.optim.SGD` and `Adam`).
     Coupled(f64),
-    /// p shrinks by the share lr·λ before the update (`weight_decay` of `torch.optim.AdamW`).
+    /// p shrinks by the factor 1 − lr·λ before the update (`weight_decay` of `torch.optim.AdamW`).
     Decoupled(f64),
 }
 
-/// A rule and what it remembers of each parameter.
+/// A rule and its state for each parameter.
 pub struct Optimizer {
     rule: Rule,
     decays: Vec<Decay>,
@@ -66,7 +66,7 @@ enum Memory {
 }
 
 impl Optimizer {
-    /// An optimiser that updates in the host's memory: for the CPU.
+    /// An optimiser for the CPU: it updates in the host's memory.
     pub fn on_host(rule: Rule, decay: Decay, param_specs: &[ParamSpec]) -> Self {
         let [first, second] = rule.remembers();
         let zeros = |wanted: bool, param_spec: &ParamSpec| vec![0.0; if wanted { param_spec.len() } else { 0 }];
@@ -75,7 +75,7 @@ impl Optimizer {
         Self { rule, decays: decays(decay, param_specs), step: 0, memory: Memory::Host(memory) }
     }
 
-    /// An optimiser that updates by tensor operations: for every other device.
+    /// An optimiser for other devices: it updates by tensor operations.
     pub fn on_device(rule: Rule, decay: Decay, param_specs: &[ParamSpec], device: &Device) -> Self {
         let wanted = rule.remembers();
         let zeros = |param_spec: &ParamSpec| {
@@ -85,7 +85,8 @@ impl Optimizer {
         Self { rule, decays: decays(decay, param_specs), step: 0, memory: Memory::Device(memory) }
     }
 
-    /// Updates every parameter by its gradient. Parameters have the order that the optimiser was made with; gradients come in parts, those of some parameters and then those of others.
+    /// Updates every parameter by its gradient. Parameters have the order given at construction. Gradients come in
+    /// parts, one range of parameters after the other.
     pub fn step(
         &mut self,
         parameters: &mut Vec<Tensor<1>>,
@@ -95,7 +96,7 @@ impl Optimizer {
         self.step += 1;
         let update = update_of(self.rule, self.step, learning_rate);
         for (which, gradients) in parts {
-            // Nobody else may hold a tensor that is to be changed where it is.
+            // An update in place needs the only reference to the tensor.
             let mut some = parameters.drain(which.clone()).collect();
             assert_eq!(gradients.len(), which.len(), "a gradient for each parameter of a part");
             self.part(update, (&mut some, gradients), which.clone(), learning_rate)?;
@@ -142,7 +143,7 @@ fn decays(decay: Decay, param_specs: &[ParamSpec]) -> Vec<Decay> {
 }
 
 impl Decay {
-    /// What happens to a parameter and its gradient before the update.
+    /// Returns the operation on a parameter or its gradient before the update.
     fn at(self, rate: f64) -> ops::Decay {
         match self {
             Self::None => ops::Decay::None,
@@ -162,7 +163,7 @@ impl Rule {
     }
 }
 
-/// One step's rule with its constants, computed in double precision.
+/// Returns the update of one step with its constants, computed in double precision.
 fn update_of(rule: Rule, step: u64, rate: f64) -> Step {
     match rule {
         Rule::Sgd => Step::Sgd { rate },
@@ -209,7 +210,8 @@ fn host(step: Step, p: &mut [f32], g: &[f32], [first, second]: &mut [Vec<f32>; 2
     }
 }
 
-/// Numbers that one thread updates at a time: four arrays of them fit into a second-level cache. Elements do not meet, so that the result is the same for every number of threads.
+/// Values that one thread updates at a time: four arrays of them fit into a second-level cache. Elements are
+/// independent, so the result is the same for every number of threads.
 const CHUNK: usize = 32_768;
 
 fn chunks(values: &mut [f32]) -> rayon::slice::ChunksMut<'_, f32> {

@@ -1,4 +1,4 @@
-//! A run of several ranks: what is done before they start, and what each of them does.
+//! A run of several ranks: the preparation before they start, and the work of each rank.
 
 use crate::device::smoke;
 use crate::device::{self, DeviceError, Place};
@@ -14,15 +14,15 @@ use ledger_record::EventKind;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long kernels that an earlier run has tuned take to be loaded.
+/// The time limit for loading kernels that an earlier run has tuned.
 const LOADING: Duration = Duration::from_secs(120);
-/// How long GPUs may take to be connected: it takes a few seconds.
+/// The time limit for connecting GPUs, which takes a few seconds.
 const CONNECTING: Duration = Duration::from_secs(120);
 
 /// Trains a cell whose work several ranks share.
 ///
 /// # Errors
-/// As [`run`](crate::run) has it, and if the devices cannot be connected. A rank that fails is named.
+/// As for [`run`](crate::run), and if the devices cannot be connected. The error names a rank that fails.
 pub fn train(
     spec: &Spec,
     tuned: bool,
@@ -54,7 +54,7 @@ fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     if let Ok(reach) = neighbours_reach_each_other(spec.ranks) {
         sink.emit(EventKind::Fact { name: "peer_access".to_owned(), value: reach.into() });
     }
-    // Stages sum nothing.
+    // Pipeline stages sum no gradients.
     if spec.micro_batches.is_none() {
         let by = if all.iter().all(|communicator| communicator.copies()) { "copies" } else { "nccl" };
         sink.emit(EventKind::Fact { name: "all_reduce".to_owned(), value: by.into() });
@@ -62,22 +62,22 @@ fn cards(spec: &Spec, sink: &dyn Sink) -> Result<Link, TrainError> {
     Ok(Link::Cards(all))
 }
 
-/// Opens the device of a rank.
+/// Function that opens the device of a rank.
 type Open = fn(DeviceSpec, usize) -> Result<Place, DeviceError>;
 
-/// All that each rank of a run begins with.
+/// The state with which each rank of a run starts.
 struct Run {
     spec: Spec,
     loaded: Loaded,
     limits: Limits,
-    /// An earlier run has tuned the devices' kernels.
+    /// Whether an earlier run has tuned the devices' kernels.
     tuned: bool,
     /// Opens a rank's device.
     open: Open,
 }
 
 impl Run {
-    /// Has its ranks work.
+    /// Runs all ranks.
     fn share(
         self,
         link: &Link,
@@ -88,8 +88,8 @@ impl Run {
         run_ranks(self.spec.ranks, link, sink, stop, fault, move |context| self.work(&context))
     }
 
-    /// What a rank does. The first one opens its device and warms it up before the others open theirs: they find what it compiled and tuned, instead of doing the same
-    /// at the same time.
+    /// The work of a data-parallel rank. The first rank opens its device and warms it up before the others open theirs.
+    /// They then find its compiled and tuned kernels, instead of compiling and tuning at the same time.
     fn work(&self, context: &RankContext) -> Result<Finish, TrainError> {
         if self.spec.micro_batches.is_some() {
             return self.staged(context);
@@ -98,7 +98,7 @@ impl Run {
         context.sink.doing("warm_up", 1, self.warming(&all));
         let place = if all.is_leader() {
             let place = self.led(context)?;
-            // From here on others may be what it waits for.
+            // From here on the first rank may wait for others.
             context.sink.doing("warm_up", 1, None);
             all.barrier("warm_up", 1, Pace::Steady)?;
             place
@@ -114,7 +114,8 @@ impl Run {
         fit(group, &self.spec, task, &place, &context.sink, &context.stop, self.tuned)
     }
 
-    /// What a rank does that has a stage of the model. The first one measures what each unit of the model costs, which also compiles and tunes what they need.
+    /// The work of a rank with a pipeline stage. The first rank measures the cost of each unit of the model, which also
+    /// compiles and tunes its kernels.
     fn staged(&self, context: &RankContext) -> Result<Finish, TrainError> {
         let group = context.pipeline_group(self.limits);
         context.sink.doing("warm_up", 1, self.warming(&group));
@@ -141,7 +142,8 @@ impl Run {
         fit(group, &self.spec, task, &place, &context.sink, &context.stop, self.tuned)
     }
 
-    /// How long a rank may take until it is next heard of while it warms up: the first one compiles, and the others wait for it.
+    /// The time limit of the next progress report during warm-up: only the first rank has one, because it compiles
+    /// while the others wait for it.
     fn warming(&self, group: &ProcessGroup) -> Option<Duration> {
         Some(self.limits.first).filter(|_| group.is_leader())
     }
@@ -150,7 +152,7 @@ impl Run {
         Quiet { sink: &context.sink, limit: Some(self.limits.first).filter(|_| context.rank == 0) }
     }
 
-    /// Opens the first rank's device, tells of it, and does a few steps that are thrown away.
+    /// Opens the first rank's device, reports its facts, and runs a few steps that are discarded.
     fn led(&self, context: &RankContext) -> Result<Place, TrainError> {
         let place = opened(&self.spec, self.open, &context.sink)?;
         if matches!(place, Place::Device(_)) {
@@ -179,7 +181,7 @@ fn open(spec: &Spec, open: Open, rank: usize, sink: &dyn Sink) -> Result<Place, 
     Ok(place)
 }
 
-/// Opens the first rank's device, tells of it and tries it.
+/// Opens the first rank's device, reports its facts and runs the smoke operation.
 pub fn opened(spec: &Spec, open_device: Open, sink: &dyn Sink) -> Result<Place, TrainError> {
     let place = open(spec, open_device, 0, sink)?;
     for (name, value) in place.facts(spec.precision) {
@@ -189,10 +191,10 @@ pub fn opened(spec: &Spec, open_device: Open, sink: &dyn Sink) -> Result<Place, 
     Ok(place)
 }
 
-/// Hears nothing but that the rank still warms up, and has a clock.
+/// A sink that discards all events and only reports that the rank still warms up.
 struct Quiet<'a> {
     sink: &'a dyn Sink,
-    /// How long it may take until it is next heard of.
+    /// The time limit of the next progress report.
     limit: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
-//! A cell as the trainer understands it: every field read once, checked, and typed.
+//! The trainer's typed form of a cell: every field is read once and checked.
 //!
-//! The only place that knows the names of fields. A missing or wrong field is an error that names it.
+//! The only place that knows the names of fields. An error names the missing or wrong field.
 
 use crate::number::real_len;
 use crate::optimizer::schedule::Schedule;
@@ -21,12 +21,12 @@ pub use task::{
 /// A field of the cell is missing or cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The field is not there.
+    /// The field is missing.
     #[error("`{field}` is missing (it must be {expected})")]
     Missing {
         /// The field's dotted name.
         field: &'static str,
-        /// What it may be.
+        /// The allowed values.
         expected: &'static str,
     },
     /// The field has a value that is not allowed.
@@ -36,7 +36,7 @@ pub enum SpecError {
         field: &'static str,
         /// Its value as written.
         found: String,
-        /// What it may be.
+        /// The allowed values.
         expected: &'static str,
     },
     /// Two fields exclude each other, or neither is given.
@@ -45,19 +45,19 @@ pub enum SpecError {
         /// `both` or `not`.
         found: &'static str,
     },
-    /// The model cannot learn from that data.
+    /// The model cannot train on these data.
     #[error("`model.name` `{model}` cannot learn from `data.name` `{data}` (it takes {fit})")]
     Mismatch {
         /// The model's name.
         model: String,
         /// The data's name.
         data: String,
-        /// What it can learn from.
+        /// The data that the model can train on.
         fit: &'static str,
     },
 }
 
-/// How long to train.
+/// The length of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// Passes over the training data.
@@ -66,51 +66,51 @@ pub enum Length {
     Steps(u64),
 }
 
-/// Where to train.
+/// The type of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// This machine's processor.
     Cpu,
-    /// CUDA devices, from the first one on.
+    /// CUDA devices, starting with the first one.
     Cuda,
 }
 
-/// All that a run needs.
+/// The specification of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What is learned.
+    /// The model and its data.
     pub task: TaskSpec,
     /// The optimiser.
     pub rule: Rule,
-    /// How parameters shrink.
+    /// The weight decay.
     pub decay: Decay,
-    /// The greatest norm of all gradients together; longer ones are shortened.
+    /// The maximum norm of all gradients together; a larger gradient is scaled down.
     pub clip_norm: Option<f64>,
-    /// Steps in which the learning rate rises to what the schedule says.
+    /// The number of warm-up steps, in which the learning rate rises to the schedule's value.
     pub warmup: u64,
     /// Number format of products and convolutions.
     pub precision: Precision,
-    /// The initial learning rate, scaled by the number of ranks where that is asked for.
+    /// The initial learning rate, scaled by the number of ranks if requested.
     pub learning_rate: f64,
-    /// How it changes.
+    /// The learning rate schedule.
     pub schedule: Schedule,
     /// Samples that each rank takes in a step.
     pub batch: usize,
     /// How many ranks share each step.
     pub ranks: usize,
-    /// Into how many micro-batches a step is cut; several ranks are then stages of a pipeline.
+    /// The number of micro-batches in a step. Several ranks are then stages of a pipeline.
     pub micro_batches: Option<usize>,
-    /// Rows of the batches whose answers are timed, where not one size suffices.
+    /// The batch sizes of timed inference; empty for the task's own size.
     pub inference: Vec<usize>,
-    /// How long.
+    /// The length of training.
     pub length: Length,
-    /// Where.
+    /// The device.
     pub device: DeviceSpec,
-    /// GiB of memory that each device may have, where it is to stand for a smaller one.
+    /// GiB of memory that each device may use, if it is to act as a smaller one.
     pub memory_limit_gib: Option<u64>,
-    /// How long a GPU rests before the first step, so that its idle power can be measured; 0 on the CPU.
+    /// The time in which a GPU idles before the first step, so that its idle power can be measured; 0 on the CPU.
     pub idle_ns: u64,
-    /// Seeds every random draw of the run.
+    /// The seed of every random draw of the run.
     pub seed: u64,
 }
 
@@ -157,7 +157,7 @@ impl Spec {
         })
     }
 
-    /// Reads what is learned alone.
+    /// Reads only the model and its data.
     pub fn read_task(cell: &Cell) -> Result<TaskSpec, SpecError> {
         Fields(cell).task()
     }
@@ -274,7 +274,7 @@ impl Fields<'_> {
         })
     }
 
-    /// Samples that a rank takes. Where the cell says how many all take, the two must fit.
+    /// Returns the samples of a rank in a step. If the cell also gives the global batch size, both must agree.
     fn batch(&self, task: &TaskSpec, ranks: usize) -> Result<usize, SpecError> {
         let batch = match (task, ranks) {
             (TaskSpec::Small { data: SmallData::Line, .. }, 1) => {
@@ -335,7 +335,8 @@ impl Fields<'_> {
         Ok(device)
     }
 
-    /// Ranks share each step of a run with several devices; on the CPU, with several threads that stand for them.
+    /// Returns the number of ranks that share a step. On several GPUs each rank has a GPU. On the CPU ranks are
+    /// threads.
     fn ranks(&self, device: DeviceSpec, cut: bool) -> Result<usize, SpecError> {
         let field = match device {
             DeviceSpec::Cuda => "hardware.gpus",
@@ -357,7 +358,7 @@ impl Fields<'_> {
         Ok(ranks)
     }
 
-    /// Micro-batches of a step, of the models that can be cut into stages.
+    /// Returns the number of micro-batches in a step. Only models that can be cut into stages may have any.
     fn micro_batches(&self, task: &TaskSpec) -> Result<Option<usize>, SpecError> {
         let field = "training.micro_batches";
         if self.0.get(field).is_none() {

@@ -1,6 +1,6 @@
-//! The pause in which a device's idle power is measured: its context open, everything uploaded, nothing running.
+//! The pause in which a device's idle power is measured: its context is open, everything is uploaded, nothing runs.
 //!
-//! Knows a clock and how to be interrupted; who measures meanwhile is not this room's affair.
+//! Knows a clock and a stop flag. The measuring itself is done elsewhere.
 
 use crate::Sink;
 use crate::number::real;
@@ -8,13 +8,14 @@ use ledger_record::{EventKind, PhaseEdge};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the card gets to come to rest after its last work; not in the phase.
+/// The time in which a GPU settles after its last work; it precedes the phase.
 const SETTLE_NS: u64 = 500_000_000;
 
-/// How long a stop may go unseen.
+/// The longest delay before a stop is noticed.
 const SLICE_NS: u64 = 10_000_000;
 
-/// Rests for so long in a phase `idle`, after a moment to settle; false if it was asked to stop meanwhile. No time, no phase.
+/// Waits `idle_ns` in a phase `idle`, after a time to settle. Returns false if it was asked to stop meanwhile. 0 ns
+/// give no phase.
 pub fn rest(sink: &dyn Sink, stop: &AtomicBool, idle_ns: u64) -> bool {
     if idle_ns == 0 {
         return true;
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_phase_lasts_as_long_as_was_asked_for_and_begins_when_the_card_has_settled() {
+    fn the_phase_has_the_requested_length_and_begins_after_the_time_to_settle() {
         let log = EventLog::default();
         assert!(rest(&log, &AtomicBool::new(false), 1_500_000_000));
         assert_eq!(told(&log), ["measuring the idle power for 1.5 s", "idle 1 Start", "idle 1 Stop"]);

@@ -1,6 +1,6 @@
-//! The load by which the power sensors of a GPU are calibrated: all of the card busy, and idle, at times that are known.
+//! The load for calibrating the power sensors of a GPU: the whole GPU is busy and idle at known times.
 //!
-//! Knows when to be on and off. How a card is kept busy is the kernel's affair, and who reads its sensors meanwhile is nobody's here.
+//! Knows the on and off times. The kernel keeps the GPU busy, and the sensors are read elsewhere.
 
 use crate::native::Fault;
 use crate::native::load::Load;
@@ -9,16 +9,16 @@ use ledger_record::{EventKind, PhaseEdge};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a stop may go unseen.
+/// The longest delay before a stop is noticed.
 const SLICE_NS: u64 = 5_000_000;
 
-/// What keeps a card busy.
+/// Work that keeps a GPU busy.
 trait Kernel {
-    /// Keeps the whole card busy for so many nanoseconds, and waits until it is idle again. Gives when it began to be busy and when it
-    /// was idle, by the sink's clock: as near to the card's own times as can be told.
+    /// Keeps the whole GPU busy for `on_ns` nanoseconds and waits until it is idle. Returns the start and the end of
+    /// the work by the sink's clock, as close to the GPU's own times as the host can measure.
     ///
     /// # Errors
-    /// If the card fails.
+    /// If the GPU fails.
     fn run(&mut self, on_ns: u64, sink: &dyn Sink) -> Result<(u64, u64), TrainError>;
 }
 
@@ -34,14 +34,15 @@ impl Kernel for Load {
     }
 }
 
-/// Puts a load on the first GPU that is visible: on and off for so many nanoseconds, one pair after the other. Tells of the phase `load` by
-/// the number of the pair, once it is over. `stop` is looked at before each pulse and during breaks.
+/// Puts a load on the first visible GPU: on and off for these nanoseconds, one pair after the other. Reports each pulse
+/// as a phase `load`, numbered by its pair, once the pulse is over. `stop` is checked before each pulse and during
+/// breaks.
 ///
 /// # Errors
-/// If the card cannot be used or fails.
+/// If the GPU cannot be used or fails.
 pub fn load(pulses: &[(u64, u64)], sink: &dyn Sink, stop: &AtomicBool) -> Result<Finish, TrainError> {
     let mut load = Load::on(0).map_err(failed)?;
-    // A first moment of it loads what there is to load.
+    // A first short load initialises everything.
     load.work(Duration::from_micros(1)).map_err(failed)?;
     follow(&mut load, pulses, sink, stop)
 }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn pulses_come_one_after_the_other_as_long_as_nobody_stops_them() {
+    fn pulses_follow_each_other_until_a_stop() {
         const MS: u64 = 1_000_000;
         let sink = Told { begun: Instant::now(), phases: Mutex::default() };
         let stop = AtomicBool::new(false);

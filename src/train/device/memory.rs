@@ -6,10 +6,10 @@ use crate::native::memory::left;
 use crate::number::wide;
 use std::sync::OnceLock;
 
-/// Memory in use before the first step: the card, bytes, and the samples of a step.
+/// Memory in use before the first step: the GPU's ordinal, bytes, and the samples of a step.
 static BEFORE: OnceLock<(usize, u64, u64)> = OnceLock::new();
 
-/// Records the memory in use before the first step of so many samples.
+/// Records the memory in use before the first step of `batch` samples.
 pub fn begin(place: &Place, batch: usize) {
     let Place::Device(device) = place else { return };
     if let Some((card, (free, total))) = card_of(device).and_then(|card| Some((card, left(card).ok()?))) {
@@ -17,7 +17,7 @@ pub fn begin(place: &Place, batch: usize) {
     }
 }
 
-/// Free and total bytes of the GPU. None if no step was begun on one.
+/// Free and total bytes of the GPU. `None` unless a run of one rank has begun on a GPU.
 pub fn memory() -> Option<(u64, u64)> {
     BEFORE.get().and_then(|(card, ..)| left(*card).ok())
 }

@@ -1,7 +1,7 @@
-//! Faults of the device's own threads, which Burn reports as log lines and nowhere else.
+//! Faults on the device's own threads, which Burn reports only as log lines.
 //!
-//! A kernel that cannot be compiled or launched fails on a thread of the device; a thread that waits for its result may then wait
-//! for ever or read rubbish. So the log is watched.
+//! A kernel that cannot be compiled or launched fails on a thread of the device. A thread that waits for its result may
+//! then wait forever or read garbage. Therefore the log is watched.
 
 use crate::device::shortened;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -14,13 +14,14 @@ pub struct WatchError;
 /// A line that the device's runtime logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logged {
-    /// Work may be lost.
+    /// A fault: work may be lost.
     Fault,
-    /// Worth knowing, and it changes no result: kernels that cannot be kept, or memory that had to be tidied up.
+    /// A warning that changes no result, such as kernels that cannot be cached or memory that was compacted.
     Remark,
 }
 
-/// Where the runtime warns of things that it has already dealt with. Several runs that share one cache of kernels cause some of them.
+/// Modules that warn of problems which they have handled already. Some warnings come from several runs that share one
+/// kernel cache.
 const REMARKS: [&str; 6] = [
     "cubecl_environment",
     "cubecl_runtime::compiler",
@@ -30,8 +31,8 @@ const REMARKS: [&str; 6] = [
     "cubecl_cuda::compute::command",
 ];
 
-/// Calls `on_line` with every warning and error that Burn or its device runtime logs from now on, on whatever thread, at the moment
-/// it is logged. Once a process.
+/// Calls `on_line` with every warning and error that Burn or its device runtime logs from now on, on any thread, when
+/// it is logged. Allowed once a process.
 pub fn watch_device_log(on_line: impl Fn(Logged, &str) + Send + Sync + 'static) -> Result<(), WatchError> {
     log::set_logger(Box::leak(Box::new(Watch(on_line)))).map_err(|_| WatchError)?;
     log::set_max_level(LevelFilter::Warn);
@@ -57,7 +58,7 @@ impl<F: Fn(Logged, &str) + Send + Sync> Log for Watch<F> {
     fn flush(&self) {}
 }
 
-/// Whether what follows a module's path is the path of a module in it, or nothing.
+/// Whether the rest of a log target after a module's path is empty or a submodule's path.
 fn begins_a_name(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with("::")
 }
@@ -68,7 +69,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn faults_of_the_device_are_told_and_nothing_else_is() {
+    fn only_faults_and_remarks_of_the_device_are_reported() {
         let heard = Mutex::new(Vec::new());
         let watch = Watch(|logged, line: &str| heard.lock().expect("no panic").push((logged, line.to_owned())));
         for (level, target) in [

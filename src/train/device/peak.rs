@@ -1,4 +1,4 @@
-//! What a device reaches in products of large matrices, which a model's own speed is compared with.
+//! The peak throughput of a device in products of large matrices, for comparison with a model's throughput.
 
 use crate::device::Place;
 use crate::layers::{Product, product};
@@ -12,14 +12,14 @@ use burn::tensor::{Tensor, TensorData};
 const SIDE_ON_GPU: usize = 4096;
 const SIDE_ON_HOST: usize = 256;
 
-/// Rounds, of which the fastest counts, and products of a round. The first one warms up as well.
+/// The number of rounds, of which the fastest counts, and of products in a round. The first round also warms up.
 const ROUNDS: u64 = 6;
 const PRODUCTS: u64 = 10;
 
-/// TFLOP/s of products of square matrices in a number format, counted as models' are: 2·side³ for each.
+/// Returns the TFLOP/s of products of square matrices in a number format, counted as for models: 2·side³ a product.
 pub fn matmul_tflops(place: &Place, precision: Precision, sink: &dyn Sink) -> Result<f64, TrainError> {
     let side = if place.name().starts_with("Cuda") { SIDE_ON_GPU } else { SIDE_ON_HOST };
-    // Of zeros a GPU multiplies faster, because it takes less power.
+    // Random values: a GPU multiplies zeros faster, because they need less power.
     let factor = |index| {
         let mut rng = Rng::new(0, Stream::Peak, index);
         let values: Vec<f32> = (0..side * side).map(|_| rng.range(-1.0, 1.0)).collect();

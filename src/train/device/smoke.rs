@@ -1,7 +1,7 @@
-//! The first operation on a device: a small one whose result is known.
+//! The first operation on a device: a small one with a known result.
 //!
-//! Knows tensors and nothing of a run. A driver that does not fit, a missing compiler or a broken card shows here, within seconds
-//! and by name, and not as a run that waits for ever or learns from rubbish.
+//! Knows tensors and nothing of a run. It detects a mismatched driver, a missing compiler or a broken GPU within
+//! seconds and by name, before a run waits forever or trains on garbage.
 
 use crate::Sink;
 use crate::device::{DeviceError, Place, caught, shortened};
@@ -12,11 +12,11 @@ use ledger_record::EventKind;
 /// How many values are computed.
 const COUNT: u16 = 1024;
 
-/// Computes 3x + 1 of small whole numbers, which float32 gives exactly, reads the values back and compares every one.
-/// Tells the fact `smoke`. Does nothing on the host.
+/// Computes 3x + 1 of small whole numbers, which is exact in float32, reads the values back and compares every one.
+/// Emits the fact `smoke`. Does nothing on the host.
 ///
 /// # Errors
-/// If a value is wrong or missing, or the device fails: with its name, and with what was expected and what was found.
+/// If a value is wrong or missing, or the device fails. The error names the device, the expected and the found value.
 pub fn smoke(place: &Place, sink: &dyn Sink) -> Result<(), DeviceError> {
     let Place::Device(device) = place else { return Ok(()) };
     sink.emit(EventKind::Status { message: format!("checking {}", place.name()) });
@@ -40,7 +40,7 @@ fn compare(found: &[f32]) -> Result<(), String> {
         return Err(format!("{COUNT} values were expected, {} came back", found.len()));
     }
     let pairs = (0..COUNT).map(|x| f32::from(x) * 3.0 + 1.0).zip(found);
-    // Bits, so that NaN is a difference.
+    // Compare bits, so that NaN counts as a difference.
     let mut wrong = (0..COUNT).zip(pairs).filter(|(_, (expected, found))| expected.to_bits() != found.to_bits());
     match wrong.next() {
         None => Ok(()),
@@ -57,7 +57,7 @@ mod tests {
     use crate::sample::EventLog;
 
     #[test]
-    fn a_device_that_computes_is_found_to() {
+    fn a_working_device_passes() {
         let log = EventLog::default();
         smoke(&Place::Device(Device::flex()), &log).expect("it computes");
         let events = log.events();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_value_is_found_whatever_it_is() {
+    fn any_single_wrong_value_is_found() {
         let right: Vec<f32> = (0..COUNT).map(|x| f32::from(x) * 3.0 + 1.0).collect();
         assert_eq!(compare(&right), Ok(()));
         for value in [0.0, 3070.0 - 1e-3, f32::NAN, f32::INFINITY] {

@@ -1,36 +1,36 @@
-//! Durations of queued steps by the clock of the device. The host only learns when all of them are over.
+//! Durations of queued steps by the device's clock. The host only learns when all of them are over.
 
 use crate::device::Place;
 use crate::native::{begin, card_of, event::Mark};
 use std::time::Duration;
 
-/// Measures queued steps by events at their borders.
+/// Measures queued steps by events at their boundaries.
 #[derive(Debug, Default)]
 pub struct StepTimer {
     borders: Vec<Mark>,
 }
 
 impl StepTimer {
-    /// Puts the first border into the device's queue: the first step begins here.
+    /// Puts the first boundary into the device's queue: the first step begins here.
     pub fn begin(&mut self, place: &Place) {
         self.borders.clear();
         if let Place::Device(device) = place
             && let Some(card) = card_of(device)
         {
             self.borders.push(Mark::of(device, true));
-            // Not only when the first step's work is sent.
+            // Submit the mark now, not together with the first step's work.
             begin(card);
         }
     }
 
-    /// Puts a border behind the work of a step.
+    /// Puts a boundary behind the work of a step.
     pub fn mark_step(&mut self, place: &Place) {
         if let (Place::Device(device), false) = (place, self.borders.is_empty()) {
             self.borders.push(Mark::of(device, true));
         }
     }
 
-    /// The duration of each step in nanoseconds, once all are over; `None` where the device has no clock.
+    /// Returns the duration of each step in nanoseconds, once all are over; `None` if the device has no clock.
     pub fn durations_ns(&mut self) -> Option<Vec<u64>> {
         let borders = std::mem::take(&mut self.borders);
         let nanoseconds = |seconds| u64::try_from(Duration::try_from_secs_f64(seconds).ok()?.as_nanos()).ok();
@@ -63,7 +63,7 @@ mod tests {
             drop(product);
         };
         let mut step_timer = StepTimer::default();
-        // The first time compiles and takes memory.
+        // The first call compiles and allocates memory.
         work(40);
         place.sync().expect("works");
         let begin = Instant::now();

@@ -1,4 +1,5 @@
-//! Evaluation after epochs, timed inference, and the summary at the end. The first rank does all of it but the last digest.
+//! Evaluation after epochs, timed inference, and the summary at the end. The first rank does all of it except for the
+//! weights digest.
 
 use super::Trainer;
 use crate::TrainError;
@@ -10,11 +11,12 @@ use crate::parameters::ParamSpec;
 use crate::task::evaluate::enough;
 use ledger_record::{Digest, EventKind, PhaseEdge};
 
-/// The fact that says which batches of timed inference are replayed, or why they are not.
+/// The fact that lists which batches of timed inference are replayed, or why they are not.
 const GRAPH: &str = "inference_graph";
 
 impl Trainer<'_> {
-    /// The others wait while the first rank evaluates, so that what it measures is not disturbed and they are not taken for lost; stages of a model all take part.
+    /// Evaluates on the first rank while the others wait, so that its measurements are not disturbed and the others do
+    /// not time out. Pipeline stages all take part.
     pub(super) fn evaluation(&mut self, epoch: u64) -> Result<(), TrainError> {
         if self.task.is_full_batch() {
             return Ok(());
@@ -23,7 +25,7 @@ impl Trainer<'_> {
             self.evaluated(epoch)?;
         }
         self.sink.doing("eval", epoch, None);
-        // Who comes last waits for nobody long.
+        // The first rank arrives last and waits only briefly.
         let pace = if self.group.is_leader() { Pace::Steady } else { Pace::Alone };
         Ok(self.group.barrier("eval", epoch, pace)?)
     }
@@ -49,14 +51,14 @@ impl Trainer<'_> {
         self.inference()
     }
 
-    /// A phase that the first rank tells for all. Heartbeats say who does it.
+    /// Emits a phase on the first rank only. Other ranks still report progress by heartbeats.
     fn emit_phase(&self, name: &'static str, index: u64, edge: PhaseEdge) {
         if self.group.is_leader() {
             self.sink.emit(EventKind::Phase { name: name.to_owned(), index, edge });
         }
     }
 
-    /// Answers batches of each size that is asked for; where the manifest names sizes, those of one size lie in a phase of their own.
+    /// Times inference for each requested batch size. If the manifest gives sizes, each size has a phase of its own.
     fn inference(&mut self) -> Result<(), TrainError> {
         let Some(usual) = self.task.inference_rows() else { return Ok(()) };
         let sizes = self.spec.inference.clone();
@@ -76,7 +78,8 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Answers one batch after the other, each in a phase of its own, after one that warms up. Returns whether they were replayed, where the task tries that.
+    /// Times one batch after the other, each in a phase of its own, after a warm-up batch. Returns whether the batches
+    /// were replayed, if the task tries that.
     fn answers(&mut self, rows: usize) -> Result<Option<String>, TrainError> {
         let may_replay = !self.group.pipelined();
         self.heartbeat.begin("inference", 1, self.group.timeouts());
@@ -111,7 +114,7 @@ impl Trainer<'_> {
         Ok(self.task.inference_graph().map(|outcome| format!("batch {rows}: {outcome}")))
     }
 
-    /// What was learned. All ranks must have learned the same.
+    /// Reports the results of training. All ranks must have the same weights.
     pub(super) fn summary(&mut self) -> Result<(), TrainError> {
         self.summing(1, Pace::Steady);
         self.metric("loss", self.last_loss, "");
@@ -129,7 +132,7 @@ impl Trainer<'_> {
         for (name, value) in self.task.metrics(&values) {
             self.metric(name, value, "");
         }
-        // Twice as long as ranks wait for each other: those that wait name the one that does not come.
+        // Twice the limit of a wait between ranks, so that the ranks that wait name the missing one.
         let last = self.group.timeouts().limits().last;
         self.summing(2, Pace::Within(last.saturating_mul(2)));
         let Some((param_specs, values)) = self.task.whole_model(values)? else { return Ok(()) };
@@ -146,12 +149,14 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Says that it still goes on, and how long it may be until that is said again: 1 while it reads its weights, 2 when it may wait for those of others.
+    /// Reports progress of the summary and its time limit. `index` is 1 while the rank reads its weights, 2 while it
+    /// may wait for those of others.
     fn summing(&self, index: u64, pace: Pace) {
         self.sink.doing("summary", index, self.group.limit(pace, 1).filter(|_| self.group.ranks() > 1));
     }
 
-    /// Tells what the device reaches, last of all: a card whose memory is full has no room for it, and that takes nothing from the run.
+    /// Reports the device's peak throughput, last of all. If it fails, for example because the GPU's memory is full,
+    /// the run is not affected.
     pub(super) fn peak(&self) {
         self.emit_phase("peak", 1, PhaseEdge::Start);
         let found = caught(|| {
@@ -167,7 +172,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Hashes every parameter in its order: name, shape, and the little-endian bytes of its values.
+/// Hashes every parameter in order: name, shape, and the little-endian bytes of its values.
 fn weights_digest(param_specs: &[ParamSpec], values: &[Vec<f32>]) -> Digest {
     let pieces: Vec<Vec<u8>> = param_specs
         .iter()

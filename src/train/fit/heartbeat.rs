@@ -10,14 +10,14 @@ use std::time::Duration;
 /// Reports batches to the supervisor.
 pub struct Heartbeat<'a> {
     sink: &'a dyn Sink,
-    /// How its batches are supervised.
+    /// The supervision of its batches.
     watch: Watch,
     timeouts: Timeouts,
     what: &'static str,
     index: u64,
-    /// Known batch sizes, by phase.
+    /// Batch sizes that have been completed before, by phase.
     known: BTreeSet<(&'static str, usize)>,
-    /// Sizes that were begun since then.
+    /// Sizes that were begun since the last completion.
     begun: BTreeSet<usize>,
     /// The timeout of other ranks that wait for the current batch.
     limit: Option<Duration>,
@@ -26,11 +26,12 @@ pub struct Heartbeat<'a> {
 /// How batches are supervised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// They have a time limit at all.
+    /// Whether they have a time limit at all.
     pub watched: bool,
-    /// Kernels are compiled and tuned for each size.
+    /// Whether kernels are compiled and tuned for each size.
     pub compiles: bool,
-    /// Each batch goes through several ranks, and the last of them may still compile for it when the first is at the next one.
+    /// Whether each batch goes through several ranks. The last rank may then still compile for a batch when the first
+    /// one is at the next.
     pub shared: bool,
     /// Rows of a training step.
     pub rows: usize,
@@ -51,20 +52,20 @@ impl<'a> Heartbeat<'a> {
     /// Reports that a batch of so many rows begins.
     pub fn beat(&mut self, rows: usize) {
         if !self.watch.shared {
-            // Nobody else is still at the one before.
+            // No other rank still works on the previous batch.
             self.answered();
         }
         let usual = !self.watch.compiles || self.known.contains(&(self.what, rows));
         let pace = if usual { Pace::Steady } else { Pace::First };
         self.begun.insert(rows);
         self.limit = self.timeouts.limit(pace, rows.div_ceil(self.watch.rows.max(1)));
-        // Where ranks wait for each other, twice as long as they do: those that wait name the one that does not come.
+        // Twice the limit if ranks wait for each other, so that the ranks that wait name the missing one.
         let times = if self.watch.shared { 2 } else { 1 };
         let limit = self.limit.filter(|_| self.watch.watched).map(|limit| limit.saturating_mul(times));
         self.sink.doing(self.what, self.index, limit);
     }
 
-    /// All batches so far are done on all ranks.
+    /// Records that all batches so far are done on all ranks.
     pub fn answered(&mut self) {
         self.known.extend(std::mem::take(&mut self.begun).into_iter().map(|rows| (self.what, rows)));
     }
@@ -86,7 +87,7 @@ mod tests {
     use ledger_record::EventKind;
     use std::sync::Mutex;
 
-    /// What was told last.
+    /// A sink that keeps what was reported.
     #[derive(Default)]
     struct Told(Mutex<Vec<(&'static str, u64, Option<Duration>)>>);
 
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_was_answered_before_gets_the_time_of_steps_and_a_new_one_that_of_compiling() {
+    fn a_known_size_has_the_limit_of_steps_and_a_new_one_that_of_compiling() {
         let told = Told::default();
         let mut heartbeat = Heartbeat::new(&told, WATCH);
         heartbeat.begin("eval", 2, timeouts(3));
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_through_several_ranks_is_known_when_all_have_answered_and_they_wait_first() {
+    fn with_several_ranks_a_size_is_known_after_all_answered_and_the_supervisor_waits_twice_as_long() {
         let told = Told::default();
         let mut heartbeat = Heartbeat::new(&told, Watch { shared: true, ..WATCH });
         heartbeat.begin("eval", 1, timeouts(1));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_compiles_every_size_is_known_and_where_nobody_looks_no_limit_is_told() {
+    fn without_compiling_every_size_is_known_and_without_supervision_there_is_no_limit() {
         let told = Told::default();
         let mut heartbeat = Heartbeat::new(&told, Watch { compiles: false, ..WATCH });
         heartbeat.beat(8);

@@ -1,22 +1,22 @@
-//! How many steps and epochs a run has.
+//! The number of steps and epochs of a run.
 
 use crate::number::{real, wide};
 use crate::spec::{Length, Spec};
 use crate::task::Task;
 
-/// How many steps and epochs a run has.
+/// The number of steps and epochs of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Steps of the optimiser.
     pub steps: u64,
-    /// Epochs, of which the last may be cut short.
+    /// Epochs; the last may be cut short.
     pub epochs: u64,
-    /// Steps of each but the last.
+    /// Steps of each epoch but the last.
     pub steps_per_epoch: u64,
 }
 
 impl Plan {
-    /// That of a run whose ranks together take so many samples a step.
+    /// The plan of a run whose ranks together take `batch` samples a step.
     pub fn new(spec: &Spec, task: &dyn Task, batch: usize) -> Self {
         let pass = wide(task.samples().div_ceil(batch.max(1)));
         let steps = match spec.length {
@@ -27,13 +27,14 @@ impl Plan {
         Self { steps, epochs: steps.div_ceil(steps_per_epoch.max(1)), steps_per_epoch }
     }
 
-    /// The last step of an epoch.
+    /// Returns the last step of an epoch.
     pub fn last_of(self, epoch: u64) -> u64 {
         epoch.saturating_mul(self.steps_per_epoch).min(self.steps)
     }
 }
 
-/// The share of the learning rate in the first steps: it rises linearly to 1 at step `warmup` (Goyal et al. 2017, section 2.2).
+/// Returns the warm-up factor of the learning rate: it rises linearly to 1 at step `warmup` (Goyal et al. 2017, section
+/// 2.2).
 pub fn warming(step: u64, warmup: u64) -> f64 {
     if step < warmup { real(step) / real(warmup) } else { 1.0 }
 }

@@ -1,4 +1,4 @@
-//! A few steps of a run that are thrown away: they compile and tune a device's kernels, so that other devices find them.
+//! A few steps that are discarded: they compile and tune kernels, so that other devices find them in the cache.
 
 use super::{ALONE, Trainer, WARM_UP};
 use crate::device::Place;
@@ -8,10 +8,11 @@ use crate::task::Task;
 use crate::{Finish, Sink, TrainError};
 use std::sync::atomic::AtomicBool;
 
-/// Does the first steps of a run on one device alone, fewer where its kernels are tuned and only have to be loaded, and forgets them. The sink is told of them like of any others; the task is not to be used again.
+/// Runs the first steps of a run on one device and discards them; fewer if its kernels are tuned and only have to be
+/// loaded. The sink receives their events. The task must not be used again.
 ///
 /// # Errors
-/// As the steps have it.
+/// If a step fails.
 pub fn rehearse(
     spec: &Spec,
     task: Box<dyn Task>,

@@ -15,7 +15,7 @@ use ledger_record::Digest;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Trainer<'_> {
-    /// One step; none if it was not done because the run is to stop.
+    /// Runs one step. Returns `None` if the step was not done because the run is to stop.
     pub(super) fn step(
         &mut self,
         [number, pass]: [u64; 2],
@@ -24,7 +24,7 @@ impl Trainer<'_> {
         (pace, stop): (Pace, &AtomicBool),
     ) -> Result<Option<Unread>, TrainError> {
         let waits = measured || number == WARM_UP;
-        // Twice as long as the ranks wait for each other: those that wait name the one that does not come.
+        // Twice the limit of a wait between ranks, so that the ranks that wait name the missing one.
         let watched = !self.drained && self.group.ranks() > 1;
         let limit = self.group.limit(pace, 1).filter(|_| watched).map(|limit| limit.saturating_mul(2));
         let wait_limit = self.group.limit(pace, 1);
@@ -33,7 +33,7 @@ impl Trainer<'_> {
         let scale = self.scaler.map_or(1.0, |scaler| scaler.scale());
         let next = next.map(|next| self.group.shard(next)).filter(|next| !next.is_empty());
         let (indices, lead, rank) = (self.group.shard(indices), self.group.leader_shard(indices), self.group.rank());
-        // A step that is looked into waits between its phases, and the first ones compile.
+        // A step that is measured from inside waits between its phases, and the first steps compile.
         let groups = self.group.groups().filter(|_| !waits && number > WARM_UP);
         let groups = groups.as_deref();
         let is_whole = indices.len() >= self.spec.batch && !self.group.pipelined();
@@ -53,7 +53,7 @@ impl Trainer<'_> {
             if self.group.shards() > 1 && !waits && number > WARM_UP {
                 marks.end = Some(Mark::of(&self.place.device(), true));
             }
-            // Work that a device refused leaves the others waiting for it: better told before they do.
+            // If a device rejected work, the other ranks would wait for it. Report that before they do.
             self.place.check()?;
             let what = if self.group.pipelined() { "together" } else { "all_reduce" };
             inner.phase(what, || {
@@ -62,7 +62,7 @@ impl Trainer<'_> {
                     Some(share) => self.group.sum_gradients(number, pace, (gradients, marks), share)?,
                     None => Sums::of(gradients),
                 };
-                // A step that is looked into has all of them in the phase that makes them.
+                // A step that is measured from inside needs all sums within this phase.
                 Ok(if waits { Sums::of(sums.all()) } else { sums })
             })?
         };
@@ -76,7 +76,7 @@ impl Trainer<'_> {
         Ok(Some(Unread { step: number, loss, share, pace, passes }))
     }
 
-    /// Keeps what several ranks were given, so that a record shows that each of them had its own.
+    /// Updates the digest of the samples of a rank, so that the record shows that each rank had its own.
     fn see(&mut self, indices: &[usize]) {
         if self.group.shards() > 1 {
             let bytes: Vec<u8> = indices.iter().flat_map(|index| wide(*index).to_le_bytes()).collect();
@@ -84,7 +84,7 @@ impl Trainer<'_> {
         }
     }
 
-    /// What a rank adds to a step in which no sample is left for it.
+    /// Returns the contribution of a rank without samples in this step.
     fn nothing(&self) -> Gradients {
         let device = self.place.device();
         let zeros = |param_spec: &ParamSpec| Tensor::zeros([param_spec.len()], &device);
@@ -92,7 +92,7 @@ impl Trainer<'_> {
         Gradients { loss: Tensor::zeros([1], &device), gradients, mean_of: Some(0), marks: ReadyMarks::default() }
     }
 
-    /// Between which marks the parameters were updated, if that is timed and they were.
+    /// Updates the parameters. Returns the marks around the update if it is timed and was done.
     fn update(
         &mut self,
         (step, pace, timed): (u64, Pace, bool),
@@ -105,7 +105,7 @@ impl Trainer<'_> {
         if let Some(scaler) = &mut self.scaler {
             let gradients = sums.all();
             let finite = finite(&gradients).map_err(unread)?;
-            // All have the same gradients, and decide the same even if a device erred.
+            // All ranks have the same gradients. They agree on the decision in case a device erred.
             if !scaler.take(self.group.all_agree("scale", step, pace, finite)?) {
                 return Ok(None);
             }
@@ -122,7 +122,7 @@ impl Trainer<'_> {
                 clipped(gradients, norm)
             });
         }
-        // Behind what stages wait for each other.
+        // After the stages' waits for each other.
         let before = timed.then(|| Mark::of(&self.place.device(), true));
         self.optimizer
             .step(&mut self.parameters, sums.parts(), rate)

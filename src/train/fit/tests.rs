@@ -50,7 +50,7 @@ fn a_stop_is_seen_before_the_next_step() {
     assert!(!events.iter().any(|event| matches!(event, EventKind::Step { .. } | EventKind::Digest { .. })));
 }
 
-/// The whole exercise in double precision: the loss before each step.
+/// The whole exercise in double precision. Returns the loss before each step.
 fn reference(optimizer: &str, rate: f64) -> Vec<f64> {
     let (mut w, mut b) = (0.3_f64, -0.3_f64);
     let (mut m, mut v) = ([0.0; 2], [0.0; 2]);
@@ -84,10 +84,10 @@ fn reference(optimizer: &str, rate: f64) -> Vec<f64> {
 
 const RATES: [f64; 14] = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2, 2.9e-2, 3.1e-2, 0.1, 0.3, 0.5, 1.0];
 
-/// The root of the loss is the length of the residual, which follows W and b linearly. Each step rounds W, b and the gradient
-/// by a few units in the last place of the largest residual so far, and passes earlier errors on as it does the residual
-/// itself: it shrinks both, or makes both grow. So after k steps the roots may differ by about k such units; (4 + k) are
-/// allowed. Measured: 0.25 k where gradient descent slowly diverges, fewer than 14 in all elsewhere.
+/// The root of the loss is the length of the residual, which depends linearly on W and b. Each step rounds W, b and the
+/// gradient by a few units in the last place of the largest residual so far. It propagates earlier errors as it does
+/// the residual: it shrinks both or grows both. After k steps the roots may therefore differ by about k such units; (4
+/// + k) are allowed. Measured: 0.25 k where gradient descent slowly diverges, below 14 in all elsewhere.
 #[test]
 fn linear_curves_agree_with_double_precision() {
     for optimizer in ["sgd", "momentum", "adam"] {
@@ -136,7 +136,7 @@ fn a_diverged_run_is_a_finished_run() {
 }
 
 #[test]
-fn a_network_whose_answers_are_no_numbers_is_never_right() {
+fn a_network_with_nan_outputs_is_never_right() {
     for model in ["resnet50", "gru", "gpt2"] {
         let mut cell = tiny_cell(model);
         cell.config.insert("training.learning_rate".to_owned(), 1e38.into());
@@ -148,7 +148,7 @@ fn a_network_whose_answers_are_no_numbers_is_never_right() {
 }
 
 #[test]
-fn a_linear_run_is_one_epoch_and_tells_its_parameters() {
+fn a_linear_run_is_one_epoch_and_reports_its_parameters() {
     let recorded = run_recorded(&linear_cell("momentum", 0.005)).expect("trains");
     let plan = EventKind::Plan { steps: 1000, epochs: 1, samples_per_step: 4 };
     assert!(recorded.events.contains(&plan));
@@ -161,7 +161,7 @@ fn a_linear_run_is_one_epoch_and_tells_its_parameters() {
 }
 
 #[test]
-fn a_schedule_changes_the_weights_from_its_step_on() {
+fn a_schedule_first_changes_the_weights_at_its_step() {
     let mut stepped = linear_cell("sgd", 0.01);
     stepped.config.insert("training.schedule".to_owned(), "step".into());
     stepped.config.insert("training.schedule_step_size".to_owned(), 10_i64.into());
@@ -172,7 +172,7 @@ fn a_schedule_changes_the_weights_from_its_step_on() {
     assert_ne!(plain.series["loss"][11], stepped.series["loss"][11]);
 }
 
-/// Large enough that matrix products are shared among threads.
+/// Cells large enough that threads share matrix products.
 fn shared_cells() -> Vec<Cell> {
     let mut mlp = cell("mnist_mlp");
     mlp.config.insert("data.train_count".to_owned(), 300_i64.into());
@@ -188,7 +188,7 @@ fn shared_cells() -> Vec<Cell> {
     cells
 }
 
-/// Every bit of what a run computes: losses, evaluations, digests.
+/// Returns every bit that a run computes: losses, evaluations, digests.
 fn computed(cell: &Cell) -> String {
     let recorded = run_recorded(cell).expect("trains");
     let series: Vec<(&String, Vec<u64>)> = recorded
@@ -223,7 +223,7 @@ fn every_process_and_every_number_of_threads_computes_the_same_bits() {
 }
 
 #[test]
-fn the_seed_changes_everything_and_the_data_stay() {
+fn the_seed_changes_the_weights_but_not_the_data() {
     let one = run_recorded(&cell("softmax")).expect("trains");
     let mut other = cell("softmax");
     other.seed = 2;

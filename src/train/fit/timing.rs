@@ -1,4 +1,4 @@
-//! What is told when: the order of events, where steps lie, and what lies in them.
+//! Tests of event times: the order of events, the position of steps, and the phases in them.
 
 use super::*;
 use crate::run;
@@ -23,7 +23,7 @@ fn line(event: &EventKind) -> String {
     }
 }
 
-/// The lines from one to another.
+/// Returns the lines from one to another, inclusive.
 fn between(lines: &[String], from: &str, to: &str) -> Vec<String> {
     let at = |wanted: &str| lines.iter().position(|line| line == wanted).unwrap_or_else(|| panic!("no `{wanted}`"));
     lines[at(from)..=at(to)].to_vec()
@@ -82,13 +82,13 @@ fn events_come_in_order() {
     assert_eq!(between(&outline, "epoch 4 Start", "inference 2 Start"), last_epoch);
     assert_eq!(outline.iter().filter(|line| line.starts_with("optimizer")).count(), 2);
     let answers = outline.iter().filter(|line| line.starts_with("inference")).count();
-    // The clock of these tests moves by 150 ms in each answer, and by 100 ms between two of them, which do not count.
+    // The clock of these tests moves by 150 ms in each answer, and by 100 ms between two of them, which does not count.
     assert_eq!(answers, 2 * 14);
     assert_eq!(outline[outline.len() - 3..], ["metric loss ", "digest weights", "digest data"]);
     assert_eq!(recorded.facts["inner_every"], 10_i64.into());
 }
 
-/// Every step with a duration: number, begin, end.
+/// Returns every step with a duration: number, begin, end.
 fn steps(events: &[(u64, EventKind)]) -> Vec<(u64, u64, u64)> {
     events
         .iter()
@@ -99,7 +99,7 @@ fn steps(events: &[(u64, EventKind)]) -> Vec<(u64, u64, u64)> {
         .collect()
 }
 
-/// Trains as on a device with a queue, here on one without.
+/// Trains as on a device with a queue, but on the CPU.
 fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
     let log = EventLog::default();
     let spec = Spec::read(cell).expect("valid");
@@ -110,7 +110,7 @@ fn queued(cell: &Cell, stop: &AtomicBool) -> Vec<(u64, EventKind)> {
 }
 
 #[test]
-fn steps_lie_where_they_were_and_inner_phases_lie_in_their_step() {
+fn steps_do_not_overlap_and_inner_phases_lie_in_their_step() {
     let cell = linear_cell("sgd", 0.01);
     let host = EventLog::default();
     run(&cell, false, None, &host, &AtomicBool::new(false)).expect("trains");
@@ -145,9 +145,9 @@ fn steps_lie_where_they_were_and_inner_phases_lie_in_their_step() {
 }
 
 #[test]
-fn a_device_with_a_queue_is_read_step_by_step_at_first_and_then_between_measured_steps() {
+fn a_device_with_a_queue_is_read_each_step_at_first_and_then_between_measured_steps() {
     let events = queued(&linear_cell("sgd", 0.01), &AtomicBool::new(false));
-    // Steps that were read together touch each other; between reads the clock moves.
+    // Steps that were read together touch each other. The clock moves between reads.
     let mut batches: Vec<Vec<u64>> = Vec::new();
     let mut last_ns = u64::MAX;
     for (step, start_ns, stop_ns) in steps(&events) {

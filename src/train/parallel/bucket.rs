@@ -1,31 +1,33 @@
-//! Flat buckets in which the values of many tensors travel together.
+//! Flat buckets, in which the values of many tensors are communicated together.
 //!
-//! Knows lengths and places. A bucket begins with the tensor that a backward pass makes first: the last parameters come first.
+//! Knows lengths and offsets. The first bucket has the last parameters, because a backward pass computes their
+//! gradients first.
 
 use crate::number::real;
 use crate::ops::{in_bucket, out_of_bucket};
 use burn::tensor::Tensor;
 use std::ops::Range;
 
-/// Values of a bucket at most, but for a tensor that has more by itself: 32 MiB, which is short enough to be on its way while the rest of the backward pass goes on.
-/// Tests have models that would lie in one.
+/// The maximum number of values in a bucket (32 MiB); a larger tensor has a bucket of its own. A bucket of this size
+/// can be communicated while the backward pass continues. Tests use a smaller limit, because their models would fit
+/// into one bucket.
 pub const MOST: usize = if cfg!(test) { 4 << 10 } else { 8 << 20 };
 
-/// Each tensor begins at a multiple of so many values, 256 bytes: what allocations begin at too, so that nothing that reads it has to go value by value.
+/// The alignment of tensors in values: 256 bytes, as for allocations, so that kernels can use vector loads.
 const ALIGNED: usize = 64;
 
-/// Tensors that travel together, and where each lies.
+/// A bucket: tensors that are communicated together, and their places in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Which they are, in the order of all.
+    /// The tensors' range in the order of all tensors.
     pub tensors: Range<usize>,
-    /// Where each begins, and how many values it has.
+    /// The offset and the number of values of each tensor.
     pub places: Vec<(usize, usize)>,
-    /// Values of the bucket, with the zeros between tensors.
+    /// The number of values, with the zeros between tensors.
     pub len: usize,
 }
 
-/// Shares tensors of these lengths out among buckets of at most so many values, from the last tensor to the first.
+/// Distributes tensors of these lengths over buckets of at most `most` values, from the last tensor to the first.
 pub fn buckets(lengths: &[usize], most: usize) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     let mut end = lengths.len();
@@ -53,24 +55,24 @@ fn room(length: usize) -> usize {
 }
 
 impl Bucket {
-    /// The tensors' values, each times a factor, with zeros between them.
+    /// Returns the tensors' values, each times a factor, with zeros between tensors.
     pub fn gather(&self, tensors: Vec<Tensor<1>>, factor: f64) -> Tensor<1> {
         in_bucket(tensors, &self.places, self.len, factor)
     }
 
-    /// The tensors whose values a bucket holds.
+    /// Returns the tensors of a bucket's values.
     pub fn scatter(&self, bucket: Tensor<1>) -> Vec<Tensor<1>> {
         out_of_bucket(&bucket, &self.places)
     }
 }
 
-/// All tensors in their buckets, each value times a factor.
+/// Returns the buckets of all tensors, each value times a factor.
 pub fn gather(buckets: &[Bucket], mut tensors: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
     let of = |bucket: &Bucket| bucket.gather(tensors.split_off(bucket.tensors.start.min(tensors.len())), factor);
     buckets.iter().map(of).collect()
 }
 
-/// All tensors of buckets, in their order.
+/// Returns the tensors of all buckets, in order.
 pub fn scatter(buckets: &[Bucket], values: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
     let mut parts: Vec<Vec<Tensor<1>>> =
         buckets.iter().zip(values).map(|(bucket, values)| bucket.scatter(values)).collect();
@@ -78,7 +80,7 @@ pub fn scatter(buckets: &[Bucket], values: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
     parts.into_iter().flatten().collect()
 }
 
-/// Of each tensor, the number of its bucket.
+/// Returns the bucket number of each tensor.
 pub fn numbers(buckets: &[Bucket]) -> Vec<usize> {
     let mut numbers = vec![0; buckets.first().map_or(0, |last| last.tensors.end)];
     for (number, bucket) in buckets.iter().enumerate() {
@@ -87,7 +89,7 @@ pub fn numbers(buckets: &[Bucket]) -> Vec<usize> {
     numbers
 }
 
-/// MiB of all buckets.
+/// Returns the MiB of all buckets.
 pub fn mebibytes(buckets: &[Bucket]) -> f64 {
     buckets.iter().map(|bucket| real(crate::number::wide(bucket.len))).sum::<f64>() * 4.0 / f64::from(1 << 20)
 }

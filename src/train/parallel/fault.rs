@@ -1,20 +1,20 @@
-//! A fault that somebody wants to see happen: what becomes of a run when one of its ranks fails in a certain place.
+//! Fault injection: makes a rank fail at a given point of a run.
 //!
-//! Asked for from outside and by nobody else; a run without one never comes here.
+//! A fault must be requested explicitly. Other runs do not use this module.
 
 use super::progress::PHASES;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What happens to a rank where.
+/// A fault: the rank, the failure, and the point at which it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     rank: usize,
     kind: Kind,
-    /// When it begins this phase.
+    /// The phase at whose beginning the fault happens.
     what: String,
-    /// Of this number.
+    /// The index of that phase.
     index: u64,
 }
 
@@ -22,18 +22,19 @@ pub struct Fault {
 enum Kind {
     /// The thread panics, as Burn does when a device's memory is full.
     Panic,
-    /// The thread does not go on.
+    /// The thread sleeps forever.
     Hang,
-    /// The process ends, as it does when a driver's library breaks down.
+    /// The process aborts, as it does when a driver's library crashes.
     Abort,
 }
 
-/// The phases that a rank may be asked to fail in: not what it is in before it begins or when it has ended, nor `peak`, whose panic takes nothing from a run.
+/// The phases in which a rank may be made to fail. `start` and `end` are outside of a rank's work. A panic in `peak`
+/// does not fail the run.
 fn phases() -> impl Iterator<Item = &'static str> {
     PHASES.into_iter().filter(|phase| !["start", "peak", "end"].contains(phase))
 }
 
-/// What was asked for is no fault.
+/// The text does not describe a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no fault (it must be a rank, `panic`, `hang` or `abort`, a phase and its number, as in `1 hang forward 5`; phases are {phases})",
@@ -73,12 +74,12 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Whether this is the rank and the place.
+    /// Whether this is the rank and the phase of the fault.
     pub fn is_at(&self, rank: usize, what: &str, index: u64) -> bool {
         (self.rank, self.what.as_str(), self.index) == (rank, what, index)
     }
 
-    /// Happens, on the thread of its rank.
+    /// Injects the fault, on the thread of its rank.
     pub fn strike(&self) {
         match self.kind {
             Kind::Panic => panic!("a fault was asked for"),

@@ -1,6 +1,7 @@
-//! Collective operations of ranks that are threads of one process, in the host's memory: what the CPU trains with, and what other ways are compared with.
+//! Collective operations of ranks that are threads of one process, in the host's memory. The CPU trains with them, and
+//! tests compare other implementations with them.
 //!
-//! Every rank adds up the same values in the same order, so that all get the same bits, in every run.
+//! Every rank adds the same values in the same order, so that all ranks get the same bits in every run.
 
 use super::rendezvous::{Contribution, Rendezvous, SyncPoint};
 use super::{ParallelError, Reducer};
@@ -8,17 +9,17 @@ use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// One rank's.
+/// The reducer of one rank.
 pub struct HostReducer {
     rank: usize,
     rendezvous: Arc<Rendezvous>,
 }
 
-/// Values that one thread adds up at a time.
+/// The number of values that one thread adds at a time.
 const CHUNK: usize = 16_384;
 
 impl HostReducer {
-    /// That of a rank, which meets the others there.
+    /// The reducer of a rank that exchanges values at this rendezvous.
     pub fn new(rank: usize, rendezvous: Arc<Rendezvous>) -> Self {
         Self { rank, rendezvous }
     }
@@ -61,7 +62,7 @@ impl Reducer for HostReducer {
     }
 }
 
-/// The values of all ranks, from the first to the last.
+/// Adds the values of all ranks, from the first rank to the last.
 fn add(sum: &mut [f32], all: &[&[Vec<f32>]], place: usize, start: usize) {
     for (rank, buckets) in all.iter().enumerate() {
         let values = &buckets[place][start..start + sum.len()];
@@ -79,7 +80,7 @@ fn read(buckets: Vec<Tensor<1>>) -> Result<(Device, Vec<Vec<f32>>), ParallelErro
     Ok((device, values.map_err(ParallelError::read)?))
 }
 
-/// The buckets of each rank, which must have these lengths.
+/// Returns the buckets of each rank, which must have these lengths.
 fn contributions<'a>(
     gathered: &'a [Contribution],
     lengths: &[usize],
@@ -105,7 +106,7 @@ mod tests {
         SyncPoint { what, index: 1, limit: Some(Duration::from_secs(20)) }
     }
 
-    /// What each rank of so many gets.
+    /// Returns the result of each of `count` ranks.
     fn ranks<T: Send>(count: usize, work: impl Fn(usize, &HostReducer) -> T + Sync) -> Vec<T> {
         let rendezvous = Arc::new(Rendezvous::of(count));
         thread::scope(|scope| {
@@ -126,7 +127,7 @@ mod tests {
         tensors.into_iter().map(|tensor| tensor.try_into_vec_as().expect("readable")).collect()
     }
 
-    /// Numbers whose sum depends on the order in which they are added up.
+    /// Values whose sum depends on the order of the additions.
     fn uneven(rank: usize, len: usize) -> Vec<f32> {
         let rank = u32::try_from(rank).expect("small");
         let value =
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn sums_are_taken_in_the_order_of_ranks_and_all_get_the_same_bits() {
         for count in [2, 4] {
-            // Below, at and above what one thread adds up.
+            // Below, at and above the values that one thread adds at a time.
             let lengths = [1, CHUNK, 2 * CHUNK + 5];
             let found = ranks(count, |rank, reducer| {
                 let buckets = lengths.map(|len| tensor(uneven(rank, len)));

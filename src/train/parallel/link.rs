@@ -1,4 +1,4 @@
-//! How the devices of ranks are connected.
+//! The connection between the devices of ranks.
 
 use super::bucket::Bucket;
 use super::{HostReducer, Reducer, Rendezvous};
@@ -12,12 +12,12 @@ use std::cell::RefCell;
 use std::iter::repeat;
 use std::sync::Arc;
 
-/// From so many values on (256 MiB), sums by NCCL overlap with the backward pass: they take multiprocessors and memory from it, and below
-/// that more than they would take after it
+/// The number of values from which on NCCL sums overlap with the backward pass (256 MiB). NCCL takes multiprocessors
+/// and memory bandwidth from the backward pass. Below this size that costs more than summing afterwards
 /// (`docs/measurements/2026-11-22-h200-overlap.md`).
 const OVERLAP_MIN_VALUES: usize = 64 << 20;
 
-/// A way for values from rank to rank.
+/// The transport of values between ranks.
 #[derive(Clone, Debug)]
 pub enum Link {
     /// Through the host's memory.
@@ -27,7 +27,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// A rank's end of it.
+    /// Returns the reducer of a rank.
     pub fn reducer(&self, rank: usize, rendezvous: Arc<Rendezvous>) -> Box<dyn Reducer> {
         match self {
             Self::Host => Box::new(HostReducer::new(rank, rendezvous)),
@@ -40,12 +40,12 @@ impl Link {
         }
     }
 
-    /// Whether those that it connects compute with the host's processors, so that who works uses their time.
+    /// Whether the ranks compute on the host's processors, so that a working rank uses processor time.
     pub fn is_host(&self) -> bool {
         matches!(self, Self::Host)
     }
 
-    /// What went wrong on the way, if anything did: the rank, and what it was.
+    /// Returns the first communication failure, if there is one: the rank and the problem.
     pub fn fault(&self) -> Option<(usize, String)> {
         match self {
             Self::Host => None,
@@ -55,11 +55,11 @@ impl Link {
         }
     }
 
-    /// Frees who waits on the way. It is not used any more afterwards.
+    /// Releases the ranks that wait on the link. The link must not be used afterwards.
     pub fn cut(&self) {
         if let Self::Cards(all) = self {
             for communicator in all.clone() {
-                // It may wait itself, and nobody waits for it: the process is about to end.
+                // Aborting may block. Nothing waits for it, because the process is about to end.
                 std::thread::spawn(move || communicator.abort());
             }
         }
@@ -71,7 +71,7 @@ struct NcclReducer {
     rank: usize,
     rendezvous: Arc<Rendezvous>,
     communicator: Communicator,
-    /// The memory of the buckets, whose sums overlap with the backward pass.
+    /// The memory of the buckets whose sums overlap with the backward pass.
     memory: RefCell<Option<Tensor<1>>>,
 }
 
@@ -89,7 +89,7 @@ impl Reducer for NcclReducer {
     }
 
     fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError> {
-        // The card works while its rank waits.
+        // Submit queued work, so that the GPU works while its rank waits.
         native::begin(self.rank);
         super::all_gather_words(&self.rendezvous, self.rank, at, words)
     }
@@ -111,7 +111,7 @@ impl Reducer for NcclReducer {
             len: bucket.len,
             mark,
         };
-        // Nobody knows of any where the step waits between its phases, or where no sample was left for this rank.
+        // There are no marks if the step waits between its phases or if this rank has no sample.
         let ReadyMarks { groups, end, .. } = marks;
         let plans: Vec<BucketPlan> = buckets.iter().zip(groups.into_iter().chain(repeat(None))).map(plan).collect();
         if !self.communicator.overlaps(&tensors, &plans) {
@@ -142,7 +142,7 @@ impl Reducer for NcclReducer {
     }
 
     fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
-        // Nobody's device waits for a rank that does not come.
+        // Ensures that no device waits for a rank that does not come.
         self.barrier(at)?;
         self.communicator.broadcast(buckets).ok_or(ParallelError::Unlike { rank: self.rank, at })
     }

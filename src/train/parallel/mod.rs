@@ -1,15 +1,17 @@
-//! Data parallelism: ranks train the same model on different shards of each batch, one thread of the operating system each, and sum their
-//! gradients.
+//! Data parallelism: ranks train the same model on different shards of each batch, each on a thread of the operating
+//! system, and sum their gradients.
 //!
-//! Knows threads, flat tensors and communication between ranks; nothing of models, data or optimisers. A rank that fails or hangs ends the
-//! run for all.
+//! Knows threads, flat tensors and communication between ranks; nothing of models, data or optimisers. A rank that
+//! fails or hangs ends the run for all ranks.
 //!
-//! What a step does with several ranks, each with its shard of the global batch:
-//! 1. every rank computes the gradients of its shard;
-//! 2. the ranks meet in the host's memory and learn how much each shard weighs: nothing that waits for other ranks is ever asked of a device before all of them are
-//!    there, so that a rank that died leaves no device waiting;
-//! 3. gradients lie in flat buckets, each times its rank's share, and the buckets are summed over the ranks;
-//! 4. every rank does the optimiser's step with the same gradients: with those of the first buckets, while the others are summed.
+//! A step with several ranks, each with its shard of the global batch:
+//! 1. Every rank computes the gradients of its shard.
+//! 2. The ranks synchronise in the host's memory and exchange the weights of their shards. A device only gets work that
+//!    waits for other ranks after all ranks have arrived, so that a dead rank leaves no device waiting.
+//! 3. Gradients are stored in flat buckets, each multiplied by its rank's share, and the buckets are summed over the
+//!    ranks.
+//! 4. Every rank updates its parameters with the same gradients: first those of the first buckets, while the others are
+//!    still summed.
 
 mod bucket;
 mod fault;
@@ -43,57 +45,57 @@ use host::HostReducer;
 use burn::tensor::{Tensor, TensorReadError};
 use std::time::Duration;
 
-/// What ranks cannot do together.
+/// A failure of communication or agreement between ranks.
 #[derive(Debug, thiserror::Error)]
 pub enum ParallelError {
     /// Another rank has failed: the run is over.
     #[error("another rank has failed")]
     Ended,
-    /// Ranks are missing.
+    /// Ranks did not arrive in time.
     #[error("{} did not come to {point} within {} s", named(ranks), seconds(*limit))]
     Late {
-        /// Which.
+        /// The missing ranks.
         ranks: Vec<usize>,
-        /// Where the others wait.
+        /// The point at which the other ranks wait.
         point: SyncPoint,
-        /// For how long they did.
+        /// The timeout of the other ranks.
         limit: Duration,
     },
-    /// Ranks do different things: a fault of the loop.
+    /// Ranks are at different points: a fault of the loop.
     #[error("rank {rank} is at {here}, but rank {other} at {there}")]
     Elsewhere {
         /// A rank.
         rank: usize,
-        /// Where it is.
+        /// Its point.
         here: SyncPoint,
         /// Another one.
         other: usize,
-        /// Where that is.
+        /// The point of the other rank.
         there: SyncPoint,
     },
-    /// A rank's values are not those of the same parameters: a fault of the loop.
+    /// A rank's buckets have other lengths: a fault of the loop.
     #[error("rank {rank} brought other buckets to {at}")]
     Unlike {
         /// The rank.
         rank: usize,
-        /// Where.
+        /// The point.
         at: SyncPoint,
     },
-    /// Ranks have learned different things: a fault of a device or of the loop.
+    /// Ranks have different weights: a fault of a device or of the loop.
     #[error("the weights of {} are not those of rank 0 (their digests differ after the last step)", named(ranks))]
     Apart {
-        /// Which.
+        /// The ranks that differ from rank 0.
         ranks: Vec<usize>,
     },
     /// There are more stages than the model has units.
     #[error("the model has {units} parts, too few for {stages} stages (lower `hardware.gpus`)")]
     Stages {
-        /// How many parts.
+        /// The number of units.
         units: usize,
-        /// How many stages.
+        /// The number of stages.
         stages: usize,
     },
-    /// Nobody saw a fault happen that was asked for.
+    /// A requested fault never happened.
     #[error("the fault {fault} never happened: no rank of this run came to that place (LEDGER_FAULT)")]
     NoFault {
         /// The fault.
@@ -104,17 +106,17 @@ pub enum ParallelError {
     Thread {
         /// The rank.
         rank: usize,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// GPUs cannot be connected.
     #[error(transparent)]
     Nccl(#[from] crate::native::nccl::NcclError),
-    /// A device failed while others waited for what it does.
+    /// A device failed while other ranks waited for its work.
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
-    /// A device did not give values back.
+    /// Values cannot be read back from a device.
     #[error("values cannot be read back from the device (its own messages say more)")]
     Read(#[source] TensorReadError),
 }
@@ -125,28 +127,28 @@ impl ParallelError {
     }
 }
 
-/// `rank 1 and rank 3`.
+/// Formats ranks as `rank 1 and rank 3`.
 fn named(ranks: &[usize]) -> String {
     ranks.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(" and ")
 }
 
-/// In hundredths, as people read them.
+/// Returns seconds rounded to hundredths, for messages.
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
 }
 
 /// Collective operations. All ranks call the same functions in the same order.
 pub trait Reducer: Send {
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     fn ranks(&self) -> usize;
 
-    /// The words of all ranks, in their order, in the host's memory.
+    /// Returns the words of all ranks, in the order of ranks, in the host's memory.
     ///
     /// # Errors
     /// See [`Rendezvous::exchange`].
     fn all_gather(&self, at: SyncPoint, words: Vec<u64>) -> Result<Vec<Vec<u64>>, ParallelError>;
 
-    /// Waits for all.
+    /// Waits for all ranks.
     ///
     /// # Errors
     /// See [`Rendezvous::exchange`].
@@ -154,18 +156,18 @@ pub trait Reducer: Send {
         self.all_gather(at, Vec::new()).map(drop)
     }
 
-    /// The sums over all ranks, value by value, in an order that is the same in every run; every rank gets the same bits. A mean is made of it by shares: each rank
-    /// multiplies its values by its own before.
+    /// Returns the sums over all ranks, value by value. The order of additions is the same in every run, and every rank
+    /// gets the same bits. For a mean, each rank multiplies its values by its share before.
     ///
     /// # Errors
-    /// If another rank ended or the values are not alike. What fails on a device is told by the device.
+    /// If another rank ended or the lengths differ. The device reports its own failures.
     fn all_reduce(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 
-    /// [`Self::all_reduce`] of tensors in buckets, each times a share. Marks say behind what the tensors of each bucket are whole, if that is known: a bucket may be summed from
-    /// there on.
+    /// [`Self::all_reduce`] of tensors in buckets, each times a share. Marks say when the tensors of each bucket are
+    /// complete, if that is known; a bucket may be summed from then on.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`] has it.
+    /// As for [`Self::all_reduce`].
     fn sum(
         &self,
         at: SyncPoint,
@@ -179,29 +181,30 @@ pub trait Reducer: Send {
     /// Submits the queued work to the device.
     fn begin(&self) {}
 
-    /// The number of values from which on sums overlap with the backward pass; `None` for never.
+    /// Returns the number of values from which on sums overlap with the backward pass; `None` for never.
     fn overlap_min_values(&self) -> Option<usize> {
         None
     }
 
-    /// The mean time in seconds that a device waits for such sums in a step (exposed communication), if measured.
+    /// Returns the mean time in seconds that a device waits for overlapped sums in a step (exposed communication), if
+    /// measured.
     fn exposed_s(&self) -> Option<f64> {
         None
     }
 
-    /// The same of each rank, for each bucket in the order in which they are summed.
+    /// Returns the same for each rank and each bucket, in the order in which buckets are summed.
     fn waits_s(&self) -> Vec<Vec<f64>> {
         Vec::new()
     }
 
-    /// The first rank's values, in buckets that are as long as those that are given.
+    /// Returns the first rank's values, in buckets of the same lengths as the given ones.
     ///
     /// # Errors
-    /// As [`Self::all_reduce`] has it.
+    /// As for [`Self::all_reduce`].
     fn broadcast(&self, at: SyncPoint, buckets: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError>;
 }
 
-/// The sums of tensors in buckets, each times a share, when all of them are whole.
+/// Returns the sums of tensors in buckets, each times a share. Begins when all tensors are complete.
 pub(crate) fn summed(
     reducer: &(impl Reducer + ?Sized),
     at: SyncPoint,
@@ -217,7 +220,7 @@ pub(crate) fn summed(
     Ok(Sums::new(buckets.iter().zip(summed).map(part).collect()))
 }
 
-/// The words of all ranks.
+/// Returns the words of all ranks.
 fn all_gather_words(
     rendezvous: &Rendezvous,
     rank: usize,

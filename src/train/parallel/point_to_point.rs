@@ -1,8 +1,8 @@
 //! Point-to-point communication: messages of tensors between two ranks, received in the order in which they were sent.
 //!
-//! Sending does not block. Receiving ends in an error after a timeout, which names the rank at the end of the chain of waits.
-//! Between GPUs the receiver copies, so that no device waits for a rank that has not come so far. The sender keeps the tensors until then
-//! ([`Endpoint::release`]).
+//! Sending does not block. Receiving ends in an error after a timeout; the error names the rank at the end of the chain
+//! of waits. Between GPUs the receiver copies, so that no device waits for a rank that has not arrived. The sender
+//! keeps the tensors until they are copied ([`Endpoint::release`]).
 
 use super::{Limits, Link, ParallelError, SyncPoint};
 use crate::device::Place;
@@ -23,7 +23,7 @@ pub struct FlatTensor {
     pub shape: Vec<usize>,
 }
 
-/// A message, as it is in the host's memory.
+/// A message in the host's memory.
 struct Message {
     point: SyncPoint,
     shapes: Vec<Vec<usize>>,
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl Channels {
-    /// Between so many ranks.
+    /// The queues between `ranks` ranks.
     pub fn of(ranks: usize) -> Self {
         let queues = (0..ranks).map(|_| (0..ranks).map(|_| VecDeque::new()).collect()).collect();
         let state = State { queues, waiting_for: vec![None; ranks], ended: false };
@@ -85,7 +85,7 @@ impl Channels {
             }
             if let Some(message) = state.queues.get_mut(from).and_then(|queues| queues.get_mut(to)?.pop_front()) {
                 state.set_waiting_for(to, None);
-                // The sender may wait until it is received.
+                // The sender may wait for this.
                 self.changed.notify_all();
                 let there = message.point;
                 if !there.same_as(point) {
@@ -98,7 +98,7 @@ impl Channels {
         }
     }
 
-    /// Waits until at most so many messages from one rank to another are pending.
+    /// Waits until at most `most` messages from one rank to another are pending.
     fn wait_pending(&self, from: usize, to: usize, most: usize, point: SyncPoint) -> Result<(), ParallelError> {
         let (mut state, start) = (self.lock(), Instant::now());
         loop {
@@ -137,7 +137,7 @@ impl Channels {
         self.lock().waiting_for.get(rank).is_some_and(Option::is_some)
     }
 
-    /// The rank at the end of the chain of waits that begins with this one.
+    /// Returns the rank at the end of the chain of waits that begins with this one.
     pub fn end_of_wait_chain(&self, rank: usize) -> usize {
         self.lock().end_of_wait_chain(rank)
     }
@@ -154,10 +154,10 @@ impl State {
         }
     }
 
-    /// The rank at the end of the chain of waits that begins with this one.
+    /// Returns the rank at the end of the chain of waits that begins with this one.
     fn end_of_wait_chain(&self, rank: usize) -> usize {
         let next = |rank: &usize| self.waiting_for.get(*rank).copied().flatten();
-        // In a cycle any rank will do.
+        // In a cycle any rank is a valid answer.
         std::iter::successors(Some(rank), next).take(self.waiting_for.len()).last().unwrap_or(rank)
     }
 }
@@ -170,20 +170,20 @@ pub struct Endpoint {
     device: Device,
     /// Sent tensors that other GPUs may not have copied yet.
     held: Mutex<VecDeque<(usize, HeldTensors)>>,
-    /// How long others may take where nobody knows it from the steps before.
+    /// The initial limits of waits.
     pub limits: Limits,
 }
 
 impl Endpoint {
-    /// The endpoint of a rank whose tensors live on this device.
+    /// The endpoint of a rank whose tensors are on this device.
     pub fn new(rank: usize, channels: Arc<Channels>, link: Link, (device, limits): (Device, Limits)) -> Self {
         Self { rank, channels, link, device, held: Mutex::default(), limits }
     }
 
-    /// Waits until at most so many messages to a rank are pending.
+    /// Waits until at most `most` messages to a rank are pending.
     ///
     /// # Errors
-    /// As [`Self::receive`] has it.
+    /// As for [`Self::receive`].
     pub fn wait_pending(&self, to: usize, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
         self.channels.wait_pending(self.rank, to, most, at)
     }
@@ -191,7 +191,7 @@ impl Endpoint {
     /// Sends tensors.
     ///
     /// # Errors
-    /// If the run has ended, or the tensors are not where they should be.
+    /// If the run has ended, or the tensors are not on the expected device.
     pub fn send(&self, to: usize, at: SyncPoint, tensors: Vec<FlatTensor>) -> Result<(), ParallelError> {
         let (values, shapes): (Vec<Tensor<1>>, Vec<Vec<usize>>) =
             tensors.into_iter().map(|tensor| (tensor.values, tensor.shape)).unzip();
@@ -216,11 +216,11 @@ impl Endpoint {
         }
     }
 
-    /// Releases sent tensors, all but those of the last so many messages, after their copies are done. To be called before the host waits
-    /// for a later step of the others.
+    /// Releases sent tensors after their copies are done, except those of the last `most` messages. Call it before the
+    /// host waits for a later step of other ranks.
     ///
     /// # Errors
-    /// If a rank does not take it within the point's timeout, or has ended.
+    /// If a rank does not copy within the point's timeout, or has ended.
     pub fn release(&self, most: usize, at: SyncPoint) -> Result<(), ParallelError> {
         while self.unreleased().len() > most {
             let Some((to, held)) = self.unreleased().pop_front() else { break };
@@ -232,7 +232,7 @@ impl Endpoint {
                     return Err(ParallelError::Late { ranks, point: at, limit });
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    // It may have failed because this one's card did.
+                    // It may have failed because this rank's GPU failed.
                     Place::Device(self.device.clone()).check()?;
                     return Err(ParallelError::Ended);
                 }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_waits_for_pending_messages_and_names_who_does_not_receive() {
+    fn a_sender_waits_for_pending_messages_and_names_the_rank_that_does_not_receive() {
         let (ends, _) = ends(2);
         for _ in 0..3 {
             ends[0].send(1, at("forward", 1, 0), vec![]).expect("running");

@@ -1,6 +1,5 @@
-//! The process group as the loop of a rank sees it: the rank's shard of each batch, its share of each mean, and collective operations. In a
-//! group of one rank they do
-//! nothing.
+//! The process group of a rank in the training loop: its shard of each batch, its share of each mean, and collective
+//! operations. In a group of one rank they do nothing.
 
 use super::bucket::{self, Bucket, MOST, buckets};
 use super::rendezvous::SyncPoint;
@@ -19,9 +18,9 @@ pub struct ProcessGroup {
     reducer: Option<Box<dyn Reducer>>,
     timeouts: Timeouts,
     buckets: Vec<Bucket>,
-    /// The parameters of each bucket, where sums begin before the backward pass is over.
+    /// The parameters of each bucket, if sums begin before the backward pass is over.
     groups: Option<Arc<ParameterGroups>>,
-    /// Each rank has a stage of the model, and all work on the same batch.
+    /// Whether each rank has a stage of the model and all work on the same batch.
     pipelined: bool,
 }
 
@@ -71,7 +70,7 @@ impl ProcessGroup {
         self.reducer.as_ref().and_then(|reducer| reducer.exposed_s())
     }
 
-    /// The same of each rank, for each bucket in the order in which they are summed; none where nobody knows that.
+    /// Returns the same for each rank and each bucket, in the order in which buckets are summed; empty if not measured.
     pub fn waits_s(&self) -> Vec<Vec<f64>> {
         self.reducer.as_ref().map(|reducer| reducer.waits_s()).unwrap_or_default()
     }
@@ -96,7 +95,7 @@ impl ProcessGroup {
         self.reducer.as_ref().filter(|_| !self.pipelined).map(|_| bucket::mebibytes(&self.buckets))
     }
 
-    /// Takes in the duration of a step, for the timeouts.
+    /// Records the duration of a step for the timeouts.
     pub fn record_step(&mut self, step: Duration) {
         self.timeouts.record_step(step);
     }
@@ -106,7 +105,7 @@ impl ProcessGroup {
         self.timeouts
     }
 
-    /// The timeout of so many steps at this pace.
+    /// Returns the timeout of `steps` steps at this pace.
     pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
         self.timeouts.limit(pace, steps)
     }
@@ -130,14 +129,14 @@ impl ProcessGroup {
         Ok(gathered.iter().all(|words| words == &[1]))
     }
 
-    /// The sum of a number over all ranks.
+    /// Returns the sum of a number over all ranks.
     pub fn sum(&self, what: &'static str, index: u64, pace: Pace, mine: f64) -> Result<f64, ParallelError> {
         let Some(reducer) = &self.reducer else { return Ok(mine) };
         let gathered = reducer.all_gather(self.point(what, index, pace), vec![mine.to_bits()])?;
         Ok(gathered.iter().flatten().map(|bits| f64::from_bits(*bits)).sum())
     }
 
-    /// The numbers of rank 0, on all ranks.
+    /// Returns the numbers of rank 0, on all ranks.
     pub fn broadcast_numbers(
         &self,
         what: &'static str,
@@ -151,7 +150,7 @@ impl ProcessGroup {
         Ok(gathered.first().into_iter().flatten().map(|bits| f64::from_bits(*bits)).collect())
     }
 
-    /// The parameters of rank 0, on all ranks.
+    /// Returns the parameters of rank 0, on all ranks.
     pub fn broadcast_parameters(&self, values: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>, ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(values) };
         let gathered = bucket::gather(&self.buckets, values, 1.0);
@@ -159,10 +158,10 @@ impl ProcessGroup {
         Ok(bucket::scatter(&self.buckets, sent))
     }
 
-    /// What this rank's loss and gradients are to be multiplied by before they are added up: its part of all that the mean is of, or 1 where the loss is a sum.
-    /// None where the first rank wants to stop before the step is done.
+    /// Returns the factor of this rank's loss and gradients before they are summed: its fraction of all that the mean
+    /// is over, or 1 if the loss is a sum. Returns `None` if the first rank wants to stop before the step is done.
     ///
-    /// `mean_of` are the samples or tokens that the loss is the mean of.
+    /// `mean_of` is the number of samples or tokens that the loss is the mean of.
     pub fn share(
         &self,
         step: u64,
@@ -188,7 +187,8 @@ impl ProcessGroup {
         }))
     }
 
-    /// The sums of all ranks' gradients, each times its rank's share. Marks say where the gradients of each bucket are whole, if that is known.
+    /// Returns the sums of all ranks' gradients, each times its rank's share. Marks say when the gradients of each
+    /// bucket are complete, if that is known.
     pub fn sum_gradients(
         &self,
         step: u64,
@@ -200,14 +200,15 @@ impl ProcessGroup {
         reducer.sum(self.point("all_reduce", step, pace), &self.buckets, (gradients, marks), share)
     }
 
-    /// Submits the queued work to the device, for which other ranks may wait.
+    /// Submits the queued work to the device, because other ranks may wait for it.
     pub fn begin(&self) {
         if let Some(reducer) = &self.reducer {
             reducer.begin();
         }
     }
 
-    /// The sums of all ranks' losses, of which each comes with its share, in the order of ranks. What has no share is in no sum, whatever it is.
+    /// Returns the sums of all ranks' losses, in the order of ranks. Each loss is multiplied by its share. A loss with
+    /// share 0 is ignored, even if it is not finite.
     pub fn sum_losses(&self, step: u64, pace: Pace, losses: Vec<(f32, f64)>) -> Result<Vec<f64>, ParallelError> {
         let shares = losses.into_iter().map(|(loss, share)| if share == 0.0 { 0.0 } else { f64::from(loss) * share });
         let mine: Vec<f64> = shares.collect();
@@ -222,7 +223,7 @@ impl ProcessGroup {
     /// Checks that all ranks have the same digest.
     ///
     /// # Errors
-    /// With the ranks that differ from the first one.
+    /// Names the ranks that differ from the first one.
     pub fn check_equal(&self, what: &'static str, digest: Digest) -> Result<(), ParallelError> {
         let Some(reducer) = self.reducer.as_ref().filter(|_| !self.pipelined) else { return Ok(()) };
         let words =
@@ -234,18 +235,19 @@ impl ProcessGroup {
         if ranks.is_empty() { Ok(()) } else { Err(ParallelError::Apart { ranks }) }
     }
 
-    /// This rank's part of a batch.
+    /// Returns this rank's shard of a batch.
     pub fn shard<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
         shard(batch, if self.pipelined { 0 } else { self.rank }, self.shards())
     }
 
-    /// The first rank's part of a batch.
+    /// Returns the first rank's shard of a batch.
     pub fn leader_shard<'a, T>(&self, batch: &'a [T]) -> &'a [T] {
         shard(batch, 0, self.shards())
     }
 }
 
-/// A rank's part of a batch: what lies together, and as much as the others get; what is left over goes to the first ranks, one sample each.
+/// Returns a rank's contiguous shard of a batch. Shards are equal; each of the first ranks gets one of the remaining
+/// samples.
 pub fn shard<T>(batch: &[T], rank: usize, ranks: usize) -> &[T] {
     let (each, over) = (batch.len() / ranks.max(1), batch.len() % ranks.max(1));
     let start = rank * each + rank.min(over);
@@ -259,7 +261,7 @@ mod tests {
     use crate::parallel::host::HostReducer;
 
     #[test]
-    fn shards_are_the_whole_batch_each_sample_once_and_differ_by_one_at_most() {
+    fn shards_partition_the_batch_and_differ_by_one_sample_at_most() {
         for len in 0..40 {
             let batch: Vec<usize> = (100..100 + len).collect();
             for ranks in [1, 2, 3, 4] {
@@ -281,7 +283,7 @@ mod tests {
         assert!(!group.all_agree("scale", 1, Pace::Steady, false).expect("nobody else"));
     }
 
-    /// The result of each of so many ranks.
+    /// Returns the result of each of `count` ranks.
     fn each_rank<T: Send>(count: usize, work: impl Fn(&ProcessGroup) -> T + Sync) -> Vec<T> {
         let rendezvous = Arc::new(Rendezvous::of(count));
         std::thread::scope(|scope| {
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_by_what_the_means_are_of() {
+    fn shares_are_proportional_to_the_counts_behind_the_means() {
         let shares = |of: [Option<usize>; 4]| {
             each_rank(4, |group| group.share(1, Pace::Steady, of[group.rank()], false).expect("all come"))
         };
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_weighted_and_what_has_no_share_does_not_count() {
+    fn losses_are_weighted_and_a_loss_without_share_does_not_count() {
         let found = each_rank(4, |group| {
             let mine = [(3.0, 0.5), (1.0, 0.25), (2.0, 0.25), (f32::NAN, 0.0)][group.rank()];
             group.sum_losses(1, Pace::Steady, vec![mine, (1.0, 0.25)]).expect("all come")
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn one_no_is_a_no_and_another_digest_is_named() {
+    fn agreement_needs_all_ranks_and_a_different_digest_is_named() {
         let all = |no: usize| {
             each_rank(4, move |group| group.all_agree("scale", 1, Pace::Steady, group.rank() != no).expect("all come"))
         };

@@ -28,8 +28,8 @@ pub const PHASES: [&str; 18] = [
     "end",
 ];
 
-/// The last phases of the first ranks, readable without a lock (from a signal handler): the phase's place in [`PHASES`] plus one, and its
-/// index. A process has one set of ranks.
+/// The last phases of the first ranks, readable without a lock (from a signal handler). `what` is the phase's place in
+/// [`PHASES`] plus one. A process has one set of ranks.
 struct Slot {
     what: AtomicUsize,
     index: AtomicU64,
@@ -42,8 +42,8 @@ thread_local! {
     static RANK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Writes the last phase of the rank whose thread received a fatal signal, or of all ranks if the thread belongs to none. Allocates nothing
-/// and takes no lock.
+/// Writes the last phase of the rank whose thread received a fatal signal, or of all ranks if the thread belongs to
+/// none. Allocates nothing and takes no lock.
 ///
 /// # Errors
 /// If there are no ranks.
@@ -70,7 +70,7 @@ pub struct Progress {
     what: &'static str,
     index: u64,
     since: Instant,
-    /// How long it may take, where that is known.
+    /// The time limit, if known.
     limit: Option<Duration>,
 }
 
@@ -84,13 +84,13 @@ impl fmt::Display for Progress {
 pub struct RankProgress(Vec<Mutex<Progress>>);
 
 impl RankProgress {
-    /// Progress of so many ranks, all in `start`.
+    /// The progress of `ranks` ranks, all in `start`.
     pub fn of(ranks: usize) -> Self {
         let begin = || Mutex::new(Progress { what: "start", index: 1, since: Instant::now(), limit: None });
         Self((0..ranks).map(|_| begin()).collect())
     }
 
-    /// Makes this thread that of a rank.
+    /// Marks this thread as that of a rank.
     pub fn register_thread(rank: usize) {
         RANK.set(Some(rank));
     }
@@ -107,17 +107,17 @@ impl RankProgress {
         }
     }
 
-    /// The progress of a rank.
+    /// Returns the progress of a rank.
     pub fn get(&self, rank: usize) -> Option<Progress> {
         self.0.get(rank).map(|progress| *lock(progress))
     }
 
-    /// Whether a rank has come to its end.
+    /// Whether a rank has ended.
     pub fn ended(&self, rank: usize) -> bool {
         self.get(rank).is_some_and(|progress| progress.what == "end")
     }
 
-    /// The ranks over their limit, with the limit. If one is, all ranks in the same phase are included.
+    /// Returns the ranks over their limit, with the limit. If there are any, all ranks in the same phase are included.
     pub fn late(&self) -> Vec<(usize, Duration)> {
         let progress: Vec<Progress> = self.0.iter().map(|progress| *lock(progress)).collect();
         let late = |progress: &Progress| progress.limit.is_some_and(|limit| progress.since.elapsed() > limit);

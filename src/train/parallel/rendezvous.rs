@@ -1,8 +1,7 @@
 //! Rendezvous of ranks in the host's memory: an all-gather of one contribution from each rank, in the order of ranks.
 //!
-//! Knows threads and time, and nothing of tensors or devices. A rank that comes too late, comes to another point, or ends, ends the
-//! rendezvous for all, so that no rank
-//! waits for ever.
+//! Knows threads and time, and nothing of tensors or devices. A rank that comes too late, comes to another point, or
+//! ends, ends the rendezvous for all, so that no rank waits forever.
 
 use super::ParallelError;
 use std::fmt;
@@ -14,14 +13,14 @@ use std::time::{Duration, Instant};
 pub struct SyncPoint {
     /// The phase that it belongs to.
     pub what: &'static str,
-    /// Which one: the number of a step or of an epoch.
+    /// The index of the phase: the number of a step or of an epoch.
     pub index: u64,
-    /// The timeout of the ranks that wait; `None` where only one rank works meanwhile, for as long as it takes.
+    /// The timeout of the ranks that wait. `None` if only one rank works meanwhile, for any time.
     pub limit: Option<Duration>,
 }
 
 impl SyncPoint {
-    /// Whether it is the same point, whatever the timeouts.
+    /// Whether it is the same point, regardless of timeouts.
     pub fn same_as(self, other: Self) -> bool {
         (self.what, self.index) == (other.what, other.index)
     }
@@ -42,7 +41,7 @@ pub enum Contribution {
     Buckets(Vec<Vec<f32>>),
 }
 
-/// A reusable rendezvous of so many ranks.
+/// A reusable rendezvous of a fixed number of ranks.
 pub struct Rendezvous {
     ranks: usize,
     state: Mutex<State>,
@@ -51,10 +50,10 @@ pub struct Rendezvous {
 
 #[derive(Default)]
 struct State {
-    /// The first rank that came, and its point.
+    /// The first rank that arrived, and its point.
     point: Option<(usize, SyncPoint)>,
     contributions: Vec<Option<Contribution>>,
-    /// How many exchanges are complete.
+    /// The number of complete exchanges.
     rounds: u64,
     /// The contributions of the last complete exchange.
     gathered: Option<Arc<[Contribution]>>,
@@ -62,14 +61,14 @@ struct State {
 }
 
 impl State {
-    /// The ranks that have not contributed yet.
+    /// Returns the ranks that have not contributed yet.
     fn missing(&self, ranks: usize) -> impl Iterator<Item = usize> {
         (0..ranks).filter(|rank| self.contributions.get(*rank).is_none_or(Option::is_none))
     }
 }
 
 impl Rendezvous {
-    /// For so many ranks.
+    /// A rendezvous of `ranks` ranks.
     pub fn of(ranks: usize) -> Self {
         let state = State { contributions: vec![None; ranks], ..State::default() };
         Self { ranks, state: Mutex::new(state), changed: Condvar::new() }
@@ -135,7 +134,7 @@ impl Rendezvous {
         }
     }
 
-    /// The ranks that are not waiting here.
+    /// Returns the ranks that are not waiting here.
     pub fn absent(&self) -> Vec<usize> {
         self.lock().missing(self.ranks).collect()
     }

@@ -1,8 +1,7 @@
 //! Detects a process that stalls.
 //!
-//! The duration of a first step on the CPU is unknown, but ranks that work use processor time, or would if they got a processor. If no
-//! thread of the process uses any for a
-//! while, a rank hangs, whatever its step's timeout.
+//! The duration of a first step on the CPU is unknown, but working ranks use processor time, or would if they got a
+//! processor. If no thread of the process uses any for a while, a rank hangs, regardless of its step's timeout.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ const IDLE_WAITS: [&str; 3] = ["futex", "nanosleep", "poll"];
 pub struct Activity {
     /// The processor time so far of all its threads but the sampling one, in units of 10 ms.
     pub used: Duration,
-    /// A working thread has something to do but waits for a processor, a disk or a file system.
+    /// Whether a working thread has something to do but waits for a processor, a disk or a file system.
     pub blocked: bool,
 }
 
@@ -49,7 +48,7 @@ impl StallDetector {
         now.saturating_duration_since(self.sampled) >= SAMPLE_EVERY
     }
 
-    /// Takes in a sample. Returns whether the process has stalled for longer than the limit.
+    /// Records a sample. Returns whether the process has stalled for longer than the limit.
     pub fn is_stalled(&mut self, now: Instant, activity: Activity) -> bool {
         let paused = now.saturating_duration_since(self.sampled) > 2 * SAMPLE_EVERY;
         self.samples += 1;
@@ -71,19 +70,20 @@ pub fn sample() -> Option<Activity> {
     let this = std::fs::read_link("/proc/thread-self").ok()?;
     let threads = std::fs::read_dir("/proc/self/task").ok()?.flatten();
     let others = threads.filter(|thread| this.file_name() != Some(&thread.file_name())).map(|thread| thread.path());
-    // Supervising threads have names of their own. Ranks have theirs, and their worker threads have that of the process.
+    // Supervising threads have names of their own. Rank threads have theirs, and the ranks' worker threads have the
+    // name of the process.
     let may_work = |activity: &ThreadStat| activity.name == all.name || activity.name.starts_with("rank ");
     let works =
         |path: &PathBuf| ThreadStat::of(path).filter(may_work).is_some_and(|activity| activity.is_blocked(path));
     Some(Activity { used: all.used.saturating_sub(own.used), blocked: others.into_iter().any(|path| works(&path)) })
 }
 
-/// What `/proc/PID/stat` says of a process or a thread (proc_pid_stat(5)).
+/// The fields of `/proc/PID/stat` of a process or a thread (proc_pid_stat(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct ThreadStat {
     name: String,
     state: String,
-    /// `utime` and `stime`, which Linux gives programs in hundredths of a second.
+    /// `utime` and `stime`, which Linux reports in hundredths of a second.
     used: Duration,
 }
 
@@ -93,7 +93,7 @@ impl ThreadStat {
     }
 
     fn read(stat: &str) -> Option<Self> {
-        // A name may have anything in it.
+        // A name may contain any characters.
         let (named, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         let ticks = |place: usize| fields.get(place)?.parse::<u64>().ok();
@@ -104,9 +104,8 @@ impl ThreadStat {
         })
     }
 
-    /// Whether it waits for something other than another thread. Some file systems let their callers sleep, and the kernel may not report
-    /// what a thread
-    /// sleeps for.
+    /// Whether it waits for something other than another thread. Some file systems let their callers sleep, and the
+    /// kernel may not report the reason for a thread's sleep.
     fn is_blocked(&self, path: &Path) -> bool {
         let waits_for = || std::fs::read_to_string(path.join("wchan")).unwrap_or_default();
         self.state != "S" || {

@@ -1,42 +1,42 @@
-//! Sums of gradients of which some are on their way, so that what is done with the first of them need not wait for the last.
+//! Sums of gradients, some of them still pending, so that work on the first sums need not wait for the last.
 
 use burn::tensor::Tensor;
 use std::ops::Range;
 
-/// The sums of all gradients, in parts that come one behind the other.
+/// The sums of all gradients, in parts that arrive one after the other.
 #[must_use]
 pub struct Sums(Vec<Part>);
 
-/// Sums that come together.
+/// Sums that arrive together.
 pub struct Part {
     tensors: Range<usize>,
     take: Box<dyn FnOnce() -> Vec<Tensor<1>>>,
 }
 
 impl Part {
-    /// Those of these of all tensors. A device that is asked for them works on everything else behind them.
+    /// The sums of a range of all tensors. A device that takes them runs all later work behind them.
     pub fn new(tensors: Range<usize>, take: impl FnOnce() -> Vec<Tensor<1>> + 'static) -> Self {
         Self { tensors, take: Box::new(take) }
     }
 }
 
 impl Sums {
-    /// What is there already.
+    /// Sums that are complete already.
     pub fn of(tensors: Vec<Tensor<1>>) -> Self {
         Self(vec![Part::new(0..tensors.len(), move || tensors)])
     }
 
-    /// What comes in these parts, in which each tensor is once. All of them are to be taken.
+    /// Sums that arrive in these parts. Each tensor is in one part, and all parts must be taken.
     pub fn new(parts: Vec<Part>) -> Self {
         Self(parts)
     }
 
-    /// Each part when it is asked for: which of all tensors, and their sums.
+    /// Returns each part when it is requested: the range of tensors, and their sums.
     pub fn parts(self) -> impl Iterator<Item = (Range<usize>, Vec<Tensor<1>>)> {
         self.0.into_iter().map(|part| (part.tensors, (part.take)()))
     }
 
-    /// The sums of all tensors in their order.
+    /// Returns the sums of all tensors in order.
     pub fn all(self) -> Vec<Tensor<1>> {
         let mut parts: Vec<_> = self.parts().collect();
         parts.sort_by_key(|(tensors, _)| tensors.start);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_taken_when_they_are_asked_for_and_all_is_in_the_order_of_tensors() {
+    fn parts_are_taken_on_request_and_all_are_in_the_order_of_tensors() {
         let taken = Rc::new(RefCell::new(Vec::new()));
         let part = |tensors_of: Range<usize>, given: &'static [f32]| {
             let taken = Rc::clone(&taken);

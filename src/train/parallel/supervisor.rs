@@ -1,8 +1,7 @@
 //! The supervisor of ranks: starts a thread for each, forwards their events, and ends the run when one of them fails.
 //!
-//! A rank that returns an error, panics or exceeds its time limit ends the run at once. The supervisor waits neither for it nor for ranks
-//! that wait for it on a device: the
-//! process is about to end, and their threads with it.
+//! A rank that returns an error, panics or exceeds its time limit ends the run at once. The supervisor waits neither
+//! for it nor for ranks that wait for it on a device: the process is about to end, and their threads with it.
 
 use super::link::Link;
 use super::point_to_point::{Channels, Endpoint};
@@ -21,21 +20,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often ranks are checked, and how often the link between their devices.
+/// The polling periods: of ranks, and of the link between their devices.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 const CHECK_LINK_EVERY: Duration = Duration::from_secs(1);
 
 /// The time that other ranks have to end by themselves after a failure.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The time without processor use after which the run has stalled. It is longer than the timeout of a steady step, whose error says more.
+/// The time without processor use after which the run has stalled. It is longer than the timeout of a steady step,
+/// whose error is more specific.
 const STALL_LIMIT: Duration = Duration::from_secs(7);
 
 /// The context of a rank: its number, its sink and its connections.
 pub struct RankContext {
     /// Its number, from 0.
     pub rank: usize,
-    /// Where its events go.
+    /// The receiver of its events.
     pub sink: RankSink,
     /// Set when the run is to stop.
     pub stop: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ impl RankContext {
         ProcessGroup::new(self.rank, reducer, limits, lengths)
     }
 
-    /// Its process group where each rank has a stage of the model.
+    /// Its process group for pipeline parallelism: each rank has a stage of the model.
     pub fn pipeline_group(&self, limits: Limits) -> ProcessGroup {
         ProcessGroup::stage(self.rank, self.link.reducer(self.rank, Arc::clone(&self.rendezvous)), limits)
     }
@@ -71,7 +71,7 @@ pub struct RankSink {
     fault: Option<Fault>,
 }
 
-/// A clock that goes on from another one.
+/// A clock that continues from another one.
 #[derive(Clone, Copy)]
 struct Clock {
     start: Instant,
@@ -105,16 +105,16 @@ enum Report {
     Ended(usize, Result<Finish, Failure>),
 }
 
-/// Why a rank failed.
+/// The reason why a rank failed.
 enum Failure {
     Error(TrainError),
     Panic(String),
 }
 
-/// Runs so many ranks, each on a thread of its own, and supervises them. `fault` makes one of them fail.
+/// Runs `ranks` ranks, each on a thread of its own, and supervises them. `fault` makes one of them fail.
 ///
 /// # Errors
-/// With the rank that failed first and what it was doing; within [`GRACE`] of its failure.
+/// Names the rank that failed first and its phase; returns within [`GRACE`] of its failure.
 pub fn run_ranks<W>(
     ranks: usize,
     link: &Link,
@@ -176,13 +176,13 @@ where
         finished: Vec::new(),
     };
     match (supervisor.supervise(&receiver, sink, stop, &stop_ranks), asked) {
-        // One that happens ends in an error.
+        // If the fault had happened, the run would have failed.
         (Ok(Finish::Done), Some(fault)) => Err(ParallelError::NoFault { fault }.into()),
         (how, _) => how,
     }
 }
 
-/// The GPU that failed according to a rank's error; it may be another rank's.
+/// Returns the GPU that failed according to a rank's error; it may be another rank's.
 fn failed_gpu(error: &TrainError) -> Option<usize> {
     match error {
         TrainError::Device(DeviceError::Card { card, .. }) => Some(*card),
@@ -198,10 +198,10 @@ struct Supervisor<'a> {
     rendezvous: &'a Rendezvous,
     channels: &'a Channels,
     progress: &'a RankProgress,
-    /// Where ranks compute with the host's processors.
+    /// Present if ranks compute on the host's processors.
     stall: Option<StallDetector>,
     failed: Option<(Instant, TrainError)>,
-    /// A rank ended because another one had failed.
+    /// Whether a rank ended because another one had failed.
     aborted: bool,
     finished: Vec<Finish>,
 }
@@ -221,7 +221,7 @@ impl Supervisor<'_> {
                 Ok(Report::Ended(rank, how)) => {
                     running -= 1;
                     self.ended(rank, how);
-                    // It has no time limit any more.
+                    // It no longer has a time limit.
                     self.progress.set(rank, "end", 1, None);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -232,7 +232,7 @@ impl Supervisor<'_> {
             }
             self.check_limits();
             self.check_stall();
-            // It is cut when a rank has failed, and nothing may be asked of it then.
+            // The link is aborted when a rank has failed and must not be queried then.
             if self.failed.is_none() && link_checked.elapsed() > CHECK_LINK_EVERY {
                 link_checked = Instant::now();
                 if let Some((rank, problem)) = self.link.fault() {
@@ -268,7 +268,7 @@ impl Supervisor<'_> {
         );
     }
 
-    /// Finds a rank that hangs in a step without a time limit: it uses no processor time.
+    /// Finds a rank that hangs in a step without a time limit, because it uses no processor time.
     fn check_stall(&mut self) {
         let now = Instant::now();
         let Some(detector) = self.stall.as_mut().filter(|detector| detector.is_due(now)) else { return };
@@ -298,12 +298,12 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The first failure counts.
+    /// Records the first failure; later ones are ignored.
     fn fail(&mut self, rank: usize, problem: String) {
         if self.failed.is_some() {
             return;
         }
-        // A reason is one line wherever it is shown.
+        // Messages are shown on one line.
         let problem = problem.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         let last = self.progress.get(rank).map(|progress| progress.to_string()).unwrap_or_default();
         self.failed = Some((Instant::now(), TrainError::Rank { rank, last, problem }));

@@ -5,29 +5,30 @@ use std::time::Duration;
 /// The initial limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// In a step like those before it.
+    /// A step like those before it.
     pub step: Duration,
-    /// In a step in which kernels may be compiled and tuned, or the first one, of which nobody knows how long it takes.
+    /// A step that may compile and tune kernels, or the first one, whose duration is unknown.
     pub first: Duration,
-    /// At the end, where all weights are read and hashed, at which no two ranks are equally fast.
+    /// The end of the run, where ranks read and hash all weights at different speeds.
     pub last: Duration,
 }
 
-/// A rank that hangs ends the run within 10 s; what is left of them is for saying so and for ending the process.
+/// The limits of real runs. A rank that hangs ends the run within 10 s; the rest of that time is for reporting it and
+/// for ending the process.
 pub const LIMITS: Limits =
     Limits { step: Duration::from_secs(6), first: Duration::from_secs(900), last: Duration::from_secs(30) };
 
-/// A step may take so many times as long as the longest one before it.
+/// The maximum ratio of a step to the longest one before it.
 const LONGER: u32 = 4;
 
 /// Which timeout applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As long as a step takes, and some more.
+    /// The time of a step with a margin.
     Steady,
-    /// As long as compiling and tuning may take.
+    /// The time for compiling and tuning.
     First,
-    /// As long as a step takes, and this.
+    /// The time of a step with a margin, and this time.
     Within(Duration),
     /// No limit: only the first rank works, and the supervisor watches it.
     Alone,
@@ -51,12 +52,12 @@ impl Timeouts {
         self.limits
     }
 
-    /// Takes in the duration of a step.
+    /// Records the duration of a step.
     pub fn record_step(&mut self, step: Duration) {
         self.longest = self.longest.max(step);
     }
 
-    /// The timeout of so many steps at this pace; `None` for no limit.
+    /// Returns the timeout of `steps` steps at this pace; `None` for no limit.
     pub fn limit(&self, pace: Pace, steps: usize) -> Option<Duration> {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         let steady = || self.limits.step.max(self.longest.saturating_mul(LONGER).saturating_mul(steps));
@@ -70,7 +71,8 @@ impl Timeouts {
 }
 
 impl Pace {
-    /// That of reading so many values from a device: 16 MiB/s, since all ranks read at once, into memory that their machine may have to make room in.
+    /// The pace of reading `values` values from a device, at 16 MiB/s: all ranks read at once, and the host may first
+    /// have to free memory.
     pub fn reading(values: usize) -> Self {
         Self::Within(Duration::from_millis(u64::try_from(values).unwrap_or(u64::MAX) / 4096))
     }

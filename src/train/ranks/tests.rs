@@ -1,4 +1,4 @@
-//! Ranks as threads of the CPU: what they learn against one rank, and against shards that are computed one after the other.
+//! Ranks as threads of the CPU, compared with one rank and with shards that one thread computes one after the other.
 
 mod cards;
 mod faults;
@@ -14,7 +14,7 @@ use crate::task::{Gradients, Inner, Step, Task};
 use burn::tensor::{Device, Tensor, TensorData};
 use ledger_record::Cell;
 
-/// The same cell for so many ranks, whose batches together are as large.
+/// The same cell for `ranks` ranks, with the same global batch.
 fn shared(cell: &Cell, ranks: usize) -> Cell {
     let mut cell = cell.clone();
     let ranks = i64::try_from(ranks).expect("small");
@@ -36,7 +36,7 @@ fn with_sgd(mut cell: Cell, rate: f64) -> Cell {
     cell
 }
 
-/// How far losses are apart, relative to the first of them, at most.
+/// Returns the largest difference between losses, relative to the first of them.
 fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
     let (one, other) = (&one.series[series], &other.series[series]);
     assert_eq!(one.len(), other.len(), "{series}");
@@ -44,10 +44,11 @@ fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
     one.iter().zip(other).map(|(a, b)| (a - b).abs() / scale).fold(0.0, f64::max)
 }
 
-/// Where no value of the model depends on the batch it is in, ranks and one rank differ by the order in which float32 is summed alone: a mean of means instead of a
-/// mean. The bound is relative to the first loss; measured on 2 and 4 ranks: 1.5e-7 at most.
+/// If no value of the model depends on its batch, several ranks and one rank differ only by the order of float32
+/// additions: a mean of means instead of a mean. The bound is relative to the first loss; measured on 2 and 4 ranks:
+/// 1.5e-7 at most.
 #[test]
-fn ranks_that_share_a_batch_lose_what_one_rank_loses() {
+fn ranks_that_share_a_batch_have_the_losses_of_one_rank() {
     let cells = [
         ("linear", linear_cell("sgd", 0.01)),
         ("softmax", with_sgd(cell("softmax"), 0.1)),
@@ -74,11 +75,11 @@ fn ranks_that_share_a_batch_lose_what_one_rank_loses() {
     }
 }
 
-/// The loss before each step of shards that one thread computes one after the other.
+/// Returns the loss before each step of shards that one thread computes one after the other.
 fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
     let spec = Spec::read(cell).expect("valid");
     let loaded = Loaded::load(&spec).expect("generated");
-    // Of each rank, since running statistics, replay memories and what is drawn belong to it.
+    // One task for each rank, since running statistics, replay memories and random draws are per rank.
     let mut tasks: Vec<Box<dyn Task>> = (0..ranks).map(|rank| loaded.task(&spec, &Place::Host, rank)).collect();
     let tensor = |values: &[f32]| Tensor::<1>::from_data(TensorData::from(values), &Device::flex());
     let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
@@ -144,11 +145,12 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
     losses
 }
 
-/// To the bit: so ranks do different shards, statistics of batch normalisation are each rank's own, and means are weighted by what they are of. 48 samples are 3 steps
-/// of 16 for each epoch; `softmax` has 40, and a last step of 8. The first rank evaluates with its own running statistics, as PyTorch's DistributedDataParallel has it
-/// where buffers are not broadcast.
+/// Equality to the bit shows three things: ranks have different shards, running statistics are per rank, and means are
+/// weighted by their counts. 48 samples are 3 steps of 16 in each epoch; `softmax` has 40 and a last step of 8. The
+/// first rank evaluates with its own running statistics, as PyTorch's DistributedDataParallel does if buffers are not
+/// broadcast.
 #[test]
-fn ranks_compute_what_their_shards_give_one_after_the_other() {
+fn ranks_compute_the_same_bits_as_their_shards_one_after_the_other() {
     let mut cells =
         vec![("linear", linear_cell("momentum", 0.01)), ("softmax", cell("softmax")), ("mnist_cnn", cell("mnist_cnn"))];
     cells.extend(
@@ -168,8 +170,8 @@ fn ranks_compute_what_their_shards_give_one_after_the_other() {
     }
 }
 
-/// Batch normalisation sees a rank's shard and not the whole batch, so that not even the first loss is that of one rank: what a sample's features are divided by is of
-/// 8 samples or of 4, and not of 16. All that is learned is still the same on all ranks, which the run itself makes sure of.
+/// Batch normalisation sees a rank's shard of 8 or 4 samples and not the whole batch of 16. Therefore even the first
+/// loss differs from that of one rank. All ranks still have the same weights, which the run itself checks.
 #[test]
 fn statistics_of_batch_normalisation_are_each_ranks_own() {
     let alone = run_recorded(&tiny_cell("resnet50")).expect("trains");
@@ -180,7 +182,7 @@ fn statistics_of_batch_normalisation_are_each_ranks_own() {
     }
 }
 
-/// With a queue, losses are read together and the first device is warmed up: neither changes a bit.
+/// With a queue, losses are read together and the first device is warmed up. Neither changes a bit.
 #[test]
 fn queues_and_rehearsals_change_nothing() {
     let mut cell = shared(&with_sgd(cell("softmax"), 0.1), 2);
@@ -209,7 +211,7 @@ fn queues_and_rehearsals_change_nothing() {
 }
 
 #[test]
-fn an_agent_of_each_rank_lives_through_its_own_episodes() {
+fn an_agent_of_each_rank_has_its_own_episodes() {
     let recorded = run_recorded(&shared(&tiny_cell("dqn"), 2)).expect("trains");
     assert!((8.0..=500.0).contains(&recorded.metrics["mean_return"]), "{:?}", recorded.metrics);
     let spec = Spec::read(&shared(&tiny_cell("dqn"), 2)).expect("valid");

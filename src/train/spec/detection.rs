@@ -10,11 +10,11 @@ use std::path::PathBuf;
 pub struct DetectionSpec {
     /// The model.
     pub model: DetectionModel,
-    /// How large it is.
+    /// The size of the model.
     pub size: Size,
-    /// How many classes of objects it tells, without the background.
+    /// The number of object classes, without the background.
     pub classes: usize,
-    /// What it learns.
+    /// The data.
     pub data: DetectionData,
 }
 
@@ -52,11 +52,11 @@ pub enum DetectionData {
         /// Number of evaluation scenes.
         eval: usize,
     },
-    /// Pictures and annotations as COCO has them.
+    /// Pictures and annotations in COCO's format.
     Coco {
         /// The directory that holds `annotations`, `train*` and `val*`.
         path: PathBuf,
-        /// Height and width of what the model sees.
+        /// Height and width of the model's input.
         side: usize,
     },
 }
@@ -71,7 +71,7 @@ impl DetectionData {
     }
 }
 
-/// The coarsest features of both models have one value for so many pixels.
+/// The stride of the coarsest features of both models, in pixels.
 const STRIDE: usize = 32;
 
 impl Fields<'_> {

@@ -1,25 +1,25 @@
-//! What is learned: the model and its data.
+//! The specification of a model and its data.
 
 use super::detection::{DetectionModel, DetectionSpec};
 use super::{Fields, SpecError};
 use crate::data::{grammar, shapes};
 use std::path::PathBuf;
 
-/// What is learned.
+/// The model and its data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskSpec {
     /// A small model.
     Small {
         /// The model.
         model: Small,
-        /// What it learns.
+        /// The data.
         data: SmallData,
     },
-    /// A published model that learns the right class of images or tokens.
+    /// A published model that classifies images or tokens.
     Classification(ClassificationSpec),
     /// Deep Q-learning in an environment.
     Rl(RlSpec),
-    /// A published model that finds objects in pictures.
+    /// A published model that detects objects in pictures.
     Detection(DetectionSpec),
 }
 
@@ -30,23 +30,23 @@ pub struct RlSpec {
     pub world: EnvironmentSpec,
     /// Transitions of an epoch.
     pub epoch: usize,
-    /// What a reward is worth a step earlier.
+    /// The discount of a reward for each step before it.
     pub discount: f64,
-    /// Share of random actions that stays.
+    /// The final fraction of random actions.
     pub exploration_last: f64,
-    /// Steps in the environment until then.
+    /// The steps in the environment until it is reached.
     pub exploration_steps: u64,
     /// Frames that the replay memory holds.
     pub replay_capacity: usize,
     /// Random steps before the first update.
     pub learning_starts: u64,
-    /// Steps in the environment from an update to the next.
+    /// Steps in the environment between updates.
     pub train_every: u64,
-    /// Updates from a change of the target network to the next.
+    /// Updates between changes of the target network.
     pub target_every: u64,
-    /// By what share it then becomes the trained one.
+    /// The weight of the trained network in such a change.
     pub target_share: f64,
-    /// What rewards are multiplied by.
+    /// The factor of rewards.
     pub reward_scale: f64,
 }
 
@@ -55,9 +55,9 @@ pub struct RlSpec {
 pub enum EnvironmentSpec {
     /// CartPole-v1, with a network of three layers.
     CartPole,
-    /// Balls to be caught, as pixels, with the convolutional network and 4 actions, or 6.
+    /// Catching balls from pixels, with the convolutional network.
     Catch {
-        /// How many.
+        /// The number of actions: 4 or 6.
         actions: usize,
     },
 }
@@ -67,13 +67,13 @@ pub enum EnvironmentSpec {
 pub struct ClassificationSpec {
     /// The model.
     pub model: PublishedModel,
-    /// How large it is.
+    /// The size of the model.
     pub size: Size,
-    /// How many different answers it has.
+    /// The number of classes, or of tokens in the vocabulary.
     pub classes: usize,
-    /// Share of values that a training step drops, where the model drops any.
+    /// The fraction of values that a training step drops; 0 for a model without dropout.
     pub dropout: f64,
-    /// What it learns.
+    /// The data.
     pub data: ClassificationData,
 }
 
@@ -87,7 +87,7 @@ pub enum Small {
         /// Initial b.
         bias: f64,
     },
-    /// 784 pixels to 10 classes, one affine map.
+    /// 784 pixels to 10 classes, one affine layer.
     Softmax,
     /// 784 pixels, one hidden layer with ReLU, 10 classes.
     Mlp {
@@ -96,19 +96,19 @@ pub enum Small {
     },
     /// Two convolutions with pooling, a layer of 1,024, dropout, 10 classes.
     Cnn {
-        /// Share of the 1,024 that is dropped in training.
+        /// The fraction of the 1,024 values that is dropped in training.
         dropout: f64,
     },
 }
 
-/// What a small model learns.
+/// The data of a small model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SmallData {
     /// Four points on y = 1 - x.
     Line,
     /// Generated handwriting.
     Digits {
-        /// Seeds the images.
+        /// The seed of the images.
         seed: u64,
         /// Number of training images.
         train: usize,
@@ -119,14 +119,14 @@ pub enum SmallData {
     Idx {
         /// The directory.
         path: PathBuf,
-        /// How many training images are held back for evaluation; 0 takes the test files instead.
+        /// The number of training images that are held back for evaluation; 0 uses the test files instead.
         validation: usize,
-        /// How many training images are used, where not all are.
+        /// The number of training images to use; `None` for all.
         train: Option<usize>,
     },
 }
 
-/// A model of the literature.
+/// A published model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishedModel {
     /// ResNet-50.
@@ -143,7 +143,7 @@ pub enum PublishedModel {
     Gpt2,
 }
 
-/// How large a published model is.
+/// The size of a published model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// As published.
@@ -157,7 +157,7 @@ pub enum Size {
 pub enum ClassificationData {
     /// Generated images of shapes.
     Shapes {
-        /// Seeds the images.
+        /// The seed of the images.
         seed: u64,
         /// Their height and width.
         side: usize,
@@ -175,12 +175,12 @@ pub enum ClassificationData {
     Folder {
         /// The directory that holds `train` and `val`.
         path: PathBuf,
-        /// Height and width of what the model sees.
+        /// Height and width of the model's input.
         side: usize,
     },
     /// Generated sentences.
     Grammar {
-        /// Seeds the sentences.
+        /// The seed of the sentences.
         seed: u64,
         /// Tokens of a sample.
         width: usize,
@@ -195,30 +195,30 @@ pub enum ClassificationData {
         path: PathBuf,
         /// Tokens of a sample.
         width: usize,
-        /// What the text is cut into.
+        /// The tokenizer.
         tokenizer: Tokenizer,
-        /// The share of the text, its end, that is held back.
+        /// The fraction of the text, at its end, that is held back for evaluation.
         validation: f64,
     },
 }
 
-/// What a text is cut into.
+/// A tokenizer: the units that a text is split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokenizer {
-    /// Its bytes.
+    /// Bytes.
     Bytes,
-    /// What lies between white space: the most frequent words.
+    /// Words separated by white space: the most frequent ones.
     Words,
-    /// Byte pairs (Sennrich et al. 2016), as many as the model's vocabulary has.
+    /// Byte pairs (Sennrich et al. 2016), as many as the size of the model's vocabulary.
     Bpe,
     /// Word pieces (Schuster and Nakajima 2012).
     WordPiece,
 }
 
-/// The version of the generator of digits, and of the environments, that this program holds.
+/// The generator version of digits and of the environments in this program.
 const GENERATOR_VERSION: i64 = 1;
 
-/// No data set may have more samples than this: 784 MB of images of digits.
+/// The maximum number of samples in a data set: 784 MB of images of digits.
 pub const MAX_SAMPLES: usize = 1_000_000;
 
 const SAMPLES: &str = "a whole number, 1 to 1000000";

@@ -19,7 +19,7 @@ fn a_full_cell_is_read() {
 }
 
 #[test]
-fn every_field_that_is_read_is_missed_by_its_name() {
+fn a_missing_field_is_named() {
     for base in [cell("mnist_cnn"), cell("mnist_mlp"), linear_cell("adam", 0.1), linear_cell("momentum", 0.1)] {
         for field in base.config.keys().filter(|field| *field != "hardware.gpus") {
             let mut cell = base.clone();
@@ -33,7 +33,7 @@ fn every_field_that_is_read_is_missed_by_its_name() {
 }
 
 #[test]
-fn wrong_values_are_named_with_what_is_allowed() {
+fn a_wrong_value_is_named_with_the_allowed_values() {
     let cases: [(&str, Value, &str); 12] = [
         (
             "model.name",
@@ -84,7 +84,7 @@ fn combinations_are_checked() {
 }
 
 #[test]
-fn gpus_share_a_batch_in_parallel_and_the_learning_rate_grows_only_where_that_is_said() {
+fn gpus_share_a_batch_and_the_learning_rate_scales_only_on_request() {
     let on = |gpus: i64, changes: &[(&str, Value)]| {
         let hardware = [
             ("hardware.device", "cuda".into()),
@@ -107,7 +107,7 @@ fn gpus_share_a_batch_in_parallel_and_the_learning_rate_grows_only_where_that_is
     assert!(on(1, &[]).is_ok(), "one GPU shares with nobody");
 }
 
-/// The fields of a detector, with some of them changed; empty text removes one.
+/// Reads the fields of a detector, with some of them changed; empty text removes one.
 fn detector(changes: &[(&str, Value)]) -> Result<DetectionSpec, SpecError> {
     let mut cell = cell("softmax");
     let fields: [(&str, Value); 5] = [
@@ -127,7 +127,7 @@ fn detector(changes: &[(&str, Value)]) -> Result<DetectionSpec, SpecError> {
 }
 
 #[test]
-fn detectors_learn_scenes_and_coco() {
+fn detectors_train_on_scenes_and_coco() {
     let spec = detector(&[]).expect("valid");
     let data = DetectionData::Scenes { seed: 0, side: 96, train: 40, eval: 20 };
     assert_eq!(spec, DetectionSpec { model: DetectionModel::YoloV3, size: Size::Tiny, classes: 80, data });
@@ -174,7 +174,7 @@ fn fields_of_detectors_are_checked() {
 }
 
 #[test]
-fn a_gpu_rests_as_long_as_the_settings_say_and_the_processor_never() {
+fn a_gpu_idles_as_long_as_the_settings_say_and_the_cpu_never() {
     let mut cell = cell("softmax");
     assert_eq!(Spec::read(&cell).expect("valid").idle_ns, 0);
     cell.settings.insert("telemetry.idle_s".to_owned(), 2.5.into());

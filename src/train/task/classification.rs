@@ -26,24 +26,24 @@ pub struct ClassificationTask {
     network: Network,
     data: Arc<dyn Dataset>,
     seed: u64,
-    /// Rows of a batch of evaluation.
+    /// Rows of an evaluation batch.
     batch: usize,
     ahead: Ahead<Samples>,
     replayed: Replayed<Passes>,
     inference: Inference<Input, Tensor<2>>,
 }
 
-/// A batch of evaluation, on the device.
+/// An evaluation batch on the device.
 #[derive(Clone)]
 struct EvalBatch {
     input: Input,
     targets: Tensor<1, Int>,
-    /// Targets that count.
+    /// The number of targets that count.
     counted: usize,
 }
 
 impl ClassificationTask {
-    /// A model that has learned nothing. Batches of evaluation have `batch` rows.
+    /// A task before its first step. Evaluation batches have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
         Self {
@@ -62,13 +62,13 @@ impl ClassificationTask {
         self.ahead.take(step, move |epoch, indices| data.train(seed, epoch, indices))
     }
 
-    /// A batch of evaluation.
+    /// Returns an evaluation batch.
     fn eval_batch(&self, indices: &[usize]) -> Result<EvalBatch, DataError> {
         let (input, targets, counted) = on_device(self.data.eval(indices)?, &self.network.place.device());
         Ok(EvalBatch { input, targets, counted })
     }
 
-    /// The summed loss of the answers to a batch, and how many are right.
+    /// Returns the summed loss of a batch and the number of right answers.
     fn judged(&mut self, parameters: &[Tensor<1>], eval_batch: EvalBatch) -> Result<Vec<f32>, TrainError> {
         let EvalBatch { input, targets, .. } = eval_batch;
         let classes = self.network.model.classes();
@@ -78,18 +78,18 @@ impl ClassificationTask {
     }
 }
 
-/// Samples on a device: what the model sees, the classes that are right, and how many of these count.
+/// Puts samples on a device: returns the model's input, the target classes, and how many of these count.
 pub(super) fn on_device(samples: Samples, device: &Device) -> (Input, Tensor<1, Int>, usize) {
     let Samples { inputs, targets } = samples;
     (standard_input(inputs, device), int_tensor(&targets, [targets.len()], device), counted(&targets))
 }
 
-/// How many targets count.
+/// Returns the number of targets that count.
 pub(super) fn counted(targets: &[i32]) -> usize {
     targets.iter().filter(|target| **target >= 0).count()
 }
 
-/// What a model sees, on a device.
+/// Returns a model's input on a device.
 pub(super) fn standard_input(inputs: Inputs, device: &Device) -> Input {
     match inputs {
         Inputs::Pictures { bytes, shape } => Input::Images(standardised(bytes, shape, device)),
@@ -97,7 +97,7 @@ pub(super) fn standard_input(inputs: Inputs, device: &Device) -> Input {
     }
 }
 
-/// Bytes of pictures as a network takes them.
+/// Returns the bytes of pictures as standardised float32 values.
 fn standardised(bytes: Vec<u8>, shape: [usize; 4], device: &Device) -> Tensor<4> {
     standardise(Tensor::from_data(TensorData::new(bytes, shape), (device, DType::U8)), MEAN, DEVIATION)
 }
@@ -166,7 +166,7 @@ impl Task for ClassificationTask {
 
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         if n == 0 {
-            // Their memory is free for the next graph.
+            // Frees the memory of their graphs for the next graph.
             (self.replayed, self.inference) = Default::default();
         }
         let batch = self.eval_batch(&turn(n, rows, self.data.eval_len()))?;
@@ -196,7 +196,7 @@ impl Task for ClassificationTask {
     }
 }
 
-/// What summed losses and right answers to so many targets are worth.
+/// Returns the scores of summed losses and right answers over `all` targets.
 pub(super) fn scored(model: &dyn Model, [loss, right]: [f64; 2], all: usize) -> Score {
     let all = real_len(all.max(1));
     let mut score = vec![("eval_loss", loss / all), ("eval_accuracy", right / all)];
@@ -206,7 +206,7 @@ pub(super) fn scored(model: &dyn Model, [loss, right]: [f64; 2], all: usize) -> 
     score
 }
 
-/// What is known of a model's training on this data before it begins.
+/// Returns the metrics of a model and its data that are known before training.
 pub(super) fn static_metrics(model: &dyn Model, data: &dyn Dataset) -> Vec<(&'static str, f64, &'static str)> {
     let width = data.width();
     // The backward pass computes the gradient of each product by two products of the same size (Kaplan et al. 2020, section 2.1).
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn each_channel_has_its_own_mean_and_deviation() {
         let picture = standardised(vec![0, 255, 51, 102, 153, 204], [1, 3, 1, 2], &Device::flex());
-        // (byte / 255 - mean) / deviation, worked out by hand.
+        // (byte / 255 - mean) / deviation, computed by hand.
         let expected = [-2.117_904, 2.248_908, -1.142_857, -0.25, 0.862_222, 1.751_111];
         let found: Vec<f32> = picture.try_into_vec_as().expect("readable");
         for (value, expected) in found.into_iter().zip(expected) {

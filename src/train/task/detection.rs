@@ -28,7 +28,7 @@ pub struct DetectionTask {
     network: Network<dyn Detector>,
     data: Arc<ObjectPictures>,
     seed: u64,
-    /// Rows of a batch of evaluation.
+    /// Rows of an evaluation batch.
     batch: usize,
     ahead: Ahead<ObjectBatch>,
     /// The part of timed inference that is replayed: the features.
@@ -36,17 +36,17 @@ pub struct DetectionTask {
     share: Share,
 }
 
-/// How much of the steps' time the host spends on matching and suppression.
+/// The fraction of step time that the host spends on matching and suppression.
 #[derive(Default)]
 struct Share {
     host: Duration,
     all: Duration,
-    /// When the step before began, its epoch, and the host's part of it.
+    /// The start of the previous step, its epoch, and its host time.
     before: Option<(Instant, u64, Duration)>,
 }
 
 impl Share {
-    /// A step begins. The first ones compile and tune, and between two epochs there is an evaluation: neither counts.
+    /// Begins a step. The first steps compile and tune, and an evaluation lies between two epochs; neither counts.
     fn begin(&mut self, step: &Step<'_>) {
         let now = Instant::now();
         let counts = |before: &(Instant, u64, Duration)| step.number > WARM_UP + 1 && before.1 == step.epoch;
@@ -65,7 +65,7 @@ impl Share {
 }
 
 impl DetectionTask {
-    /// A model that has learned nothing. Batches of evaluation have `batch` rows.
+    /// A task before its first step. Evaluation batches have `batch` rows.
     pub fn new(network: Network<dyn Detector>, data: Arc<ObjectPictures>, seed: u64, batch: usize) -> Self {
         let batch = batch.min(data.eval_len()).max(1);
         Self {
@@ -85,13 +85,13 @@ impl DetectionTask {
         bytes.cast(FloatDType::F32) / 255.0
     }
 
-    /// The first rank's pictures of a step.
+    /// Returns the first rank's pictures of a step.
     fn led(&self, step: &Step<'_>) -> Result<Tensor<4>, DataError> {
         let batch = self.data.train_batch(self.seed, step.epoch, step.lead)?;
         Ok(self.images(batch.pixels, batch.rows))
     }
 
-    /// What is found in a batch of pictures.
+    /// Returns the predictions for a batch of pictures.
     fn found(&mut self, parameters: &[Tensor<1>], images: Tensor<4>) -> Result<Vec<Vec<Prediction>>, TrainError> {
         let (model, mut ctx) = self.network.inference(parameters);
         Ok(model.detect(&mut ctx, images, &mut HostTime::default())?)
@@ -133,7 +133,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Mean average precision, if there are objects.
+    /// Returns mean average precisions; empty without objects.
     fn score(self) -> Score {
         let boxes = self.boxes.finish().summary;
         let masks = self.masks.map(|masks| masks.finish().summary);
@@ -191,7 +191,7 @@ impl Task for DetectionTask {
             Ok((self.images(batch.pixels, batch.rows), batch.objects))
         })?;
         if step.number == 1 {
-            // What is frozen from now on has to be the same on every rank.
+            // Statistics that are frozen from now on must be the same on every rank.
             let lead = if step.rank == 0 { images.clone() } else { self.led(step)? };
             let (model, mut ctx) = self.network.inference(parameters);
             model.calibrate(&mut ctx, lead);
@@ -231,7 +231,7 @@ impl Task for DetectionTask {
 
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         if n == 0 {
-            // Their memory is free for the next graph.
+            // Frees the memory of its graph for the next graph.
             self.inference = Inference::default();
         }
         let batch = self.data.eval_batch(&turn(n, rows, self.data.eval_len())).map_err(DataError::from)?;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn all_found_is_one_and_half_of_the_classes_is_a_half() {
+    fn perfect_predictions_score_one_and_half_of_the_classes_one_half() {
         let objects = [vec![object(0, 5.0), object(2, 30.0)], vec![object(0, 20.0)]];
         let all = [vec![found(0, 5.0, 0.9), found(2, 30.0, 0.8)], vec![found(0, 20.0, 0.7)]];
         for (_, value) in evaluated(&all, &objects, true) {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_little_off_counts_for_small_overlaps_only() {
+    fn an_offset_box_counts_only_at_small_overlap_thresholds() {
         // 20 wide and 4 off: 16 of 24.
         let score = evaluated(&[vec![found(0, 9.0, 0.9)]], &[vec![object(0, 5.0)]], false);
         let expected = [("eval_accuracy", 0.4), ("eval_box_ap_50", 1.0), ("eval_box_ap_75", 0.0)];
@@ -327,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_nothing_to_find_nothing_is_told() {
+    fn without_objects_there_is_no_score() {
         assert_eq!(evaluated(&[vec![found(0, 5.0, 0.9)]], &[vec![]], true), []);
     }
 
     #[test]
-    fn the_share_leaves_the_first_steps_and_evaluations_out() {
+    fn the_share_excludes_the_first_steps_and_evaluations() {
         use crate::device::Place;
         use crate::sample::EventLog;
         let (place, sink) = (Place::Host, EventLog::default());

@@ -1,6 +1,7 @@
-//! Evaluation: loss and accuracy on data that was not trained on, and which answers are timed.
+//! Evaluation: loss and accuracy on held-out data, and the number of timed inference batches.
 //!
-//! Answers are read back and judged on the host in double precision, so that the numbers do not depend on how a device sums.
+//! Outputs are read back and scored on the host in double precision, so that the scores do not depend on a device's
+//! summation order.
 
 use crate::data::images::{CLASSES, Images};
 use crate::data::{Batch, image_batch};
@@ -9,19 +10,19 @@ use crate::number::real_len;
 use crate::spec::Small;
 use burn::tensor::{Tensor, TensorReadError};
 
-/// Samples of one batch of evaluation: enough to keep two cores busy, small enough for their memory.
+/// Samples of an evaluation batch: enough to keep two cores busy, small enough for their memory.
 pub const BATCH: usize = 200;
 
-/// What an evaluation found.
+/// The scores of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// Mean cross-entropy.
     pub loss: f64,
-    /// Share of right answers.
+    /// Fraction of right answers.
     pub accuracy: f64,
 }
 
-/// Evaluates the parameters on every image, and says before each batch how many rows it has.
+/// Evaluates the parameters on every image. Calls `beat` with the number of rows before each batch.
 pub fn evaluate(
     model: &Small,
     parameters: &[Tensor<1>],
@@ -43,14 +44,14 @@ pub fn evaluate(
     Ok(Score { loss: score.loss / count, accuracy: score.accuracy / count })
 }
 
-/// The samples of the n-th batch of `rows`, of `len` that are gone through again and again.
+/// Returns the samples of the n-th batch of `rows` rows, in a cycle over `len` samples.
 pub fn turn(n: u64, rows: usize, len: usize) -> Vec<usize> {
     let first = usize::try_from(n).unwrap_or_default().wrapping_mul(rows);
     (0..rows).map(|row| first.wrapping_add(row) % len.max(1)).collect()
 }
 
-/// Whether so many timed answers are enough, which took `answered_ns` themselves and `all_ns` with the making of their data: a hundred, or at least ten that took two
-/// seconds themselves or a minute in all.
+/// Whether timed inference has enough batches: a hundred, or at least ten that took two seconds themselves or a minute
+/// with their data. `answered_ns` is the time of the batches, `all_ns` includes preparing their data.
 pub fn enough(answers: u64, answered_ns: u64, all_ns: u64) -> bool {
     answers >= 100 || answers >= 10 && (answered_ns >= 2_000_000_000 || all_ns >= 60_000_000_000)
 }
@@ -59,7 +60,7 @@ fn batches(len: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..len).step_by(BATCH).map(move |start| (start..len.min(start + BATCH)).collect())
 }
 
-/// The model's answers to images, in the host's memory.
+/// Returns the model's outputs for images, in the host's memory.
 pub fn answer(
     model: &Small,
     parameters: &[Tensor<1>],
@@ -69,7 +70,8 @@ pub fn answer(
     model.answer(parameters, batch, place)?.try_into_vec_as()
 }
 
-/// Cross-entropy of one row of answers, and whether the right class has the largest, the first one where several are equal. NaN is never right.
+/// Returns the cross-entropy of one row of outputs, and whether the right class is the first of the largest. NaN is
+/// never right.
 fn loss_and_correct(answers: &[f32], label: usize) -> (f64, bool) {
     let right = f64::from(answers[label]);
     let largest = answers.iter().fold(f64::NEG_INFINITY, |largest, answer| largest.max(f64::from(*answer)));
@@ -93,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_are_timed_have_the_size_that_is_asked_for() {
+    fn timed_batches_have_the_requested_size() {
         assert_eq!(turn(0, 3, 5), [0, 1, 2]);
         assert_eq!(turn(1, 3, 5), [3, 4, 0]);
         assert_eq!(turn(7, 5, 2), [1, 0, 1, 0, 1]);
     }
 
     #[test]
-    fn answers_are_timed_for_two_seconds_and_ten_to_a_hundred_times() {
+    fn ten_to_a_hundred_batches_are_timed_for_two_seconds() {
         assert!(!enough(9, 90_000_000_000, 90_000_000_000));
         assert!(!enough(10, 1_999_999_999, 1_999_999_999));
         assert!(enough(10, 2_000_000_000, 2_000_000_000));
@@ -109,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_whose_data_are_slow_to_make_take_a_minute_at_most() {
+    fn batches_with_slow_data_take_a_minute_at_most() {
         assert!(!enough(10, 57_000_000, 59_999_999_999));
         assert!(!enough(9, 57_000_000, 60_000_000_000));
         assert!(enough(10, 57_000_000, 60_000_000_000));
     }
 
     #[test]
-    fn answers_that_are_no_numbers_are_wrong() {
+    fn nan_outputs_are_wrong() {
         let (loss, right) = loss_and_correct(&[f32::NAN, 1.0], 1);
         assert!(loss.is_nan() && !right);
         assert!(!loss_and_correct(&[f32::NAN; 2], 0).1);

@@ -1,4 +1,4 @@
-//! Timed inference of a network: parameters stay as they are, so constants are folded, and the rest is replayed.
+//! Timed inference of a network. Parameters do not change, so constants are folded, and the rest is replayed.
 
 use super::network::Network;
 use super::replayed::Replayed;
@@ -7,7 +7,7 @@ use crate::forward_context::{Folded, ForwardContext};
 use crate::native::step_graph::Operands;
 use burn::tensor::Tensor;
 
-/// Inference in batches of one size with the same parameters: `A` are the answers to inputs `I`.
+/// Inference in batches of one size with the same parameters: `A` are the outputs for inputs `I`.
 pub struct Inference<I, A> {
     answers: Replayed<A>,
     folded: Folded,
@@ -27,8 +27,8 @@ impl<I: Operands, A: Clone> Inference<I, A> {
         self.next = Some(input);
     }
 
-    /// The answers of a `forward` pass to the prepared batch, once they are computed. They are replayed if they may be. The next answers
-    /// may overwrite them.
+    /// Returns the outputs of a `forward` pass on the prepared batch, once they are computed. The pass is replayed if
+    /// `may_replay`. The next call may overwrite the outputs.
     pub fn answer<M: ?Sized>(
         &mut self,
         network: &mut Network<M>,
@@ -47,7 +47,7 @@ impl<I: Operands, A: Clone> Inference<I, A> {
         Ok(Some(answers))
     }
 
-    /// [`Replayed::outcome`].
+    /// Returns [`Replayed::outcome`].
     pub fn graph(&self) -> Option<&str> {
         self.answers.outcome()
     }
@@ -90,7 +90,8 @@ mod tests {
         answers.cast(burn::tensor::FloatDType::F32).try_into_vec_as().expect("readable")
     }
 
-    /// Folded constants give the answers of evaluation, so much of the largest answer apart, for each of the inputs.
+    /// Checks that inference with folded constants agrees with evaluation within `apart` of the largest output, for
+    /// each input.
     fn agrees(model: Box<dyn Model>, inputs: Vec<Input>, precision: Precision, place: &Place, apart: f32) {
         let mut network = Network::new(model, precision, place);
         let there = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
@@ -143,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Features by replay are those of evaluation, so much of the largest one apart.
+    /// Checks that replayed features agree with those of evaluation within `apart` of the largest one.
     fn features_agree(model: Box<dyn Detector>, side: usize, precision: Precision, place: &Place, apart: f32) {
         let mut network = Network::detector(model, precision, place);
         let there = |values: Vec<f32>| Tensor::<1>::from_data(TensorData::from(values.as_slice()), &place.device());
@@ -164,7 +165,7 @@ mod tests {
                     read(expected.clone().flatten(1, 3)).iter().any(|value| value.abs() > 1e-3),
                     "nothing to compare"
                 );
-                // Boxes in pixels and scores, or the channels of a map, each with its own largest value.
+                // Channels are pixel coordinates and scores, or the channels of a map. Each has its own largest value.
                 for channel in 0..expected.dims()[1] {
                     let of = |features: &Tensor<4>| read(features.clone().narrow(1, channel, 1).flatten(1, 3));
                     let (found, expected) = (of(&found), of(&expected));
@@ -207,7 +208,7 @@ mod tests {
     fn replayed_inference_gives_the_answers_of_evaluation_on_gpu() {
         let device = Device::cuda(burn::tensor::DeviceIndex::Default);
         let place = Place::Device(device.clone());
-        // Of the largest answer: what TF32, and rounding to half formats once more or less, may make of it.
+        // The bounds, relative to the largest output, allow for TF32 and for different roundings in half formats.
         for (precision, apart) in [(Precision::Fp32, 5e-3), (Precision::Fp16, 2e-2), (Precision::Bf16, 8e-2)] {
             let of_images: [Box<dyn Model>; 2] = [Box::new(Resnet::fifty(100)), Box::new(Vgg::sixteen(100))];
             for model in of_images {

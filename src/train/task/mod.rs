@@ -1,6 +1,6 @@
-//! Tasks as the loop sees them: parameters, gradients of a step, evaluation, inference.
+//! Tasks as the training loop uses them: parameters, gradients of a step, evaluation, inference.
 //!
-//! A task joins a model and its data and knows nothing of optimisers, epochs or the order of samples.
+//! A task combines a model and its data. It knows nothing of optimisers, epochs or the order of samples.
 
 mod ahead;
 mod classification;
@@ -29,58 +29,60 @@ use burn::tensor::Tensor;
 use ledger_record::{Digest, EventKind, PhaseEdge, Value};
 use std::time::Duration;
 
-/// A task.
+/// A model and its data, as the training loop uses them.
 pub trait Task {
-    /// The parameters in their order.
+    /// Returns the parameters in their order.
     fn param_specs(&self) -> &[ParamSpec];
 
-    /// Their initial values.
+    /// Returns their initial values.
     fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
         parameters::initial(self.param_specs(), seed)
     }
 
-    /// The number of trainable values.
+    /// Returns the number of trainable values.
     fn parameter_count(&self) -> u64 {
         parameters::count(self.param_specs())
     }
 
-    /// For each parameter, whether this stage counts it: the first of the stages that have it.
+    /// Returns for each parameter whether this stage counts it: it is the first of the stages that have it.
     fn owned(&self) -> Vec<bool> {
         vec![true; self.param_specs().len()]
     }
 
-    /// All parameters of the model with their values, of which the task has these; none on all stages but the first.
+    /// Returns all parameters of the model with their values, of which this task has `mine`. Returns `None` on all
+    /// stages but the first.
     fn whole_model(&mut self, mine: Vec<Vec<f32>>) -> Result<Option<Whole>, TrainError> {
         Ok(Some((self.param_specs().to_vec(), mine)))
     }
 
-    /// Number of training samples of an epoch.
+    /// Returns the number of training samples of an epoch.
     fn samples(&self) -> usize;
 
-    /// Whether each step is a full batch over all data: then the whole run is one epoch.
+    /// Whether each step is a full batch over all data. The whole run is then one epoch.
     fn is_full_batch(&self) -> bool {
         false
     }
 
-    /// One step. It tells the phases `data`, `forward` and `backward`.
+    /// Computes the gradients of a step. Reports the phases `data`, `forward` and `backward`.
     fn gradients(&mut self, step: &Step<'_>, parameters: &[Tensor<1>]) -> Result<Gradients, TrainError>;
 
-    /// Evaluates the parameters: names and values of metrics, `eval_loss` first. `None` without evaluation data. It beats before each
-    /// batch.
+    /// Evaluates the parameters. Returns names and values of metrics, `eval_loss` first; `None` without evaluation
+    /// data. Sends a heartbeat before each batch.
     fn evaluate(
         &mut self,
         parameters: &[Tensor<1>],
         heartbeat: &mut Heartbeat<'_>,
     ) -> Result<Option<Score>, TrainError>;
 
-    /// The default batch size of timed inference; `None` without evaluation data.
+    /// Returns the default batch size of timed inference; `None` without evaluation data.
     fn inference_rows(&self) -> Option<usize>;
 
-    /// Prepares the n-th inference batch of so many rows of evaluation data. Batches follow each other; after the last sample comes the
-    /// first. With batch 0 begins a row of batches of one size, which the same parameters answer.
+    /// Prepares the n-th inference batch of `rows` rows of evaluation data. Batches follow each other in a cycle over
+    /// the samples. Batch 0 begins a series of batches of one size with the same parameters.
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError>;
 
-    /// Runs inference on the batch that was prepared last, and waits for its end. It may be replayed if the rank has the whole model.
+    /// Runs inference on the batch that was prepared last and waits for its end. It may be replayed if the rank has the
+    /// whole model.
     fn infer(
         &mut self,
         parameters: &[Tensor<1>],
@@ -88,25 +90,26 @@ pub trait Task {
         may_replay: bool,
     ) -> Result<(), TrainError>;
 
-    /// Whether inference is replayed since batch 0: `recorded`, or why not. `None` if the task does not try.
+    /// Returns whether inference has been replayed since batch 0: `recorded`, or the reason why not. `None` if the task
+    /// does not try.
     fn inference_graph(&self) -> Option<&str> {
         None
     }
 
-    /// Hashes all that is trained on or evaluated with.
+    /// Returns a digest of all training and evaluation data.
     fn digest(&self) -> Digest;
 
-    /// Facts about the data.
+    /// Returns facts about the data.
     fn facts(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
 
-    /// Metrics that are known before the run: names, values and units.
+    /// Returns metrics that are known before the run: names, values and units.
     fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         Vec::new()
     }
 
-    /// Metrics of the final parameters, beside the last evaluation's.
+    /// Returns metrics of the final parameters, besides those of the last evaluation.
     fn metrics(&self, _values: &[Vec<f32>]) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
@@ -115,18 +118,19 @@ pub trait Task {
 /// A model's parameters and their values.
 pub type Whole = (Vec<ParamSpec>, Vec<Vec<f32>>);
 
-/// What an evaluation found: `eval_loss` or `eval_accuracy`, for example, and its value.
+/// The scores of an evaluation: names, such as `eval_loss` or `eval_accuracy`, and values.
 pub type Score = Vec<(&'static str, f64)>;
 
-/// What a step found.
+/// The results of a step.
 pub struct Gradients {
-    /// The loss before it, shape [1] and off the tape.
+    /// The loss before the step's update, shape [1] and off the tape.
     pub loss: Tensor<1>,
     /// The gradient of every parameter in their order, times the step's scale.
     pub gradients: Vec<Tensor<1>>,
-    /// How many samples or tokens the loss is the mean of, by which ranks weigh theirs; none where it is a sum.
+    /// The number of samples or tokens that the loss is the mean of, by which ranks are weighted; `None` if the loss is
+    /// a sum.
     pub mean_of: Option<usize>,
-    /// Where the gradients of each group that the step asks for are whole; nothing where that is not known.
+    /// Marks behind which the gradients of each requested group are complete; empty if that is not known.
     pub marks: ReadyMarks,
 }
 
@@ -136,27 +140,27 @@ pub struct Step<'a> {
     pub number: u64,
     /// The epoch that it belongs to, from 1.
     pub epoch: u64,
-    /// The rank that does it: what it draws for itself differs from what others draw.
+    /// The rank of the step, whose random draws differ from those of other ranks.
     pub rank: usize,
     /// Its samples.
     pub indices: &'a [usize],
-    /// Those of the first rank; its own where there is no other.
+    /// The samples of the first rank; the step's own if there is no other rank.
     pub lead: &'a [usize],
-    /// Those of the step after it, if it is of the same epoch and has any.
+    /// The samples of the next step, if it is in the same epoch and has any.
     pub next: Option<&'a [usize]>,
-    /// Parameters whose gradients are wanted as soon as they are there, in groups.
+    /// Groups of parameters whose gradients are needed as soon as they are complete.
     pub groups: Option<&'a ParameterGroups>,
-    /// Its passes may be replayed: a whole batch, behind the warm-up, that is not measured from inside.
+    /// Whether its passes may be replayed: a whole batch after the warm-up that is not measured from inside.
     pub may_replay: bool,
     /// The loss scale: the loss is multiplied by it before the backward pass, and so are the gradients.
     pub scale: f64,
-    /// How its parts are told.
+    /// Reports its inner phases.
     pub inner: Inner<'a>,
 }
 
 #[cfg(test)]
 impl<'a> Step<'a> {
-    /// One of a rank whose samples are `indices`, in the first epoch and without loss scaling.
+    /// A step of a rank with the samples `indices`, in the first epoch and without loss scaling.
     pub fn of_rank(rank: usize, indices: &'a [usize], inner: Inner<'a>) -> Self {
         let number = inner.step;
         Self {
@@ -177,15 +181,15 @@ impl<'a> Step<'a> {
 /// The inner phases of one step.
 #[derive(Clone, Copy)]
 pub struct Inner<'a> {
-    /// Where it happens.
+    /// The device.
     pub place: &'a Place,
-    /// Where events go.
+    /// The receiver of events.
     pub sink: &'a dyn Sink,
-    /// Its number.
+    /// The number of the step.
     pub step: u64,
-    /// Synchronise with the device after each phase.
+    /// Whether to synchronise with the device after each phase.
     pub waits: bool,
-    /// Emit the phases.
+    /// Whether to emit the phases.
     pub tells: bool,
     /// The time limit of each phase, if supervised.
     pub limit: Option<Duration>,
@@ -194,7 +198,7 @@ pub struct Inner<'a> {
 }
 
 impl Inner<'_> {
-    /// Does a part of the step's work.
+    /// Runs a phase of the step.
     pub fn phase<T>(self, name: &'static str, work: impl FnOnce() -> Result<T, TrainError>) -> Result<T, TrainError> {
         let tell = |edge| {
             if self.tells {

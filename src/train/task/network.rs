@@ -9,13 +9,13 @@ use crate::parameters::{Index, ParamSpec};
 use crate::precision::Precision;
 use burn::tensor::Tensor;
 
-/// A model, and everything that its forward passes need beside the parameters.
+/// A model and everything that its forward passes need besides the parameters.
 pub struct Network<M: ?Sized = dyn Model> {
     /// The model.
     pub model: Box<M>,
     /// Its parameters in their order.
     pub param_specs: Vec<ParamSpec>,
-    /// Where tensors live.
+    /// The device of the tensors.
     pub place: Place,
     /// Its running statistics.
     pub running: Vec<Tensor<1>>,
@@ -25,7 +25,7 @@ pub struct Network<M: ?Sized = dyn Model> {
 }
 
 impl<M: ?Sized> Network<M> {
-    /// One that has seen nothing, with these parameters and running statistics.
+    /// A model with these parameters and initial running statistics.
     fn of(model: Box<M>, [param_specs, statistics]: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
         Self {
             index: Index::new(&param_specs),
@@ -38,13 +38,13 @@ impl<M: ?Sized> Network<M> {
         }
     }
 
-    /// The model, and the context of a training step whose parameters are these leaves.
+    /// Returns the model and the context of a training step with these leaves as parameters.
     pub fn training<'a>(&'a mut self, leaves: &'a [Tensor<1>], [seed, step]: [u64; 2]) -> (&'a M, ForwardContext<'a>) {
         let (model, state) = self.state(leaves);
         (model, ForwardContext::training(state, seed, step))
     }
 
-    /// [`Self::training`] with these running statistics in place of its own.
+    /// [`Self::training`] with these running statistics instead of the network's own.
     pub fn training_with<'a>(
         &'a self,
         parameters: &'a [Tensor<1>],
@@ -57,13 +57,14 @@ impl<M: ?Sized> Network<M> {
         (&*self.model, ForwardContext::training(state, seed, step))
     }
 
-    /// The model, and the context of inference with these parameters, off any tape.
+    /// Returns the model and the context of inference with these parameters, off any tape.
     pub fn inference<'a>(&'a mut self, parameters: &'a [Tensor<1>]) -> (&'a M, ForwardContext<'a>) {
         let (model, state) = self.state(parameters);
         (model, ForwardContext::inference(state))
     }
 
-    /// [`Self::inference`] that folds constants: parameters and running statistics are the same in all passes with this `folded`.
+    /// [`Self::inference`] that folds constants. Parameters and running statistics must be the same in all passes with
+    /// this `folded`.
     pub fn folding<'a>(&'a mut self, parameters: &'a [Tensor<1>], folded: &'a Folded) -> (&'a M, ForwardContext<'a>) {
         let (model, state) = self.state(parameters);
         (model, ForwardContext::folding(state, folded))
@@ -77,7 +78,7 @@ impl<M: ?Sized> Network<M> {
 }
 
 impl Network {
-    /// One that has seen nothing.
+    /// A model with its initial running statistics.
     pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
         let parts = [model.param_specs(), model.statistics()];
         Self::of(model, parts, precision, place)
@@ -88,7 +89,7 @@ impl Network {
         Self::of(model, parts, precision, place)
     }
 
-    /// The answers of parameters off any tape, and what `more` makes of them.
+    /// Runs inference with these parameters and returns `more` of the outputs.
     pub fn answer<T>(
         &mut self,
         parameters: &[Tensor<1>],
@@ -102,25 +103,26 @@ impl Network {
 }
 
 impl Network<dyn Detector> {
-    /// One that has seen nothing.
+    /// A detector with its initial running statistics.
     pub fn detector(model: Box<dyn Detector>, precision: Precision, place: &Place) -> Self {
         let parts = [model.param_specs(), model.statistics()];
         Self::of(model, parts, precision, place)
     }
 }
 
-/// Parameters as leaves of a new tape.
+/// Returns parameters as leaves of a new tape.
 pub fn leaves(parameters: &[Tensor<1>]) -> Vec<Tensor<1>> {
     parameters.iter().map(|parameter| Tensor::from_inner(parameter.clone()).require_grad()).collect()
 }
 
-/// The answers of a training step, on the tape.
+/// Returns the outputs of a training step, on the tape.
 pub fn answer_taped(model: &dyn Model, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
     let input = input.taped(ctx);
     model.forward(ctx, input)
 }
 
-/// The loss off the tape, and the gradient of every parameter that it depends on, times the step's scale. The loss is the mean of so many.
+/// Returns the loss off the tape, and the gradient of every parameter that it depends on, times the step's scale. The
+/// loss is the mean of `mean_of` samples or tokens.
 pub fn backward(ctx: ForwardContext<'_>, loss: Tensor<1>, step: &Step<'_>, mean_of: usize) -> Gradients {
     let scaled = if step.scale == 1.0 { loss.clone() } else { loss.clone() * step.scale };
     let (gradients, marks) = ctx.backward_by(&scaled, step.groups);

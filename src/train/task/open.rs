@@ -1,4 +1,4 @@
-//! From what a cell asks for to a task: which model, which data.
+//! Creates a task from a specification: selects the model and loads the data.
 
 use super::Task;
 use super::classification::ClassificationTask;
@@ -34,18 +34,18 @@ use std::sync::Arc;
 /// The data of a run, loaded once for all of its ranks.
 #[derive(Clone)]
 pub enum Loaded {
-    /// What a small model learns.
+    /// A small model and its data.
     Small(Small, Arc<Data>),
-    /// Samples that have the right class of each position.
+    /// Samples with the target class of each position.
     Classification(ClassificationSpec, Arc<dyn Dataset>),
-    /// Environments need none.
+    /// Environments, which have no data to load.
     Rl(RlSpec),
     /// Pictures with objects.
     Detection(DetectionSpec, Arc<ObjectPictures>),
 }
 
 impl Loaded {
-    /// Loads what a cell asks for, and checks that it suffices.
+    /// Loads the data of a specification, and checks that they suffice.
     pub fn load(spec: &Spec) -> Result<Self, DataError> {
         // Stages of a model work on the same batch.
         let sharers = if spec.micro_batches.is_some() { 1 } else { spec.ranks };
@@ -66,7 +66,7 @@ impl Loaded {
         }
     }
 
-    /// The task of a rank, whose tensors live there.
+    /// Returns the task of a rank on a device.
     pub fn task(&self, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
         match self {
             Self::Small(model, data) => Box::new(SmallTask::new(*model, Arc::clone(data), spec.seed, place.clone())),
@@ -89,7 +89,7 @@ impl Loaded {
 }
 
 impl Loaded {
-    /// What each unit of the model costs there, with a sign of life before each pass.
+    /// Returns the cost of each unit of the model on a device. Calls `beat` before each pass.
     pub fn costs(&self, spec: &Spec, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, TrainError> {
         match self {
             Self::Classification(learn, data) => pipeline::costs(parts(learn, data, spec), place, beat),
@@ -97,7 +97,8 @@ impl Loaded {
         }
     }
 
-    /// A stage of the model, which has as many units as there are costs: the stages cost about the same. None where there are fewer units than stages.
+    /// Returns a stage of the model. There is a cost for each unit, and the stages have about the same cost. Returns
+    /// `None` if there are fewer units than stages.
     pub fn stage(
         &self,
         spec: &Spec,
@@ -123,13 +124,13 @@ fn parts(learn: &ClassificationSpec, data: &Arc<dyn Dataset>, spec: &Spec) -> Pa
     }
 }
 
-/// Whether there are as many samples as a step takes, and no more classes than the model has answers.
+/// Checks that there are enough samples for a step, and no more classes than the model has outputs.
 fn check(batch: [usize; 2], [samples, classes]: [usize; 2], model: usize) -> Result<(), DataError> {
     DataError::too_few(batch, samples)?;
     if classes > model { Err(DataError::Classes { found: classes, model }) } else { Ok(()) }
 }
 
-/// What a cell asks for, for a run of one rank.
+/// Returns the task of a run of one rank.
 #[cfg(test)]
 pub fn open(spec: &Spec, place: &Place) -> Result<Box<dyn Task>, DataError> {
     Ok(Loaded::load(spec)?.task(spec, place, 0))
@@ -154,11 +155,11 @@ fn objects(detect: &DetectionSpec) -> Result<ObjectPictures, DataError> {
     })
 }
 
-/// An agent in its environment. Each rank's agent lives through episodes of its own.
+/// Returns an agent in its environment. Each rank's agent has its own episodes.
 fn player(play: &RlSpec, spec: &Spec, place: &Place, rank: usize) -> Box<dyn Task> {
     let seed = rank_seed(spec.seed, rank);
     let config = Config {
-        // The loop decides when it is over.
+        // The training loop decides when it ends.
         steps: u64::MAX,
         batch: spec.batch,
         capacity: play.replay_capacity,
@@ -191,7 +192,7 @@ fn deep_q(world: EnvironmentSpec) -> DeepQ {
     }
 }
 
-/// The parameters of what a cell asks for.
+/// Returns the parameters of the specified model.
 pub fn param_specs(spec: &TaskSpec) -> Vec<ParamSpec> {
     match spec {
         TaskSpec::Small { model, .. } => model.param_specs(),
@@ -236,7 +237,7 @@ fn dataset(learn: &ClassificationSpec, batch: usize) -> Result<Arc<dyn Dataset>,
         ClassificationData::Cifar { path } => Arc::new(Pictures::cifar(path, CifarKind::Ten)?),
         ClassificationData::Folder { path, side } => Arc::new(Pictures::folder(path, *side)?),
         ClassificationData::Grammar { seed, width, train, eval } => {
-            // Whether the samples suffice for a step is checked as for pictures, with the keys that say how many there are.
+            // `check` tests afterwards whether the samples suffice for a step, so that its error names the right keys.
             let windows = Windows { width: *width, objective, batch: 1 };
             let [train, eval] = [*train, *eval].map(|count| windows.needed(count));
             Arc::new(Text::generate(*seed, learn.classes, train, eval, windows)?)

@@ -1,8 +1,9 @@
-//! Work of training steps that the device replays: recorded once as a CUDA graph, it computes the same bits as the work that it was recorded from, and the host
-//! launches one graph instead of hundreds of kernels.
+//! Replayed work of training steps and inference. It is recorded once as a CUDA graph. A replay computes the same bits
+//! as the recorded work, and the host launches one graph instead of hundreds of kernels.
 //!
-//! Replayed is work that is the same in each step but for the values that it reads: without random numbers of the device and without loss scaling, of
-//! whole batches; and timed inference. A graph takes memory of its own, so the work must be small. All other work is done as always.
+//! Work can be replayed if only the values that it reads differ from step to step. This holds for steps on whole
+//! batches without random numbers of the device and without loss scaling, and for timed inference. A graph needs memory
+//! of its own, so the work must be small. All other work runs as usual.
 
 use super::{Gradients, Step};
 use crate::TrainError;
@@ -13,40 +14,40 @@ use crate::native::step_graph::{Operand, Operands, StepGraph, copy_into};
 use burn::tensor::Tensor;
 use ledger_record::{EventKind, Value};
 
-/// The fact that says from which step on passes are replayed, or why none are.
+/// The fact that names the first replayed step, or the reason why none is.
 const FACT: &str = "step_graph";
 
-/// A step is recorded if at most 1/16 of the GPU's memory is in use, and inference if at most 1/4: while work is recorded, none of its memory is used
-/// twice. A forward pass takes less than a step.
+/// A step is recorded if at most 1/16 of the GPU's memory is in use, and inference if at most 1/4. During recording no
+/// memory is reused. A forward pass needs less memory than a step.
 const PART_FOR_A_STEP: u16 = 16;
 const PART_FOR_INFERENCE: u16 = 4;
 
-/// Why work is not recorded that reads or leaves a value elsewhere than on the GPU.
+/// The reason for not recording work that reads or writes a value elsewhere than on the GPU.
 const ELSEWHERE: &str = "its values are elsewhere";
 
-/// What a step's passes found, and whether they [repeat](crate::forward_context::ForwardContext::repeats).
+/// The results of a step's passes, and whether they [repeat](crate::forward_context::ForwardContext::repeats).
 pub type Found = (Gradients, bool);
 
-/// Work of a task, and the graph that stands for it once it is recorded.
+/// Work of a task, and its graph once it is recorded.
 #[derive(Default)]
 pub enum Replayed<T> {
-    /// It was not recorded yet.
+    /// It has not been recorded yet.
     #[default]
     Unrecorded,
-    /// It was.
+    /// It has been recorded.
     Recorded(Box<Recorded<T>>),
-    /// It cannot be, for this reason.
+    /// It cannot be recorded, for this reason.
     Never(String),
 }
 
 /// Recorded work.
 pub struct Recorded<T> {
     graph: StepGraph,
-    /// Where the work reads and leaves what it keeps from step to step.
+    /// The tensors that the work reads and updates from step to step.
     state: Vec<Tensor<1>>,
-    /// Tensors that it reads besides, held so that they stay where they are.
+    /// Other tensors that it reads, held so that their memory stays valid.
     _fixed: Vec<Tensor<1>>,
-    /// What it computes, overwritten by each replay.
+    /// The result, overwritten by each replay.
     found: T,
 }
 
@@ -54,14 +55,15 @@ pub struct Recorded<T> {
 pub struct Passes {
     loss: Tensor<1>,
     gradients: Vec<Tensor<1>>,
-    /// How many samples or tokens the loss is the mean of.
+    /// The number of samples or tokens that the loss is the mean of.
     mean_of: Option<usize>,
-    /// Events behind which the gradients of each group are complete, in each replay. The graph records their events, so they are held as long as it is.
+    /// Events behind which the gradients of each group are complete, in each replay. The graph records these events, so
+    /// they must live as long as the graph.
     marks: ReadyMarks,
 }
 
 impl<T> Replayed<T> {
-    /// Whether it is replayed: `recorded`, or why not. None if it was not tried.
+    /// Returns whether it is replayed: `recorded`, or the reason why not. `None` if it was not tried.
     pub fn outcome(&self) -> Option<&str> {
         match self {
             Self::Unrecorded => None,
@@ -70,7 +72,7 @@ impl<T> Replayed<T> {
         }
     }
 
-    /// The tensors that a graph reads in this step. `None` if this step cannot be replayed.
+    /// Returns the tensors that a graph reads in this step. `None` if this step cannot be replayed.
     fn may_take(
         &self,
         step: &Step<'_>,
@@ -82,7 +84,7 @@ impl<T> Replayed<T> {
         may.then(|| operands(parameters, state, inputs)).flatten()
     }
 
-    /// The recorded work, if it takes these values.
+    /// Returns the recorded work, if it accepts these values.
     fn taking(&self, operands: &[Operand]) -> Option<&Recorded<T>> {
         match self {
             Self::Recorded(recorded) if recorded.graph.takes(operands) => Some(recorded),
@@ -90,8 +92,8 @@ impl<T> Replayed<T> {
         }
     }
 
-    /// Records work that was done at least once before. The graph copies parameters and state, and takes over the inputs, which must not be used
-    /// afterwards. If the device cannot record it, [`Self::outcome`] says why.
+    /// Records work that ran at least once before. The graph copies parameters and state, and takes over the inputs,
+    /// which must not be used afterwards. If the device cannot record it, [`Self::outcome`] gives the reason.
     fn record<I: Operands>(
         &mut self,
         place: &Place,
@@ -119,8 +121,8 @@ impl<T> Replayed<T> {
         })
     }
 
-    /// Records work that reads these operands, its state and the `fixed` tensors. The fixed ones must not change while the recording exists. The work
-    /// returns none if a value is not where a graph can read it.
+    /// Records work that reads these operands, its state and the `fixed` tensors. The fixed ones must not change while
+    /// the recording exists. The work returns `None` if a graph cannot read a value where it is.
     fn record_with(
         &mut self,
         place: &Place,
@@ -128,7 +130,7 @@ impl<T> Replayed<T> {
         [state, fixed]: [Vec<Tensor<1>>; 2],
         work: impl FnMut() -> Result<Option<T>, TrainError>,
     ) -> Result<(), TrainError> {
-        // What fails from here on is the recording.
+        // Errors after this point come from the recording.
         place.sync()?;
         place.check()?;
         *self = match StepGraph::record(&place.device(), operands, work) {
@@ -152,8 +154,8 @@ impl<T> Recorded<T> {
 }
 
 impl Replayed<Passes> {
-    /// The loss and the gradients of a step, by `passes` or by the graph that was recorded of them. The passes may read and replace the state, which nothing else
-    /// changes in place. The loss is the mean of `mean_of` samples or tokens.
+    /// Returns the loss and the gradients of a step, by `passes` or by a graph recorded of them. The passes may read
+    /// and replace the state. Nothing else may change it in place. The loss is the mean of `mean_of` samples or tokens.
     pub fn gradients<I: Operands>(
         &mut self,
         step: &Step<'_>,
@@ -192,7 +194,7 @@ impl Replayed<Passes> {
 impl Passes {
     fn gradients(&self) -> Gradients {
         Gradients {
-            // It is read later than the next step is done.
+            // The loss is read after the next step has overwritten it.
             loss: self.loss.clone() * 1.0,
             gradients: self.gradients.clone(),
             mean_of: self.mean_of,
@@ -202,8 +204,9 @@ impl Passes {
 }
 
 impl<T: Clone> Replayed<T> {
-    /// The answers to a batch of timed inference. `pass` answers the first batch, and is recorded if `may_replay`; later batches are replayed. The pass reads the
-    /// `fixed` tensors, which must not change while the recording exists. The next answers overwrite these.
+    /// Returns the outputs for a batch of timed inference. `pass` computes the first batch and is recorded if
+    /// `may_replay`; later batches are replayed. The pass reads the `fixed` tensors, which must not change while the
+    /// recording exists. The next call overwrites the outputs.
     pub fn inference<I: Operands>(
         &mut self,
         place: &Place,
@@ -218,7 +221,7 @@ impl<T: Clone> Replayed<T> {
         }
         let answers = pass(inputs.clone());
         if matches!(self, Self::Unrecorded) {
-            // What training left free counts as in use until it is given back.
+            // Memory that training freed counts as in use until it is returned to the driver.
             place.release();
             place.sync()?;
             match has_room(place, PART_FOR_INFERENCE) {
@@ -233,7 +236,7 @@ impl<T: Clone> Replayed<T> {
 }
 
 impl<const D: usize> Replayed<Tensor<D>> {
-    /// The answers to inputs, by `pass` or by the graph that was recorded of it. The next answers overwrite them.
+    /// Returns the outputs for inputs, by `pass` or by a graph recorded of it. The next call overwrites them.
     pub fn answers<I: Operands>(
         &mut self,
         step: &Step<'_>,
@@ -256,7 +259,7 @@ impl<const D: usize> Replayed<Tensor<D>> {
     }
 }
 
-/// Tensors as a graph reads them. None where it cannot.
+/// Returns tensors as a graph reads them. `None` if it cannot.
 fn all(tensors: &[Tensor<1>]) -> Option<Vec<Operand>> {
     tensors.iter().map(Operand::of).collect()
 }
@@ -265,7 +268,7 @@ fn operands(parameters: &[Tensor<1>], state: &[Tensor<1>], inputs: &impl Operand
     Some([all(parameters)?, all(state)?, inputs.operands()?].concat())
 }
 
-/// Says why there is no room for a recording, if more than 1/`part` of the GPU's memory is in use.
+/// Returns an error with the reason if more than 1/`part` of the GPU's memory is in use.
 fn has_room(place: &Place, part: u16) -> Result<(), String> {
     let card = native::card_of(&place.device());
     match card.and_then(|card| native::memory::share_in_use(card).ok()) {

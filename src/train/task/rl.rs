@@ -1,4 +1,4 @@
-//! A network that learns to act by deep Q-learning: an environment, a replay memory, and parameters that follow the trained ones and that targets are computed with.
+//! Deep Q-learning: an environment, a replay memory, a trained network, and a target network that follows it.
 
 use super::inference::Inference;
 use super::network::{Network, answer_taped, backward, leaves};
@@ -27,27 +27,27 @@ pub struct RlTask<E: Environment> {
     agent: Agent<E>,
     rules: Rules,
     seed: u64,
-    /// The parameters that targets are computed with.
+    /// The parameters of the target network.
     target: Vec<Tensor<1>>,
-    /// Passes over a batch, and the choice of an action.
+    /// Replayed passes over a batch, and replayed choices of an action.
     learning: Replayed<Passes>,
     acting: Replayed<Tensor<2>>,
     inference: Inference<Input, Tensor<2>>,
 }
 
-/// How it learns.
+/// The rules of learning.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How it acts and remembers.
+    /// How the agent acts and remembers.
     pub config: Config,
     /// Transitions of an epoch.
     pub epoch: usize,
-    /// By what share the target's parameters become the trained ones when they are due.
+    /// The weight of the trained parameters when the target parameters move.
     pub target_share: f64,
 }
 
 impl<E: Environment> RlTask<E> {
-    /// One that has not acted yet.
+    /// A task before its first action.
     pub fn new(network: Network, environment: E, rules: Rules, seed: u64) -> Self {
         let agent = Agent::new(rules.config, seed, environment.clone());
         Self {
@@ -63,13 +63,13 @@ impl<E: Environment> RlTask<E> {
         }
     }
 
-    /// Whether the target moves a little in every update.
+    /// Whether the target moves by a fraction in every update.
     fn moves_always(&self) -> bool {
         self.rules.target_share < 1.0 && self.rules.config.target_every <= 1
     }
 
-    /// Moves the target's parameters towards the trained ones, where that is due (all the way: Mnih et al. 2015; a little: Lillicrap et al.,
-    /// arXiv:1509.02971). Returns whether the replayed step must move them.
+    /// Moves the target's parameters towards the trained ones, if that is due (all the way: Mnih et al. 2015; a
+    /// fraction: Lillicrap et al., arXiv:1509.02971). Returns whether the replayed step must move them.
     fn follow(&mut self, parameters: &[Tensor<1>]) -> bool {
         let share = self.rules.target_share;
         if self.target.is_empty() || self.agent.target_due() && share == 1.0 {
@@ -83,14 +83,14 @@ impl<E: Environment> RlTask<E> {
     }
 }
 
-/// Moves parameters by this share of the way to others.
+/// Moves parameters by this fraction of the way to others.
 fn follow(target: &mut [Tensor<1>], parameters: &[Tensor<1>], share: f64) {
     for (target, parameter) in target.iter_mut().zip(parameters) {
         *target = target.clone() * (1.0 - share) + parameter.clone() * share;
     }
 }
 
-/// Parameters that act.
+/// A network that chooses actions.
 struct Acting<'a> {
     network: &'a mut Network,
     parameters: &'a [Tensor<1>],
@@ -105,7 +105,7 @@ impl<T: Shown> Q<T> for Acting<'_> {
     }
 }
 
-/// Parameters that act in a training step.
+/// A network that chooses actions in a training step.
 struct ActingInStep<'a> {
     acting: Acting<'a>,
     step: &'a Step<'a>,
@@ -118,7 +118,7 @@ impl<T: Shown> Q<T> for ActingInStep<'_> {
     fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, TrainError> {
         let Acting { network, parameters } = &mut self.acting;
         let sent = T::sent(observations.to_vec(), rows, &network.place.device());
-        // Running statistics are no part of what is replayed.
+        // A replay cannot update running statistics.
         let may_replay = network.running.is_empty();
         let mut pass = |parameters: &[Tensor<1>], sent| {
             network.answer(parameters, T::input(&sent, 0..observations.len() / rows), |_, answers| answers)
@@ -131,7 +131,7 @@ impl<T: Shown> Q<T> for ActingInStep<'_> {
     }
 }
 
-/// The values of actions, row by row.
+/// Returns the values of actions, row by row.
 fn read(values: Tensor<2>) -> Result<Vec<f32>, TrainError> {
     let [rows, actions] = values.dims();
     values
@@ -140,7 +140,7 @@ fn read(values: Tensor<2>) -> Result<Vec<f32>, TrainError> {
         .map_err(|source| TrainError::read("the values of actions", source))
 }
 
-/// Parameters that act, and a sign of life before each of their acts.
+/// A network that chooses actions and sends a heartbeat before each.
 struct Beating<'a, 'b> {
     acting: Acting<'a>,
     heartbeat: &'a mut Heartbeat<'b>,
@@ -155,7 +155,7 @@ impl<T: Shown> Q<T> for Beating<'_, '_> {
     }
 }
 
-/// What a network is shown.
+/// An item of a network's input.
 pub trait Shown: Item {
     /// Frames on a device.
     type Sent: Operands;
@@ -181,7 +181,7 @@ impl Shown for f32 {
     }
 }
 
-/// Frames of 84 x 84 grey values, from 0 to 1 in a network's input; they travel as bytes.
+/// Frames of 84 x 84 grey values. They are sent as bytes; a network's input has values from 0 to 1.
 impl Shown for u8 {
     type Sent = Tensor<4, Int>;
 
@@ -196,11 +196,11 @@ impl Shown for u8 {
     }
 }
 
-/// Rows and columns of a frame of grey values, and its items.
+/// Rows and columns of a frame of grey values, and its number of items.
 const SIDE: usize = 84;
 const FRAME: usize = SIDE * SIDE;
 
-/// Of each row of a batch the reward, whether the episode goes on (1, else 0) and the action, [rows, 3].
+/// Returns the reward, whether the episode continues (1, else 0) and the action of each row of a batch, [rows, 3].
 fn outcomes<T>(batch: &Batch<T>, device: &Device) -> Tensor<2> {
     let of_row = |row: usize| [batch.rewards[row], batch.continues[row], single(f64::from(batch.actions[row]))];
     Tensor::from_data(TensorData::new((0..batch.rows).flat_map(of_row).collect(), [batch.rows, 3]), device)
@@ -266,7 +266,7 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
         Some(self.rules.config.batch)
     }
 
-    // One state is as good as another.
+    // All states take the same time.
     fn prepare_inference(&mut self, n: u64, rows: usize) -> Result<(), TrainError> {
         if n == 0 {
             (self.learning, self.acting, self.inference) = Default::default();
@@ -288,7 +288,7 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     }
 
     fn digest(&self) -> Digest {
-        // Of which environment, and which episodes: what it shows depends on what is done in it.
+        // The environment and its episodes identify the data. Its observations depend on the actions.
         let shape = [self.environment.actions(), self.environment.frame_len(), self.environment.stack()];
         let pieces: Vec<[u8; 8]> =
             shape.iter().map(|size| wide(*size).to_le_bytes()).chain([self.seed.to_le_bytes()]).collect();
@@ -302,21 +302,22 @@ impl<E: Environment<Item: Shown>> Task for RlTask<E> {
     fn static_metrics(&self) -> Vec<(&'static str, f64, &'static str)> {
         let forward = real(self.network.model.forward_flops(1));
         vec![
-            // The pass by the target's parameters has no way back.
+            // The pass through the target network has no backward pass.
             ("flops_per_sample", 4.0 * forward, "FLOP"),
         ]
     }
 }
 
-/// The target of each row, shape [rows, 1]: r + γ · max Q'(s', a), or r where the episode terminated. If a value of the next observation is NaN, so is the
-/// target.
+/// Returns the target of each row, shape [rows, 1]: r + γ · max Q'(s', a), or r if the episode terminated. If a value
+/// of the next observation is NaN, so is the target.
 fn goals(next: Tensor<2>, rewards: Tensor<2>, continues: Tensor<2>, discount: f32) -> Tensor<2> {
     let worth = crate::precision::exact(next).max_dim(1);
-    // A product with 0 would not do: the value of a terminal state may be infinite in a network that diverged.
+    // A product with 0 would be wrong: the value of a terminal state may be infinite in a diverged network.
     (worth * discount + rewards.clone()).mask_where(continues.lower_equal_elem(0.0), rewards)
 }
 
-/// Mean over the rows of half the squared error up to 1 and linear beyond, so that the slope of an error is the error clipped to ±1 (Mnih et al. 2015, Methods), shape [1].
+/// Returns the mean Huber loss over the rows, shape [1]: half the squared error up to 1 and linear beyond, so that the
+/// gradient of an error is the error clipped to ±1 (Mnih et al. 2015, Methods).
 fn huber(values: Tensor<2>, actions: Tensor<2, Int>, goals: Tensor<2>) -> Tensor<1> {
     let rows = values.dims()[0];
     let error = (crate::precision::exact(values).gather(1, actions) - goals).abs();
@@ -331,7 +332,7 @@ mod tests {
     use crate::forward_context::int_tensor;
 
     #[test]
-    fn frames_are_shown_from_0_to_1() {
+    fn frames_become_values_from_0_to_1() {
         let mut bytes = vec![0; 2 * 4 * 84 * 84];
         bytes[84 * 84 + 5] = 51;
         bytes[4 * 84 * 84] = 255;
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_and_the_next_one_are_parts_of_what_was_sent() {
+    fn an_observation_and_the_next_one_are_parts_of_the_sent_frames() {
         let device = Device::flex();
         let sent = f32::sent((0..16_u8).map(f32::from).collect(), 2, &device);
         let part = |items| match f32::input(&sent, items) {
@@ -352,7 +353,7 @@ mod tests {
         };
         assert_eq!(part(0..4), [0.0, 1.0, 2.0, 3.0, 8.0, 9.0, 10.0, 11.0]);
         assert_eq!(part(4..8), [4.0, 5.0, 6.0, 7.0, 12.0, 13.0, 14.0, 15.0]);
-        // Five frames, each of its own grey value.
+        // Five frames, each with its own grey value.
         let frames: Vec<u8> = (0..5).flat_map(|frame: u8| [51 * frame; FRAME]).collect();
         let sent = u8::sent(frames, 1, &device);
         for (first, expected) in [(0, [0.0, 0.2, 0.4, 0.6]), (1, [0.2, 0.4, 0.6, 0.8])] {
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_counts_what_follows_only_where_the_episode_goes_on() {
+    fn a_target_includes_the_next_value_only_if_the_episode_continues() {
         let device = Device::flex();
         let column = |values: [f32; 3]| Tensor::<2>::from_data(TensorData::new(values.to_vec(), [3, 1]), &device);
         let undefined = goals(
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_count_as_the_paper_has_it_and_only_of_the_actions_that_were_taken() {
+    fn the_loss_is_the_papers_and_only_of_the_chosen_actions() {
         let device = Device::flex();
         let values = [[0.5_f32, 9.0, 9.0], [9.0, -2.0, 9.0], [9.0, 9.0, 4.0]];
         let goals = [0.25_f32, 1.5, 0.0];

@@ -29,7 +29,7 @@ pub struct SmallTask {
 }
 
 impl SmallTask {
-    /// A model that has learned nothing.
+    /// A task before its first step.
     pub fn new(model: Small, data: Arc<Data>, seed: u64, place: Place) -> Self {
         Self {
             model,
@@ -70,7 +70,7 @@ impl Task for SmallTask {
         self.replayed.gradients(step, kept, (fed, mean_of), |parameters, _, fed| {
             let taped = inner.phase("forward", || model.forward(parameters, fed, place).map_err(unread))?;
             let (loss, gradients) = inner.phase("backward", || taped.backward().map_err(unread))?;
-            // What a step draws is in its inputs.
+            // The dropout mask of a step is one of its inputs.
             Ok((Gradients { loss, gradients, mean_of, marks: ReadyMarks::default() }, true))
         })
     }

@@ -1,4 +1,5 @@
-//! Positions of a batch that have targets, for models that can leave out the others: the masked tokens of BERT.
+//! The positions of a batch that have targets, such as the masked tokens of BERT. Some models compute outputs only
+//! there.
 
 use crate::data::dataset::Dataset;
 use crate::forward_context::{ForwardContext, int_tensor};
@@ -9,15 +10,15 @@ use burn::tensor::{Device, Int, Tensor};
 /// The positions of a training step that have targets, on a device.
 #[derive(Clone)]
 pub struct TargetPositions {
-    /// The positions, where they are not all.
+    /// The positions; `None` for all.
     positions: Option<Tensor<1, Int>>,
-    /// The right class of each; negative where none counts.
+    /// The target class of each; negative for positions that do not count.
     targets: Tensor<1, Int>,
 }
 
 impl TargetPositions {
-    /// Of the targets of whole rows. A model that can leave out positions is asked for as many of each row as a row of this data has
-    /// targets at most, so that the shape is always the same.
+    /// The positions of targets of whole rows. If the model supports it, each row is padded to the largest number of
+    /// targets in a row of this data, so that the shape is always the same.
     pub fn of(targets: &[i32], model: &dyn Model, data: &dyn Dataset, device: &Device) -> Self {
         let (width, most) = (data.width(), data.max_targets());
         if !model.selects_positions() || most >= width {
@@ -45,8 +46,8 @@ impl Operands for TargetPositions {
     }
 }
 
-/// Of each row of `width` targets the places of those that count, and their classes. Where a row has fewer than `most`, its first position
-/// follows, which then counts for nothing.
+/// Returns the positions of the targets that count and their classes, for each row of `width` targets. A row with fewer
+/// than `most` is padded with its first position, which then does not count.
 fn chosen(targets: &[i32], width: usize, most: usize) -> (Vec<i32>, Vec<i32>) {
     let (mut positions, mut classes) = (Vec::new(), Vec::new());
     for (row, targets) in targets.chunks(width.max(1)).enumerate() {

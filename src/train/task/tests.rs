@@ -1,4 +1,4 @@
-//! Every published model through the whole loop, at its smallest.
+//! Every published model through the whole loop, at its smallest size.
 
 use crate::device::Place;
 use crate::parameter_count;
@@ -77,7 +77,7 @@ fn batches_of_each_size_are_answered_in_a_phase_of_their_own() {
                 _ => {}
             }
         }
-        // More rows than there are samples to evaluate with, too; the clock of the test lets ten answers be enough.
+        // The batch may have more rows than there are evaluation samples. By the test's clock ten batches are enough.
         assert_eq!(sizes.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [100, 1], "{model}");
         assert!(sizes.iter().all(|(_, answers)| *answers >= 10), "{model}: {sizes:?}");
     }
@@ -93,7 +93,7 @@ fn an_agent_acts_learns_and_plays_a_hundred_episodes() {
 }
 
 #[test]
-fn other_number_formats_learn_nearly_the_same() {
+fn other_number_formats_give_nearly_the_same_losses() {
     for model in ["resnet50", "lstm", "gpt2", "dqn"] {
         let losses = |precision| run_recorded(&with(model, &[("training.precision", precision)])).expect(model);
         let exact = losses("fp32");
@@ -102,7 +102,8 @@ fn other_number_formats_learn_nearly_the_same() {
             let rounded = losses(precision);
             let pairs: Vec<_> = rounded.series["loss"].iter().zip(&exact.series["loss"]).collect();
             assert!((pairs[0].0 - pairs[0].1).abs() <= bound * pairs[0].1 + 1e-4, "{model} in {precision}: {pairs:?}");
-            // Each step builds on the rounding of those before it, and batch normalisation of few samples makes more of it.
+            // Each step builds on the rounding of the previous ones, and batch normalisation of few samples amplifies
+            // it.
             assert!(
                 pairs.iter().all(|(a, b)| (*a - *b).abs() <= 0.15 * *b + 1e-4),
                 "{model} in {precision}: {pairs:?}"
@@ -113,16 +114,16 @@ fn other_number_formats_learn_nearly_the_same() {
 }
 
 #[test]
-fn a_step_whose_gradient_overflows_changes_nothing_and_is_counted() {
+fn a_step_with_an_overflowing_gradient_is_skipped_and_counted() {
     let mut wild = with("lstm", &[("training.precision", "fp16"), ("training.optimizer", "sgd")]);
-    // After the first step the weights are beyond binary16, and no gradient is finite any more.
+    // After the first step the weights exceed binary16, and all gradients become non-finite.
     wild.config.insert("training.learning_rate".to_owned(), 1e12.into());
     let recorded = run_recorded(&wild).expect("a finished run");
     assert_eq!(recorded.metrics["skipped_steps"], 2.0, "{:?}", recorded.series);
 }
 
 #[test]
-fn clipping_and_warming_up_slow_the_first_steps_down() {
+fn clipping_and_warm_up_slow_the_first_steps_down() {
     let mut slow = with("lstm", &[("training.optimizer", "sgd")]);
     slow.config.insert("training.learning_rate".to_owned(), 1.0.into());
     let weights = |cell: &Cell| run_recorded(cell).expect("trains").series["loss"].clone();
@@ -182,10 +183,10 @@ fn full_models_have_the_published_number_of_parameters() {
 }
 
 #[test]
-fn a_device_with_a_queue_learns_what_the_host_learns() {
+fn a_device_with_a_queue_has_the_losses_of_the_host() {
     for model in LEARNERS.into_iter().chain(DETECTORS).chain(["dqn"]) {
-        // Optimizers of host and device round differently. In a detector a box near a threshold is then chosen by one of them alone, which
-        // depends on the processor's vector instructions.
+        // Optimisers of host and device round differently. In a detector a box near a threshold may then be chosen on
+        // one of them only. That also depends on the processor's vector instructions.
         let detects = DETECTORS.contains(&model);
         let close = if detects { 3e-2 } else { 1e-3 };
         let cell = tiny_cell(model);

@@ -1,4 +1,4 @@
-//! Ranks on GPUs: what they learn against ranks that are threads of the CPU, and against one GPU.
+//! Ranks on GPUs, compared with ranks that are threads of the CPU, and with one GPU.
 
 use super::*;
 use crate::gradient_readiness::ParameterGroups;
@@ -8,7 +8,7 @@ use crate::task::Loaded;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A cell of the CPU on so many GPUs.
+/// A cell of the CPU on `gpus` GPUs.
 fn on_cards(cell: &Cell, gpus: i64) -> Cell {
     let mut cell = cell.clone();
     cell.config.remove("hardware.cpu_ranks");
@@ -17,7 +17,7 @@ fn on_cards(cell: &Cell, gpus: i64) -> Cell {
     cell
 }
 
-/// Products may be of TF32, whose numbers have 11 bits: losses are compared to 1 in 100 of the first.
+/// Products may use TF32, whose numbers have 11 bits: losses are compared to 1% of the first.
 #[test]
 #[ignore = "needs two GPUs"]
 fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
@@ -39,7 +39,7 @@ fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
     }
 }
 
-/// A GPU that is made small has no room for a graph.
+/// A GPU with limited memory has no room for a graph.
 #[test]
 #[ignore = "needs two GPUs"]
 fn two_cards_learn_the_same_with_graphs_and_without_on_gpu() {
@@ -97,8 +97,8 @@ fn the_reducer_of_cards_gives_the_bits_of_the_host_s_on_gpu() {
     }
 }
 
-/// Sums that begin while the backward pass goes on have the bits of sums that begin at its end, and begin early for most of a model. From the fourth step on, the passes
-/// of three models are replayed.
+/// Sums that begin during the backward pass have the bits of sums that begin at its end. For most of a model they do
+/// begin early. From the fourth step on, the passes of three models are replayed.
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
@@ -121,7 +121,7 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
             println!(
                 "{model} in {precision}: {early} of {all} buckets before the end of the backward pass; replayed: {graph:?}"
             );
-            // Its last parameters are taken by operations of Burn's own.
+            // Built-in operations of Burn use its last parameters.
             assert!(2 * early > all || model == "maskrcnn", "{model} in {precision}");
             let expected = ["resnet50", "lstm", "gru"].contains(&model).then_some("from step 4");
             assert_eq!(graph.as_deref().filter(|told| told.starts_with("from")), expected, "{model} in {precision}");
@@ -129,7 +129,8 @@ fn sums_beside_the_backward_pass_have_the_bits_of_those_after_it_on_gpu() {
     }
 }
 
-/// Compares both ways of a rank over some steps; how many buckets were marked, of how many, and what was said of replayed passes.
+/// Compares both ways of summing of a rank over some steps. Returns the number of marked buckets, the number of
+/// buckets, and the report about replayed passes.
 fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Option<String>) {
     let place = device::open(DeviceSpec::Cuda, rank).expect("a card");
     place.tolerate_other_recordings().expect("the driver allows it");
@@ -145,7 +146,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Optio
         let at = SyncPoint { what: "all_reduce", index: number, limit: Some(Duration::from_secs(120)) };
         reducer.barrier(at).expect("all come");
         let mut gradients = |groups: Option<&ParameterGroups>, may_replay: bool| {
-            // The card is far behind, so that what does not wait for it comes too early.
+            // The GPU lags far behind, so that work that does not wait for it would run too early.
             let mut busy = Tensor::<2>::ones([4096, 4096], &place.device());
             for _ in 0..20 {
                 busy = busy.clone().matmul(busy) * 1e-4;
@@ -166,7 +167,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Optio
         let late = read(reducer.sum(at, &buckets, gradients(None, false), 0.5).expect("all come").all());
         let (early, marks) = gradients(Some(&groups), number > 2);
         marked = marks.groups.iter().flatten().count();
-        // Work of its own behind each part takes memory that another bucket's gradients must not have lost.
+        // Work of its own behind each part allocates memory, which must not be that of another bucket's gradients.
         let mut parts = Vec::new();
         for (tensors, sums) in reducer.sum(at, &buckets, (early, marks), 0.5).expect("all come").parts() {
             drop(sums.iter().map(|sum| sum.clone() * 3.0 + 1.0).collect::<Vec<_>>());
@@ -184,7 +185,8 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Optio
     (marked, buckets.len(), told)
 }
 
-/// Stages of a pipeline on two and on four cards against one card with the same micro-batches. The cards' sums have the order of the one card's but for a tied parameter's gradient.
+/// Compares pipeline stages on two and four GPUs with one GPU and the same micro-batches. The order of summation is the
+/// same except for the gradient of a tied parameter.
 #[test]
 #[ignore = "needs two GPUs"]
 fn stages_on_cards_learn_what_one_card_learns_on_gpu() {

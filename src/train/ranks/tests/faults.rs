@@ -1,13 +1,13 @@
-//! A rank that fails in each place of a run: the run ends for all, and says which rank it was and where.
+//! A rank that fails at each point of a run: the run ends for all, and the error names the rank and the point.
 
 use super::*;
 use std::time::{Duration, Instant};
 
-/// A step takes milliseconds. Who is late is found after these.
+/// A step takes milliseconds. A late rank is found after these limits.
 const SOON: Limits =
     Limits { step: Duration::from_millis(1500), first: Duration::from_secs(3), last: Duration::from_millis(500) };
 
-/// Every place in which a rank can be, in a run whose third step is the last of its first epoch.
+/// Every phase of a rank, in a run whose third step is the last of its first epoch.
 const PLACES: [(&str, u64); 11] = [
     ("warm_up", 1),
     ("idle", 1),
@@ -22,14 +22,14 @@ const PLACES: [(&str, u64); 11] = [
     ("summary", 1),
 ];
 
-/// What is said of a run on two ranks in which that happens, and how long it took.
+/// Returns the error of a run on two ranks with this fault, and how long the run took.
 fn failed(fault: &str) -> (String, Duration) {
     let mut cell = shared(&cell("softmax"), 2);
     cell.config.insert("training.epochs".to_owned(), 2_i64.into());
     failed_as(&cell, fault)
 }
 
-/// What is said of such a run that comes to its end.
+/// Returns the error of a run that reaches its end without the fault.
 fn failed_unless_learned(fault: &str) -> String {
     let spec = Spec::read(&shared(&cell("softmax"), 2)).expect("valid");
     let loaded = Loaded::load(&spec).expect("generated");
@@ -62,7 +62,7 @@ fn a_rank_that_panics_anywhere_ends_the_run_for_all() {
     }
 }
 
-/// While the first rank warms its device up, and while it evaluates, the others wait for it, and whoever started them all looks after it.
+/// While the first rank warms up its device or evaluates, the others wait for it, and the supervisor watches it.
 #[test]
 fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
     for (what, index) in PLACES {
@@ -77,7 +77,7 @@ fn a_rank_that_hangs_anywhere_ends_the_run_for_all() {
 }
 
 #[test]
-fn a_fault_that_nobody_comes_to_is_told() {
+fn a_fault_that_never_happens_is_reported() {
     for fault in ["2 panic forward 3", "1 hang forward 300", "1 panic inference 1"] {
         assert_eq!(
             failed_unless_learned(fault),
@@ -86,10 +86,10 @@ fn a_fault_that_nobody_comes_to_is_told() {
     }
 }
 
-/// The first rank answers alone, when everything has been learned.
+/// The first rank runs inference alone, after training.
 #[test]
-fn a_rank_that_hangs_where_it_answers_ends_the_run_for_all() {
-    // The first of them compiles: three seconds; then as long as a step may take.
+fn a_rank_that_hangs_in_inference_ends_the_run_for_all() {
+    // The first batch may compile: three seconds. Later ones have the limit of a step.
     for (index, limit) in [(1, "3"), (2, "1.5"), (5, "1.5")] {
         let (said, took) = failed(&format!("0 hang inference {index}"));
         let late = format!("rank 0 failed, last in `inference` {index}: it takes longer than {limit} s");
@@ -98,7 +98,7 @@ fn a_rank_that_hangs_where_it_answers_ends_the_run_for_all() {
     }
 }
 
-/// Where one stage of a pipeline hangs all others wait, each for its neighbour: the one that hangs is named.
+/// If one stage of a pipeline hangs, each other stage waits for its neighbour. The error names the one that hangs.
 #[test]
 fn a_stage_that_fails_ends_the_run_for_all() {
     let mut cell = tiny_cell("gpt2");
@@ -118,7 +118,7 @@ fn a_stage_that_fails_ends_the_run_for_all() {
         (3, "eval"),
         (1, "inference"),
     ];
-    // Once, at the end.
+    // These happen once, at the end.
     let at_the_end = [(0, "summary"), (3, "summary")];
     for (index, (rank, what)) in places.map(|place| (2, place)).into_iter().chain(at_the_end.map(|place| (1, place))) {
         for how in ["panic", "hang"] {

@@ -1,4 +1,4 @@
-//! Ranks whose model does what a test says: which samples each sees, and what becomes of the run when one of them fails.
+//! Ranks whose model follows a test's script: the samples of each rank, and the end of the run when a rank fails.
 
 use crate::device::{DeviceError, Place};
 use crate::fit::fit;
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-/// What happens in the forward pass of a step, by its number and the rank.
+/// The forward pass of a step, by the step's number and the rank; returns the gradient's factor.
 type Script = fn(u64, usize) -> Result<f32, TrainError>;
 
-/// Which samples a rank saw in a step.
+/// The samples that a rank saw in a step.
 type Seen = Arc<Mutex<Vec<(u64, usize, Vec<usize>)>>>;
 
-/// The loss is the mean of the samples' numbers, and each gradient is that times what the script says. Nothing else is learned.
+/// The loss is the mean of the samples' numbers. Each gradient is the loss times the script's factor.
 struct Scripted {
     param_specs: Vec<ParamSpec>,
     script: Script,
@@ -78,14 +78,14 @@ impl Task for Scripted {
     }
 }
 
-/// Much longer than a step takes on a machine that is busy with other things.
+/// Much longer than a step takes on a busy machine.
 const LIMITS: Limits = Limits { step: Duration::from_secs(2), first: Duration::from_secs(60), last: Duration::ZERO };
 
-/// How long a rank hangs, and what is well below it.
+/// The time for which a rank hangs, and a bound well below it.
 const HANGS: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_secs(60);
 
-/// One sample for each rank and step, 12 steps of gradient descent by 0.5.
+/// One sample for each rank and step, 12 steps of gradient descent with learning rate 0.5.
 fn spec(ranks: usize, precision: Precision) -> Spec {
     let mut spec = Spec::read(&cell("softmax")).expect("valid");
     spec.length = Length::Steps(12);
@@ -153,7 +153,7 @@ fn every_sample_of_an_epoch_is_seen_once_by_one_rank() {
             samples.sort_unstable();
             assert_eq!(samples, (0..11).collect::<Vec<_>>(), "epoch {epoch} on {ranks} ranks");
         }
-        // What is left of 11 goes to the first ranks; the others take part in the step without a sample.
+        // The rest of the 11 samples goes to the first ranks. The others take part in the step without a sample.
         let left = ended.seen.iter().filter(|seen| seen.0 == steps_per_epoch).count();
         assert_eq!(left, [(1, 1), (2, 1), (4, 3)].into_iter().find(|(of, _)| *of == ranks).expect("known").1);
         for (number, loss) in (1..).zip(losses(&ended.log)) {
@@ -220,7 +220,7 @@ fn a_rank_that_hangs_ends_the_run_for_all_and_is_named() {
     }
 }
 
-/// On a device steps of the warm-up compile, which says nothing of those behind them.
+/// On a device the steps of the warm-up compile, so their durations say nothing about later steps.
 #[test]
 fn a_step_that_compiles_gives_a_hanging_rank_no_more_time() {
     let place = Place::Device(Device::flex());
@@ -233,7 +233,7 @@ fn a_step_that_compiles_gives_a_hanging_rank_no_more_time() {
     assert!(error.ends_with("rank 1 did not come to `all_reduce` 11 within 2 s"), "{error}");
 }
 
-/// A device that hangs keeps its rank in the midst of a step, while the other one waits for it on its own device: no rank is at a
+/// A hanging device stops its rank within a step, while the other rank waits for it on its own device. No rank is at a
 /// rendezvous.
 #[test]
 fn ranks_that_hang_within_a_step_of_a_device_are_found() {
@@ -256,7 +256,7 @@ fn a_rank_that_is_late_but_comes_is_waited_for() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
+fn a_rank_that_hangs_on_its_device_is_found_by_its_limit() {
     let (log, start) = (EventLog::default(), Instant::now());
     let stuck = run_ranks(2, &Link::Host, &log, &AtomicBool::new(false), None, |context: RankContext| {
         if context.rank == 1 {
@@ -271,7 +271,7 @@ fn a_rank_that_does_not_come_back_from_its_device_is_found_by_its_limit() {
 }
 
 #[test]
-fn of_a_card_that_failed_another_rank_may_be_the_first_to_say_so() {
+fn a_failed_gpu_is_named_even_if_another_rank_reports_it_first() {
     let log = EventLog::default();
     let begun = Arc::new(Barrier::new(4));
     let failed = run_ranks(4, &Link::Host, &log, &AtomicBool::new(false), None, move |context: RankContext| {
@@ -289,7 +289,7 @@ fn of_a_card_that_failed_another_rank_may_be_the_first_to_say_so() {
 
 /// The first rank's gradient is finite, the other's is not.
 #[test]
-fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
+fn all_ranks_skip_a_step_when_one_gradient_is_not_finite() {
     let script: Script = |step, rank| Ok(if (step, rank) == (2, 1) { f32::INFINITY } else { 0.001 });
     let ended = ran(&spec(2, Precision::Fp16), &AtomicBool::new(false), script);
     assert_eq!(ended.how.expect("all come"), Finish::Done);
@@ -300,7 +300,7 @@ fn all_ranks_leave_a_step_out_when_one_gradient_is_not_finite() {
             _ => None,
         })
     };
-    // Powers of two change no digit: a step that does nothing is a step that was left out.
+    // Powers of two change no digit: a step that does nothing equals a skipped step.
     let still: Script = |step, _| Ok(if step == 2 { 0.0 } else { 0.001 });
     let expected = ran(&spec(2, Precision::Fp32), &AtomicBool::new(false), still);
     assert_eq!(digest(&ended.log), digest(&expected.log));
@@ -333,7 +333,7 @@ fn a_stop_ends_all_ranks_at_the_same_step() {
 }
 
 #[test]
-fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
+fn each_rank_reports_its_phases_and_the_first_all_else() {
     let ended = on(2, |_, _| Ok(1.0));
     assert_eq!(ended.how.expect("all come"), Finish::Done);
     let phases = |events: Vec<EventKind>| -> Vec<(String, u64)> {
@@ -383,6 +383,6 @@ fn each_rank_tells_of_its_phases_and_the_first_of_all_else() {
         })
     };
     assert_eq!((fact("ranks"), fact("batch_global"), fact("last_batch")), (Some(2.0), Some(2.0), Some(1.0)));
-    // 3 values and 70, each from a multiple of 64 on.
+    // 3 and 70 values, each starting at a multiple of 64.
     assert_eq!(fact("all_reduce_mib"), Some(192.0 * 4.0 / 1_048_576.0));
 }

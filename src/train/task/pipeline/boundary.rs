@@ -6,7 +6,7 @@ use crate::parallel::FlatTensor;
 use crate::tape::{Plain, Taped, clean, recorded_all};
 use burn::tensor::{Gradients, Tensor};
 
-/// Tensors of a boundary between stages, on a tape or off it.
+/// The tensors at a boundary between stages, on a tape or off it.
 #[expect(clippy::large_enum_variant, reason = "moved a few times a step; boxes would be an allocation for each")]
 #[derive(Clone)]
 pub enum Boundary {
@@ -14,12 +14,12 @@ pub enum Boundary {
     Images(Tensor<4>),
     /// [rows, features].
     Rows(Tensor<2>),
-    /// Residual and what was normalised, [rows · width, features], and rows and width.
+    /// Residual and normalised values, both [rows · width, features], and rows and width.
     Stream([Tensor<2>; 2], [usize; 2]),
 }
 
 impl Boundary {
-    /// The boundary behind a unit.
+    /// The boundary after a unit.
     pub fn of(activation: Activation) -> Self {
         match activation {
             Activation::Images(images) => Self::Images(images),
@@ -29,7 +29,7 @@ impl Boundary {
         }
     }
 
-    /// The input of the next unit.
+    /// Returns the input of the next unit.
     pub fn activation(self) -> Activation {
         match self {
             Self::Images(images) => Activation::Images(images),
@@ -38,7 +38,7 @@ impl Boundary {
         }
     }
 
-    /// Off its tape.
+    /// Returns the tensors off their tape.
     pub fn off_tape(self) -> Self {
         match self {
             Self::Images(images) => Self::Images(images.inner()),
@@ -47,7 +47,7 @@ impl Boundary {
         }
     }
 
-    /// As leaves of a new tape.
+    /// Returns the tensors as leaves of a new tape.
     pub fn leaves(self) -> Self {
         fn leaf<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
             Tensor::from_inner(tensor).require_grad()
@@ -59,7 +59,7 @@ impl Boundary {
         }
     }
 
-    /// Ready to travel; off any tape.
+    /// Returns the tensors as they are sent, off any tape.
     pub fn into_flat_tensors(self) -> Vec<FlatTensor> {
         fn flat<const D: usize>(tensor: Tensor<D>, shape: Vec<usize>) -> FlatTensor {
             FlatTensor { values: tensor.flatten::<1>(0, D - 1), shape }
@@ -82,7 +82,8 @@ impl Boundary {
         }
     }
 
-    /// What has travelled. Panics on anything that [`Self::into_flat_tensors`] does not make: a fault of the stages' code.
+    /// Restores a boundary from received tensors. Panics on anything that [`Self::into_flat_tensors`] does not make: a
+    /// fault of the stages' code.
     pub fn from_flat_tensors(tensors: Vec<FlatTensor>) -> Self {
         let mut tensors = tensors.into_iter();
         let Some(FlatTensor { values, shape }) = tensors.next() else { panic!("nothing came from the stage before") };
@@ -97,7 +98,8 @@ impl Boundary {
         }
     }
 
-    /// The gradients of leaves after a backward pass, in their formats; zeros where nothing depends on one.
+    /// Returns the gradients of leaves after a backward pass, in the leaves' formats; zeros if nothing depends on a
+    /// leaf.
     pub fn gradients(&self, tape: &mut Gradients) -> Self {
         fn of<const D: usize>(leaf: &Tensor<D>, tape: &mut Gradients) -> Tensor<D> {
             let none = || leaf.clone().inner().zeros_like();
@@ -111,7 +113,8 @@ impl Boundary {
         }
     }
 
-    /// Something on the tape that depends on these tensors alone, whose gradients are given: a backward pass from there goes on from them.
+    /// Returns a root on the tape that depends only on these tensors. A backward pass from it starts with the given
+    /// gradients of the tensors.
     pub fn root(self, gradients: Self) -> Tensor<1> {
         let (nodes, device): (Vec<Taped>, _) = match self {
             Self::Images(images) => (vec![images.clone().into()], images.device()),
@@ -130,7 +133,7 @@ impl Boundary {
         recorded_all(nodes, zero, move |_, _| plain.into_iter().map(Some).collect())
     }
 
-    /// Gradients that are all 1, in the formats of these tensors, off any tape.
+    /// Returns gradients that are all 1, in the formats of these tensors, off any tape.
     pub fn ones(&self) -> Self {
         match self {
             Self::Images(images) => Self::Images(images.ones_like()),

@@ -1,4 +1,4 @@
-//! What each unit of a model costs on a device: the time of its forward and backward pass over a micro-batch.
+//! The cost of each unit of a model on a device: the time of its forward and backward pass over a micro-batch.
 
 use super::Parts;
 use super::boundary::Boundary;
@@ -14,16 +14,18 @@ use crate::task::network::{Network, leaves};
 use burn::tensor::{Tensor, TensorData};
 use std::time::Instant;
 
-/// How often a unit is gone through before it is measured, and while it is.
+/// The number of passes through a unit before a measurement, and within one.
 const WARM_UP: u32 = 3;
 const TIMES: u32 = 5;
 
-/// How often it is measured; the least counts, since whatever else the host does makes a time longer and never shorter.
+/// The number of measurements. The shortest counts, because other work on the host only makes a time longer.
 const MEASUREMENTS: u32 = 4;
 
-/// The cost of each unit, in seconds on a device and in floating-point operations on the host, where nothing but the model should decide how it is cut.
+/// Returns the cost of each unit: in seconds on a device, and in floating-point operations on the host. There only the
+/// model should decide how it is cut.
 ///
-/// Only one unit's parameters are on the device at a time. It compiles and tunes what a stage will need, and beats before each pass.
+/// Only one unit's parameters are on the device at a time. The passes compile and tune the stages' kernels. Calls
+/// `beat` before each pass.
 ///
 /// # Errors
 /// If the data cannot be read or the device fails.

@@ -1,4 +1,5 @@
-//! What a stage exchanges with the others: activations and their gradients, gradients of parameters that two stages have, and answers.
+//! Communication between stages: activations, their gradients, gradients of parameters on two stages, and inference
+//! outputs.
 
 use super::boundary::Boundary;
 use super::{PipelineStage, run};
@@ -15,7 +16,7 @@ use std::time::Duration;
 const AHEAD: usize = 2;
 
 impl PipelineStage {
-    /// Adds to each gradient of a parameter that another stage has too what that one found.
+    /// Adds the other stage's gradient to each gradient of a parameter that two stages have.
     pub(super) fn tie(&self, step: &Step<'_>, gradients: &mut [Tensor<1>]) -> Result<(), TrainError> {
         for (place, other) in self.stages.tied(self.number) {
             let Some(mine) = gradients.get(place).cloned() else { continue };
@@ -23,7 +24,7 @@ impl PipelineStage {
                 let shape = vec![mine.dims()[0]];
                 self.send_tensors(step, "tied", other, vec![FlatTensor { values: mine, shape }])
             };
-            // Two that both send first would wait for each other.
+            // If both stages sent first, they would wait for each other.
             let sends_first = self.number < other;
             if sends_first {
                 send(mine.clone())?;
@@ -32,7 +33,7 @@ impl PipelineStage {
             if !sends_first {
                 send(mine.clone())?;
             }
-            // In the same order on both, so that both have the same bits.
+            // The order is the same on both stages, so that both get the same bits.
             let [first, second] = if sends_first { [mine, theirs.values] } else { [theirs.values, mine] };
             gradients[place] = first + second;
         }
@@ -48,7 +49,7 @@ impl PipelineStage {
         let inner = step.inner;
         let at = SyncPoint { what: phase, index: step.number, limit: inner.wait_limit };
         if inner.waits {
-            // What this stage computes is not waiting.
+            // The stage's own computation does not count as waiting.
             inner.place.sync()?;
         }
         let received = inner.phase("wait", || Ok(endpoint.receive(from, at)?))?;
@@ -79,7 +80,7 @@ impl PipelineStage {
         Ok(endpoint.send(to, at, tensors)?)
     }
 
-    /// This stage's part in answering: what it gave on the last stage, none on the others.
+    /// Runs this stage's part of inference. Returns `more` of the outputs on the last stage and `None` on the others.
     pub(super) fn answered<T>(
         &mut self,
         (parameters, limit): (&[Tensor<1>], Option<Duration>),
@@ -100,7 +101,7 @@ impl PipelineStage {
             return Ok(Some(more(&ctx, output.rows())));
         }
         if let Some(endpoint) = &self.endpoint {
-            // Not further ahead than that: what was sent takes memory until it is taken.
+            // Limits the number of pending messages, because sent tensors occupy memory until they are copied.
             endpoint.wait_pending(number + 1, AHEAD, at)?;
             endpoint.release(AHEAD, at)?;
             endpoint.send(number + 1, at, Boundary::of(output).into_flat_tensors())?;
@@ -108,7 +109,7 @@ impl PipelineStage {
         Ok(None)
     }
 
-    /// What the last stage found, on the first one; none on the others.
+    /// Returns the last stage's value on the first stage, and `None` on the others.
     pub(super) fn led(
         &self,
         found: Option<Tensor<1>>,

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 /// A micro-batch on a stage.
 pub(super) struct Micro {
-    /// On the first stage.
+    /// The input, on the first stage.
     pub(super) input: Option<Input>,
-    /// On the last one.
+    /// The targets, on the last stage.
     pub(super) targets: Option<TargetPositions>,
 }
 
 impl PipelineStage {
-    /// The micro-batches of a step, and how many targets count in all of them.
+    /// Returns the micro-batches of a step, and the number of targets that count in all of them.
     pub(super) fn micros(&mut self, step: &Step<'_>) -> Result<(Vec<Micro>, usize), TrainError> {
         let rows: Vec<usize> = (0..step.indices.len()).collect();
         let count = self.micro_batches;
@@ -42,7 +42,7 @@ impl PipelineStage {
     }
 }
 
-/// Some rows of samples, which lie together.
+/// Returns contiguous rows of samples.
 pub(super) fn part(samples: &Samples, rows: &[usize]) -> Samples {
     fn cut<T: Clone>(values: &[T], all: usize, rows: &[usize]) -> Vec<T> {
         let each = values.len() / all.max(1);

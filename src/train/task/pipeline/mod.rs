@@ -1,10 +1,13 @@
-//! A model whose units are shared out to stages of a pipeline, each on a device of its own (Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism").
+//! Pipeline parallelism: the units of a model are distributed over stages, each on a device of its own (Huang et al.
+//! 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism").
 //!
-//! A batch is cut into micro-batches, which go through the stages one behind the other, forward in their order and backward in the reverse order, while every stage keeps its
-//! parameters; their gradients are added up. Batch normalisation sees a micro-batch, and running statistics move with each (section 2.3 of the paper). One stage alone adds up
-//! the gradients of micro-batches in the same way.
+//! A batch is cut into micro-batches. These go through the stages one after the other, forward in order and backward in
+//! reverse order. The parameters of a stage do not change meanwhile, and the gradients are summed. Batch normalisation
+//! uses the statistics of a micro-batch, and each micro-batch updates the running statistics (section 2.3 of the
+//! paper). A single stage sums the gradients of micro-batches in the same way.
 //!
-//! A parameter that units of two stages use is on both: each adds the other's gradient to its own, so that both stay the same.
+//! A parameter that units of two stages use is on both stages. Each stage adds the other's gradient to its own, so that
+//! both copies stay equal.
 
 mod boundary;
 mod costs;
@@ -50,31 +53,31 @@ pub struct PipelineStage {
     endpoint: Option<Endpoint>,
     data: Arc<dyn Dataset>,
     seed: u64,
-    /// Rows of a batch of evaluation.
+    /// Rows of an evaluation batch.
     batch: usize,
     micro_batches: usize,
     ahead: Ahead<Samples>,
-    /// The next inference batch: the input on the first stage, and nothing on the others.
+    /// The next inference batch: the input on the first stage, `None` on the others.
     inference_batch: Option<Option<Input>>,
     /// The number of inference exchanges between stages, which numbers their messages.
     exchanges: u64,
-    /// Before and behind each pass of this step.
+    /// Marks before and behind each pass of this step.
     borders: RefCell<Vec<Mark>>,
 }
 
-/// What a stage begins with.
+/// The parts from which a stage is made.
 pub struct Parts {
     /// The whole model.
     pub model: Box<dyn Model>,
     /// Number format of products and convolutions.
     pub precision: Precision,
-    /// What it learns.
+    /// The data.
     pub data: Arc<dyn Dataset>,
-    /// Seeds what is drawn.
+    /// The seed of random draws.
     pub seed: u64,
     /// Rows of a step.
     pub batch: usize,
-    /// Into how many parts they are cut.
+    /// The number of micro-batches in a step.
     pub micro_batches: usize,
 }
 
@@ -93,7 +96,7 @@ enum StageOutput {
 }
 
 impl PipelineStage {
-    /// A stage that has learned nothing.
+    /// A stage before its first step.
     pub fn new(parts: Parts, stages: Arc<Stages>, number: usize, endpoint: Option<Endpoint>, place: &Place) -> Self {
         let Parts { model, precision, data, seed, batch, micro_batches } = parts;
         let statistics = stages.own_statistics(number, &*model);
@@ -125,7 +128,7 @@ impl PipelineStage {
         self.number + 1 == self.stages.count()
     }
 
-    /// The forward pass of a micro-batch through this stage.
+    /// Runs the forward pass of a micro-batch through this stage.
     fn forward(
         &mut self,
         step: &Step<'_>,
@@ -159,7 +162,8 @@ impl PipelineStage {
         Ok(SavedMicroBatch { leaves, received, output: Box::new(output) })
     }
 
-    /// The backward pass of a micro-batch through this stage: gradients of the parameters, and the loss on the last stage.
+    /// Runs the backward pass of a micro-batch through this stage. Returns gradients of the parameters, and the loss on
+    /// the last stage.
     fn backward(
         &self,
         step: &Step<'_>,
@@ -185,21 +189,21 @@ impl PipelineStage {
         found.map(|found| (found, loss)).map_err(|_| TrainError::Gradients { found: expected - 1, expected })
     }
 
-    /// A pass begins or ends here. In a step that waits between its phases nobody wants to know, and those that compile say nothing.
+    /// Marks the beginning or the end of a pass. Steps that wait between their phases or that compile are not timed.
     fn border(&self, step: &Step<'_>) {
         if self.endpoint.is_some() && !step.inner.waits && step.number > WARM_UP {
             self.borders.borrow_mut().push(Mark::of(&self.network.place.device(), true));
         }
     }
 
-    /// A pass ends here, and the device begins with all of it: this stage may wait for another one before it asks for more.
+    /// Marks the end of a pass and submits its work, because this stage may wait for another one before its next pass.
     fn ended(&self, step: &Step<'_>) {
         self.border(step);
         begin(&self.network.place.device());
     }
 }
 
-/// Units of a model, one after the other.
+/// Runs units of a model, one after the other.
 fn run(
     model: &dyn Model,
     ctx: &mut ForwardContext<'_>,
@@ -214,7 +218,7 @@ fn run(
     })
 }
 
-/// Puts a stage's values in their places, and says whether those that another stage had put there before are the same.
+/// Puts a stage's values in their places. Returns whether they equal the values that another stage put there before.
 fn put(values: &mut [Vec<f32>], places: &[usize], theirs: Vec<Vec<f32>>) -> bool {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
     let mut alike = true;
@@ -295,7 +299,7 @@ impl Task for PipelineStage {
         let indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in indices.chunks(self.batch) {
             heartbeat.beat(indices.len());
-            // Stages in the middle need nothing of it.
+            // Stages in the middle need no samples.
             let asked = if self.first() || self.last() { Some(self.data.eval(indices)?) } else { None };
             let (input, targets, counted) = match asked.map(|samples| on_device(samples, &self.network.place.device()))
             {
@@ -335,7 +339,8 @@ impl Task for PipelineStage {
         let Some(input) = self.inference_batch.take() else { return Ok(()) };
         let limit = heartbeat.wait_limit();
         let answers = self.answered((parameters, limit), input, |_, answers| answers)?;
-        // The first stage waits for the last one, which says when it is done by its answer's first value.
+        // The first stage waits for the first output value of the last stage, which arrives when the last stage is
+        // done.
         let word = answers.map(|answers| answers.slice([0..1, 0..1]).flatten::<1>(0, 1));
         self.led(word, limit)?;
         Ok(self.network.place.sync()?)

@@ -1,4 +1,4 @@
-//! Which units of a model, and which of its parameters, each stage has.
+//! The units and parameters of each pipeline stage.
 
 use crate::models::Model;
 use crate::models::units::Unit;
@@ -12,14 +12,14 @@ use std::ops::Range;
 pub struct Stages {
     ranges: Vec<Range<usize>>,
     param_specs: Vec<ParamSpec>,
-    /// Of each stage, the places of its parameters among all.
+    /// For each stage, the places of its parameters among all parameters.
     places: Vec<Vec<usize>>,
     /// The units of each stage.
     units: Vec<Vec<Unit>>,
 }
 
 impl Stages {
-    /// With these units each. Panics on a model that is not made of units, a fault of the caller.
+    /// Stages with these units. Panics on a model that is not made of units, a fault of the caller.
     pub fn new(model: &dyn Model, ranges: Vec<Range<usize>>) -> Self {
         let Some(parts) = model.units() else { panic!("the model is not made of units") };
         let (units, param_specs) = (parts.units(1), model.param_specs());
@@ -31,55 +31,55 @@ impl Stages {
         Self { places: of_stages.iter().map(of).collect(), ranges, param_specs, units: of_stages }
     }
 
-    /// A single one that has all units.
+    /// A single stage with all units.
     pub fn one(model: &dyn Model) -> Self {
         let units = model.units().map_or(0, |parts| parts.units(1).len());
         Self::new(model, std::iter::once(0..units).collect())
     }
 
-    /// How many there are.
+    /// Returns the number of stages.
     pub fn count(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The units of one.
+    /// Returns the units of a stage.
     pub fn units(&self, stage: usize) -> Range<usize> {
         self.ranges[stage].clone()
     }
 
-    /// All parameters of the model.
+    /// Returns all parameters of the model.
     pub fn param_specs(&self) -> &[ParamSpec] {
         &self.param_specs
     }
 
-    /// Where a stage's parameters are among all.
+    /// Returns the places of a stage's parameters among all parameters.
     pub fn places(&self, stage: usize) -> &[usize] {
         &self.places[stage]
     }
 
-    /// A stage's parameters.
+    /// Returns a stage's parameters.
     pub fn own(&self, stage: usize) -> Vec<ParamSpec> {
         self.places[stage].iter().map(|place| self.param_specs[*place].clone()).collect()
     }
 
-    /// A stage's parameters with their places among all.
+    /// Returns a stage's parameters with their places among all parameters.
     pub fn numbered(&self, stage: usize) -> Vec<(usize, ParamSpec)> {
         self.places[stage].iter().map(|place| (*place, self.param_specs[*place].clone())).collect()
     }
 
-    /// A stage's running statistics.
+    /// Returns a stage's running statistics.
     pub fn own_statistics(&self, stage: usize, model: &dyn Model) -> Vec<ParamSpec> {
         let own = |param_spec: &ParamSpec| self.units[stage].iter().any(|unit| unit.has(&param_spec.name));
         model.statistics().into_iter().filter(own).collect()
     }
 
-    /// Of each of a stage's parameters whether it is the first stage that has it.
+    /// Returns for each of a stage's parameters whether it is the first stage that has it.
     pub fn owned(&self, stage: usize) -> Vec<bool> {
         let before = |place: &usize| self.places[..stage].iter().any(|places| places.contains(place));
         self.places[stage].iter().map(|place| !before(place)).collect()
     }
 
-    /// The parameters that another stage has too: their places among a stage's own, and that stage.
+    /// Returns the parameters that another stage has too: their places among the stage's own, and the other stage.
     pub fn tied(&self, stage: usize) -> Vec<(usize, usize)> {
         let mut tied = Vec::new();
         for (place, global) in self.places[stage].iter().enumerate() {
@@ -89,7 +89,8 @@ impl Stages {
         tied
     }
 
-    /// The share of time in which a stage has nothing to do, if all take equally long: (p − 1)/(m + p − 1) (section 2.3 of the paper).
+    /// Returns the fraction of time in which a stage is idle, if all stages take equally long: (p − 1)/(m + p − 1)
+    /// (section 2.3 of the paper).
     pub fn bubble(&self, micro_batches: usize) -> f64 {
         let idle = self.count() - 1;
         real_len(idle) / real_len(micro_batches + idle)
@@ -103,15 +104,15 @@ impl fmt::Display for Stages {
     }
 }
 
-/// Units of these costs over so many stages, so that the most costly stage costs as little as possible; of equally good ways the one whose earlier stages are shorter. None if
-/// there are fewer units than stages.
+/// Cuts units of these costs into stages so that the maximum cost of a stage is minimal. Among equally good cuts,
+/// earlier stages are shorter. Returns `None` if there are fewer units than stages.
 pub fn cut(costs: &[f64], stages: usize) -> Option<Vec<Range<usize>>> {
     let units = costs.len();
     if stages == 0 || units < stages {
         return None;
     }
     let cost = |range: Range<usize>| costs[range].iter().sum::<f64>();
-    // The least cost of the most costly stage where so many stages take the units from there on, and where the first of them ends.
+    // By the number of stages left and the first unit left: the minimal maximum cost, and the end of the next stage.
     let mut best: Vec<Vec<Option<(f64, usize)>>> = vec![vec![None; units + 1]; stages + 1];
     best[0][units] = Some((0.0, units));
     for left in 1..=stages {
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
     use crate::models::{Gpt2, Vgg};
 
-    /// The least that the most costly stage can cost, by trying all.
+    /// Returns the minimal maximum cost of a stage, by trying all cuts.
     fn least(costs: &[f64], stages: usize) -> f64 {
         if stages == 1 {
             return costs.iter().sum();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_costly_stage_costs_as_little_as_possible() {
+    fn the_maximum_cost_of_a_stage_is_minimal() {
         let mut rng = crate::rng::Rng::new(3, crate::rng::Stream::Initial, 0);
         for units in 4..12_usize {
             let costs: Vec<f64> =
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_is_owned_once_and_tied_ones_know_each_other() {
+    fn every_parameter_is_owned_once_and_tied_parameters_are_found() {
         let gpt2 = Gpt2::tiny(50, 16);
         let stages = Stages::new(&gpt2, vec![0..1, 1..2, 2..3, 3..4]);
         let owned: usize = (0..4).map(|stage| stages.owned(stage).into_iter().filter(|own| *own).count()).sum();

@@ -1,4 +1,4 @@
-//! Stages as threads of the CPU, against one stage with the same micro-batches and against the model as a whole.
+//! Stages as threads of the CPU, compared with one stage with the same micro-batches and with the whole model.
 
 use crate::sample::{RecordedRun, run_recorded, tiny_cell};
 use ledger_record::{Cell, Value};
@@ -10,7 +10,7 @@ fn with(mut cell: Cell, fields: &[(&str, Value)]) -> Cell {
     cell
 }
 
-/// A cell whose steps are cut into micro-batches, for so many stages.
+/// A cell whose steps are cut into micro-batches, for `stages` stages.
 fn pipeline(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
     let cut = with(cell.clone(), &[("training.micro_batches", micro_batches.into())]);
     if stages == 1 {
@@ -19,7 +19,7 @@ fn pipeline(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
     with(cut, &[("hardware.cpu_ranks", stages.into()), ("hardware.parallelism", "pipeline".into())])
 }
 
-/// How far losses are apart, relative to the first of them, at most.
+/// Returns the largest difference between losses, relative to the first of them.
 fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
     let (one, other) = (&one.series[series], &other.series[series]);
     assert_eq!(one.len(), other.len(), "{series}");
@@ -27,7 +27,7 @@ fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
 }
 
 #[test]
-fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_it() {
+fn several_stages_compute_what_one_stage_computes_with_dropout_and_batch_normalisation() {
     for model in MODELS {
         let cell = tiny_cell(model);
         let alone = run_recorded(&pipeline(&cell, 1, 4)).expect(model);
@@ -37,7 +37,7 @@ fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_
             let recorded = run_recorded(&pipeline(&cell, stages, 4)).expect(model);
             let tied = ["bert", "gpt2"].contains(&model);
             for series in ["loss", "eval_loss", "eval_accuracy"] {
-                // Gradients of a parameter on two stages are added up in another order.
+                // The gradients of a parameter on two stages are added in another order.
                 let bound = if tied { 2e-6 } else { 0.0 };
                 assert!(apart(&alone, &recorded, series) <= bound, "{model} on {stages}: {series}");
             }
@@ -51,7 +51,7 @@ fn stages_compute_what_one_stage_computes_dropout_and_batch_normalisation_among_
 }
 
 #[test]
-fn micro_batches_lose_what_the_batch_loses_where_no_value_depends_on_the_others() {
+fn micro_batches_have_the_loss_of_the_batch_if_samples_are_independent() {
     for model in ["vgg16", "bert", "gpt2"] {
         let cell = with(tiny_cell(model), &[("model.dropout", 0.0.into())]);
         let whole = run_recorded(&cell).expect(model);
@@ -64,7 +64,7 @@ fn micro_batches_lose_what_the_batch_loses_where_no_value_depends_on_the_others(
 }
 
 #[test]
-fn norms_are_clipped_and_scales_fall_on_all_stages_alike() {
+fn clipping_and_loss_scaling_are_the_same_on_all_stages() {
     for (model, precision) in [("gpt2", "fp32"), ("vgg16", "fp16")] {
         let fields = [("training.clip_norm", Value::from(0.5)), ("training.precision", precision.into())];
         let cell = with(tiny_cell(model), &fields);
