@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// The name, shape and initialisation of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
-    /// As the reference implementation calls it: `layer1.0.conv1.weight`, for example.
+    /// The name in the reference implementation, such as `layer1.0.conv1.weight`.
     pub name: String,
     /// Linear weights are [in, out], convolutions [out, in, height, width].
     pub shape: Vec<usize>,
@@ -21,33 +21,34 @@ pub struct ParamSpec {
 /// The distribution of initial values, sampled on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All values are this.
+    /// All values are equal.
     Constant(f32),
-    /// Uniform between minus this and this.
+    /// Uniform between minus this value and this value.
     Uniform(f32),
     /// Normal with mean 0 and this standard deviation (Box and Muller 1958).
     Normal(f64),
-    /// 0, but in each run of `period` values the one at `place` is `value`.
+    /// 0, except that in each period of `period` values the one at `place` is `value`.
     Every {
-        /// Length of a run.
+        /// The length of a period.
         period: usize,
-        /// Which of a run's values it is, from 0.
+        /// The place within a period, from 0.
         place: usize,
-        /// What it is.
+        /// The value at that place.
         value: f32,
     },
-    /// As `Normal`, but what is further than two deviations from 0 is drawn again (TensorFlow's `truncated_normal`).
+    /// As `Normal`, but values beyond two deviations from 0 are drawn again (TensorFlow's `truncated_normal`).
     Truncated(f64),
 }
 
 impl ParamSpec {
-    /// A parameter.
+    /// A parameter with this name, shape and initialisation.
     pub fn new(name: impl Into<String>, shape: &[usize], init: Init) -> Self {
         Self { name: name.into(), shape: shape.to_vec(), init }
     }
 
-    /// `name.weight` of this shape and `name.bias` with one value for each of the `outputs`, both uniform in ±1/√fan_in, where fan_in is the number of
-    /// inputs of one output: PyTorch's default for linear and convolution layers (Kaiming-uniform with a = √5).
+    /// `name.weight` of this shape and `name.bias` with `outputs` values. Both are uniform in ±1/√fan_in, where fan_in
+    /// is the number of inputs of one output: PyTorch's default for linear and convolution layers (Kaiming-uniform with
+    /// a = √5).
     pub fn pair(name: &str, shape: &[usize], outputs: usize) -> [Self; 2] {
         let fan_in = shape.iter().product::<usize>() / outputs.max(1);
         let init = Init::Uniform(single(1.0 / real_len(fan_in).sqrt()));
@@ -82,20 +83,20 @@ impl ParamSpec {
     }
 }
 
-/// The initial values of every parameter. Each has a sequence of random numbers of its own, by its place.
+/// Returns the initial values of every parameter. Each parameter has its own sequence of random numbers, by its place.
 pub fn initial(param_specs: &[ParamSpec], seed: u64) -> Vec<Vec<f32>> {
     let of = |(place, param_spec): (usize, &ParamSpec)| param_spec.values(Rng::new(seed, Stream::Initial, wide(place)));
     param_specs.par_iter().enumerate().map(of).collect()
 }
 
-/// Those of some parameters, each with its place among all of the model.
+/// Returns the initial values of some parameters, each given with its place among all parameters of the model.
 pub fn initial_of(param_specs: &[(usize, ParamSpec)], seed: u64) -> Vec<Vec<f32>> {
     let of =
         |(place, param_spec): &(usize, ParamSpec)| param_spec.values(Rng::new(seed, Stream::Initial, wide(*place)));
     param_specs.par_iter().map(of).collect()
 }
 
-/// Number of values of all of them.
+/// Returns the number of values of all parameters.
 pub fn count(param_specs: &[ParamSpec]) -> u64 {
     param_specs.iter().map(|param_spec| wide(param_spec.len())).sum()
 }
@@ -107,14 +108,14 @@ pub struct Index {
 }
 
 impl Index {
-    /// Of these parameters, in their order.
+    /// The index of these parameters, in order.
     pub fn new(param_specs: &[ParamSpec]) -> Self {
         let place =
             |(place, param_spec): (usize, &ParamSpec)| (param_spec.name.clone(), (place, param_spec.shape.clone()));
         Self { places: param_specs.iter().enumerate().map(place).collect() }
     }
 
-    /// Its place in the order, and its shape.
+    /// Returns the place and the shape of a parameter.
     pub fn find(&self, name: &str) -> Option<(usize, &[usize])> {
         self.places.get(name).map(|(place, shape)| (*place, shape.as_slice()))
     }

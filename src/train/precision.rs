@@ -1,7 +1,7 @@
-//! Number formats of the arithmetic, and how small gradients survive in half precision.
+//! Number formats of the arithmetic, and loss scaling, which keeps small gradients in half precision.
 //!
-//! Parameters, gradients, norms, softmax, losses and reductions are float32 whatever the format (Micikevicius et al. 2018, "Mixed precision
-//! training", section 3); products of matrices and convolutions take it.
+//! Products of matrices and convolutions use the number format. Parameters, gradients, norms, softmax, losses and
+//! reductions are always float32 (Micikevicius et al. 2018, "Mixed precision training", section 3).
 
 use burn::tensor::{DType, FloatDType, Tensor};
 
@@ -18,7 +18,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// As the manifest calls it.
+    /// Returns the name in manifests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
@@ -27,12 +27,12 @@ impl Precision {
         }
     }
 
-    /// The one of that name.
+    /// Returns the format of that name.
     pub fn of(name: &str) -> Option<Self> {
         [Self::Fp32, Self::Fp16, Self::Bf16].into_iter().find(|precision| precision.name() == name)
     }
 
-    /// As Burn calls it.
+    /// Returns Burn's type of the format.
     pub fn format(self) -> FloatDType {
         match self {
             Self::Fp32 => FloatDType::F32,
@@ -41,24 +41,24 @@ impl Precision {
         }
     }
 
-    /// Rounds to it; differentiable, and nothing where the format is the same.
+    /// Rounds to the format; differentiable. Does nothing if the tensor has the format already.
     pub fn round<const D: usize>(self, tensor: Tensor<D>) -> Tensor<D> {
         if tensor.dtype() == DType::from(self.format()) { tensor } else { tensor.cast(self.format()) }
     }
 
-    /// Values that 16 bytes hold.
+    /// Returns the number of values in 16 bytes.
     pub fn lanes(self) -> usize {
         if self == Self::Fp32 { 4 } else { 8 }
     }
 }
 
-/// Back to float32.
+/// Converts back to float32.
 pub fn exact<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     Precision::Fp32.round(tensor)
 }
 
-/// The factor by which a loss is multiplied, so that its gradients do not vanish in binary16 (the same paper, section 3.2; constants of
-/// PyTorch's `GradScaler`).
+/// Dynamic loss scaling: a loss is multiplied by a factor so that its gradients do not vanish in binary16 (the same
+/// paper, section 3.2; constants of PyTorch's `GradScaler`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaler {
     scale: f64,
@@ -68,26 +68,26 @@ pub struct Scaler {
 
 const FIRST_SCALE: f64 = 65_536.0;
 const GROWTH_INTERVAL: u32 = 2000;
-/// Beyond, a scaled loss would no longer be a float32.
+/// A larger scale would make the scaled loss exceed float32.
 const LARGEST_SCALE: f64 = 1.0e30;
 
 impl Scaler {
-    /// One where the format needs it.
+    /// A scaler if the format needs one.
     pub fn of(precision: Precision) -> Option<Self> {
         (precision == Precision::Fp16).then_some(Self { scale: FIRST_SCALE, good_steps: 0, skipped: 0 })
     }
 
-    /// The factor of the next step.
+    /// Returns the factor of the next step.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// Steps that changed nothing because a gradient was not finite.
+    /// Returns the number of steps that were skipped because a gradient was not finite.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Learns whether all gradients of a step were finite, and says whether to take it.
+    /// Updates the scale by whether all gradients of a step were finite. Returns whether to apply the step.
     pub fn take(&mut self, finite: bool) -> bool {
         if finite {
             self.good_steps += 1;

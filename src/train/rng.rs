@@ -1,24 +1,24 @@
 //! Random numbers on the host: a counter-based generator whose n-th number depends only on its key and on n.
 //!
-//! Knows nothing of tensors or devices. Every draw of a run (initial values, order, dropout, data) comes from here, never from
-//! Burn's generator, which is global to the process and shared by its threads.
+//! Knows nothing of tensors or devices. All random numbers of a run (initial values, order, dropout, data) come from
+//! here. None come from Burn's generator, which is global to the process and shared by its threads.
 //!
-//! The numbers are those of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014,
-//! with the finaliser that Stafford calls variant 13), started at a key that is itself mixed from seed, stream and index. Two
-//! keys give shifted views of one sequence of 2^64 numbers; that any two of a run's streams of up to 2^32 numbers meet has a
-//! chance below 2^-30 each.
+//! The numbers are those of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
+//! 2014, with the finaliser that Stafford calls variant 13). The generator starts at a key that is mixed from seed,
+//! stream and index. Two keys give shifted views of one sequence of 2^64 numbers. The probability that two given
+//! streams of up to 2^32 numbers of a run overlap is below 2^-30.
 
 use crate::number::{fraction, wide};
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The seed of a rank: the run's own for the first rank, an independent one for each other rank. Dropout uses it.
+/// Returns the seed of a rank: the run's own for the first rank, an independent one for each other rank. Dropout uses
+/// it.
 pub fn rank_seed(seed: u64, rank: usize) -> u64 {
     if rank == 0 { seed } else { Rng::new(seed, Stream::Rank, wide(rank)).bits() }
 }
 
-/// The purpose of random numbers. Streams of one seed have nothing to do with each other. The numbers are part of what a run computes:
-/// frozen.
+/// The purpose of random numbers. Streams of one seed are independent. The numbers are part of a run's results: frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Initial values of a parameter; the index is its place in the model.
@@ -33,13 +33,13 @@ pub enum Stream {
     TrainImage,
     /// An evaluation image; the index is the image's.
     EvalImage,
-    /// How an episode that is learned from begins and goes on; the index is the episode, from 1.
+    /// The start and the course of a training episode; the index is the episode, from 1.
     TrainEpisode,
     /// An episode of an evaluation; the index is the episode, from 1.
     EvalEpisode,
     /// Whether an action is random, and which; the index is the step, from 1.
     Explore,
-    /// Which transitions of a replay memory are learned from; the index is the update, from 1.
+    /// The transitions of a replay memory in an update; the index is the update, from 1.
     Replay,
     /// A training document of the grammar; the index is the document's.
     TrainText,
@@ -57,13 +57,13 @@ pub enum Stream {
     TrainScene,
     /// An evaluation scene of `scenes`; the index is the scene's.
     EvalScene,
-    /// Which anchors and proposals of a picture a step learns from; the index is the picture's place in the batch.
+    /// The anchors and proposals of a picture that a step trains on; the index is the picture's place in the batch.
     Sample,
-    /// How a training picture is changed; the index is the epoch, or the picture within it.
+    /// The augmentation of a training picture; the index is the epoch, or the picture within it.
     Augment,
-    /// A factor of the products that tell a device's peak; the index is the factor's.
+    /// A factor of the products that measure a device's peak; the index is the factor's.
     Peak,
-    /// What a rank draws for itself, as a seed; the index is the rank, from 1.
+    /// The seed of a rank's own draws; the index is the rank, from 1.
     Rank,
 }
 
@@ -110,40 +110,41 @@ impl Rng {
         Self { state: key }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
         mix(self.state)
     }
 
-    /// A float32 in [0, 1), one of 2^24 equally likely ones.
+    /// Returns a float32 in [0, 1), one of 2^24 equally likely ones.
     pub fn unit(&mut self) -> f32 {
         fraction(self.bits())
     }
 
-    /// A float32 in [`low`, `high`).
+    /// Returns a float32 in [`low`, `high`).
     pub fn range(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * self.unit()
     }
 
-    /// A float32 in (-1, 1) whose density falls linearly from 0 to both sides; its variance is 1/6.
+    /// Returns a float32 in (-1, 1) whose density falls linearly from 0 to both sides; its variance is 1/6.
     pub fn triangle(&mut self) -> f32 {
         self.unit() - self.unit()
     }
 
-    /// A number of the standard normal distribution (Box and Muller 1958: one of the two that a pair of uniform ones gives).
+    /// Returns a standard normal number (Box and Muller 1958: one of the two that a pair of uniform numbers gives).
     pub fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - f64::from(self.unit()), f64::from(self.unit()));
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 
-    /// A whole number below `bound`, or 0 if `bound` is 0. Its bias is at most `bound` / 2^64: it multiplies and keeps the high half (Lemire 2019), without the rejection step.
+    /// Returns a whole number below `bound`, or 0 if `bound` is 0. It multiplies and keeps the high half (Lemire 2019)
+    /// without the rejection step, so its bias is at most `bound` / 2^64.
     pub fn below(&mut self, bound: usize) -> usize {
         let high = (u128::from(self.bits()) * u128::from(wide(bound))) >> 64;
         usize::try_from(high).unwrap_or(0)
     }
 
-    /// The numbers 0..`len` in random order (Fisher and Yates).
+    /// Returns the numbers 0..`len` in random order (Fisher and Yates).
     pub fn permutation(&mut self, len: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..len).collect();
         for last in (1..len).rev() {

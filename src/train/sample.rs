@@ -1,4 +1,4 @@
-//! Cells for the tests of this room, and a sink that keeps what it hears.
+//! Cells for the crate's tests, and a sink that stores events.
 
 use crate::device::Place;
 use crate::fit::fit;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// One epoch of 40 generated images.
+/// A cell of one epoch of 40 generated images.
 pub fn cell(model: &str) -> Cell {
     let fields: [(&str, Value); 16] = [
         ("model.name", model.into()),
@@ -40,7 +40,7 @@ pub fn cell(model: &str) -> Cell {
     Cell { config: fields.map(|(name, value)| (name.to_owned(), value)).collect(), seed: 1, ..Cell::default() }
 }
 
-/// 1,000 steps on the line.
+/// A cell of 1,000 steps on the line.
 pub fn linear_cell(optimizer: &str, learning_rate: f64) -> Cell {
     let mut cell = cell("linear");
     cell.config.retain(|name, _| !name.starts_with("data.") && name != "training.epochs");
@@ -69,7 +69,7 @@ pub fn linear_cell(optimizer: &str, learning_rate: f64) -> Cell {
     cell
 }
 
-/// One epoch of a tiny published model: 48 generated samples, or as many transitions.
+/// A cell of one epoch of a tiny published model: 48 generated samples, or as many transitions.
 pub fn tiny_cell(model: &str) -> Cell {
     let mut cell = cell("softmax");
     let (data, classes) = match model {
@@ -120,7 +120,8 @@ pub fn tiny_cell(model: &str) -> Cell {
     cell
 }
 
-/// Keeps every event of the first rank and its time, and those of other ranks apart. Its clock moves by 50 ms each time that it is looked at.
+/// A sink that stores the events of the first rank with their times, and those of other ranks apart. Each reading of
+/// its clock advances it by 50 ms.
 #[derive(Default)]
 pub struct EventLog(pub Mutex<Vec<(u64, EventKind)>>, AtomicU64, pub Mutex<Vec<(usize, EventKind)>>);
 

@@ -1,4 +1,4 @@
-//! Numbers for the tests of layers: drawn, moved between devices, read and compared.
+//! Numbers for the tests of layers: drawing, moving between devices, reading and comparing.
 
 use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::exact;
@@ -9,23 +9,23 @@ pub fn uniform(seed: u64, len: usize) -> Vec<f32> {
     initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0)
 }
 
-/// Random numbers that are off a middle by less than a bound.
+/// Random numbers in [`middle` - `bound`, `middle` + `bound`).
 pub fn around(seed: u64, len: usize, middle: f32, bound: f32) -> Vec<f32> {
     let drawn = initial(&[ParamSpec::new("values", &[len], Init::Uniform(bound))], seed).remove(0);
     drawn.into_iter().map(|value| middle + value).collect()
 }
 
-/// The same values and format on another device.
+/// Returns the same values in the same format on another device.
 pub fn moved<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Tensor<D> {
     Tensor::from_data(tensor.clone().into_data(), (device, tensor.dtype()))
 }
 
-/// The values in float32.
+/// Returns the values in float32.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     exact(tensor).try_into_vec_as().expect("readable")
 }
 
-/// The largest difference, relative to the largest value.
+/// Returns the largest difference, relative to the largest value.
 pub fn off(ours: &[f32], theirs: &[f32]) -> f32 {
     assert_eq!(ours.len(), theirs.len());
     let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
@@ -33,7 +33,7 @@ pub fn off(ours: &[f32], theirs: &[f32]) -> f32 {
     ours.iter().zip(theirs).map(apart).fold(0.0, f32::max) / largest
 }
 
-/// The same of values in double precision, the largest of which counts as a thousandth at least.
+/// As [`off`] in double precision; the largest value counts as at least a thousandth.
 pub fn off_double(ours: &[f32], theirs: &[f64]) -> f64 {
     assert_eq!(ours.len(), theirs.len());
     let largest = theirs.iter().fold(1e-3_f64, |largest, value| largest.max(value.abs()));

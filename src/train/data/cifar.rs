@@ -19,7 +19,7 @@ const PIXELS: usize = 3 * SIDE * SIDE;
 /// Black pixels around an image before it is cut (He et al. 2016, section 4.2).
 const PAD: usize = 4;
 
-/// Which of the two sets is meant.
+/// A data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CifarKind {
     /// CIFAR-10: `data_batch_1.bin` to `data_batch_5.bin`, `test_batch.bin`.
@@ -72,14 +72,14 @@ impl CifarKind {
 /// A file of CIFAR cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CifarError {
-    /// The file is not there or cannot be read.
+    /// The file is missing or cannot be read.
     #[error("`{path}` cannot be read (the directory must have {needed})", path = path.display(), needed = needed.join(", "))]
     Read {
         /// The file.
         path: PathBuf,
         /// The files that the directory must have.
         needed: Vec<&'static str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -103,7 +103,7 @@ pub enum CifarError {
     Label {
         /// The file.
         path: PathBuf,
-        /// Which record, from 0.
+        /// The record, from 0.
         record: usize,
         /// The label.
         label: u8,
@@ -153,8 +153,8 @@ impl Cifar {
         self.eval.labels.len()
     }
 
-    /// Writes a training image, mirrored or not and cut at random out of a black frame of 4 pixels, and returns its class; none
-    /// for an index that is too large.
+    /// Writes a training image, cut at random out of a black frame of 4 pixels and mirrored at random. Returns its
+    /// class; `None` if the index is too large.
     pub fn train(&self, index: usize, rng: &mut Rng, planes: &mut [u8]) -> Option<usize> {
         let (image, label) = self.train.get(index)?;
         let (mirrored, top, left) = (rng.below(2) == 1, rng.below(2 * PAD + 1), rng.below(2 * PAD + 1));
@@ -165,14 +165,14 @@ impl Cifar {
         Some(label)
     }
 
-    /// Writes an evaluation image as it is and returns its class; none for an index that is too large.
+    /// Writes an evaluation image unchanged. Returns its class; `None` if the index is too large.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<usize> {
         let (image, label) = self.eval.get(index)?;
         planes.copy_from_slice(image);
         Some(label)
     }
 
-    /// The digest of all images and labels.
+    /// Returns the digest of all images and labels.
     pub fn digest(&self) -> Digest {
         let Self { kind, train, eval } = self;
         let pieces: [&[u8]; 5] = [kind.name().as_bytes(), &train.pixels, &train.labels, &eval.pixels, &eval.labels];
@@ -219,7 +219,7 @@ mod tests {
     use crate::rng::Stream;
     use tempfile::TempDir;
 
-    /// Records with these labels; the image of label n is a diagonal ramp from n.
+    /// Returns records with these labels; the image of label n is a diagonal ramp from n.
     fn records(labels: &[u8], before: usize) -> Vec<u8> {
         let record = |label: &u8| {
             let mut record = vec![7; before - 1];
@@ -295,7 +295,7 @@ mod tests {
         let mut planes = vec![0; PIXELS];
         for index in 0..2000 {
             assert_eq!(set.train(1, &mut Rng::new(5, Stream::Augment, index), &mut planes), Some(9));
-            // Along a row the ramp climbs, unless it is mirrored; all pixels of the image are 9 or more, the frame is 0.
+            // Along a row the ramp rises, unless it is mirrored. All pixels of the image are 9 or more, the frame is 0.
             let middle = &planes[16 * SIDE..17 * SIDE];
             mirrored += u32::from(middle[15] > middle[16]);
             let black = planes[..SIDE].iter().filter(|pixel| **pixel == 0).count();
@@ -304,7 +304,7 @@ mod tests {
         }
         // 1,000 expected with a standard deviation of 22; 5 of them are allowed.
         assert!((890..1110).contains(&mirrored), "{mirrored} mirrored");
-        // Three kinds of both edges: none of it black, a few pixels, all of it; a few are one to four.
+        // Each edge is black by none, a few (one to four) or all of its pixels.
         assert!(seen.contains(&(0, 0)) && seen.contains(&(32, 32)) && seen.contains(&(4, 4)), "{seen:?}");
         assert!(seen.iter().all(|(black, left)| [*black, *left].iter().all(|n| *n <= 4 || *n == 32)), "{seen:?}");
     }

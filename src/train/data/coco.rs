@@ -1,11 +1,13 @@
 //! COCO's annotations of objects (Lin et al. 2014, "Microsoft COCO: Common Objects in Context"): a JSON file with the lists `images`,
 //! `annotations` and `categories`.
 //!
-//! Knows the file's form and what in it must fit together; nothing of models, and of the pictures only their names and their bytes'
-//! digest. Everything is checked when the file is read: any bytes give an error with file, place and remedy, or annotations.
+//! Knows the file's format and its consistency rules; nothing of models, and of the pictures only their names and the
+//! digest of their bytes. Everything is checked when the file is read: any bytes give annotations, or an error with
+//! file, place and fix.
 //!
-//! Classes are numbered from 0 without gaps, in the order of the categories' ids. Images are in the order of their ids, in which COCO's
-//! tools evaluate, and an image's objects in the order of the file. What else a file has is passed over.
+//! Classes are numbered from 0 without gaps, in the order of the categories' ids. Images are in the order of their ids,
+//! in which COCO's tools evaluate. An image's objects are in the order of the file. Other content of the file is
+//! ignored.
 
 mod fault;
 mod fields;
@@ -23,10 +25,10 @@ use ledger_record::Digest;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What of the annotations is read.
+/// The parts of annotations that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// Boxes; `segmentation` may be missing and is not looked at.
+    /// Boxes; `segmentation` may be missing and is ignored.
     Boxes,
     /// Boxes and masks.
     Masks,
@@ -49,41 +51,41 @@ pub struct Category {
     pub name: String,
 }
 
-/// An image and what is in it.
+/// An image and its objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
     /// Its id in the file.
     pub id: u64,
-    /// Its file, below the folder of the pictures.
+    /// Its file, below the folder of pictures.
     pub file: PathBuf,
     /// Its width and height in pixels; neither is 0.
     pub size: Size,
-    /// What is in it, in the order of the file.
+    /// Its objects, in the order of the file.
     pub objects: Vec<Instance>,
 }
 
-/// An object in an image, or several that are not told apart.
+/// An object in an image, or a group of objects that are not annotated separately.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instance {
     /// Its annotation's id in the file.
     pub id: u64,
     /// The number of its class, from 0.
     pub class: usize,
-    /// Its box in pixels; width and height are not below 0, but may be 0, as two of COCO's own are.
+    /// Its box in pixels. Width and height are at least 0; two of COCO's own are 0.
     pub bounds: Xywh,
-    /// Its area in square pixels as the file has it: its mask's, without the fractions that the box has.
+    /// Its area in square pixels as given in the file: that of its mask, without the fractions that the box has.
     pub area: f64,
-    /// Whether it stands for many objects that are not told apart.
+    /// Whether it stands for a group of objects that are not annotated separately.
     pub crowd: bool,
-    /// Its outline, where masks are read.
+    /// Its outline, if masks are read.
     pub outline: Option<Outline>,
 }
 
-/// Which pixels an object has, in the form of the file.
+/// The pixels of an object, in the format of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outline {
-    /// Polygons `[x, y, x, y, …]` in pixels, one or more, each of three corners or more: an object that is partly covered may be in
-    /// several parts.
+    /// Polygons `[x, y, x, y, …]` in pixels, one or more, each of at least three corners. An object that is partly
+    /// covered may have several parts.
     Polygons(Vec<Vec<f64>>),
     /// Run lengths, of the image's size.
     Runs(Mask),
@@ -103,12 +105,12 @@ impl Instances {
         Ok(Self { categories, images, digest: Digest::of(bytes) })
     }
 
-    /// The images in the order of their ids.
+    /// Returns the images in the order of their ids.
     pub fn images(&self) -> &[Image] {
         &self.images
     }
 
-    /// The categories in the order of their ids, which is that of their classes.
+    /// Returns the categories in the order of their ids, which is that of their classes.
     pub fn categories(&self) -> &[Category] {
         &self.categories
     }

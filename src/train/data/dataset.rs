@@ -1,6 +1,7 @@
-//! Data of the larger models: samples by index, made on the host.
+//! Data of the published models: samples by index, made on the host.
 //!
-//! Knows nothing of models and tensors. A batch is a function of seed, epoch and indices: it does not matter who asks, in which order, or on how many threads.
+//! Knows nothing of models and tensors. A batch is a function of seed, epoch and indices. It does not depend on the
+//! caller, the order of calls or the number of threads.
 
 use crate::DataError;
 use ledger_record::{Digest, Value};
@@ -10,14 +11,15 @@ use ledger_record::{Digest, Value};
 pub struct Samples {
     /// The model's input.
     pub inputs: Inputs,
-    /// The right class of each position that the model answers for: one for an image, one for each token. Negative where none is asked for.
+    /// The target class of each position: one for an image, one for each token. Negative for positions without a
+    /// target.
     pub targets: Vec<i32>,
 }
 
 /// The input of a model, on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Inputs {
-    /// Pictures [rows, 3, height, width] as bytes, a quarter of what they are as float32 on their way to a device.
+    /// Pictures [rows, 3, height, width] as bytes, which transfer to a device in a quarter of the size of float32.
     Pictures {
         /// Row by row, channel by channel.
         bytes: Vec<u8>,
@@ -33,38 +35,38 @@ pub enum Inputs {
     },
 }
 
-/// Data to train on and to evaluate with.
+/// Data for training and evaluation.
 pub trait Dataset: Send + Sync {
-    /// Number of training samples.
+    /// Returns the number of training samples.
     fn train_len(&self) -> usize;
 
-    /// Number of evaluation samples.
+    /// Returns the number of evaluation samples.
     fn eval_len(&self) -> usize;
 
-    /// How many different classes the targets have, from 0.
+    /// Returns the number of classes of the targets, from 0.
     fn classes(&self) -> usize;
 
-    /// Tokens of a sample; 1 where a sample has none.
+    /// Returns the tokens of a sample; 1 for samples without tokens.
     fn width(&self) -> usize {
         1
     }
 
-    /// The maximum number of positions of a sample that have a target: all of them, unless tokens are masked.
+    /// Returns the maximum number of positions of a sample that have a target: all of them, unless tokens are masked.
     fn max_targets(&self) -> usize {
         self.width()
     }
 
-    /// Training samples. Whatever is random in them (crops, masks) depends on seed, epoch (from 1) and index.
+    /// Returns training samples. Their random changes (crops, masks) depend on seed, epoch (from 1) and index.
     fn train(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<Samples, DataError>;
 
-    /// Evaluation samples: the same ones each time.
+    /// Returns evaluation samples: the same ones each time.
     fn eval(&self, indices: &[usize]) -> Result<Samples, DataError>;
 
-    /// What is worth recording of it.
+    /// Returns facts about the data.
     fn facts(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
 
-    /// Hashes all that is trained on or evaluated with.
+    /// Returns a digest of all training and evaluation data.
     fn digest(&self) -> Digest;
 }

@@ -1,13 +1,13 @@
 //! Folders of pictures in the layout of ImageNet: `train/CLASS/FILE` and `val/CLASS/FILE`, JPEG or PNG.
 //!
-//! Knows how the folders are read, what their digest covers, and how a file becomes a picture of a fixed size. The files stay
-//! on disk; each is decoded when it is asked for.
+//! Knows how the folders are read, what their digest covers, and how a file becomes a picture of a fixed size. The
+//! files stay on disk; each is decoded when it is needed.
 //!
-//! As torchvision's `ImageFolder` has it: classes are the folders in the order of their names, files are found at any depth
-//! below them and sorted, links are followed. As torchvision's reference for classification has it: a random part is brought to
-//! size for training, the middle for evaluation. Both are brought to size by `image`'s triangle filter, which is bilinear with
-//! antialiasing, as Pillow's. Differences: hidden files and folders are left out, the format is told by a file's content and
-//! not by its ending, and only JPEG and PNG are read. As in torchvision, the orientation in a camera's notes is not applied.
+//! As in torchvision's `ImageFolder`, classes are the folders in the order of their names. Files are found at any depth
+//! below them and sorted, and links are followed. As in torchvision's reference for classification, training scales a
+//! random part and evaluation the middle. Both use `image`'s triangle filter, which is bilinear with antialiasing, as
+//! Pillow's. Differences: hidden files and folders are left out, the format is detected by a file's content and not by
+//! its extension, and only JPEG and PNG are read. As in torchvision, the orientation in the EXIF data is not applied.
 
 mod crop;
 mod listing;
@@ -43,7 +43,7 @@ pub enum FolderError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -64,25 +64,25 @@ pub enum FolderError {
     Classes {
         /// The class.
         class: String,
-        /// Where it is.
+        /// The folder that has it.
         there: PathBuf,
-        /// Where it is not.
+        /// The folder that lacks it.
         missing: PathBuf,
     },
-    /// Folders lie in folders without end.
+    /// Folders are nested too deeply.
     #[error("`{path}` lies more than {deepest} folders below its class (is there a link to a folder above it?)", path = path.display())]
     Deep {
         /// The folder.
         path: PathBuf,
-        /// The deepest that is read.
+        /// The maximum depth.
         deepest: usize,
     },
-    /// The content of a file is no picture.
+    /// The content of a file is not a picture.
     #[error("`{path}` cannot be decoded (it must be a whole JPEG or PNG file)", path = path.display())]
     Decode {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: ImageError,
     },
@@ -106,7 +106,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Lists all pictures and reads every byte of them once, for the digest. Pictures will be brought to `side` × `side`.
+    /// Lists all pictures and reads every byte of them once for the digest. Pictures will be scaled to `side` × `side`.
     pub fn open(root: &Path, side: usize) -> Result<Self, FolderError> {
         let train = Listing::read(root, "train")?;
         let eval = Listing::read(root, "val")?;
@@ -122,33 +122,33 @@ impl Folder {
         })
     }
 
-    /// The names of the classes in the order of their numbers.
+    /// Returns the names of the classes in the order of their numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Number of training pictures.
+    /// Returns the number of training pictures.
     pub fn train_len(&self) -> usize {
         self.train.len()
     }
 
-    /// Number of evaluation pictures.
+    /// Returns the number of evaluation pictures.
     pub fn eval_len(&self) -> usize {
         self.eval.len()
     }
 
-    /// Number of files and folders that were left out: hidden ones, and files of other endings.
+    /// Returns the number of files and folders that were left out: hidden ones, and files with other extensions.
     pub fn ignored(&self) -> usize {
         self.ignored
     }
 
-    /// The digest of all files' names below the root and of all their bytes, as they were when the folder was opened.
+    /// Returns the digest of all files' names below the root and of all their bytes when the folder was opened.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Decodes a training picture, takes a random part of it, mirrors it or not, and returns its class; none for an index that
-    /// is too large.
+    /// Decodes a training picture, takes a random part of it and mirrors it at random. Returns its class; `None` if the
+    /// index is too large.
     pub fn train(&self, index: usize, rng: &mut Rng, planes: &mut [u8]) -> Result<Option<usize>, FolderError> {
         let Some(entry) = self.train.get(index) else { return Ok(None) };
         let picture = decode(&entry.path)?;
@@ -162,7 +162,7 @@ impl Folder {
         Ok(Some(entry.class))
     }
 
-    /// Decodes an evaluation picture, takes its middle, and returns its class; none for an index that is too large.
+    /// Decodes an evaluation picture and takes its middle. Returns its class; `None` if the index is too large.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Result<Option<usize>, FolderError> {
         let Some(entry) = self.eval.get(index) else { return Ok(None) };
         let picture = decode(&entry.path)?;
@@ -175,7 +175,7 @@ impl Folder {
     }
 }
 
-/// Eight bits for each of red, green and blue, whatever the file has: grey is repeated, opacity is left out.
+/// Decodes a file to eight bits for each of red, green and blue: grey is repeated, opacity is dropped.
 pub(super) fn decode(path: &Path) -> Result<RgbImage, FolderError> {
     let bytes = fs::read(path).map_err(|source| FolderError::Read { path: path.to_owned(), source })?;
     if image::guess_format(&bytes).is_ok_and(|format| format == ImageFormat::Jpeg) && !ends(&bytes) {
@@ -187,18 +187,20 @@ pub(super) fn decode(path: &Path) -> Result<RgbImage, FolderError> {
     Ok(decoded.into_rgb8())
 }
 
-/// Width and height of a picture, as its file's head has them.
+/// Returns the width and height in a picture file's header.
 pub(super) fn measure(path: &Path) -> Result<(u32, u32), FolderError> {
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format).map_err(ImageError::IoError);
     let size = reader.and_then(ImageReader::into_dimensions);
     size.map_err(|source| FolderError::Decode { path: path.to_owned(), source })
 }
 
-/// Whether a JPEG has an end marker behind its first scan, whatever stands behind that (ITU-T T.81, annex B). The decoder fills up with grey what is missing.
+/// Whether a JPEG has an end marker behind its first scan, regardless of what follows (ITU-T T.81, annex B). The
+/// decoder would fill missing data with grey.
 fn ends(bytes: &[u8]) -> bool {
     const END: u8 = 0xd9;
     const SCAN: u8 = 0xda;
-    // A zero behind 0xff is a scan's data, 0xff fills up, and restarts and the picture's beginning are markers without a segment.
+    // A zero behind 0xff belongs to a scan's data, and 0xff is padding. Restarts and the start of the picture are
+    // markers without a segment.
     let marks = |pair: &[u8]| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
     let (mut rest, mut scanned) = (bytes, false);
     while let Some(at) = rest.windows(2).position(marks) {
@@ -207,7 +209,7 @@ fn ends(bytes: &[u8]) -> bool {
             return true;
         }
         scanned |= marker == SCAN;
-        // A segment begins with its length, and may hold a whole small picture.
+        // A segment begins with its length, and may contain a whole thumbnail.
         let length = match segment.first_chunk() {
             _ if marker == END => 0,
             Some(length) => usize::from(u16::from_be_bytes(*length)),
@@ -243,7 +245,7 @@ fn digest(root: &Path, parts: &[&[Entry]]) -> Result<Digest, FolderError> {
     let read =
         |entry: &&Entry| hash(&entry.path).map_err(|source| FolderError::Read { path: entry.path.clone(), source });
     let hashed: Vec<Result<Digest, FolderError>> = all.par_iter().map(read).collect();
-    // The first error in the order of the files, whichever thread was first.
+    // The first error in the order of the files, not of the threads.
     let hashed = hashed.into_iter().collect::<Result<Vec<Digest>, FolderError>>()?;
     let mut pieces: Vec<&[u8]> = vec![b"folder"];
     for (entry, digest) in all.iter().zip(&hashed) {
@@ -253,7 +255,7 @@ fn digest(root: &Path, parts: &[&[Entry]]) -> Result<Digest, FolderError> {
     Ok(Digest::of_pieces("ledger pictures v1", &pieces))
 }
 
-/// The digest of a file's bytes.
+/// Returns the digest of a file's bytes.
 pub(super) fn hash(path: &Path) -> io::Result<Digest> {
     let mut file = File::open(path)?;
     let mut writer = DigestWriter::new();

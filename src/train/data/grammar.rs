@@ -1,17 +1,17 @@
-//! `grammar`: text of a language that does not exist. Version 1.
+//! `grammar`: text of a generated language. Version 1.
 //!
 //! Knows how a document is made from (seed, split, index) and nothing of windows, files or models.
 //!
-//! A document is paragraphs; a paragraph is a heading and sentences. The heading names a topic, whose words come more often
-//! in the paragraph. Words come as often as Zipf's law has it. Determiners, adjectives, nouns and relative words agree in gender and
-//! number, verbs with their subject in number, however far away it is: relative clauses and bracketed asides, which nest, lie
-//! between. Brackets, quotes and questions close as they were opened. A pronoun takes the form of the last sentence's subject. Verbs
-//! prefer some objects, subjects some verbs.
+//! A document has paragraphs, and a paragraph has a heading and sentences. The heading names a topic, whose words are
+//! more frequent in the paragraph. Word frequencies follow Zipf's law. Determiners, adjectives, nouns and relative
+//! words agree in gender and number. Verbs agree with their subject in number at any distance: relative clauses and
+//! bracketed asides, which nest, may lie between. Brackets, quotes and questions close as they were opened. A pronoun
+//! has the form of the last sentence's subject. Verbs prefer some objects, and subjects some verbs.
 //!
-//! Every decision shows in the next token, so that the probability of a token given all before it in its document is known: it is
-//! the product of the decisions that lead to it. [`Grammar::floor`] is the mean of its negative logarithm, the loss that
-//! no model can go below, except by chance. Losses in nats per token, perplexities in brackets; the first two are guessed
-//! from counts of 8 million tokens and measured on 2 million others, the last is exact:
+//! Every decision shows in the next token. The probability of a token given all before it in its document is therefore
+//! known: it is the product of the decisions that lead to it. [`Grammar::floor`] is the mean of its negative logarithm,
+//! the loss that no model can go below, except by chance. Losses are in nats per token, perplexities in brackets. The
+//! first two columns are estimated from counts of 8 million tokens and measured on 2 million others; the last is exact:
 //!
 //! | words  | no context   | the token before | everything before |
 //! |--------|--------------|------------------|-------------------|
@@ -21,11 +21,11 @@
 //! | 30,522 | 6.92 (1,012) | 5.50 (245)       | 3.68 (40)         |
 //! | 50,257 | 7.09 (1,200) | 5.78 (324)       | 3.85 (47)         |
 //!
-//! A document depends on version, seed, split, vocabulary and index alone: the first n tokens of a longer text are the text of n.
-//! Training and evaluation documents come from separate streams of draws. Only whole numbers decide, so that every machine
-//! writes the same tokens.
+//! A document depends only on version, seed, split, vocabulary and index: the first n tokens of a longer text are the
+//! text of n. Training and evaluation documents come from separate random streams. All decisions use whole numbers, so
+//! that every machine writes the same tokens.
 //!
-//! Any change of a token is a new version, and [`REFERENCE`] with it.
+//! Any change of a token requires a new version and a new [`REFERENCE`].
 
 mod lexicon;
 mod sentence;
@@ -41,7 +41,7 @@ use lexicon::{Lexicon, Zipf};
 use rayon::prelude::*;
 use sentence::Writer;
 
-/// The version of the generator that this program holds.
+/// The version of the generator in this program.
 pub const GENERATOR_VERSION: i64 = 1;
 
 /// The digest of the first 100,000 training tokens of seed 0 and 10,000 words, see [`reference_digest`].
@@ -50,14 +50,14 @@ const REFERENCE: Digest = Digest([
     0x9e, 0x90, 0x6b, 0x19, 0x78, 0x6a, 0xba, 0xb2, 0x5e, 0x44, 0x85, 0xf3, 0x8c,
 ]);
 
-/// Documents that are written before it is looked whether they suffice.
+/// The number of documents that are written before the length is checked.
 const TOGETHER: u64 = 256;
 
-/// The vocabulary has a size that the grammar cannot fill.
+/// The grammar cannot fill a vocabulary of this size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`model.classes` is {vocabulary}, but a generated vocabulary has {least} to {most} words", least = VOCABULARY.start(), most = VOCABULARY.end())]
 pub struct GrammarError {
-    /// The size asked for.
+    /// The requested size.
     pub vocabulary: usize,
 }
 
@@ -86,7 +86,7 @@ pub fn reference_digest() -> Digest {
 }
 
 impl Grammar {
-    /// The language with `vocabulary` token ids, special tokens among them; the seed decides what is said in it.
+    /// The language with `vocabulary` token ids, including special tokens. The seed selects the documents.
     ///
     /// # Errors
     /// If the size is not within [`VOCABULARY`].
@@ -96,7 +96,7 @@ impl Grammar {
         Ok(Self { seed, zipf: Zipf::new(longest), lexicon })
     }
 
-    /// The first `count` tokens of a part; each document ends with [`END`], the last one may be cut off.
+    /// Returns the first `count` tokens of a part. Each document ends with [`END`]; the last one may be cut off.
     pub fn generate(&self, part: Part, count: usize) -> Vec<u16> {
         let mut tokens = Vec::new();
         self.write(part, |document| {
@@ -107,11 +107,11 @@ impl Grammar {
         tokens
     }
 
-    /// The mean negative logarithm (in nats) of the probability that the grammar gives to each of the first `count` tokens of a
-    /// part, all tokens before it in its document being known. Its exponential is the perplexity that no model beats.
+    /// Returns the mean negative logarithm (in nats) of the grammar's probability of each of the first `count` tokens
+    /// of a part, given all tokens before it in its document. Its exponential is the perplexity that no model beats.
     ///
-    /// A model that predicts the next token comes near it only with wide windows: what lies before its window it does not see.
-    /// It says nothing of masked tokens, which are predicted from both sides.
+    /// A model that predicts the next token comes close only with wide windows, because it does not see the tokens
+    /// before its window. The value does not apply to masked tokens, which are predicted from both sides.
     pub fn floor(&self, part: Part, count: usize) -> f64 {
         let (mut sum, mut seen) = (0.0, 0);
         self.write(part, |document| {
@@ -123,14 +123,14 @@ impl Grammar {
         sum / real_len(seen.max(1))
     }
 
-    /// The words of some tokens, separated by spaces; ids beyond the vocabulary are left out.
+    /// Returns the words of some tokens, separated by spaces; ids beyond the vocabulary are left out.
     #[cfg(test)]
     pub fn spell(&self, tokens: &[u16]) -> String {
         let words: Vec<String> = tokens.iter().map(|token| self.lexicon.spell(*token)).collect();
         words.join(" ")
     }
 
-    /// Writes one document after the other until it is told to stop.
+    /// Writes one document after the other until `goes_on` returns false.
     fn write(&self, part: Part, mut goes_on: impl FnMut(Document) -> bool) {
         let stream = match part {
             Part::Train => Stream::TrainText,
@@ -152,11 +152,11 @@ impl Grammar {
     }
 }
 
-/// What a writer has written.
+/// A document and the probabilities of its tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Document {
     tokens: Vec<u16>,
-    /// Of each token, given all before it.
+    /// The probability of each token, given all before it.
     probabilities: Vec<f64>,
 }
 

@@ -1,7 +1,8 @@
-//! Reader of IDX files, the form of MNIST and Fashion-MNIST (LeCun, Cortes, Burges: "The MNIST database"), plain or gzip.
+//! Reader of IDX files, the format of MNIST and Fashion-MNIST (LeCun, Cortes, Burges: "The MNIST database"), plain or
+//! gzip.
 //!
-//! Knows the form of the files and their four names. Which of their images are trained on is decided elsewhere. Any bytes give
-//! an error or a set of images, never a panic, and no more memory is taken than the file has bytes to fill.
+//! Knows the format of the files and their four names. The split for training is decided elsewhere. Any bytes give an
+//! error or a set of images, never a panic, and no more memory is allocated than the file has bytes.
 
 use crate::data::images::{Images, PIXELS, SIDE};
 use crate::spec::MAX_SAMPLES;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// A data file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdxError {
-    /// Neither the plain nor the compressed file is there.
+    /// Neither the plain nor the compressed file exists.
     #[error("`{dir}` has neither `{name}` nor `{name}.gz` (`data.path` must be a directory with the four files of MNIST)", dir = dir.display())]
     Absent {
         /// The directory.
@@ -21,28 +22,28 @@ pub enum IdxError {
         /// The plain file's name.
         name: &'static str,
     },
-    /// The file cannot be read, or its compressed form is damaged.
+    /// The file cannot be read, or its compressed data are damaged.
     #[error("`{path}` cannot be read", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file's content is not what it should be.
+    /// The file's content is invalid.
     #[error("`{path}` has {found} (it must have {allowed})", path = path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is in it.
+        /// The content found.
         found: String,
-        /// What must be in it.
+        /// The content expected.
         allowed: String,
     },
 }
 
-/// Which of the two pairs of files is meant.
+/// A pair of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pair {
     /// `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`.
@@ -68,7 +69,7 @@ pub fn read(dir: &Path, pair: Pair) -> Result<Images, IdxError> {
     join(&images, open(&images)?, &labels, open(&labels)?)
 }
 
-/// The file of a pair that has the images.
+/// Returns the path of a pair's images.
 pub fn images(dir: &Path, pair: Pair) -> Result<PathBuf, IdxError> {
     find(dir, pair.names().0)
 }
@@ -107,7 +108,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Two zeros, the type (8 is u8) and the number of dimensions.
+    /// Returns the magic number: two zeros, the type (8 is u8) and the number of dimensions.
     fn magic(self) -> u32 {
         match self {
             Self::Images => 0x0803,
@@ -123,7 +124,7 @@ impl Kind {
     }
 }
 
-/// Reads a file's items, unpacking it first if its first two bytes are those of gzip, whatever its name says.
+/// Reads a file's items. Unpacks it first if its first two bytes are those of gzip, regardless of its name.
 fn content(path: &Path, mut file: impl Read, kind: Kind) -> Result<Vec<u8>, IdxError> {
     let reading = |source| IdxError::Read { path: path.to_owned(), source };
     let mut head = Vec::new();

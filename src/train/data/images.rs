@@ -1,6 +1,6 @@
 //! Labelled images in memory, as bytes, and the order in which they are visited.
 //!
-//! Knows nothing of where they come from.
+//! Knows nothing of their source.
 
 use crate::rng::{Rng, Stream};
 
@@ -23,12 +23,12 @@ pub struct Images {
 }
 
 impl Images {
-    /// Number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// The images of these indices, in this order; an index that is too large is left out.
+    /// Returns the images of these indices, in this order; indices that are too large are left out.
     pub fn pick(&self, indices: &[usize]) -> Self {
         let mut picked = Self::default();
         for &index in indices {
@@ -40,13 +40,13 @@ impl Images {
         picked
     }
 
-    /// The grey values of one image.
+    /// Returns the grey values of one image.
     pub fn image(&self, index: usize) -> Option<&[u8]> {
         self.pixels.get(index * PIXELS..(index + 1) * PIXELS)
     }
 }
 
-/// The order of an epoch's samples: a permutation that depends on seed and epoch (from 1) alone.
+/// Returns the order of an epoch's samples: a permutation that depends only on seed and epoch (from 1).
 pub fn order(seed: u64, epoch: u64, len: usize) -> Vec<usize> {
     Rng::new(seed, Stream::Order, epoch).permutation(len)
 }

@@ -1,4 +1,4 @@
-//! Pictures and texts as the learner takes them.
+//! Pictures and texts as data sets of the published models.
 
 use super::pictures::{PictureBatch, PictureError, Pictures};
 use super::text::{Text, TokenBatch};

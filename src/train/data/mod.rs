@@ -1,7 +1,7 @@
-//! The data of a run: loaded, split, digested, and handed out in batches of float32.
+//! The data of a run: loading, splitting, digests and batches of float32.
 //!
-//! Knows where each kind of data comes from and nothing of models. The loader is a function of indices: no threads, no state,
-//! the same batches on every machine.
+//! Knows the source of each kind of data and nothing of models. The loader is a function of indices: no threads, no
+//! state, the same batches on every machine.
 
 pub mod cifar;
 pub mod coco;
@@ -30,7 +30,7 @@ use pictures::PictureError;
 use std::path::PathBuf;
 use text::TextError;
 
-/// The data does not suffice.
+/// The data cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// A data file cannot be used.
@@ -45,38 +45,38 @@ pub enum DataError {
     /// Pictures with objects cannot be used.
     #[error(transparent)]
     Objects(#[from] ObjectError),
-    /// There are more classes than the model has answers.
+    /// There are more classes than the model has outputs.
     #[error("the data have {}, but `model.classes` is {model} (raise it)", count(found, "class"))]
     Classes {
-        /// How many there are.
+        /// The number of classes.
         found: usize,
-        /// How many answers the model has.
+        /// The number of the model's outputs.
         model: usize,
     },
-    /// Nothing is left to train on.
+    /// No images are left for training.
     #[error(
         "`data.validation_count` is {validation}, but the data have {} (hold back fewer)",
         count(images, "training image")
     )]
     Validation {
-        /// How many are to be held back.
+        /// The number of images to hold back.
         validation: usize,
-        /// How many there are.
+        /// The number of images.
         images: usize,
     },
-    /// More samples are asked for than there are.
+    /// More samples are requested than there are.
     #[error(
         "`data.train_count` is {asked}, but `{path}` has {}{} (ask for fewer, or leave it out)",
         count(images, "image"), besides(*held), path = path.display()
     )]
     Count {
-        /// How many are asked for.
+        /// The number requested.
         asked: usize,
         /// The file of images.
         path: PathBuf,
-        /// How many it has.
+        /// The number of images in the file.
         images: usize,
-        /// How many of them are held back.
+        /// The number of images that are held back.
         held: usize,
     },
     /// There are fewer samples than one batch has.
@@ -85,22 +85,22 @@ pub enum DataError {
         count(samples, "training sample")
     )]
     Batch {
-        /// Samples that a step needs.
+        /// The samples that a step needs.
         batch: usize,
-        /// Samples that there are.
+        /// The samples in the data.
         samples: usize,
     },
-    /// There are fewer samples than all ranks take in a step.
+    /// There are fewer samples than all ranks need in a step.
     #[error(
         "`training.batch_size` is {batch} on each of {ranks} ranks, but the data have {} (take a smaller batch or more data)",
         count(samples, "training sample")
     )]
     GlobalBatch {
-        /// Samples that a rank takes in a step.
+        /// The samples of a rank in a step.
         batch: usize,
-        /// How many ranks there are.
+        /// The number of ranks.
         ranks: usize,
-        /// Samples that there are.
+        /// The samples in the data.
         samples: usize,
     },
 }
@@ -110,7 +110,7 @@ fn besides(held: usize) -> String {
 }
 
 impl DataError {
-    /// Refuses data that have fewer samples than the ranks take in a step, each of them `batch`.
+    /// Returns an error if the data have fewer samples than the ranks need in a step, `batch` each.
     pub fn too_few([batch, ranks]: [usize; 2], samples: usize) -> Result<(), Self> {
         match ranks {
             _ if samples >= batch.saturating_mul(ranks) => Ok(()),
@@ -140,21 +140,21 @@ pub enum Data {
     },
 }
 
-/// Rows of float32: inputs, and what the model should answer.
+/// Rows of float32: inputs and targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// Number of rows.
     pub rows: usize,
     /// `rows` times the width of an input.
     pub inputs: Vec<f32>,
-    /// `rows` times the width of an answer; classes as one 1 among zeros.
+    /// `rows` times the width of an output; classes are one-hot.
     pub targets: Vec<f32>,
 }
 
 impl Data {
     /// Loads the data and checks that a batch can be filled.
     ///
-    /// `batch` is how many samples each rank takes, and how many ranks there are.
+    /// `batch` has the samples of each rank in a step, and the number of ranks.
     pub fn load(spec: &SmallData, batch: [usize; 2], seed: u64) -> Result<Self, DataError> {
         let data = match spec {
             SmallData::Line => return Ok(Self::Line),
@@ -183,7 +183,7 @@ impl Data {
         Ok(data)
     }
 
-    /// Number of training samples.
+    /// Returns the number of training samples.
     pub fn train_len(&self) -> usize {
         match self {
             Self::Line => LINE_X.len(),
@@ -191,7 +191,7 @@ impl Data {
         }
     }
 
-    /// Hashes every byte that the run trains on or evaluates with.
+    /// Returns the digest of every byte that the run trains on or evaluates with.
     pub fn digest(&self) -> Digest {
         match self {
             Self::Line => {
@@ -204,7 +204,7 @@ impl Data {
         }
     }
 
-    /// The training samples of these indices.
+    /// Returns the training samples of these indices.
     pub fn batch(&self, indices: &[usize]) -> Batch {
         match self {
             Self::Line => {
@@ -216,13 +216,13 @@ impl Data {
     }
 }
 
-/// What PyTorch's MNIST example takes for the mean of grey / 255.
+/// The mean of grey / 255 in PyTorch's MNIST example.
 const MEAN: f32 = 0.1307;
 
-/// What it takes for its standard deviation.
+/// Its standard deviation.
 const DEVIATION: f32 = 0.3081;
 
-/// Images as float32, standardised with MNIST's mean and deviation, whatever the images are.
+/// Returns images as float32, standardised with MNIST's mean and deviation for all data.
 pub fn image_batch(images: &Images, indices: &[usize]) -> Batch {
     let mut inputs = Vec::with_capacity(indices.len() * PIXELS);
     let mut targets = vec![0.0; indices.len() * CLASSES];
@@ -237,7 +237,7 @@ pub fn image_batch(images: &Images, indices: &[usize]) -> Batch {
     Batch { rows: indices.len(), inputs, targets }
 }
 
-/// Splits the training images: the indices that stay, in random order, and the images that are held back.
+/// Splits the training images. Returns the indices that stay, in random order, and the images that are held back.
 fn hold_back(all: &Images, validation: usize, seed: u64) -> Result<(Vec<usize>, Images), DataError> {
     if validation >= all.len() {
         return Err(DataError::Validation { validation, images: all.len() });

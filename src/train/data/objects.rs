@@ -1,7 +1,7 @@
-//! RGB pictures with the objects in them, from any source, handed out in batches.
+//! RGB pictures with objects, from any source, in batches.
 //!
-//! Knows which source a picture comes from and by what number it is mirrored, and nothing of models. A batch is a function of
-//! indices: no state, the same bytes for any number of threads.
+//! Knows the source of the pictures and the random numbers that mirror them, and nothing of models. A batch is a
+//! function of indices: no state, the same bytes for any number of threads.
 
 pub mod object;
 
@@ -15,37 +15,37 @@ pub use object::Object;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// The smallest and the largest side that pictures of files may have, in pixels.
+/// The allowed sides of pictures from files, in pixels.
 pub const SIDES: std::ops::RangeInclusive<usize> = 16..=1024;
 
-/// Pictures with objects cannot be had.
+/// Pictures with objects cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     /// Scenes cannot be drawn.
     #[error(transparent)]
     Scenes(#[from] SceneError),
-    /// A folder as COCO's cannot be used.
+    /// A folder in COCO's layout cannot be used.
     #[error(transparent)]
     Coco(#[from] CocoError),
     /// The side is too small or too large.
     #[error("the side of pictures is {side} (it must be {least} to {most})", least = SIDES.start(), most = SIDES.end())]
     Side {
-        /// The side that was asked for, in pixels.
+        /// The requested side in pixels.
         side: usize,
     },
-    /// There is no such picture.
+    /// There is no picture with this index.
     #[error("there is no {split} picture {index} (there are {len}, from 0)")]
     Index {
         /// `training` or `evaluation`.
         split: &'static str,
-        /// What was asked for.
+        /// The requested index.
         index: usize,
-        /// How many there are.
+        /// The number of pictures.
         len: usize,
     },
 }
 
-/// RGB pictures with objects for training and for evaluation, all of one side: drawn when asked for, or on disk.
+/// RGB pictures with objects for training and evaluation, all of one side: generated on demand, or on disk.
 #[derive(Clone, Debug)]
 pub struct ObjectPictures {
     source: Source,
@@ -58,7 +58,7 @@ enum Source {
     Coco(Box<Coco>),
 }
 
-/// Pictures and the objects in them.
+/// Pictures and their objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectBatch {
     /// Number of rows.
@@ -67,29 +67,30 @@ pub struct ObjectBatch {
     pub side: usize,
     /// `rows` × 3 × side × side: red, green and blue planes.
     pub pixels: Vec<u8>,
-    /// For each row its objects.
+    /// The objects of each row.
     pub objects: Vec<Vec<Object>>,
 }
 
 impl ObjectPictures {
-    /// Drawn scenes, with boxes and masks.
+    /// Generated scenes, with boxes and masks.
     pub fn scenes(seed: u64, side: usize, classes: usize, train: usize, eval: usize) -> Result<Self, ObjectError> {
         Ok(Self { source: Source::Scenes(Scenes::new(seed, side, classes, train, eval)?), side })
     }
 
-    /// A folder as COCO's, with the parts of its annotations that are asked for. Its pictures are read once now, for the digest, and
-    /// decoded for each batch: scaled to fit into `side` × `side`, with a grey frame where they are no squares.
+    /// A folder in COCO's layout, with the requested parts of its annotations. Its pictures are read once now for the
+    /// digest, and decoded for each batch: scaled to fit into `side` × `side`, with a grey frame if they are not
+    /// square.
     pub fn coco(root: &Path, side: usize, parts: Parts) -> Result<Self, ObjectError> {
         let pixels = u16::try_from(side).ok().filter(|_| SIDES.contains(&side)).ok_or(ObjectError::Side { side })?;
         Ok(Self { source: Source::Coco(Coco::open(root, pixels, parts)?.into()), side })
     }
 
-    /// Width and height of every picture in pixels.
+    /// Returns the width and height of every picture in pixels.
     pub fn side(&self) -> usize {
         self.side
     }
 
-    /// Number of classes; there is none for the background.
+    /// Returns the number of classes, without the background.
     pub fn classes(&self) -> usize {
         match &self.source {
             Source::Scenes(scenes) => scenes.classes(),
@@ -97,7 +98,7 @@ impl ObjectPictures {
         }
     }
 
-    /// Number of training pictures.
+    /// Returns the number of training pictures.
     pub fn train_len(&self) -> usize {
         match &self.source {
             Source::Scenes(scenes) => scenes.train_len(),
@@ -105,7 +106,7 @@ impl ObjectPictures {
         }
     }
 
-    /// Number of evaluation pictures.
+    /// Returns the number of evaluation pictures.
     pub fn eval_len(&self) -> usize {
         match &self.source {
             Source::Scenes(scenes) => scenes.eval_len(),
@@ -113,8 +114,9 @@ impl ObjectPictures {
         }
     }
 
-    /// The training pictures of these indices, each mirrored or not, with its objects, by (`seed`, `epoch`, its index) alone. Every box
-    /// has an extent and lies in its picture. Fails for an index that is too large and for a file that cannot be read or decoded.
+    /// Returns the training pictures of these indices with their objects. Mirroring depends only on (`seed`, `epoch`,
+    /// index). Every box has an extent and lies in its picture. Fails if an index is too large or a file cannot be read
+    /// or decoded.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<ObjectBatch, ObjectError> {
         let key = Rng::new(seed, Stream::Augment, epoch).bits();
         self.batch(indices, |index, planes| {
@@ -132,8 +134,8 @@ impl ObjectPictures {
         })
     }
 
-    /// The evaluation pictures of these indices, unchanged. Boxes of files are as the files have them: they may go beyond the picture.
-    /// Fails as [`Self::train_batch`] does.
+    /// Returns the evaluation pictures of these indices, unchanged. Boxes from files are unchanged: they may extend
+    /// beyond the picture. Fails as [`Self::train_batch`] does.
     pub fn eval_batch(&self, indices: &[usize]) -> Result<ObjectBatch, ObjectError> {
         self.batch(indices, |index, planes| {
             let objects = match &self.source {
@@ -144,7 +146,8 @@ impl ObjectPictures {
         })
     }
 
-    /// The digest of everything that is trained on or evaluated with, before it is mirrored: of bytes, or of what they are drawn from.
+    /// Returns the digest of all training and evaluation data before mirroring: of the bytes, or of the generator's
+    /// parameters.
     pub fn digest(&self) -> Digest {
         match &self.source {
             Source::Scenes(scenes) => scenes.digest(),
@@ -152,7 +155,7 @@ impl ObjectPictures {
         }
     }
 
-    /// What is worth recording.
+    /// Returns facts about the data.
     pub fn facts(&self) -> Vec<(&'static str, Value)> {
         let Source::Coco(coco) = &self.source else { return Vec::new() };
         let left_out = Some(coco.left_out()).filter(|count| *count > 0);
@@ -165,7 +168,7 @@ impl ObjectPictures {
             .collect()
     }
 
-    /// Fills the rows on rayon's threads; `fill` writes the planes of one picture and returns its objects.
+    /// Fills the rows on rayon's threads. `fill` writes the planes of one picture and returns its objects.
     fn batch<F>(&self, indices: &[usize], fill: F) -> Result<ObjectBatch, ObjectError>
     where
         F: Fn(usize, &mut [u8]) -> Result<Vec<Object>, ObjectError> + Sync,
@@ -174,7 +177,7 @@ impl ObjectPictures {
         let mut pixels = vec![0; indices.len() * size];
         let rows = pixels.par_chunks_exact_mut(size).zip(indices);
         let objects: Vec<Result<Vec<Object>, ObjectError>> = rows.map(|(planes, index)| fill(*index, planes)).collect();
-        // The first error in the order of the rows, whichever thread was first.
+        // The first error in the order of the rows, not of the threads.
         let objects = objects.into_iter().collect::<Result<Vec<Vec<Object>>, ObjectError>>()?;
         Ok(ObjectBatch { rows: indices.len(), side: self.side, pixels, objects })
     }

@@ -1,7 +1,7 @@
-//! Labelled RGB pictures from any source, handed out in batches.
+//! Labelled RGB pictures from any source, in batches.
 //!
-//! Knows which source a picture comes from and by what number it is changed, and nothing of models. A batch is a function of
-//! indices: no state, the same bytes for any number of threads.
+//! Knows the source of the pictures and the random numbers that change them, and nothing of models. A batch is a
+//! function of indices: no state, the same bytes for any number of threads.
 
 use super::cifar::{self, Cifar, CifarError, CifarKind};
 use super::folder::{Folder, FolderError};
@@ -13,10 +13,10 @@ use ledger_record::Digest;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// The smallest and the largest side that pictures may have, in pixels.
+/// The allowed sides of pictures, in pixels.
 pub const SIDES: std::ops::RangeInclusive<usize> = 16..=1024;
 
-/// Pictures cannot be had.
+/// Pictures cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureError {
     /// A file of CIFAR cannot be used.
@@ -28,22 +28,22 @@ pub enum PictureError {
     /// The side is too small or too large.
     #[error("the side of pictures is {side} (it must be {least} to {most})", least = SIDES.start(), most = SIDES.end())]
     Side {
-        /// The side that was asked for, in pixels.
+        /// The requested side in pixels.
         side: usize,
     },
-    /// There is no such picture.
+    /// There is no picture with this index.
     #[error("there is no {split} picture {index} (there are {len}, from 0)")]
     Index {
         /// `training` or `evaluation`.
         split: &'static str,
-        /// What was asked for.
+        /// The requested index.
         index: usize,
-        /// How many there are.
+        /// The number of pictures.
         len: usize,
     },
 }
 
-/// Labelled RGB pictures for training and for evaluation, all of one side: drawn when asked for, in memory, or on disk.
+/// Labelled RGB pictures for training and evaluation, all of one side: generated on demand, in memory, or on disk.
 #[derive(Clone, Debug)]
 pub struct Pictures {
     source: Source,
@@ -57,7 +57,7 @@ enum Source {
     Folder(Folder),
 }
 
-/// Rows of pictures, and the class of each.
+/// Rows of pictures and their classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PictureBatch {
     /// Number of rows.
@@ -69,18 +69,19 @@ pub struct PictureBatch {
 }
 
 impl Pictures {
-    /// Drawn shapes; training pictures are mirrored at random.
+    /// Generated shapes; training pictures are mirrored at random.
     pub fn shapes(seed: u64, side: usize, train: usize, eval: usize) -> Result<Self, PictureError> {
         Self::new(Source::Shapes(Shapes { seed, side, train_count: train, eval_count: eval }), side)
     }
 
-    /// CIFAR-10 or CIFAR-100, 32 × 32, read into memory; training pictures are moved by up to 4 pixels and mirrored at random.
+    /// CIFAR-10 or CIFAR-100, 32 × 32, read into memory; training pictures are moved by up to 4 pixels and mirrored at
+    /// random.
     pub fn cifar(dir: &Path, kind: CifarKind) -> Result<Self, PictureError> {
         Self::new(Source::Cifar(Cifar::read(dir, kind)?), cifar::SIDE)
     }
 
-    /// A folder of JPEG and PNG files, which are read once now for the digest and decoded for each batch; a random part of a
-    /// training picture is taken and mirrored at random, and the middle of an evaluation picture.
+    /// A folder of JPEG and PNG files, which are read once now for the digest and decoded for each batch. Training
+    /// takes a random part of a picture and mirrors it at random; evaluation takes the middle.
     pub fn folder(root: &Path, side: usize) -> Result<Self, PictureError> {
         if !SIDES.contains(&side) {
             return Err(PictureError::Side { side });
@@ -92,12 +93,12 @@ impl Pictures {
         if SIDES.contains(&side) { Ok(Self { source, side }) } else { Err(PictureError::Side { side }) }
     }
 
-    /// Width and height of every picture in pixels.
+    /// Returns the width and height of every picture in pixels.
     pub fn side(&self) -> usize {
         self.side
     }
 
-    /// Number of classes.
+    /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         match &self.source {
             Source::Shapes(_) => shapes::CLASSES,
@@ -106,7 +107,7 @@ impl Pictures {
         }
     }
 
-    /// Number of training pictures.
+    /// Returns the number of training pictures.
     pub fn train_len(&self) -> usize {
         match &self.source {
             Source::Shapes(shapes) => shapes.train_count,
@@ -115,7 +116,7 @@ impl Pictures {
         }
     }
 
-    /// Number of evaluation pictures.
+    /// Returns the number of evaluation pictures.
     pub fn eval_len(&self) -> usize {
         match &self.source {
             Source::Shapes(shapes) => shapes.eval_count,
@@ -124,7 +125,7 @@ impl Pictures {
         }
     }
 
-    /// Number of files and folders that a folder of pictures has besides its pictures.
+    /// Returns the number of files and folders that a folder of pictures has besides its pictures.
     pub fn ignored(&self) -> usize {
         match &self.source {
             Source::Shapes(_) | Source::Cifar(_) => 0,
@@ -132,8 +133,8 @@ impl Pictures {
         }
     }
 
-    /// The training pictures of these indices, each changed by (`seed`, `epoch`, its index) alone. Fails for an index that is
-    /// too large and for a file that cannot be read or decoded.
+    /// Returns the training pictures of these indices. Their changes depend only on (`seed`, `epoch`, index). Fails if
+    /// an index is too large or a file cannot be read or decoded.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<PictureBatch, PictureError> {
         let key = Rng::new(seed, Stream::Augment, epoch).bits();
         self.batch(indices, |index, planes| {
@@ -147,7 +148,7 @@ impl Pictures {
         })
     }
 
-    /// The evaluation pictures of these indices, unchanged. Fails as [`Self::train_batch`] does.
+    /// Returns the evaluation pictures of these indices, unchanged. Fails as [`Self::train_batch`] does.
     pub fn eval_batch(&self, indices: &[usize]) -> Result<PictureBatch, PictureError> {
         self.batch(indices, |index, planes| {
             let class = match &self.source {
@@ -159,8 +160,8 @@ impl Pictures {
         })
     }
 
-    /// The digest of everything that is trained on or evaluated with, before it is changed at random: of bytes, or of what they
-    /// are drawn from.
+    /// Returns the digest of all training and evaluation data before random changes: of the bytes, or of the
+    /// generator's parameters.
     pub fn digest(&self) -> Digest {
         match &self.source {
             Source::Shapes(shapes) => shapes.digest(),
@@ -169,7 +170,7 @@ impl Pictures {
         }
     }
 
-    /// Fills the rows on rayon's threads; `fill` writes the planes of one picture and returns its class.
+    /// Fills the rows on rayon's threads. `fill` writes the planes of one picture and returns its class.
     fn batch<F>(&self, indices: &[usize], fill: F) -> Result<PictureBatch, PictureError>
     where
         F: Fn(usize, &mut [u8]) -> Result<usize, PictureError> + Sync,
@@ -182,7 +183,7 @@ impl Pictures {
         };
         let rows = pixels.par_chunks_exact_mut(size).zip(indices);
         let labels: Vec<Result<i32, PictureError>> = rows.map(row).collect();
-        // The first error in the order of the rows, whichever thread was first.
+        // The first error in the order of the rows, not of the threads.
         let labels = labels.into_iter().collect::<Result<Vec<i32>, PictureError>>()?;
         Ok(PictureBatch { rows: indices.len(), pixels, labels })
     }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_source_tells_its_sizes() {
+    fn every_source_reports_its_sizes() {
         let sizes = |pictures: &Pictures| {
             (pictures.side(), pictures.classes(), pictures.train_len(), pictures.eval_len(), pictures.ignored())
         };
@@ -264,7 +265,8 @@ mod tests {
             assert_eq!(batch.pixels[2 * size..3 * size], alone.pixels);
             assert_eq!(batch.labels[2], alone.labels[0]);
             assert_eq!(batch.pixels[..size], batch.pixels[3 * size..]);
-            // Of ten epochs a mirror alone could leave one as it is; all ten have a chance of 1 in 1024 to be alike.
+            // A mirror leaves a picture unchanged in half of the epochs. All ten are equal with a probability of 1 in
+            // 1024.
             let epochs: Vec<_> =
                 (0..10).map(|epoch| pictures.train_batch(7, epoch, &[4]).expect("there").pixels).collect();
             assert!(epochs.iter().any(|epoch| *epoch != epochs[0]));
@@ -310,7 +312,8 @@ mod tests {
         insta::assert_snapshot!(Pictures::shapes(0, 8, 1, 1).expect_err("too small"), @"the side of pictures is 8 (it must be 16 to 1024)");
     }
 
-    /// What a seed does to a picture is part of what a run computes: a change of it is a new version of the trainer.
+    /// The changes that a seed makes to a picture are part of a run's results: another change needs a new version of
+    /// the trainer.
     #[test]
     fn the_changes_of_an_epoch_are_frozen() {
         let (_dir, pictures) = cifar();

@@ -1,18 +1,18 @@
 //! RGB pictures as bytes in planes.
 //!
-//! A picture is its red plane, then its green and its blue one, each row by row: the order of NCHW. Knows nothing of where a
-//! picture comes from.
+//! A picture is its red plane, then its green and its blue one, each row by row: the order of NCHW. Knows nothing of a
+//! picture's source.
 
 /// Red, green and blue.
 pub const CHANNELS: usize = 3;
 
-/// ImageNet's mean per channel, of values from 0 to 1, as torchvision's models take it.
+/// ImageNet's mean per channel, of values from 0 to 1, as in torchvision's models.
 pub const MEAN: [f32; CHANNELS] = [0.485, 0.456, 0.406];
 
-/// ImageNet's standard deviation per channel, as torchvision's models take it.
+/// ImageNet's standard deviation per channel, as in torchvision's models.
 pub const DEVIATION: [f32; CHANNELS] = [0.229, 0.224, 0.225];
 
-/// Bytes of a picture.
+/// Returns the number of bytes of a picture.
 pub fn size(side: usize) -> usize {
     CHANNELS * side * side
 }
@@ -22,8 +22,8 @@ pub fn mirror(planes: &mut [u8], side: usize) {
     planes.chunks_exact_mut(side).for_each(<[u8]>::reverse);
 }
 
-/// Cuts a picture of the same side out of `source` after `pad` black pixels were put around it; `top` and `left` are at most
-/// 2 `pad` and count from the padded corner.
+/// Pads `source` with `pad` black pixels and cuts a picture of the same side out of it. `top` and `left` are at most 2
+/// `pad` and count from the padded corner.
 pub fn cut_padded(source: &[u8], side: usize, pad: usize, (top, left): (usize, usize), out: &mut [u8]) {
     out.fill(0);
     let from = |start: usize| start.saturating_sub(pad)..(start + side).saturating_sub(pad).min(side);

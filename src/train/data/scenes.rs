@@ -1,17 +1,18 @@
-//! `scenes`: overlapping shapes with boxes, classes and masks that are drawn and not collected. Version 1.
+//! `scenes`: generated scenes of overlapping shapes with boxes, classes and masks. Version 1.
 //!
 //! Knows how a scene is made from (seed, split, index, side, classes) and nothing of files, training or devices.
 //!
-//! One to eight objects are asked for, every number as likely, of two to eighty classes, small, medium and large by COCO's borders, at any
-//! place, turned by any angle, in any colours, before a textured background and under noise. Nearer objects hide others: a mask is
-//! what is seen, and of every object at least 40% and 64 pixels are. A class is a form of `shapes` and a fill ([`class`]); sizes,
-//! places, order and colours are drawn alike for all of them, so that it takes the form and the fill to tell it. Only additions,
-//! multiplications, divisions and square roots of float32 are used, each of which IEEE 754 rounds in one way, so that every
-//! machine draws the same bytes.
+//! A scene has one to eight objects, every number equally likely, of two to eighty classes. They are small, medium and
+//! large by COCO's limits, at any place, turned by any angle, in any colours, before a textured background and under
+//! noise. Nearer objects hide others: a mask has the visible pixels, which are at least 40% and at least 64 pixels of
+//! each object. A class is a form of `shapes` and a fill ([`class`]). Sizes, places, order and colours have the same
+//! distribution for all classes, so that only form and fill distinguish them. Only additions, multiplications,
+//! divisions and square roots of float32 are used. IEEE 754 rounds each of these in one way, so that every machine
+//! draws the same bytes.
 //!
-//! A scene depends on version, seed, split, index, side and number of classes alone, and is drawn when it is asked for.
+//! A scene depends only on version, seed, split, index, side and number of classes, and is drawn on demand.
 //!
-//! Any change of a byte is a new version, and [`REFERENCE`] with it.
+//! Any change of a byte requires a new version and a new [`REFERENCE`].
 
 pub mod class;
 mod ground;
@@ -30,7 +31,7 @@ use ledger_record::Digest;
 /// The version of the drawings. Any change of a byte raises it.
 pub const GENERATOR_VERSION: i64 = 1;
 
-/// The smallest and the largest side that scenes may have, in pixels.
+/// The allowed sides of scenes, in pixels.
 pub const SIDES: std::ops::RangeInclusive<usize> = 64..=1024;
 
 /// The digest of the scenes that a test draws. It names the generator in the identity of runs.
@@ -39,19 +40,19 @@ const REFERENCE: Digest = Digest([
     0xf8, 0xf0, 0xc1, 0xf0, 0x0a, 0x29, 0xcd, 0x5e, 0x3e, 0xe1, 0x41, 0x95, 0xd4,
 ]);
 
-/// Scenes cannot be had.
+/// Scenes cannot be provided.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SceneError {
     /// The side is too small or too large.
     #[error("the side of scenes is {side} (it must be {least} to {most})", least = SIDES.start(), most = SIDES.end())]
     Side {
-        /// The side that was asked for, in pixels.
+        /// The requested side in pixels.
         side: usize,
     },
     /// There are too few or too many classes.
     #[error("scenes cannot have {classes} classes (it must be {least} to {most})", least = class::CLASSES.start(), most = class::CLASSES.end())]
     Classes {
-        /// The number that was asked for.
+        /// The requested number.
         classes: usize,
     },
 }
@@ -67,7 +68,8 @@ pub struct Scenes {
 }
 
 impl Scenes {
-    /// Scenes of `side` × `side` pixels with objects of `classes` classes. Fails for a side or a number of classes out of range.
+    /// Scenes of `side` × `side` pixels with objects of `classes` classes. Fails if the side or the number of classes
+    /// is out of range.
     pub fn new(
         seed: u64,
         side: usize,
@@ -84,38 +86,38 @@ impl Scenes {
         Ok(Self { seed, side, classes, train_count, eval_count })
     }
 
-    /// Width and height of every scene in pixels.
+    /// Returns the width and height of every scene in pixels.
     #[cfg(test)]
     pub fn side(&self) -> usize {
         self.side
     }
 
-    /// Number of classes.
+    /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Number of training scenes.
+    /// Returns the number of training scenes.
     pub fn train_len(&self) -> usize {
         self.train_count
     }
 
-    /// Number of evaluation scenes.
+    /// Returns the number of evaluation scenes.
     pub fn eval_len(&self) -> usize {
         self.eval_count
     }
 
-    /// Draws a training scene and returns its objects, the foremost first, at least one; none for an index that is too large.
+    /// Draws a training scene. Returns its objects, at least one, the foremost first; `None` if the index is too large.
     pub fn train(&self, index: usize, planes: &mut [u8]) -> Option<Vec<Object>> {
         (index < self.train_count).then(|| self.draw_scene(Split::Train, index, planes))
     }
 
-    /// Draws an evaluation scene and returns its objects as [`Self::train`] does.
+    /// Draws an evaluation scene. Returns its objects as [`Self::train`] does.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<Vec<Object>> {
         (index < self.eval_count).then(|| self.draw_scene(Split::Eval, index, planes))
     }
 
-    /// The digest of what the scenes are drawn from, of which the generator itself is one: they are never all in memory.
+    /// Returns the digest of the generator and its parameters: the scenes are never all in memory.
     pub fn digest(&self) -> Digest {
         let numbers = [self.side, self.classes, self.train_count, self.eval_count].map(wide);
         let numbers = [self.seed].into_iter().chain(numbers).flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
@@ -130,7 +132,7 @@ impl Scenes {
         placed.into_iter().map(|object| Object::of_mask(object.class, object.mask)).collect()
     }
 
-    /// The random numbers of a scene.
+    /// Returns the random numbers of a scene.
     fn random(&self, split: Split, index: usize) -> Rng {
         let stream = match split {
             Split::Train => Stream::TrainScene,

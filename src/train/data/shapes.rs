@@ -1,16 +1,17 @@
-//! `shapes`: coloured shapes that are drawn and not collected. Version 1.
+//! `shapes`: generated pictures of coloured shapes. Version 1.
 //!
 //! Knows how a picture is made from (seed, split, index, side) and nothing of files, training or devices.
 //!
-//! One of ten shapes, anywhere, turned by any angle, stretched a little, in any colour, on a ground of other colours that
-//! change smoothly, among lines of random colour of which some cross it, and all under noise. All shapes cover the same area
-//! and colours are drawn alike for all of them, so neither a mean colour nor a pixel at a fixed place tells the class: it takes
-//! the outline. Only additions, multiplications, divisions and square roots of float32 are used, each of which IEEE 754 rounds
-//! in one way, so that every machine draws the same bytes.
+//! A picture has one of ten shapes, anywhere, turned by any angle, stretched a little, in any colour. The background
+//! has other colours that change smoothly. There are lines of random colour, some of which cross the shape, and noise
+//! over everything. All shapes cover the same area and their colours have the same distribution. Therefore neither a
+//! mean colour nor a pixel at a fixed place reveals the class, only the outline does. Only additions, multiplications,
+//! divisions and square roots of float32 are used. IEEE 754 rounds each of these in one way, so that every machine
+//! draws the same bytes.
 //!
-//! A picture depends on version, seed, split, index and side alone, and is drawn when it is asked for.
+//! A picture depends only on version, seed, split, index and side, and is drawn on demand.
 //!
-//! Any change of a byte is a new version, and [`REFERENCE`] with it.
+//! Any change of a byte requires a new version and a new [`REFERENCE`].
 
 pub(super) mod figure;
 pub(super) mod outline;
@@ -41,19 +42,19 @@ const REFERENCE: Digest = Digest([
     0xf1, 0x7a, 0x6c, 0x30, 0x43, 0xc8, 0xe4, 0x80, 0x79, 0x55, 0xf6, 0x5a, 0xaf,
 ]);
 
-/// A shape's area is the square of this part of the side, from and to.
+/// The range of the root of a shape's area, in units of the side.
 const SIZE: (f32, f32) = (0.24, 0.42);
 
-/// How far a shape's colour lies from the ground's at least; black and white are 442 apart.
+/// The minimum distance of a shape's colour from the background's. Black and white are 442 apart.
 const CONTRAST: f32 = 110.0;
 
-/// The strongest noise of a pixel.
+/// The maximum noise of a pixel.
 const NOISE: f32 = 45.0;
 
 /// Pictures of one seed and side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
-    /// What the drawings depend on.
+    /// The seed of the drawings.
     pub seed: u64,
     /// Pixels of a side.
     pub side: usize,
@@ -64,7 +65,7 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// Draws a training picture, mirrored or not, and returns its class; none for an index that is too large.
+    /// Draws a training picture and mirrors it at random. Returns its class; `None` if the index is too large.
     pub fn train(&self, index: usize, augment: &mut Rng, planes: &mut [u8]) -> Option<usize> {
         if index >= self.train_count {
             return None;
@@ -76,12 +77,12 @@ impl Shapes {
         Some(class)
     }
 
-    /// Draws an evaluation picture and returns its class; none for an index that is too large.
+    /// Draws an evaluation picture. Returns its class; `None` if the index is too large.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Option<usize> {
         (index < self.eval_count).then(|| draw_image(self.seed, Split::Eval, index, self.side, planes))
     }
 
-    /// The digest of what the pictures are drawn from, of which the generator itself is one: they are never all in memory.
+    /// Returns the digest of the generator and its parameters: the pictures are never all in memory.
     pub fn digest(&self) -> Digest {
         let numbers =
             [self.seed, wide(self.side), wide(self.train_count), wide(self.eval_count)].map(u64::to_le_bytes).concat();
@@ -109,7 +110,7 @@ fn draw_image(seed: u64, split: Split, index: usize, side: usize, planes: &mut [
     class
 }
 
-/// What is to be seen, without its noise.
+/// The content of a picture, without its noise.
 struct Scene {
     ground: Ground,
     /// From the back to the front.
@@ -143,7 +144,7 @@ impl Scene {
             for figure in &self.figures {
                 figure.paint(y, &mut lines, &mut scratch);
             }
-            // The difference of two bytes is a noise whose density falls linearly to both sides.
+            // The difference of two bytes has a density that falls linearly to both sides.
             noise.clear();
             noise.extend((0..side).map(|_| rng.bits().to_le_bytes()));
             for (channel, (line, plane)) in lines.iter().zip(planes.chunks_exact_mut(side * side)).enumerate() {
@@ -158,14 +159,14 @@ impl Scene {
     }
 }
 
-/// Colours on a coarse grid, mixed between its points.
+/// Colours on a coarse grid, interpolated between its points.
 struct Ground {
     base: Colour,
     nodes: Vec<Colour>,
     cells: u8,
 }
 
-/// The grid's line before a pixel, and how far behind it the pixel lies, from 0 to 1.
+/// The grid line before a pixel, and the pixel's distance behind it, from 0 to 1.
 struct Place {
     cell: usize,
     rest: f32,
@@ -214,7 +215,7 @@ impl Ground {
     }
 }
 
-/// A random colour that can be told from `ground`.
+/// Returns a random colour that differs enough from `ground`.
 fn contrasting(rng: &mut Rng, ground: Colour) -> Colour {
     for _ in 0..16 {
         let drawn = colour(rng);
@@ -225,7 +226,7 @@ fn contrasting(rng: &mut Rng, ground: Colour) -> Colour {
     ground.map(|value| if value < 127.5 { 255.0 } else { 0.0 })
 }
 
-/// The shape of a class, the whole of it within the picture.
+/// Returns the shape of a class, completely within the picture.
 fn shape(rng: &mut Rng, side: f32, class: usize, colour: Colour) -> Figure {
     let mut lines = outline(class);
     let size = side * rng.range(SIZE.0, SIZE.1);

@@ -1,7 +1,7 @@
-//! Text for language models: token sequences cut into windows, handed out in batches of ids and of what to answer.
+//! Text for language models: token sequences cut into windows, in batches of ids and targets.
 //!
-//! Knows how windows are cut and tokens masked; where the tokens come from is decided by [`corpus`], [`pieces`] and
-//! [`vocabulary`] for files, by [`grammar`](super::grammar) for generated text. Knows nothing of models.
+//! Knows how windows are cut and tokens masked. The tokens come from [`corpus`], [`pieces`] and [`vocabulary`] for
+//! files, and from [`grammar`](super::grammar) for generated text. Knows nothing of models.
 //!
 //! A batch is a function of indices: no threads, no state, the same on every machine.
 
@@ -28,7 +28,7 @@ pub enum TextError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -41,7 +41,7 @@ pub enum TextError {
     /// There is more text than [`MAX_BYTES`].
     #[error("`{path}` makes the text longer than 1 GiB (take less of it)", path = path.display())]
     TooLong {
-        /// The file with which it becomes too long.
+        /// The file that exceeds the limit.
         path: PathBuf,
     },
     /// The file is not UTF-8.
@@ -49,7 +49,7 @@ pub enum TextError {
     Utf8 {
         /// The file.
         path: PathBuf,
-        /// How many of its bytes are valid before the first that is not.
+        /// The number of valid bytes before the first that is not.
         offset: usize,
     },
     /// The vocabulary is too small for the tokens that every text needs, or too large.
@@ -58,17 +58,17 @@ pub enum TextError {
         most = MAX_VOCABULARY
     )]
     Vocabulary {
-        /// The size asked for.
+        /// The requested size.
         size: usize,
-        /// The least that is possible: special tokens and single characters.
+        /// The minimum: special tokens and single characters.
         least: usize,
     },
     /// A window has no room for a token.
     #[error("windows of {width} tokens are too narrow (they must have at least {least})")]
     Width {
-        /// The width asked for.
+        /// The requested width.
         width: usize,
-        /// The least that is possible.
+        /// The minimum.
         least: usize,
     },
     /// A part of the text is too short.
@@ -80,13 +80,13 @@ pub enum TextError {
     Short {
         /// `training` or `evaluation`.
         part: &'static str,
-        /// How many tokens there are.
+        /// The number of tokens.
         tokens: usize,
-        /// How many windows there must be: a batch for training, one for evaluation.
+        /// The required number of windows: a batch for training, one for evaluation.
         windows: usize,
-        /// How wide they are.
+        /// The width of a window.
         width: usize,
-        /// How many tokens that takes.
+        /// The number of tokens required.
         needed: usize,
     },
     /// No token of a part may be masked.
@@ -97,13 +97,13 @@ pub enum TextError {
         /// `training` or `evaluation`.
         part: &'static str,
     },
-    /// Text cannot be generated with that vocabulary.
+    /// Text cannot be generated with this vocabulary.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
-    /// The library that tokenises has failed.
+    /// The tokenizer library failed.
     #[error("the text cannot be cut into tokens")]
     Tokenizer {
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -115,7 +115,7 @@ impl TextError {
     }
 }
 
-/// What makes a part longer, or lets it do.
+/// Returns the fix for a part that is too short.
 fn remedy(part: &str) -> &'static str {
     match part {
         "evaluation" => "take more text, a smaller `data.width` or a larger `data.validation_share`",
@@ -123,28 +123,28 @@ fn remedy(part: &str) -> &'static str {
     }
 }
 
-/// What a model is asked.
+/// The training objective of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
-    /// At each token, the next one.
+    /// Predict the next token at each token.
     NextToken,
-    /// What stood where tokens were masked.
+    /// Predict the original tokens at masked positions.
     MaskedToken,
 }
 
 /// How tokens are cut into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Tokens a window.
+    /// Tokens in a window.
     pub width: usize,
-    /// What is asked.
+    /// The training objective.
     pub objective: Objective,
-    /// Windows a step: as many must there be at least.
+    /// Windows in a step, which is also the required number.
     pub batch: usize,
 }
 
 impl Windows {
-    /// How far apart windows begin in the text.
+    /// Returns the distance between the starts of windows in the text.
     fn stride(self) -> usize {
         match self.objective {
             Objective::NextToken => self.width,
@@ -152,7 +152,7 @@ impl Windows {
         }
     }
 
-    /// How many windows a text of `tokens` has; what is left over at its end is not used.
+    /// Returns the number of windows in a text of `tokens` tokens; the rest at its end is not used.
     fn count(self, tokens: usize) -> usize {
         match self.objective {
             Objective::NextToken => tokens.saturating_sub(1) / self.stride(),
@@ -160,7 +160,7 @@ impl Windows {
         }
     }
 
-    /// How many tokens that many windows take.
+    /// Returns the number of tokens that `windows` windows need.
     pub fn needed(self, windows: usize) -> usize {
         windows.saturating_mul(self.stride()).saturating_add(usize::from(self.objective == Objective::NextToken))
     }
@@ -179,35 +179,36 @@ impl Windows {
         if tokens < needed { Err(TextError::Short { part, tokens, windows, width, needed }) } else { Ok(()) }
     }
 
-    /// Whether anything is asked in the windows of a part: of no answers at all a share would be right, or none, as one likes.
+    /// Checks that the windows of a part have a token that may be masked. Without targets, accuracy would be undefined.
     fn check_open(self, part: &'static str, tokens: &[u16], marks: &Marks) -> Result<(), TextError> {
         let used = &tokens[..self.count(tokens.len()) * self.stride()];
         if used.iter().all(|token| marks.has(*token)) { Err(TextError::Unmasked { part }) } else { Ok(()) }
     }
 }
 
-/// The target of a token that nothing is asked of.
+/// The target of a position that does not count.
 pub const NO_TARGET: i32 = -1;
 
-/// Windows of tokens and what to answer.
+/// Windows of tokens and their targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenBatch {
     /// Number of windows.
     pub rows: usize,
-    /// Tokens a window.
+    /// Tokens in a window.
     pub width: usize,
-    /// What the model sees: `rows` times `width` token ids.
+    /// The model's input: `rows` times `width` token ids.
     pub ids: Vec<i32>,
-    /// What it should answer at each of them: the token after it, or the original token where it was masked and [`NO_TARGET`]
+    /// The target at each position: the next token, or the original token where it was masked and [`NO_TARGET`]
     /// elsewhere.
     pub targets: Vec<i32>,
 }
 
-/// Token sequences to train on and to evaluate with, cut into windows.
+/// Token sequences for training and evaluation, cut into windows.
 ///
-/// For [`Objective::NextToken`] the windows are consecutive; the target of a window's last token is the first one of the next
-/// window. For [`Objective::MaskedToken`] each is consecutive tokens between `[CLS]` and `[SEP]`, which its width includes; there
-/// is one segment and no next-sentence task, and windows go across documents (as FULL-SENTENCES of Liu et al. 2019, section 4.2).
+/// For [`Objective::NextToken`] the windows are consecutive; the target of a window's last token is the first token of
+/// the next window. For [`Objective::MaskedToken`] a window is consecutive tokens between `[CLS]` and `[SEP]`, which
+/// its width includes. There is one segment and no next-sentence task, and windows extend across documents (as
+/// FULL-SENTENCES of Liu et al. 2019, section 4.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
     train: Vec<u16>,
@@ -215,16 +216,16 @@ pub struct Text {
     vocabulary: usize,
     marks: Option<Marks>,
     windows: Windows,
-    /// The evaluation loss in nats that no model can go below, where it is known.
+    /// The evaluation loss in nats that no model can go below, if known.
     floor: Option<f64>,
 }
 
 impl Text {
-    /// Reads a text file, or the `.txt` files of a directory in the order of their names, and holds back the last share `held` of it (0 to 1) for
-    /// evaluation. The vocabulary is made from the rest alone.
+    /// Reads a text file, or the `.txt` files of a directory in the order of their names. Holds back the last fraction
+    /// `held` of it (0 to 1) for evaluation. The vocabulary is made only from the rest.
     ///
     /// # Errors
-    /// If the text cannot be read, or is too short or the vocabulary too small for what is asked.
+    /// If the text cannot be read or is too short, or the vocabulary is too small.
     pub fn read(path: &Path, vocabulary: Vocabulary, held: f64, windows: Windows) -> Result<Self, TextError> {
         windows.check_width()?;
         let texts = corpus::read(path)?;
@@ -232,10 +233,10 @@ impl Text {
         Self::new(vocabulary.encode(&train, &eval, windows.objective == Objective::MaskedToken)?, windows)
     }
 
-    /// Writes `train` and `eval` tokens of a grammar with `vocabulary` token ids, seeded by `seed`.
+    /// Generates `train` and `eval` tokens of a grammar with `vocabulary` token ids, seeded by `seed`.
     ///
     /// # Errors
-    /// If the grammar does not have that vocabulary, or there are too few tokens for the windows.
+    /// If the grammar does not support the vocabulary, or there are too few tokens for the windows.
     pub fn generate(
         seed: u64,
         vocabulary: usize,
@@ -269,22 +270,23 @@ impl Text {
         })
     }
 
-    /// Number of training windows.
+    /// Returns the number of training windows.
     pub fn train_len(&self) -> usize {
         self.windows.count(self.train.len())
     }
 
-    /// Number of evaluation windows.
+    /// Returns the number of evaluation windows.
     pub fn eval_len(&self) -> usize {
         self.windows.count(self.eval.len())
     }
 
-    /// The mean evaluation loss in nats that a model can reach who sees all that came before, and knows the grammar; none for other texts and questions.
+    /// Returns the mean evaluation loss in nats of a model that sees all tokens before and knows the grammar. `None`
+    /// for other texts and objectives.
     pub fn floor(&self) -> Option<f64> {
         self.floor
     }
 
-    /// Tokens of a window, at most, that have a target.
+    /// Returns the maximum number of tokens of a window that have a target.
     pub fn max_targets(&self) -> usize {
         match self.windows.objective {
             Objective::NextToken => self.windows.width,
@@ -292,30 +294,30 @@ impl Text {
         }
     }
 
-    /// Tokens a window.
+    /// Returns the tokens of a window.
     pub fn width(&self) -> usize {
         self.windows.width
     }
 
-    /// Number of token ids; every id is below it. A small text may have fewer than were asked for.
+    /// Returns the number of token ids; every id is below it. A small text may have fewer than requested.
     pub fn vocabulary_len(&self) -> usize {
         self.vocabulary
     }
 
-    /// The training windows of these indices, each below [`Text::train_len`]. What is masked depends on seed, epoch and the
-    /// window's index alone.
+    /// Returns the training windows of these indices, each below [`Text::train_len`]. Masks depend only on seed, epoch
+    /// and the window's index.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> TokenBatch {
         let epoch = Rng::new(seed, Stream::Mask, epoch).bits();
         self.batch(&self.train, indices, |window| Rng::new(epoch, Stream::Mask, window))
     }
 
-    /// The evaluation windows of these indices, each below [`Text::eval_len`]. What is masked depends on the window's index
-    /// alone: runs of all seeds are asked the same.
+    /// Returns the evaluation windows of these indices, each below [`Text::eval_len`]. Masks depend only on the
+    /// window's index: they are the same for all seeds.
     pub fn eval_batch(&self, indices: &[usize]) -> TokenBatch {
         self.batch(&self.eval, indices, |window| Rng::new(0, Stream::EvalMask, window))
     }
 
-    /// Hashes every token that the run trains on or evaluates with, and the size of the vocabulary.
+    /// Returns the digest of every token that the run trains on or evaluates with, and of the size of the vocabulary.
     pub fn digest(&self) -> Digest {
         let bytes = |tokens: &[u16]| tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>();
         let size = wide(self.vocabulary).to_le_bytes();
@@ -343,13 +345,13 @@ impl Text {
     }
 }
 
-/// How many of so many tokens are chosen.
+/// Returns the number of tokens that are chosen out of `open` ones.
 fn chosen(open: usize) -> usize {
     ((15 * open + 50) / 100).max(1).min(open)
 }
 
-/// Adds a window whose tokens are masked as Devlin et al. 2018 do (section 3.1): 15% of the positions are chosen, at least one;
-/// of these, 80% get `[MASK]`, 10% any token, 10% stay as they are. Special tokens are never chosen.
+/// Adds a window whose tokens are masked as by Devlin et al. 2018 (section 3.1): 15% of the positions are chosen, at
+/// least one. Of these, 80% get `[MASK]`, 10% any token, and 10% remain unchanged. Special tokens are never chosen.
 fn mask(window: &[u16], marks: &Marks, vocabulary: usize, rng: &mut Rng, batch: &mut TokenBatch) {
     let first = batch.ids.len() + 1;
     batch.ids.push(i32::from(marks.cls));

@@ -86,8 +86,8 @@ const RATES: [f64; 14] = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 2e-2, 2.9e-2
 
 /// The root of the loss is the length of the residual, which depends linearly on W and b. Each step rounds W, b and the
 /// gradient by a few units in the last place of the largest residual so far. It propagates earlier errors as it does
-/// the residual: it shrinks both or grows both. After k steps the roots may therefore differ by about k such units; (4
-/// + k) are allowed. Measured: 0.25 k where gradient descent slowly diverges, below 14 in all elsewhere.
+/// the residual: it shrinks both or grows both. After k steps the roots may therefore differ by about k such units;
+/// 4 + k are allowed. Measured: 0.25 k where gradient descent slowly diverges, below 14 in all elsewhere.
 #[test]
 fn linear_curves_agree_with_double_precision() {
     for optimizer in ["sgd", "momentum", "adam"] {

@@ -1,4 +1,4 @@
-//! What can be wrong with a file of annotations, told with the place and the remedy.
+//! Errors in a file of annotations, with the place and the fix.
 
 use crate::data::folder::FolderError;
 use crate::detection::mask::{MaskError, Size};
@@ -14,11 +14,11 @@ pub enum CocoError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A place in the file is not as it must be.
+    /// The content at a place in the file is invalid.
     #[error("{path}:{line}:{column}: {fault}", path = path.display())]
     Place {
         /// The file.
@@ -27,7 +27,7 @@ pub enum CocoError {
         line: usize,
         /// The byte in the line, from 1.
         column: usize,
-        /// What is wrong there.
+        /// The fault.
         fault: Fault,
     },
     /// An image's file cannot be read.
@@ -37,26 +37,26 @@ pub enum CocoError {
         id: u64,
         /// The image's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Part of the folder is missing.
+    /// A part of the folder is missing.
     #[error("`{root}` has no {part} (it must be laid out as COCO is)", root = root.display())]
     Absent {
         /// The folder that was given.
         root: PathBuf,
-        /// What is missing, with `*` for any letters.
+        /// The missing part, with `*` for any letters.
         part: &'static str,
     },
-    /// Part of the folder is there more than once.
+    /// A part of the folder exists more than once.
     #[error("`{first}` and `{second}` are both there (there must be one {part}: move the other one away)", first = first.display(), second = second.display())]
     Several {
         /// The first in the order of names.
         first: PathBuf,
         /// The second.
         second: PathBuf,
-        /// What there must be once.
+        /// The part that must exist once.
         part: &'static str,
     },
     /// A folder cannot be listed.
@@ -64,11 +64,11 @@ pub enum CocoError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// There is nothing to learn from or to evaluate with.
+    /// There are no images for training or for evaluation.
     #[error("`{path}` has no images in `images` (it must have at least one)", path = path.display())]
     Empty {
         /// The file of annotations.
@@ -81,10 +81,10 @@ pub enum CocoError {
         train: PathBuf,
         /// The annotations for evaluation.
         eval: PathBuf,
-        /// What differs.
+        /// The difference.
         difference: String,
     },
-    /// An image's file is another picture than that of the annotations.
+    /// An image's file has another size than in the annotations.
     #[error(
         "image {id} is {found} pixels in the annotations, but its file `{path}` has {w} × {h} (pictures and annotations must be of one set)",
         path = path.display(), found = size.text(), w = file[0], h = file[1]
@@ -99,59 +99,59 @@ pub enum CocoError {
         /// Width and height of the file's picture.
         file: [u32; 2],
     },
-    /// An image's file is no picture.
+    /// An image's file is not a picture.
     #[error(transparent)]
     Decode(#[from] FolderError),
 }
 
-/// What is wrong at a place of the file.
+/// A fault at a place of the file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// It is not JSON.
     #[error("{reason} (the file must be one JSON object)")]
     Syntax {
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// One of the three lists is missing, and no place is better than the end.
+    /// One of the three lists is missing. The place is the end of the file.
     #[error("`{list}` is missing (it must be a list; is this COCO's file of instances?)")]
     NoList {
         /// Its name.
         list: &'static str,
     },
-    /// What should be a list is none.
+    /// A value that should be a list is not one.
     #[error("`{list}` is not a list (it must be one, of objects)")]
     NotList {
         /// Its name.
         list: &'static str,
     },
-    /// A list is there twice.
+    /// A list occurs twice.
     #[error("`{list}` is there for the second time (join the lists)")]
     SecondList {
         /// Its name.
         list: &'static str,
     },
-    /// An entry of a list is not as it must be.
+    /// An entry of a list is invalid.
     #[error("`{list}[{index}]`{id}: {fault}", id = id.map(|id| format!(" (id {id})")).unwrap_or_default())]
     Entry {
         /// The list's name.
         list: &'static str,
-        /// Which of the list, from 0.
+        /// The place in the list, from 0.
         index: usize,
         /// The entry's id, if that could be read.
         id: Option<u64>,
-        /// What is wrong with it.
+        /// The fault.
         fault: Box<EntryFault>,
     },
 }
 
-/// What is wrong with an entry of a list.
+/// A fault of an entry of a list.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EntryFault {
     /// It is not an object.
     #[error("it is {found} (it must be an object)")]
     NotObject {
-        /// Its beginning.
+        /// The beginning of its value.
         found: String,
     },
     /// A field is missing.
@@ -159,28 +159,28 @@ pub enum EntryFault {
     Missing {
         /// The field.
         field: &'static str,
-        /// What it must be.
+        /// The expected value.
         needed: &'static str,
     },
-    /// A field is of another kind or beyond its range.
+    /// A field has another type or is out of range.
     #[error("`{field}` is {found} (it must be {needed})")]
     Field {
         /// The field.
         field: &'static str,
-        /// The beginning of what is there.
+        /// The beginning of its value.
         found: String,
-        /// What it must be.
+        /// The expected value.
         needed: &'static str,
     },
-    /// An id is there twice.
+    /// An id occurs twice.
     #[error("its id is that of `{list}[{first}]` as well (give every id once)")]
     Duplicate {
         /// The list's name.
         list: &'static str,
-        /// Where the id was before.
+        /// The place of the first occurrence.
         first: usize,
     },
-    /// A box ends before it begins.
+    /// A box has a negative width or height.
     #[error(
         "the box `bbox` is {width} wide and {height} high (it must be [x, y, width, height], the last two not below 0)"
     )]
@@ -202,18 +202,18 @@ pub enum EntryFault {
         /// Its id.
         category: u64,
     },
-    /// A polygon is none.
+    /// A polygon has a wrong number of coordinates.
     #[error(
         "`segmentation[{polygon}]` has {} (a polygon must have an even number of them, at least 6)",
         count(numbers, "number")
     )]
     Polygon {
-        /// Which of the object, from 0.
+        /// The polygon's place in the object, from 0.
         polygon: usize,
-        /// How many numbers it has.
+        /// The number of its coordinates.
         numbers: usize,
     },
-    /// Run lengths are those of another picture.
+    /// Run lengths have another size than the image.
     #[error(
         "`segmentation.size` is [{h}, {w}] (the image is {height} high and {width} wide)",
         h = found[0], w = found[1], height = image.height, width = image.width
@@ -224,12 +224,12 @@ pub enum EntryFault {
         /// The image's size.
         image: Size,
     },
-    /// Run lengths are not those of a mask.
+    /// Run lengths do not describe a mask.
     #[error("`segmentation.counts`: {0}")]
     Runs(MaskError),
 }
 
-/// A fault and the byte of the file at which it is; which file is told by [`in_file`](Self::in_file).
+/// A fault and the byte of the file at which it is; [`in_file`](Self::in_file) adds the file.
 #[derive(Debug)]
 pub(super) struct Halt {
     pub offset: usize,
@@ -237,7 +237,7 @@ pub(super) struct Halt {
 }
 
 impl Halt {
-    /// Counts the lines up to the place, which nobody needs where all is well.
+    /// Adds the file, and counts the lines up to the place.
     pub fn in_file(self, path: &Path, bytes: &[u8]) -> CocoError {
         let before = &bytes[..self.offset.min(bytes.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();

@@ -1,4 +1,4 @@
-//! The fields of an entry, each of the kind that it must be.
+//! The typed fields of an entry.
 
 use super::fault::EntryFault;
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ impl<'a> Fields<'a> {
         self.get(field, "a whole number from 0", Value::as_u64)
     }
 
-    /// A side of an image.
+    /// Returns a side of an image.
     pub fn side(self, field: &'static str) -> Result<u16, EntryFault> {
         let side = |value: &Value| u16::try_from(value.as_u64()?).ok().filter(|side| *side > 0);
         self.get(field, "1 to 65535 pixels", side)
@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         self.get(field, "a text", Value::as_str)
     }
 
-    /// 0 or 1, or the words for them; false where the field is missing.
+    /// Returns 0 or 1, or `false` or `true`; false if the field is missing.
     pub fn flag(self, field: &'static str) -> Result<bool, EntryFault> {
         let flag = |value: &Value| match (value.as_bool(), value.as_u64()) {
             (Some(flag), _) => Some(flag),
@@ -44,7 +44,7 @@ impl<'a> Fields<'a> {
         if self.0.contains_key(field) { self.get(field, "0 or 1", flag) } else { Ok(false) }
     }
 
-    /// `[x, y, width, height]`.
+    /// Returns `[x, y, width, height]`.
     pub fn bounds(self) -> Result<[f64; 4], EntryFault> {
         let four = |value: &Value| <[f64; 4]>::try_from(numbers(value)?).ok();
         let bounds = self.get("bbox", "four numbers: [x, y, width, height]", four)?;
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         if width < 0.0 || height < 0.0 { Err(EntryFault::Extent { width, height }) } else { Ok(bounds) }
     }
 
-    /// A value of a field, or the fault that says what it must be.
+    /// Returns the value of a field, or the fault that gives the expected value.
     pub fn get<T>(
         self,
         field: &'static str,
@@ -64,12 +64,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A list of numbers.
+/// Returns a list of numbers.
 pub(super) fn numbers(value: &Value) -> Option<Vec<f64>> {
     value.as_array()?.iter().map(Value::as_f64).collect()
 }
 
-/// The beginning of a value as JSON.
+/// Returns the beginning of a value as JSON.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN) {

@@ -1,6 +1,6 @@
 //! COCO's folder: `annotations/instances_train*.json` and `instances_val*.json`, and the pictures, JPEG or PNG, in `train*` and `val*`.
 //!
-//! Knows how the folder is laid out and what its digest covers. The pictures stay on disk; each is decoded when it is asked for.
+//! Knows the folder's layout and what its digest covers. The pictures stay on disk; each is decoded when it is needed.
 
 use super::square::Square;
 use super::{Category, CocoError, Image, Instances, Parts, pictures};
@@ -19,24 +19,24 @@ pub struct Coco {
     digest: Digest,
 }
 
-/// What is for training or for evaluation.
+/// The training or the evaluation half.
 #[derive(Clone, Debug)]
 struct Half {
     file: PathBuf,
     instances: Instances,
-    /// Where the pictures are.
+    /// The folder of the pictures.
     root: PathBuf,
 }
 
-/// What the files and folders of a half are called.
+/// The names of a half's files and folders.
 struct Names {
-    /// What the file of annotations begins with.
+    /// The prefix of the file of annotations.
     file: &'static str,
-    /// The same in words.
+    /// The file in words, for messages.
     annotations: &'static str,
-    /// What the folder of pictures begins with.
+    /// The prefix of the folder of pictures.
     folder: &'static str,
-    /// The same in words.
+    /// The folder in words, for messages.
     pictures: &'static str,
 }
 
@@ -55,7 +55,8 @@ const EVAL: Names = Names {
 };
 
 impl Coco {
-    /// Reads all annotations, and every byte of the pictures once, for the digest. Pictures will be brought to `side` × `side`.
+    /// Reads all annotations, and every byte of the pictures once for the digest. Pictures will be scaled to `side` ×
+    /// `side`.
     pub fn open(root: &Path, side: u16, parts: Parts) -> Result<Self, CocoError> {
         let (train, eval) = (Half::read(root, &TRAIN, parts)?, Half::read(root, &EVAL, parts)?);
         train.same_categories(&eval)?;
@@ -64,22 +65,22 @@ impl Coco {
         Ok(Self { side, train, eval, digest })
     }
 
-    /// The categories in the order of their classes.
+    /// Returns the categories in the order of their classes.
     pub fn categories(&self) -> &[Category] {
         self.train.instances.categories()
     }
 
-    /// Number of training pictures.
+    /// Returns the number of training pictures.
     pub fn train_len(&self) -> usize {
         self.train.instances.images().len()
     }
 
-    /// Number of evaluation pictures.
+    /// Returns the number of evaluation pictures.
     pub fn eval_len(&self) -> usize {
         self.eval.instances.images().len()
     }
 
-    /// Number of objects that training leaves out, as nothing of their boxes lies in their pictures.
+    /// Returns the number of objects that training leaves out, because their boxes lie outside of their pictures.
     pub fn left_out(&self) -> usize {
         let of_image = |image: &Image| {
             let square = Square::new(image.size, self.side);
@@ -88,18 +89,19 @@ impl Coco {
         self.train.instances.images().iter().map(of_image).sum()
     }
 
-    /// Whether a picture of the evaluation has an object to be found; crowds need not be.
+    /// Whether the evaluation pictures have an object to be found; crowds do not count.
     pub fn evaluates(&self) -> bool {
         self.eval.instances.images().iter().flat_map(|image| &image.objects).any(|object| !object.crowd)
     }
 
-    /// The digest of both files of annotations, and of all pictures' names and bytes, as they were when the folder was opened.
+    /// Returns the digest of both files of annotations, and of all pictures' names and bytes when the folder was
+    /// opened.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Decodes a training picture, brings it to a square and returns its objects, their boxes cut off at its edges; none for an index
-    /// that is too large.
+    /// Decodes a training picture into a square and returns its objects, with boxes clipped at the picture's edges;
+    /// `None` if the index is too large.
     pub fn train(&self, index: usize, planes: &mut [u8]) -> Result<Option<Vec<Object>>, CocoError> {
         let Some((image, square)) = self.train.painted(index, self.side, planes)? else { return Ok(None) };
         let clipped = image.objects.iter().map(|object| (object, square.clipped(object.bounds)));
@@ -107,8 +109,8 @@ impl Coco {
         Ok(Some(inside.map(|(object, bounds)| Object { bounds, ..square.object(object) }).collect()))
     }
 
-    /// Decodes an evaluation picture, brings it to a square and returns its objects, all of them and as they are, for so COCO's tools
-    /// evaluate; none for an index that is too large.
+    /// Decodes an evaluation picture into a square and returns all its objects unclipped, because COCO's tools evaluate
+    /// that way; `None` if the index is too large.
     pub fn eval(&self, index: usize, planes: &mut [u8]) -> Result<Option<Vec<Object>>, CocoError> {
         let Some((image, square)) = self.eval.painted(index, self.side, planes)? else { return Ok(None) };
         Ok(Some(image.objects.iter().map(|object| square.object(object)).collect()))
@@ -144,12 +146,12 @@ impl Half {
         pictures::digest(&self.root, self.instances.digest, self.instances.images())
     }
 
-    /// Paints a picture; returns what is in it, and where it lies.
+    /// Paints a picture. Returns the image and its place in the square.
     fn painted(&self, index: usize, side: u16, planes: &mut [u8]) -> Result<Option<(&Image, Square)>, CocoError> {
         let Some(image) = self.instances.images().get(index) else { return Ok(None) };
         let path = self.root.join(&image.file);
         let picture = decode(&path)?;
-        // The file may have been exchanged since it was checked.
+        // The file may have been replaced since it was checked.
         pictures::check(image, &path, picture.dimensions())?;
         let square = Square::new(image.size, side);
         square.paint(&picture, planes);
@@ -157,7 +159,7 @@ impl Half {
     }
 }
 
-/// The only entry of a folder that begins with `prefix` and fits.
+/// Returns the only entry of a folder that begins with `prefix` and that `fits` accepts.
 fn only(
     root: &Path,
     folder: &Path,

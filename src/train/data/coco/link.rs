@@ -1,4 +1,5 @@
-//! From entries to annotations: each entry is checked as it is read, and what refers to others when all are there.
+//! Builds annotations from entries. Each entry is checked when it is read; references are checked when all entries are
+//! there.
 
 use super::fault::{EntryFault, Fault, Halt};
 use super::fields::{Fields, numbers};
@@ -11,17 +12,17 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Component, Path};
 
-/// What the lists of a file have, in its order.
+/// The entries of the file's lists, in its order.
 #[derive(Default)]
 pub(super) struct Listed {
     categories: Vec<Category>,
     images: Vec<Image>,
     annotations: Vec<Annotation>,
-    /// For each list the ids and where they are.
+    /// For each list, the ids and their places.
     ids: [HashMap<u64, usize>; 3],
 }
 
-/// An annotation whose image and category are not looked up yet.
+/// An annotation whose image and category have not been looked up yet.
 struct Annotation {
     offset: usize,
     id: u64,
@@ -44,7 +45,7 @@ enum Counts {
     Compressed(String),
 }
 
-/// What an entry is.
+/// A checked entry.
 enum Item {
     Image(Image),
     Annotation(Annotation),
@@ -83,7 +84,7 @@ impl Listed {
         Ok(())
     }
 
-    /// Gives every annotation its class and its image. Returns categories and images in the order of their ids.
+    /// Assigns every annotation to its class and its image. Returns categories and images in the order of their ids.
     pub fn link(self) -> Result<(Vec<Category>, Vec<Image>), Halt> {
         let Self { mut categories, mut images, annotations, ids: _ } = self;
         categories.sort_unstable_by_key(|category| category.id);
@@ -126,7 +127,7 @@ fn halt(list: List, index: usize, offset: usize, id: Option<u64>, fault: EntryFa
     Halt { offset, fault: Fault::Entry { list: list.name(), index, id, fault: Box::new(fault) } }
 }
 
-/// Puts an annotation into its image.
+/// Adds an annotation to its image.
 fn join(annotation: Annotation, image: Option<&mut Image>, class: Option<usize>) -> Result<(), EntryFault> {
     let Annotation { id, bounds, area, crowd, .. } = annotation;
     let image = image.ok_or(EntryFault::Image { image: annotation.image })?;
@@ -139,7 +140,7 @@ fn join(annotation: Annotation, image: Option<&mut Image>, class: Option<usize>)
 fn image(id: u64, fields: Fields<'_>) -> Result<Image, EntryFault> {
     let below = |value: &Value| {
         let path = Path::new(value.as_str()?);
-        // What else lies there is in no run's identity.
+        // Other files in the folder are not part of a run's id.
         let seen = |part: Component<'_>| match part {
             Component::Normal(name) => !is_hidden(name),
             part => part == Component::CurDir,

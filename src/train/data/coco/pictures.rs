@@ -1,4 +1,5 @@
-//! The images' files, which are read once before anything is learned: for their digest, and whether they are those of the annotations.
+//! The images' files. They are read once before training, for their digest and to check their sizes against the
+//! annotations.
 
 use super::{CocoError, Image};
 use crate::data::folder::{hash, measure};
@@ -6,11 +7,11 @@ use ledger_record::Digest;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// Hashes the annotations' digest, and names and bytes of all images below `root` in their order; takes several threads. Fails for the
-/// first image in that order that cannot be read or has another size than the annotations say.
+/// Hashes the annotations' digest, and the names and bytes of all images below `root` in order, on several threads. The
+/// error is that of the first image in that order that cannot be read or whose size differs from the annotations.
 pub(super) fn digest(root: &Path, annotations: Digest, images: &[Image]) -> Result<Digest, CocoError> {
     let hashed: Vec<Result<Digest, CocoError>> = images.par_iter().map(|image| read(root, image)).collect();
-    // The first error in the order of the images, whichever thread was first.
+    // The first error in the order of the images, not of the threads.
     let hashed = hashed.into_iter().collect::<Result<Vec<Digest>, CocoError>>()?;
     let mut pieces: Vec<&[u8]> = vec![b"coco", &annotations.0];
     for (image, digest) in images.iter().zip(&hashed) {

@@ -1,15 +1,16 @@
-//! The entries of the file's lists, some thousands at a time: COCO's training set has 860,000 annotations in 450 MB, which as one
-//! tree would take gigabytes. Those of a time are read on several threads, and come in the order of the file.
+//! The entries of the file's lists, some thousands at a time. COCO's training set has 860,000 annotations in 450 MB,
+//! which would take gigabytes as one tree. Each portion is read on several threads, and entries are returned in the
+//! order of the file.
 
 use super::fault::{Fault, Halt};
 use rayon::prelude::*;
 use serde_json::{Deserializer, Value};
 use std::ops::Range;
 
-/// How many entries are read at a time.
+/// The number of entries that are read at a time.
 const PORTION: usize = 1 << 14;
 
-/// The lists that are read; everything else in the file is passed over.
+/// The lists that are read; everything else in the file is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     Images,
@@ -29,18 +30,18 @@ impl List {
     }
 }
 
-/// An entry of a list, and where it is.
+/// An entry of a list, and its place.
 pub(super) struct Entry {
     pub list: List,
-    /// Which of the list, from 0.
+    /// Its place in the list, from 0.
     pub index: usize,
     /// Its first byte.
     pub offset: usize,
     pub value: Value,
 }
 
-/// Calls `read` for every entry, on several threads, and `keep` for what it returns, in the order of the file; until one fails, and
-/// that is the first in the file.
+/// Calls `read` for every entry, on several threads, and `keep` for each result, in the order of the file. Stops at the
+/// first fault in the file.
 pub(super) fn visit<T: Send>(
     bytes: &[u8],
     read: impl Fn(Entry) -> Result<T, Halt> + Sync,
@@ -91,7 +92,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The place of the next byte that is no white space.
+    /// Returns the place of the next byte that is not white space.
     fn peeked(&mut self) -> usize {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         self.at += rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
@@ -109,7 +110,7 @@ impl Cursor<'_> {
         if self.take(byte) { Ok(()) } else { Err(syntax(self.at, &format!("`{}` was expected", char::from(byte)))) }
     }
 
-    /// Whether another item follows, or the end of what is closed by `end`.
+    /// Returns whether another item follows; false at the closing `end`.
     fn more(&mut self, end: u8) -> Result<bool, Halt> {
         match (self.take(b','), end) {
             (true, _) => Ok(true),
@@ -132,7 +133,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// The range of an entry. Brackets tell where an object ends; whether it is one is seen when it is read.
+    /// Returns the range of an entry. Brackets tell where an object ends; its content is checked when it is parsed.
     fn entry(&mut self) -> Result<Range<usize>, Halt> {
         let start = self.peeked();
         match extent(self.bytes.get(start..).unwrap_or_default()) {
@@ -172,7 +173,7 @@ impl Cursor<'_> {
             };
             let entries: Vec<Result<T, Halt>> = places.par_iter().enumerate().map(parse).collect();
             entries.into_iter().try_for_each(|entry| keep(entry?))?;
-            // What comes behind these entries is at fault only if they are not.
+            // A fault behind these entries counts only if they have none.
             more = next?;
             first += places.len();
         }
@@ -180,17 +181,17 @@ impl Cursor<'_> {
     }
 }
 
-/// A parser's fault in a text that begins at the byte `start` of the file.
+/// Returns a parser's fault in a text that begins at byte `start` of the file.
 fn located(start: usize, text: &[u8], fault: &serde_json::Error) -> Halt {
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let before: usize = lines.take(fault.line().saturating_sub(1)).map(<[u8]>::len).sum();
     let message = fault.to_string();
-    // What stands behind counts from the beginning of this text.
+    // The parser's own position is relative to this text.
     let reason = message.split(" at line ").next().unwrap_or(&message);
     syntax(start + before + fault.column().saturating_sub(1), reason)
 }
 
-/// The length of the object that a text begins with; none if it begins with none or the object has no end.
+/// Returns the length of the object at the beginning of a text; `None` if there is none or it has no end.
 fn extent(text: &[u8]) -> Option<usize> {
     if text.first() != Some(&b'{') {
         return None;

@@ -1,4 +1,4 @@
-//! How an image and what is in it come to a square of fixed size: scaled without distortion, in the middle of a grey frame.
+//! Scales an image and its objects to a square of fixed size: without distortion, in the middle of a grey frame.
 //!
 //! Knows one image's geometry and pixels; nothing of files. Scaling is that of [`folder`](crate::data::folder): bilinear with
 //! antialiasing.
@@ -15,22 +15,22 @@ use image::imageops::{self, FilterType};
 /// The frame around an image: ImageNet's mean colour.
 pub(super) const FRAME: [u8; CHANNELS] = [124, 116, 104];
 
-/// Where an image lies in its square.
+/// The place of an image in its square.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Square {
     /// The square itself.
     whole: Size,
-    /// What becomes of the image.
+    /// The size of the scaled image.
     extent: Size,
     left: u16,
     top: u16,
-    /// By what x and y are multiplied.
+    /// The factors of x and y.
     scale: [f64; 2],
 }
 
 impl Square {
-    /// The place of an image in a square of `side` pixels: the longer side fills it, the shorter one is rounded to whole pixels, and what
-    /// remains is shared out, an odd pixel to the right or below.
+    /// The place of an image in a square of `side` pixels. The longer side fills the square. The shorter one is rounded
+    /// to whole pixels and centred, with an odd pixel to the right or below.
     pub fn new(image: Size, side: u16) -> Self {
         let longer = f64::from(image.width.max(image.height));
         let fitted = |length: u16| {
@@ -48,7 +48,7 @@ impl Square {
         }
     }
 
-    /// An object of the image as it is in the square, with its box where it is.
+    /// Returns an object of the image in the square's coordinates, with its box unclipped.
     pub fn object(&self, instance: &Instance) -> Object {
         let [across, down] = self.scale;
         Object {
@@ -60,7 +60,7 @@ impl Square {
         }
     }
 
-    /// The part of an object's box that lies in the image, as it is in the square.
+    /// Returns the part of an object's box that lies in the image, in the square's coordinates.
     pub fn clipped(&self, bounds: Xywh) -> Xyxy {
         let Self { left, top, extent, .. } = *self;
         let [x, y, width, height] = [left, top, extent.width, extent.height].map(f32::from);
@@ -75,7 +75,7 @@ impl Square {
         Xywh::new([x, y, width * across, height * down]).into()
     }
 
-    /// Polygons are scaled and drawn anew, which is more exact than to scale what was drawn.
+    /// Polygons are scaled and drawn again, which is more exact than scaling a drawn mask.
     fn mask(&self, outline: &Outline) -> Mask {
         let Self { whole, extent, left, top, scale: [across, down] } = *self;
         match outline {

@@ -2,7 +2,7 @@ use super::link::PICTURE;
 use super::*;
 use proptest::prelude::*;
 
-/// Ids neither from 0 nor in order; the annotations come before what they refer to.
+/// Ids neither start at 0 nor are in order. The annotations precede the entries that they refer to.
 const FILE: &str = r#"{
     "info": {"year": 2017, "tags": [1, {"a": "]}"}]},
     "annotations": [
@@ -28,7 +28,7 @@ fn read() -> Instances {
     parsed(FILE, Parts::Masks).expect("valid")
 }
 
-/// What is said of the file with one part of it changed.
+/// Returns the error for the file with one part of it changed.
 fn fault(from: &str, to: &str) -> String {
     assert_eq!(FILE.matches(from).count(), 1, "{from}");
     parsed(&FILE.replace(from, to), Parts::Masks).expect_err("a fault").to_string()
@@ -50,7 +50,7 @@ fn images_and_classes_are_in_the_order_of_ids() {
     assert_eq!((first.bounds.array(), first.area), ([1.0, 2.0, 3.5, 2.0], 5.25));
 }
 
-/// The image of 6 × 4 pixels is as large in a square of 6, where a row of the frame comes before it and one after it.
+/// The image of 6 × 4 pixels keeps its size in a square of 6, with a row of the frame above and below.
 #[test]
 fn every_form_of_an_outline_gives_its_pixels() {
     let read = read();
@@ -61,7 +61,8 @@ fn every_form_of_an_outline_gives_its_pixels() {
         let mask = objects[n].mask.as_ref().expect("masks were read");
         mask.to_bitmap().chunks(6).map(<[u8]>::to_vec).collect::<Vec<_>>()
     };
-    // A column is drawn if its middle is inside, and 4.5, rounded up to 23 on the fine grid, is behind that of column 4.
+    // A column is drawn if its middle is inside. 4.5, rounded up to 23 on the fine grid, lies beyond the middle of
+    // column 4.
     assert_eq!(rows(0), [[0; 6], [1, 0, 0, 0, 0, 0], [0; 6], [0, 1, 1, 1, 1, 0], [0, 1, 1, 1, 1, 0], [0; 6]]);
     let two = [1, 1, 0, 0, 0, 0];
     assert_eq!(rows(1), [[0; 6], two, two, two, two, [0; 6]]);
@@ -158,7 +159,7 @@ fn fields_of_the_wrong_kind_are_named() {
 }
 
 #[test]
-fn outlines_that_are_none_are_named() {
+fn invalid_outlines_are_named() {
     let first = "file.json:4:9: `annotations[0]` (id 8): ";
     let second = "file.json:6:9: `annotations[1]` (id 5): ";
     let third = "file.json:8:9: `annotations[2]` (id 9): ";
@@ -192,7 +193,7 @@ fn outlines_that_are_none_are_named() {
 }
 
 #[test]
-fn what_is_no_json_is_told_with_its_place() {
+fn invalid_json_is_reported_with_its_place() {
     let whole = "(the file must be one JSON object)";
     assert_eq!(fault("\"area\": 8,", "\"area\": NaN,"), format!("file.json:6:83: expected value {whole}"));
     assert_eq!(fault("\n    \"categories\"", "\n    categories"), format!("file.json:15:5: expected value {whole}"));
@@ -208,9 +209,9 @@ fn what_is_no_json_is_told_with_its_place() {
     assert_eq!(faulty("{7: 1}"), format!("file.json:1:2: a key was expected {whole}"));
 }
 
-/// More entries than are read at a time; brackets and quotes in texts are no brackets and quotes.
+/// More entries than are read at a time. Brackets and quotes in texts must not count.
 #[test]
-fn the_first_fault_in_the_file_is_told() {
+fn the_first_fault_in_the_file_is_reported() {
     let file = |image: &dyn Fn(u32) -> String| {
         let images: Vec<String> = (0..40_000).map(image).collect();
         let text = format!("{{\"annotations\": [], \"categories\": [], \"images\": [\n{}]}}", images.join(",\n"));

@@ -1,12 +1,12 @@
-//! The skeletons of the ten digits: points that a pen passes, in a box of width and height 1, y downwards.
+//! The skeletons of the ten digits: the points that a pen passes, in a box of width and height 1, y downwards.
 //!
 //! Frozen with the generator's version.
 
 /// One way to write a digit.
 pub struct Glyph {
-    /// Points as x, y, x, y and so on, jittered one by one; strokes that share a point stay joined.
+    /// Points as x, y, x, y and so on, each jittered separately. Strokes that share a point stay joined.
     pub points: &'static [f32],
-    /// Each stroke's points in order; the pen runs smoothly through them.
+    /// Each stroke's points in order; the pen moves smoothly through them.
     pub strokes: &'static [&'static [usize]],
 }
 

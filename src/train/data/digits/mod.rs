@@ -1,16 +1,16 @@
-//! `digits`: handwriting that is drawn and not collected. Version 1.
+//! `digits`: generated handwriting. Version 1.
 //!
 //! Knows how an image is made from (seed, split, index) and nothing of files, training or devices.
 //!
-//! A digit's skeleton is one of several ways to write it. Its points are jittered, a pen runs smoothly through them
-//! (Catmull-Rom), the whole is bent, stretched, sheared, turned and moved, drawn with a pen of varying width, anti-aliased,
-//! and covered with noise. Only additions, multiplications, divisions and square roots of float32 are used, each of which
-//! IEEE 754 rounds in one way, so that every machine draws the same bytes; no sine comes near it.
+//! A digit's skeleton is one of several ways to write it. Its points are jittered, and a pen moves smoothly through
+//! them (Catmull-Rom). The result is bent, stretched, sheared, turned and moved, drawn with a pen of varying width,
+//! anti-aliased, and covered with noise. Only additions, multiplications, divisions and square roots of float32 are
+//! used. IEEE 754 rounds each of these in one way, so that every machine draws the same bytes. Sines are avoided.
 //!
-//! An image depends on version, seed, split and index alone: the first n images of a longer set are the set of n. Training
-//! and evaluation images come from separate streams of draws.
+//! An image depends only on version, seed, split and index: the first n images of a larger set are the set of n.
+//! Training and evaluation images come from separate random streams.
 //!
-//! Any change of a byte is a new version, and [`REFERENCE`] with it.
+//! Any change of a byte requires a new version and a new [`REFERENCE`].
 
 mod glyphs;
 
@@ -43,7 +43,7 @@ pub fn reference_digest() -> Digest {
     REFERENCE
 }
 
-/// Draws the first `count` images of a split; 0 is paper and 255 ink.
+/// Returns the first `count` images of a split; 0 is paper and 255 ink.
 pub fn generate(seed: u64, split: Split, count: usize) -> Images {
     let mut pixels = vec![0; count * PIXELS];
     let labels = pixels
@@ -85,13 +85,13 @@ fn draw_image(seed: u64, split: Split, index: usize, image: &mut [u8]) -> u8 {
     u8::try_from(label).unwrap_or_default()
 }
 
-/// How far a point of a skeleton may be off, in units of its box.
+/// The maximum offset of a skeleton's point, in units of its box.
 const JITTER: f32 = 0.09;
 
-/// The strongest noise of a pixel in grey values.
+/// The maximum noise of a pixel in grey values.
 const NOISE: f32 = 50.0;
 
-/// Segments between two points of a skeleton.
+/// The number of segments between two points of a skeleton.
 const SEGMENTS: u8 = 6;
 
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ struct Point {
     y: f32,
 }
 
-/// How one hand writes one digit: a map from the skeleton's box to pixels, and a pen.
+/// The handwriting of one digit: a map from the skeleton's box to pixels, and a pen.
 struct Hand {
     bend: Point,
     xx: f32,
@@ -137,7 +137,7 @@ impl Hand {
     }
 }
 
-/// Draws a smooth line through the points, its half-width going from `from` to `to`.
+/// Draws a smooth line through the points; its half-width changes from `from` to `to`.
 fn trace(path: &[Point], from: f32, to: f32, ink: &mut [f32; PIXELS]) {
     let spans = path.len().saturating_sub(1);
     let at = |index: usize| path[index.min(spans)];
@@ -156,7 +156,7 @@ fn trace(path: &[Point], from: f32, to: f32, ink: &mut [f32; PIXELS]) {
     }
 }
 
-/// The point at `t` between the inner two of four points (Catmull and Rom 1974, uniform).
+/// Returns the point at `t` between the inner two of four points (Catmull and Rom 1974, uniform).
 fn between(around: &[Point; 4], t: f32) -> Point {
     let blend = |a: f32, b: f32, c: f32, d: f32| {
         b + 0.5 * t * ((c - a) + t * ((2.0 * a - 5.0 * b + 4.0 * c - d) + t * (3.0 * (b - c) + d - a)))
@@ -165,7 +165,7 @@ fn between(around: &[Point; 4], t: f32) -> Point {
     Point { x: blend(a.x, b.x, c.x, d.x), y: blend(a.y, b.y, c.y, d.y) }
 }
 
-/// Darkens the pixels near a segment: full ink within `width`, none from a pixel further on.
+/// Darkens the pixels near a segment: full ink within `width`, none a pixel beyond.
 fn segment(a: Point, b: Point, width: f32, ink: &mut [f32; PIXELS]) {
     let reach = width + 1.0;
     let (along_x, along_y) = (b.x - a.x, b.y - a.y);
@@ -182,7 +182,7 @@ fn segment(a: Point, b: Point, width: f32, ink: &mut [f32; PIXELS]) {
     }
 }
 
-/// Where each pixel's centre lies.
+/// The centre of each pixel.
 const CENTRES: [f32; SIDE] = {
     let mut centres = [0.5; SIDE];
     let mut index = 1;

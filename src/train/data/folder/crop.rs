@@ -1,18 +1,18 @@
-//! Which part of a picture is taken: torchvision's `RandomResizedCrop`, and `Resize` with `CenterCrop`.
+//! Crops of a picture: torchvision's `RandomResizedCrop`, and `Resize` with `CenterCrop`.
 //!
-//! Knows sizes and nothing of pixels. Only operations that IEEE 754 rounds in one way are used, so that every machine cuts
-//! alike.
+//! Knows sizes and nothing of pixels. Uses only operations that IEEE 754 rounds in one way, so that every machine gets
+//! the same crops.
 
 use crate::number::whole;
 use crate::rng::Rng;
 
-/// The part of the area that a crop has at least; it may have all.
+/// The minimum fraction of the area that a crop covers; the maximum is 1.
 const SCALE: f64 = 0.08;
 
-/// Width by height of a crop: at least 3/4 and at most 4/3; the natural logarithm of the latter.
+/// The aspect ratio of a crop is between 3/4 and 4/3; this is the natural logarithm of the latter.
 const LOG_RATIO: f64 = 0.287_682_072_451_780_96;
 
-/// How often a crop is tried that may not fit.
+/// The number of tries for a crop that fits.
 const TRIES: usize = 10;
 
 /// A part of a picture in pixels.
@@ -28,8 +28,8 @@ pub struct Crop {
     pub height: u32,
 }
 
-/// A random part of 8% to 100% of the area, at most a third wider than high or higher than wide; the largest such part in the
-/// middle if none of ten tries fits.
+/// Returns a random part of 8% to 100% of the area, at most a third wider than high or higher than wide. If none of ten
+/// tries fits, returns the largest such part in the middle.
 pub fn random(width: u32, height: u32, rng: &mut Rng) -> Crop {
     let (wide, high) = (f64::from(width), f64::from(height));
     for _ in 0..TRIES {
@@ -54,21 +54,21 @@ fn middle(width: u32, height: u32, w: u32, h: u32) -> Crop {
     Crop { left: (width - w) / 2, top: (height - h) / 2, width: w, height: h }
 }
 
-/// The size to which an evaluation picture is brought: the shorter side is 256/224 of `side`, the other in proportion, its
-/// fraction cut off.
+/// Returns the size to which an evaluation picture is scaled: the shorter side is 256/224 of `side`, the other is in
+/// proportion and rounded down.
 pub fn resized(width: u32, height: u32, side: u32) -> (u32, u32) {
     let short = rounded(f64::from(side) * 256.0 / 224.0);
     let long = |long: u32, by: u32| whole(f64::from(short) * f64::from(long) / f64::from(by));
     if width <= height { (short, long(height, width)) } else { (long(width, height), short) }
 }
 
-/// Where the middle `side` of `length` begins, a half rounded to the even number.
+/// Returns the start of the middle `side` of `length`, with a half rounded to the even number.
 pub fn centred(length: u32, side: u32) -> u32 {
     rounded(f64::from(length.saturating_sub(side)) / 2.0)
 }
 
-/// The part of a strip that can reach the middle of what is made of it; all of a picture that is no strip. It bounds the memory
-/// that a picture of 65535 × 1 would take.
+/// Returns the part of a strip that can affect the middle of the scaled picture; the whole of other pictures. It bounds
+/// the memory that a picture of 65535 × 1 would take.
 pub fn unstripped(width: u32, height: u32) -> Crop {
     const LONGEST: u32 = 4;
     middle(width, height, width.min(height.saturating_mul(LONGEST)), height.min(width.saturating_mul(LONGEST)))
@@ -78,14 +78,14 @@ fn rounded(value: f64) -> u32 {
     whole(value.round_ties_even())
 }
 
-/// A whole number from 0 to `last`.
+/// Returns a whole number from 0 to `last`.
 fn below(rng: &mut Rng, last: u32) -> u32 {
     let bound = usize::try_from(last).unwrap_or(usize::MAX - 1) + 1;
     u32::try_from(rng.below(bound)).unwrap_or(0)
 }
 
-/// The exponential of a number between -0.3 and 0.3 to 13 digits: its Taylor series, since the library's own may differ from
-/// machine to machine.
+/// Returns the exponential of a number between -0.3 and 0.3 to 13 digits, by its Taylor series: the standard library's
+/// own may differ between machines.
 fn exp(x: f64) -> f64 {
     (1..=10_u8).rev().fold(1.0, |sum, n| 1.0 + sum * x / f64::from(n))
 }
@@ -132,7 +132,8 @@ mod tests {
         let ratio = |crop: &Crop| f64::from(crop.width) / f64::from(crop.height);
         assert!(crops.iter().all(|crop| (0.0799..=1.0).contains(&area(crop)) && (0.745..1.345).contains(&ratio(crop))));
         let part = |of: &dyn Fn(&Crop) -> bool| crops.iter().filter(|crop| of(crop)).count();
-        // Almost every crop of up to half the area fits, 46% of the tries have at most that; as many are wide as high.
+        // Almost every crop of up to half the area fits, and 46% of the tries have at most that. As many are wide as
+        // high.
         assert!((1800..2300).contains(&part(&|crop| area(crop) < 0.5)), "{}", part(&|crop| area(crop) < 0.5));
         assert!((1800..2200).contains(&part(&|crop| ratio(crop) < 1.0)), "{}", part(&|crop| ratio(crop) < 1.0));
         assert!(part(&|crop| area(crop) > 0.9) > 40 && part(&|crop| area(crop) < 0.1) > 40);

@@ -1,6 +1,6 @@
-//! The files of one half of a folder of pictures, sorted as torchvision's `ImageFolder` sorts them.
+//! The files of one half of a folder of pictures, in the order of torchvision's `ImageFolder`.
 //!
-//! Knows names and endings and nothing of what is in the files.
+//! Knows names and extensions and nothing of the files' contents.
 
 use super::FolderError;
 use ledger_record::{is_hidden, is_picture};
@@ -8,13 +8,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry, FileType};
 use std::path::{Path, PathBuf};
 
-/// How many folders may lie between a class and its files: a class is itself the second one below the root.
+/// The maximum number of folders between a class and its files: a class is itself the second folder below the root.
 const DEEPEST: usize = ledger_record::DEEPEST - 2;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The number of its class.
     pub class: usize,
@@ -25,7 +25,7 @@ pub struct Entry {
 pub struct Listing {
     dir: PathBuf,
     classes: Vec<OsString>,
-    /// By class, within it by folder, within it by name.
+    /// Sorted by class, then by folder, then by name.
     pub entries: Vec<Entry>,
     /// Number of files and folders that were left out.
     pub ignored: usize,
@@ -77,13 +77,13 @@ impl Listing {
         Ok(())
     }
 
-    /// The names of the classes, unreadable letters replaced.
+    /// Returns the names of the classes, with invalid characters replaced.
     pub fn class_names(&self) -> Vec<String> {
         self.classes.iter().map(|class| class.to_string_lossy().into_owned()).collect()
     }
 }
 
-/// Folders are compared as whole texts, as Python compares them: `a`, `a-b`, `a/x`.
+/// Returns the sort key of a file. Folders are compared as whole texts, as in Python: `a`, `a-b`, `a/x`.
 fn order(path: &Path) -> (Option<&OsStr>, Option<&OsStr>) {
     (path.parent().map(Path::as_os_str), path.file_name())
 }
@@ -106,7 +106,7 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>, ignored: &mut usize)
     Ok(())
 }
 
-/// What a folder has apart from hidden things, which are counted.
+/// Returns the entries of a folder that are not hidden, and counts the hidden ones.
 fn seen(dir: &Path, ignored: &mut usize) -> Result<Vec<DirEntry>, FolderError> {
     let fault = |source| FolderError::Read { path: dir.to_owned(), source };
     let mut all = fs::read_dir(dir).map_err(fault)?.collect::<Result<Vec<DirEntry>, _>>().map_err(fault)?;
@@ -116,7 +116,7 @@ fn seen(dir: &Path, ignored: &mut usize) -> Result<Vec<DirEntry>, FolderError> {
     Ok(all)
 }
 
-/// What an entry is, or what it links to.
+/// Returns the type of an entry or of its link's target.
 fn kind(entry: &DirEntry) -> Result<FileType, FolderError> {
     let kind = entry.file_type().and_then(|own| {
         if own.is_symlink() { fs::metadata(entry.path()).map(|target| target.file_type()) } else { Ok(own) }
@@ -128,9 +128,9 @@ fn kind(entry: &DirEntry) -> Result<FileType, FolderError> {
 mod tests {
     use super::*;
 
-    /// What is read is what runs are named by, which another room lists.
+    /// Runs are identified by the files that are read; another crate lists them for the id.
     #[test]
-    fn what_is_read_enters_the_id() {
+    fn exactly_the_files_in_the_id_are_read() {
         let root = tempfile::tempdir().expect("a directory");
         let write = |name: &str| {
             let path = root.path().join(name);

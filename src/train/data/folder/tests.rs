@@ -43,7 +43,7 @@ fn names(root: &TempDir, entries: &[Entry]) -> Vec<String> {
     entries.iter().map(name).collect()
 }
 
-/// The message of an error and of its cause.
+/// Returns the message of an error with the root's path replaced.
 fn message(root: &TempDir, fault: &FolderError) -> String {
     fault.to_string().replace(&root.path().display().to_string(), "ROOT")
 }
@@ -52,14 +52,14 @@ fn refused(root: &TempDir) -> String {
     message(root, &Folder::open(root.path(), SIDE).expect_err("unusable"))
 }
 
-/// The middle of an evaluation picture as planes.
+/// Returns the middle of an evaluation picture as planes.
 fn middle(folder: &Folder, index: usize) -> Vec<u8> {
     let mut planes = vec![0; size(folder.side)];
     folder.eval(index, &mut planes).expect("decodable").expect("there");
     planes
 }
 
-/// The three colours of a picture that must be even, within what JPEG loses.
+/// Returns the colour of a picture that must be even, within JPEG's losses.
 fn colour_of(planes: &[u8], tolerance: u8) -> [u8; 3] {
     let plane = planes.len() / 3;
     std::array::from_fn(|channel| {
@@ -133,7 +133,7 @@ fn every_kind_of_pixel_becomes_eight_bits_of_red_green_and_blue() {
     assert!(red.abs_diff(20) < 4 && green.abs_diff(120) < 4 && blue.abs_diff(220) < 4, "{red} {green} {blue}");
 }
 
-/// A PNG of 1 × 1 pixel that names the second of two colours, written by hand from the PNG specification.
+/// A PNG of 1 × 1 pixel that selects the second of two palette colours, written by hand from the PNG specification.
 const PALETTE: &[u8] = b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x01\x03\x00\x00\x00%\xdbV\xca\x00\x00\x00\x06PLTE\x01\x02\x03\xfa\x80\x05\xf5\xf4\x0c&\x00\x00\x00\x0aIDATx\x9cch\x00\x00\x00\x82\x00\x81w\xcdr\xb6\x00\x00\x00\x00IEND\xaeB`\x82";
 
 #[test]
@@ -144,8 +144,8 @@ fn evaluation_takes_the_middle_of_a_picture_of_256_for_224() {
     save(&root, "val/cat/1.png", ramp);
     let folder = Folder::open(root.path(), 21).expect("valid");
     let planes = middle(&folder, 0);
-    // 60 × 48 becomes 30 × 24, of which 21 × 21 begins at 4 and 2 (4.5 and 1.5, to the even one); a pixel of it is two wide
-    // and its centre lies between two.
+    // 60 × 48 becomes 30 × 24. Its middle of 21 × 21 begins at 4 and 2 (4.5 and 1.5, rounded to even). A pixel covers
+    // two source pixels and its centre lies between them.
     let at = |channel: usize, row: usize, column: usize| planes[(channel * 21 + row) * 21 + column];
     assert_eq!([at(0, 0, 0), at(1, 0, 0), at(2, 0, 0)], [34, 18, 9]);
     assert_eq!([at(0, 20, 20), at(1, 20, 20), at(2, 20, 20)], [194, 178, 9]);
@@ -172,7 +172,7 @@ fn training_takes_another_part_each_time_and_mirrors_half_of_them() {
 }
 
 #[test]
-fn the_format_is_told_by_the_content() {
+fn the_format_is_detected_by_the_content() {
     let root = small();
     save(&root, "val/cat/2.png", even(20, 20, [5, 6, 7]));
     fs::rename(root.path().join("val/cat/2.png"), root.path().join("val/cat/2.JPEG")).expect("there");
@@ -214,11 +214,11 @@ fn a_jpeg_is_whole_up_to_its_last_marker() {
         let fault = middle_of(&whole[..len]).expect_err("cut off");
         assert!(message(&root, &fault).starts_with("`ROOT/val/dog/1.jpg` is cut off"), "{fault}");
     }
-    // Cameras and programs leave all sorts of things behind the picture.
+    // Cameras and programs append all sorts of data behind the picture.
     assert_eq!(middle_of(&[&whole[..], b"\0\0left over"].concat()).expect("whole"), Some(1));
-    // Among them may be what looks like the beginning of a scan.
+    // The appended data may look like the beginning of a scan.
     assert_eq!(middle_of(&[&whole[..], b"\xff\xda\0\x08more"].concat()).expect("whole"), Some(1));
-    // A small picture within the head has an end of its own.
+    // A thumbnail in the header has an end marker of its own.
     let length = u16::try_from(whole.len() + 2).expect("small").to_be_bytes();
     let nested = [&whole[..2], &[0xff, 0xe1], &length, &whole[..], &whole[2..]].concat();
     assert_eq!(middle_of(&nested).expect("whole"), Some(1));
@@ -227,7 +227,7 @@ fn a_jpeg_is_whole_up_to_its_last_marker() {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_parts_are_reported() {
     let root = root();
     insta::assert_snapshot!(refused(&root), @"`ROOT` has no folder `train` (it must have `train/CLASS/FILE` and `val/CLASS/FILE` with JPEG or PNG files)");
     save(&root, "train/cat/1.png", even(16, 16, [0; 3]));

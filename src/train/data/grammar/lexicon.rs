@@ -1,7 +1,7 @@
-//! The words of the generated language: which ids they have, how they are spelled, how often they come.
+//! The words of the generated language: their ids, spellings and frequencies.
 //!
-//! Knows nothing of sentences. The ids lie in this order: special tokens, function words, nouns, verbs, adjectives, adverbs.
-//! Within a class the stems are in the order of their frequency, and a stem's forms lie side by side.
+//! Knows nothing of sentences. The ids are in this order: special tokens, function words, nouns, verbs, adjectives,
+//! adverbs. Within a class the stems are in the order of their frequency, and a stem's forms are adjacent.
 
 use super::GrammarError;
 use crate::number::real_len;
@@ -13,7 +13,7 @@ pub const PAD: u16 = 0;
 pub const CLS: u16 = 1;
 /// Closes a window of masked text; never generated.
 pub const SEP: u16 = 2;
-/// Stands where a token is masked; never generated.
+/// Replaces a masked token; never generated.
 pub const MASK: u16 = 3;
 /// Ends a document.
 pub const END: u16 = 4;
@@ -26,13 +26,13 @@ pub(super) const COMMA: u16 = 9;
 pub(super) const AND: u16 = 10;
 pub(super) const OPEN_QUOTE: u16 = 11;
 pub(super) const CLOSE_QUOTE: u16 = 12;
-/// One for each kind of bracket.
+/// The opening brackets, one for each kind.
 pub(super) const OPEN: u16 = 13;
 pub(super) const CLOSE: u16 = 16;
-/// One for each [`Form`].
+/// The pronouns, one for each [`Form`].
 pub(super) const PRONOUN: u16 = 19;
 pub(super) const RELATIVE: u16 = 23;
-/// Definite ones, then indefinite ones, each for every [`Form`].
+/// The definite determiners, then the indefinite ones, each for every [`Form`].
 pub(super) const DETERMINER: u16 = 27;
 pub(super) const PREPOSITION: u16 = 35;
 /// The first id of a noun.
@@ -43,7 +43,7 @@ pub(super) const BRACKETS: usize = 3;
 /// Number of prepositions.
 pub(super) const PREPOSITIONS: usize = 8;
 
-/// The spelling of the ids below [`OPEN_CLASSES`]. Generated words begin with a consonant, these do not.
+/// The spelling of the ids below [`OPEN_CLASSES`]. Unlike generated words, these do not begin with a consonant.
 #[cfg(test)]
 const FUNCTION_WORDS: [&str; 43] = [
     "[PAD]", "[CLS]", "[SEP]", "[MASK]", "[END]", "#", ".", "?", "ob", ",", "und", "\u{201c}", "\u{201d}", "(", "[",
@@ -51,26 +51,26 @@ const FUNCTION_WORDS: [&str; 43] = [
     "ul", "ules", "ur", "ures", "ap", "in", "ex", "ad", "ub", "em", "ix", "ak",
 ];
 
-/// Fewer ids leave too few words in a class; `model.classes` has no more.
+/// The allowed sizes. Fewer ids leave too few words in a class; `model.classes` has the same maximum.
 pub const VOCABULARY: std::ops::RangeInclusive<usize> = 128..=65_535;
 
-/// Gender and number: what determiners, adjectives, pronouns, relative words and nouns agree in.
+/// Gender and number, in which determiners, adjectives, pronouns, relative words and nouns agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     /// 0 or 1.
     pub gender: u16,
-    /// 0 for one, 1 for several.
+    /// 0 for singular, 1 for plural.
     pub number: u16,
 }
 
 impl Form {
-    /// Its place among the four.
+    /// Returns its place among the four forms.
     pub fn place(self) -> u16 {
         2 * self.gender + self.number
     }
 }
 
-/// How many stems each class has.
+/// The number of stems of each class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lexicon {
     /// Nouns of one gender; each has two forms.
@@ -84,7 +84,7 @@ pub(super) struct Lexicon {
 }
 
 impl Lexicon {
-    /// Shares out `vocabulary` ids: half to nouns, 30% to verbs, 16% to adjectives, what is left to adverbs.
+    /// Divides `vocabulary` ids: half to nouns, 30% to verbs, 16% to adjectives, the rest to adverbs.
     pub fn new(vocabulary: usize) -> Result<Self, GrammarError> {
         if !VOCABULARY.contains(&vocabulary) {
             return Err(GrammarError { vocabulary });
@@ -94,27 +94,27 @@ impl Lexicon {
         Ok(Self { nouns, verbs, adjectives, adverbs: free - 4 * nouns - 2 * verbs - 4 * adjectives })
     }
 
-    /// The id of a noun.
+    /// Returns the id of a noun.
     pub fn noun(&self, form: Form, rank: usize) -> u16 {
         id(2 * (usize::from(form.gender) * self.nouns + rank), form.number)
     }
 
-    /// The id of a verb.
+    /// Returns the id of a verb.
     pub fn verb(&self, number: u16, rank: usize) -> u16 {
         id(4 * self.nouns + 2 * rank, number)
     }
 
-    /// The id of an adjective.
+    /// Returns the id of an adjective.
     pub fn adjective(&self, form: Form, rank: usize) -> u16 {
         id(4 * self.nouns + 2 * self.verbs + 4 * rank, form.place())
     }
 
-    /// The id of an adverb.
+    /// Returns the id of an adverb.
     pub fn adverb(&self, rank: usize) -> u16 {
         id(4 * self.nouns + 2 * self.verbs + 4 * self.adjectives + rank, 0)
     }
 
-    /// The word of an id below the vocabulary's size.
+    /// Returns the word of an id below the vocabulary's size.
     #[cfg(test)]
     pub fn spell(&self, id: u16) -> String {
         let Some(mut place) = id.checked_sub(OPEN_CLASSES).map(usize::from) else {
@@ -141,7 +141,8 @@ fn id(stem: usize, form: u16) -> u16 {
     u16::try_from(stem).unwrap_or(u16::MAX).saturating_add(OPEN_CLASSES).saturating_add(form)
 }
 
-/// Syllables of a consonant and a vowel, the more of them the higher the rank: frequent words are short (Zipf 1935).
+/// Returns a stem: syllables of a consonant and a vowel, more of them for a higher rank, because frequent words are
+/// short (Zipf 1935).
 #[cfg(test)]
 fn stem(rank: usize) -> String {
     const CONSONANTS: [char; 14] = ['b', 'd', 'f', 'g', 'k', 'l', 'm', 'n', 'p', 'r', 's', 't', 'v', 'z'];
@@ -164,7 +165,7 @@ fn stem(rank: usize) -> String {
 /// One table serves classes of every size: a class of n words uses its first n entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Zipf {
-    /// Sums of the weights up to each rank, that rank included.
+    /// The sum of the weights up to and including each rank.
     sums: Vec<usize>,
 }
 
@@ -179,17 +180,17 @@ impl Zipf {
         Self { sums: sums.collect() }
     }
 
-    /// The sum of the weights of a class of `len` words: the bound of the number that [`Zipf::rank`] takes.
+    /// Returns the sum of the weights of a class of `len` words: the bound of the argument of [`Zipf::rank`].
     pub fn total(&self, len: usize) -> usize {
         len.checked_sub(1).map_or(0, |last| self.sums[last])
     }
 
-    /// The rank whose share of the weights holds `spot`.
+    /// Returns the rank whose part of the weights contains `spot`.
     pub fn rank(&self, spot: usize) -> usize {
         self.sums.partition_point(|sum| *sum <= spot)
     }
 
-    /// The probability of a rank in a class of `len` words.
+    /// Returns the probability of a rank in a class of `len` words.
     pub fn probability(&self, rank: usize, len: usize) -> f64 {
         if rank >= len {
             return 0.0;

@@ -1,7 +1,8 @@
-//! How a document is written: the decisions of the grammar, one after the other.
+//! Writes a document: the decisions of the grammar, one after the other.
 //!
-//! Every alternative begins with a token that no other one at that place begins with. Therefore the probability of a token is
-//! the product of the probabilities of the decisions since the token before. Whoever adds a decision must keep that.
+//! Every alternative begins with a token with which no other alternative at that place begins. Therefore the
+//! probability of a token is the product of the probabilities of the decisions since the previous token. New decisions
+//! must preserve that.
 
 use super::Document;
 use super::lexicon::{
@@ -11,7 +12,7 @@ use super::lexicon::{
 use crate::number::real_len;
 use crate::rng::Rng;
 
-/// How often, out of 100 times, an alternative is taken.
+/// The probabilities of alternatives in percent.
 mod percent {
     pub const PARAGRAPH_AGAIN: u8 = 70;
     pub const PARAGRAPH_ENDS: u8 = 12;
@@ -23,7 +24,7 @@ mod percent {
     pub const SEVERAL: u8 = 35;
     pub const INDEFINITE: u8 = 40;
     pub const ADJECTIVE: u8 = 30;
-    /// By depth: deeper clauses have fewer clauses in them, and the deepest none.
+    /// By depth: deeper clauses contain fewer clauses, and the deepest none.
     pub const RELATIVE: [u8; 4] = [15, 10, 5, 0];
     pub const BRACKET: [u8; 4] = [8, 6, 4, 0];
     pub const ADVERB: u8 = 15;
@@ -31,23 +32,23 @@ mod percent {
     pub const AND: u8 = 15;
 }
 
-/// No noun has more adjectives, and no verb more places or others joined to it.
+/// The maximum number of adjectives of a noun, and of places and of joined verbs of a verb.
 const MOST: usize = 2;
 
-/// No more topics than this; topic words are those whose rank has the topic's rest.
+/// The maximum number of topics. A topic's words are those whose rank has the topic as remainder.
 const TOPICS: usize = 50;
 
-/// No more groups than this of words that prefer each other; it has no divisor in common with the number of topics.
+/// The maximum number of groups of words that prefer each other. It is coprime to the number of topics.
 const TASTES: usize = 97;
 
-/// A noun that was said, as far as later words depend on it.
+/// The noun that later words depend on.
 #[derive(Clone, Copy)]
 struct Noun {
     form: Form,
     rank: usize,
 }
 
-/// The words of a class whose rank has this rest.
+/// The words of a class whose rank has this remainder.
 #[derive(Clone, Copy)]
 struct Among {
     divisor: usize,
@@ -60,7 +61,7 @@ pub(super) struct Writer<'a> {
     lexicon: &'a Lexicon,
     zipf: &'a Zipf,
     done: Document,
-    /// Of the decisions since the last token.
+    /// The probability of the decisions since the last token.
     probability: f64,
     topic: Among,
 }
@@ -106,7 +107,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A sentence; `last` is the subject of the one before and becomes that of this one.
+    /// Writes a sentence. `last` is the subject of the previous sentence and becomes that of this one.
     fn sentence(&mut self, last: &mut Option<Noun>) {
         let asks = self.decides(percent::QUESTION);
         if asks {
@@ -124,7 +125,7 @@ impl<'a> Writer<'a> {
         self.say(if asks { QUESTION } else { STOP });
     }
 
-    /// What a subject does; verbs joined by `AND` have the same subject.
+    /// Writes a predicate; verbs joined by `AND` have the same subject.
     fn predicate(&mut self, subject: Noun, depth: usize) {
         for joined in 0..=MOST {
             if joined > 0 {
@@ -155,7 +156,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A noun with what agrees with it and what is said of it.
+    /// Writes a noun with the words that agree with it and its relative clause or aside.
     fn noun_phrase(&mut self, depth: usize, from: [Among; 2]) -> Noun {
         let indefinite = self.decides(percent::INDEFINITE);
         let gender = u16::from(self.decides(percent::ONE_OF_TWO));
@@ -185,27 +186,28 @@ impl<'a> Writer<'a> {
         noun
     }
 
-    /// Writes a token, which shows all decisions since the last one.
+    /// Writes a token, which reveals all decisions since the last one.
     fn say(&mut self, token: u16) {
         self.done.tokens.push(token);
         self.done.probabilities.push(self.probability);
         self.probability = 1.0;
     }
 
-    /// Whether an alternative is taken that is taken so often.
+    /// Returns whether an alternative with this probability is taken.
     fn decides(&mut self, percent: u8) -> bool {
         let taken = self.rng.below(100) < usize::from(percent);
         self.probability *= f64::from(if taken { percent } else { 100 - percent }) / 100.0;
         taken
     }
 
-    /// One of `count` alternatives that are equally likely.
+    /// Returns one of `count` equally likely alternatives.
     fn evenly(&mut self, count: usize) -> usize {
         self.probability /= real_len(count);
         self.rng.below(count)
     }
 
-    /// The rank of a word: in equal parts by its frequency among all `len` of its class and among those of each group.
+    /// Draws the rank of a word. The probability is the mean of its frequency among all `len` words of its class and
+    /// its frequencies within each group.
     fn by_frequency(&mut self, len: usize, groups: &[Among]) -> usize {
         let rank = match self.rng.below(groups.len() + 1).checked_sub(1).map(|group| groups[group].within(len)) {
             None => self.zipf.rank(self.rng.below(self.zipf.total(len))),
@@ -226,24 +228,24 @@ impl<'a> Writer<'a> {
 }
 
 impl Among {
-    /// The same for a class of `len` words, with fewer groups if it has fewer words than there are groups.
+    /// Returns the same for a class of `len` words, with fewer groups if it has fewer words than there are groups.
     fn within(self, len: usize) -> Self {
         let divisor = self.divisor.min(len);
         Self { divisor, rest: self.rest % divisor }
     }
 }
 
-/// How many of the ranks below `len` have that rest.
+/// Returns the number of ranks below `len` with that remainder.
 fn members(len: usize, divisor: usize, rest: usize) -> usize {
     (len + divisor - 1 - rest) / divisor
 }
 
-/// The words of another class that go with a word of that rank.
+/// Returns the words of another class that go with a word of that rank.
 fn taste(rank: usize) -> Among {
     Among { divisor: TASTES, rest: rank % TASTES }
 }
 
-/// Two of three verbs have an object.
+/// Whether a verb has an object: two of three verbs have.
 pub(super) fn takes_object(verb: usize) -> bool {
     verb % 3 != 2
 }

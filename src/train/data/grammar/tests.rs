@@ -41,7 +41,7 @@ fn a_beginning_reads_like_this() {
 }
 
 #[test]
-fn every_word_of_the_language_can_come() {
+fn every_word_of_the_language_occurs() {
     let vocabulary = 200;
     let mut seen = vec![false; vocabulary];
     grammar(5, vocabulary).generate(Part::Eval, 300_000).iter().for_each(|token| seen[usize::from(*token)] = true);
@@ -49,8 +49,8 @@ fn every_word_of_the_language_can_come() {
     assert_eq!(never, [PAD, CLS, SEP, MASK].map(usize::from));
 }
 
-/// The loss per token of the evaluation part if each token is guessed from counts of the training part: of single tokens, and of
-/// tokens after the one before, mixed with the former.
+/// Returns the losses per token of the evaluation part if each token is predicted from counts of the training part:
+/// from single tokens, and from the previous token, mixed with the former.
 fn losses_without_and_with_one_token(grammar: &Grammar, vocabulary: usize, count: usize) -> (f64, f64) {
     let (mut ones, mut pairs) = (vec![1_usize; vocabulary], HashMap::new());
     for pair in grammar.generate(Part::Train, count).windows(2) {
@@ -70,7 +70,7 @@ fn losses_without_and_with_one_token(grammar: &Grammar, vocabulary: usize, count
 }
 
 #[test]
-fn context_is_worth_much() {
+fn context_lowers_the_loss() {
     let grammar = grammar(0, 1_000);
     let (alone, after) = losses_without_and_with_one_token(&grammar, 1_000, 400_000);
     let floor = grammar.floor(Part::Eval, 100_000);
@@ -79,7 +79,7 @@ fn context_is_worth_much() {
 }
 
 #[test]
-fn beginnings_come_as_often_as_their_probability_says() {
+fn beginnings_are_as_frequent_as_their_probability() {
     let grammar = grammar(9, 128);
     let documents = documents(&grammar, 6_000);
     for len in 2..6 {
@@ -101,7 +101,7 @@ fn beginnings_come_as_often_as_their_probability_says() {
 
 #[test]
 fn the_probabilities_of_all_words_that_can_follow_sum_to_one() {
-    // Where n words can follow, the mean of 1/p over those that do is n, if and only if p is the probability with which they do.
+    // If n words can follow, the mean of 1/p over those that do is n if and only if p is their probability.
     let grammar = grammar(3, 300);
     let Lexicon { nouns, verbs, adjectives, adverbs } = grammar.lexicon;
     let mut seen = vec![Vec::new(); 5];
@@ -128,7 +128,7 @@ fn the_probabilities_of_all_words_that_can_follow_sum_to_one() {
     }
 }
 
-/// Reads a document with the grammar's rules and nothing of how it was written.
+/// Parses a document by the grammar's rules, independently of the writer.
 struct Reader<'a> {
     tokens: &'a [u16],
     nouns: usize,
@@ -182,7 +182,7 @@ impl Reader<'_> {
         next
     }
 
-    /// The place within a block of function words, if the next one is of it.
+    /// Takes the next token if it is in a block of function words, and returns its place in the block.
     fn block(&mut self, first: u16, len: u16) -> Option<u16> {
         let place = self.tokens[0].checked_sub(first).filter(|place| *place < len)?;
         self.tokens = &self.tokens[1..];
@@ -295,7 +295,7 @@ fn a_heading_makes_the_words_of_its_topic_frequent() {
             within += f64::from(u8::from(rank % 50 == topic));
         }
     }
-    // A third to a half of the nouns are drawn from the topic, and some fall into it by chance.
+    // A third to a half of the nouns are drawn from the topic, and some others belong to it by chance.
     assert!((0.35..0.6).contains(&(within / all)), "{}", within / all);
 }
 

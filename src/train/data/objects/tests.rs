@@ -1,4 +1,4 @@
-//! Tests of batches: what a row depends on, that pictures are mirrored with their objects, errors.
+//! Tests of batches: dependence on seed, epoch and index, mirroring with objects, errors.
 
 use super::*;
 use crate::detection::boxes::Xyxy;
@@ -13,7 +13,7 @@ fn scenes() -> ObjectPictures {
     ObjectPictures::scenes(1, SIDE, 10, 12, 6).expect("valid")
 }
 
-/// A folder as COCO's with six pictures a half, each with an object in its upper left quarter.
+/// A folder in COCO's layout with six pictures a half, each with an object in its upper left quarter.
 fn coco() -> (TempDir, ObjectPictures) {
     let root = tempfile::tempdir().expect("a directory");
     fs::create_dir(root.path().join("annotations")).expect("writable");
@@ -46,7 +46,7 @@ fn all_sources() -> [(Option<TempDir>, ObjectPictures); 2] {
 }
 
 #[test]
-fn every_source_tells_its_sizes_and_classes() {
+fn every_source_reports_its_sizes_and_classes() {
     let sizes = |pictures: &ObjectPictures| {
         (pictures.side(), pictures.classes(), pictures.train_len(), pictures.eval_len(), pictures.facts())
     };
@@ -57,7 +57,7 @@ fn every_source_tells_its_sizes_and_classes() {
 }
 
 #[test]
-fn an_evaluation_without_an_object_says_why_it_has_no_accuracy() {
+fn an_evaluation_without_an_object_reports_why_it_has_no_accuracy() {
     let (root, _) = coco();
     let file = root.path().join("annotations/instances_val2017.json");
     let text = fs::read_to_string(&file).expect("written");
@@ -95,14 +95,14 @@ fn a_row_depends_on_seed_epoch_and_index_and_not_on_its_batch() {
         let alone = pictures.train_batch(7, 2, &[4]).expect("there");
         assert_eq!((&batch.pixels[2 * size..3 * size], &batch.objects[2]), (&*alone.pixels, &alone.objects[0]));
         assert_eq!((&batch.pixels[..size], &batch.objects[0]), (&batch.pixels[3 * size..], &batch.objects[3]));
-        // All ten have a chance of 1 in 512 to be alike.
+        // All ten are equal with a probability of 1 in 512.
         let changes = |change: &dyn Fn(u64) -> ObjectBatch| (0..10).any(|n| change(n) != change(0));
         assert!(changes(&|epoch| pictures.train_batch(7, epoch, &[4]).expect("there")));
         assert!(changes(&|seed| pictures.train_batch(seed, 1, &[4]).expect("there")));
     }
 }
 
-/// Half of the rows are those of another epoch with left and right exchanged: pixels, boxes and masks.
+/// Half of the rows are mirrored relative to another epoch: pixels, boxes and masks.
 #[test]
 fn training_pictures_are_mirrored_with_their_objects() {
     let width = single(real_len(SIDE));
@@ -145,7 +145,7 @@ fn objects_of_scenes_are_their_masks() {
 }
 
 #[test]
-fn what_cannot_be_had_is_an_error() {
+fn requests_out_of_range_are_errors() {
     let pictures = scenes();
     let fault = |found: Result<ObjectBatch, ObjectError>| found.expect_err("too large").to_string();
     insta::assert_snapshot!(fault(pictures.train_batch(0, 0, &[11, 12, 13])), @"there is no training picture 12 (there are 12, from 0)");

@@ -1,27 +1,28 @@
 //! The classes: ten forms, each in eight fills.
 //!
-//! Class `c` has the form `c` mod 10 and the fill `c` / 10, both rounded down: up to ten classes differ in form alone, twenty are
-//! ten plain and ten striped forms, eighty are all. Form and fill look the same in a mirror. Knows names and numbers, no pixels.
+//! Class `c` has the form `c` mod 10 and the fill `c` / 10, rounded down. Up to ten classes differ only in form, twenty
+//! are ten plain and ten striped forms, and eighty are all. A mirrored form or fill looks the same. Knows names and
+//! numbers, no pixels.
 
 use crate::data::shapes::outline::NAMES;
 
-/// The fewest and the most classes.
+/// The allowed numbers of classes.
 pub const CLASSES: std::ops::RangeInclusive<usize> = 2..=NAMES.len() * FILLS.len();
 
 /// The fills in the order of their numbers; all but the first have two colours.
 pub const FILLS: [&str; 8] = ["plain", "striped", "checked", "dotted", "ringed", "zigzag", "meshed", "rayed"];
 
-/// The form of a class, from 0, as `shapes` numbers them.
+/// Returns the form of a class, from 0, as `shapes` numbers them.
 pub fn form(class: usize) -> usize {
     class % NAMES.len()
 }
 
-/// The fill of a class, from 0.
+/// Returns the fill of a class, from 0.
 pub fn fill(class: usize) -> usize {
     class / NAMES.len() % FILLS.len()
 }
 
-/// What a class is called: `striped star`.
+/// Returns the name of a class, such as `striped star`.
 #[cfg(test)]
 pub fn name(class: usize) -> String {
     format!("{} {}", FILLS[fill(class)], NAMES[form(class)])

@@ -1,6 +1,7 @@
-//! What lies behind the objects of a scene: colours that change smoothly, blotches and grain, perhaps a pattern, and strokes.
+//! The background of a scene: smooth colours, blotches and grain, sometimes a pattern, and strokes.
 //!
-//! The patterns are those of the fills, so that a pattern somewhere in the picture does not tell a class. Knows nothing of objects.
+//! The patterns are those of the fills, so that a pattern somewhere in the picture does not reveal a class. Knows
+//! nothing of objects.
 
 use super::class::FILLS;
 use super::lattice::Lattice;
@@ -13,10 +14,10 @@ use crate::data::shapes::region::Scratch;
 use crate::number::{real_len, single};
 use crate::rng::Rng;
 
-/// The background of a scene, read from its first row to its last.
+/// The background of a scene, painted from its first row to its last.
 #[derive(Debug)]
 pub struct Ground {
-    /// The colour that the others lie around.
+    /// The mean colour.
     pub base: Colour,
     colours: [Lattice; CHANNELS],
     /// Brightness that is added to all channels: blotches, then grain.
@@ -53,7 +54,8 @@ impl Ground {
         Self { base, colours, textures, pattern, tint, strokes, brightness: vec![0.0; side], mix: vec![0.0; side] }
     }
 
-    /// Writes one row of pixels, whose centres are at `columns`; a line for each of the colours. Rows are asked for in order.
+    /// Paints one row of pixels, whose centres are at `columns`, into a line for each of the colours. Rows must be
+    /// painted in order.
     pub fn paint(&mut self, row: usize, columns: &[f32], lines: &mut [Vec<f32>; CHANNELS], scratch: &mut Scratch) {
         self.brighten(row);
         for (colours, line) in self.colours.iter_mut().zip(lines.iter_mut()) {
@@ -71,7 +73,7 @@ impl Ground {
         self.strokes.iter().for_each(|stroke| stroke.paint(y, lines, scratch));
     }
 
-    /// The textures of a row.
+    /// Computes the textures of a row.
     fn brighten(&mut self, row: usize) {
         let [blotches, grain] = &mut self.textures;
         let (above, below, rest) = blotches.row(row);

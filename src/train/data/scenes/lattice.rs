@@ -1,25 +1,25 @@
-//! Values on a coarse grid, mixed between its points, row of pixels by row of pixels.
+//! Values on a coarse grid, interpolated row of pixels by row of pixels.
 //!
-//! Each line of the grid is mixed along the row once and kept; a row of pixels is then a mixture of two of them. Knows nothing of
-//! what the values are.
+//! Each line of the grid is interpolated along the row once and stored. A row of pixels is then a mixture of two of
+//! them. Knows nothing of the values' meaning.
 
 use crate::number::{real_len, single, whole};
 
-/// A grid of values over a picture, read from its first row to its last.
+/// A grid of values over a picture, interpolated from its first row to its last.
 #[derive(Debug)]
 pub struct Lattice {
-    /// Grid points of a line.
+    /// The grid points of a line.
     points: usize,
-    /// Values of the grid, line by line.
+    /// The values of the grid, line by line.
     nodes: Vec<f32>,
     places: Vec<Place>,
-    /// The line of the grid above the current row, mixed along the row, and the one below.
+    /// The lines of the grid above and below the current row, interpolated along the row.
     lines: [Vec<f32>; 2],
     /// The number of the line above.
     above: Option<usize>,
 }
 
-/// The grid's line before a pixel, and how much the next one counts, from 0 to 1.
+/// The grid line before a pixel, and the weight of the next one, from 0 to 1.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     before: usize,
@@ -27,8 +27,8 @@ struct Place {
 }
 
 impl Lattice {
-    /// A grid whose points are `cell` pixels apart, at least 1, over `side` × `side` pixels; `shift`, from 0 to 1, moves it by that
-    /// part of a cell. `value` makes its values.
+    /// A grid over `side` × `side` pixels whose points are `cell` pixels apart, at least 1. `shift`, from 0 to 1, moves
+    /// it by that part of a cell. `value` makes its values.
     pub fn new(side: usize, cell: f32, shift: f32, value: impl FnMut() -> f32) -> Self {
         let mut places = Vec::with_capacity(side);
         let mut pixel = 0.5;
@@ -36,7 +36,7 @@ impl Lattice {
             let at = pixel / cell + shift;
             let before = usize::try_from(whole(f64::from(at))).unwrap_or(0);
             let rest = at - single(real_len(before));
-            // Without corners where cells meet.
+            // Smoothstep, so that no edges show where cells meet.
             places.push(Place { before, rest: rest * rest * (3.0 - 2.0 * rest) });
             pixel += 1.0;
         }
@@ -46,7 +46,8 @@ impl Lattice {
         Self { points, nodes, places, lines: [Vec::with_capacity(side), Vec::with_capacity(side)], above: None }
     }
 
-    /// The two lines around a row of pixels, and how much the second one counts, from 0 to 1. Rows are asked for in order.
+    /// Returns the two lines around a row of pixels, and the weight of the second one, from 0 to 1. Rows must be
+    /// requested in order.
     pub fn row(&mut self, y: usize) -> (&[f32], &[f32], f32) {
         let Place { before, rest } = self.places[y];
         if self.above != Some(before) {
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn values_are_mixed_between_four_points() {
         let mut next = 0.0;
-        // Points 4 pixels apart, moved by half a cell: pixel centres lie at 0.625, 0.875, 1.125, … of the grid.
+        // Points 4 pixels apart, moved by half a cell: pixel centres are at 0.625, 0.875, 1.125, … of the grid.
         let mut lattice = Lattice::new(8, 4.0, 0.5, || {
             next += 1.0;
             next

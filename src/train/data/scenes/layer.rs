@@ -1,28 +1,28 @@
-//! How much of each pixel an object covers, within its box.
+//! The coverage of pixels by an object, within its box.
 //!
-//! Knows coverage in bytes, made once for an object and used for its mask and its painting. A pixel belongs to an object from a
-//! half on. Knows nothing of classes or colours.
+//! Knows coverage in bytes, computed once for an object and used for its mask and its painting. A pixel belongs to an
+//! object from a coverage of one half on. Knows nothing of classes or colours.
 
 use crate::data::shapes::region::{Region, Scratch};
 use crate::number::{nearest_grey, real_len, single};
 use std::ops::Range;
 
-/// The least coverage of a pixel that belongs to an object.
+/// The minimum coverage of a pixel that belongs to an object.
 pub const HALF: u8 = 128;
 
-/// What an object covers of the pixels of its box.
+/// The coverage of the pixels in an object's box.
 #[derive(Clone, Debug)]
 pub struct Layer {
     columns: Range<usize>,
     rows: Range<usize>,
     /// Coverage from 0 to 255, row by row.
     cover: Vec<u8>,
-    /// What is touched of each row, from and to, counted from the first of the columns.
+    /// The touched range of each row, counted from the first of the columns.
     touched: Vec<Range<usize>>,
 }
 
 impl Layer {
-    /// What a region covers of a picture of `side` × `side` pixels.
+    /// The coverage of a picture of `side` × `side` pixels by a region.
     pub fn new(region: &Region, side: usize, scratch: &mut Scratch) -> Self {
         let (columns, rows) = (region.columns(side), region.rows(side));
         let width = columns.len();
@@ -41,25 +41,25 @@ impl Layer {
         Self { columns, rows, cover, touched }
     }
 
-    /// The columns of its box.
+    /// Returns the columns of its box.
     pub fn columns(&self) -> Range<usize> {
         self.columns.clone()
     }
 
-    /// The rows of its box.
+    /// Returns the rows of its box.
     pub fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// What it touches of a row of the picture: the first column, and the coverage from there on.
+    /// Returns the coverage of a row of the picture: the first touched column, and the coverage from there on.
     pub fn row(&self, y: usize) -> Option<(usize, &[u8])> {
         let row = y.checked_sub(self.rows.start)?;
         let touched = self.touched.get(row)?.clone();
         Some((self.columns.start + touched.start, &self.cover[row * self.columns.len()..][touched]))
     }
 
-    /// Writes 1 for each pixel of the box that belongs to the object and is free, else 0, and returns how many are 1. `taken` has
-    /// a byte for each pixel of the picture, 0 where it is free.
+    /// Writes 1 for each pixel of the box that belongs to the object and is free, else 0. Returns the number of ones.
+    /// `taken` has a byte for each pixel of the picture, 0 if it is free.
     pub fn seen(&self, taken: &[u8], side: usize, seen: &mut Vec<u8>) -> u32 {
         seen.clear();
         seen.resize(self.cover.len(), 0);
@@ -75,7 +75,7 @@ impl Layer {
         count
     }
 
-    /// Takes what [`Self::seen`] wrote.
+    /// Marks the pixels that [`Self::seen`] wrote as taken.
     pub fn take(&self, seen: &[u8], taken: &mut [u8], side: usize) {
         for (y, seen) in self.rows().zip(seen.chunks_exact(self.columns.len().max(1))) {
             let taken = &mut taken[y * side..][self.columns()];
@@ -91,7 +91,7 @@ mod tests {
 
     const SIDE: usize = 48;
 
-    /// Whether an odd number of lines lies to the right of a point.
+    /// Whether a point is inside: an odd number of edges is to its right.
     fn inside(lines: &[Vec<Point>], x: f64, y: f64) -> bool {
         let crosses = |(a, b): (&Point, &Point)| {
             let [ax, ay, bx, by] = [a.x, a.y, b.x, b.y].map(f64::from);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage_is_the_part_of_a_pixel_whose_points_lie_inside() {
+    fn coverage_is_the_fraction_of_sample_points_inside() {
         const POINTS: u8 = 16;
         for (class, name) in NAMES.iter().enumerate() {
             let lines = form(class);
@@ -128,7 +128,7 @@ mod tests {
                     .checked_sub(first)
                     .and_then(|at| cover.get(at))
                     .map_or(0.0, |byte| f64::from(*byte) / 255.0);
-                // Four lines a row are measured: tips and level edges are less exact.
+                // Coverage is measured on four lines a row, so tips and level edges are less exact.
                 assert!((found - expected).abs() < 0.2, "{name}: {found} instead of {expected} at {at}");
             }
         }
@@ -140,7 +140,7 @@ mod tests {
         let (mut taken, mut seen) = (vec![0; SIDE * SIDE], vec![]);
         let all = layer.seen(&taken, SIDE, &mut seen);
         assert_eq!(all, seen.iter().map(|bit| u32::from(*bit)).sum::<u32>());
-        // The left half of the rows is taken: as much as is seen there is missed.
+        // The left half of the rows is taken, so its visible pixels are missing.
         taken.chunks_exact_mut(SIDE).for_each(|row| row[..8].fill(1));
         let width = layer.columns().len();
         assert_eq!(layer.columns().start, 0);

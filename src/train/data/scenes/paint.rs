@@ -1,6 +1,7 @@
-//! Objects, background and noise as the pixels of a scene.
+//! Paints objects, background and noise as the pixels of a scene.
 //!
-//! Rows are painted one after the other, each from the back to the front. Knows colours; takes classes and places as they are.
+//! Rows are painted one after the other, each from the back to the front. Knows colours; takes classes and places as
+//! given.
 
 use super::class::fill;
 use super::ground::Ground;
@@ -14,25 +15,26 @@ use crate::data::shapes::region::Scratch;
 use crate::number::{nearest_grey, real_len, single};
 use crate::rng::Rng;
 
-/// How far a colour lies from those that it must be told from, where that can be had; black and white are 442 apart.
+/// The minimum distance of a colour from those that it must differ from, if that can be reached. Black and white are
+/// 442 apart.
 pub const CONTRAST: f32 = 100.0;
 
-/// The strongest noise of a pixel.
+/// The maximum noise of a pixel.
 const NOISE: f32 = 36.0;
 
-/// What an object looks like.
+/// The appearance of an object.
 struct Coat<'a> {
     layer: &'a Layer,
     /// The first colour.
     first: Fill,
-    /// The second one, as a difference from the first.
+    /// The second colour, as a difference from the first.
     second: Colour,
     pattern: Pattern,
 }
 
-/// What painting a row needs, kept from row to row.
+/// Buffers for painting a row, reused from row to row.
 struct Brush {
-    /// The middles of the columns.
+    /// The centres of the columns.
     columns: Vec<f32>,
     mix: Vec<f32>,
     cover: Vec<f32>,
@@ -61,7 +63,7 @@ pub fn paint(rng: &mut Rng, objects: &[Placed], side: usize, planes: &mut [u8]) 
     }
 }
 
-/// Colours and patterns for all objects.
+/// Returns colours and patterns for all objects.
 fn coats<'a>(rng: &mut Rng, objects: &'a [Placed], ground: Colour) -> Vec<Coat<'a>> {
     let mut others = vec![ground];
     let mut coat = |object: &'a Placed| {
@@ -77,7 +79,8 @@ fn coats<'a>(rng: &mut Rng, objects: &'a [Placed], ground: Colour) -> Vec<Coat<'
     objects.iter().map(&mut coat).collect()
 }
 
-/// A random colour that can be told from all of `others`; if none is found soon, the one that is furthest from them.
+/// Returns a random colour that differs enough from all of `others`. If none is found soon, returns the one that is
+/// furthest from them.
 fn apart(rng: &mut Rng, others: &[Colour]) -> Colour {
     let mut best = (-1.0, [0.0; CHANNELS]);
     for _ in 0..16 {

@@ -1,26 +1,26 @@
-//! Patterns of two colours: how much of the second one each pixel of a row has.
+//! Patterns of two colours: the fraction of the second one in each pixel of a row.
 //!
-//! Knows the eight fills as functions of a place. All are made of triangle waves and distances, so that only additions,
-//! multiplications, divisions and square roots of float32 are used. Knows nothing of colours, nor of what is filled.
+//! Knows the eight fills as functions of a place. All consist of triangle waves and distances, so that only additions,
+//! multiplications, divisions and square roots of float32 are used. Knows nothing of colours or of objects.
 
 use crate::data::shapes::outline::Point;
 
-/// One of the fills at a place, turned and scaled.
+/// A fill at a place, turned and scaled.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     /// The number of the fill.
     pub fill: usize,
-    /// What it is laid out from, in pixels.
+    /// The origin of its axes, in pixels.
     pub origin: Point,
     /// The direction of its first axis, of length 1.
     pub axis: Point,
-    /// Pixels of a cell. A pattern repeats after two, up to 64 cells from its origin.
+    /// The size of a cell in pixels. A pattern repeats after two, up to 64 cells from its origin.
     pub cell: f32,
 }
 
 impl Pattern {
-    /// Writes the second colour's part, from 0 to 1, of the pixels of a row whose centres are at `columns` and `y`, a value for
-    /// each column. Returns false and writes nothing if the fill has one colour.
+    /// Writes the second colour's fraction, from 0 to 1, of the pixels of a row whose centres are at `columns` and `y`,
+    /// a value for each column. Returns false and writes nothing if the fill has one colour.
     pub fn mix(&self, y: f32, columns: &[f32], out: &mut [f32]) -> bool {
         let cell = self.cell;
         let soft = move |distance: f32| (distance * cell + 0.5).clamp(0.0, 1.0);
@@ -49,7 +49,7 @@ impl Pattern {
     }
 }
 
-/// A triangle wave: 1 at even numbers, 0 at odd ones, up to 64.
+/// Returns a triangle wave: 1 at even numbers, 0 at odd ones, up to 64.
 fn wave(at: f32) -> f32 {
     let at = (at.abs() - 32.0).abs();
     let at = (at - 16.0).abs();
@@ -63,7 +63,7 @@ fn length(x: f32, y: f32) -> f32 {
     (x * x + y * y).sqrt()
 }
 
-/// 1 where exactly one of two parts is 1.
+/// Returns 1 if exactly one of two fractions is 1.
 fn either(a: f32, b: f32) -> f32 {
     a + b - 2.0 * a * b
 }
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// A picture of 16 × 16 pixels around the origin in characters.
+    /// Returns a picture of 16 × 16 pixels around the origin in characters.
     fn picture(fill: usize, axis: Point, cell: f32) -> Vec<String> {
         let pattern = Pattern { fill, origin: Point { x: 8.0, y: 8.0 }, axis, cell };
         let columns: Vec<f32> = (0..16_u8).map(|x| f32::from(x) + 0.5).collect();

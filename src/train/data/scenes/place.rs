@@ -1,7 +1,7 @@
-//! Where the objects of a scene lie and which pixels of them are seen.
+//! The places of the objects of a scene and their visible pixels.
 //!
-//! Objects are placed from the front to the back: one that is placed never loses a pixel to a later one, so each is judged once,
-//! by what those before it left of it. Knows classes, forms and pixels; nothing of colours.
+//! Objects are placed from the front to the back. A placed object never loses a pixel to a later one, so each is
+//! checked once, against the objects before it. Knows classes, forms and pixels; nothing of colours.
 
 use super::class::form;
 use super::layer::Layer;
@@ -12,48 +12,49 @@ use crate::detection::mask::{Mask, Size};
 use crate::number::{real, real_len, single};
 use crate::rng::Rng;
 
-/// The most objects of a scene; every number from 1 on is as likely.
+/// The maximum number of objects in a scene; every number from 1 on is equally likely.
 pub const MOST: usize = 8;
 
-/// The part of an object that is seen at least.
+/// The minimum fraction of an object that is visible.
 pub const SHARE: f32 = 0.4;
 
-/// How many of its pixels are seen at least.
+/// The minimum number of its visible pixels.
 pub const PIXELS: u32 = 64;
 
-/// The borders of COCO's small, medium and large objects: sides of squares of their area, in pixels.
+/// The limits of COCO's small, medium and large objects: sides of squares of their area, in pixels.
 pub const BANDS: [f32; 2] = [32.0, 96.0];
 
-/// How often an object is drawn anew before it is left out.
+/// The number of tries for an object before it is left out.
 const TRIES: usize = 24;
 
 /// A size and a place.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
-    /// The side of a square of an object's area, in pixels, seen or not.
+    /// The side of a square of an object's area, in pixels, including hidden parts.
     pub size: f32,
-    /// Where its middle lies in the range that it has for this size, from 0 to 1.
+    /// Its centre in the range that is allowed for this size, from 0 to 1.
     pub place: Point,
-    /// Its middle, in pixels.
+    /// Its centre, in pixels.
     pub centre: Point,
 }
 
-/// An object that is placed.
+/// A placed object.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// Its class.
     pub class: usize,
     /// Its size and place.
     pub spot: Spot,
-    /// What it covers.
+    /// Its coverage.
     pub layer: Layer,
-    /// What is seen of it.
+    /// Its visible pixels.
     pub mask: Mask,
 }
 
-/// Draws the objects of a scene, the foremost first. One that is hidden too much is drawn again with the same class, and left out
-/// if there is no room for it. Nothing hides the first one; only in a corner too little of it can lie within the picture, so that
-/// it is never left out (one try in twenty fails at most, and all of them once in 10^31 scenes).
+/// Draws the objects of a scene, the foremost first. An object that is hidden too much is drawn again with the same
+/// class, and left out if there is no room for it. Nothing hides the first object. Only in a corner too little of it
+/// may lie within the picture, so that it is never left out: at most one try in twenty fails, and all of them once in
+/// 10^31 scenes.
 pub fn place(rng: &mut Rng, side: usize, classes: usize) -> Vec<Placed> {
     let pixels = |len: usize| u16::try_from(len).unwrap_or(u16::MAX);
     let picture = Size { width: pixels(side), height: pixels(side) };
@@ -79,13 +80,14 @@ pub fn place(rng: &mut Rng, side: usize, classes: usize) -> Vec<Placed> {
     placed
 }
 
-/// The smallest size that lets a class be told: patterns need more pixels than forms. The same for all classes of a scene.
+/// Returns the smallest size at which classes can be distinguished: patterns need more pixels than forms. It is the
+/// same for all classes of a scene.
 pub fn least(classes: usize) -> f32 {
     if classes > 10 { 20.0 } else { 14.0 }
 }
 
-/// A size and a place. Small, medium and large are as likely, as far as they fit into half of the picture's side. At most a
-/// quarter of the size lies beyond each edge of the picture.
+/// Draws a size and a place. Small, medium and large are equally likely, as far as they fit into half of the picture's
+/// side. At most a quarter of the size lies beyond each edge of the picture.
 fn spot(rng: &mut Rng, side: f32, classes: usize, placed: &[Placed]) -> Spot {
     let (least, most) = (least(classes), 0.5 * side);
     let bands = 1 + BANDS.iter().filter(|border| **border < most).count();
@@ -99,8 +101,8 @@ fn spot(rng: &mut Rng, side: f32, classes: usize, placed: &[Placed]) -> Spot {
     Spot { size, place, centre }
 }
 
-/// Anywhere, or, in every other case, near an object that is placed, so that objects hide others more often than by chance. What
-/// goes beyond an edge comes back from the opposite one, so that every place remains as likely.
+/// Draws a place anywhere or, in half of the cases, near a placed object, so that objects hide others more often than
+/// by chance. Places beyond an edge wrap around, so that every place remains equally likely.
 fn somewhere(rng: &mut Rng, size: f32, range: f32, placed: &[Placed]) -> Point {
     let free = Point { x: rng.unit(), y: rng.unit() };
     let near = rng.below(2) == 1;
@@ -111,7 +113,7 @@ fn somewhere(rng: &mut Rng, size: f32, range: f32, placed: &[Placed]) -> Point {
     Point { x: wrapped(x + reach * (2.0 * free.x - 1.0)), y: wrapped(y + reach * (2.0 * free.y - 1.0)) }
 }
 
-/// The form of a class, stretched a little and turned.
+/// Returns the form of a class, stretched a little and turned.
 fn region(rng: &mut Rng, class: usize, Spot { size, centre, .. }: Spot) -> Region {
     let mut lines = outline(form(class));
     let stretch = 1.0 + 0.1 * rng.triangle();

@@ -1,4 +1,5 @@
-//! Tests of the scenes: what is frozen, what a scene depends on, and that masks and boxes are what is drawn.
+//! Tests of the scenes: frozen bytes, the parameters that a scene depends on, and the agreement of masks and boxes with
+//! pixels.
 
 mod classifier;
 mod layout;
@@ -23,7 +24,7 @@ fn mask(object: &Object) -> &Mask {
     object.mask.as_ref().expect("scenes have masks")
 }
 
-/// The objects of some scenes, with what was drawn to place them.
+/// Returns the objects of some scenes, with their placement.
 fn placed(seed: u64, side: usize, classes: usize, count: u64) -> Vec<Vec<Placed>> {
     let one = |index| place(&mut Rng::new(seed, Stream::EvalScene, index), side, classes);
     (0..count).into_par_iter().map(one).collect()
@@ -47,7 +48,7 @@ fn the_reference_digest_is_what_is_drawn() {
     assert_eq!(Digest::of_pieces("ledger scenes v1", &[&bytes]).to_hex(), reference_digest().to_hex());
 }
 
-/// The number of the object that each pixel shows, from 1, painted from the back to the front; 0 is background.
+/// Returns the number of the object that each pixel shows, from 1, painted from the back to the front; 0 is background.
 fn numbers(objects: &[Placed], side: usize) -> Vec<usize> {
     let mut numbers = vec![0; side * side];
     for (number, object) in objects.iter().enumerate().rev() {
@@ -87,7 +88,7 @@ fn masks_and_boxes_are_what_is_painted_from_the_back_to_the_front() {
     }
 }
 
-/// A picture is painted with and without an object. They differ where the object is to be seen and nowhere else.
+/// A picture is painted with and without an object. The two differ only where the object is visible.
 #[test]
 fn an_object_is_painted_where_its_mask_says() {
     const SIDE: usize = 160;
@@ -120,7 +121,7 @@ fn an_object_is_painted_where_its_mask_says() {
             }
         }
     }
-    // A colour may be by chance that of what lies behind it, or both beyond white or black.
+    // By chance a colour may equal that of the pixels behind it, or both may be beyond white or black.
     assert!(real_len(differing) > 0.97 * real_len(seen), "{differing} of {seen}");
 }
 
@@ -144,7 +145,7 @@ fn a_scene_depends_on_everything_but_the_counts() {
 }
 
 #[test]
-fn what_cannot_be_had_is_an_error() {
+fn requests_out_of_range_are_errors() {
     let fault = |side, classes| Scenes::new(0, side, classes, 1, 1).expect_err("out of range").to_string();
     insta::assert_snapshot!(fault(63, 10), @"the side of scenes is 63 (it must be 64 to 1024)");
     insta::assert_snapshot!(fault(1025, 10), @"the side of scenes is 1025 (it must be 64 to 1024)");

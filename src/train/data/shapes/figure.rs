@@ -1,6 +1,6 @@
 //! Regions filled with colour, row of pixels by row of pixels.
 //!
-//! Knows what colour a pixel of a figure has. Knows nothing of what the figure is.
+//! Knows the colour of a figure's pixels. Knows nothing of the figure's meaning.
 
 use super::outline::Point;
 use super::region::{Region, Scratch};
@@ -9,7 +9,7 @@ use crate::number::{real_len, single};
 /// Red, green and blue from 0 to 255.
 pub type Colour = [f32; 3];
 
-/// A colour that changes evenly over a figure.
+/// A colour with a constant gradient over a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     /// The colour at `origin`.
@@ -18,7 +18,7 @@ pub struct Fill {
     pub right: Colour,
     /// Its change per pixel down.
     pub down: Colour,
-    /// Where the colour is that of `colour`, in pixels.
+    /// The place of `colour`, in pixels.
     pub origin: Point,
 }
 
@@ -30,12 +30,12 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The figure within closed lines; what an odd number of them encloses is filled.
+    /// The figure within closed lines, filled by the even-odd rule.
     pub fn new(lines: &[Vec<Point>], fill: Fill) -> Self {
         Self { region: Region::new(lines), fill }
     }
 
-    /// Lays the figure over one row of pixels, whose upper edge is at `y`; a line for each of the colours.
+    /// Paints the figure over one row of pixels, whose upper edge is at `y`, with a line for each of the colours.
     pub fn paint(&self, y: f32, lines: &mut [Vec<f32>; 3], scratch: &mut Scratch) {
         if !self.region.touches(y) {
             return;
@@ -61,7 +61,7 @@ mod tests {
 
     const INK: Fill = Fill { colour: [1.0; 3], right: [0.0; 3], down: [0.0; 3], origin: Point { x: 0.0, y: 0.0 } };
 
-    /// The covered part of each pixel of a small picture.
+    /// Returns the coverage of each pixel of a small picture.
     fn covered(lines: &[Vec<Point>], width: usize, height: u8, fill: Fill) -> Vec<f32> {
         let figure = Figure::new(lines, fill);
         let mut all = Vec::new();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pixel_is_covered_by_its_share() {
+    fn a_pixel_is_covered_by_its_fraction() {
         let cover = covered(&[rectangle(0.5, 0.5, 2.25, 2.0)], 4, 2, INK);
         assert_eq!(cover, [0.25, 0.5, 0.125, 0.0, 0.5, 1.0, 0.25, 0.0]);
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_cut_off() {
+    fn parts_outside_are_clipped() {
         assert_eq!(covered(&[rectangle(-9.0, -9.0, 1.5, 1.0)], 3, 2, INK), [1.0, 0.5, 0.0, 0.0, 0.0, 0.0]);
         assert_eq!(covered(&[rectangle(2.0, 0.0, 30.0, 9.0)], 3, 2, INK), [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]);
         assert_eq!(covered(&[rectangle(5.0, 0.0, 30.0, 9.0), rectangle(-5.0, 0.0, -1.0, 9.0)], 3, 1, INK), [0.0; 3]);

@@ -1,7 +1,7 @@
 //! The outlines of the ten shapes: closed lines around the origin that enclose an area of 1.
 //!
-//! The same area for all, so that counting the pixels of a shape tells nothing about its class. Every shape looks the same in
-//! some mirror, so that a mirrored picture keeps its class. Knows nothing of pixels.
+//! The area is the same for all, so that counting the pixels of a shape does not reveal its class. Every shape has an
+//! axis of symmetry, so that a mirrored picture keeps its class. Knows nothing of pixels.
 
 /// The classes in the order of their numbers.
 pub const NAMES: [&str; 10] =
@@ -18,7 +18,7 @@ pub struct Point {
 
 const STEPS: usize = 60;
 
-/// The unit circle in steps of 6 degrees. Made by turning, since a sine may differ from machine to machine.
+/// The unit circle in steps of 6 degrees. It is made by rotation, because a sine may differ between machines.
 const CIRCLE: [Point; STEPS] = {
     let (cos, sin) = (0.994_521_9_f32, 0.104_528_46_f32);
     let mut points = [Point { x: 1.0, y: 0.0 }; STEPS];
@@ -31,7 +31,7 @@ const CIRCLE: [Point; STEPS] = {
     points
 };
 
-/// The closed lines of a class; what an odd number of them encloses belongs to the shape.
+/// Returns the closed lines of a class, to be filled by the even-odd rule.
 pub fn outline(class: usize) -> Vec<Vec<Point>> {
     let mut lines = match class {
         0 => vec![arc(0, 1, STEPS, 1.0)],
@@ -87,7 +87,7 @@ fn corners(list: &[(f32, f32)]) -> Vec<Point> {
     list.iter().map(|&(x, y)| Point { x, y }).collect()
 }
 
-/// A disc without another one that meets its rim at 54 degrees to both sides, and is met there at 72 degrees of its own rim.
+/// Returns a disc without another disc, which meets its rim at 54 degrees to both sides and its own rim at 72 degrees.
 fn crescent() -> Vec<Point> {
     let radius = CIRCLE[9].y / CIRCLE[12].y;
     let shift = CIRCLE[9].x - radius * CIRCLE[12].x;
@@ -96,7 +96,7 @@ fn crescent() -> Vec<Point> {
     line
 }
 
-/// The area within a line (Gauss's formula), negative if the line runs the other way round.
+/// Returns the area within a line (Gauss's formula), negative if the line runs the other way round.
 fn area(line: &[Point]) -> f32 {
     let next = line.iter().cycle().skip(1);
     line.iter().zip(next).map(|(a, b)| 0.5 * (a.x * b.y - b.x * a.y)).sum()
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_shape_is_its_own_mirror_image() {
-        // All outlines are laid out symmetrically to the horizontal axis.
+        // All outlines are symmetrical to the horizontal axis.
         for (class, name) in NAMES.iter().enumerate() {
             for point in outline(class).iter().flatten() {
                 let met = outline(class)

@@ -1,24 +1,24 @@
-//! What drawings are made of: random colours, directions and strokes, and outlines that are stretched and turned.
+//! The parts of drawings: random colours, directions and strokes, and outlines that are stretched and turned.
 //!
-//! Knows how each is drawn at random and nothing of what it is drawn for.
+//! Knows the random draws of each and nothing of their use.
 
 use super::figure::{Colour, Figure, Fill};
 use super::outline::Point;
 use crate::data::planes::CHANNELS;
 use crate::rng::Rng;
 
-/// A random colour.
+/// Returns a random colour.
 pub fn colour(rng: &mut Rng) -> Colour {
     [rng.range(0.0, 255.0), rng.range(0.0, 255.0), rng.range(0.0, 255.0)]
 }
 
-/// The square of how far two colours lie apart; black and white are 442 apart.
+/// Returns the squared distance of two colours; black and white are 442 apart.
 pub fn distance(a: Colour, b: Colour) -> f32 {
     let off = [a[0] - b[0], a[1] - b[1], a[2] - b[2]];
     off[0] * off[0] + off[1] * off[1] + off[2] * off[2]
 }
 
-/// A random direction of length 1, every one as likely: a point of the unit disc, pulled to its rim.
+/// Returns a random direction of length 1, uniformly distributed: a point of the unit disc, scaled to its rim.
 pub fn direction(rng: &mut Rng) -> Point {
     for _ in 0..16 {
         let (x, y) = (rng.range(-1.0, 1.0), rng.range(-1.0, 1.0));
@@ -31,14 +31,14 @@ pub fn direction(rng: &mut Rng) -> Point {
     Point { x: 1.0, y: 0.0 }
 }
 
-/// A colour that is not quite even over `extent` pixels.
+/// Returns a colour with a slight gradient over `extent` pixels.
 pub fn uneven(rng: &mut Rng, colour: Colour, origin: Point, extent: f32) -> Fill {
     let mut slope = || [0.0; CHANNELS].map(|_: f32| 45.0 * rng.triangle() / extent);
     Fill { colour, right: slope(), down: slope(), origin }
 }
 
-/// Gives an outline of area 1 the area `size`², longer by `stretch` along one direction and shorter across it, then turned;
-/// returns how far it reaches from the origin along the axes.
+/// Scales an outline of area 1 to the area `size`², stretches it by `stretch` along one direction, shrinks it across,
+/// and turns it. Returns its maximum distance from the origin along the axes.
 pub fn pose(lines: &mut [Vec<Point>], size: f32, stretch: f32, along: Point, turn: Point) -> f32 {
     let mut reach = 0.0_f32;
     for point in lines.iter_mut().flatten() {
@@ -50,7 +50,7 @@ pub fn pose(lines: &mut [Vec<Point>], size: f32, stretch: f32, along: Point, tur
     reach
 }
 
-/// A bent line of random colour in a picture of `side` × `side` pixels.
+/// Returns a bent line of random colour in a picture of `side` × `side` pixels.
 pub fn stroke(rng: &mut Rng, side: f32) -> Figure {
     let from = Point { x: rng.range(0.0, side), y: rng.range(0.0, side) };
     let (along, length) = (direction(rng), side * rng.range(0.25, 0.9));
@@ -60,7 +60,7 @@ pub fn stroke(rng: &mut Rng, side: f32) -> Figure {
     let mut lower = Vec::new();
     for step in 0..=12_u8 {
         let t = f32::from(step) / 12.0;
-        // A parabola over the line from end to end; its normal has the slope of its derivative.
+        // A parabola over the line from end to end. Its normal follows from its derivative.
         let (on, off) = (length * t, bend * t * (1.0 - t));
         let (tangent, normal) = (length, bend * (1.0 - 2.0 * t));
         let norm = half / (tangent * tangent + normal * normal).sqrt();

@@ -1,18 +1,18 @@
-//! What closed lines enclose, row of pixels by row of pixels, with soft edges.
+//! The area within closed lines, row of pixels by row of pixels, with antialiased edges.
 //!
-//! Knows how much of a pixel a region covers. Knows nothing of colours, nor of what the region is.
+//! Knows the fraction of a pixel that a region covers. Knows nothing of colours or of the region's meaning.
 
 use super::outline::Point;
 use crate::number::{real_len, single, whole};
 use std::ops::Range;
 
-/// Lines within a row of pixels on which coverage is measured; along them it is exact.
+/// The lines within a row of pixels on which coverage is measured; along them it is exact.
 const LINES: [f32; 4] = [0.125, 0.375, 0.625, 0.875];
 
-/// Part of a pixel's height that one of them stands for.
+/// The fraction of a pixel's height that each of them represents.
 const SHARE: f32 = 0.25;
 
-/// What closed lines enclose, in pixels.
+/// The area within closed lines, in pixels.
 #[derive(Debug)]
 pub struct Region {
     edges: Vec<Edge>,
@@ -22,7 +22,7 @@ pub struct Region {
     bottom: f32,
 }
 
-/// An edge that is not level: from `top` to `bottom`, beginning at `x` and going `slope` to the right per pixel down.
+/// An edge that is not level: from `top` to `bottom`, starting at `x` and moving `slope` to the right per pixel down.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     top: f32,
@@ -31,18 +31,18 @@ struct Edge {
     slope: f32,
 }
 
-/// What covering a row needs, kept from row to row.
+/// Buffers for covering a row, reused from row to row.
 #[derive(Debug, Default)]
 pub struct Scratch {
     met: Vec<Edge>,
     crossings: Vec<f32>,
     cover: Vec<f32>,
-    /// What of `cover` the last row touched; the rest is 0.
+    /// The range of `cover` that the last row touched; the rest is 0.
     touched: Range<usize>,
 }
 
 impl Region {
-    /// The region within closed lines; what an odd number of them encloses belongs to it.
+    /// The region within closed lines, by the even-odd rule.
     pub fn new(lines: &[Vec<Point>]) -> Self {
         let mut edges = Vec::new();
         for line in lines {
@@ -65,12 +65,12 @@ impl Region {
         }
     }
 
-    /// The columns of a picture of `width` pixels that the region may touch.
+    /// Returns the columns of a picture of `width` pixels that the region may touch.
     pub fn columns(&self, width: usize) -> Range<usize> {
         pixels(self.left, self.right, width)
     }
 
-    /// The rows of a picture of `height` pixels that the region may touch.
+    /// Returns the rows of a picture of `height` pixels that the region may touch.
     pub fn rows(&self, height: usize) -> Range<usize> {
         pixels(self.top, self.bottom, height)
     }
@@ -80,8 +80,8 @@ impl Region {
         self.bottom > y && self.top < y + 1.0
     }
 
-    /// The part, from 0 to 1, of each of `width` pixels of a row that the region covers, and which of them it touches; the row's
-    /// upper edge is at `y`.
+    /// Returns the range of a row's pixels that the region touches, and the fraction, from 0 to 1, of each of `width`
+    /// pixels that it covers. The row's upper edge is at `y`.
     pub fn cover<'a>(&self, y: f32, width: usize, scratch: &'a mut Scratch) -> (Range<usize>, &'a [f32]) {
         let Scratch { met, crossings, cover, touched } = scratch;
         cover[touched.clone()].fill(0.0);
@@ -105,13 +105,13 @@ impl Region {
     }
 }
 
-/// The pixels of 0..`len` that a stretch touches.
+/// Returns the pixels of 0..`len` that an interval touches.
 fn pixels(from: f32, to: f32, len: usize) -> Range<usize> {
     let at = |value: f32| usize::try_from(whole(f64::from(value))).unwrap_or(0).min(len);
     at(from)..at(to.ceil())
 }
 
-/// Adds what a stretch of one line covers of each pixel; returns the first pixel and the one after the last.
+/// Adds the coverage of each pixel by an interval of one line. Returns the first pixel and the one after the last.
 fn span(from: f32, to: f32, cover: &mut [f32]) -> (usize, usize) {
     let width = single(real_len(cover.len()));
     let (from, to) = (from.clamp(0.0, width), to.clamp(0.0, width));
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_tells_the_pixels_it_may_touch() {
+    fn a_region_reports_the_pixels_it_may_touch() {
         let corners = [(-2.5, 1.5), (3.25, 1.5), (3.25, 7.0), (-2.5, 7.0)].map(|(x, y)| Point { x, y });
         let region = Region::new(&[corners.to_vec()]);
         assert_eq!((region.columns(8), region.rows(8)), (0..4, 1..7));

@@ -1,4 +1,5 @@
-//! Tests of the drawn shapes: what is frozen, what may not tell the class, and what a drawing depends on.
+//! Tests of the generated shapes: frozen bytes, features that must not reveal the class, and the parameters that a
+//! drawing depends on.
 
 use super::*;
 use crate::data::planes::size;
@@ -6,7 +7,7 @@ use crate::rng::Rng;
 use proptest::prelude::*;
 use rayon::prelude::*;
 
-/// Pictures of one side and split, and their classes.
+/// Returns pictures of one side and split, and their classes.
 fn pictures(seed: u64, split: Split, side: usize, count: usize) -> Vec<(Vec<u8>, usize)> {
     let one = |index| {
         let mut planes = vec![0; size(side)];
@@ -38,9 +39,10 @@ fn classes_are_balanced() {
     }
 }
 
-/// What a linear model could see: a class whose pictures are brighter, redder, or have more of anything at some place.
+/// These are the features of a linear model: a class whose pictures are brighter, redder, or have more of anything at
+/// some place.
 #[test]
-fn neither_the_mean_colour_nor_the_mean_picture_tells_the_class() {
+fn neither_the_mean_colour_nor_the_mean_picture_reveals_the_class() {
     const SIDE: usize = 16;
     let train = pictures(5, Split::Train, SIDE, 5000);
     let mut means = vec![vec![0.0_f64; size(SIDE)]; CLASSES];
@@ -52,7 +54,8 @@ fn neither_the_mean_colour_nor_the_mean_picture_tells_the_class() {
         }
         mean.iter_mut().for_each(|mean| *mean /= real_len(of_class.len()));
         for (channel, plane) in mean.chunks_exact(SIDE * SIDE).enumerate() {
-            // A picture's mean of a channel spreads by about 70 grey values, that of 500 pictures by about 3; 5 of them are allowed.
+            // A picture's mean of a channel has a standard deviation of about 70 grey values, that of 500 pictures
+            // about 3; 5 of them are allowed.
             let colour = plane.iter().sum::<f64>() / real_len(plane.len());
             assert!((colour - 127.5).abs() < 16.0, "{colour} of channel {channel} in class {class}");
         }
@@ -71,7 +74,7 @@ fn neither_the_mean_colour_nor_the_mean_picture_tells_the_class() {
 }
 
 #[test]
-fn a_shape_lies_within_its_picture_and_covers_the_area_it_should() {
+fn a_shape_lies_within_its_picture_and_covers_its_area() {
     const SIDE: usize = 48;
     for (class, name) in NAMES.iter().enumerate() {
         for index in 0..40 {
@@ -81,7 +84,8 @@ fn a_shape_lies_within_its_picture_and_covers_the_area_it_should() {
             let figure = shape(&mut rng, 48.0, class, [1.0; CHANNELS]);
             let mut covered = 0.0;
             for row in 0..48_u8 {
-                // Whatever the colour, of what lay below a share remains: once below black, once below a ground of 1.
+                // For any colour a fraction of the background remains: painted once over black, once over a background
+                // of 1.
                 let mut lines = [vec![0.0; SIDE], vec![0.0; SIDE], vec![0.0; SIDE]];
                 figure.paint(f32::from(row), &mut lines, &mut Scratch::default());
                 let mut over = [vec![1.0; SIDE], vec![0.0; SIDE], vec![0.0; SIDE]];

@@ -1,6 +1,7 @@
-//! Text files: read, checked, and divided into a part to train on and a part to evaluate with.
+//! Text files: reading, checking, and dividing into a part for training and a part for evaluation.
 //!
-//! Knows nothing of tokens. What a file says is not changed, save that a byte order mark at its beginning is left out.
+//! Knows nothing of tokens. The content of a file is not changed, except that a byte order mark at its beginning is
+//! removed.
 
 use super::TextError;
 use crate::number::part;
@@ -9,10 +10,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// No text may be longer than this, in bytes: counts of pairs of tokens then fit into 32 bits.
+/// The maximum length of a text in bytes: counts of pairs of tokens then fit into 32 bits.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// Reads a file, or the `.txt` files that lie directly in a directory and are not hidden, in the order of their names; each is one text.
+/// Reads a file, or the `.txt` files that lie directly in a directory and are not hidden, in the order of their names.
+/// Each is one text.
 pub fn read(path: &Path) -> Result<Vec<String>, TextError> {
     let fault = |source| TextError::Read { path: path.to_owned(), source };
     let files =
@@ -57,10 +59,11 @@ fn read_one(path: &Path, limit: u64) -> Result<String, TextError> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Divides the texts, in their order, into a part to train on and the rest, which is about the share `held` of all bytes.
+/// Divides the texts, in order, into a part for training and the rest, which has about the fraction `held` of all
+/// bytes.
 ///
-/// The cut comes after the first line end in the rest's first half, or after the first white space there, or, if there is neither,
-/// between two characters.
+/// The cut is after the first line end in the rest's first half, or after the first white space there. If there is
+/// neither, it is between two characters.
 pub fn divide(texts: &[String], held: f64) -> (Vec<&str>, Vec<&str>) {
     let total: usize = texts.iter().map(String::len).sum();
     let mut ahead = total - part(total, held).min(total);
@@ -75,7 +78,7 @@ pub fn divide(texts: &[String], held: f64) -> (Vec<&str>, Vec<&str>) {
     (train, eval)
 }
 
-/// Where a text is cut that should be cut at `wanted`.
+/// Returns the position of the cut in a text that should be cut at `wanted`.
 fn place(text: &str, wanted: usize) -> usize {
     let rest = &text[text.floor_char_boundary(wanted.saturating_sub(1))..];
     let near = &rest[..rest.floor_char_boundary(rest.len() / 2)];
@@ -107,9 +110,9 @@ mod tests {
         assert_eq!(read(&dir.path().join("c.md")).expect("valid"), texts(&["not this"]));
     }
 
-    /// What is read is what runs are named by, which another room lists.
+    /// Runs are identified by the files that are read; another crate lists them for the id.
     #[test]
-    fn what_is_read_enters_the_id() {
+    fn exactly_the_files_in_the_id_are_read() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(dir.path().join("below/deep.txt")).expect("made");
         let names =

@@ -1,7 +1,7 @@
-//! Texts cut into the words that a tokeniser works within: each distinct one once, and in which order they come.
+//! Texts split into the words that a tokenizer works within: each distinct word once, and their sequence.
 //!
-//! Knows the published rules of cutting and nothing of vocabularies. The result does not depend on the number of threads: the
-//! distinct words are in the order of their first coming.
+//! Knows the published rules of splitting and nothing of vocabularies. The result does not depend on the number of
+//! threads: the distinct words are in the order of their first occurrence.
 
 use super::TextError;
 use rayon::prelude::*;
@@ -11,45 +11,47 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
 
-/// How a text is cut.
+/// The rule by which a text is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// At white space; every line ends with a break (Zaremba, Sutskever, Vinyals: "Recurrent Neural Network Regularization", 2014,
-    /// and all who took over Mikolov's form of the Penn Treebank).
+    /// At white space; every line ends with a break (Zaremba, Sutskever, Vinyals: "Recurrent Neural Network
+    /// Regularization", 2014, and others that use Mikolov's form of the Penn Treebank).
     Lines,
-    /// As GPT-2 does, into words with the space before them, written with 256 characters that stand for bytes; every document
+    /// As GPT-2: words with the space before them, written with 256 characters that stand for bytes. Every document
     /// ends with a break.
     ByteLevel,
-    /// As BERT without case does: accents and case away, then at white space and around punctuation; every document ends with a break.
+    /// As uncased BERT: without accents and case, at white space and around punctuation. Every document ends with a
+    /// break.
     Bert,
 }
 
-/// In a sequence: the end of a line or document.
+/// The end of a line or document in a sequence.
 pub const BREAK: u32 = u32::MAX;
 
-/// A line that says so separates documents.
+/// A line with this content separates documents.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// About how many bytes are cut at a time.
+/// The approximate number of bytes that are split at a time.
 const CHUNK: usize = 8192;
 
-/// A word of more characters is cut into pieces, since the time that joining takes grows with the square of a word's length. A text without white space is one word.
-/// The characters of [`Rule::ByteLevel`] are bytes of the text.
+/// The maximum number of characters in a word; longer words are cut, because the time for merging grows with the square
+/// of a word's length. A text without white space is one word. The characters of [`Rule::ByteLevel`] are bytes of the
+/// text.
 const LONGEST: usize = 1000;
 
-/// Texts as the words they consist of.
+/// Texts as sequences of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
-    /// Each distinct word once, in the order of first coming.
+    /// Each distinct word once, in the order of first occurrence.
     pub words: Vec<String>,
-    /// How often each of them comes.
+    /// The number of occurrences of each word.
     pub counts: Vec<u64>,
     /// The text as indices of `words` and as [`BREAK`]s.
     pub sequence: Vec<u32>,
 }
 
 impl Pieces {
-    /// Cuts texts, each of which ends its last document.
+    /// Splits texts. The end of each text ends its last document.
     pub fn cut(texts: &[&str], rule: Rule) -> Result<Self, TextError> {
         let sections = texts.iter().flat_map(|text| match rule {
             Rule::Lines => text.lines().collect(),
@@ -94,7 +96,7 @@ impl Pieces {
         whole
     }
 
-    /// The place of a word, which is given one if it is new.
+    /// Returns the place of a word; a new word gets a new place.
     fn place(&mut self, places: &mut HashMap<String, u32>, word: &str) -> u32 {
         if let Some(place) = places.get(word) {
             return *place;
@@ -127,7 +129,7 @@ fn words(text: &str, rule: Rule, mut each: impl FnMut(&str)) -> Result<(), TextE
     Ok(())
 }
 
-/// Calls `each` with a word, or with its pieces where it has more than [`LONGEST`] characters.
+/// Calls `each` with a word, or with its pieces if it has more than [`LONGEST`] characters.
 fn shorter(word: &str, each: &mut impl FnMut(&str)) {
     let mut rest = word;
     while let Some((at, _)) = rest.char_indices().nth(LONGEST).filter(|_| rest.len() > LONGEST) {
@@ -138,7 +140,7 @@ fn shorter(word: &str, each: &mut impl FnMut(&str)) {
     each(rest);
 }
 
-/// The documents of a text: what lies between lines that say `<|endoftext|>` or, if there is none, between blank lines.
+/// Returns the documents of a text: the parts between `<|endoftext|>` lines or, if there are none, between blank lines.
 fn documents(text: &str) -> Vec<&str> {
     let marked = text.lines().any(|line| line.trim() == END_OF_TEXT);
     let separates = |line: &str| if marked { line.trim() == END_OF_TEXT } else { line.trim().is_empty() };
@@ -160,7 +162,7 @@ fn documents(text: &str) -> Vec<&str> {
     documents
 }
 
-/// Pieces of about [`CHUNK`] bytes; they are the same words, however they are cut, as the whole.
+/// Returns pieces of about [`CHUNK`] bytes. Splitting them gives the same words as splitting the whole.
 fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -170,7 +172,8 @@ fn chunks(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where a text can be cut behind its first [`CHUNK`] bytes: before a lone space or line end, where every rule begins a word.
+/// Returns a position to cut a text behind its first [`CHUNK`] bytes: before a single space or line end, where every
+/// rule begins a word.
 fn seam(text: &str) -> usize {
     let bytes = text.as_bytes();
     let lone = |place: usize| {
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn bert_takes_case_and_accents_away() {
+    fn bert_removes_case_and_accents() {
         assert_eq!(
             said(&["It's  Überall,\u{0} 東京 ok"], Rule::Bert),
             ["it", "'", "s", "uberall", ",", "東", "京", "ok", "BREAK"]
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counted_in_the_order_of_their_first_coming() {
+    fn words_are_counted_in_the_order_of_their_first_occurrence() {
         let pieces = Pieces::cut(&["b a b", "c b"], Rule::Lines).expect("valid");
         assert_eq!(pieces.words, ["b", "a", "c"]);
         assert_eq!(pieces.counts, [3, 1, 1]);
@@ -244,7 +247,7 @@ mod tests {
             assert_eq!(lengths(&"a".repeat(1000), rule), [1000, end]);
             assert_eq!(lengths(&"a".repeat(2001), rule), [1000, 1000, 1, end]);
         }
-        // Two bytes each, also where no character ends.
+        // Two bytes each, so that the cut may be within a character.
         assert_eq!(lengths(&"é".repeat(501), Rule::ByteLevel), [1000, 2, end]);
         assert_eq!(lengths(&"ж".repeat(501), Rule::Bert), [501, end]);
         assert_eq!(lengths(&"a".repeat(2001), Rule::Lines), [2001, end]);

@@ -7,7 +7,7 @@ fn windows(width: usize, objective: Objective) -> Windows {
     Windows { width, objective, batch: 2 }
 }
 
-/// A text whose tokens are 10, 11, 12 and so on; the evaluation part goes on where training ends.
+/// A text whose tokens are 10, 11, 12 and so on; the evaluation part continues where training ends.
 fn counting(train: u16, eval: u16, windows: Windows) -> Text {
     let masked = windows.objective == Objective::MaskedToken;
     let marks = masked.then_some(Marks { cls: 1, sep: 2, mask: 3, end: Some(4) });
@@ -16,7 +16,7 @@ fn counting(train: u16, eval: u16, windows: Windows) -> Text {
 }
 
 #[test]
-fn each_token_is_answered_by_the_next_one_also_at_a_windows_edge() {
+fn the_target_of_each_token_is_the_next_one_also_at_a_windows_edge() {
     let text = counting(13, 5, windows(4, Objective::NextToken));
     assert_eq!((text.train_len(), text.eval_len()), (3, 1));
     let batch = text.train_batch(0, 0, &[2, 0]);
@@ -102,7 +102,7 @@ fn masks_depend_on_seed_epoch_and_window_alone() {
 }
 
 #[test]
-fn too_little_text_is_an_error_that_counts() {
+fn too_little_text_is_an_error_with_the_counts() {
     let new = |train: u16, eval: u16, objective| {
         let text = Encoded {
             train: (0..train).collect(),
@@ -131,8 +131,8 @@ fn too_little_text_is_an_error_that_counts() {
 }
 
 #[test]
-fn a_part_in_which_nothing_may_be_masked_is_refused() {
-    // What remains behind the last whole window is never asked.
+fn a_part_without_maskable_tokens_is_refused() {
+    // The rest behind the last whole window is never used.
     let new = |train: [u16; 5], eval: [u16; 5], objective| {
         let marks = Some(Marks { cls: 1, sep: 2, mask: 3, end: Some(4) });
         let text = Encoded { train: train.to_vec(), eval: eval.to_vec(), vocabulary: 100, marks };
@@ -171,7 +171,8 @@ fn a_file_is_divided_before_its_vocabulary_is_made() {
     fs::write(&file, "a b c d e f g h i j\n".repeat(9) + "only here at an end\n").expect("written");
     let read = |held| Text::read(&file, Vocabulary::Words { size: 100 }, held, windows(4, Objective::NextToken));
     let text = read(0.1).expect("enough");
-    // 9 lines of 11 tokens. The ten letters, `<eos>` and `<unk>`: the last line has no say in it, and all of its words are unknown.
+    // 9 lines of 11 tokens. The vocabulary has the ten letters, `<eos>` and `<unk>`. It excludes the last line, all of
+    // whose words are unknown.
     assert_eq!((text.vocabulary_len(), text.train_len(), text.eval_len()), (12, 24, 1));
     assert_eq!(text.eval_batch(&[0]).ids, [1; 4]);
     assert_eq!(text.digest(), read(0.1).expect("enough").digest());
@@ -180,7 +181,7 @@ fn a_file_is_divided_before_its_vocabulary_is_made() {
 }
 
 #[test]
-fn generated_text_serves_both_objectives() {
+fn generated_text_supports_both_objectives() {
     for objective in [Objective::NextToken, Objective::MaskedToken] {
         let text = Text::generate(4, 500, 3_000, 600, windows(32, objective)).expect("enough");
         assert_eq!(text.vocabulary_len(), 500);

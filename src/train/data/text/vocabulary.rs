@@ -1,11 +1,11 @@
-//! Vocabularies: made from the training text alone, and applied to both parts.
+//! Vocabularies: made only from the training text, and applied to both parts.
 //!
-//! Knows the published kinds and nothing of windows. BPE and WordPiece are trained and applied by `tokenizers`.
+//! Knows the published types and nothing of windows. The crate `tokenizers` trains and applies BPE and WordPiece.
 //!
-//! The same text gives the same vocabulary. Left alone, the library numbers the characters within words (`##a`) as it meets
-//! them in a hash map whose order changes from run to run, and decides by number between pairs that come equally often: not even
-//! which tokens there are would be certain. Therefore all characters are numbered here before it begins, and those that are
-//! too rare are left out here.
+//! The same text gives the same vocabulary. By default the library numbers the characters within words (`##a`) in the
+//! order of a hash map, which changes from run to run. It orders equally frequent pairs by these numbers, so that even
+//! the set of tokens would vary. Therefore all characters are numbered here before training, and those that are too
+//! rare are left out here.
 
 use super::TextError;
 use super::pieces::{BREAK, Pieces, Rule};
@@ -16,47 +16,48 @@ use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Model};
 
-/// What a token is.
+/// The units of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vocabulary {
-    /// A byte of UTF-8; 256 tokens, and three more where tokens are masked. Documents are not told apart.
+    /// Bytes of UTF-8: 256 tokens, and three more if tokens are masked. Documents are not separated.
     Bytes,
-    /// What lies between white space: the most frequent ones, and `<unk>` for the others. Every line ends with `<eos>`.
+    /// Words separated by white space: the most frequent ones, and `<unk>` for the others. Every line ends with
+    /// `<eos>`.
     Words {
-        /// How many tokens there are at most, special tokens among them.
+        /// The maximum number of tokens, including special tokens.
         size: usize,
     },
-    /// Byte-level byte-pair encoding as GPT-2 has it (Radford et al. 2019, section 2.2): any text can be said. Every document
-    /// ends with `<|endoftext|>`.
+    /// Byte-level byte-pair encoding as in GPT-2 (Radford et al. 2019, section 2.2), which can encode any text. Every
+    /// document ends with `<|endoftext|>`.
     Bpe {
-        /// How many tokens there are at most, special tokens among them.
+        /// The maximum number of tokens, including special tokens.
         size: usize,
     },
-    /// WordPiece as BERT without case has it (Devlin et al. 2018, section 3): lower case, no accents, `[UNK]` for words with
+    /// WordPiece as in uncased BERT (Devlin et al. 2018, section 3): lower case, no accents, `[UNK]` for words with
     /// characters that are not among the 1,000 most frequent ones. Every document ends with `[SEP]`.
     WordPiece {
-        /// How many tokens there are at most, special tokens among them.
+        /// The maximum number of tokens, including special tokens.
         size: usize,
     },
 }
 
-/// Token ids are kept in 16 bits; `model.classes` has no more either.
+/// The maximum size: token ids have 16 bits, and `model.classes` has the same maximum.
 pub const MAX_VOCABULARY: usize = 65_535;
 
-/// A pair of tokens that comes less often is not joined: the library's usual choice.
+/// The minimum frequency of a pair that is merged: the library's usual choice.
 const LEAST: u64 = 2;
 
-/// WordPiece knows no more characters than that: the library's usual choice.
+/// The maximum number of characters in WordPiece: the library's usual choice.
 const CHARACTERS: usize = 1000;
 
-/// The tokens that masking needs.
+/// The special tokens of masking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// Opens a window.
     pub cls: u16,
     /// Closes a window.
     pub sep: u16,
-    /// Stands for a masked token.
+    /// Replaces a masked token.
     pub mask: u16,
     /// Ends a document.
     pub end: Option<u16>,
@@ -72,20 +73,20 @@ impl Marks {
 /// Both parts of a text as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// To train on.
+    /// The tokens for training.
     pub train: Vec<u16>,
-    /// To evaluate with.
+    /// The tokens for evaluation.
     pub eval: Vec<u16>,
-    /// Number of token ids; all ids are below it.
+    /// The number of token ids; all ids are below it.
     pub vocabulary: usize,
-    /// The special tokens of masking, where they were asked for.
+    /// The special tokens of masking, if requested.
     pub marks: Option<Marks>,
 }
 
 impl Vocabulary {
     /// Makes the vocabulary from the training texts and encodes both parts.
     ///
-    /// With `masked`, `[CLS]`, `[SEP]` and `[MASK]` are among the tokens, whatever the kind.
+    /// With `masked`, `[CLS]`, `[SEP]` and `[MASK]` are among the tokens of every type.
     pub fn encode(self, train: &[&str], eval: &[&str], masked: bool) -> Result<Encoded, TextError> {
         let (rule, size) = match self {
             Self::Bytes => return Ok(bytes(train, eval, masked)),
@@ -162,7 +163,7 @@ impl Tokens {
         }
     }
 
-    /// The most frequent words, of equally frequent ones those that come first in the order of their bytes.
+    /// Returns the most frequent words. Equally frequent ones are in the order of their bytes.
     fn words(text: &Pieces, size: usize, special: &[&str]) -> Self {
         let mut order: Vec<(&String, u64)> = text.words.iter().zip(text.counts.iter().copied()).collect();
         order.retain(|(word, _)| !special.contains(&word.as_str()));
@@ -174,7 +175,7 @@ impl Tokens {
         Self::Words { ids, unknown }
     }
 
-    /// Joins the most frequent pair again and again (Sennrich, Haddow, Birch 2016), after `first` has taken the lowest ids.
+    /// Merges the most frequent pair repeatedly (Sennrich, Haddow, Birch 2016), after `first` has taken the lowest ids.
     fn merges(text: &Pieces, size: usize, first: &[&str], set: impl FnOnce(&mut BpeTrainer)) -> Result<BPE, TextError> {
         let first = first.iter().map(|token| AddedToken::from(*token, true)).collect();
         let mut trainer = BpeTrainer::builder()
@@ -198,7 +199,7 @@ impl Tokens {
         }
     }
 
-    /// A text as tokens, with `end` at its breaks.
+    /// Returns a text as tokens, with `end` at its breaks.
     fn apply(&self, text: &Pieces, end: u16) -> Result<Vec<u16>, TextError> {
         let each: Vec<Vec<u16>> = text.words.par_iter().map(|word| self.word(word)).collect::<Result<_, _>>()?;
         let end = [end];
@@ -219,15 +220,15 @@ impl Tokens {
     }
 }
 
-/// The characters of a text that WordPiece knows.
+/// The characters of a text that WordPiece supports.
 struct Characters {
     all: HashSet<char>,
-    /// Those that come within a word, and not only at its beginning.
+    /// Those that occur within a word, and not only at its beginning.
     inner: HashSet<char>,
 }
 
 impl Characters {
-    /// The most frequent ones, of equally frequent ones the lowest.
+    /// The most frequent characters; of equally frequent ones the lowest.
     fn of(text: &Pieces) -> Self {
         let mut counts: HashMap<char, u64> = HashMap::new();
         for (word, count) in text.words.iter().zip(&text.counts) {
@@ -248,7 +249,7 @@ impl Characters {
         word.chars().all(|character| self.all.contains(&character))
     }
 
-    /// Their tokens in a fixed order.
+    /// Returns their tokens in a fixed order.
     fn tokens(&self) -> impl Iterator<Item = String> {
         let sorted = |set: &HashSet<char>| {
             let mut characters: Vec<char> = set.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Tests of the layout on disk, of what the digest covers, and of damaged pictures.
+//! Tests of the layout on disk, of the digest's coverage, and of damaged pictures.
 
 use super::*;
 use crate::data::coco::square::FRAME;
@@ -25,7 +25,8 @@ fn save(root: &TempDir, name: &str, width: u32, height: u32) {
     RgbImage::from_pixel(width, height, Rgb([200, 100, 50])).save(path).expect("writable");
 }
 
-/// One picture of 32 × 16 for training, with an object, a crowd, and one beyond it; one of 16 × 16 for evaluation with one beyond it.
+/// One picture of 32 × 16 for training, with an object, a crowd, and an object outside of it; one of 16 × 16 for
+/// evaluation with an object outside of it.
 fn small() -> TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let train = r#"
@@ -56,7 +57,7 @@ fn refused(root: &TempDir) -> String {
     fault.replace(&root.path().display().to_string(), "ROOT")
 }
 
-/// The picture becomes 16 × 8 with 4 rows of the frame above and below; the box is cut off at the picture's left edge.
+/// The picture becomes 16 × 8 with 4 rows of the frame above and below. The box is clipped at the picture's left edge.
 #[test]
 fn a_training_picture_by_hand() {
     let root = small();
@@ -78,7 +79,7 @@ fn a_training_picture_by_hand() {
 }
 
 #[test]
-fn evaluation_has_all_objects_as_they_are() {
+fn evaluation_has_all_objects_unchanged() {
     let root = small();
     let coco = open(&root);
     let mut planes = vec![0; size(16)];
@@ -120,7 +121,7 @@ fn both_halves_have_the_same_categories() {
 }
 
 #[test]
-fn pictures_that_are_missing_damaged_or_others_are_named() {
+fn missing_damaged_and_replaced_pictures_are_named() {
     let root = small();
     let picture = root.path().join("train2017/a.png");
     save(&root, "train2017/a.png", 32, 17);
@@ -129,7 +130,7 @@ fn pictures_that_are_missing_damaged_or_others_are_named() {
     insta::assert_snapshot!(refused(&root), @"`ROOT/train2017/a.png` cannot be decoded (it must be a whole JPEG or PNG file)");
     fs::remove_file(&picture).expect("there");
     insta::assert_snapshot!(refused(&root), @"image 4 cannot be read: `ROOT/train2017/a.png` (all images of the annotations must be there)");
-    // One that is exchanged after it was read is an error when it is needed.
+    // A picture that is replaced after it was checked gives an error when it is needed.
     save(&root, "train2017/a.png", 32, 16);
     let coco = open(&root);
     let mut planes = vec![0; size(16)];
@@ -157,7 +158,7 @@ fn the_digest_covers_every_file_that_is_read_and_no_other() {
     ] {
         let path = root.path().join(name);
         let bytes = fs::read(&path).expect("there");
-        // Neither JSON nor a picture minds what follows it.
+        // Decoders of JSON and of pictures ignore a trailing line end.
         fs::write(&path, [&bytes[..], b"\n"].concat()).expect("writable");
         let changed = open(&root).digest();
         assert!(!digests.contains(&changed), "{name}");

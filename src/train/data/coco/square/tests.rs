@@ -10,7 +10,8 @@ fn instance(bounds: [f64; 4], outline: Option<Outline>) -> Instance {
     Instance { id: 1, class: 3, bounds: Xywh::new(bounds), area: 100.0, crowd: false, outline }
 }
 
-/// 40 × 30 pixels become 16 × 12 in a square of 16, with 2 rows of the frame above and below; lengths are multiplied by 0.4.
+/// 40 × 30 pixels become 16 × 12 in a square of 16, with 2 rows of the frame above and below. Lengths are multiplied by
+/// 0.4.
 #[test]
 fn a_picture_by_hand() {
     let square = Square::new(size_of(40, 30), 16);
@@ -23,7 +24,7 @@ fn a_picture_by_hand() {
     assert_eq!(object.mask, Some(rectangle.clone()));
     let runs = Mask::from_part(size_of(40, 30), (10, 10), 20, &[1; 300]);
     assert_eq!(square.object(&instance([0.0; 4], Some(Outline::Runs(runs)))).mask, Some(rectangle));
-    // The frame is no part of the picture.
+    // The frame is not part of the picture.
     assert_eq!(square.clipped(Xywh::new([-5.0, -5.0, 10.0, 10.0])), Xyxy::new([0.0, 2.0, 2.0, 4.0]));
     assert!(square.clipped(Xywh::new([40.0, 5.0, 10.0, 10.0])).is_empty());
     assert!(square.clipped(Xywh::new([4.0, 5.0, 10.0, 0.0])).is_empty());
@@ -45,7 +46,8 @@ fn the_shorter_side_is_rounded_and_never_0() {
 #[test]
 fn a_picture_is_painted_into_its_frame() {
     let square = Square::new(size_of(8, 4), 4);
-    // Left half of one colour, right half of another: halves of even size keep them apart but for the filter at the border.
+    // The left half has one colour, the right half another. Halves of even size keep them apart except for the filter
+    // at the border.
     let picture = RgbImage::from_fn(8, 4, |x, _| if x < 4 { Rgb([10, 20, 30]) } else { Rgb([90, 80, 70]) });
     let mut planes = vec![0; size(4)];
     square.paint(&picture, &mut planes);

@@ -1,34 +1,35 @@
-//! That classes can be learned, and by form and fill alone: small classifiers by nearest prototypes on what is seen of objects.
+//! Tests that classes can be learned, and only by form and fill: nearest-prototype classifiers on the visible pixels of
+//! objects.
 
 use super::*;
 use crate::number::whole;
 
-/// What is measured of an object, and its class.
+/// The features of an object, and its class.
 struct Sample {
-    /// Of the mask alone.
+    /// Features of the mask.
     form: Vec<f64>,
-    /// Of the pixels within the mask.
+    /// Features of the pixels within the mask.
     fill: Vec<f64>,
-    /// Of place, size, order and mean colour.
+    /// Place, size, order and mean colour.
     rest: Vec<f64>,
     class: usize,
 }
 
-/// What is seen of an object. Brightness is along the colours' main direction, in units of its deviation.
+/// The visible part of an object. Brightness is along the colours' main direction, in units of its standard deviation.
 struct Seen {
-    /// Some thousand pixels of the mask at most: places from the middle in units of the root of the area.
+    /// At most some thousand pixels of the mask: offsets from the centre in units of the root of the area.
     places: Vec<(f64, f64)>,
     /// The brightness of these.
     bright: Vec<f64>,
     /// Their mean colour.
     colour: [f64; 3],
-    /// What part of the colours' variance is along their main direction.
+    /// The fraction of the colours' variance along their main direction.
     along: f64,
     /// Pixels of the mask.
     area: usize,
     bitmap: Vec<u8>,
     width: usize,
-    /// Brightness of each pixel of the box that is seen, else 0.
+    /// The brightness of each visible pixel of the box, else 0.
     values: Vec<f64>,
 }
 
@@ -84,13 +85,13 @@ fn seen(object: &Object, planes: &[u8], side: usize) -> Seen {
     }
 }
 
-/// The mean of a value over some of the pixels.
+/// Returns the mean of some values; 0 for none.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// Angular waves, the distribution of distances from the middle, stretch, and length of the rim.
+/// Returns angular waves, the distribution of distances from the centre, elongation, and length of the outline.
 fn form_of(seen: &Seen) -> Vec<f64> {
     let mut found = Vec::new();
     for wave in 1..=6_u8 {
@@ -115,7 +116,8 @@ fn form_of(seen: &Seen) -> Vec<f64> {
     found
 }
 
-/// How alike pixels are at some distances in some directions, at one distance from the middle, and at one angle.
+/// Returns the similarity of pixels at some distances in some directions, at one distance from the centre, and at one
+/// angle.
 fn fill_of(seen: &Seen) -> Vec<f64> {
     let mut found = vec![seen.along, mean(seen.bright.iter().map(|value| value.powi(4))).min(9.0)];
     found.push(mean(seen.bright.iter().map(|value| value.powi(3))).abs());
@@ -139,7 +141,7 @@ fn fill_of(seen: &Seen) -> Vec<f64> {
     found
 }
 
-/// The correlation of pixels that lie some pixels apart in the direction of some eighths of half a turn.
+/// Returns the correlation of pixels `distance` apart in the direction of `eighth` eighths of half a turn.
 fn likeness(seen: &Seen, distance: f64, eighth: f64) -> f64 {
     let (sin, cos) = (eighth * std::f64::consts::PI / 8.0).sin_cos();
     let (down, across) = (whole((distance * sin).round()), (distance * cos).round());
@@ -149,7 +151,7 @@ fn likeness(seen: &Seen, distance: f64, eighth: f64) -> f64 {
         return 0.0;
     }
     let (from, to) = if across < 0.0 { (right, 0) } else { (0, right) };
-    // Some fifty rows and columns are enough.
+    // Some fifty rows and columns suffice.
     let pairs = (0..height - down).step_by(1 + height / 50).flat_map(|row| {
         let (one, other) = (row * seen.width + from, (row + down) * seen.width + to);
         (0..seen.width - right).step_by(1 + seen.width / 50).map(move |column| (one + column, other + column))
@@ -174,8 +176,8 @@ fn samples(scenes: &Scenes, indices: std::ops::Range<usize>) -> Vec<Sample> {
     indices.into_par_iter().flat_map_iter(one).collect()
 }
 
-/// The part of the samples whose label the nearest prototype tells: the mean of a label's features, each in units of its deviation
-/// within labels.
+/// Returns the fraction of samples whose label the nearest prototype predicts. A prototype is the mean of a label's
+/// features, each in units of its standard deviation within labels.
 fn told(
     train: &[Sample],
     test: &[Sample],
@@ -209,9 +211,9 @@ fn told(
     real_len(right.count()) / real_len(test.len())
 }
 
-/// Of 80 classes, 1.25% are told by guessing, of ten forms 10%, of eight fills 12.5%.
+/// Guessing predicts 1.25% of 80 classes, 10% of ten forms and 12.5% of eight fills.
 #[test]
-fn form_and_fill_can_be_told_from_what_is_seen_but_not_always() {
+fn form_and_fill_can_be_predicted_from_visible_pixels_but_not_always() {
     let scenes = scenes(416, 80);
     let (train, test) = (samples(&scenes, 0..240), samples(&scenes, 240..320));
     let form = told(&train, &test, |sample| &sample.form, |sample| class::form(sample.class));
@@ -230,7 +232,8 @@ fn form_and_fill_can_be_told_from_what_is_seen_but_not_always() {
     let class = told(&joined(&train), &joined(&test), |sample| &sample.form, |sample| sample.class);
     assert!((0.45..0.90).contains(&class), "{class}");
 
-    // Neither the mask tells the fill, nor do place, size, order, index and mean colour tell anything. 5 deviations are allowed.
+    // The mask does not predict the fill. Place, size, order, index and mean colour predict nothing. 5 standard
+    // deviations are allowed.
     let count = real_len(test.len());
     let most = |chance: f64| chance + 5.0 * (chance * (1.0 - chance) / count).sqrt();
     let by_mask = told(&train, &test, |sample| &sample.form, |sample| class::fill(sample.class));
@@ -238,14 +241,14 @@ fn form_and_fill_can_be_told_from_what_is_seen_but_not_always() {
     let by_rest = told(&train, &test, |sample| &sample.rest, |sample| sample.class);
     assert!(by_rest < most(1.0 / 80.0), "{by_rest}");
     let form_by_rest = told(&train, &test, |sample| &sample.rest, |sample| class::form(sample.class));
-    // A form's box is part of it, so that a little may be told from the box.
+    // A form's box is part of it, so the box may predict a little.
     assert!(form_by_rest < most(1.0 / 10.0) + 0.02, "{form_by_rest}");
     let fill_by_rest = told(&train, &test, |sample| &sample.rest, |sample| class::fill(sample.class));
     assert!(fill_by_rest < most(1.0 / 8.0), "{fill_by_rest}");
 }
 
 #[test]
-fn ten_classes_can_be_told_by_their_masks() {
+fn ten_classes_can_be_predicted_from_their_masks() {
     let scenes = scenes(416, 10);
     let (train, test) = (samples(&scenes, 0..100), samples(&scenes, 100..160));
     let form = told(&train, &test, |sample| &sample.form, |sample| sample.class);

@@ -1,33 +1,34 @@
-//! What is where in scenes, and that it tells no class.
+//! Tests of the positions in scenes, which must not reveal a class.
 
 use super::*;
 use crate::number::whole;
 
-/// Pearson's statistic of counts that should be alike: about the number of counts, with a deviation of the root of twice that.
+/// Returns Pearson's chi-squared statistic of counts that should be equal. Its mean is about the number of counts, its
+/// variance twice that.
 fn unlikeness(counts: &[usize]) -> f64 {
     let mean = real_len(counts.iter().sum()) / real_len(counts.len());
     counts.iter().map(|count| (real_len(*count) - mean).powi(2) / mean).sum()
 }
 
-/// The most that 5 deviations allow.
+/// Returns the bound that 5 standard deviations allow.
 fn bound(counts: &[usize]) -> f64 {
     let degrees = real_len(counts.len() - 1);
     degrees + 5.0 * (2.0 * degrees).sqrt() + 5.0
 }
 
-/// The objects of many scenes.
+/// Returns the objects of many scenes.
 fn many(side: usize, classes: usize) -> Vec<Vec<Placed>> {
     placed(5, side, classes, 800)
 }
 
-/// How many of some values lie in each tenth of 0 to 1.
+/// Returns the number of values in each tenth of 0 to 1.
 fn tenths(values: impl Iterator<Item = f32>) -> [usize; 10] {
     let mut counts = [0; 10];
     values.for_each(|value| counts[usize::try_from(whole(f64::from(10.0 * value))).expect("small").min(9)] += 1);
     counts
 }
 
-/// Pixels that an object covers, hidden or not.
+/// Returns the number of pixels that an object covers, hidden or not.
 fn covered(object: &Placed) -> usize {
     let layer = &object.layer;
     let row = |y| layer.row(y).map_or(0, |(_, cover)| cover.iter().filter(|byte| **byte >= HALF).count());
@@ -35,13 +36,13 @@ fn covered(object: &Placed) -> usize {
 }
 
 #[test]
-fn every_number_of_objects_is_as_likely() {
+fn every_number_of_objects_is_equally_likely() {
     let mut counts = [0; 8];
     many(416, 80).iter().for_each(|objects| counts[objects.len() - 1] += 1);
     assert!(unlikeness(&counts) < bound(&counts), "{counts:?}");
 }
 
-/// Near the edges less is hidden and so less is drawn anew: places there are a few in a hundred more likely.
+/// Near the edges less is hidden and so fewer objects are drawn again: places there are a few percent more likely.
 #[test]
 fn objects_lie_anywhere() {
     let all = placed(6, 416, 80, 1500);
@@ -52,7 +53,7 @@ fn objects_lie_anywhere() {
     let spots = || all.iter().flatten().map(|object| object.spot);
     even(&tenths(spots().map(|spot| spot.place.x)), 0.2);
     even(&tenths(spots().map(|spot| spot.place.y)), 0.2);
-    // The boxes of small objects, over the picture itself; at its edges no middle of a box can lie.
+    // The boxes of small objects, over the picture itself. No centre of a box can be at its edges.
     let small = || {
         all.iter()
             .flatten()
@@ -94,7 +95,7 @@ fn objects_hide_others_and_some_are_cut_by_the_edges() {
 }
 
 #[test]
-fn classes_are_even_and_have_nothing_to_do_with_order_size_and_place() {
+fn classes_are_even_and_independent_of_order_size_and_place() {
     let all = many(128, 80);
     let mut classes = vec![0; 80];
     let mut by_order = [[0; 10]; 8];
@@ -105,7 +106,7 @@ fn classes_are_even_and_have_nothing_to_do_with_order_size_and_place() {
         }
     }
     assert!(unlikeness(&classes) < bound(&classes), "{classes:?}");
-    // Eight times ten counts, of which each ten have nine degrees of freedom.
+    // Eight times ten counts; each ten have nine degrees of freedom.
     let order: f64 = by_order.iter().map(|counts| unlikeness(counts)).sum();
     assert!(order < 72.0 + 5.0 * 12.0, "{order}: {by_order:?}");
     let measures: [fn(&Placed) -> f32; 3] = [|o| o.spot.size, |o| o.spot.place.x, |o| o.spot.place.y];

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Words of three letters with the frequencies of a language, so that there is something to join.
+/// Returns words with the frequencies of a language, so that there are pairs to merge.
 fn sample(words: u64) -> String {
     use crate::rng::{Rng, Stream};
     let mut rng = Rng::new(7, Stream::TrainText, 0);
@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn training_does_not_depend_on_the_order_of_hash_maps(text in "(((a|b|ab){1,4}|[abc]{1,9}) ){5,60}", more in 0..60_usize) {
-        // Few letters and repeated ones: the same token arises from several pairs, and most pairs come equally often.
+        // Few and repeated letters: the same token arises from several pairs, and most pairs are equally frequent.
         for (kind, least) in [(Rule::ByteLevel, 258), (Rule::Bert, 5 + 6)] {
             let first = vocabulary_of(&text, kind, least + more);
             prop_assert_eq!(&vocabulary_of(&text, kind, least + more), &first);
@@ -58,17 +58,17 @@ proptest! {
 }
 
 #[test]
-fn wordpiece_joins_what_comes_together_most_often() {
+fn wordpiece_merges_the_most_frequent_pairs() {
     let tokens = vocabulary_of("undo undo undo redo redo unis unis unis", Rule::Bert, 22);
     assert_eq!(tokens[..5], ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]);
     assert_eq!(tokens[5..12], ["d", "e", "i", "n", "o", "r", "s"]);
     assert_eq!(tokens[12..19], ["u", "##d", "##e", "##i", "##n", "##o", "##s"]);
-    // `un` comes 6 times, `##do` 5, `##is` 3 and has a lower number than `undo`.
+    // `un` occurs 6 times, `##do` 5, `##is` 3 and has a lower number than `undo`.
     assert_eq!(tokens[19..], ["un", "##do", "##is"]);
 }
 
 #[test]
-fn bpe_joins_bytes() {
+fn bpe_merges_bytes() {
     let tokens = vocabulary_of("low low low lower lowest", Rule::ByteLevel, 262);
     assert_eq!(tokens[..3], ["<eos>", "<unk>", "!"]);
     assert_eq!(tokens[258..], ["lo", "low", "Ġlow", "Ġlowe"]);
@@ -87,7 +87,7 @@ fn bytes_are_their_own_numbers() {
 }
 
 #[test]
-fn words_beyond_the_size_and_those_of_the_evaluation_alone_are_unknown() {
+fn words_beyond_the_size_and_words_only_in_the_evaluation_are_unknown() {
     let text = encode(Vocabulary::Words { size: 4 }, "b a c a\nb a <unk>", "a new b", false);
     // `<eos>` 0, `<unk>` 1, `a` 2, `b` 3.
     assert_eq!(text.train, [3, 2, 1, 2, 0, 3, 2, 1, 0]);
@@ -108,7 +108,7 @@ fn every_document_ends_with_the_separator_of_its_kind() {
 }
 
 #[test]
-fn bpe_can_say_any_text() {
+fn bpe_can_encode_any_text() {
     let train = sample(500);
     let other = "東京 \u{1f600} [MASK] 42\n";
     let text = encode(Vocabulary::Bpe { size: 300 }, &train, other, true);
@@ -119,20 +119,20 @@ fn bpe_can_say_any_text() {
 }
 
 #[test]
-fn a_text_without_white_space_is_cut_and_joined_like_any_other() {
+fn a_text_without_white_space_is_cut_and_merged_like_any_other() {
     use crate::rng::{Rng, Stream};
     let mut rng = Rng::new(7, Stream::TrainText, 0);
     let text: String = (0..100_000).map(|_| ['A', 'C', 'G', 'T'][rng.below(4)]).collect();
     let tokens = encode(Vocabulary::Bpe { size: 600 }, &text, &text[..5_000], false);
-    // Pieces of a thousand bytes stand alone, as words do; the last token is the document's end.
+    // Pieces of a thousand bytes are separate, as words are. The last token is the document's end.
     let own = tokens.eval.len() - 1;
     assert_eq!(tokens.train[..own], tokens.eval[..own]);
     assert!((20_000..50_000).contains(&tokens.train.len()), "{}", tokens.train.len());
 }
 
 #[test]
-fn wordpiece_knows_the_most_frequent_characters_only() {
-    // 1,100 letters, all of which begin a word and the last 100 of which come once less.
+fn wordpiece_supports_only_the_most_frequent_characters() {
+    // 1,100 letters. All of them begin a word, and the last 100 occur once less.
     let letters: Vec<char> = ('\u{4e00}'..).take(1100).collect();
     let text: String = letters.iter().chain(&letters[..1000]).collect();
     let one = encode(Vocabulary::WordPiece { size: 2000 }, &text, &letters[998..1002].iter().collect::<String>(), true);
@@ -155,7 +155,7 @@ fn sizes_that_do_not_suffice_are_refused() {
 }
 
 #[test]
-fn the_evaluation_text_has_no_say_in_the_vocabulary() {
+fn the_evaluation_text_does_not_affect_the_vocabulary() {
     for kind in [Vocabulary::Words { size: 30 }, Vocabulary::Bpe { size: 280 }, Vocabulary::WordPiece { size: 60 }] {
         let train = sample(300);
         let one = encode(kind, &train, "nothing to see", true);
