@@ -1,9 +1,9 @@
-//! CIFAR-10 and CIFAR-100 in their binary form (Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images").
+//! CIFAR-10 in its binary form (Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images").
 //!
 //! Knows the files' names, their records, and the usual augmentation. A file may have any number of records, so that a part of
 //! the data can be used; everything else about it is checked.
 
-use super::planes::{cut_padded, mirror, size};
+use super::planes::{cut_padded, mirror};
 use crate::rng::Rng;
 use ledger_record::{Digest, count};
 use std::fs;
@@ -19,55 +19,15 @@ const PIXELS: usize = 3 * SIDE * SIDE;
 /// Black pixels around an image before it is cut (He et al. 2016, section 4.2).
 const PAD: usize = 4;
 
-/// A data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CifarKind {
-    /// CIFAR-10: `data_batch_1.bin` to `data_batch_5.bin`, `test_batch.bin`.
-    Ten,
-    /// CIFAR-100 with its fine labels: `train.bin`, `test.bin`.
-    Hundred,
-}
+/// Number of classes.
+pub const CLASSES: usize = 10;
 
-impl CifarKind {
-    /// Number of classes.
-    pub fn classes(self) -> usize {
-        match self {
-            Self::Ten => 10,
-            Self::Hundred => 100,
-        }
-    }
+/// The files for training, each of records of a class and an image.
+const TRAIN_FILES: [&str; 5] =
+    ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"];
 
-    fn train_files(self) -> &'static [&'static str] {
-        match self {
-            Self::Ten => {
-                &["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"]
-            }
-            Self::Hundred => &["train.bin"],
-        }
-    }
-
-    fn eval_file(self) -> &'static str {
-        match self {
-            Self::Ten => "test_batch.bin",
-            Self::Hundred => "test.bin",
-        }
-    }
-
-    /// Bytes before an image: the class; for CIFAR-100 the superclass and then the class.
-    fn label_bytes(self) -> usize {
-        match self {
-            Self::Ten => 1,
-            Self::Hundred => 2,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ten => "cifar10",
-            Self::Hundred => "cifar100",
-        }
-    }
-}
+/// The file for evaluation.
+const EVAL_FILE: &str = "test_batch.bin";
 
 /// A file of CIFAR cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -120,27 +80,21 @@ struct Part {
 }
 
 /// Both splits in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cifar {
-    kind: CifarKind,
     train: Part,
     eval: Part,
 }
 
 impl Cifar {
-    /// Reads all files of a set.
-    pub fn read(dir: &Path, kind: CifarKind) -> Result<Self, CifarError> {
-        let mut set = Self { kind, train: Part::default(), eval: Part::default() };
-        for name in kind.train_files() {
-            append(dir, name, kind, &mut set.train)?;
+    /// Reads all files.
+    pub fn read(dir: &Path) -> Result<Self, CifarError> {
+        let mut set = Self::default();
+        for name in TRAIN_FILES {
+            append(dir, name, &mut set.train)?;
         }
-        append(dir, kind.eval_file(), kind, &mut set.eval)?;
+        append(dir, EVAL_FILE, &mut set.eval)?;
         Ok(set)
-    }
-
-    /// Number of classes.
-    pub fn classes(&self) -> usize {
-        self.kind.classes()
     }
 
     /// Number of training images.
@@ -174,8 +128,8 @@ impl Cifar {
 
     /// Returns the digest of all images and labels.
     pub fn digest(&self) -> Digest {
-        let Self { kind, train, eval } = self;
-        let pieces: [&[u8]; 5] = [kind.name().as_bytes(), &train.pixels, &train.labels, &eval.pixels, &eval.labels];
+        let Self { train, eval } = self;
+        let pieces: [&[u8]; 5] = [b"cifar10", &train.pixels, &train.labels, &eval.pixels, &eval.labels];
         Digest::of_pieces("ledger pictures v1", &pieces)
     }
 }
@@ -187,28 +141,26 @@ impl Part {
     }
 }
 
-fn append(dir: &Path, name: &str, kind: CifarKind, part: &mut Part) -> Result<(), CifarError> {
+fn append(dir: &Path, name: &str, part: &mut Part) -> Result<(), CifarError> {
     let path = dir.join(name);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(source) => {
-            let needed = [kind.train_files(), &[kind.eval_file()]].concat();
+            let needed = TRAIN_FILES.into_iter().chain([EVAL_FILE]).collect();
             return Err(CifarError::Read { path, needed, source });
         }
     };
-    let before = kind.label_bytes();
-    let record = before + size(SIDE);
+    let record = 1 + PIXELS;
     if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
-        let images = if kind == CifarKind::Hundred && name == "train.bin" { 50_000 } else { 10_000 };
-        return Err(CifarError::Length { path, found: bytes.len(), record, original: record * images });
+        return Err(CifarError::Length { path, found: bytes.len(), record, original: record * 10_000 });
     }
     for (position, bytes) in bytes.chunks_exact(record).enumerate() {
-        let label = bytes[before - 1];
-        if usize::from(label) >= kind.classes() {
-            return Err(CifarError::Label { path, record: position, label, last: kind.classes() - 1 });
+        let label = bytes[0];
+        if usize::from(label) >= CLASSES {
+            return Err(CifarError::Label { path, record: position, label, last: CLASSES - 1 });
         }
         part.labels.push(label);
-        part.pixels.extend_from_slice(&bytes[before..]);
+        part.pixels.extend_from_slice(&bytes[1..]);
     }
     Ok(())
 }
@@ -220,10 +172,9 @@ mod tests {
     use tempfile::TempDir;
 
     /// Returns records with these labels; the image of label n is a diagonal ramp from n.
-    fn records(labels: &[u8], before: usize) -> Vec<u8> {
+    fn records(labels: &[u8]) -> Vec<u8> {
         let record = |label: &u8| {
-            let mut record = vec![7; before - 1];
-            record.push(*label);
+            let mut record = vec![*label];
             record.extend((0..PIXELS).map(|at| u8::try_from((at / SIDE + at % SIDE) % 96).expect("below 96") + label));
             record
         };
@@ -232,64 +183,50 @@ mod tests {
 
     fn ten() -> TempDir {
         let dir = tempfile::tempdir().expect("a directory");
-        for (label, name) in (0..).zip(CifarKind::Ten.train_files()) {
-            fs::write(dir.path().join(name), records(&[label, 9 - label], 1)).expect("writable");
+        for (label, name) in (0..).zip(TRAIN_FILES) {
+            fs::write(dir.path().join(name), records(&[label, 9 - label])).expect("writable");
         }
-        fs::write(dir.path().join("test_batch.bin"), records(&[3], 1)).expect("writable");
+        fs::write(dir.path().join("test_batch.bin"), records(&[3])).expect("writable");
         dir
     }
 
-    fn message(dir: &TempDir, kind: CifarKind) -> String {
-        let fault = Cifar::read(dir.path(), kind).expect_err("unusable").to_string();
+    fn message(dir: &TempDir) -> String {
+        let fault = Cifar::read(dir.path()).expect_err("unusable").to_string();
         fault.replace(&dir.path().display().to_string(), "DIR")
     }
 
     #[test]
     fn the_files_are_read_in_their_order() {
-        let set = Cifar::read(ten().path(), CifarKind::Ten).expect("valid");
-        assert_eq!((set.classes(), set.train_len(), set.eval_len()), (10, 10, 1));
+        let set = Cifar::read(ten().path()).expect("valid");
+        assert_eq!((set.train_len(), set.eval_len()), (10, 1));
         assert_eq!(set.train.labels, [0, 9, 1, 8, 2, 7, 3, 6, 4, 5]);
         let mut planes = vec![0; PIXELS];
         assert_eq!(set.eval(0, &mut planes), Some(3));
-        assert_eq!(planes, records(&[3], 1)[1..]);
+        assert_eq!(planes, records(&[3])[1..]);
         assert_eq!(set.eval(1, &mut planes), None);
-    }
-
-    #[test]
-    fn cifar_100_gives_the_fine_label() {
-        let dir = tempfile::tempdir().expect("a directory");
-        fs::write(dir.path().join("train.bin"), records(&[99, 4], 2)).expect("writable");
-        fs::write(dir.path().join("test.bin"), records(&[50], 2)).expect("writable");
-        let set = Cifar::read(dir.path(), CifarKind::Hundred).expect("valid");
-        assert_eq!((set.classes(), &set.train.labels[..], &set.eval.labels[..]), (100, &[99, 4][..], &[50][..]));
-        assert_eq!(set.train.pixels[..3], [99, 100, 101]);
     }
 
     #[test]
     fn a_file_of_a_wrong_length_is_named_with_what_is_expected() {
         let dir = ten();
         fs::write(dir.path().join("data_batch_3.bin"), vec![0; 3072]).expect("writable");
-        insta::assert_snapshot!(message(&dir, CifarKind::Ten), @"`DIR/data_batch_3.bin` has 3072 bytes (it must have 3073 for each image, 30730000 in the original: extract the binary version once more)");
+        insta::assert_snapshot!(message(&dir), @"`DIR/data_batch_3.bin` has 3072 bytes (it must have 3073 for each image, 30730000 in the original: extract the binary version once more)");
         fs::write(dir.path().join("data_batch_3.bin"), []).expect("writable");
-        assert!(message(&dir, CifarKind::Ten).contains("`DIR/data_batch_3.bin` has 0 bytes"));
-        fs::write(dir.path().join("train.bin"), records(&[1], 1)).expect("writable");
-        assert!(
-            message(&dir, CifarKind::Hundred).contains("has 3073 bytes (it must have 3074 for each image, 153700000")
-        );
+        assert!(message(&dir).contains("`DIR/data_batch_3.bin` has 0 bytes"));
     }
 
     #[test]
     fn a_missing_file_and_a_wrong_label_are_named() {
         let dir = ten();
-        fs::write(dir.path().join("data_batch_2.bin"), records(&[1, 10], 1)).expect("writable");
-        insta::assert_snapshot!(message(&dir, CifarKind::Ten), @"`DIR/data_batch_2.bin` has the label 10 in record 1 (labels are 0 to 9: is this another file?)");
+        fs::write(dir.path().join("data_batch_2.bin"), records(&[1, 10])).expect("writable");
+        insta::assert_snapshot!(message(&dir), @"`DIR/data_batch_2.bin` has the label 10 in record 1 (labels are 0 to 9: is this another file?)");
         fs::remove_file(dir.path().join("data_batch_2.bin")).expect("there");
-        insta::assert_snapshot!(message(&dir, CifarKind::Ten), @"`DIR/data_batch_2.bin` cannot be read (the directory must have data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, data_batch_4.bin, data_batch_5.bin, test_batch.bin)");
+        insta::assert_snapshot!(message(&dir), @"`DIR/data_batch_2.bin` cannot be read (the directory must have data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, data_batch_4.bin, data_batch_5.bin, test_batch.bin)");
     }
 
     #[test]
     fn training_images_are_moved_by_up_to_four_pixels_and_mirrored_half_the_time() {
-        let set = Cifar::read(ten().path(), CifarKind::Ten).expect("valid");
+        let set = Cifar::read(ten().path()).expect("valid");
         let mut seen = std::collections::BTreeSet::new();
         let mut mirrored = 0;
         let mut planes = vec![0; PIXELS];
@@ -310,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_covers_both_splits_and_the_kind() {
+    fn the_digest_covers_both_splits() {
         let dir = ten();
-        let digest = || Cifar::read(dir.path(), CifarKind::Ten).expect("valid").digest();
+        let digest = || Cifar::read(dir.path()).expect("valid").digest();
         let before = digest();
         assert_eq!(digest(), before);
-        fs::write(dir.path().join("test_batch.bin"), records(&[4], 1)).expect("writable");
+        fs::write(dir.path().join("test_batch.bin"), records(&[4])).expect("writable");
         assert_ne!(digest(), before);
     }
 }

@@ -3,7 +3,7 @@
 //! Knows the source of the pictures and the random numbers that change them, and nothing of models. A batch is a
 //! function of indices: no state, the same bytes for any number of threads.
 
-use super::cifar::{self, Cifar, CifarError, CifarKind};
+use super::cifar::{self, Cifar, CifarError};
 use super::folder::{Folder, FolderError};
 use super::planes::size;
 use super::shapes::{self, Shapes};
@@ -74,10 +74,10 @@ impl Pictures {
         Self::new(Source::Shapes(Shapes { seed, side, train_count: train, eval_count: eval }), side)
     }
 
-    /// CIFAR-10 or CIFAR-100, 32 × 32, read into memory; training pictures are moved by up to 4 pixels and mirrored at
+    /// CIFAR-10, 32 × 32, read into memory; training pictures are moved by up to 4 pixels and mirrored at
     /// random.
-    pub fn cifar(dir: &Path, kind: CifarKind) -> Result<Self, PictureError> {
-        Self::new(Source::Cifar(Cifar::read(dir, kind)?), cifar::SIDE)
+    pub fn cifar(dir: &Path) -> Result<Self, PictureError> {
+        Self::new(Source::Cifar(Cifar::read(dir)?), cifar::SIDE)
     }
 
     /// A folder of JPEG and PNG files, which are read once now for the digest and decoded for each batch. Training
@@ -102,7 +102,7 @@ impl Pictures {
     pub fn classes(&self) -> usize {
         match &self.source {
             Source::Shapes(_) => shapes::CLASSES,
-            Source::Cifar(set) => set.classes(),
+            Source::Cifar(_) => cifar::CLASSES,
             Source::Folder(folder) => folder.classes().len(),
         }
     }
@@ -203,7 +203,7 @@ mod tests {
             let record: Vec<u8> = (0..3073_u32).map(|at| u8::try_from(at % 251).expect("below 251")).collect();
             fs::write(dir.path().join(format!("{name}.bin")), record).expect("writable");
         }
-        let pictures = Pictures::cifar(dir.path(), CifarKind::Ten).expect("valid");
+        let pictures = Pictures::cifar(dir.path()).expect("valid");
         (dir, pictures)
     }
 

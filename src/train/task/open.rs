@@ -8,7 +8,6 @@ use super::pipeline::{self, Parts, PipelineStage, Stages, cut};
 use super::rl::{RlTask, Rules};
 use super::small::SmallTask;
 use crate::data::Data;
-use crate::data::cifar::CifarKind;
 use crate::data::coco::Parts as CocoParts;
 use crate::data::dataset::Dataset;
 use crate::data::objects::ObjectPictures;
@@ -234,7 +233,7 @@ fn dataset(learn: &ClassificationSpec, batch: usize) -> Result<Arc<dyn Dataset>,
         ClassificationData::Shapes { seed, side, train, eval } => {
             Arc::new(Pictures::shapes(*seed, *side, *train, *eval)?)
         }
-        ClassificationData::Cifar { path } => Arc::new(Pictures::cifar(path, CifarKind::Ten)?),
+        ClassificationData::Cifar { path } => Arc::new(Pictures::cifar(path)?),
         ClassificationData::Folder { path, side } => Arc::new(Pictures::folder(path, *side)?),
         ClassificationData::Grammar { seed, width, train, eval } => {
             // `check` tests afterwards whether the samples suffice for a step, so that its error names the right keys.
