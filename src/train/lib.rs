@@ -209,10 +209,10 @@ pub fn run(
 /// change.
 pub fn generators() -> Vec<(&'static str, Digest)> {
     vec![
-        ("digits", data::digits::reference_digest()),
-        ("shapes", data::shapes::reference_digest()),
-        ("scenes", data::scenes::reference_digest()),
-        ("grammar", data::grammar::reference_digest()),
+        ("digits", data::digits::REFERENCE),
+        ("shapes", data::shapes::REFERENCE),
+        ("scenes", data::scenes::REFERENCE),
+        ("grammar", data::grammar::REFERENCE),
     ]
 }
 

@@ -45,7 +45,7 @@ fn the_reference_digest_is_what_is_drawn() {
             bytes.extend(planes);
         }
     }
-    assert_eq!(Digest::of_pieces("ledger scenes v1", &[&bytes]).to_hex(), reference_digest().to_hex());
+    assert_eq!(Digest::of_pieces("ledger scenes v1", &[&bytes]).to_hex(), REFERENCE.to_hex());
 }
 
 /// Returns the number of the object that each pixel shows, from 1, painted from the back to the front; 0 is background.
