@@ -34,6 +34,7 @@ mod sentence;
 use lexicon::PAD;
 pub use lexicon::{CLS, END, MASK, SEP, VOCABULARY};
 
+use super::digits::Split;
 use crate::number::real_len;
 use crate::rng::{Rng, Stream};
 use ledger_record::Digest;
@@ -62,15 +63,6 @@ pub struct GrammarError {
     pub vocabulary: usize,
 }
 
-/// Whether a document is for training or for evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// For training.
-    Train,
-    /// For evaluation.
-    Eval,
-}
-
 /// The language of one seed and one size of vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grammar {
@@ -90,10 +82,10 @@ impl Grammar {
         Ok(Self { seed, zipf: Zipf::new(longest), lexicon })
     }
 
-    /// Returns the first `count` tokens of a part. Each document ends with [`END`]; the last one may be cut off.
-    pub fn generate(&self, part: Part, count: usize) -> Vec<u16> {
+    /// Returns the first `count` tokens of a split. Each document ends with [`END`]; the last one may be cut off.
+    pub fn generate(&self, split: Split, count: usize) -> Vec<u16> {
         let mut tokens = Vec::new();
-        self.write(part, |document| {
+        self.write(split, |document| {
             tokens.extend(document.tokens);
             tokens.len() < count
         });
@@ -102,13 +94,13 @@ impl Grammar {
     }
 
     /// Returns the mean negative logarithm (in nats) of the grammar's probability of each of the first `count` tokens
-    /// of a part, given all tokens before it in its document. Its exponential is the perplexity that no model beats.
+    /// of a split, given all tokens before it in its document. Its exponential is the perplexity that no model beats.
     ///
     /// A model that predicts the next token comes close only with wide windows, because it does not see the tokens
     /// before its window. The value does not apply to masked tokens, which are predicted from both sides.
-    pub fn floor(&self, part: Part, count: usize) -> f64 {
+    pub fn floor(&self, split: Split, count: usize) -> f64 {
         let (mut sum, mut seen) = (0.0, 0);
-        self.write(part, |document| {
+        self.write(split, |document| {
             let wanted = document.probabilities.len().min(count - seen);
             sum -= document.probabilities[..wanted].iter().map(|probability| probability.ln()).sum::<f64>();
             seen += wanted;
@@ -125,10 +117,10 @@ impl Grammar {
     }
 
     /// Writes one document after the other until `goes_on` returns false.
-    fn write(&self, part: Part, mut goes_on: impl FnMut(Document) -> bool) {
-        let stream = match part {
-            Part::Train => Stream::TrainText,
-            Part::Eval => Stream::EvalText,
+    fn write(&self, split: Split, mut goes_on: impl FnMut(Document) -> bool) {
+        let stream = match split {
+            Split::Train => Stream::TrainText,
+            Split::Eval => Stream::EvalText,
         };
         let mut first = 0;
         loop {

@@ -86,12 +86,6 @@ impl Scenes {
         Ok(Self { seed, side, classes, train_count, eval_count })
     }
 
-    /// Returns the width and height of every scene in pixels.
-    #[cfg(test)]
-    pub fn side(&self) -> usize {
-        self.side
-    }
-
     /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         self.classes

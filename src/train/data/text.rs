@@ -11,7 +11,8 @@ mod vocabulary;
 
 pub use vocabulary::{MAX_VOCABULARY, Vocabulary};
 
-use super::grammar::{self, Grammar, GrammarError, Part};
+use super::digits::Split;
+use super::grammar::{self, Grammar, GrammarError};
 use crate::number::wide;
 use crate::rng::{Rng, Stream};
 use ledger_record::{Digest, count};
@@ -247,8 +248,8 @@ impl Text {
         windows.check_width()?;
         let grammar = Grammar::new(seed, vocabulary)?;
         let marks = Marks { cls: grammar::CLS, sep: grammar::SEP, mask: grammar::MASK, end: Some(grammar::END) };
-        let floor = (windows.objective == Objective::NextToken).then(|| grammar.floor(Part::Eval, eval));
-        let (train, eval) = (grammar.generate(Part::Train, train), grammar.generate(Part::Eval, eval));
+        let floor = (windows.objective == Objective::NextToken).then(|| grammar.floor(Split::Eval, eval));
+        let (train, eval) = (grammar.generate(Split::Train, train), grammar.generate(Split::Eval, eval));
         let text = Self::new(Encoded { train, eval, vocabulary, marks: Some(marks) }, windows)?;
         Ok(Self { floor, ..text })
     }

@@ -27,17 +27,6 @@ pub enum DetectionModel {
     MaskRcnn,
 }
 
-impl DetectionModel {
-    /// Its name in cells.
-    #[cfg(test)]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::YoloV3 => "yolov3",
-            Self::MaskRcnn => "maskrcnn",
-        }
-    }
-}
-
 /// The data of object detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DetectionData {
@@ -59,16 +48,6 @@ pub enum DetectionData {
         /// Height and width of the model's input.
         side: usize,
     },
-}
-
-impl DetectionData {
-    /// Height and width of a picture.
-    #[cfg(test)]
-    pub fn side(&self) -> usize {
-        match self {
-            Self::Scenes { side, .. } | Self::Coco { side, .. } => *side,
-        }
-    }
 }
 
 /// The stride of the coarsest features of both models, in pixels.

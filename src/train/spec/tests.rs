@@ -139,7 +139,7 @@ fn detectors_train_on_scenes_and_coco() {
         ("data.seed", "".into()),
     ];
     let spec = detector(&coco).expect("valid");
-    assert_eq!((spec.model.name(), spec.data.side()), ("maskrcnn", 1024));
+    assert_eq!(spec.model, DetectionModel::MaskRcnn);
     assert_eq!(spec.data, DetectionData::Coco { path: "somewhere".into(), side: 1024 });
 }
 

@@ -13,7 +13,7 @@ fn grammar(seed: u64, vocabulary: usize) -> Grammar {
 
 fn documents(grammar: &Grammar, count: usize) -> Vec<Document> {
     let mut all = Vec::new();
-    grammar.write(Part::Train, |document| {
+    grammar.write(Split::Train, |document| {
         all.push(document);
         all.len() < count
     });
@@ -22,7 +22,7 @@ fn documents(grammar: &Grammar, count: usize) -> Vec<Document> {
 
 #[test]
 fn the_reference_digest_is_what_is_written() {
-    let tokens = grammar(0, 10_000).generate(Part::Train, 100_000);
+    let tokens = grammar(0, 10_000).generate(Split::Train, 100_000);
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     assert_eq!(Digest::of_pieces("ledger grammar v1", &[&bytes]).to_hex(), REFERENCE.to_hex());
 }
@@ -30,7 +30,7 @@ fn the_reference_digest_is_what_is_written() {
 #[test]
 fn a_beginning_reads_like_this() {
     let grammar = grammar(0, 10_000);
-    let words = grammar.spell(&grammar.generate(Part::Train, 52));
+    let words = grammar.spell(&grammar.generate(Split::Train, 52));
     insta::assert_snapshot!(words.replace(" . ", " .\n").replace(" ? ", " ?\n"), @r"
     # del “ ul sebol tifut er kir und debuk det ul teful .
     ol zet er zeder .
@@ -44,7 +44,7 @@ fn a_beginning_reads_like_this() {
 fn every_word_of_the_language_occurs() {
     let vocabulary = 200;
     let mut seen = vec![false; vocabulary];
-    grammar(5, vocabulary).generate(Part::Eval, 300_000).iter().for_each(|token| seen[usize::from(*token)] = true);
+    grammar(5, vocabulary).generate(Split::Eval, 300_000).iter().for_each(|token| seen[usize::from(*token)] = true);
     let never: Vec<usize> = (0..vocabulary).filter(|token| !seen[*token]).collect();
     assert_eq!(never, [PAD, CLS, SEP, MASK].map(usize::from));
 }
@@ -53,13 +53,13 @@ fn every_word_of_the_language_occurs() {
 /// from single tokens, and from the previous token, mixed with the former.
 fn losses_without_and_with_one_token(grammar: &Grammar, vocabulary: usize, count: usize) -> (f64, f64) {
     let (mut ones, mut pairs) = (vec![1_usize; vocabulary], HashMap::new());
-    for pair in grammar.generate(Part::Train, count).windows(2) {
+    for pair in grammar.generate(Split::Train, count).windows(2) {
         ones[usize::from(pair[0])] += 1;
         *pairs.entry((pair[0], pair[1])).or_insert(0_usize) += 1;
     }
     let total = real_len(ones.iter().sum());
     let (mut alone, mut after, mut seen) = (0.0, 0.0, 0.0);
-    for pair in grammar.generate(Part::Eval, count / 4).windows(2) {
+    for pair in grammar.generate(Split::Eval, count / 4).windows(2) {
         let one = real_len(ones[usize::from(pair[1])]) / total;
         let both = pairs.get(&(pair[0], pair[1])).copied().unwrap_or_default();
         alone -= one.ln();
@@ -73,9 +73,9 @@ fn losses_without_and_with_one_token(grammar: &Grammar, vocabulary: usize, count
 fn context_lowers_the_loss() {
     let grammar = grammar(0, 1_000);
     let (alone, after) = losses_without_and_with_one_token(&grammar, 1_000, 400_000);
-    let floor = grammar.floor(Part::Eval, 100_000);
+    let floor = grammar.floor(Split::Eval, 100_000);
     assert_eq!(format!("{alone:.2} {after:.2} {floor:.2}"), "5.49 3.78 2.33");
-    assert!((grammar.floor(Part::Train, 100_000) - floor).abs() < 0.03);
+    assert!((grammar.floor(Split::Train, 100_000) - floor).abs() < 0.03);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_heading_makes_the_words_of_its_topic_frequent() {
     let grammar = grammar(2, 2_000);
     let nouns = grammar.lexicon.nouns;
     let (mut within, mut all, mut topic) = (0.0, 0.0, 0);
-    for pair in grammar.generate(Part::Train, 200_000).windows(2) {
+    for pair in grammar.generate(Split::Train, 200_000).windows(2) {
         let Some(place) = pair[1].checked_sub(OPEN_CLASSES).map(usize::from).filter(|place| *place < 4 * nouns) else {
             continue;
         };
@@ -304,13 +304,13 @@ proptest! {
     #[test]
     fn a_text_begins_as_a_longer_one_does(seed: u64, short in 0..3_000_usize, more in 0..3_000_usize) {
         let (grammar, other) = (grammar(seed, 300), grammar(seed ^ 1, 300));
-        let text = grammar.generate(Part::Train, short);
+        let text = grammar.generate(Split::Train, short);
         prop_assert_eq!(text.len(), short);
-        let longer = grammar.generate(Part::Train, short + more);
+        let longer = grammar.generate(Split::Train, short + more);
         prop_assert_eq!(&text[..], &longer[..short]);
         if short > 100 {
-            prop_assert_ne!(&grammar.generate(Part::Eval, short), &text);
-            prop_assert_ne!(&other.generate(Part::Train, short), &text);
+            prop_assert_ne!(&grammar.generate(Split::Eval, short), &text);
+            prop_assert_ne!(&other.generate(Split::Train, short), &text);
         }
     }
 }

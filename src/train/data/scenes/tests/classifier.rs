@@ -162,10 +162,10 @@ fn likeness(seen: &Seen, distance: f64, eighth: f64) -> f64 {
 
 fn samples(scenes: &Scenes, indices: std::ops::Range<usize>) -> Vec<Sample> {
     let one = |index| {
-        let mut planes = vec![0; size(scenes.side())];
+        let mut planes = vec![0; size(scenes.side)];
         let objects = scenes.eval(index, &mut planes).expect("there");
         let measure = |(place, object): (usize, &Object)| {
-            let seen = seen(object, &planes, scenes.side());
+            let seen = seen(object, &planes, scenes.side);
             let mut rest: Vec<f64> = Xyxy::from(mask(object).bounds()).array().map(f64::from).to_vec();
             rest.extend(seen.colour);
             rest.extend([real_len(place), real_len(index % 10), real(mask(object).area().into()).sqrt()]);
