@@ -11,7 +11,6 @@ mod folder;
 pub mod grammar;
 pub mod idx;
 pub mod images;
-mod learnable;
 pub mod objects;
 pub mod pictures;
 pub mod planes;

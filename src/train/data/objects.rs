@@ -6,17 +6,14 @@
 pub mod object;
 
 use super::coco::{Coco, CocoError, Parts};
-use super::planes::{mirror, size};
+use super::pictures::SIDES;
+use super::planes::{fill_rows, mirror};
 use super::scenes::{SceneError, Scenes};
 use crate::number::{real_len, single, wide};
 use crate::rng::{Rng, Stream};
 use ledger_record::{Digest, Value};
 pub use object::Object;
-use rayon::prelude::*;
 use std::path::Path;
-
-/// The allowed sides of pictures from files, in pixels.
-pub const SIDES: std::ops::RangeInclusive<usize> = 16..=1024;
 
 /// Pictures with objects cannot be provided.
 #[derive(Debug, thiserror::Error)]
@@ -168,17 +165,13 @@ impl ObjectPictures {
             .collect()
     }
 
-    /// Fills the rows on rayon's threads. `fill` writes the planes of one picture and returns its objects.
-    fn batch<F>(&self, indices: &[usize], fill: F) -> Result<ObjectBatch, ObjectError>
-    where
-        F: Fn(usize, &mut [u8]) -> Result<Vec<Object>, ObjectError> + Sync,
-    {
-        let size = size(self.side);
-        let mut pixels = vec![0; indices.len() * size];
-        let rows = pixels.par_chunks_exact_mut(size).zip(indices);
-        let objects: Vec<Result<Vec<Object>, ObjectError>> = rows.map(|(planes, index)| fill(*index, planes)).collect();
-        // The first error in the order of the rows, not of the threads.
-        let objects = objects.into_iter().collect::<Result<Vec<Vec<Object>>, ObjectError>>()?;
+    /// Fills the rows; `fill` writes the planes of one picture and returns its objects.
+    fn batch(
+        &self,
+        indices: &[usize],
+        fill: impl Fn(usize, &mut [u8]) -> Result<Vec<Object>, ObjectError> + Sync,
+    ) -> Result<ObjectBatch, ObjectError> {
+        let (pixels, objects) = fill_rows(self.side, indices, fill)?;
         Ok(ObjectBatch { rows: indices.len(), side: self.side, pixels, objects })
     }
 }

@@ -4,13 +4,14 @@
 //! function of indices: no state, the same bytes for any number of threads.
 
 use super::cifar::{self, Cifar, CifarError};
+use super::dataset::{Dataset, Inputs, Samples};
 use super::folder::{Folder, FolderError};
-use super::planes::size;
+use super::planes::{CHANNELS, fill_rows};
 use super::shapes::{self, Shapes};
-use crate::number::wide;
+use crate::DataError;
+use crate::number::{real_len, wide};
 use crate::rng::{Rng, Stream};
-use ledger_record::Digest;
-use rayon::prelude::*;
+use ledger_record::{Digest, Value};
 use std::path::Path;
 
 /// The allowed sides of pictures, in pixels.
@@ -98,33 +99,6 @@ impl Pictures {
         self.side
     }
 
-    /// Returns the number of classes.
-    pub fn classes(&self) -> usize {
-        match &self.source {
-            Source::Shapes(_) => shapes::CLASSES,
-            Source::Cifar(_) => cifar::CLASSES,
-            Source::Folder(folder) => folder.classes().len(),
-        }
-    }
-
-    /// Returns the number of training pictures.
-    pub fn train_len(&self) -> usize {
-        match &self.source {
-            Source::Shapes(shapes) => shapes.train_count,
-            Source::Cifar(set) => set.train_len(),
-            Source::Folder(folder) => folder.train_len(),
-        }
-    }
-
-    /// Returns the number of evaluation pictures.
-    pub fn eval_len(&self) -> usize {
-        match &self.source {
-            Source::Shapes(shapes) => shapes.eval_count,
-            Source::Cifar(set) => set.eval_len(),
-            Source::Folder(folder) => folder.eval_len(),
-        }
-    }
-
     /// Returns the number of files and folders that a folder of pictures has besides its pictures.
     pub fn ignored(&self) -> usize {
         match &self.source {
@@ -160,32 +134,72 @@ impl Pictures {
         })
     }
 
-    /// Returns the digest of all training and evaluation data before random changes: of the bytes, or of the
-    /// generator's parameters.
-    pub fn digest(&self) -> Digest {
+    /// Fills the rows; `fill` writes the planes of one picture and returns its class.
+    fn batch(
+        &self,
+        indices: &[usize],
+        fill: impl Fn(usize, &mut [u8]) -> Result<usize, PictureError> + Sync,
+    ) -> Result<PictureBatch, PictureError> {
+        let label =
+            |index: usize, planes: &mut [u8]| fill(index, planes).map(|class| i32::try_from(class).unwrap_or(i32::MAX));
+        let (pixels, labels) = fill_rows(self.side, indices, label)?;
+        Ok(PictureBatch { rows: indices.len(), pixels, labels })
+    }
+
+    fn samples(&self, batch: PictureBatch) -> Samples {
+        let PictureBatch { rows, pixels, labels } = batch;
+        let shape = [rows, CHANNELS, self.side, self.side];
+        Samples { inputs: Inputs::Pictures { bytes: pixels, shape }, targets: labels }
+    }
+}
+
+impl Dataset for Pictures {
+    fn train_len(&self) -> usize {
+        match &self.source {
+            Source::Shapes(shapes) => shapes.train_count,
+            Source::Cifar(set) => set.train_len(),
+            Source::Folder(folder) => folder.train_len(),
+        }
+    }
+
+    fn eval_len(&self) -> usize {
+        match &self.source {
+            Source::Shapes(shapes) => shapes.eval_count,
+            Source::Cifar(set) => set.eval_len(),
+            Source::Folder(folder) => folder.eval_len(),
+        }
+    }
+
+    fn classes(&self) -> usize {
+        match &self.source {
+            Source::Shapes(_) => shapes::CLASSES,
+            Source::Cifar(_) => cifar::CLASSES,
+            Source::Folder(folder) => folder.classes().len(),
+        }
+    }
+
+    fn train(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<Samples, DataError> {
+        Ok(self.samples(self.train_batch(seed, epoch, indices)?))
+    }
+
+    fn eval(&self, indices: &[usize]) -> Result<Samples, DataError> {
+        Ok(self.samples(self.eval_batch(indices)?))
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        let ignored = Some(self.ignored()).filter(|ignored| *ignored > 0);
+        let chance = 1.0 / real_len(self.classes().max(1));
+        let ignored = ignored.map(|ignored| ("data_files_ignored", ignored.into()));
+        ignored.into_iter().chain([("chance_accuracy", chance.into())]).collect()
+    }
+
+    /// Returns the digest of all pictures before random changes: of the bytes, or of the generator's parameters.
+    fn digest(&self) -> Digest {
         match &self.source {
             Source::Shapes(shapes) => shapes.digest(),
             Source::Cifar(set) => set.digest(),
             Source::Folder(folder) => folder.digest(),
         }
-    }
-
-    /// Fills the rows on rayon's threads. `fill` writes the planes of one picture and returns its class.
-    fn batch<F>(&self, indices: &[usize], fill: F) -> Result<PictureBatch, PictureError>
-    where
-        F: Fn(usize, &mut [u8]) -> Result<usize, PictureError> + Sync,
-    {
-        let size = size(self.side);
-        let mut pixels = vec![0; indices.len() * size];
-        let row = |(planes, index): (&mut [u8], &usize)| {
-            let class = fill(*index, planes)?;
-            Ok(i32::try_from(class).unwrap_or(i32::MAX))
-        };
-        let rows = pixels.par_chunks_exact_mut(size).zip(indices);
-        let labels: Vec<Result<i32, PictureError>> = rows.map(row).collect();
-        // The first error in the order of the rows, not of the threads.
-        let labels = labels.into_iter().collect::<Result<Vec<i32>, PictureError>>()?;
-        Ok(PictureBatch { rows: indices.len(), pixels, labels })
     }
 }
 

@@ -3,6 +3,8 @@
 //! A picture is its red plane, then its green and its blue one, each row by row: the order of NCHW. Knows nothing of a
 //! picture's source.
 
+use rayon::prelude::*;
+
 /// Red, green and blue.
 pub const CHANNELS: usize = 3;
 
@@ -20,6 +22,22 @@ pub fn size(side: usize) -> usize {
 /// Exchanges left and right.
 pub fn mirror(planes: &mut [u8], side: usize) {
     planes.chunks_exact_mut(side).for_each(<[u8]>::reverse);
+}
+
+/// Makes a row of planes for each index, on several threads. `fill` writes the planes of a picture and returns its target.
+/// Returns all planes and all targets.
+pub fn fill_rows<T: Send, E: Send>(
+    side: usize,
+    indices: &[usize],
+    fill: impl Fn(usize, &mut [u8]) -> Result<T, E> + Sync,
+) -> Result<(Vec<u8>, Vec<T>), E> {
+    let size = size(side);
+    let mut pixels = vec![0_u8; indices.len() * size];
+    let rows = pixels.par_chunks_exact_mut(size).zip(indices);
+    let targets: Vec<Result<T, E>> = rows.map(|(planes, index)| fill(*index, planes)).collect();
+    // The first error in the order of the rows, not of the threads.
+    let targets = targets.into_iter().collect::<Result<Vec<T>, E>>()?;
+    Ok((pixels, targets))
 }
 
 /// Pads `source` with `pad` black pixels and cuts a picture of the same side out of it. `top` and `left` are at most 2

@@ -11,11 +11,13 @@ mod vocabulary;
 
 pub use vocabulary::{MAX_VOCABULARY, Vocabulary};
 
+use super::dataset::{Dataset, Inputs, Samples};
 use super::digits::Split;
 use super::grammar::{self, Grammar, GrammarError};
-use crate::number::wide;
+use crate::DataError;
+use crate::number::{real_len, wide};
 use crate::rng::{Rng, Stream};
-use ledger_record::{Digest, count};
+use ledger_record::{Digest, Value, count};
 use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -214,6 +216,7 @@ pub struct TokenBatch {
 pub struct Text {
     train: Vec<u16>,
     eval: Vec<u16>,
+    /// The number of token ids; every id is below it. A small text may have fewer than requested.
     vocabulary: usize,
     marks: Option<Marks>,
     windows: Windows,
@@ -271,58 +274,17 @@ impl Text {
         })
     }
 
-    /// Returns the number of training windows.
-    pub fn train_len(&self) -> usize {
-        self.windows.count(self.train.len())
-    }
-
-    /// Returns the number of evaluation windows.
-    pub fn eval_len(&self) -> usize {
-        self.windows.count(self.eval.len())
-    }
-
-    /// Returns the mean evaluation loss in nats of a model that sees all tokens before and knows the grammar. `None`
-    /// for other texts and objectives.
-    pub fn floor(&self) -> Option<f64> {
-        self.floor
-    }
-
-    /// Returns the maximum number of tokens of a window that have a target.
-    pub fn max_targets(&self) -> usize {
-        match self.windows.objective {
-            Objective::NextToken => self.windows.width,
-            Objective::MaskedToken => chosen(self.windows.stride()),
-        }
-    }
-
-    /// Returns the tokens of a window.
-    pub fn width(&self) -> usize {
-        self.windows.width
-    }
-
-    /// Returns the number of token ids; every id is below it. A small text may have fewer than requested.
-    pub fn vocabulary_len(&self) -> usize {
-        self.vocabulary
-    }
-
-    /// Returns the training windows of these indices, each below [`Text::train_len`]. Masks depend only on seed, epoch
+    /// Returns the training windows of these indices, each below [`Dataset::train_len`]. Masks depend only on seed, epoch
     /// and the window's index.
     pub fn train_batch(&self, seed: u64, epoch: u64, indices: &[usize]) -> TokenBatch {
         let epoch = Rng::new(seed, Stream::Mask, epoch).bits();
         self.batch(&self.train, indices, |window| Rng::new(epoch, Stream::Mask, window))
     }
 
-    /// Returns the evaluation windows of these indices, each below [`Text::eval_len`]. Masks depend only on the
+    /// Returns the evaluation windows of these indices, each below [`Dataset::eval_len`]. Masks depend only on the
     /// window's index: they are the same for all seeds.
     pub fn eval_batch(&self, indices: &[usize]) -> TokenBatch {
         self.batch(&self.eval, indices, |window| Rng::new(0, Stream::EvalMask, window))
-    }
-
-    /// Returns the digest of every token that the run trains on or evaluates with, and of the size of the vocabulary.
-    pub fn digest(&self) -> Digest {
-        let bytes = |tokens: &[u16]| tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>();
-        let size = wide(self.vocabulary).to_le_bytes();
-        Digest::of_pieces("ledger text v1", &[&bytes(&self.train), &bytes(&self.eval), &size])
     }
 
     fn batch(&self, tokens: &[u16], indices: &[usize], rng: impl Fn(u64) -> Rng) -> TokenBatch {
@@ -344,6 +306,57 @@ impl Text {
         }
         batch
     }
+}
+
+impl Dataset for Text {
+    fn train_len(&self) -> usize {
+        self.windows.count(self.train.len())
+    }
+
+    fn eval_len(&self) -> usize {
+        self.windows.count(self.eval.len())
+    }
+
+    fn classes(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn width(&self) -> usize {
+        self.windows.width
+    }
+
+    fn max_targets(&self) -> usize {
+        match self.windows.objective {
+            Objective::NextToken => self.windows.width,
+            Objective::MaskedToken => chosen(self.windows.stride()),
+        }
+    }
+
+    fn train(&self, seed: u64, epoch: u64, indices: &[usize]) -> Result<Samples, DataError> {
+        Ok(samples(self.train_batch(seed, epoch, indices)))
+    }
+
+    fn eval(&self, indices: &[usize]) -> Result<Samples, DataError> {
+        Ok(samples(self.eval_batch(indices)))
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        let chance = Some(("chance_perplexity", real_len(self.vocabulary).into()));
+        let floor = self.floor.map(|floor| ("eval_loss_floor", floor.into()));
+        chance.into_iter().chain(floor).collect()
+    }
+
+    /// Returns the digest of all tokens and of the size of the vocabulary.
+    fn digest(&self) -> Digest {
+        let bytes = |tokens: &[u16]| tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>();
+        let size = wide(self.vocabulary).to_le_bytes();
+        Digest::of_pieces("ledger text v1", &[&bytes(&self.train), &bytes(&self.eval), &size])
+    }
+}
+
+fn samples(batch: TokenBatch) -> Samples {
+    let TokenBatch { rows, width, ids, targets } = batch;
+    Samples { inputs: Inputs::Tokens { ids, shape: [rows, width] }, targets }
 }
 
 /// Returns the number of tokens that are chosen out of `open` ones.

@@ -1,6 +1,7 @@
 //! Tests of batches: dependence on seed, epoch and index, mirroring with objects, errors.
 
 use super::*;
+use crate::data::planes::size;
 use crate::detection::boxes::Xyxy;
 use image::{Rgb, RgbImage};
 use rayon::ThreadPoolBuilder;

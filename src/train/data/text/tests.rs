@@ -173,7 +173,7 @@ fn a_file_is_divided_before_its_vocabulary_is_made() {
     let text = read(0.1).expect("enough");
     // 9 lines of 11 tokens. The vocabulary has the ten letters, `<eos>` and `<unk>`. It excludes the last line, all of
     // whose words are unknown.
-    assert_eq!((text.vocabulary_len(), text.train_len(), text.eval_len()), (12, 24, 1));
+    assert_eq!((text.vocabulary, text.train_len(), text.eval_len()), (12, 24, 1));
     assert_eq!(text.eval_batch(&[0]).ids, [1; 4]);
     assert_eq!(text.digest(), read(0.1).expect("enough").digest());
     assert_ne!(text.digest(), read(0.3).expect("enough").digest());
@@ -184,7 +184,7 @@ fn a_file_is_divided_before_its_vocabulary_is_made() {
 fn generated_text_supports_both_objectives() {
     for objective in [Objective::NextToken, Objective::MaskedToken] {
         let text = Text::generate(4, 500, 3_000, 600, windows(32, objective)).expect("enough");
-        assert_eq!(text.vocabulary_len(), 500);
+        assert_eq!(text.vocabulary, 500);
         let batch = text.train_batch(0, 0, &[0, 1]);
         assert!(batch.ids.iter().chain(&batch.targets).all(|id| (NO_TARGET..500).contains(id)));
         assert_ne!(text.eval_batch(&[0]), text.train_batch(0, 0, &[0]));
