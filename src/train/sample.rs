@@ -161,6 +161,16 @@ pub struct RecordedRun {
     pub digests: BTreeMap<String, Digest>,
 }
 
+impl RecordedRun {
+    /// Returns the largest difference from another run's series, relative to the first value.
+    pub fn apart(&self, other: &Self, series: &str) -> f64 {
+        let (one, other) = (&self.series[series], &other.series[series]);
+        assert_eq!(one.len(), other.len(), "{series}");
+        let scale = one[0].abs().max(1e-3);
+        one.iter().zip(other).map(|(a, b)| (a - b).abs() / scale).fold(0.0, f64::max)
+    }
+}
+
 /// Runs a cell and sorts its events by kind.
 pub fn run_recorded(cell: &Cell) -> Result<RecordedRun, TrainError> {
     let log = EventLog::default();

@@ -10,7 +10,7 @@ use crate::optimizer::Optimizer;
 use crate::parameters::initial;
 use crate::rng::{Rng, Stream};
 use crate::sample::{EventLog, RecordedRun, cell, linear_cell, run_recorded, tiny_cell};
-use crate::task::{Gradients, Inner, Step, Task};
+use crate::task::{Gradients, Step, Task};
 use burn::tensor::{Device, Tensor, TensorData};
 use ledger_record::Cell;
 
@@ -36,14 +36,6 @@ fn with_sgd(mut cell: Cell, rate: f64) -> Cell {
     cell
 }
 
-/// Returns the largest difference between losses, relative to the first of them.
-fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
-    let (one, other) = (&one.series[series], &other.series[series]);
-    assert_eq!(one.len(), other.len(), "{series}");
-    let scale = one[0].abs().max(1e-3);
-    one.iter().zip(other).map(|(a, b)| (a - b).abs() / scale).fold(0.0, f64::max)
-}
-
 /// If no value of the model depends on its batch, several ranks and one rank differ only by the order of float32
 /// additions: a mean of means instead of a mean. The bound is relative to the first loss; measured on 2 and 4 ranks:
 /// 1.5e-7 at most.
@@ -61,9 +53,9 @@ fn ranks_that_share_a_batch_have_the_losses_of_one_rank() {
         let alone = run_recorded(&cell).expect(model);
         for ranks in [2, 4] {
             let recorded = run_recorded(&shared(&cell, ranks)).expect(model);
-            let mut found = vec![apart(&alone, &recorded, "loss")];
+            let mut found = vec![alone.apart(&recorded, "loss")];
             if alone.series.contains_key("eval_loss") {
-                found.push(apart(&alone, &recorded, "eval_loss"));
+                found.push(alone.apart(&recorded, "eval_loss"));
             }
             assert!(found.iter().all(|apart| *apart <= 2e-6), "{model} on {ranks} ranks: {found:?}");
             assert_eq!(recorded.digests["data"], alone.digests["data"]);
@@ -87,7 +79,7 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
         initial(tasks[0].param_specs(), spec.seed).iter().map(|values| tensor(values)).collect();
     let mut optimizer = Optimizer::on_host(spec.rule, spec.decay, tasks[0].param_specs());
     let (samples, whole) = (tasks[0].samples(), tasks[0].is_full_batch());
-    let (sink, batch) = (EventLog::default(), spec.batch * ranks);
+    let (place, sink, batch) = (Place::Host, EventLog::default(), spec.batch * ranks);
     let (mut losses, mut number) = (Vec::new(), 0);
     for epoch in 1..=3 {
         let order =
@@ -108,17 +100,8 @@ fn one_after_the_other(cell: &Cell, ranks: usize) -> Vec<f64> {
             for (rank, (task, shard)) in
                 tasks.iter_mut().zip(&shards).enumerate().filter(|(_, (_, shard))| !shard.is_empty())
             {
-                let inner = Inner {
-                    place: &Place::Host,
-                    sink: &sink,
-                    step: number,
-                    waits: false,
-                    tells: false,
-                    limit: None,
-                    wait_limit: None,
-                };
                 let epoch = if whole { number } else { epoch };
-                let step = Step { epoch, lead: &lead, ..Step::of_rank(rank, shard, inner) };
+                let step = Step { epoch, lead: &lead, ..Step::of_rank(rank, shard, &place, &sink, number) };
                 let Gradients { loss, gradients, mean_of, .. } = task.gradients(&step, &parameters).expect("trains");
                 let weight = mean_of.map_or(f64::NAN, real_len);
                 found.push((f64::from(read(loss)[0]), weight, gradients.into_iter().map(read).collect()));
@@ -217,21 +200,13 @@ fn an_agent_of_each_rank_has_its_own_episodes() {
     let spec = Spec::read(&shared(&tiny_cell("dqn"), 2)).expect("valid");
     let loaded = Loaded::load(&spec).expect("nothing to load");
     let first = |rank: usize| {
-        let (sink, mut task) = (EventLog::default(), loaded.task(&spec, &Place::Host, rank));
+        let (place, sink) = (Place::Host, EventLog::default());
+        let mut task = loaded.task(&spec, &place, rank);
         let parameters: Vec<Tensor<1>> = initial(task.param_specs(), 1)
             .iter()
             .map(|values| Tensor::from_data(TensorData::from(values.as_slice()), &Device::flex()))
             .collect();
-        let inner = Inner {
-            place: &Place::Host,
-            sink: &sink,
-            step: 1,
-            waits: false,
-            tells: false,
-            limit: None,
-            wait_limit: None,
-        };
-        let step = Step::of_rank(rank, &[], inner);
+        let step = Step::of_rank(rank, &[], &place, &sink, 1);
         task.gradients(&step, &parameters).expect("trains").loss.try_into_scalar::<f32>().expect("readable")
     };
     assert_eq!(first(1), first(1));

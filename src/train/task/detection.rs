@@ -336,23 +336,14 @@ mod tests {
         use crate::device::Place;
         use crate::sample::EventLog;
         let (place, sink) = (Place::Host, EventLog::default());
-        let inner = crate::task::Inner {
-            place: &place,
-            sink: &sink,
-            step: 1,
-            waits: false,
-            tells: false,
-            limit: None,
-            wait_limit: None,
-        };
         let mut share = Share::default();
         for (number, epoch) in (1..=WARM_UP + 1).map(|number| (number, 1)).chain([(WARM_UP + 2, 2)]) {
-            share.begin(&Step { number, epoch, ..Step::of_rank(0, &[], inner) });
+            share.begin(&Step { epoch, ..Step::of_rank(0, &[], &place, &sink, number) });
             share.end(Duration::from_millis(3));
             assert_eq!((share.host, share.all), (Duration::ZERO, Duration::ZERO), "step {number}");
         }
         let number = WARM_UP + 3;
-        share.begin(&Step { number, epoch: 2, ..Step::of_rank(0, &[], inner) });
+        share.begin(&Step { epoch: 2, ..Step::of_rank(0, &[], &place, &sink, number) });
         assert_eq!(share.host, Duration::from_millis(3));
     }
 }

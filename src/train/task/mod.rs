@@ -160,9 +160,9 @@ pub struct Step<'a> {
 
 #[cfg(test)]
 impl<'a> Step<'a> {
-    /// A step of a rank with the samples `indices`, in the first epoch and without loss scaling.
-    pub fn of_rank(rank: usize, indices: &'a [usize], inner: Inner<'a>) -> Self {
-        let number = inner.step;
+    /// A step of a rank with the samples `indices`, in the first epoch, without loss scaling, reported phases and limits.
+    pub fn of_rank(rank: usize, indices: &'a [usize], place: &'a Place, sink: &'a dyn Sink, number: u64) -> Self {
+        let inner = Inner { place, sink, step: number, waits: false, tells: false, limit: None, wait_limit: None };
         Self {
             number,
             epoch: 1,

@@ -30,7 +30,7 @@ fn two_cards_learn_what_two_threads_learn_and_what_one_card_learns_on_gpu() {
         let threads = run_recorded(&shared(&cell, 2)).expect(model);
         let cards = run_recorded(&on_cards(&shared(&cell, 2), 2)).expect(model);
         let card = run_recorded(&on_cards(&cell, 1)).expect(model);
-        let (from_threads, from_one) = (apart(&threads, &cards, "loss"), apart(&card, &cards, "loss"));
+        let (from_threads, from_one) = (threads.apart(&cards, "loss"), card.apart(&cards, "loss"));
         println!("{model}: two cards are off two threads by {from_threads:.1e}, and off one card by {from_one:.1e}");
         assert!(from_threads < 1e-2 && from_one < 1e-2, "{model}");
         assert_eq!(cards.facts["ranks"].as_int(), Some(2));
@@ -152,10 +152,7 @@ fn sums(reducer: &dyn Reducer, spec: &Spec, rank: usize) -> (usize, usize, Optio
                 busy = busy.clone().matmul(busy) * 1e-4;
             }
 
-            let (step, indices, lead) = (number, indices.as_slice(), indices.as_slice());
-            let (place, sink) = (&place, &sink);
-            let inner = Inner { place, sink, step, waits: false, tells: false, limit: None, wait_limit: None };
-            let step = Step { lead, groups, may_replay, ..Step::of_rank(rank, indices, inner) };
+            let step = Step { groups, may_replay, ..Step::of_rank(rank, &indices, &place, &sink, number) };
             let Gradients { gradients, marks, .. } = task.gradients(&step, &parameters).expect("trains");
             (gradients, marks)
         };
@@ -201,7 +198,7 @@ fn stages_on_cards_learn_what_one_card_learns_on_gpu() {
         for gpus in [2, 4].into_iter().filter(|gpus| *gpus <= there.max(2)) {
             let cell = on_cards(&several, gpus);
             let cards = run_recorded(&cell).expect(model);
-            let far = apart(&alone, &cards, "loss");
+            let far = alone.apart(&cards, "loss");
             println!("{model}: {} are off one card by {far:.1e}", cards.facts["stages"]);
             assert!(far < 1e-2, "{model} on {gpus}");
             let again = run_recorded(&cell).expect(model);

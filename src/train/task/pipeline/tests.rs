@@ -1,6 +1,6 @@
 //! Stages as threads of the CPU, compared with one stage with the same micro-batches and with the whole model.
 
-use crate::sample::{RecordedRun, run_recorded, tiny_cell};
+use crate::sample::{run_recorded, tiny_cell};
 use ledger_record::{Cell, Value};
 
 const MODELS: [&str; 4] = ["resnet50", "vgg16", "bert", "gpt2"];
@@ -19,13 +19,6 @@ fn pipeline(cell: &Cell, stages: i64, micro_batches: i64) -> Cell {
     with(cut, &[("hardware.cpu_ranks", stages.into()), ("hardware.parallelism", "pipeline".into())])
 }
 
-/// Returns the largest difference between losses, relative to the first of them.
-fn apart(one: &RecordedRun, other: &RecordedRun, series: &str) -> f64 {
-    let (one, other) = (&one.series[series], &other.series[series]);
-    assert_eq!(one.len(), other.len(), "{series}");
-    one.iter().zip(other).map(|(a, b)| (a - b).abs() / one[0].abs()).fold(0.0, f64::max)
-}
-
 #[test]
 fn several_stages_compute_what_one_stage_computes_with_dropout_and_batch_normalisation() {
     for model in MODELS {
@@ -39,7 +32,7 @@ fn several_stages_compute_what_one_stage_computes_with_dropout_and_batch_normali
             for series in ["loss", "eval_loss", "eval_accuracy"] {
                 // The gradients of a parameter on two stages are added in another order.
                 let bound = if tied { 2e-6 } else { 0.0 };
-                assert!(apart(&alone, &recorded, series) <= bound, "{model} on {stages}: {series}");
+                assert!(alone.apart(&recorded, series) <= bound, "{model} on {stages}: {series}");
             }
             assert_eq!(recorded.digests["weights"] == alone.digests["weights"], !tied, "{model} on {stages}");
             assert_eq!(recorded.digests["data"], alone.digests["data"]);
@@ -57,8 +50,8 @@ fn micro_batches_have_the_loss_of_the_batch_if_samples_are_independent() {
         let whole = run_recorded(&cell).expect(model);
         for micro_batches in [1, 4, 5] {
             let recorded = run_recorded(&pipeline(&cell, 2, micro_batches)).expect(model);
-            assert!(apart(&whole, &recorded, "loss") <= 5e-6, "{model}: {}", apart(&whole, &recorded, "loss"));
-            assert!(apart(&whole, &recorded, "eval_loss") <= 5e-6, "{model}");
+            assert!(whole.apart(&recorded, "loss") <= 5e-6, "{model}: {}", whole.apart(&recorded, "loss"));
+            assert!(whole.apart(&recorded, "eval_loss") <= 5e-6, "{model}");
         }
     }
 }
@@ -70,7 +63,7 @@ fn clipping_and_loss_scaling_are_the_same_on_all_stages() {
         let cell = with(tiny_cell(model), &fields);
         let alone = run_recorded(&pipeline(&cell, 1, 2)).expect(model);
         let recorded = run_recorded(&pipeline(&cell, 2, 2)).expect(model);
-        assert!(apart(&alone, &recorded, "loss") <= 1e-5, "{model}: {}", apart(&alone, &recorded, "loss"));
+        assert!(alone.apart(&recorded, "loss") <= 1e-5, "{model}: {}", alone.apart(&recorded, "loss"));
         assert_eq!(alone.metrics.get("skipped_steps"), recorded.metrics.get("skipped_steps"), "{model}");
     }
 }
