@@ -130,10 +130,9 @@ impl Spec {
             rule,
             decay,
             clip_norm: fields.optional("training.clip_norm", "a finite number above 0", |norm| norm > 0.0)?,
-            warmup: if cell.get("training.warmup_steps").is_some() {
-                fields.long("training.warmup_steps")?
-            } else {
-                0
+            warmup: match cell.get("training.warmup_steps") {
+                Some(_) => fields.long("training.warmup_steps")?,
+                None => 0,
             },
             learning_rate: fields.learning_rate(ranks)?,
             schedule: fields.schedule(matches!(length, Length::Epochs(_)))?,

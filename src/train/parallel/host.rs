@@ -77,7 +77,7 @@ fn add(sum: &mut [f32], all: &[&[Vec<f32>]], place: usize, start: usize) {
 fn read(buckets: Vec<Tensor<1>>) -> Result<(Device, Vec<Vec<f32>>), ParallelError> {
     let device = buckets.first().map_or_else(Device::flex, Tensor::device);
     let values: Result<Vec<Vec<f32>>, _> = buckets.into_iter().map(Tensor::try_into_vec_as).collect();
-    Ok((device, values.map_err(ParallelError::read)?))
+    Ok((device, values.map_err(ParallelError::Read)?))
 }
 
 /// Returns the buckets of each rank, which must have these lengths.

@@ -121,12 +121,6 @@ pub enum ParallelError {
     Read(#[source] TensorReadError),
 }
 
-impl ParallelError {
-    fn read(source: TensorReadError) -> Self {
-        Self::Read(source)
-    }
-}
-
 /// Formats ranks as `rank 1 and rank 3`.
 fn named(ranks: &[usize]) -> String {
     ranks.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(" and ")

@@ -3,6 +3,7 @@
 //! Outputs are read back and scored on the host in double precision, so that the scores do not depend on a device's
 //! summation order.
 
+use super::Score;
 use crate::data::images::{CLASSES, Images};
 use crate::data::{Batch, image_batch};
 use crate::device::Place;
@@ -13,16 +14,8 @@ use burn::tensor::{Tensor, TensorReadError};
 /// Samples of an evaluation batch: enough to keep two cores busy, small enough for their memory.
 pub const BATCH: usize = 200;
 
-/// The scores of an evaluation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
-    /// Mean cross-entropy.
-    pub loss: f64,
-    /// Fraction of right answers.
-    pub accuracy: f64,
-}
-
-/// Evaluates the parameters on every image. Calls `beat` with the number of rows before each batch.
+/// Evaluates the parameters on every image: mean cross-entropy and the fraction of right answers. Calls `beat` with the
+/// number of rows before each batch.
 pub fn evaluate(
     model: &Small,
     parameters: &[Tensor<1>],
@@ -30,18 +23,18 @@ pub fn evaluate(
     place: &Place,
     beat: &mut dyn FnMut(usize),
 ) -> Result<Score, TensorReadError> {
-    let mut score = Score { loss: 0.0, accuracy: 0.0 };
+    let (mut loss, mut right) = (0.0, 0.0);
     for indices in batches(images.len()) {
         beat(indices.len());
         let answers = answer(model, parameters, image_batch(images, &indices), place)?;
         for (row, &index) in answers.chunks_exact(CLASSES).zip(&indices) {
-            let (loss, right) = loss_and_correct(row, usize::from(images.labels[index]));
-            score.loss += loss;
-            score.accuracy += f64::from(u8::from(right));
+            let (row_loss, is_right) = loss_and_correct(row, usize::from(images.labels[index]));
+            loss += row_loss;
+            right += f64::from(u8::from(is_right));
         }
     }
     let count = real_len(images.len());
-    Ok(Score { loss: score.loss / count, accuracy: score.accuracy / count })
+    Ok(vec![("eval_loss", loss / count), ("eval_accuracy", right / count)])
 }
 
 /// Returns the samples of the n-th batch of `rows` rows, in a cycle over `len` samples.

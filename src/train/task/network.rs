@@ -25,8 +25,13 @@ pub struct Network<M: ?Sized = dyn Model> {
 }
 
 impl<M: ?Sized> Network<M> {
-    /// A model with these parameters and initial running statistics.
-    fn of(model: Box<M>, [param_specs, statistics]: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
+    /// A model, or a part of it, with these parameters and initial running statistics.
+    pub fn part(
+        model: Box<M>,
+        [param_specs, statistics]: [Vec<ParamSpec>; 2],
+        precision: Precision,
+        place: &Place,
+    ) -> Self {
         Self {
             index: Index::new(&param_specs),
             statistics: Index::new(&statistics),
@@ -81,12 +86,7 @@ impl Network {
     /// A model with its initial running statistics.
     pub fn new(model: Box<dyn Model>, precision: Precision, place: &Place) -> Self {
         let parts = [model.param_specs(), model.statistics()];
-        Self::of(model, parts, precision, place)
-    }
-
-    /// A part of a model, with these parameters and running statistics of it.
-    pub fn part(model: Box<dyn Model>, parts: [Vec<ParamSpec>; 2], precision: Precision, place: &Place) -> Self {
-        Self::of(model, parts, precision, place)
+        Self::part(model, parts, precision, place)
     }
 
     /// Runs inference with these parameters and returns `more` of the outputs.
@@ -106,7 +106,7 @@ impl Network<dyn Detector> {
     /// A detector with its initial running statistics.
     pub fn detector(model: Box<dyn Detector>, precision: Precision, place: &Place) -> Self {
         let parts = [model.param_specs(), model.statistics()];
-        Self::of(model, parts, precision, place)
+        Self::part(model, parts, precision, place)
     }
 }
 

@@ -85,9 +85,7 @@ impl Loaded {
             }
         }
     }
-}
 
-impl Loaded {
     /// Returns the cost of each unit of the model on a device. Calls `beat` before each pass.
     pub fn costs(&self, spec: &Spec, place: &Place, beat: &dyn Fn()) -> Result<Vec<f64>, TrainError> {
         match self {

@@ -81,9 +81,9 @@ impl Task for SmallTask {
         heartbeat: &mut Heartbeat<'_>,
     ) -> Result<Option<Score>, TrainError> {
         let Data::Images { eval, .. } = &*self.data else { return Ok(None) };
-        let score = evaluate(&self.model, parameters, eval, &self.place, &mut |rows| heartbeat.beat(rows))
-            .map_err(|source| TrainError::read("the answers", source))?;
-        Ok(Some(vec![("eval_loss", score.loss), ("eval_accuracy", score.accuracy)]))
+        evaluate(&self.model, parameters, eval, &self.place, &mut |rows| heartbeat.beat(rows))
+            .map(Some)
+            .map_err(|source| TrainError::read("the answers", source))
     }
 
     fn inference_rows(&self) -> Option<usize> {

@@ -178,16 +178,11 @@ fn a_rank_that_panics_ends_the_run_for_all_and_is_named() {
 
 #[test]
 fn a_rank_that_errs_ends_the_run_for_all_and_is_named() {
-    for wrong in [0, 1] {
-        let script: [Script; 2] = [
-            |step, rank| {
-                if (step, rank) == (5, 0) { Err(TrainError::Gradients { found: 0, expected: 1 }) } else { Ok(1.0) }
-            },
-            |step, rank| {
-                if (step, rank) == (5, 1) { Err(TrainError::Gradients { found: 0, expected: 1 }) } else { Ok(1.0) }
-            },
-        ];
-        let ended = on(2, script[wrong]);
+    fn script<const WRONG: usize>(step: u64, rank: usize) -> Result<f32, TrainError> {
+        if (step, rank) == (5, WRONG) { Err(TrainError::Gradients { found: 0, expected: 1 }) } else { Ok(1.0) }
+    }
+    for (wrong, script) in [(0, script::<0> as Script), (1, script::<1> as Script)] {
+        let ended = on(2, script);
         let error = ended.how.expect_err("it erred").to_string();
         assert!(
             error.starts_with(&format!("rank {wrong} failed, last in `forward` 5: 0 of 1 parameters have")),
@@ -199,18 +194,11 @@ fn a_rank_that_errs_ends_the_run_for_all_and_is_named() {
 
 #[test]
 fn a_rank_that_hangs_ends_the_run_for_all_and_is_named() {
-    for wrong in [0, 3] {
-        let script: Script = if wrong == 0 {
-            |step, rank| {
-                std::thread::sleep(if (step, rank) == (4, 0) { HANGS } else { Duration::ZERO });
-                Ok(1.0)
-            }
-        } else {
-            |step, rank| {
-                std::thread::sleep(if (step, rank) == (4, 3) { HANGS } else { Duration::ZERO });
-                Ok(1.0)
-            }
-        };
+    fn script<const WRONG: usize>(step: u64, rank: usize) -> Result<f32, TrainError> {
+        std::thread::sleep(if (step, rank) == (4, WRONG) { HANGS } else { Duration::ZERO });
+        Ok(1.0)
+    }
+    for (wrong, script) in [(0, script::<0> as Script), (3, script::<3> as Script)] {
         let ended = on(4, script);
         let error = ended.how.expect_err("it hangs").to_string();
         let expected =

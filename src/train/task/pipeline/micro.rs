@@ -49,17 +49,14 @@ pub(super) fn part(samples: &Samples, rows: &[usize]) -> Samples {
         let start = rows.first().copied().unwrap_or(0) * each;
         values.get(start..start + rows.len() * each).unwrap_or_default().to_vec()
     }
-    let inputs = match &samples.inputs {
+    let (inputs, all) = match &samples.inputs {
         Inputs::Pictures { bytes, shape: [all, channels, height, width] } => {
-            Inputs::Pictures { bytes: cut(bytes, *all, rows), shape: [rows.len(), *channels, *height, *width] }
+            let shape = [rows.len(), *channels, *height, *width];
+            (Inputs::Pictures { bytes: cut(bytes, *all, rows), shape }, *all)
         }
         Inputs::Tokens { ids, shape: [all, width] } => {
-            Inputs::Tokens { ids: cut(ids, *all, rows), shape: [rows.len(), *width] }
+            (Inputs::Tokens { ids: cut(ids, *all, rows), shape: [rows.len(), *width] }, *all)
         }
-    };
-    let all = match &samples.inputs {
-        Inputs::Pictures { shape, .. } => shape[0],
-        Inputs::Tokens { shape, .. } => shape[0],
     };
     Samples { targets: cut(&samples.targets, all, rows), inputs }
 }
