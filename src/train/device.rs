@@ -135,6 +135,14 @@ impl Place {
         inner.and_then(|inner| inner.split_once('(')).map_or(name.as_str(), |(_, inner)| inner).to_owned()
     }
 
+    /// Returns the ordinal of a GPU; `None` for other devices.
+    pub fn card(&self) -> Option<usize> {
+        match self {
+            Self::Host => None,
+            Self::Device(device) => native::card_of(device),
+        }
+    }
+
     /// Waits until all submitted work is done.
     pub fn sync(&self) -> Result<(), DeviceError> {
         match self {
@@ -147,9 +155,7 @@ impl Place {
 
     /// Submits work that is still queued on the host: the device otherwise receives work in batches.
     pub fn begin(&self) {
-        if let Self::Device(device) = self
-            && let Some(card) = native::card_of(device)
-        {
+        if let Some(card) = self.card() {
             native::begin(card);
         }
     }
@@ -162,21 +168,17 @@ impl Place {
 
     /// Returns unused memory of its pools to the driver. The driver has it after the next [`sync`](Self::sync).
     pub fn release(&self) {
-        if let Self::Device(device) = self
-            && let Some(card) = native::card_of(device)
-        {
+        if let Some(card) = self.card() {
             native::memory::release(card);
         }
     }
 
     /// Returns an error if a GPU operation failed. Call it after reading values: queued work may fail later.
     pub fn check(&self) -> Result<(), DeviceError> {
-        if let Self::Device(device) = self
-            && let Some(native::Failure { card, problem }) = native::card_of(device).and_then(native::fault_on)
-        {
-            return Err(DeviceError::Card { card, problem });
+        match self.card().and_then(native::fault_on) {
+            Some(native::Failure { card, problem }) => Err(DeviceError::Card { card, problem }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the facts that are recorded about the device for a run in this number format.
@@ -244,9 +246,7 @@ pub fn open(spec: DeviceSpec, rank: usize) -> Result<Place, DeviceError> {
 ///
 /// Returns the number of bytes reserved.
 pub fn shrink(place: &Place, limit_gib: u64) -> Result<u64, DeviceError> {
-    if let Place::Device(device) = place
-        && let Some(card) = native::card_of(device)
-    {
+    if let Some(card) = place.card() {
         use native::memory::{Room, shrink, take_by_size};
         let gib = |bytes: u64| format!("{:.1}", crate::number::real(bytes) / f64::from(1 << 30));
         let limit_bytes = limit_gib.saturating_mul(1 << 30);

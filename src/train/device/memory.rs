@@ -1,7 +1,6 @@
 //! GPU memory of a run of one rank, for the message when it runs out.
 
 use crate::device::Place;
-use crate::native::card_of;
 use crate::native::memory::left;
 use crate::number::wide;
 use std::sync::OnceLock;
@@ -11,8 +10,7 @@ static BEFORE: OnceLock<(usize, u64, u64)> = OnceLock::new();
 
 /// Records the memory in use before the first step of `batch` samples.
 pub fn begin(place: &Place, batch: usize) {
-    let Place::Device(device) = place else { return };
-    if let Some((card, (free, total))) = card_of(device).and_then(|card| Some((card, left(card).ok()?))) {
+    if let Some((card, (free, total))) = place.card().and_then(|card| Some((card, left(card).ok()?))) {
         let _ = BEFORE.set((card, total.saturating_sub(free), wide(batch)));
     }
 }

@@ -1,7 +1,7 @@
 //! Durations of queued steps by the device's clock. The host only learns when all of them are over.
 
 use crate::device::Place;
-use crate::native::{begin, card_of, event::Mark};
+use crate::native::{begin, event::Mark};
 use std::time::Duration;
 
 /// Measures queued steps by events at their boundaries.
@@ -14,10 +14,8 @@ impl StepTimer {
     /// Puts the first boundary into the device's queue: the first step begins here.
     pub fn begin(&mut self, place: &Place) {
         self.borders.clear();
-        if let Place::Device(device) = place
-            && let Some(card) = card_of(device)
-        {
-            self.borders.push(Mark::of(device, true));
+        if let Some(card) = place.card() {
+            self.borders.push(Mark::of(&place.device(), true));
             // Submit the mark now, not together with the first step's work.
             begin(card);
         }

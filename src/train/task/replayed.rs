@@ -270,8 +270,7 @@ fn operands(parameters: &[Tensor<1>], state: &[Tensor<1>], inputs: &impl Operand
 
 /// Returns an error with the reason if more than 1/`part` of the GPU's memory is in use.
 fn has_room(place: &Place, part: u16) -> Result<(), String> {
-    let card = native::card_of(&place.device());
-    match card.and_then(|card| native::memory::share_in_use(card).ok()) {
+    match place.card().and_then(|card| native::memory::share_in_use(card).ok()) {
         Some(share) if share <= 1.0 / f64::from(part) => Ok(()),
         Some(_) => Err(format!("more than 1/{part} of the GPU's memory is in use")),
         None => Err("the GPU does not tell how much of its memory is in use".to_owned()),
