@@ -33,15 +33,6 @@ pub struct ClassificationTask {
     inference: Inference<Input, Tensor<2>>,
 }
 
-/// An evaluation batch on the device.
-#[derive(Clone)]
-struct EvalBatch {
-    input: Input,
-    targets: Tensor<1, Int>,
-    /// The number of targets that count.
-    counted: usize,
-}
-
 impl ClassificationTask {
     /// A task before its first step. Evaluation batches have `batch` rows.
     pub fn new(network: Network, data: Arc<dyn Dataset>, seed: u64, batch: usize) -> Self {
@@ -62,15 +53,18 @@ impl ClassificationTask {
         self.ahead.take(step, move |epoch, indices| data.train(seed, epoch, indices))
     }
 
-    /// Returns an evaluation batch.
-    fn eval_batch(&self, indices: &[usize]) -> Result<EvalBatch, DataError> {
-        let (input, targets, counted) = on_device(self.data.eval(indices)?, &self.network.place.device());
-        Ok(EvalBatch { input, targets, counted })
+    /// Returns an evaluation batch [on the device](on_device).
+    fn eval_batch(&self, indices: &[usize]) -> Result<(Input, Tensor<1, Int>, usize), DataError> {
+        Ok(on_device(self.data.eval(indices)?, &self.network.place.device()))
     }
 
     /// Returns the summed loss of a batch and the number of right answers.
-    fn judged(&mut self, parameters: &[Tensor<1>], eval_batch: EvalBatch) -> Result<Vec<f32>, TrainError> {
-        let EvalBatch { input, targets, .. } = eval_batch;
+    fn judged(
+        &mut self,
+        parameters: &[Tensor<1>],
+        input: Input,
+        targets: Tensor<1, Int>,
+    ) -> Result<Vec<f32>, TrainError> {
         let classes = self.network.model.classes();
         let found =
             self.network.answer(parameters, input, |ctx, answers| loss_and_correct(ctx, answers, targets, classes));
@@ -148,9 +142,8 @@ impl Task for ClassificationTask {
         let all_indices: Vec<usize> = (0..self.data.eval_len()).collect();
         for indices in all_indices.chunks(self.batch) {
             heartbeat.beat(indices.len());
-            let eval_batch = self.eval_batch(indices)?;
-            let counted = eval_batch.counted;
-            let found = self.judged(parameters, eval_batch)?;
+            let (input, targets, counted) = self.eval_batch(indices)?;
+            let found = self.judged(parameters, input, targets)?;
             if let [batch_loss, batch_right] = found[..] {
                 loss += f64::from(batch_loss);
                 right += f64::from(batch_right);
@@ -169,8 +162,8 @@ impl Task for ClassificationTask {
             // Frees the memory of their graphs for the next graph.
             (self.replayed, self.inference) = Default::default();
         }
-        let batch = self.eval_batch(&turn(n, rows, self.data.eval_len()))?;
-        self.inference.prepare(batch.input);
+        let (input, ..) = self.eval_batch(&turn(n, rows, self.data.eval_len()))?;
+        self.inference.prepare(input);
         Ok(self.network.place.sync()?)
     }
 
