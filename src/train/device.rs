@@ -17,7 +17,7 @@ use burn::tensor::{Device, DeviceType};
 use ledger_record::{Table, Value, count};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The version of what the trainer computes with a model on `cpu` or `cuda`.
+/// The version of the computation of a model on `cpu` or `cuda`.
 ///
 /// Raise it whenever the same cell would give other numbers, or clearly other times and energies. Raise it only for the
 /// models and devices that change, because it gives their runs new ids. Changes:

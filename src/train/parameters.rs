@@ -1,6 +1,6 @@
 //! Trainable parameters as flat tensors: names, shapes and initial values.
 //!
-//! Knows nothing of models. The order of a model's parameters is part of what a run computes: frozen.
+//! Knows nothing of models. The order of a model's parameters affects the results of runs: frozen.
 
 use crate::number::{real_len, single, wide};
 use crate::rng::{Rng, Stream};

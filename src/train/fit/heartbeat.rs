@@ -49,7 +49,7 @@ impl<'a> Heartbeat<'a> {
         (self.what, self.index, self.timeouts) = (what, index, timeouts);
     }
 
-    /// Reports that a batch of so many rows begins.
+    /// Reports the beginning of a batch of `rows` rows.
     pub fn beat(&mut self, rows: usize) {
         if !self.watch.shared {
             // No other rank still works on the previous batch.
