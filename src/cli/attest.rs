@@ -81,8 +81,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Writes a statement and its signature. The signature gets its name first, so that no statement is ever without one; a signature of this key whose
-/// statement never came is replaced.
+/// Writes a statement and its signature. The signature is renamed into place first, so that no statement exists without one. A signature that this
+/// key left without its statement is replaced.
 fn write_both(statement: (&Path, &str), signature: (&Path, &str), signer: &Signer) -> Result<(), Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -98,20 +98,20 @@ fn write_both(statement: (&Path, &str), signature: (&Path, &str), signer: &Signe
         write().map_err(failed(path))
     };
     let whole = written(statement.0, statement.1, Draft::file(statement.0))?;
-    // The statement is not there: nothing else needs what an attestation before left.
+    // The statement does not exist yet, so nothing needs a signature left by an interrupted attestation.
     let is_left = std::fs::read_to_string(signature.0).is_ok_and(|left| signer.made(&left));
     let draft = if is_left { Draft::replacing(signature.0) } else { Draft::file(signature.0) };
     let signed = written(signature.0, signature.1, draft)?;
     let named = if is_left { signed.finish_by(|from, to| std::fs::rename(from, to)) } else { signed.finish() };
     named.map_err(failed(signature.0))?;
     whole.finish().map_err(|error| {
-        // Another process was faster, whose signature is not this one.
+        // Another process created the statement first; this signature does not belong to it.
         let _ = std::fs::remove_file(signature.0);
         failed(statement.0)(error)
     })
 }
 
-/// Where the signature of a file lies.
+/// Returns the path of a file's signature.
 pub(super) fn beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".sig");

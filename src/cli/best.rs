@@ -78,12 +78,12 @@ struct Rest {
     against: Option<String>,
 }
 
-/// One question: a model and a metric, and the rest.
+/// A query: a model, a metric and further options.
 struct Asked<'a> {
     model: String,
     metric: String,
     rest: &'a Rest,
-    /// Fields that give each version of a program rows of its own.
+    /// Fields that separate the versions of a program into different rows.
     versions: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Deref for Asked<'_> {
     }
 }
 
-/// The tag of the run that a saving is told against, and from which a search begins.
+/// The tag of the run that savings are compared with, and from which a search begins.
 pub(super) const DEFAULT: &str = "default";
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
@@ -103,7 +103,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = number.trim().parse::<f64>().ok().map(|number| number * scale);
     let share = share.filter(|share| share.is_finite() && *share >= 0.0);
     match share.ok_or_else(|| "it must be a share, such as 2%".to_owned())? {
-        // Whoever writes 5 means 5%.
+        // A person who writes 5 means 5%.
         large if large >= 1.0 && scale == 1.0 => {
             let (number, percent) = (number.trim(), report::significant(100.0 * large));
             Err(format!("{number} is a share of {percent}% (write {number}% or {percent}%)"))
@@ -128,12 +128,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The answer for each model that has one; the reason for each other one.
+/// Ranks each model that has an answer, and prints the reason for each other one.
 fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
     let models = context.store().read(|reader| {
         let mut models: BTreeSet<String> = reader.ranked_metrics()?.into_keys().collect();
         if models.is_empty() {
-            // Each model says why none of its attempts counts.
+            // Each model reports why none of its attempts counts.
             reader.runs(|run| {
                 models.insert(run.model().to_owned());
                 Ok(())
@@ -176,12 +176,12 @@ fn every_model(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The question by the metric that is usual for the model.
+/// Returns the query with the model's usual metric.
 fn objective<'a>(model: &str, args: &'a Args, context: &Context) -> Result<Asked<'a>, Failure> {
     Ok(Asked::of(model, &usual_metric(model, context)?, &args.rest))
 }
 
-/// Which way the metric is better: as stated, as known, else as the attempts' objective states it.
+/// Adds the direction in which the metric is better: as stated, as known, or else as the attempts' objective records it.
 fn directed<'a>(asked: Asked<'a>, context: &Context) -> Result<(Asked<'a>, Direction), Failure> {
     match direction_of(&asked.metric, asked.direction.as_deref()) {
         Ok(direction) => Ok((asked, direction)),
@@ -228,11 +228,11 @@ fn ranked(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<R
     Ok(Ranking { versions: apart.versions, ..ranking })
 }
 
-/// The answer, or only the fields that it needs to keep versions of a program apart.
+/// Returns the ranking, or only the fields that are needed to separate versions of a program.
 fn ranked_once(args: &Asked<'_>, direction: Direction, context: &Context) -> Result<Ranking, Failure> {
     let is_plain = args.selection.is_everything() && args.grouping.group_by.is_empty() && args.bounds.is_empty();
     let store = context.store();
-    // Older indexes hold what does not count, and no index compares units.
+    // Older indexes contain attempts that do not count, and no index converts units.
     let (is_behind, is_uniform) = (store.is_behind()?, has_one_unit_each(store, &args.model)?);
     match (is_plain && !is_behind, is_behind || is_uniform) {
         (_, false) => scan::by_scan(args, direction, store),
@@ -241,15 +241,15 @@ fn ranked_once(args: &Asked<'_>, direction: Direction, context: &Context) -> Res
     }
 }
 
-/// Whether numbers of the model's attempts compare as they are.
+/// Whether every metric of the model has one unit, so that its values can be compared without conversion.
 fn has_one_unit_each(store: &Store, model: &str) -> Result<bool, Failure> {
     Ok(store.if_there(|reader| reader.has_one_unit_each(model))?.unwrap_or(true))
 }
 
-/// The question with conditions: from what the indexes have of each attempt or, where that does not do, from the records.
+/// Answers a query with conditions from the indexes, or from the records if the indexes do not suffice.
 fn by_condition(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     match store.read(|reader| brief::by_briefs(reader, store, args, direction)) {
-        // What the indexes say no sense of is in the records all the same; `verify` names the fault.
+        // If the indexes do not decode, the records still do; `verify` reports the fault.
         Err(StoreError::Wire(_)) => scan::by_scan(args, direction, store),
         answer => match answer?? {
             Some(ranking) => Ok(ranking),
@@ -300,7 +300,7 @@ impl<'a> Asked<'a> {
         Ordering { limit: self.limit(), tolerance: self.tolerance, ..Ordering::of(&self.metric, unit, direction) }
     }
 
-    /// The best of these configurations. If some are not shown, the fields in which they differ are still columns.
+    /// Ranks these configurations. If some are not shown, the fields in which they differ are still columns.
     fn ranking(&self, direction: Direction, unit: String, contenders: Vec<Contender>) -> Ranking {
         let is_grouped = contenders.iter().any(|one| !one.agreed.is_empty());
         let many = contenders.len();
@@ -328,15 +328,15 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// A run that a person named to hold the answer against.
+/// The run given by `--against` or by the tag [`DEFAULT`].
 struct Stated {
     run: Run,
     what: String,
-    /// Whether it was asked for; the tag stands for a wish that may not be fulfilled.
+    /// Whether `--against` gave it. If only the tag did, it may be unusable without an error.
     is_asked: bool,
 }
 
-/// The run that the answer is held against; none where it is the fastest.
+/// Returns the run that the best is compared with. Returns `None` if that is the fastest.
 fn stated_baseline(reader: &Reader<'_>, args: &Asked<'_>) -> Result<Result<Option<Stated>, Failure>, StoreError> {
     let (id, what) = match args.against.as_deref() {
         Some("fastest") => return Ok(Ok(None)),
@@ -367,7 +367,7 @@ fn stated_baseline(reader: &Reader<'_>, args: &Asked<'_>) -> Result<Result<Optio
 }
 
 impl Stated {
-    /// What is said if it cannot be held against: one that was asked for is missed, for the tag's the fastest stands in.
+    /// Reports that this run cannot be compared with: an error if `--against` gave it, else a note that the fastest is used.
     fn unusable(&self, why: &str) -> Result<(), Failure> {
         if self.is_asked {
             return Err(Failure::new(exit::NO, format!("--against: run `{}` {why}", self.what)));
@@ -377,14 +377,14 @@ impl Stated {
     }
 }
 
-/// The answer beside the run `run`; none where the baseline's metric is 0, since no share of that can be told.
+/// Compares the best with the run `run`. Returns `None` if the baseline's metric is 0, because no ratio can be computed.
 fn baseline((run, what): (Run, &str), metric: (f64, f64), time: Option<Speeds>, is_first: bool) -> Option<Baseline> {
     let saving = if is_first { None } else { Some(saving(metric, time.map(|(_, both)| both))?) };
     let time = time.map(|(name, _)| name.to_owned());
     Some(Baseline { id: String::new(), run, what: what.to_owned(), time, saving })
 }
 
-/// The plain question, answered from the ordered index without reading other configurations than those that are shown.
+/// Answers a query without conditions from the ordered index. Reads only the configurations that are shown.
 fn by_index(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     store.read(|reader| {
         let mut contenders = Vec::new();
@@ -419,7 +419,7 @@ fn by_index(args: &Asked<'_>, direction: Direction, store: &Store) -> Result<Ran
     })?
 }
 
-/// A configuration as the index has it, and the metric's unit; none where nothing of it can be read.
+/// Returns a configuration from the index, and the metric's unit. Returns `None` if none of its attempts can be read.
 fn indexed(reader: &Reader<'_>, group: GroupId, metric: &str) -> Result<Option<(Contender, String)>, StoreError> {
     let (mut measured, mut unit, mut kind) = (Vec::new(), String::new(), MetricKind::Outcome);
     for (id, value) in reader.values(group, metric)? {
@@ -465,7 +465,7 @@ fn indexed_baseline(
     for time in speeds {
         if let Some(own) = mean(group, time)? {
             let Some(run) = fastest(reader, args, time)? else { continue };
-            // Of several that take the same time the first one is it.
+            // If several are equally fast, the best counts as the fastest.
             let is_first = mean(run.parts.group_id(), time)?.is_some_and(|least| speed::is_as_fast(time, own, least));
             let run = if is_first { first.contender.run.clone() } else { run };
             return Ok(Ok(beside(run, &[*time], "the fastest")?.flatten()));
@@ -482,7 +482,7 @@ fn is_zero(args: &Asked<'_>) -> String {
     format!("has a `{}` of 0, so no ratio can be computed", args.metric)
 }
 
-/// The fastest configuration that has the metric. `None` if an attempt has the metric and not the time: it may be faster.
+/// Returns the fastest configuration that has the metric. Returns `None` if an attempt has the metric and not the time: it may be faster.
 fn fastest(reader: &Reader<'_>, args: &Asked<'_>, time: &str) -> Result<Option<Run>, StoreError> {
     if reader.counted(&args.model, time)? < reader.counted(&args.model, &args.metric)? {
         return Ok(None);

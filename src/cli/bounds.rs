@@ -20,7 +20,7 @@ pub(super) struct Args {
     at_most: Vec<(String, f64)>,
 }
 
-/// A bound of the mean of one metric.
+/// A bound on the mean of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bound {
     /// The metric's full name.
@@ -30,12 +30,12 @@ pub(super) struct Bound {
 }
 
 impl Args {
-    /// Whether there are none.
+    /// Whether there are no bounds.
     pub(super) fn is_empty(&self) -> bool {
         self.at_least.is_empty() && self.at_most.is_empty()
     }
 
-    /// The bounds, given what finds the full name of a metric for an option.
+    /// Returns the bounds. `full` returns the full name of a metric, given its name and the option.
     pub(super) fn read(&self, full: impl Fn(&str, &str) -> Result<String, Failure>) -> Result<Vec<Bound>, Failure> {
         let of = |pairs: &[(String, f64)], is_most: bool| {
             let one = |(name, value): &(String, f64)| {
@@ -50,7 +50,7 @@ impl Args {
 }
 
 impl Bound {
-    /// Whoever bounds a loss from below would keep the worse ones.
+    /// Refuses a bound that would keep the worse values, such as a lower bound on a loss.
     fn checked(self) -> Result<Self, Failure> {
         let Self { metric, value, is_most } = &self;
         let (wanted, option, other, better) = if *is_most {
@@ -67,23 +67,23 @@ impl Bound {
         Ok(self)
     }
 
-    /// Whether a mean meets it.
+    /// Whether a mean meets the bound.
     pub(super) fn is_met(&self, mean: f64) -> bool {
         if self.is_most { mean <= self.value } else { mean >= self.value }
     }
 
-    /// The option that gave it.
+    /// Returns the option that sets the bound.
     pub(super) fn option(&self) -> &'static str {
         if self.is_most { AT_MOST } else { AT_LEAST }
     }
 
-    /// What it asks for: `accuracy of at least 0.9`.
+    /// Returns the bound in words: `accuracy of at least 0.9`.
     pub(super) fn text(&self) -> String {
         let words = if self.is_most { "at most" } else { "at least" };
         format!("{} of {words} {}", self.metric, report::significant(self.value))
     }
 
-    /// How near the best of these means is, none of which meets it: `the nearest has 0.85`.
+    /// Returns the best of these means, none of which meets the bound, in words: `the nearest has 0.85`.
     pub(super) fn nearest(&self, means: impl Iterator<Item = f64>) -> String {
         let better = if self.is_most { f64::min } else { f64::max };
         let Some(nearest) = means.reduce(better) else { return format!("none has a finite `{}`", self.metric) };
@@ -92,7 +92,7 @@ impl Bound {
         format!("the nearest has {}", if is_alike { nearest.to_string() } else { short })
     }
 
-    /// Why a configuration with that mean does not meet it: `accuracy 0.5, less than 0.9`.
+    /// Returns why a configuration with this mean does not meet the bound: `accuracy 0.5, less than 0.9`.
     pub(super) fn missed(&self, mean: f64) -> String {
         let words = if self.is_most { "more than" } else { "less than" };
         format!("{} {}, {words} {}", self.metric, report::significant(mean), report::significant(self.value))

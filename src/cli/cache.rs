@@ -93,7 +93,7 @@ fn answer(context: &Context, caches: &[KernelCache], file: Option<&Path>) -> Res
     print(context, caches, &facts, file)
 }
 
-/// Size and digest of each.
+/// Returns the size in bytes and the digest of each kernel cache.
 fn described(caches: &[KernelCache]) -> Result<Vec<(u64, String)>, Failure> {
     let mut all = Vec::new();
     for cache in caches {

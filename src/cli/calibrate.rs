@@ -91,7 +91,7 @@ fn measure(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if all.iter().all(|one| one.kept.is_some()) { exit::YES } else { exit::NO })
 }
 
-/// The visible GPUs, or the one of them that is asked for.
+/// Returns the visible GPUs, or the one that is asked for.
 fn chosen(number: Option<usize>, library: Option<&std::path::Path>) -> Result<Vec<GpuInfo>, Failure> {
     let usage = |error: Box<dyn std::error::Error>| Failure::new(exit::USAGE, error);
     let gpus = Gpus::load(library).map_err(|error| usage(error.into()))?;
@@ -142,7 +142,7 @@ fn described(kept: &KeptCalibration) -> Table {
     table
 }
 
-/// The calibrations that are kept; those that cannot be read are told of.
+/// Returns the stored calibrations. Reports those that cannot be read.
 fn kept(context: &Context) -> Result<Vec<KeptCalibration>, Failure> {
     let (found, faults) = KeptCalibration::list(context.store_as_it_is().dir())?;
     faults.iter().for_each(|fault| say(&format!("warning: {fault}")));

@@ -1,4 +1,4 @@
-//! What the commands for clusters share: which submissions are meant, and what Slurm says of them.
+//! Functions that the commands for clusters share: selecting submissions and asking Slurm for their state.
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -11,29 +11,29 @@ use std::cell::OnceCell;
 use std::path::Path;
 use std::time::Duration;
 
-/// For how long a journal must have been left alone before it is believed that nobody writes it any more.
+/// Time since the last write after which a journal counts as abandoned.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The submissions of the ledger.
+/// Returns the submissions of the ledger.
 pub(super) fn spool(context: &Context, elsewhere: Option<&Path>) -> Spool {
     Spool::of(context.store_as_it_is().dir(), elsewhere)
 }
 
-/// What Slurm says of the tasks of submissions.
+/// Slurm's report on the tasks of submissions.
 pub(super) struct Asked {
     tasks: Option<Answer>,
-    /// Submissions to other clusters than this host's, which number their jobs alike.
+    /// Submissions to other clusters than this host's. Their job numbers may coincide with jobs of this cluster.
     elsewhere: Vec<Folder>,
 }
 
 impl Asked {
-    /// Of the tasks of a submission among others; none if Slurm could not be asked of it.
+    /// Returns Slurm's report on a submission. Returns `None` if Slurm could not be asked about it.
     pub(super) fn of(&self, folder: &Folder) -> Option<&Answer> {
         self.tasks.as_ref().filter(|_| !self.elsewhere.contains(folder))
     }
 }
 
-/// Asks Slurm of the tasks of submissions; what cannot be asked is said.
+/// Asks Slurm for the state of the tasks of submissions. Warns if it cannot be asked.
 pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
     if !find_unanswered(folders)? {
         return Ok(Asked { tasks: None, elsewhere: Vec::new() });
@@ -42,7 +42,7 @@ pub(super) fn ask(folders: &[Folder]) -> Result<Asked, Failure> {
     let here = OnceCell::new();
     for folder in folders {
         let submitted = folder.jobs()?;
-        // What was handed over may have a job that nobody wrote down.
+        // A submitted array may have a job whose number was not recorded.
         if submitted.is_empty() && handovers(folder)?.is_empty() {
             continue;
         }
@@ -74,8 +74,7 @@ fn tell_not_known(error: &ClusterError) {
     say(&format!("warning: the state of the cluster's tasks is unknown: {error}"));
 }
 
-/// Looks for the jobs of arrays that were handed to Slurm by a `submit` that ended before it had the answer. False if Slurm
-/// could not be asked of them.
+/// Looks for the jobs of arrays whose `submit` ended before it received Slurm's answer. Returns false if Slurm could not be asked.
 fn find_unanswered(folders: &[Folder]) -> Result<bool, Failure> {
     let mut known = None;
     for folder in folders {
@@ -101,7 +100,7 @@ fn find_unanswered(folders: &[Folder]) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Those of the submissions that can be read, and how many others there are: one that cannot does not keep back what the others have done.
+/// Returns the submissions that can be read, and the number of others. Unreadable submissions do not stop the collection of the others.
 pub(super) fn readable(folders: Vec<Folder>) -> (Vec<Folder>, usize) {
     let all = folders.len();
     let is_readable = |folder: &Folder| read(folder).inspect_err(|error| leave_out(folder, error)).is_ok();
@@ -110,8 +109,8 @@ pub(super) fn readable(folders: Vec<Folder>) -> (Vec<Folder>, usize) {
     (folders, unreadable)
 }
 
-/// As [`readable`], for a command that hands cells over: only what is damaged is left out. What cannot be read by this ledger or at this moment
-/// may be executing those cells.
+/// Like [`readable`], for a command that submits cells: only damaged submissions are left out. A submission that this ledger cannot read, or not at
+/// this moment, may be executing those cells.
 pub(super) fn readable_or_damaged(folders: Vec<Folder>) -> Result<Vec<Folder>, Failure> {
     let mut readable = Vec::new();
     for folder in folders {
@@ -142,7 +141,7 @@ fn leave_out(folder: &Folder, error: &ClusterError) {
     ));
 }
 
-/// Brings home what there is of a submission, and says how far its cells are then.
+/// Imports the available results of a submission. Returns what was imported and the state of its cells afterwards.
 pub(super) fn bring(
     context: &Context,
     folder: &Folder,
@@ -162,7 +161,7 @@ pub(super) fn bring(
     Ok((collected, standing))
 }
 
-/// The submission that is meant, else all of which something is still to come.
+/// Returns the submission that `text` names, or all that are not complete.
 pub(super) fn meant(spool: &Spool, text: Option<&str>) -> Result<Vec<Folder>, ClusterError> {
     match text {
         Some(text) => Ok(vec![spool.find(text)?]),

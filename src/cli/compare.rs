@@ -27,7 +27,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (found, of_runs) = context.store().read(|reader| {
-        // Runs that have several attempts, of which one is shown.
+        // Runs with several attempts, of which one is shown.
         let (mut found, mut of_runs) = (Vec::new(), Vec::new());
         for name in &args.ids {
             let (id, sealed) = match context::resolve_attempt(reader, name)? {

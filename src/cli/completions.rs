@@ -1,4 +1,5 @@
-//! `ledger completions`, and what a shell completes: ids, tags, models, metrics and fields of the ledger that is meant.
+//! `ledger completions`, and the values that a shell completes: ids, tags, models, metrics and fields of the selected
+//! ledger.
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -15,9 +16,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// By this variable a shell asks for completions; its value is the shell's name.
+/// The variable by which a shell asks for completions. Its value is the shell's name.
 const ASKS: &str = "LEDGER_COMPLETE";
-/// How many of the newest attempts are offered.
+/// The number of newest attempts that are offered.
 const NEWEST: usize = 200;
 
 /// Print the completions for a shell: commands, options, and the names that the ledger holds
@@ -44,21 +45,21 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Answers a shell that asks for completions. Returns whether one did.
+/// Completes the command line for a shell. Returns whether a shell asked for completions.
 pub(super) fn answer(command: fn() -> Command) -> bool {
-    // The scripts pass `--` first. Without it, the variable alone must not keep a command from its work.
+    // The scripts pass `--` first. Without it, the variable alone must not stop a normal command.
     if std::env::args_os().nth(1).is_none_or(|first| first != "--") {
         return false;
     }
     let arguments = std::env::args_os();
     let here = std::env::current_dir().ok();
     let with_names = move || completed(command());
-    // A shell shows nothing of an error.
+    // A shell does not show errors.
     let asked = CompleteEnv::with_factory(with_names).var(ASKS);
     asked.try_complete(arguments, here.as_deref()).unwrap_or(true)
 }
 
-/// The command whose arguments know what may stand there.
+/// Adds value completion to the arguments of a command and its subcommands.
 fn completed(command: Command) -> Command {
     command.mut_args(with_candidates).mut_subcommands(completed)
 }
@@ -77,15 +78,15 @@ fn with_candidates(arg: Arg) -> Arg {
     arg.add(ArgValueCompleter::new(move |current: &OsStr| candidates(ask, is_list, &current.to_string_lossy())))
 }
 
-/// A question that gives names of a ledger.
+/// A function that returns names of a ledger.
 type Ask = fn(&Reader<'_>) -> Result<Vec<CompletionCandidate>, StoreError>;
 
-/// Whether a shell and a terminal take a character as it is. Names with others are not offered.
+/// Whether a shell and a terminal accept a character unquoted. Names with other characters are not offered.
 fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || "_.-~/@+:".contains(c)
 }
 
-/// The names that begin with `current`; in a condition or list, with its last word.
+/// Returns the names that begin with `current`; in a condition or list, with its last word.
 fn candidates(ask: Ask, is_list: bool, current: &str) -> Vec<CompletionCandidate> {
     let last = current.char_indices().rfind(|(_, c)| is_list && !is_of_name(*c));
     let (before, word) = current.split_at(last.map_or(0, |(at, c)| at + c.len_utf8()));
@@ -101,7 +102,7 @@ fn candidates(ask: Ask, is_list: bool, current: &str) -> Vec<CompletionCandidate
     found.unwrap_or_default().into_iter().filter(fits).map(|candidate| candidate.add_prefix(before)).collect()
 }
 
-/// The ledger that the words of the command line mean; none if it may be another user's.
+/// Returns the ledger that the command line selects. Returns `None` if it may belong to another user.
 fn ledger() -> Option<Context> {
     let named = given("--ledger");
     let named = named.map(|path| match (path.strip_prefix("~/"), environment::var("HOME")) {

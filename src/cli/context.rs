@@ -1,4 +1,4 @@
-//! What every command needs: the ledger, and a way to answer.
+//! The context of every command: the ledger and the form of the answer.
 
 use super::draft::{Draft, unwritten};
 use super::failure::{Failure, exit};
@@ -12,19 +12,20 @@ use crate::store::{Reader, Store, StoreError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The ledger that is meant, and how to answer.
+/// The selected ledger and the form of the answer.
 pub(super) struct Context {
     store: Store,
     pub(super) json: bool,
     /// Whether a long answer is shown by a pager.
     pages: bool,
-    /// Whether `--ledger` names it.
+    /// Whether `--ledger` names the ledger.
     pub(super) is_named: bool,
 }
 
 impl Context {
     /// # Errors
-    /// If what names its place names a file, or if it was found, is asked for, and may be another user's.
+    /// If the ledger's path names a file. If the ledger was found by search, the command needs it, and it may belong to
+    /// another user.
     pub(super) fn new(ledger: Option<PathBuf>, json: bool, needs_ledger: bool) -> Result<Self, Failure> {
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         let found = environment::find_ledger(ledger.as_deref(), &here);
@@ -41,19 +42,19 @@ impl Context {
         if needs_ledger && !is_named {
             ownership::check(&found).map_err(|dubious| Failure::new(exit::LEDGER, dubious))?;
         }
-        // Workers run in other folders, and find their pipe by this path.
+        // Workers run in other folders and find their pipe by this path.
         let dir = std::path::absolute(&found).unwrap_or(found);
         Ok(Self { store: Store::at(dir), json, pages: false, is_named: ledger.is_some() })
     }
 
-    /// With long answers shown by a pager, or not.
+    /// Sets whether a pager shows long answers.
     pub(super) fn paged(self, pages: bool) -> Self {
         Self { pages, ..self }
     }
 
-    /// The ledger, after every attempt whose supervisor died has been sealed.
+    /// Returns the ledger, after sealing every attempt whose supervisor died.
     pub(super) fn store(&self) -> &Store {
-        // Whoever cannot undo it has said so, and still answers.
+        // A failure was already reported, and the command still answers.
         let _ = restore();
         let is_behind = self.store.is_behind();
         if matches!(is_behind, Err(StoreError::Busy { .. })) {
@@ -71,25 +72,26 @@ impl Context {
         match engine::try_recover(&self.store) {
             Ok(Some(found)) => found.iter().for_each(|found| self.tell_recovered(found)),
             Ok(None) => self.tell_locked(),
-            // A ledger that can only be read still answers.
+            // A read-only ledger can still answer.
             Err(error) => say(&format!("warning: {} could not be sealed: {error}", unsealed_attempts(&self.store))),
         }
         &self.store
     }
 
-    /// The ledger as it is.
+    /// Returns the ledger without sealing anything.
     pub(super) fn store_as_it_is(&self) -> &Store {
         &self.store
     }
 
-    /// Says which attempts are in no answer because their records do not decode.
+    /// Reports the attempts that are missing from the answer because their records do not decode.
     pub(super) fn tell_passed_over(&self) {
         for id in self.store.passed_over() {
             say(&format!("warning: attempt {id} cannot be read and was skipped (`ledger verify` shows the fault)"));
         }
     }
 
-    /// Another process that opens or seals an attempt holds the lock for milliseconds; one that is stopped keeps it.
+    /// Reports which processes lock the ledger. A process that opens or seals an attempt holds the lock for
+    /// milliseconds; a stopped process keeps it.
     fn tell_locked(&self) {
         let lock = Gate::lock_file(&self.store.journals());
         for holder in holders(&lock).iter().filter(|holder| holder.is_stopped) {
@@ -118,10 +120,11 @@ impl Context {
     }
 }
 
-/// Undoes what supervisors that are gone have set on GPUs, and says so. Gives what became of each file.
+/// Restores the GPU settings that terminated supervisors left changed, and reports it. Returns the result for each
+/// file.
 ///
 /// # Errors
-/// If nobody knows what is set; that is said too.
+/// If the changed settings cannot be determined; that is reported too.
 pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
     let found = engine::restore(&Place::usual(), Machine::default().nvml().as_deref()).inspect_err(|error| {
         say(&format!("warning: GPU settings could not be restored: {error}"));
@@ -149,12 +152,12 @@ pub(super) fn restore() -> Result<Vec<Restored>, EngineError> {
     Ok(found)
 }
 
-/// Finds what a text names.
+/// Returns the run or attempt that a text names.
 pub(super) fn resolve(reader: &Reader<'_>, text: &str) -> Result<Result<Target, Failure>, StoreError> {
     Ok(reader.resolve(text)?.map_err(Failure::from))
 }
 
-/// Finds the run that a text names, by its own id or by that of one of its attempts.
+/// Returns the run that a text names, by its own id or by that of one of its attempts.
 pub(super) fn resolve_run(reader: &Reader<'_>, text: &str) -> Result<Result<RunId, Failure>, StoreError> {
     Ok(match resolve(reader, text)? {
         Err(failure) => Err(failure),
@@ -166,7 +169,7 @@ pub(super) fn resolve_run(reader: &Reader<'_>, text: &str) -> Result<Result<RunI
     })
 }
 
-/// Finds the attempt that a text names; of a run, its newest finished attempt, or its newest if none finished.
+/// Returns the attempt that a text names. For a run, it is the newest finished attempt, or the newest if none finished.
 pub(super) fn resolve_attempt(
     reader: &Reader<'_>,
     text: &str,
@@ -182,7 +185,7 @@ pub(super) fn resolve_attempt(
     Ok(Ok((id, Sealed { run, phases: reader.phases(id)?, attempt, series })))
 }
 
-/// As [`resolve_attempt`], without series and phases.
+/// Like [`resolve_attempt`], without series and phases.
 pub(super) fn resolve_head(
     reader: &Reader<'_>,
     text: &str,
@@ -200,7 +203,8 @@ pub(super) fn resolve_head(
     Ok(found.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
-/// The newest finished attempt of a run that is not hidden. Without one, the newest that finished, or else the newest.
+/// Returns the newest finished attempt of a run that is not hidden. Without one, it is the newest that finished, or
+/// else the newest.
 pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
     let hidden = reader.hidden()?;
     let mut newest = None;
@@ -213,7 +217,7 @@ pub(super) fn newest_attempt(reader: &Reader<'_>, run: RunId) -> Result<Option<A
     Ok(newest.map(|(.., id)| id))
 }
 
-/// The attempts that are over and wait to be sealed, in words.
+/// Describes the attempts that ended and are not sealed.
 fn unsealed_attempts(store: &Store) -> String {
     let journals = journal::list(&store.journals()).unwrap_or_default();
     let over = journals.iter().filter_map(|path| engine::Living::open(path)).filter(engine::Living::is_over);
@@ -225,12 +229,12 @@ fn unsealed_attempts(store: &Store) -> String {
     }
 }
 
-/// Reads a file that a command was given.
+/// Reads a file that was given to a command.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display())))
 }
 
-/// Writes a file that must not exist yet: whole, or not at all.
+/// Writes a file that must not exist yet, completely or not at all.
 pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let write = || {
         let draft = Draft::file(path)?;

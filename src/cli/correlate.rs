@@ -57,7 +57,7 @@ pub(super) struct Args {
     split: Option<String>,
 }
 
-/// What there is of each phase, with its unit.
+/// The quantities of each phase, with their units.
 const OF_PHASES: [(&str, &str); 8] = [
     ("time", "s"),
     ("mean", "s"),
@@ -69,19 +69,19 @@ const OF_PHASES: [(&str, &str); 8] = [
     ("utilization", "%"),
 ];
 
-/// Points whose values depend on each other are of one attempt; in an imported cluster, of one host.
+/// Points of one attempt depend on each other; in an imported cluster, points of one host do.
 type Cluster = (AttemptId, Option<u32>);
 
-/// The unit that all values of a point come from, if it is one alone, and the point's label.
+/// The cluster that all values of a point come from, if it is only one, and the point's label.
 type PointKey = (Option<Cluster>, String);
 
-/// Points by what they stand for, and the values of either quantity.
+/// Points by key, with the values of both quantities.
 #[derive(Default)]
 struct Points {
     values: BTreeMap<PointKey, (Vec<f64>, Vec<f64>)>,
-    /// What runs with a seed have computed, and which run did so first.
+    /// Digests of the results of runs with a seed, and the first run with each.
     computed: BTreeMap<Digest, RunId>,
-    /// How many runs computed what another one has.
+    /// How many runs computed the same results as an earlier one.
     copies: usize,
 }
 
@@ -92,7 +92,7 @@ impl Points {
         ys.extend(y.filter(|value| value.is_finite()));
     }
 
-    /// The means of the points that have both, and how many have not.
+    /// Returns the means of the points that have both quantities, and the number of points that have not.
     fn finish(self) -> (Vec<LabelledPoint>, usize) {
         let all = self.values.len();
         let mean = |values: Vec<f64>| (!values.is_empty()).then(|| record::mean(&values));
@@ -111,7 +111,7 @@ impl Points {
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let mut selected = args.selection.select(context, args.model.as_deref())?;
-    // Points of several models are in one picture.
+    // Points of several models are in one plot.
     analysis::unify(&mut selected.trials);
     let counting: Vec<&Trial> =
         selected.trials.iter().filter(|trial| trial.counts(&selected.admitted).is_ok()).collect();
@@ -165,17 +165,17 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The fact that imported telemetry of a cluster has.
+/// The fact that marks imported telemetry of a cluster.
 const CLUSTER: &str = "cluster";
 
-/// What is asked of each attempt.
+/// The query that is applied to each attempt.
 struct Asked<'a> {
     by: &'a str,
     /// The names of events that are X or Y.
     events: Vec<&'a str>,
-    /// Whether only readings within events count.
+    /// Whether only samples within events count.
     is_within: bool,
-    /// The events that they have to be within.
+    /// The events that the samples have to be within.
     event: Option<String>,
 }
 
@@ -222,7 +222,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The quantities that were read of any GPU, with their units: a counter's mean is that of its rate.
+/// Returns the quantities that were sampled of any GPU, with their units. The mean of a counter is that of its rate.
 fn of_gpus(trials: &[&Trial]) -> BTreeMap<String, String> {
     let series = trials.iter().flat_map(|trial| &trial.attempt.series);
     let of_gpu = |name: &str| Some(name.strip_prefix("gpu.")?.split_once('.')?.1.to_owned());
@@ -239,7 +239,7 @@ fn of_gpus(trials: &[&Trial]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The full name of a quantity, and its unit.
+/// Returns the full name of a quantity, and its unit.
 fn name(
     args: &Args,
     text: &str,
@@ -291,7 +291,7 @@ fn points(
         if asked.by == "run" {
             let (of_x, of_y) = (plain(x), plain(y));
             let one = analysis::Asked::replicate(*trial);
-            // With one seed, the same outcomes to the last bit at the same place are copies of one point.
+            // For one seed, outcomes that agree to the last bit at the same place are copies of one point.
             let bits = [of_x, of_y].map(|value| value.map(f64::to_bits));
             let computed = Digest::of(format!("{} {bits:?} {:?}", one.seed, outcomes(trial)).as_bytes());
             let first = *points.computed.entry(computed).or_insert(trial.run.id);
@@ -304,7 +304,7 @@ fn points(
         }
         let Some(sealed) = reader.readable_sealed(trial.id)? else { continue };
         let believed = Believed::of(&trial.attempt, selected.admitted.contains(&Why::Tainted));
-        // By event, once for all GPUs.
+        // Indexed by event, computed once for all GPUs.
         let lengths: BTreeMap<&str, Beside<'_>> =
             asked.events.iter().map(|event| (*event, Beside::new(&sealed, Some(event)))).collect();
         let length = |name: &str, of: &dyn Fn(&Beside<'_>) -> Option<f64>| {
@@ -338,23 +338,23 @@ fn points(
     Ok(points)
 }
 
-/// What of an attempt counts, if it does so at all.
+/// Which measurements of an attempt are valid.
 #[derive(Clone, Copy)]
 struct Believed {
-    /// What was measured while it ran.
+    /// All that was measured while it ran.
     measured: bool,
     /// Power and energy.
     energies: bool,
 }
 
 impl Believed {
-    /// `all` says that somebody asked for what is tainted too.
+    /// Returns the valid measurements. With `all`, invalid measurements count too.
     fn of(attempt: &Attempt, all: bool) -> Self {
         Self { measured: all || attempt.disturbances().is_empty(), energies: all || attempt.believes_energies() }
     }
 }
 
-/// A quantity of a phase, if it counts; none where that name is none of them.
+/// Returns a quantity of a phase, if it is valid. Returns `None` if no quantity has that name.
 fn of_phase(row: &PhaseRow, name: &str, believed: Believed) -> Option<Option<f64>> {
     Some(match name {
         "count" => u32::try_from(row.count).ok().map(f64::from),
@@ -371,7 +371,7 @@ fn of_phase(row: &PhaseRow, name: &str, believed: Believed) -> Option<Option<f64
     })
 }
 
-/// The GPUs of an attempt: their ranks, and what names each card wherever it is used.
+/// Returns the GPUs of an attempt: their ranks, and a label that identifies each GPU across attempts.
 fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
     let rank = |name: &str| name.strip_prefix("gpu.")?.split_once('.')?.0.parse::<u32>().ok();
     let mut ranks: Vec<u32> = sealed.series.iter().filter_map(|series| rank(&series.name)).collect();
@@ -384,7 +384,7 @@ fn gpus(sealed: &Sealed) -> Vec<(u32, String)> {
     ranks.into_iter().map(|rank| (rank, label(rank))).collect()
 }
 
-/// The mean of what was read of a GPU, all of it or within events, if it counts; none where nothing of that name was read.
+/// Returns the mean of a GPU's series, over all samples or those within events, if it is valid. Returns `None` if there is no series of that name.
 fn of_gpu(
     sealed: &Sealed,
     rank: u32,
@@ -396,7 +396,7 @@ fn of_gpu(
     let series = sealed.series.iter().find(|series| series.name == full)?;
     let is_of_energy = Unit::named(&series.unit).is_some_and(Unit::is_of_energy);
     let counts = believed.measured && (believed.energies || !is_of_energy);
-    // Of a counter its rate, and of flags the share of the time.
+    // The mean of a counter is that of its rate; the mean of flags is their share of the time.
     let mean = || match within {
         Some(beside) => beside.reading(rank, series),
         None => analysis::mean_of_all(series).or_else(|| Curve::of(series).mean()),
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(Correlation::of(&plain), None, "nothing but rounding goes along");
     }
 
-    /// One that carries such a fact.
+    /// An attempt that has this fact.
     fn sealed(fact: Option<(&str, Value)>) -> Sealed {
         let run = Run::new(Parts::sample());
         let mut power = Series::new("gpu.0.power_instant", "W", Axis::TimeNs);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_believed_is_left_out() {
+    fn invalid_measurements_are_left_out() {
         let energy = Energy {
             joules: 6.0,
             length_s: 2.0,

@@ -58,10 +58,11 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if difference.is_empty() { exit::YES } else { exit::NO })
 }
 
-/// By metric all repetitions of either configuration.
+/// All repetitions of both configurations, by metric.
 type Repetitions = BTreeMap<String, (Contender, Contender)>;
 
-/// None where both attempts are of one configuration, or the indexes are older and hold what does not count.
+/// Returns no repetitions if both attempts have one configuration, or if the indexes are older and contain attempts
+/// that do not count.
 fn repetitions(reader: &Reader<'_>, a: &Sealed, b: &Sealed) -> Result<Repetitions, StoreError> {
     let (one, other) = (a.run.parts.group_id(), b.run.parts.group_id());
     let mut found = Repetitions::new();

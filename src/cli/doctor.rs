@@ -13,7 +13,7 @@ use crate::record::Check;
 use crate::report;
 use std::path::{Path, PathBuf};
 
-/// What a person does about a file that says what is set on GPUs, and that nobody can read.
+/// The advice for an unreadable file of GPU settings.
 const REMOVE: &str = "check `nvidia-smi -q -d POWER,CLOCK`, reset with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is running";
 
 /// Show the capabilities of this machine, and the fix for each missing one
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if failed { exit::NO } else { exit::YES })
 }
 
-/// Seals what a command on another host has left behind. The journal is looked for among those of the ledger, by its name.
+/// Seals the attempt that a command on another host left behind. The journal is found by its name among those of the ledger.
 fn seal(journal: &Path, context: &Context) -> Result<(), Failure> {
     let store = context.store_as_it_is();
     let name = journal.file_name().unwrap_or_default();
@@ -81,11 +81,11 @@ fn seal(journal: &Path, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Undoes what was left set; whether nothing is known that still is.
+/// Restores the GPU settings that were left changed. Returns whether all are restored.
 fn restore() -> bool {
     let Ok(found) = context::restore() else { return false };
     for one in &found {
-        // Every other command is silent about it, or each on a machine without GPUs would say it.
+        // Other commands do not report it, because each command on a machine without GPUs would.
         if let Restored::Unasked(path) = one {
             let path = path.display();
             say(&format!(
@@ -96,7 +96,7 @@ fn restore() -> bool {
     !found.iter().any(|one| matches!(one, Restored::Failed(..) | Restored::Unreadable { is_old: false, .. }))
 }
 
-/// Who could change the GPUs: whether the driver lets them is seen only when it is tried.
+/// Describes who may change GPU settings. Whether the driver permits it is known only after a try.
 fn privileges(sys_admin: bool, zeusd: Option<&Path>) -> Check {
     match (sys_admin, zeusd) {
         (true, _) => Check::ok("privileges", "CAP_SYS_ADMIN"),
@@ -110,7 +110,7 @@ fn privileges(sys_admin: bool, zeusd: Option<&Path>) -> Check {
     }
 }
 
-/// What attempts have set on GPUs and not undone yet.
+/// Checks for GPU settings that attempts changed and have not restored.
 fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
     const NAME: &str = "GPU settings";
     let held = match engine::held(place, nvml) {
@@ -127,7 +127,7 @@ fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
     };
     let mut checks = Vec::new();
     for one in &held {
-        // What nobody can read, nobody can undo.
+        // Unreadable settings cannot be restored.
         match &one.state {
             HeldState::Unreadable { why, is_old: false } => {
                 let nothing = "GPUs may still have its settings, and nothing restores them";
@@ -168,7 +168,7 @@ fn settings_checks(place: &Place, nvml: Option<&Path>) -> Vec<Check> {
     checks
 }
 
-/// Whether the sensors of the visible GPUs are known; nothing where there are none.
+/// Checks whether the sensors of the visible GPUs are calibrated. Returns `None` without GPUs.
 fn calibrated(context: &Context, nvml: Option<&Path>, visible: Option<&str>) -> Option<Check> {
     let gpus = Gpus::load(nvml).ok()?;
     let used = gpu::usable(&gpus, visible).ok()?;

@@ -1,7 +1,7 @@
-//! What a command writes for others: beside its place until it is whole, and gone if it never is.
+//! Files and folders that a command writes: each appears at its place complete, or not at all.
 //!
-//! A file or a folder begins under a hidden name beside its own. It is removed if the command fails or is told to end; what a
-//! process that was killed left behind is removed by the next command that writes to the place.
+//! A file or a folder is first written under a hidden name in the same folder. It is removed if the command fails or is terminated. The next command
+//! that writes to the place removes drafts that a killed process left.
 
 use super::failure::{Failure, exit};
 use crate::host::{files, signals};
@@ -12,19 +12,19 @@ use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Names that are tried beside a place.
+/// The number of names that are tried for a draft.
 const TRIES: u32 = 1000;
 
-/// Linux gives no process a higher number (`PID_MAX_LIMIT`).
+/// The largest process id on Linux (`PID_MAX_LIMIT`).
 const MOST_PROCESSES: u32 = 1 << 22;
-/// What is called so is not whole.
+/// The word that marks an incomplete file in its name.
 const NEW: &str = "new";
 
-/// The drafts of this process. Who holds them may change what they are; the thread that removes them never gives them back.
+/// The drafts of this process. They are changed only under this lock; the thread that removes them never releases it.
 static DRAFTS: Mutex<Drafts> = Mutex::new(Drafts { is_watched: false, paths: BTreeSet::new() });
 
 struct Drafts {
-    /// Whether they go when the process is told to end.
+    /// Whether the drafts are removed when the process is terminated.
     is_watched: bool,
     paths: BTreeSet<PathBuf>,
 }
@@ -33,39 +33,39 @@ fn drafts() -> MutexGuard<'static, Drafts> {
     DRAFTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes all drafts, and lets nobody begin or go on with one.
+/// Removes all drafts, and blocks every thread that would begin or continue one.
 fn remove_all() {
     let drafts = drafts();
     for path in &drafts.paths {
-        // If it cannot be removed, its name says what it is.
+        // If it cannot be removed, its name marks it as incomplete.
         let _ = remove(path);
     }
     std::mem::forget(drafts);
 }
 
-/// Removes a file, or a folder with all in it.
+/// Removes a file, or a folder with its contents.
 fn remove(path: &Path) -> Result<(), Error> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Something that is written beside its place.
+/// A file or folder that is not at its final place yet.
 #[derive(Debug)]
 pub(super) struct Draft {
     place: PathBuf,
     path: PathBuf,
-    /// As long as this process has it, no other one takes the draft for forgotten.
+    /// Holds a lock, so that no other process takes the draft for abandoned.
     held: File,
     is_finished: bool,
 }
 
 impl Draft {
-    /// Begins a file whose place nothing has yet.
+    /// Begins a file. Its place must not exist.
     pub(super) fn file(place: &Path) -> Result<Self, Error> {
         files::unused(place)?;
         Self::replacing(place)
     }
 
-    /// Begins a file that may take the place of another one.
+    /// Begins a file that may replace another one.
     pub(super) fn replacing(place: &Path) -> Result<Self, Error> {
         if place.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(Error::new(ErrorKind::IsADirectory, "it is the name of a folder (add the name of a file)"));
@@ -73,7 +73,7 @@ impl Draft {
         Self::begin(place, |path| files::handed_on().create_new(true).open(path))
     }
 
-    /// Begins a folder, whatever has its place.
+    /// Begins a folder. Its place is not checked.
     pub(super) fn folder(place: &Path) -> Result<Self, Error> {
         Self::begin(place, |path| {
             fs::create_dir(path)?;
@@ -94,7 +94,7 @@ impl Draft {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(held) => {
-                    // Where a file system has no locks nobody can take it for forgotten either.
+                    // On a file system without locks, no process can take it for abandoned either.
                     let _ = held.try_lock();
                     drafts.paths.insert(path.clone());
                     return Ok(Self { place: place.clone(), path, held, is_finished: false });
@@ -104,32 +104,32 @@ impl Draft {
         Err(used_up())
     }
 
-    /// The file itself, or the folder, which can be written into by the methods below alone.
+    /// Returns the file itself, or the folder, whose files are written by the methods below.
     pub(super) fn held(&self) -> &File {
         &self.held
     }
 
-    /// Where it will be.
+    /// Returns the final path.
     pub(super) fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Makes a folder in it, and those above.
+    /// Creates a folder in it, with its parents.
     pub(super) fn make_folder(&self, path: &Path) -> Result<(), Error> {
         let _drafts = drafts();
         self.is_there()?;
         fs::create_dir_all(self.path.join(path))
     }
 
-    /// Writes a file into the folder. One of that name that was written before stays, and this one is refused.
+    /// Writes a file into the folder. Fails if the file exists.
     pub(super) fn put(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
         self.begin_file(path)?.write_all(content)
     }
 
-    /// Creates a file in the folder, which the caller writes. A name that was used before is refused, as in [`put`](Self::put).
+    /// Creates a file in the folder, which the caller writes. Fails if the file exists, as [`put`](Self::put) does.
     pub(super) fn begin_file(&self, path: &Path) -> Result<File, Error> {
         self.write(path, |place| {
-            // Not of the kind that tells of a place that is taken: another place would not help.
+            // Not `AlreadyExists`, which means that the draft's place is taken: another place would not help.
             files::handed_on().create_new(true).open(place).map_err(|error| match error.kind() {
                 ErrorKind::AlreadyExists => {
                     Error::other(format!("two of its files would be named `{}`", path.display()))
@@ -139,12 +139,12 @@ impl Draft {
         })
     }
 
-    /// Adds to a file of the folder, which is begun with the first piece.
+    /// Appends to a file of the folder, which the first call creates.
     pub(super) fn append(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
         self.write(path, |place| files::handed_on().create(true).append(true).open(place)?.write_all(content))
     }
 
-    /// Writes a file that parts of the folder have in common: the last one that is written stands.
+    /// Writes a file that parts of the folder share. The last content replaces earlier ones.
     pub(super) fn put_shared(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
         self.write(path, |place| files::hand_on(place, content))
     }
@@ -159,17 +159,17 @@ impl Draft {
         way(&path)
     }
 
-    /// What somebody has removed is not begun anew: a part would look whole.
+    /// Fails if the draft was removed. It is not begun again, because a part would look complete.
     fn is_there(&self) -> Result<(), Error> {
         self.path.symlink_metadata().map(drop)
     }
 
-    /// Moves it to its place, which nothing has.
+    /// Moves it to its place, which must not exist.
     pub(super) fn finish(self) -> Result<(), Error> {
         self.finish_by(files::rename_new)
     }
 
-    /// Moves it to its place in a way of one's own, from the first path to the second.
+    /// Moves it to its place by a function of the draft's path and the final path.
     pub(super) fn finish_by<T>(mut self, way: impl FnOnce(&Path, &Path) -> Result<T, Error>) -> Result<T, Error> {
         let mut drafts = drafts();
         let moved = way(&self.path, &self.place)?;
@@ -183,14 +183,14 @@ impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_finished {
             let mut drafts = drafts();
-            // Half of it is worth nothing; if it cannot be removed, its name says what it is.
+            // An incomplete draft is useless; if it cannot be removed, its name marks it as incomplete.
             let _ = remove(&self.path);
             drafts.paths.remove(&self.path);
         }
     }
 }
 
-/// The same place by the real path of its folder: a path through a folder that is moved meanwhile leads nowhere, as `report/../report` does.
+/// Returns the place with the real path of its folder: a path such as `report/../report` would be invalid once the folder is moved.
 pub(super) fn in_real_folder(place: &Path) -> Result<PathBuf, Error> {
     let place = std::path::absolute(place)?;
     match (place.parent(), place.file_name()) {
@@ -199,7 +199,7 @@ pub(super) fn in_real_folder(place: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// What names beside that of a place begin with, hidden ones.
+/// Returns the beginning of the hidden names of drafts of a place.
 fn beginning(place: &Path, what: &str) -> OsString {
     let mut hidden = OsString::from(".");
     hidden.push(place.file_name().unwrap_or_default());
@@ -207,7 +207,7 @@ fn beginning(place: &Path, what: &str) -> OsString {
     hidden
 }
 
-/// The failure of a file or folder that cannot be written, with the fix. `if_taken` is the fix if the name is taken.
+/// Returns the failure for a file or folder that cannot be written, with the fix. `if_taken` is the fix if the name is taken.
 pub(super) fn unwritten(path: &Path, error: &Error, if_taken: &str) -> Failure {
     let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     let (code, help) = match (error.kind(), missing) {
@@ -221,7 +221,7 @@ pub(super) fn unwritten(path: &Path, error: &Error, if_taken: &str) -> Failure {
     Failure::new(code, format!("cannot write `{}`: {error}{help}", path.display()))
 }
 
-/// Names beside that of a place: a process of the same number may have left one behind.
+/// Returns possible names for drafts of a place. Several are needed, because an earlier process with the same id may have left a draft.
 pub(super) fn beside(place: &Path, what: &str) -> impl Iterator<Item = PathBuf> {
     let beginning = beginning(place, what);
     (0..TRIES).map(move |at| {
@@ -231,12 +231,12 @@ pub(super) fn beside(place: &Path, what: &str) -> impl Iterator<Item = PathBuf> 
     })
 }
 
-/// Where all names beside a place are in use.
+/// The error if all names for drafts are in use.
 pub(super) fn used_up() -> Error {
     Error::new(ErrorKind::AlreadyExists, "every name beside it is in use")
 }
 
-/// Removes what processes that are gone have left beside a place under such names.
+/// Removes drafts of a place that terminated processes left under such names.
 pub(super) fn sweep(place: &Path, what: &str) {
     let beginning = beginning(place, what);
     let (Some(folder), Some(beginning)) = (place.parent(), beginning.to_str()) else { return };
@@ -244,13 +244,13 @@ pub(super) fn sweep(place: &Path, what: &str) {
         let is_gone = process_of(&name[beginning.len()..])
             .is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
         if is_gone && is_forgotten(&path) {
-            // What cannot be removed is in nobody's way.
+            // A draft that cannot be removed does no harm.
             let _ = remove(&path);
         }
     }
 }
 
-/// The process that made a name which ends so, as [`beside`] makes them: a folder with a date in its name is a person's.
+/// Returns the process id in the end of a name that [`beside`] made. Returns `None` for other names, such as a folder named by its date.
 fn process_of(end: &str) -> Option<u32> {
     let (process, at) = end.split_once('-')?;
     let (process, at): (u32, _) = (process.parse().ok()?, at.parse().ok()?);
@@ -258,7 +258,7 @@ fn process_of(end: &str) -> Option<u32> {
     (is_made && end == format!("{process}-{at}")).then_some(process)
 }
 
-/// Whether no process has it, on this host or another one.
+/// Whether no process on this host or another one holds its lock.
 fn is_forgotten(path: &Path) -> bool {
     let is_ours = path.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file());
     let free = |file: File| !matches!(file.try_lock(), Err(TryLockError::WouldBlock | TryLockError::Error(_)));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_whole_or_not_there() {
+    fn a_draft_appears_complete_or_not_at_all() {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().join("out");
         drop(Draft::file(&place).unwrap());
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(fs::read(place.join("a/shared")).unwrap(), b"f");
         assert_eq!((fs::read(place.join("a/b")).unwrap(), entries(home.path())), (b"c".to_vec(), 1));
         assert_eq!(Draft::file(&place).unwrap_err().kind(), ErrorKind::AlreadyExists);
-        // Somebody was faster.
+        // Another process was faster.
         assert_eq!(Draft::folder(&place).unwrap().finish().unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(entries(home.path()), 1);
     }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not() {
+    fn drafts_of_killed_processes_are_removed_and_those_of_running_ones_kept() {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().join("out");
         let mut gone = Command::new("true").spawn().unwrap();
@@ -328,11 +328,11 @@ mod tests {
         fs::create_dir_all(left(gone.id(), 0).join("half")).unwrap();
         fs::write(left(gone.id(), 1), "half").unwrap();
         fs::create_dir(left(std::process::id(), 7)).unwrap();
-        // A person's own, with dates for names.
+        // Names with dates, which a person gave.
         for name in [".out.new-20240501", ".out.new-2024-05-01", ".out.new-2024-05"] {
             fs::create_dir(home.path().join(name)).unwrap();
         }
-        // One of another host, whose processes are not seen here.
+        // A draft of another host, whose processes are not visible here.
         fs::create_dir(left(gone.id(), 2)).unwrap();
         let held = File::open(left(gone.id(), 2)).unwrap();
         held.try_lock().unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_to_end_leaves_nothing() {
+    fn a_terminated_process_leaves_no_draft() {
         for signal in ["INT", "TERM"] {
             let home = tempfile::tempdir().unwrap();
             let mut child = Command::new(std::env::current_exe().unwrap())
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "the body of `who_is_told_to_end_leaves_nothing`"]
+    #[ignore = "the body of `a_terminated_process_leaves_no_draft`"]
     fn writing() {
         let home = PathBuf::from(std::env::var_os("DRAFT_HOME").unwrap());
         let folder = Draft::folder(&home.join("folder")).unwrap();

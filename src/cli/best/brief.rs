@@ -1,4 +1,4 @@
-//! The question with conditions, answered from what the indexes have of each attempt; records are read of those alone that are shown.
+//! Answers a query with conditions from the indexes; only the records of configurations that are shown are read.
 
 use super::scan::{Asking, Question};
 use super::{Asked as Query, DEFAULT, speed};
@@ -10,7 +10,7 @@ use crate::report::Ranking;
 use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
 
-/// The answer; none where only the records can tell: see [`select_briefs`].
+/// Returns the ranking. Returns `None` if only the records have the answer: see [`select_briefs`].
 pub(super) fn by_briefs(
     reader: &Reader<'_>,
     store: &Store,
@@ -35,7 +35,7 @@ pub(super) fn by_briefs(
     Ok(question.answer(reader, unit).map(Some))
 }
 
-/// Whether a run may be asked about that does not meet the conditions.
+/// Whether the best may be compared with a run that does not meet the conditions.
 fn is_held_against_any(reader: &Reader<'_>, args: &Query<'_>) -> Result<bool, StoreError> {
     Ok(match args.against.as_deref() {
         Some(run) => run != "fastest",
@@ -43,7 +43,7 @@ fn is_held_against_any(reader: &Reader<'_>, args: &Query<'_>) -> Result<bool, St
     })
 }
 
-/// The configuration as it is shown, with what the records say of its uncertainties.
+/// Returns the configuration to show, with the uncertainties from the records.
 fn contender(
     reader: &Reader<'_>,
     args: &Query<'_>,
@@ -62,7 +62,7 @@ fn contender(
     Ok(run.map(|run| Contender { run, agreed: one.agreed.clone(), kind, measured }))
 }
 
-/// The unit of the metric, as the attempts have it.
+/// Returns the metric's unit, as known or as recorded by the attempts.
 fn unit(reader: &Reader<'_>, args: &Query<'_>, trials: &[BriefTrial]) -> Result<String, StoreError> {
     if let Some(known) = known_metric(&args.metric) {
         return Ok(known.unit.to_owned());

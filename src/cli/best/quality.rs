@@ -7,12 +7,13 @@ use crate::record::{Direction, JUDGING_METRICS, MetricInfo, MetricKind, Value, k
 use crate::report::{Ranking, significant};
 use crate::store::{Reader, Store, StoreError};
 
-/// A smaller difference of accuracy gets no warning.
+/// The least difference of accuracy that gives a warning.
 const SHARE: f64 = 0.05;
-/// The same for other metrics, as a part of the larger value.
+/// The least difference of other metrics that gives a warning, relative to the larger value.
 const PART: f64 = 0.1;
 
-/// Warns if the first configuration by a time, an energy or the like learned much less than another one that is shown. A worse model is often cheaper.
+/// Warns if the first configuration by a measured metric (time, energy, …) learned much less than another one that is shown. A worse model is often
+/// cheaper.
 pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<String>) -> Result<(), Failure> {
     let is_cost = ranking.places.first().is_some_and(|first| first.estimate.kind == MetricKind::Measured);
     if !is_cost || ranking.places.len() < 2 {
@@ -42,7 +43,7 @@ pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<Stri
         return Ok(());
     }
     let least = if name == "accuracy" { SHARE } else { PART * best.abs().max(first.abs()) };
-    // A difference of exactly that is none, however it is rounded.
+    // A difference of exactly `least` gives no warning, whatever its rounding.
     if order(best) - order(first) > least * (1.0 + 1e-9) {
         let limit = if maximize { "at-least" } else { "at-most" };
         said.push(format!(
@@ -56,7 +57,7 @@ pub(super) fn tell_quality(ranking: &Ranking, store: &Store, said: &mut Vec<Stri
     Ok(())
 }
 
-/// Whether the first configuration was executed to find a time, an energy or the like: the objective of its manifest says so.
+/// Whether the first configuration was executed to find a measured metric (time, energy, …), by the objective of its manifest.
 fn is_meant_for_cost(reader: &Reader<'_>, ranking: &Ranking) -> Result<bool, StoreError> {
     let Some(measured) = ranking.places.first().and_then(|first| first.contender.measured.first()) else {
         return Ok(false);
@@ -66,10 +67,10 @@ fn is_meant_for_cost(reader: &Reader<'_>, ranking: &Ranking) -> Result<bool, Sto
     Ok(objective.and_then(known_metric).is_some_and(MetricInfo::is_measured))
 }
 
-/// The records of at most this many attempts of a place are read.
+/// The largest number of attempts of a place whose records are read.
 const MOST_READ: usize = 100;
 
-/// The mean of a metric of a place over its seeds. Not finite if one attempt's value is not; `None` if an attempt has no value.
+/// Returns the mean of a metric of a place over its seeds. It is not finite if one attempt's value is not. Returns `None` if an attempt has no value.
 fn mean_of(reader: &Reader<'_>, place: &Place, name: &str) -> Result<Option<f64>, StoreError> {
     let measured = &place.contender.measured;
     if measured.len() > MOST_READ {

@@ -1,4 +1,5 @@
-//! The question with conditions: what it has in common wherever the attempts come from, and from their records.
+//! Answers a query with conditions: the part that is independent of the attempts' source, and the answer from their
+//! records.
 
 use super::{Asked as Query, Stated, baseline, has_none, ids, is_zero, speed, stated_baseline};
 use crate::analysis::{Asked, Configuration, Contender, Place, configurations, considered, count_left_out};
@@ -11,7 +12,7 @@ use crate::store::{Reader, Store, StoreError};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-/// The question answered from all records of the model.
+/// Returns the ranking from all records of the model.
 pub(super) fn by_scan(args: &Query<'_>, direction: Direction, store: &Store) -> Result<Ranking, Failure> {
     let selected = args.selection.select_from(store, Some(&args.model))?;
     let names = Asking::of(args, &selected)?;
@@ -20,7 +21,7 @@ pub(super) fn by_scan(args: &Query<'_>, direction: Direction, store: &Store) -> 
     store.read(|reader| Ok(question.answer(reader, selected.unit(&args.metric))))?
 }
 
-/// The full names that a person means.
+/// The full names of the fields and metrics in a query.
 pub(super) struct Asking {
     pub(super) by: Vec<String>,
     pub(super) bounds: Vec<Bound>,
@@ -35,16 +36,16 @@ impl Asking {
     }
 }
 
-/// Makes of a configuration one that can be shown.
+/// Turns a configuration into one that can be shown.
 type Show<'a, T> = dyn Fn(&Configuration<'_, T>) -> Result<Option<Contender>, StoreError> + 'a;
 
-/// What is asked of which attempts.
+/// A query and the attempts that it selects.
 pub(super) struct Question<'a, T> {
     pub(super) args: &'a Query<'a>,
     pub(super) direction: Direction,
     pub(super) selected: &'a Selected<T>,
     pub(super) names: &'a Asking,
-    /// The configuration as it is shown, if the metric counts in any of its attempts.
+    /// Returns the configuration to show, if the metric counts in any of its attempts.
     pub(super) contender: &'a Show<'a, T>,
 }
 
@@ -72,7 +73,7 @@ impl<T: Asked> Question<'_, T> {
             let text = if is_short { format!("{} ({nearest})", bound.text()) } else { bound.text() };
             unmet.push(Unmet { limit: text, configurations: before - found.len(), absent });
         }
-        // As the index counts: siblings of an attempt with a value that is not finite are among them.
+        // The index counts in the same way: it includes siblings of an attempt whose value is not finite.
         let counts = |trial: &&&T| trial.measured(&args.metric, &selected.admitted).is_ok();
         let counted = found.iter().map(|one| one.trials.iter().filter(counts).count() as u64).sum();
         let limited = |bound: &Bound| Limited {
@@ -109,7 +110,7 @@ impl<T: Asked> Question<'_, T> {
         Ok(ranking)
     }
 
-    /// As many as [`place`] considers, in its order: what the others are is not told.
+    /// Returns as many configurations as [`place`] considers, in its order.
     fn first_ones<'b>(&self, found: &'b [Configuration<'b, T>]) -> Vec<&'b Configuration<'b, T>> {
         let ranked = |one: &'b Configuration<'b, T>| {
             Some((one.mean(&self.args.metric, &self.selected.admitted)?, one.first()?.group(), one))
@@ -144,7 +145,7 @@ impl<T: Asked> Question<'_, T> {
         if let Some(stated) = &stated {
             let group = stated.run.parts.group_id();
             let holds = |one: &&Configuration<'_, T>| one.trials.iter().any(|trial| trial.group() == group);
-            // What the conditions leave out may still be held against.
+            // Configurations that the conditions leave out can still be the baseline.
             let all = configurations(selected.trials.iter().chain(&selected.others), &names.by);
             let usable = found.iter().chain(&all).filter(holds).find_map(|one| Some((one, mean(one, &args.metric)?)));
             let beside = usable.map(|(one, metric)| beside(one, metric, speeds, stated.run.clone(), &stated.what));
@@ -154,7 +155,7 @@ impl<T: Asked> Question<'_, T> {
                 None => stated.unusable(&has_none(args))?,
             }
         }
-        // One that has the metric and not the time may be the fastest.
+        // A configuration that has the metric but not the time may be the fastest.
         let has_all =
             |time: &&str| found.iter().all(|one| mean(one, &args.metric).is_none() || mean(one, time).is_some());
         let Some(time) = speeds.iter().copied().find(|time| mean(first_one, time).is_some() && has_all(time)) else {
@@ -165,7 +166,7 @@ impl<T: Asked> Question<'_, T> {
             Direction::Minimize => a.total_cmp(b),
             Direction::Maximize => b.total_cmp(a),
         });
-        // Of several that take the same time the first one is it.
+        // If several are equally fast, the best counts as the fastest.
         let first_time = mean(first_one, time).zip(mean(first_one, &args.metric));
         let Some((_, metric, fastest)) = least.map(|(least, metric, one)| match first_time {
             Some((of_first, first)) if speed::is_as_fast(time, of_first, least) => (of_first, first, first_one),

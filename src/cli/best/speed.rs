@@ -5,9 +5,9 @@ use crate::record::{Direction, Run};
 
 /// Times of a configuration. The first one that both configurations have is compared.
 pub(in crate::cli) const TIMES: [&str; 4] = ["train_time", "epoch_time", "step_time", "wall_time"];
-/// Compares configurations that did not train on the same number of samples, or where only some tell it.
+/// Compares configurations whose numbers of training samples differ, or are known for only some of them.
 const THROUGHPUT: &str = "throughput";
-/// The metrics in that case: a time only without a throughput.
+/// The metrics for such configurations: the throughput, or times if it is missing.
 const OF_UNEQUAL: [&str; 5] = [THROUGHPUT, TIMES[0], TIMES[1], TIMES[2], TIMES[3]];
 
 /// All metrics of speed.
@@ -17,7 +17,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> {
 
 /// The metrics of speed for these configurations, the preferred one first.
 pub(super) fn of<'a>(runs: impl Iterator<Item = &'a Run>) -> &'static [&'static str] {
-    // Beside a run whose samples are known, one of another program may have had any number.
+    // If the number of samples is known for one run only, the other run may have used any number.
     let mut samples = runs.map(|run| samples_behind(TIMES[0], run));
     let first = samples.next();
     if samples.any(|other| Some(other) != first) { &OF_UNEQUAL } else { &TIMES }

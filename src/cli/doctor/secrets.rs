@@ -8,14 +8,14 @@ use crate::report::{columns, count, table_of};
 use crate::store::{Reader, StoreError};
 use std::collections::BTreeSet;
 
-/// Where something lies that looks like a secret.
+/// The location of a possible secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// `run`, `attempt`, `text` or `note`.
     kind: &'static str,
-    /// Whose it is; of a text the digest by which records name it.
+    /// The id of the run or attempt, or the digest by which records name the text.
     id: Digest,
-    /// Which part of it.
+    /// The part that contains it.
     part: String,
 }
 

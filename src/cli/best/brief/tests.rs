@@ -1,4 +1,4 @@
-//! What the indexes answer is what the records answer.
+//! Tests that the indexes give the same answers as the records.
 
 use super::super::Args;
 use super::super::scan::by_scan;
@@ -22,12 +22,12 @@ fn args(words: &[&str]) -> Args {
     Line::parse_from(["best"].into_iter().chain(words.iter().copied())).args
 }
 
-/// What is asked of the model `m` by its energy.
+/// A query of the model `m` by its energy.
 fn asked(args: &Args) -> Query<'_> {
     Query::of("m", "energy", &args.rest)
 }
 
-/// One attempt: x, seed, kind of outcome, energy, time, whether its estimators disagree, whether it is hidden.
+/// One attempt: x, seed, type of outcome, energy, time, whether its estimators disagree, whether it is hidden.
 type Drawn = (i64, u64, u8, Option<f64>, Option<f64>, bool, bool);
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -148,10 +148,10 @@ proptest! {
 }
 
 #[test]
-fn only_what_the_indexes_do_not_have_is_left_to_the_records() {
+fn only_queries_that_the_indexes_cannot_answer_read_the_records() {
     let one = |x, seed| (x, seed, 0, Some(1.0), Some(1.0), false, false);
     let (_dir, store) = filled(&[one(0, 0), one(1, 1), one(2, 2), one(2, 0), one(3, 0)]);
-    // Lists are taken from the runs.
+    // Values of type list come from the runs.
     for words in QUESTIONS.into_iter().chain([["--group-by", "dims"].as_slice()]) {
         let (briefs, scan) = both(&store, words);
         assert_eq!(briefs.ok_or(()), scan.map_err(|_| ()), "{words:?}");
@@ -169,7 +169,7 @@ fn only_what_the_indexes_do_not_have_is_left_to_the_records() {
 }
 
 #[test]
-fn names_without_bound_are_left_to_the_records() {
+fn attempts_with_too_many_names_are_read_from_the_records() {
     let one = |x, seed| (x, seed, 0, Some(1.0), Some(1.0), false, false);
     let (_dir, store) = filled(&[one(0, 0), one(1, 1)]);
     let mut hostile = sealed(9, one(2, 2));
