@@ -97,7 +97,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if events.rows.is_empty() { exit::NO } else { exit::YES })
 }
 
-/// The attempt that is meant, without its series.
+/// Returns the attempt that the text names, without its series.
 fn phased(reader: &Reader<'_>, text: &str) -> Result<Result<(AttemptId, Sealed), Failure>, StoreError> {
     match context::resolve_head(reader, text)? {
         Ok((id, run, attempt)) => Ok(Ok((id, Sealed { run, phases: reader.phases(id)?, attempt, series: Vec::new() }))),

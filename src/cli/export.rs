@@ -98,7 +98,7 @@ enum Rows {
     Phases,
 }
 
-/// What has no scheme would name a file of the object.
+/// Checks that a URL has a scheme. Without one, it would name a file of the object.
 fn url(text: &str) -> Result<String, String> {
     let is_url = text.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
     let help = || format!("it is not a URL (a licence that SPDX lists has the URL `https://spdx.org/licenses/{text}`)");

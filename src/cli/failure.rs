@@ -1,4 +1,4 @@
-//! What ends a command early: a kind, a cause and hints.
+//! The error that ends a command early: an exit code, a cause and hints.
 
 use super::output::{self, has_printed, print};
 use crate::cluster::ClusterError;
@@ -12,30 +12,30 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The exit codes, part of the interface.
+/// The exit codes, which are part of the interface.
 pub mod exit {
-    /// It worked; the answer is yes.
+    /// Success; the answer is yes.
     pub const YES: u8 = 0;
-    /// It worked; the answer is no: something differs, nothing was found.
+    /// Success; the answer is no: something differs, or nothing was found.
     pub const NO: u8 = 1;
     /// The arguments or the manifest are wrong.
     pub const USAGE: u8 = 2;
     /// The ledger cannot be read or written.
     pub const LEDGER: u8 = 3;
-    /// A run failed, and is recorded as failed; or it was not begun, since its data changed or cannot be looked at; or a file could not be
-    /// written because the disk is full.
+    /// A run failed and is recorded as failed. Or it was not started, because its data changed or cannot be read. Or a file could not be written,
+    /// because the disk is full.
     pub const FAILED: u8 = 4;
     /// A rerun did not reproduce the run.
     pub const NOT_REPRODUCED: u8 = 5;
-    /// Slurm refused, cannot be asked, or lost a task that was waited for.
+    /// Slurm refused, cannot be asked, or lost a task that the command waited for.
     pub const SCHEDULER: u8 = 7;
-    /// Another process keeps the ledger busy, or a GPU whose settings were to be changed; try again.
+    /// Another process holds the ledger's lock, or a GPU whose settings were to be changed; try again.
     pub const BUSY: u8 = 75;
-    /// It was interrupted, and what it did is recorded.
+    /// The command was interrupted. Completed work is recorded.
     pub const INTERRUPTED: u8 = 130;
 }
 
-/// Why a command ended early.
+/// The error that ends a command early.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) code: u8,
@@ -47,24 +47,24 @@ impl Failure {
         Self { code, source: source.into() }
     }
 
-    /// A lock that stayed taken, with the processes that hold it.
+    /// The failure for a lock that stayed taken, with the processes that hold it.
     fn busy(error: &dyn Error, locked: &Path) -> Self {
         Self::new(exit::BUSY, format!("{error}{}", held_by(locked)))
     }
 
-    /// The same with a hint in parentheses behind it.
+    /// Appends a hint in parentheses.
     pub(super) fn with_hint(self, hint: &str) -> Self {
         Self::new(self.code, format!("{} ({hint})", self.source))
     }
 
-    /// Prints it with its causes, with `json` also as a document where nothing else was answered, and gives the exit code.
+    /// Prints the failure with its causes; with `json` also as a document if no answer was printed. Returns the exit code.
     pub(super) fn report(&self, json: bool) -> ExitCode {
         let mut causes = Vec::new();
         let message = self.source.to_string();
         let mut text = format!("{message}\n");
         let mut cause = self.source.source();
         while let Some(source) = cause {
-            // Some messages already end with their cause's.
+            // Some messages already end with their cause's message.
             if !text.trim_end().ends_with(&source.to_string()) {
                 text.push_str(&format!("  because: {source}\n"));
                 causes.push(source.to_string());
@@ -80,13 +80,13 @@ impl Failure {
     }
 }
 
-/// Prints the document of an error, unless the command has printed its answer.
+/// Prints an error as a JSON document, unless the command has printed its answer.
 pub(super) fn tell(message: &str, causes: Vec<String>, code: u8) {
     if has_printed() {
         return;
     }
     let error = table_of([("message", message.into()), ("causes", causes.into()), ("code", i64::from(code).into())]);
-    // Nobody is left to tell if standard output is closed.
+    // If standard output is closed, the error cannot be reported.
     let _ = print(&document(table_of([("error", error.into())])));
 }
 
@@ -173,13 +173,13 @@ impl From<ClusterError> for Failure {
     }
 }
 
-/// The processes that hold a file's lock, as the end of a message; empty if none is visible.
+/// Returns the processes that hold a file's lock, as the end of a message. It is empty if none is visible.
 fn held_by(locked: &Path) -> String {
     let holders: Vec<String> = holders(locked).iter().map(ToString::to_string).collect();
     if holders.is_empty() { String::new() } else { format!("; it is held by {}", holders.join(" and by ")) }
 }
 
-/// As [`with_causes`], with the processes that hold a lock which stayed taken.
+/// Like [`with_causes`], with the processes that hold a lock which stayed taken.
 pub(super) fn with_holders(error: &EngineError) -> String {
     let held = match error {
         EngineError::Store(StoreError::Busy { path, .. }) | EngineError::Journal(JournalError::Busy { path, .. }) => {
@@ -190,7 +190,7 @@ pub(super) fn with_holders(error: &EngineError) -> String {
     with_causes(error) + &held
 }
 
-/// The message in one line, with the causes that it does not name itself.
+/// Returns the message in one line, with the causes that it does not contain itself.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -220,7 +220,7 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// Damaged ledger files make the database panic; the store turns that into an error, so the panic itself says nothing.
+/// Hides the panics that damaged ledger files cause in the database. The store turns them into errors.
 pub(super) fn quiet_panics() {
     let standard = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -136,7 +136,7 @@ fn all(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Parts attempts into those that a later import of the same rows replaced, and the others.
+/// Splits attempts into those that a later import of the same rows replaced, and the others.
 fn replaced<'a>(store: &Store, trials: Vec<&'a Trial>) -> Result<(Vec<&'a Trial>, Vec<&'a Trial>), Failure> {
     let superseded = store.read(|reader| {
         let mut superseded = BTreeSet::new();
@@ -150,10 +150,10 @@ fn replaced<'a>(store: &Store, trials: Vec<&'a Trial>) -> Result<(Vec<&'a Trial>
     Ok(trials.into_iter().partition(|trial| superseded.contains(&trial.id)))
 }
 
-/// A digest is known by as many of its digits as these.
+/// The least number of hexadecimal digits that identify a digest.
 const DIGITS: usize = 8;
 
-/// Those that were imported from a file.
+/// Returns the attempts that were imported from a file.
 fn imported(trials: Vec<Trial>, text: &str) -> Result<Vec<Trial>, Failure> {
     let path = Path::new(text);
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -186,7 +186,7 @@ fn imported(trials: Vec<Trial>, text: &str) -> Result<Vec<Trial>, Failure> {
     Ok(found)
 }
 
-/// So many of what is hidden are named.
+/// The number of hidden items that are listed.
 const NAMED: usize = 5;
 
 fn not_hidden(text: &str, id: Digest, hidden: &BTreeSet<Digest>) -> Failure {

@@ -25,15 +25,15 @@ pub(super) struct Args {
     once: bool,
 }
 
-/// How often a terminal is refreshed, and how often lines are printed elsewhere.
+/// How often a terminal is refreshed; `LINES` applies to other outputs.
 const REFRESH: Duration = Duration::from_secs(1);
 const LINES: Duration = Duration::from_secs(10);
-/// Between two attempts of a sweep nothing may run for a moment.
+/// How long to wait for the next attempt of a sweep.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let mut watched = Watched::default();
-    // Seals what supervisors left behind: it is not running.
+    // Seals abandoned attempts, which are not running.
     context.store();
     let mut seen = watched.look(context);
     if args.once || context.json {
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Ok(if seen.is_empty() { exit::NO } else { exit::YES });
     }
     let screen = std::io::stderr().is_terminal().then(Screen::new);
-    // Nothing has to be put away: a reader that goes away ends it.
+    // Nothing needs cleanup, so a closed pipe may end the process.
     let _ = signals::end_on_closed_pipe();
     let mut last_seen = Instant::now();
     let has_seen = !seen.is_empty();
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 struct Watched(BTreeMap<Nonce, Followed>);
 
 impl Watched {
-    /// How far the attempts are that run now, the oldest first.
+    /// Returns the progress of the running attempts, the oldest first.
     fn look(&mut self, context: &Context) -> Vec<Seen> {
         let all = living::all(context);
         self.0.retain(|nonce, _| all.iter().any(|living| living.nonce == *nonce));

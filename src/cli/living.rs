@@ -1,4 +1,4 @@
-//! The attempts that live: of this ledger's own journals, and of the copies that Slurm's tasks leave of theirs.
+//! Running attempts: from this ledger's own journals, and from the copies that Slurm's tasks make of theirs.
 
 use super::cluster::spool;
 use super::context::Context;
@@ -12,12 +12,12 @@ use crate::store::label_of;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A task copies its journals every few seconds. One that was not written for so long is of a task that is gone.
+/// A task copies its journals every few seconds. A copy that is older than this belongs to a task that ended.
 const SILENT: Duration = Duration::from_secs(120);
-/// Digits by which an attempt can be named.
+/// The least number of digits of an id that name an attempt.
 const LEAST_DIGITS: usize = 4;
 
-/// The attempts that live, the oldest first. What cannot be read is left out: its owner seals it, or the next command says so.
+/// Returns the running attempts, the oldest first. Unreadable journals are left out: their owner seals them, or the next command reports them.
 pub(super) fn all(context: &Context) -> Vec<Living> {
     let mut journals = journal::list(&context.store_as_it_is().journals()).unwrap_or_default();
     journals.extend(copies(context));
@@ -27,7 +27,7 @@ pub(super) fn all(context: &Context) -> Vec<Living> {
     found
 }
 
-/// The journals that Slurm's tasks have copied lately.
+/// Returns the journals that Slurm's tasks copied recently.
 fn copies(context: &Context) -> Vec<PathBuf> {
     let folders = spool(context, None).open().unwrap_or_default();
     let journals = folders.iter().flat_map(|folder| journal::list(&folder.journals()).unwrap_or_default());
@@ -38,10 +38,10 @@ fn copies(context: &Context) -> Vec<PathBuf> {
     journals.filter(is_fresh).collect()
 }
 
-/// The running attempt whose id, or whose run's id, begins with this text; of `latest` the one that started last.
+/// Returns the running attempt whose id, or whose run's id, begins with this text. For `latest`, it is the one that started last.
 ///
 /// # Errors
-/// If several have.
+/// If several attempts match.
 pub(super) fn find(context: &Context, text: &str) -> Result<Option<Living>, Failure> {
     if text == "latest" {
         return Ok(all(context).pop());
@@ -63,7 +63,7 @@ pub(super) fn find(context: &Context, text: &str) -> Result<Option<Living>, Fail
     }
 }
 
-/// An attempt that lives, and how far it is.
+/// A running attempt and its progress.
 pub(super) struct Followed {
     pub(super) living: Living,
     pub(super) pulse: Pulse,
@@ -75,17 +75,17 @@ impl Followed {
         Self { follower: Follower::new(&living.journal), living, pulse: Pulse::default() }
     }
 
-    /// Reads what has come since the last call. What cannot be read now is read later.
+    /// Reads the entries since the last call. Entries that cannot be read now are read later.
     pub(super) fn look(&mut self) {
         let Self { pulse, follower, .. } = self;
         let _ = follower.read(|entry| pulse.take(&entry));
     }
 
-    /// As it is listed.
+    /// Returns the attempt's line of a listing.
     pub(super) fn running(&self) -> Running {
         let Self { living, pulse, .. } = self;
         let experiment = living.settings.get("experiment.name").and_then(Value::as_str).unwrap_or_default();
-        // Only this host's clock says how long something took that has not ended.
+        // The elapsed time of a running attempt is known only by the clock of its own host.
         let is_here = living.owner.host == owner::host_name();
         let now_ns = if is_here && !pulse.has_ended { clock::monotonic_ns().max(pulse.last_ns) } else { pulse.last_ns };
         Running {
@@ -110,14 +110,14 @@ impl Followed {
     }
 }
 
-/// What stands for the id of an attempt that has none yet: its nonce.
+/// Returns the nonce of a running attempt in the form of an id, because it has no id yet.
 pub(super) fn id_of(living: &Living) -> AttemptId {
     let mut digits = [0; 32];
     digits[..16].copy_from_slice(&living.nonce.0);
     AttemptId(Digest(digits))
 }
 
-/// The attempts that live as they are listed, the oldest first.
+/// Returns the running attempts as they are listed, the oldest first.
 pub(super) fn running(context: &Context) -> Vec<Running> {
     let look = |living: Living| {
         let mut followed = Followed::new(living);
@@ -127,10 +127,11 @@ pub(super) fn running(context: &Context) -> Vec<Running> {
     all(context).into_iter().filter_map(look).collect()
 }
 
-/// What would be sealed of the attempt that lives and has this id, if it ended now; none if none has, or if the ledger holds a finished attempt of its run.
+/// Returns the record that would be sealed if the running attempt with this id ended now. Returns `None` if no attempt has the id, or if the ledger
+/// has a finished attempt of its run.
 ///
 /// # Errors
-/// If several have it, or its journal cannot be read.
+/// If several attempts have it, or its journal cannot be read.
 pub(super) fn unsealed(context: &Context, text: &str) -> Result<Option<(AttemptId, Sealed)>, Failure> {
     let Some(living) = find(context, text)? else { return Ok(None) };
     let is_run = living.run.id.to_string().starts_with(&text.to_ascii_lowercase());

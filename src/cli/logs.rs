@@ -45,14 +45,14 @@ pub(super) struct Args {
     tail: Option<usize>,
 }
 
-/// How often to look for new output.
+/// The interval between two checks for new output.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.follow && context.json {
         return Err(Failure::new(exit::USAGE, "`--follow` prints text as it comes (leave out --json)"));
     }
-    // Seals what a supervisor left behind.
+    // Seals attempts that a supervisor abandoned.
     let store = context.store();
     let text = args.id.as_str();
     if let Some(living) = living::find(context, text)? {
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The attempt that a text names; of a run its newest one.
+/// Returns the attempt that a text names; for a run, its newest one.
 fn find(reader: &Reader<'_>, text: &str) -> Result<Result<(AttemptId, Attempt), Failure>, StoreError> {
     let id = match context::resolve(reader, text)? {
         Err(failure) => return Ok(Err(failure)),
@@ -104,7 +104,7 @@ fn find(reader: &Reader<'_>, text: &str) -> Result<Result<(AttemptId, Attempt), 
 impl Args {
     fn of_living(&self, living: &Living, context: &Context) -> Result<u8, Failure> {
         if self.follow {
-            // Nothing has to be put away: Ctrl-C and a reader that goes away end it at once.
+            // Nothing needs cleanup: Ctrl-C and a closed pipe end the process at once.
             let _ = signals::end_on_closed_pipe();
         }
         let mut follower = OutputFollower::new(&living.journal);
@@ -133,9 +133,9 @@ impl Args {
         }
     }
 
-    /// Prints what the record has behind what was seen of the journal.
+    /// Prints the output of the record that follows the output printed from the journal.
     fn last_words(&self, living: &Living, mut follower: OutputFollower, context: &Context) -> Result<(), Failure> {
-        // Seals it, if its supervisor died.
+        // Seals the attempt, if its supervisor died.
         let sealed = context.store().read(|reader| {
             let Some((_, sealed)) = reader.sealed_as(living.nonce)? else { return Ok(None) };
             reader.output(&sealed.attempt.facts)
@@ -175,7 +175,7 @@ impl Args {
         pieces.into_iter().filter(is_wanted).collect()
     }
 
-    /// The streams that are wanted, and of these the last lines.
+    /// Returns the selected streams, cut to the last lines that are asked for.
     fn chosen(&self, pieces: Vec<Piece>) -> Vec<Piece> {
         let mut pieces = self.of_streams(pieces);
         let Some(mut left) = self.tail else { return pieces };
@@ -192,7 +192,7 @@ impl Args {
     }
 }
 
-/// The output of an attempt that a Slurm task has sealed, and nobody has collected yet.
+/// Returns the output of an attempt that a Slurm task has sealed and that was not collected yet.
 fn on_node(living: &Living, context: &Context) -> Option<SourceText> {
     let folders = spool(context, None).open().unwrap_or_default();
     let mut packs = folders.iter().flat_map(|folder| folder.packs().unwrap_or_default());
@@ -220,13 +220,13 @@ fn members(pieces: &[Piece], run: &str, nonce: &str, is_running: bool) -> Table 
     ])
 }
 
-/// Prints standard output and error in their order, both to standard output.
+/// Prints standard output and standard error in their order, both to standard output.
 fn print(pieces: &[Piece]) -> Result<(), Failure> {
     let is_terminal = std::io::stdout().is_terminal();
     let mut text = String::new();
     for piece in pieces {
         match piece {
-            // A bar that was drawn on one line again and again is shown as lines.
+            // A progress bar that overwrites its line is shown as several lines.
             Piece::Text(_, written) if is_terminal => {
                 text.push_str(&report::plain_lines(&written.replace("\r\n", "\n").replace('\r', "\n")));
             }

@@ -63,24 +63,24 @@ pub(super) struct Args {
     hidden: bool,
 }
 
-/// The outcome to ask for finished attempts with disturbed measurements.
+/// The value of `--outcome` for finished attempts with disturbed measurements.
 const TAINTED: &str = "tainted";
 
-/// Of no more lines the records are read.
+/// The largest number of lines for which the records are read.
 const MOST_READ: usize = 1000;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
-    // Before the ledger is read: an attempt that ends meanwhile is in one of the two, or in both.
+    // This comes before the ledger is read, so that an attempt that ends meanwhile is in at least one of the two.
     let running = living::running(context);
-    // Where nothing was sealed yet there is no ledger.
+    // There is no ledger before the first attempt is sealed.
     let found = store.if_there(|reader| listing(reader, args))?;
     let mut listing = match found {
         Some(found) => found?,
         None if running.is_empty() => return Err(Failure::from(StoreError::Missing(store.dir().to_owned()))),
         None => Listing::default(),
     };
-    // Nothing is known yet of what conditions ask.
+    // Running attempts have no values for conditions.
     let is_any = args.condition.is_none() && args.outcome.is_none() && args.skip == 0;
     let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
     listing.running = running;
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let (Some(condition), 0) = (&args.condition, listing.matching) {
         let trials = read_trials(store, args.model.as_deref())?;
         let known = names(&trials);
-        // Attempts may meet it that are not of the experiment, or that did not end so.
+        // Attempts of other experiments or with other outcomes may meet the condition.
         if let Err(failure) = parted(trials, condition, &known) {
             say(&format!("note: {}", failure.source));
         }
@@ -124,7 +124,8 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
         let origin = origins.remove(&row.attempt).unwrap_or_default();
         let is_tainted = reader.is_tainted(&row)?;
         let is_hidden = hidden.contains(&row.run.0) || hidden.contains(&row.attempt.0);
-        // Only the record has the reason of a failure, and what an attempt without a verdict repeats. Of many attempts that takes too long.
+        // Only the record contains the reason of a failure, and the original of a rerun without a verdict. Reading it for many attempts takes too
+        // long.
         let record = if is_short { reader.readable(row.attempt)? } else { None };
         let rerun_of = match origin.as_rerun(row.attempt) {
             Some(repeated) => Some(repeated.original),

@@ -1,6 +1,6 @@
-//! The command line: one file a command, each of them arguments, one call and one report.
+//! The command line: one file per command, with its arguments, one call and one report.
 //!
-//! The only room that prints, reads arguments and decides exit codes.
+//! Only this module prints, reads arguments and decides exit codes.
 
 mod attest;
 mod best;
@@ -81,7 +81,7 @@ use failure::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The options of every command stand below its own.
+/// The help heading of options that every command has.
 const GLOBAL: &str = "Options of every command";
 
 /// Runs deep-learning experiments, records them, and finds the best configuration.
@@ -113,7 +113,7 @@ struct Cli {
     command: Command,
 }
 
-/// Makes of commands and their files the enum of their arguments, and the function that executes one.
+/// Defines the enum of commands with their arguments, and the function that executes one.
 macro_rules! commands {
     ($($(#[$($attribute:tt)*])* $name:ident => $file:ident,)*) => {
         #[derive(Debug, Subcommand)]
@@ -182,7 +182,7 @@ commands! {
 }
 
 impl Command {
-    /// Whether it reads or writes the ledger. What starts workers names its ledger to them.
+    /// Whether the command reads or writes the ledger, or passes its path to workers.
     fn needs_ledger(&self) -> bool {
         !matches!(
             self,
@@ -190,7 +190,7 @@ impl Command {
         )
     }
 
-    /// Whether a person reads its answer in the end: a pager may show it.
+    /// Whether the command prints an answer for a person, which a pager may show.
     fn is_read(&self) -> bool {
         matches!(
             self,
@@ -214,7 +214,7 @@ impl Command {
     }
 }
 
-/// The value of an option on the command line, before the arguments are parsed: they may be wrong, or not finished.
+/// Returns the value of an option before the arguments are parsed. They may be wrong or incomplete.
 fn given(option: &str) -> Option<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let mut words = words.flat_map(|word| match word.split_once('=') {
@@ -238,12 +238,12 @@ pub fn main() -> ExitCode {
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // clap prints help and versions to standard output, faults to standard error, as it should.
+            // clap prints help and versions to standard output, and errors to standard error.
             let _ = error.print();
             if !error.use_stderr() {
                 return ExitCode::from(exit::YES);
             }
-            // The arguments were not understood, so that the flag is looked for by its name.
+            // The arguments could not be parsed, so the flag is searched by name.
             if std::env::args_os().any(|argument| argument == "--json") {
                 failure::tell(error.render().to_string().trim_end(), Vec::new(), exit::USAGE);
             }

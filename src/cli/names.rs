@@ -1,4 +1,4 @@
-//! `ledger names`: what a person can name, for pages and shells that complete it.
+//! `ledger names`: the names that a person can use, for pages and shells that complete them.
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -35,7 +35,7 @@ pub(super) fn run(_args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The names that conditions and groups can use.
+/// Returns the names that conditions and groups can use.
 pub(super) fn fields_of(names: Names) -> Vec<String> {
     names.identity.into_iter().chain(names.metrics).chain(names.settings).collect()
 }

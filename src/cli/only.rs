@@ -1,11 +1,11 @@
-//! `--only`: the cells that a condition means.
+//! `--only`: the cells that a condition selects.
 
 use super::failure::{Failure, exit};
 use crate::analysis::expr::Expr;
 use crate::record::{Cell, Value};
 use std::collections::BTreeSet;
 
-/// Keeps of the items those whose cells match.
+/// Keeps the items whose cells match.
 pub(super) fn only<T>(text: &str, items: &mut Vec<T>, cell: impl Fn(&T) -> &Cell) -> Result<(), Failure> {
     let names: BTreeSet<String> = items
         .iter()
@@ -15,7 +15,7 @@ pub(super) fn only<T>(text: &str, items: &mut Vec<T>, cell: impl Fn(&T) -> &Cell
     let only = Expr::parse(text, &names).map_err(|error| Failure::new(exit::USAGE, format!("--only: {error}")))?;
     items.retain(|item| {
         only.matches(&|name| match name {
-            // As an expression has a seed that is no `i64`.
+            // A seed above `i64` is a text, as in an expression.
             "seed" => {
                 Some(i64::try_from(cell(item).seed).map_or_else(|_| cell(item).seed.to_string().into(), Value::Int))
             }
@@ -34,7 +34,7 @@ mod tests {
     use crate::record::Table;
 
     #[test]
-    fn every_seed_can_be_meant() {
+    fn every_seed_can_be_selected() {
         let seeds = [7, i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs() + 1, u64::MAX];
         let cell = |seed: u64| Cell { config: Table::new(), settings: Table::new(), seed };
         let kept = |text: &str| {

@@ -1,4 +1,4 @@
-//! Where answers and messages go: to standard output, on a terminal with colours and a pager, and to standard error.
+//! Output of answers and messages: to standard output, on a terminal with colours and a pager, and to standard error.
 
 use super::failure::{Failure, exit};
 use crate::host::signals::Interrupts;
@@ -17,7 +17,7 @@ pub(super) fn has_printed() -> bool {
     PRINTED.load(Ordering::Relaxed)
 }
 
-/// Sets what `--color` asks for. Without it, `NO_COLOR`, `CLICOLOR` and `CLICOLOR_FORCE` decide.
+/// Applies `--color`. Without it, `NO_COLOR`, `CLICOLOR` and `CLICOLOR_FORCE` decide.
 pub(super) fn choose_colors(choice: clap::ColorChoice) {
     match choice {
         clap::ColorChoice::Auto => ColorChoice::Auto,
@@ -35,7 +35,7 @@ fn paint_err() -> Paint {
     Paint { is_on: AutoStream::choice(&std::io::stderr()) != ColorChoice::Never }
 }
 
-/// Prints the text of an answer, with its tables fitted to the terminal. `pages` says whether a long one is shown by a pager.
+/// Prints the text of an answer, with its tables fitted to the terminal. With `pages`, a pager shows a long text.
 pub(super) fn answer(text: impl FnOnce() -> String, pages: bool) -> Result<(), Failure> {
     let (text, heads) = report::fitted_to(terminal::columns(), text);
     let plain = report::plain_lines(&text);
@@ -48,7 +48,7 @@ pub(super) fn answer(text: impl FnOnce() -> String, pages: bool) -> Result<(), F
     write(text.as_bytes())
 }
 
-/// Writes to standard output, to a terminal without control characters. A reader that went away ends the command quietly.
+/// Writes to standard output; on a terminal, control characters are escaped. A reader that closed the pipe causes no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let clean = std::io::stdout().is_terminal().then(|| report::plain_lines(text));
     write(clean.as_deref().unwrap_or(text).as_bytes())
@@ -70,13 +70,13 @@ pub(super) fn say(line: &str) {
     tell(&format!("{line}\n"));
 }
 
-/// Writes lines to standard error; a first one that begins with `error:`, `warning:` or `note:` in its colour.
+/// Writes lines to standard error. The first line is coloured if it begins with `error:`, `warning:` or `note:`.
 pub(super) fn tell(text: &str) {
     // If standard error is closed, there is no other place to report that.
     let _ = std::io::stderr().write_all(paint_err().message(&report::plain_lines(text)).as_bytes());
 }
 
-/// The user's pager, a program and its arguments without quotes; none for `cat` or an empty name.
+/// Returns the user's pager, a program and its arguments without quotes. Returns `None` for `cat` or an empty name.
 fn pager() -> Option<Command> {
     let named = environment::text_var("LEDGER_PAGER").or_else(|| environment::text_var("PAGER"));
     let command = named.unwrap_or_else(|| "less".to_owned());
@@ -89,10 +89,10 @@ fn pager() -> Option<Command> {
     Some(pager)
 }
 
-/// Shows a text by the pager. Returns whether it was shown.
+/// Shows a text in the pager. Returns whether it was shown.
 fn page(text: &str) -> bool {
     let Some(mut pager) = pager() else { return false };
-    // `less` ends by itself if all fits, shows colours, and leaves the text on the screen; `lv` shows colours.
+    // With these options, `less` exits if all fits, shows colours, and leaves the text on the screen; `lv` shows colours.
     match environment::text_var("LESS") {
         None => pager.env("LESS", "FRX"),
         Some(own) if own.contains(['r', 'R']) => &mut pager,
@@ -101,18 +101,18 @@ fn page(text: &str) -> bool {
     if environment::text_var("LV").is_none() {
         pager.env("LV", "-c");
     }
-    // Ctrl-C is for the pager: if this process ended first, the shell and the pager would share the terminal.
+    // The pager handles Ctrl-C: if this process ended first, the shell and the pager would share the terminal.
     let _heard = Interrupts::install();
     let Ok(mut child) = pager.stdin(Stdio::piped()).spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // A reader who quits the pager early closes it.
+        // A person who quits the pager early closes the pipe.
         let _ = input.write_all(text.as_bytes());
     }
-    // A person ends some pagers by Ctrl-C. One with an error code may have shown nothing, so the text is printed.
+    // Some pagers are ended by Ctrl-C. A pager with an error code may have shown nothing, so the text is printed.
     child.wait().is_ok_and(|status| status.code().is_none_or(|code| code == 0))
 }
 
-/// How many lines a text takes on the terminal.
+/// Returns the number of lines that a text takes on the terminal.
 fn lines_on_terminal(text: &str) -> usize {
     let columns = terminal::columns().unwrap_or(usize::MAX);
     text.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum()

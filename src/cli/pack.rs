@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Says which texts of the runs there are not.
+/// Reports the texts of the runs that are missing.
 pub(super) fn tell_missing(missing: &BTreeSet<(&'static str, Digest)>, why: &str) {
     for (kind, digest) in missing {
         say(&format!("note: without {kind} {}: {why}", digest.prefix(8)));
@@ -69,17 +69,18 @@ fn missing_value(missing: &BTreeSet<(&'static str, Digest)>) -> Value {
     Value::List(missing.iter().map(item).collect())
 }
 
-/// What is packed, and a note of each rerun among it: its verdict stays behind.
+/// The content of a pack, and a note for each rerun in it, because a pack does not contain verdicts.
 struct Collected {
     attempts: Vec<ToPack>,
     sources: Vec<SourceText>,
     reruns: Vec<String>,
 }
 
-/// The ledger is closed between two attempts: each of their points is looked at meanwhile.
+/// Collects what the ids name. The ledger is closed between two attempts, because the points of each are read
+/// meanwhile.
 fn collect(ids: &[String], context: &Context) -> Result<Collected, Failure> {
     let store = context.store();
-    // One of many is passed over if it cannot be read.
+    // The value is true for attempts of a named run: these are skipped if they cannot be read.
     let mut chosen: BTreeMap<AttemptId, bool> = BTreeMap::new();
     for text in ids {
         store.read(|reader| {

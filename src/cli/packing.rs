@@ -1,4 +1,4 @@
-//! Attempts of the ledger as the file of a pack, written piece by piece.
+//! Writes attempts of the ledger into a pack, piece by piece.
 
 use super::context::Context;
 use super::draft::{Draft, unwritten};
@@ -10,7 +10,7 @@ use crate::wire::{PackError, PackFile, PackRoom, ToPack, write_pack};
 use std::io::{Error, Seek};
 use std::path::Path;
 
-/// Writes a pack into a file that must not exist yet: whole, or not at all. Returns its length.
+/// Writes a pack into a file that must not exist yet, completely or not at all. Returns its length in bytes.
 pub(super) fn write(
     path: &Path,
     format: u8,
@@ -28,7 +28,7 @@ pub(super) fn write(
         error => Failure::new(exit::LEDGER, error),
     })?;
     file.sync_all().and_then(|()| file.rewind()).map_err(unwritten)?;
-    // What is written can be read back, by this program at least: nothing is missing, nothing too large.
+    // The pack must be readable, at least by this program: nothing is missing or too large.
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

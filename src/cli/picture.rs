@@ -1,4 +1,4 @@
-//! Where a picture goes: a file of the form that its name ends in, or the terminal.
+//! Output of a plot: a file in the format of its extension, or the terminal.
 
 use super::context::Context;
 use super::draft::{Draft, unwritten};
@@ -11,9 +11,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Characters of a line where no terminal says how many it has.
+/// The line width in characters if the terminal does not report one.
 const COLUMNS: usize = 100;
-/// What stands for the terminal where a file is asked for.
+/// The file name that stands for the terminal.
 const TERMINAL: &str = "term";
 
 /// Arguments that say where a picture goes.
@@ -53,7 +53,7 @@ fn width(text: &str) -> Result<Millimetres, String> {
 }
 
 impl Output {
-    /// Draws the figure where it was asked for.
+    /// Draws the figure into the chosen output.
     pub(super) fn put(&self, figure: &Figure, context: &Context) -> Result<u8, Failure> {
         match &self.output {
             Some(path) => put(figure, path, self.width, self.force, context, Table::new()),
@@ -69,12 +69,12 @@ impl Output {
     }
 }
 
-/// The figure in characters, as wide as the terminal.
+/// Draws the figure with characters, as wide as the terminal.
 fn drawn(figure: &Figure) -> String {
     report::term(figure, terminal::columns().unwrap_or(COLUMNS))
 }
 
-/// What a figure says, and its numbers.
+/// Returns the figure's texts and data as a document.
 fn document(figure: &Figure) -> Table {
     let row = |row: &Vec<String>| Value::List(row.iter().map(|cell| cell.as_str().into()).collect());
     table_of([
@@ -86,7 +86,7 @@ fn document(figure: &Figure) -> Table {
     ])
 }
 
-/// A failure to draw, by its kind.
+/// Returns the failure for a figure that cannot be drawn.
 pub(super) fn failed(error: FigureError) -> Failure {
     let code = match error {
         FigureError::Empty(_) => exit::NO,
@@ -96,7 +96,7 @@ pub(super) fn failed(error: FigureError) -> Failure {
     Failure::new(code, error)
 }
 
-/// Draws a figure into a file, or with characters if `term` is its name, and says so with these members besides.
+/// Draws a figure into a file, or with characters if the name is `term`, and reports it with these additional members.
 pub(super) fn put(
     figure: &Figure,
     path: &Path,
@@ -127,7 +127,7 @@ pub(super) fn put(
     Ok(exit::YES)
 }
 
-/// Writes a figure in the form that the file's name ends in; gives its size.
+/// Writes a figure in the format of the file's extension. Returns its size in bytes.
 pub(super) fn save(figure: &Figure, path: &Path, width: Millimetres, force: bool) -> Result<u64, Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
     let svg = || Drawing { width, ..Drawing::default() }.svg(figure).map_err(failed);
@@ -146,13 +146,13 @@ pub(super) fn save(figure: &Figure, path: &Path, width: Millimetres, force: bool
 
 fn write(path: &Path, content: &[u8], force: bool) -> Result<(), Failure> {
     let write = || match fs::metadata(path) {
-        // What is replaced stays whole until the new file is.
+        // The replaced file stays intact until the new one is complete.
         Ok(found) if force && found.is_file() => {
             let draft = Draft::replacing(&fs::canonicalize(path)?)?;
             draft.held().write_all(content)?;
             draft.finish_by(|from, to| fs::rename(from, to))
         }
-        // A device is written to as it is.
+        // A device is written to directly.
         Ok(_) if force => files::hand_on(path, content),
         _ => {
             let draft = Draft::file(path)?;

@@ -42,7 +42,7 @@ pub(super) struct Args {
     price_gpu_hour: Option<f64>,
 }
 
-/// The first of these that history has is the energy of an attempt.
+/// Metrics of an attempt's energy; the first one with a history is used.
 const ENERGIES: [&str; 2] = ["energy_total", "energy"];
 const JOULES_PER_KWH: f64 = 3.6e6;
 
@@ -51,7 +51,7 @@ fn price(text: &str) -> Result<f64, String> {
     price.ok_or_else(|| "a price is a number of at least 0".to_owned())
 }
 
-/// What is known of a missing run.
+/// The histories that apply to a missing run.
 struct Known {
     time: Option<History>,
     energy: Option<History>,
@@ -59,7 +59,7 @@ struct Known {
 }
 
 impl Args {
-    /// What one or many attempts cost, by their time in seconds times GPUs and their energy.
+    /// Returns the cost of one or more attempts, from their time in seconds, number of GPUs and energy.
     fn cost(&self, time: Option<Forecast>, energy: Option<Forecast>, gpus: f64) -> Option<Forecast> {
         let scaled = |found: Option<Forecast>, factor: f64| {
             let found = found?;
@@ -74,7 +74,7 @@ impl Args {
             None => None,
         };
         match (by_time, by_energy) {
-            // A longer attempt takes more energy: what both are off by adds up.
+            // A longer attempt takes more energy, so the errors add up.
             (Some(a), Some(b)) => Some(Forecast {
                 value: a.value + b.value,
                 half_width: a.half_width.zip(b.half_width).map(|(a, b)| a + b),
@@ -146,13 +146,13 @@ fn planned_run(args: &Args, planned: &Planned, id: &str, known: &Known, whole: b
     }
 }
 
-/// The cost of a run's missing attempts; none unless all that has a price is known of them.
+/// Returns the cost of a run's missing attempts. Returns `None` if a priced quantity is unknown.
 fn cost_of(args: &Args, planned: &Planned, known: &Known) -> Option<Forecast> {
     let sum = |history: &Option<History>| history.as_ref().and_then(|history| history.sum_of(planned.missing));
     args.cost(sum(&known.time), sum(&known.energy), known.gpus)
 }
 
-/// The cost of all missing attempts of which it is known; runs of as many GPUs are summed with what their histories are off by.
+/// Returns the cost of all missing attempts whose cost is known. Runs with equal numbers of GPUs are summed, with the errors of their histories.
 fn sum_of_costs(args: &Args, planned: &[Planned], known: &[Known]) -> Option<Forecast> {
     let mut sums = Vec::new();
     let counts: BTreeSet<u64> = known.iter().map(|known| known.gpus.to_bits()).collect();

@@ -279,11 +279,11 @@ pub(super) struct Head {
     pub(super) id: AttemptId,
     pub(super) run: Run,
     pub(super) attempt: Attempt,
-    /// What there is of one that is running.
+    /// The record so far, if the attempt is running.
     pub(super) living: Option<Box<Sealed>>,
 }
 
-/// The attempts that texts name, without their series: those can be longer than memory.
+/// Returns the named attempts without their series, which may not fit into memory.
 fn heads(ids: &[String], context: &Context) -> Result<Vec<Head>, Failure> {
     let store = context.store();
     let mut found = Vec::new();
@@ -299,7 +299,7 @@ fn heads(ids: &[String], context: &Context) -> Result<Vec<Head>, Failure> {
     Ok(found)
 }
 
-/// Why an attempt would not count in an answer.
+/// Returns the reason why an attempt would not count in an answer.
 fn state(attempt: &Attempt) -> Option<&'static str> {
     if attempt.outcome.is_running() {
         return Some("running");
@@ -307,12 +307,12 @@ fn state(attempt: &Attempt) -> Option<&'static str> {
     attempt.counts().err().map(|left| left.why.name())
 }
 
-/// As [`state`], of its energies.
+/// Like [`state`], for the attempt's energies.
 pub(super) fn energy_state(one: &Sealed) -> Option<&'static str> {
     state(&one.attempt).or_else(|| (!one.attempt.believes_energies()).then(|| Why::Tainted.name()))
 }
 
-/// The curves of an attempt that are wanted: those over steps where nothing is said. Each is thinned while it is read.
+/// Returns the requested curves of an attempt; by default those over steps. Each is thinned while it is read.
 pub(super) fn curved(reader: &Reader<'_>, one: &Head, wanted: Option<&BTreeSet<String>>) -> Result<Curved, StoreError> {
     let is_wanted = |series: &&SeriesSummary| match wanted {
         Some(names) => names.contains(&series.name),

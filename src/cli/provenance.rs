@@ -1,4 +1,4 @@
-//! What runs come from: the manifest's text, and the repository that it lies in; and that no secret comes with it.
+//! The provenance of runs: the manifest's text and the state of its repository, without secrets.
 
 use super::failure::{Failure, exit};
 use super::output::say;
@@ -9,20 +9,20 @@ use crate::record::{Digest, SourceText, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The fact that says why a patch is named and not kept.
+/// The fact that gives the reason why a patch is named but not stored.
 const PATCH_KEPT: &str = "git.patch_kept";
 
-/// What is recorded and kept of where runs come from.
+/// The recorded and stored provenance of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Provenance {
-    /// Git's, and what was taken out of the sources.
+    /// The facts of Git, and those of secrets removed from the sources.
     pub(super) facts: Table,
-    /// The texts that the runs are made from, secrets taken out.
+    /// The source texts of the runs, without secrets.
     pub(super) sources: Vec<SourceText>,
 }
 
 impl Provenance {
-    /// Of each manifest, which was read from that path: each repository is asked once.
+    /// Returns the provenance of each manifest, given the path that it was read from. Each repository is read once.
     pub(super) fn of_all(manifests: &[(&Path, &Manifest)]) -> Vec<Self> {
         let mut repositories: BTreeMap<PathBuf, Self> = BTreeMap::new();
         let mut found = Vec::new();
@@ -34,12 +34,12 @@ impl Provenance {
         found
     }
 
-    /// Of a manifest that was read from that path.
+    /// Returns the provenance of a manifest, given the path that it was read from.
     pub(super) fn of(path: &Path, manifest: &Manifest) -> Self {
         Self::of_folder(&directory(manifest)).with(path, manifest)
     }
 
-    /// The state of the repository that a folder lies in, and what it has changed since its commit.
+    /// Returns the state of the repository that contains a folder, and its uncommitted changes.
     pub(super) fn of_folder(directory: &Path) -> Self {
         let mut found = Self { facts: git::facts(directory), sources: Vec::new() };
         let digest = found.facts.get("git.patch").and_then(Value::as_str).and_then(|digest| digest.parse().ok());
@@ -53,18 +53,18 @@ impl Provenance {
         found
     }
 
-    /// Of a run that is executed again, from what an attempt recorded.
+    /// Returns the provenance of a rerun, from the facts that an attempt recorded.
     pub(super) fn of_record(recorded: &Table, bound: &Bound) -> Self {
         let mut found = match &bound.launch {
             Launch::Program { directory, .. } => Self::of_folder(directory),
-            // The trainer reads no repository: the recorded one stands.
+            // The trainer reads no repository, so the recorded state is kept.
             Launch::Trainer | Launch::Attached(_) => {
                 let git = recorded.iter().filter(|(name, _)| name.starts_with("git."));
                 let facts = git.map(|(name, value)| (name.clone(), value.clone())).collect();
                 Self { facts, sources: Vec::new() }
             }
         };
-        // The ledger holds the manifest's text as it was kept, without its secrets.
+        // The ledger stores the manifest's text without its secrets.
         if let Some(redacted) = recorded.get(SourceText::REDACTED).and_then(Value::as_table) {
             let own = found.facts.get(SourceText::REDACTED).and_then(Value::as_table).cloned().unwrap_or_default();
             let all: Table = redacted.clone().into_iter().chain(own).collect();
@@ -95,20 +95,20 @@ impl Provenance {
     }
 }
 
-/// What is kept of a text; none if that is too long.
+/// Returns the stored form of a text. Returns `None` if it is too long.
 pub(super) fn kept(original: Digest, text: &[u8]) -> Option<SourceText> {
     let (kept, is_redacted) = secrets::redact(text);
     (kept.len() <= SourceText::MOST_BYTES).then_some(SourceText { original, is_redacted, kept })
 }
 
-/// Where what a manifest names starts.
+/// Returns the folder to which a manifest's paths are relative.
 pub(super) fn directory(manifest: &Manifest) -> PathBuf {
     if manifest.directory.as_os_str().is_empty() { PathBuf::from(".") } else { manifest.directory.clone() }
 }
 
-/// Refuses a manifest of which the records would hold a secret: what a run's identity is made of is never taken out of it again.
+/// Refuses a manifest whose records would contain a secret, because a run's identity can never be redacted later.
 ///
-/// A name alone is no proof: a `token` may be a word of a vocabulary.
+/// A name alone gives only a warning: a `token` may be a word of a vocabulary.
 pub(super) fn refuse_secrets(path: &Path, manifest: &Manifest) -> Result<(), Failure> {
     let mut doubtful = BTreeSet::new();
     let fields = manifest.cells.iter().flat_map(|cell| cell.config.iter().chain(&cell.settings));

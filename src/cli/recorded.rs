@@ -1,4 +1,4 @@
-//! The telemetry of a recorded attempt, one series at a time: all of an attempt of days is more than memory should hold.
+//! The telemetry of a recorded attempt, read one series at a time: the series of an attempt of days may not fit into memory.
 
 use super::plot::energy_state;
 use crate::analysis::{Given, portions};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Reads a series by its name.
 type Read<'a> = dyn Fn(&str) -> Result<Option<Series>, StoreError> + 'a;
 
-/// Series over time, each read when it is asked for.
+/// Series over time, each read on demand.
 pub(super) struct Recorded<'a> {
     names: BTreeSet<String>,
     read: &'a Read<'a>,
@@ -20,13 +20,13 @@ pub(super) struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// Those of an attempt.
+    /// Returns the series of an attempt.
     pub(super) fn of(attempt: &Attempt, read: &'a Read<'a>) -> Self {
         let timed = attempt.series.iter().filter(|series| series.axis == Axis::TimeNs);
         Self { names: timed.map(|series| series.name.clone()).collect(), read, fault: RefCell::default() }
     }
 
-    /// Fails if the ledger could not be read.
+    /// Fails if a series could not be read from the ledger.
     pub(super) fn check(self) -> Result<(), StoreError> {
         self.fault.into_inner().map_or(Ok(()), Err)
     }
@@ -49,7 +49,7 @@ impl Given for Recorded<'_> {
     }
 }
 
-/// The energy of a recorded attempt by phase; none if it does not decode.
+/// Returns the energy of a recorded attempt by phase. Returns `None` if the attempt does not decode.
 pub(super) fn energy_of(reader: &Reader<'_>, id: AttemptId) -> Result<Option<(Sealed, EnergyOf)>, StoreError> {
     let Some(head) = reader.phased(id)? else { return Ok(None) };
     let read = |name: &str| reader.readable_series(id, name);

@@ -1,11 +1,11 @@
-//! The page of every command and option, made from the definitions that the program parses with.
+//! The reference page of all commands and options, generated from the parser's definitions.
 
 use super::Cli;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use std::fs;
 use std::path::Path;
 
-/// The page; `docs/options.md` holds it.
+/// Returns the page, which is stored as `docs/options.md`.
 fn page() -> String {
     let mut program = Cli::command();
     program.build();
@@ -16,7 +16,7 @@ fn page() -> String {
     page
 }
 
-/// Appends a command, then those below it. The options that all commands share stand with the first.
+/// Appends a command and its subcommands. The first one also lists the options that all commands share.
 fn add(page: &mut String, command: &Command, name: &str, is_first: bool) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     page.push_str(&format!("\n## `{name}`\n\n{about}\n"));
@@ -43,7 +43,7 @@ fn add(page: &mut String, command: &Command, name: &str, is_first: bool) {
     }
 }
 
-/// The row of an option or a positional argument.
+/// Returns the row of an option or a positional argument.
 fn row(argument: &Arg) -> String {
     let values: Vec<_> = argument.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
     let is_flag = !matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
@@ -68,7 +68,7 @@ fn row(argument: &Arg) -> String {
 }
 
 #[test]
-fn the_page_of_options_is_that_of_the_program() {
+fn the_page_of_options_matches_the_program() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/options.md");
     let made = page();
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {

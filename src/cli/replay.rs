@@ -45,12 +45,12 @@ pub(super) struct Args {
     sources: Option<PathBuf>,
 }
 
-/// What this machine makes of an attempt.
+/// The result of binding an attempt on this machine.
 struct Checked {
     bound: Bound,
     parts: Vec<PartDifference>,
     changed: Vec<FieldDifference>,
-    /// Where its data lie, if they were not looked at.
+    /// The path of its data, if they were not read.
     unread: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         tell_packed_rerun(&sealed.attempt);
         return tell(sealed, &check(sealed, &packed, &elsewhere, &facts())?, context);
     }
-    // What cannot be executed here is not taken in either.
+    // An attempt that cannot be executed here is not imported.
     bind_again(sealed, &id.0.prefix(8), &elsewhere, true)?;
     let sources = packed.named_sources();
     let added = context.store().write(|writer| {
@@ -98,8 +98,8 @@ fn is_meant(sealed: &Sealed, id: Option<&str>) -> bool {
     id.is_none_or(|id| [sealed.attempt.id().0, sealed.run.id.0].iter().any(|digest| digest.to_hex().starts_with(id)))
 }
 
-/// Where the program lies. In the recorded folder, if its files are there as they were; else the packed files are written into a folder, so that the
-/// answer is the same with and without trust.
+/// Returns the folder of the program. This is the recorded folder, if its files are there and unchanged. Otherwise the packed files are written into
+/// a folder, so that the answer is the same with and without trust.
 fn place(
     sealed: &Sealed,
     packed: &PackFile,
@@ -143,7 +143,7 @@ fn check(sealed: &Sealed, packed: &PackFile, elsewhere: &Elsewhere, facts: &Tabl
     Ok(Checked { parts, changed, bound, unread })
 }
 
-/// What this machine would make of an attempt, in a line.
+/// Describes in one line what this machine would make of an attempt.
 pub(super) fn in_short(sealed: &Sealed, packed: &PackFile) -> String {
     let placed = place(sealed, packed, &Elsewhere::default(), None);
     let bound = placed.and_then(|(elsewhere, unpacked)| {
@@ -172,7 +172,7 @@ pub(super) fn in_short(sealed: &Sealed, packed: &PackFile) -> String {
     }
 }
 
-/// The commit that the identity holds and that is not asked for without trust: a repository can name commands that git executes.
+/// Returns the commit in the run identity, which is not checked without trust: a repository can name commands that git executes.
 fn unasked(sealed: &Sealed) -> Option<String> {
     let commit = sealed.run.parts.program.as_table()?.get("git_commit")?.as_str()?;
     Some(format!("commit {}", plain(&commit.chars().take(12).collect::<String>())))
@@ -205,7 +205,7 @@ fn tell(sealed: &Sealed, checked: &Checked, context: &Context) -> Result<u8, Fai
             say(&format!("note: {text} (--trust reads them, --data PATH names others): `{}`", plain(path)));
         }
         checked.bound.notes.iter().for_each(|note| say(&format!("note: {note}")));
-        // What is in no identity is in no pack either.
+        // Files that are in no identity are not in the pack.
         let unpacked = sealed.attempt.warnings.iter().filter(|warning| is_of_files(warning));
         unpacked.for_each(|warning| say(&format!("note: not in the pack: {}", plain(warning))));
         let mut text = if same {

@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             }
         }
     } else {
-        // Names of conditions are those of all models.
+        // Conditions may use the names of all models.
         gathered.add_all(args.selection.select_of(read_trials(store, None)?)?, &judged, None, store)?;
     }
     if gathered.rows.is_empty() {
@@ -146,30 +146,30 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Runs that have a page, beside those of rankings: the newest.
+/// The largest number of runs that have a page, in addition to those of rankings: the newest.
 const PAGES: usize = 1000;
-/// So many records are read at a time; as many are being written meanwhile.
+/// The number of records that are read at a time; as many are being written meanwhile.
 const SLICE: usize = 2048;
-/// So many runs have their pages made at a time.
+/// The number of runs whose pages are made at a time.
 const PAGES_AT_ONCE: usize = 16;
 
-/// An attempt that is meant.
+/// A selected attempt.
 struct Meant {
     id: AttemptId,
     run: RunId,
     group: GroupId,
 }
 
-/// What a report says of the models so far, and of which attempts.
+/// The content of a report so far, and the attempts that it includes.
 #[derive(Default)]
 struct Gathered {
     rows: Vec<Meant>,
     models: Vec<ModelOf>,
     /// The fields in which runs of a model differ.
     differing: BTreeSet<String>,
-    /// The values of all other fields, of the models so far.
+    /// The values of all other fields, for the models so far.
     constant: BTreeMap<String, ValueKey>,
-    /// Of manifests, the cells that an attempt is of.
+    /// The cells of manifests that have an attempt.
     cells: BTreeSet<CellId>,
 }
 
@@ -207,7 +207,7 @@ impl Gathered {
         judged: &Judged,
         store: &Store,
     ) -> Result<(), Failure> {
-        // What was taken out by hand is not shown, unless it is asked for.
+        // Attempts that were hidden by hand are not shown, unless they are asked for.
         selected.trials.retain(|trial| !trial.is_hidden() || selected.admitted.contains(&Why::Hidden));
         if selected.trials.is_empty() {
             return Ok(());
@@ -228,7 +228,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// The runs that have a page.
+    /// Returns the runs that have a page.
     fn paged(&self) -> BTreeSet<RunId> {
         let places = self.models.iter().flat_map(|model| &model.rankings).flat_map(|(ranking, _)| &ranking.places);
         let behind: BTreeSet<AttemptId> =
@@ -247,7 +247,7 @@ impl Gathered {
     }
 }
 
-/// Writes the CSV of all attempts and the pages of their table; gives the first page.
+/// Writes the CSV of all attempts and the pages of their table. Returns the first page.
 fn attempts(
     gathered: &Gathered,
     (title, tags, paged): (&str, &BTreeMap<Digest, Vec<String>>, &BTreeSet<RunId>),
@@ -296,7 +296,7 @@ fn attempts(
     Ok(first)
 }
 
-/// These attempts from the records, with metrics in one unit each.
+/// Reads these attempts from the records, with each metric in one unit.
 fn records(store: &Store, ids: &[AttemptId]) -> Result<Vec<Trial>, StoreError> {
     let mut trials = store.read(|reader| decoded(reader, ids, &reader.hidden()?))?;
     unify_by_model(&mut trials);
@@ -351,14 +351,14 @@ fn run_pages(
     Ok(())
 }
 
-/// Curves and energy of an attempt, where it has any.
+/// Returns the figures of an attempt's curves and energy, as far as it has them.
 fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, StoreError> {
     let mut figures = Vec::new();
     if trial.attempt.series.is_empty() {
         return Ok(figures);
     }
     let Some((sealed, energy)) = energy_of(reader, trial.id)? else { return Ok(figures) };
-    // What cannot be drawn is not missed: the page has the numbers, and why there are none.
+    // A figure that cannot be drawn is left out: the page has the numbers and the reason.
     let head = Head { id: trial.id, run: sealed.run, attempt: sealed.attempt, living: None };
     let lines = curved(reader, &head, None)?;
     figures.extend(report::curves(&[lines], Over::Own).ok().map(|one| ("curves".to_owned(), one)));
@@ -366,7 +366,7 @@ fn figures(reader: &Reader<'_>, trial: &Trial) -> Result<Vec<(String, Figure)>, 
     Ok(figures)
 }
 
-/// How many cells the manifests have, of how many the ledger holds an attempt, and of how many one is shown.
+/// The number of cells in the manifests, of those with an attempt in the ledger, and of those shown.
 struct Planned {
     all: usize,
     held: usize,

@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, folder: &Path, context: &Context) -> Result<u8, F
     Ok(exit::YES)
 }
 
-/// Writes the files of each attempt as it is read, and their description at the end. Returns how many files and bytes there are.
+/// Writes the files of each attempt as it is read, then their description. Returns the number of files and their total bytes.
 fn write(store: &Store, ids: &[AttemptId], args: &Args, draft: &Draft) -> Result<(usize, u64), Fault> {
     let about = CrateOf { author: args.author.clone(), license: args.license.clone(), unix_ms: clock::unix_ms() };
     let mut made = ResearchObject::new(about);

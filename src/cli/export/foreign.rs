@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, form: Form, context: &Context) -> Result<u8, Fail
     Ok(exit::YES)
 }
 
-/// Why no attempt is meant.
+/// Returns the reason why no attempt is selected.
 pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
     let of_model = |row: &Row| args.model.as_ref().is_none_or(|model| row.model == *model);
     let asked = |reader: &Reader<'_>| Ok((reader.recent(0, usize::MAX, true)?.iter().any(of_model), reader.models()?));
@@ -97,7 +97,7 @@ pub(super) fn none(store: &Store, args: &Args) -> Result<Failure, StoreError> {
     Ok(Failure::new(exit::NO, text))
 }
 
-/// The attempts that are meant, the oldest first where nobody named them.
+/// Returns the selected attempts, the oldest first if they are not named one by one.
 pub(super) fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<AttemptId>, Failure>, StoreError> {
     let mut ids = Vec::new();
     if args.ids.is_empty() {
@@ -132,10 +132,10 @@ pub(super) fn chosen(reader: &Reader<'_>, args: &Args) -> Result<Result<Vec<Atte
     Ok(Ok(kept))
 }
 
-/// So many attempts are in memory at a time where no row depends on another.
+/// The number of attempts in memory at a time, in formats whose rows are independent.
 const AT_A_TIME: usize = 256;
 
-/// What stops an export.
+/// The error that stops an export.
 pub(super) enum Fault {
     Store(StoreError),
     Io(io::Error),
@@ -153,7 +153,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Shows each attempt without its series.
+/// Calls `each` with each attempt, without its series.
 fn each_head(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(&Entry)) -> Result<(), Fault> {
     ids.chunks(AT_A_TIME).try_for_each(|some| {
         heads(store, some)?.iter().for_each(&mut *each);
@@ -161,7 +161,7 @@ fn each_head(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(&Entry)) -> 
     })
 }
 
-/// A few attempts without their series. Writers that wait go first between two pieces.
+/// Returns a few attempts without their series. Waiting writers get the ledger between two calls.
 fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     let mut entries = Vec::with_capacity(ids.len());
     store.read(|reader| {
@@ -176,7 +176,8 @@ fn heads(store: &Store, ids: &[AttemptId]) -> Result<Vec<Entry>, Fault> {
     Ok(entries)
 }
 
-/// Calls `then` with each attempt that decodes whole: without its series, and with what a pack needs. The ledger is closed meanwhile.
+/// Calls `then` with each attempt that decodes completely: without its series, and with the data that a pack needs. The ledger is closed during the
+/// call.
 pub(super) fn each(
     store: &Store,
     ids: &[AttemptId],
@@ -194,7 +195,7 @@ pub(super) fn each(
     Ok(())
 }
 
-/// Calls with each attempt, without its series.
+/// Calls `then` with each attempt that decodes, without its series.
 fn each_phased(
     store: &Store,
     ids: &[AttemptId],
@@ -208,8 +209,8 @@ fn each_phased(
     Ok(())
 }
 
-/// Reads the points of an attempt's series; the ledger is closed while they are used. A series that does not decode is skipped, and the attempt is
-/// named at the end of the command.
+/// Returns a function that reads the points of an attempt's series. The ledger is closed while they are used. A series that does not decode is
+/// skipped, and the command reports the attempt at its end.
 pub(super) fn points_of(store: &Store, id: AttemptId) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
     move |name, visit| {
         let chunk = store.read(|reader| reader.readable_chunk(id, name)).map_err(io::Error::other)?;
@@ -254,7 +255,7 @@ fn write_table(
     writer.finish().map_err(Fault::Io)
 }
 
-/// Writes a file that must not exist yet, whole or not at all; without a path, to standard output.
+/// Writes a file that must not exist yet, completely or not at all. Without a path, it writes to standard output.
 fn to_file(
     path: Option<&Path>,
     content: &mut dyn FnMut(&mut (dyn Write + Send)) -> Result<(), Fault>,
@@ -265,7 +266,7 @@ fn to_file(
             out = Box::new(PlainWriter::new(out));
         }
         return match content(&mut out).and_then(|()| out.flush().map_err(Fault::Io)) {
-            // A reader that went away ends the command quietly.
+            // A reader that closed the pipe ends the command without an error.
             Err(Fault::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             written => written.map_err(|fault| failed(Path::new("standard output"), fault)),
         };
@@ -281,12 +282,12 @@ fn to_file(
     write().map_err(|fault| failed(path, fault))
 }
 
-/// Writes files below a folder that must not exist yet: all, or none.
+/// Writes files below a folder that must not exist yet: all of them, or none.
 fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> Result<(), Failure> {
     let begin = || {
         files::unused(folder)?;
         let draft = Draft::folder(folder)?;
-        // What is written names where it will be.
+        // The written files name their final path.
         let parent = draft.place().parent().map_or_else(|| Ok(PathBuf::new()), fs::canonicalize)?;
         let root = parent.join(draft.place().file_name().unwrap_or_default());
         Ok((draft, root))
@@ -317,7 +318,7 @@ fn write_folder(store: &Store, ids: &[AttemptId], form: Form, folder: &Path) -> 
     Ok(())
 }
 
-/// Writes a run of MLflow's.
+/// Writes a run in MLflow's format.
 fn put_run(draft: &Draft, run: &MlflowFiles<'_>) -> io::Result<()> {
     run.folders.iter().try_for_each(|path| draft.make_folder(path))?;
     draft.put_shared(&run.experiment.0, run.experiment.1.as_bytes())?;
@@ -336,7 +337,7 @@ pub(super) fn failed(path: &Path, fault: Fault) -> Failure {
     failed_with(path, fault, "choose another name with -o")
 }
 
-/// As [`failed`], with what helps where something lies there already.
+/// Like [`failed`], with the fix if the name is taken.
 pub(super) fn failed_with(path: &Path, fault: Fault, help: &str) -> Failure {
     match fault {
         Fault::Store(error) => error.into(),
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_the_ledger_stays_one_on_its_way_through_a_writer() {
+    fn a_ledger_error_inside_an_io_error_is_still_a_ledger_error() {
         let through = |error: StoreError| Fault::from(io::Error::other(error));
         let busy = StoreError::Busy { path: PathBuf::from("l"), seconds: 1 };
         assert!(matches!(through(busy), Fault::Store(StoreError::Busy { .. })));

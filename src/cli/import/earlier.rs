@@ -1,4 +1,4 @@
-//! Rows of tables that were imported earlier: those that an import replaces in answers, and those of other files that share its runs.
+//! Rows of tables that were imported earlier: rows that an import replaces in answers, and rows of other files in the same runs.
 
 use crate::cli::selection::in_parallel;
 use crate::interop::{Results, RowOrigin};
@@ -6,25 +6,25 @@ use crate::record::{AttemptId, Change, Digest, LogEntry, RunId, Sealed, Target, 
 use crate::store::{Added, Reader, StoreError, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the note of an attempt begins that an import hides.
+/// The beginning of the note on an attempt that an import hides.
 pub(super) const HIDDEN_BY: &str = "replaced by an import of ";
-/// How the note of an attempt begins that an import shows again.
+/// The beginning of the note on an attempt that an import shows again.
 pub(super) const SHOWN_BY: &str = "counts again by an import of ";
 
-/// How the note of an attempt begins that an import hides, because an earlier result of its row was hidden by hand.
+/// The beginning of the note on an attempt that an import hides because an earlier result of its row was hidden by hand.
 const KEPT_BY: &str = "hidden like the earlier result of its row, by an import of ";
 
-/// Whether a later import of the same row replaced an attempt, by the attempt's notes, the oldest first.
+/// Whether a later import of the same row replaced an attempt. `notes` are the attempt's notes, the oldest first.
 pub(in crate::cli) fn is_replaced(notes: &[String]) -> bool {
     let mut by_imports = notes.iter().rev().filter(|note| note.starts_with(HIDDEN_BY) || note.starts_with(SHOWN_BY));
     by_imports.next().is_some_and(|note| note.starts_with(HIDDEN_BY))
 }
 
-/// The attempts that were made of rows of tables.
+/// The attempts that were imported from rows of tables.
 #[derive(Default)]
 pub(super) struct Earlier {
     rows: Vec<Row>,
-    /// The places of the rows on each line.
+    /// The indexes into `rows` for each line number.
     by_line: BTreeMap<i64, Vec<usize>>,
 }
 
@@ -32,39 +32,39 @@ struct Row {
     id: AttemptId,
     run: RunId,
     origin: RowOrigin,
-    /// Whether it was taken out of answers by itself, and not with its run.
+    /// Whether the attempt itself is hidden, rather than its run.
     is_hidden: bool,
-    /// Whether it is in answers.
+    /// Whether it is included in answers.
     counts: bool,
-    /// Whether a person took it, or its run, out of answers, and no later import.
+    /// Whether a person hid it or its run, rather than a later import.
     is_hidden_by_hand: bool,
 }
 
-/// What an import changes of earlier ones.
+/// The changes that an import makes to earlier ones.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Replaced {
-    /// Attempts of the same rows that are taken out of answers.
+    /// Attempts of the same rows, which are hidden.
     hidden: Vec<AttemptId>,
     /// Attempts of this import that an import in between had replaced.
     shown: Vec<AttemptId>,
-    /// New attempts of rows that were hidden by hand: they stay out of answers.
+    /// New attempts of rows that were hidden by hand. They stay hidden.
     kept_hidden: Vec<AttemptId>,
-    /// How many rows have attempts that are taken out.
+    /// The number of rows whose earlier attempts are hidden.
     pub(super) rows: usize,
-    /// How many rows are hidden attempts, and stay so.
+    /// The number of rows whose attempts are hidden and stay so.
     pub(super) hidden_before: usize,
-    /// New rows in runs that have rows of other files, and the names of these.
+    /// The number of new rows in runs that have rows of other files, and the names of these files.
     pub(super) shared: (usize, BTreeSet<String>),
-    /// Attempts of earlier versions of the file that rows of this one stand for too.
+    /// Attempts of an earlier version of the file whose rows this version contains too.
     versions: BTreeSet<AttemptId>,
-    /// How many of these are taken out.
+    /// How many of these are hidden.
     pub(super) version_rows: usize,
     /// The attempts of this import.
     own: BTreeSet<AttemptId>,
 }
 
 impl Earlier {
-    /// All of a ledger.
+    /// Reads all imported rows of a ledger.
     pub(super) fn read(reader: &Reader<'_>) -> Result<Self, StoreError> {
         let mut runs = Vec::new();
         reader.runs(|run| {
@@ -92,7 +92,7 @@ impl Earlier {
         Ok(Self { rows, by_line })
     }
 
-    /// What an import of rows changes: of each row of a file the newest import counts.
+    /// Returns the changes that an import makes. The newest import of each row of a file counts.
     pub(super) fn replaced(&self, results: &Results, added: &[Added]) -> Replaced {
         let source = results.sources.first().filter(|_| !self.rows.is_empty());
         let Some(source) = source else { return Replaced::default() };
@@ -104,7 +104,7 @@ impl Earlier {
             self.rows.iter().filter(|row| row.origin.digest == digest && lines.contains(&row.origin.line)).collect();
         let out = same.iter().filter(|row| row.counts && !ids.contains(&row.id));
         let (hidden, replaced): (Vec<AttemptId>, BTreeSet<i64>) = out.map(|row| (row.id, row.origin.line)).unzip();
-        // What a person took out stays out: nothing stood in its place.
+        // Attempts that a person hid stay hidden: no import had replaced them.
         let back =
             same.iter().filter(|row| row.is_hidden && ids.contains(&row.id) && replaced.contains(&row.origin.line));
         let shown: Vec<AttemptId> = back.map(|row| row.id).collect();
@@ -122,8 +122,8 @@ impl Earlier {
         }
     }
 
-    /// The attempts of an earlier version of the file that these rows stand for too: by their cells, or by their place and run. Those that
-    /// are attempts of this version as well are among them.
+    /// Returns the attempts of an earlier version of the file whose rows this version contains too: with the same cells, or the same line and run.
+    /// Attempts that are also of this version are included.
     fn versions(&self, results: &Results, digest: &str) -> BTreeSet<AttemptId> {
         let of_row = |sealed: &Sealed| Some((RowOrigin::of(&sealed.attempt)?, sealed.run.id));
         let rows: Vec<(RowOrigin, RunId)> = results.sealed.iter().filter_map(of_row).collect();
@@ -135,8 +135,8 @@ impl Earlier {
         self.rows.iter().filter(is_version).filter(is_same).map(|row| row.id).collect()
     }
 
-    /// New attempts of rows of which no earlier result counts, because a person hid it. A row of an earlier version of the file is the same
-    /// if line and cells are.
+    /// Returns new attempts of rows whose earlier results all do not count because a person hid them. A row of an earlier version of the file is the
+    /// same row if its line and cells are the same.
     fn kept_hidden(&self, results: &Results, added: &[Added], digest: &str) -> Vec<AttemptId> {
         let new = results.sealed.iter().zip(added).filter(|(_, added)| matches!(added, Added::New(_)));
         let is_kept = |(sealed, added): (&Sealed, &Added)| {
@@ -151,7 +151,7 @@ impl Earlier {
         new.filter_map(is_kept).collect()
     }
 
-    /// New rows in runs that have rows of files with other names.
+    /// Returns the number of new rows in runs that have rows of files with other names, and these names.
     fn shared(&self, results: &Results, added: &[Added], digest: &str) -> (usize, BTreeSet<String>) {
         let mut files: BTreeMap<RunId, BTreeSet<&str>> = BTreeMap::new();
         let name = results.sealed.first().and_then(|sealed| RowOrigin::of(&sealed.attempt)).map(|origin| origin.file);
@@ -166,7 +166,7 @@ impl Earlier {
 }
 
 impl Replaced {
-    /// Adds what another piece of the same import changes.
+    /// Adds the changes of another piece of the same import.
     pub(super) fn add(&mut self, other: Self) {
         self.hidden.extend(other.hidden);
         self.shown.extend(other.shown);
@@ -179,34 +179,34 @@ impl Replaced {
         self.own.extend(other.own);
     }
 
-    /// How many attempts of earlier versions of the file count beside this version.
+    /// Returns the number of attempts of earlier versions of the file that count in addition to this version.
     pub(super) fn beside_versions(&self) -> usize {
         self.versions.difference(&self.own).count()
     }
 
-    /// Takes these out of answers too.
+    /// Hides these attempts too.
     pub(super) fn replace_versions(&mut self) {
         let versions: Vec<AttemptId> = std::mem::take(&mut self.versions).difference(&self.own).copied().collect();
         self.version_rows = versions.len();
         self.hidden.extend(versions);
     }
 
-    /// The same, except that nothing is hidden.
+    /// Returns the same changes, without hiding earlier attempts.
     pub(super) fn beside(self) -> Self {
         Self { hidden: Vec::new(), rows: 0, ..self }
     }
 
-    /// How many new attempts stay out of answers, since their rows were hidden by hand.
+    /// Returns the number of new attempts that stay hidden because their rows were hidden by hand.
     pub(super) fn kept_hidden(&self) -> usize {
         self.kept_hidden.len()
     }
 
-    /// How many attempts are taken out of answers, and how many come back.
+    /// Returns the numbers of attempts that are hidden and shown again.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.hidden.len(), self.shown.len())
     }
 
-    /// Writes it into the log, each attempt with a note that says why.
+    /// Writes the changes into the log, each with a note that gives the reason.
     pub(super) fn write(&self, writer: &mut Writer<'_>, source: &str, unix_ms: i64) -> Result<(), StoreError> {
         let hidden = self.hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, HIDDEN_BY));
         let kept = self.kept_hidden.iter().map(|id| (*id, Change::Hidden as fn(Target) -> Change, KEPT_BY));

@@ -15,7 +15,7 @@ pub(super) fn run(files: &[PathBuf], context: &Context) -> Result<u8, Failure> {
     take_in(&read_packs(files)?, context)
 }
 
-/// Takes in all that lies in packs, or nothing of them.
+/// Imports all attempts of the packs, or none of them.
 pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) -> Result<u8, Failure> {
     let attempts: Vec<(&Path, &PackedAttempt)> =
         packs.iter().flat_map(|(path, packed)| packed.attempts.iter().map(move |one| (*path, one))).collect();
@@ -42,7 +42,7 @@ pub(in crate::cli) fn take_in(packs: &[(&Path, PackFile)], context: &Context) ->
     Ok(exit::YES)
 }
 
-/// Says how many attempts were damaged in the ledger and are replaced.
+/// Reports how many attempts were damaged in the ledger and are replaced.
 pub(in crate::cli) fn tell_restored(added: &[Added]) {
     let restored = added.iter().filter(|one| matches!(one, Added::Restored(_))).count();
     if restored > 0 {
@@ -50,7 +50,7 @@ pub(in crate::cli) fn tell_restored(added: &[Added]) {
     }
 }
 
-/// Of more attempts than these only their number is told.
+/// The largest number of attempts that are listed one by one.
 const LISTED: usize = 20;
 
 fn each(attempts: &[(&Path, &PackedAttempt)], added: &[Added]) -> String {
@@ -73,7 +73,7 @@ fn counts(packs: &[(&Path, PackFile)], added: &[Added]) -> String {
     columns(&[">NEW", ">KNOWN", "MODELS", "FILE"], rows)
 }
 
-/// Reads each file once: a pipe has nothing to say to who asks again.
+/// Reads each file once, because a pipe cannot be read again.
 pub(in crate::cli) fn read_packs(files: &[PathBuf]) -> Result<Vec<(&Path, PackFile)>, Failure> {
     let mut room = PackRoom::WHOLE;
     let read = |path: &'_ PathBuf| {

@@ -47,7 +47,7 @@ pub(super) struct Args {
     replace: bool,
 }
 
-/// So many rows are attempts in memory at a time, in each of three places: one piece is made, one waits, and one is written.
+/// The number of rows per piece. Three pieces are in memory at a time: one is made, one waits, and one is written.
 const AT_ONCE: usize = 3_000;
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 taken.replaced.add(earlier.replaced(&results, &added));
                 taken.count(&results, &added);
             }
-            // An import that is cut off behind this is completed by the same command.
+            // If the import is interrupted after this point, the same command completes it.
             importer.finish()?;
             Ok::<_, StoreError>(taken)
         });
@@ -80,9 +80,9 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 tell(args, results);
                 of_all = Some(without_rows.clone());
             }
-            // The writer fails with one that cannot be encoded, so that its transaction is not finished.
+            // The writer fails if a row cannot be encoded, so that its transaction is not committed.
             let piece = Piece::of(std::mem::take(&mut results.sealed));
-            // A writer that ended says why.
+            // A writer that ended returns its own error.
             sender.send((without_rows, piece)).map_err(|_| Failure::new(exit::NO, "the ledger could not be written"))
         };
         let read = read_results(&args.file, &args.map, args.device.as_deref(), AT_ONCE, &mut send);
@@ -124,7 +124,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if models.is_empty() { exit::NO } else { exit::YES })
 }
 
-/// Says what is known of the rows before the first one is taken in.
+/// Reports the notes and the rows left out, before the first row is imported.
 fn tell(args: &Args, results: &Results) {
     for note in &results.notes {
         say(&format!("note: {}: {note}", args.map.display()));
@@ -143,14 +143,14 @@ fn tell(args: &Args, results: &Results) {
     }
 }
 
-/// What was taken in so far.
+/// The rows imported so far.
 #[derive(Default)]
 struct Taken {
     models: BTreeMap<String, Model>,
     replaced: Replaced,
 }
 
-/// Rows that were seen before in the same table, in every cell that the map takes.
+/// Rows that repeat an earlier row of the same table, in every cell that the map takes.
 #[derive(Default)]
 struct Copies {
     seen: BTreeSet<Digest>,
@@ -189,17 +189,17 @@ impl Copies {
     }
 }
 
-/// Secrets that were found so far.
+/// The secrets found so far.
 #[derive(Default)]
 struct Secrets {
-    /// How many rows had some in their cells.
+    /// The number of rows whose cells contained secrets.
     redacted: usize,
-    /// Fields of the identity that seem to hold one.
+    /// Fields of the run identity that seem to contain a secret.
     fields: BTreeSet<String>,
 }
 
 impl Secrets {
-    /// Takes secrets out of the recorded cells.
+    /// Removes secrets from the recorded cells.
     fn redact(&mut self, results: &mut Results) {
         for sealed in &mut results.sealed {
             self.fields.extend(secrets::places(sealed.run.config()));
@@ -211,7 +211,7 @@ impl Secrets {
         }
     }
 
-    /// Says that secrets were removed, and warns of those that became a part of a run's identity.
+    /// Reports that secrets were removed, and warns of those that became a part of a run's identity.
     fn tell(&self) {
         if self.redacted > 0 {
             let rows = count(self.redacted, "row");
@@ -236,12 +236,12 @@ impl Taken {
     }
 }
 
-/// A file without its folder.
+/// Returns a file's name without its folder.
 fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// What became of a model's rows.
+/// The numbers of a model's rows.
 #[derive(Default)]
 struct Model {
     new: usize,

@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The name of the folder that a file lies in.
+/// Returns the name of the folder that contains a file.
 fn folder(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let name = path.parent().and_then(Path::file_name);

@@ -131,7 +131,7 @@ pub(super) fn aim(args: &AimArgs, context: &Context) -> Result<u8, Failure> {
     bridged(("aim", &args.path), "an Aim repository", "give the folder that holds .aim", context)
 }
 
-/// Imports a store that Python reads.
+/// Imports a store that is read through Python.
 fn bridged((tool, path): (&'static str, &Path), what: &str, fix: &str, context: &Context) -> Result<u8, Failure> {
     let metadata = path.metadata();
     metadata.map_err(|error| Failure::new(exit::USAGE, format!("cannot read `{}`: {error}", path.display())))?;
@@ -159,7 +159,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What became of a run.
+/// The result for one run.
 struct Row {
     experiment: String,
     name: String,
@@ -180,18 +180,18 @@ struct EarlierImport {
 
 #[derive(Default)]
 struct EarlierImports {
-    /// By what their runs are known by in the tracker.
+    /// Attempts by the ids of their runs in the tracker.
     newest: BTreeMap<String, Vec<EarlierImport>>,
-    /// Hidden, since a later import replaced them.
+    /// Attempts that are hidden because a later import replaced them.
     replaced: BTreeSet<AttemptId>,
 }
 
-/// Imported runs, one after the other: the points of one are in memory at a time.
+/// Imports runs one after the other: the points of one are in memory at a time.
 struct Taken<'a> {
     tool: &'static str,
     store: &'a Store,
     earlier: EarlierImports,
-    /// Runs without any content, with what was said of them.
+    /// Names of runs without any content, with their warnings.
     empty: Vec<(String, Vec<String>)>,
     rows: Vec<Row>,
     deleted: Vec<String>,
@@ -219,7 +219,7 @@ impl<'a> Taken<'a> {
         }
         let before = self.earlier.newest.remove(&id).unwrap_or_default();
         let is_whole = run.outcome == Outcome::Finished;
-        // A copy that was cut off has as many points at most, or no end.
+        // A truncated copy has fewer points, or as many and no end.
         let larger = before.iter().find(|one| {
             usize::try_from(one.points).is_ok_and(|had| had > points || had == points && one.is_finished && !is_whole)
         });
@@ -245,7 +245,7 @@ impl<'a> Taken<'a> {
             let added = writer.import(&sealed, now)?;
             let id = added.id();
             let is_again = replaced.contains(&id);
-            // The same content, and nothing else has taken its place.
+            // The content is the same, and nothing has replaced it.
             if matches!(added, Added::Known(_)) && !is_again {
                 return Ok((added, false));
             }
@@ -309,7 +309,7 @@ impl<'a> Taken<'a> {
     }
 
     fn text(&self) -> String {
-        // Runs of two experiments may have one name.
+        // Runs of two experiments may have the same name.
         let is_mixed = self.rows.iter().any(|row| row.experiment != self.rows[0].experiment);
         let rows = self.rows.iter().map(|row| {
             let attempt = row.attempt.0.prefix(8);
@@ -338,7 +338,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The attempts of a ledger that were imported from a tracker.
+/// Returns the attempts of the ledger that were imported from a tracker.
 fn earlier(reader: &Reader<'_>, tool: &str) -> Result<EarlierImports, StoreError> {
     let mut runs = Vec::new();
     reader.runs(|run| {

@@ -12,24 +12,24 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-/// The rows that are shown, and how many there are in all.
+/// The rows that are shown, and the number of all matching rows.
 pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
     pub(super) matching: u64,
-    /// The full names of the columns that were asked for.
+    /// The full names of the columns that are asked for.
     pub(super) columns: Vec<String>,
 }
 
 /// The sort key of a listing.
 enum Key {
-    /// A column that every row has.
+    /// A column of every row.
     OfRow(fn(&Row) -> Value),
     /// A field or a metric, by its full name.
     Field(String),
 }
 
 impl Key {
-    /// `started`, `time` and so on, as the listing has them; everything else is a field or a metric.
+    /// Returns the key for a name: a column of the listing (`started`, `time`, …), or else a field or a metric.
     fn named(name: &str, names: &Names) -> Result<Self, Failure> {
         let of_row: fn(&Row) -> Value = match name {
             "started" => |row| row.started_unix_ms.into(),
@@ -60,7 +60,7 @@ pub(super) fn read(reader: &Reader<'_>, args: &Args) -> Result<Result<Rows, Fail
 
 struct Asking {
     condition: Option<Expr>,
-    /// The sort key, and whether the largest comes first.
+    /// The sort key, and whether the order is descending.
     sort: Option<(Key, bool)>,
     columns: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl Asking {
         };
         Ok(Self {
             condition: args.condition.as_ref().map(parse).transpose()?,
-            // The newest first is how rows are read.
+            // Rows are read with the newest first.
             sort: args.sort.as_ref().filter(|text| *text != "-started").map(key).transpose()?,
             columns: args.columns.iter().map(|name| full(name, names, "--columns")).collect::<Result<_, _>>()?,
         })
@@ -93,7 +93,7 @@ impl Asking {
                 return Ok(false);
             }
             Ok::<_, StoreError>(match args.outcome.as_deref() {
-                // Older indexes do not tell.
+                // Older indexes do not have this.
                 Some(TAINTED) if !reader.is_current() => {
                     reader.readable(row.attempt)?.is_some_and(|attempt| !attempt.all_taints().is_empty())
                 }
@@ -103,7 +103,7 @@ impl Asking {
         };
         let is_any = args.model.is_none() && args.experiment.is_none() && args.outcome.is_none();
         if self.condition.is_none() && self.sort.is_none() && is_any {
-            // Those that are shown are read and no others.
+            // Only the rows that are shown are read.
             let rows = reader.recent(args.skip, most, args.hidden)?;
             let hidden = if args.hidden { 0 } else { reader.hidden_attempts()?.len() as u64 };
             let matching = reader.attempt_count()?.saturating_sub(hidden);
@@ -121,7 +121,7 @@ impl Asking {
         if let Some(matching) = &mut matching {
             hidden.iter().for_each(|id| drop(matching.remove(id)));
         }
-        // Where the condition alone decides, those that are shown are looked for and no others.
+        // If the condition alone decides, the search stops at the last row that is shown.
         let count = matching.as_ref().filter(|_| is_any && self.sort.is_none()).map(Matching::len);
         let enough = if count.is_some() { args.skip.saturating_add(most) } else { usize::MAX };
         let mut listed: Vec<Listed> = Vec::new();
@@ -140,7 +140,7 @@ impl Asking {
                 },
                 None => None,
             };
-            // Rows are decoded here if they decide; else only those that are shown.
+            // Rows are decoded here if they decide; otherwise only the rows that are shown are decoded.
             if !is_any || of_row.is_some() {
                 let row = recent.row()?;
                 if !is_meant(&row)? {
@@ -160,7 +160,7 @@ impl Asking {
         Ok(Ok(Rows { rows: rows.into_iter().flatten().collect(), matching, columns: self.columns }))
     }
 
-    /// The attempts that meet the condition, each with its value of the field that decides the order; none where neither is asked for.
+    /// Returns the attempts that meet the condition, each with its value of the sort field. Returns `None` without condition and sort field.
     fn matching(&self, reader: &Reader<'_>, args: &Args) -> Result<Result<Option<Matching>, Failure>, StoreError> {
         let fields: BTreeSet<&str> = self.condition.iter().flat_map(Expr::fields).chain(self.sort_field()).collect();
         if fields.is_empty() && self.condition.is_none() {
@@ -195,16 +195,16 @@ impl Asking {
     }
 }
 
-/// Attempts that are listed, each with the value that decides its place.
+/// Matching attempts, each with the value of its sort field.
 type Matching = HashMap<AttemptId, Option<Value>>;
 
-/// An attempt of the listing: when it was started, its id, and the value that decides its place.
+/// A listed attempt: its start time in ms, its id, and its sort value.
 struct Listed {
     key: (i64, AttemptId),
     value: Option<Value>,
 }
 
-/// Sorts by the values; those without one come last, and equal ones stay in their order.
+/// Sorts by the values. Rows without a value come last, and equal rows keep their order.
 fn sort(listed: &mut [Listed], is_descending: bool) {
     listed.sort_by(|a, b| match (&a.value, &b.value) {
         (Some(a), Some(b)) if is_descending => compared(b, a),
@@ -213,7 +213,7 @@ fn sort(listed: &mut [Listed], is_descending: bool) {
     });
 }
 
-/// Numbers before texts, numbers by size, texts by their letters.
+/// Compares values: numbers come before texts; numbers are ordered by value, texts alphabetically.
 fn compared(a: &Value, b: &Value) -> Ordering {
     match (a.as_float(), b.as_float()) {
         (Some(a), Some(b)) => a.total_cmp(&b),
@@ -223,7 +223,7 @@ fn compared(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Gives the values of these fields of each attempt: from the indexes, or from the record where the indexes do not have them.
+/// Calls `each` with the values of these fields of each attempt, from the indexes or, if they do not have them, from the record.
 fn each_values(
     reader: &Reader<'_>,
     model: Option<&str>,
@@ -265,7 +265,7 @@ fn each_values(
     Ok(())
 }
 
-/// The values of the columns of the rows that are shown, in the order of the rows.
+/// Returns the column values of the rows that are shown, in the order of the rows.
 pub(super) fn columns(reader: &Reader<'_>, rows: &Rows) -> Result<Vec<Vec<Option<Value>>>, StoreError> {
     if rows.columns.is_empty() {
         return Ok(vec![Vec::new(); rows.rows.len()]);

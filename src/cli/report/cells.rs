@@ -1,7 +1,7 @@
-//! The cells of manifests as they were written, and the runs that are of them.
+//! The cells of manifests as written, and their runs.
 //!
-//! Nothing is bound: a report is made where neither the GPUs nor the data of its runs are. What binding decides, the device that `auto` takes, the
-//! number of its GPUs, and the data's digest, is taken as the run has it.
+//! No cell is bound, because a report may be made without the GPUs or the data of its runs. The device for `auto`, its number of GPUs, and the data's
+//! digest are taken from the run.
 
 use crate::manifest::Manifest;
 use crate::record::{Cell, Digest, Run, Table, Value};
@@ -19,10 +19,10 @@ struct Asked {
     gpus: Option<i64>,
 }
 
-/// A cell, by all that it states and its seed, and what it asks for.
+/// The identity of a cell: the digest of its stated fields, its seed, and the index of its [`Asked`].
 pub(super) type CellId = ((Digest, u64), usize);
 
-/// The cells of manifests, each once.
+/// The distinct cells of manifests.
 pub(super) struct Cells(BTreeMap<(Digest, u64), BTreeSet<Asked>>);
 
 impl Cells {
@@ -34,12 +34,12 @@ impl Cells {
         Self(cells)
     }
 
-    /// How many there are.
+    /// Returns the number of cells.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
 
-    /// The cells that a run is of: several, where one leaves the device open.
+    /// Returns the cells that a run belongs to. There are several if one leaves the device open.
     pub(super) fn of_run(&self, run: &Run) -> Vec<CellId> {
         let key = key(run.config(), run.parts.seed);
         let Some(asked) = self.0.get(&key) else { return Vec::new() };
@@ -48,7 +48,7 @@ impl Cells {
     }
 }
 
-/// Everything that a cell states itself.
+/// Returns the key of the fields that a cell states itself.
 fn key(config: &Table, seed: u64) -> (Digest, u64) {
     let stated: Table = config
         .iter()
@@ -63,7 +63,7 @@ fn asked(cell: &Cell) -> Asked {
     Asked { device, gpus: cell.config.get(GPUS).and_then(Value::as_int).filter(|gpus| *gpus > 0) }
 }
 
-/// Whether binding could have made these of what was asked for: one GPU where no number is stated, and none on the CPU.
+/// Whether binding could turn the requested device and number of GPUs into those of the run. The default is one GPU, and none on the CPU.
 fn fits(asked: &Asked, config: &Table) -> bool {
     let gpus = config.get(GPUS).and_then(Value::as_int);
     match config.get(DEVICE).and_then(Value::as_str) {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_left_open_is_the_runs() {
+    fn a_cell_fits_the_runs_that_binding_could_make_of_it() {
         let config = |device: &str, gpus: i64| -> Table {
             [(DEVICE.to_owned(), device.into()), (GPUS.to_owned(), gpus.into())].into()
         };
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_binding_decides_is_no_part_of_a_cell() {
+    fn fields_set_by_binding_are_not_part_of_a_cells_key() {
         let mut config: Table = [("params.x".to_owned(), Value::Int(1)), (DEVICE.to_owned(), "auto".into())].into();
         let cell = key(&config, 7);
         config.insert(DEVICE.to_owned(), "cuda".into());
