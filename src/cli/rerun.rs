@@ -78,10 +78,10 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     rerun(&original, usize::from(args.times), args.margin, (args.consent, &args.elsewhere), context)
 }
 
-/// What this machine makes of a recorded run.
+/// Binds a recorded run on this machine.
 ///
-/// Only where it `is_trusted` git is asked of the program's folder, since a repository can name commands that git executes, and data are read where the record says
-/// that they lie: that may be anything, and take hours.
+/// Without `is_trusted`, git is not run in the program's folder, because a repository can name commands that git executes. The data at the recorded
+/// path are not read either, because the path may be arbitrary and reading may take hours.
 pub(super) fn bind_again(
     sealed: &Sealed,
     shown: &str,
@@ -104,7 +104,7 @@ pub(super) fn bind_again(
     })
 }
 
-/// Refuses what cannot be executed again, whoever is trusted.
+/// Refuses attempts that cannot be executed again, trusted or not.
 fn is_repeatable(sealed: &Sealed, shown: &str) -> Result<(), Failure> {
     if let Some(reason) = sealed.attempt.outcome.reason() {
         let outcome = sealed.attempt.outcome.name();
@@ -120,9 +120,9 @@ fn is_repeatable(sealed: &Sealed, shown: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a record of another ledger would have done here, besides computing by the built-in trainer.
+/// Returns what a record of another ledger would do here, except computing with the built-in trainer.
 ///
-/// `data` is where the data lie that nobody but the record names.
+/// `data` is the path of the data if only the record names it.
 fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String> {
     if let Some(command) = run.parts.program.as_table().and_then(|program| program.get("command")) {
         let words: Vec<&str> = match command {
@@ -147,7 +147,7 @@ fn asks_trust(run: &Run, settings: &Table, data: Option<&str>) -> Option<String>
     Some(format!("{text}: `{}`", data?))
 }
 
-/// Executes it as often as wanted, and judges.
+/// Executes the run the given number of times, and compares the results.
 pub(super) fn rerun(
     original: &Original,
     times: usize,
@@ -244,7 +244,7 @@ pub(super) fn rerun(
     })
 }
 
-/// What has changed of the surroundings and is known of an attempt only when it is over: its libraries, its GPUs.
+/// Returns the changes of the environment that are known only after an attempt: those of libraries and GPUs.
 fn seen_late(original: &Attempt, executed: &[Executed], known: &[FieldDifference]) -> Vec<FieldDifference> {
     let mut late: Vec<FieldDifference> = Vec::new();
     for rerun in executed {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trainer_needs_no_trust_unless_it_would_read_or_set_what_a_record_names() {
+    fn the_trainer_needs_trust_only_for_recorded_data_paths_images_and_gpu_settings() {
         let asks = |run: &Run, pairs: &[(&str, &str)]| {
             let settings: Table = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
             asks_trust(run, &settings, settings.get("data.path").and_then(Value::as_str))

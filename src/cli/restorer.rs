@@ -1,4 +1,4 @@
-//! `ledger restorer`, hidden: the process that undoes what was set on GPUs when its supervisor is gone.
+//! `ledger restorer`, hidden: the process that restores GPU settings after its supervisor has ended.
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -19,9 +19,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     process::take_name();
-    // Whoever ends all processes of a job by a signal ends the supervisor too, and this one is needed then.
+    // A signal to all processes of a job ends the supervisor too, and then this process is needed.
     signals::outlive().map_err(|error| Failure::new(exit::FAILED, format!("cannot catch signals: {error}")))?;
-    // A terminal that is closed, and its keys, are not for it either.
+    // It must survive a closed terminal and the terminal's keys, too.
     process::leave_session()
         .map_err(|error| Failure::new(exit::FAILED, format!("cannot leave the session: {error}")))?;
     engine::watch_settings(&args.file, args.nvml.as_deref(), std::io::stdin(), std::io::stdout())?;

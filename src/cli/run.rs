@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let manifests: Vec<Manifest> = args.manifests.iter().map(|path| manifest::load(path)).collect::<Result<_, _>>()?;
     let named: Vec<(&Path, &Manifest)> = args.manifests.iter().map(PathBuf::as_path).zip(&manifests).collect();
     named.iter().try_for_each(|(path, manifest)| provenance::refuse_secrets(path, manifest))?;
-    // A plan records nothing.
+    // A dry run records nothing.
     let from = if args.dry_run { Vec::new() } else { Provenance::of_all(&named) };
     let mut bounds = bound(&manifests, &from, args.repeat, args.only.as_deref(), args.observe_only)?;
     let mut programs: BTreeMap<Digest, SourceText> = BTreeMap::new();
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.dry_run {
         return answer_plan(context, store, &planned, &axes, (String::new(), Table::new()));
     }
-    // A ledger that cannot be written is found out now, not after the training.
+    // This detects an unwritable ledger before the training.
     let facts = facts();
     let sources = from.iter().flat_map(|one| &one.sources).chain(programs.values());
     store.write(|writer| sources.clone().try_for_each(|source| writer.keep(source)))?;
@@ -125,7 +125,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let report = if missing == 0 {
         SweepReport::default()
     } else {
-        // Whoever asks for a number of attempts wants no more of them.
+        // A requested number of attempts includes no control runs.
         let canary = args.repeat.is_none();
         let watcher = Watcher::new(engine::attempts(&planned, canary), &axes);
         let sweep = Sweep {
@@ -156,22 +156,22 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Where the records are, and what to ask next. Printed at a terminal only.
+/// Returns the path of the ledger and the next commands, printed on a terminal only.
 fn next_commands(context: &Context, first: &str) -> String {
     let ledger = context.store_as_it_is().dir().display();
     let program = if context.is_named { format!("ledger --ledger {ledger}") } else { "ledger".to_owned() };
     format!("recorded in `{ledger}`; next: `{program} {first}`, `{program} show`")
 }
 
-/// A default that falls back to the CPU must not do so unheard: what takes minutes on a GPU may take days.
+/// Reports runs that fall back to the CPU: work that takes minutes on a GPU may take days.
 fn say_what_uses_the_cpu(planned: &[Planned]) {
     let missing = planned.iter().filter(|planned| planned.missing > 0);
     let reasons: BTreeSet<&str> = missing.filter_map(|planned| planned.bound.no_gpu.as_deref()).collect();
     reasons.iter().for_each(|why| say(&format!("note: runs use the CPU: {why}")));
 }
 
-/// Sealed attempts whose program may have been another one than their run names are not executed again; nor are those that read files which
-/// have changed since.
+/// Warns about sealed attempts that are not executed again, although their program may differ from the recorded one, or files that they read have
+/// changed.
 fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
     let sealed = planned.iter().filter(|planned| planned.sealed > 0);
     let programs: Vec<(RunId, &Path, bool)> = sealed
@@ -183,7 +183,7 @@ fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failu
     let doubts = store.if_there(|reader| {
         let mut doubts: BTreeMap<String, BTreeSet<RunId>> = BTreeMap::new();
         for (run, directory, is_missing) in &programs {
-            // Why none of its attempts counts, if that is so; each states its own numbers behind the reason.
+            // The reason why none of the run's attempts counts, without the numbers of each attempt.
             let mut tainted = None;
             let mut counts = *is_missing;
             for (id, _) in reader.attempts_of(*run)? {
@@ -218,20 +218,20 @@ fn say_what_may_be_stale(store: &Store, planned: &[Planned]) -> Result<(), Failu
     Ok(())
 }
 
-/// This program, which becomes the worker by its hidden command: the very file that runs, whatever lies at its path by then.
+/// Returns this program as the worker's executable. It is the running file itself, even if the file at its path has changed.
 pub(super) fn shim() -> Result<Shim, Failure> {
     own_path()?;
     Ok(Shim { executable: process::OWN_FILE.into(), restore: Place::usual(), key: UserKey::of_user_or_new() })
 }
 
-/// Where this program's file lies.
+/// Returns the path of this program's file.
 pub(super) fn own_path() -> Result<PathBuf, Failure> {
     process::own_path()
         .map_err(|error| Failure::new(exit::FAILED, format!("cannot find this program's own file: {error}")))
 }
 
-/// The runs of manifests on this machine, those that `only` asks for, and how often each is wanted. `from` is what they come from, manifest by manifest, where
-/// that is to be recorded; `observe_only` sets nothing on GPUs.
+/// Binds the runs of manifests to this machine, and returns those selected by `only` with the number of attempts of each. `from` is the provenance of
+/// each manifest, if it is recorded. `observe_only` leaves GPU settings unchanged.
 pub(super) fn bound(
     manifests: &[Manifest],
     from: &[Provenance],
@@ -259,7 +259,7 @@ pub(super) fn bound(
         }
     }
     if let Some(text) = only {
-        // What this machine cannot do keeps nobody from doing the rest.
+        // Cells that this machine cannot execute do not prevent the selection of others.
         only::only(text, &mut bounds, |(_, cell, bound, _)| bound.as_ref().map_or(*cell, |bound| &bound.cell))?;
     }
     let (mut bound, mut unbound) = (Vec::new(), Vec::new());
@@ -275,13 +275,13 @@ pub(super) fn bound(
     }
 }
 
-/// The fields in which the runs differ.
+/// Returns the fields in which the runs differ.
 pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     let Some(first) = planned.first() else { return Vec::new() };
     let names: BTreeSet<&String> = planned.iter().flat_map(|planned| planned.bound.cell.config.keys()).collect();
     let runs: Vec<&Run> = planned.iter().map(|planned| &planned.bound.run).collect();
     let mut axes = differing(&runs);
-    // The data's digest follows from what the data are.
+    // The data's digest depends on other fields.
     axes.retain(|axis| names.contains(axis) && axis != "data.digest");
     for place in ["data.path", "container.image"] {
         if planned.iter().any(|other| other.bound.cell.text(place) != first.bound.cell.text(place)) {
@@ -294,7 +294,7 @@ pub(super) fn axes(planned: &[Planned]) -> Vec<String> {
     axes
 }
 
-/// The runs that would be executed, and what else there is to say of them, as text and as members of the document.
+/// Prints the runs that would be executed, with further text and members of the document.
 pub(super) fn answer_plan(
     context: &Context,
     store: &Store,
@@ -316,14 +316,14 @@ pub(super) fn answer_plan(
     Ok(exit::YES)
 }
 
-/// The ids by which the runs are shown: as the ledger would show them, where it holds them.
+/// Returns the ids to display, as short as in the ledger if it exists.
 pub(super) fn short_ids(store: &Store, planned: &[Planned]) -> Result<Vec<String>, StoreError> {
     let shown =
         store.if_there(|reader| planned.iter().map(|planned| reader.short(planned.bound.run.id.0)).collect())?;
     Ok(shown.unwrap_or_else(|| planned.iter().map(|planned| planned.bound.run.id.0.prefix(8)).collect()))
 }
 
-/// What is recorded of the surroundings with every attempt.
+/// Returns the facts about the environment that every attempt records.
 pub(super) fn facts() -> Table {
     let mut facts = machine::facts();
     facts.extend(container::facts());
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_changed_end_a_sweep_as_a_run_that_failed_does() {
+    fn changed_data_end_a_sweep_like_a_failed_run() {
         let id = run(Table::new()).id;
         let code_of = |troubles: Vec<EngineError>| {
             let troubled = troubles.into_iter().map(|error| (id, error)).collect();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_without_a_default_are_known_as_what_a_person_chose() {
+    fn fields_without_a_default_are_listed_as_chosen_by_a_person() {
         let config: Table = [("training.optimizer".to_owned(), "adamw".into())].into();
         let run = run(config);
         for field in fields().iter().filter(|field| field.role == Role::Config) {

@@ -1,4 +1,4 @@
-//! Which attempts a question is about: the arguments that several commands share, and the attempts that they mean.
+//! The selection of attempts: the arguments that several commands share, and the attempts that they select.
 
 mod brief;
 mod objective;
@@ -43,7 +43,7 @@ pub(super) struct OfModel {
 }
 
 impl OfModel {
-    /// The model that is named, or the only one that there is.
+    /// Returns the named model, or the only one in the ledger.
     ///
     /// # Errors
     /// If none is named and there are several, or none.
@@ -63,7 +63,7 @@ impl OfModel {
     }
 }
 
-/// The attempts that are meant.
+/// The selected attempts.
 pub(super) struct Selected<T = Trial> {
     /// The attempts that match.
     pub(super) trials: Vec<T>,
@@ -71,46 +71,46 @@ pub(super) struct Selected<T = Trial> {
     pub(super) others: Vec<T>,
     /// The names that any attempt of the model has.
     pub(super) names: Names,
-    /// What is taken in though it would be left out otherwise.
+    /// The reasons that do not exclude an attempt here.
     pub(super) admitted: BTreeSet<Why>,
 }
 
-/// Attempts as the indexes or as the records have them.
+/// Attempts from the indexes or from the records.
 pub(super) enum Found {
     Briefs(Selected<BriefTrial>),
     Records(Selected),
 }
 
 impl Selection {
-    /// Whether every attempt that counts is meant.
+    /// Whether every attempt that counts is selected.
     pub(super) fn is_everything(&self) -> bool {
         self.condition.is_none() && self.gpus.is_none() && self.include.is_empty()
     }
 
-    /// Whether the condition asks for this name.
+    /// Whether the condition contains this name.
     pub(super) fn mentions(&self, name: &str) -> bool {
         let is_of_name = |c: char| c.is_alphanumeric() || "._@".contains(c);
         self.condition.as_ref().is_some_and(|text| text.split(|c| !is_of_name(c)).any(|word| word == name))
     }
 
-    /// Whether a number of GPUs is asked for.
+    /// Whether a number of GPUs is given.
     pub(super) fn has_gpus(&self) -> bool {
         self.gpus.is_some()
     }
 
-    /// Whether attempts are meant that do not count otherwise.
+    /// Whether attempts are included that do not count otherwise.
     pub(super) fn takes_in_more(&self) -> bool {
         !self.include.is_empty()
     }
 
-    /// What attempts have to meet.
+    /// Returns the condition that attempts have to meet.
     pub(super) fn condition(&self, names: &Names) -> Result<Condition, Failure> {
         let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
         let parse = |text: &String| Expr::parse_in(text, &names.tiers()).map_err(wrong);
         Ok(Condition { expr: self.condition.as_ref().map(parse).transpose()?, gpus: self.gpus.map(i64::from) })
     }
 
-    /// What was selected, in words that follow "attempts"; none where nothing was stated.
+    /// Describes the selection in words that follow "attempts". Returns `None` if nothing is selected explicitly.
     pub(super) fn words(&self) -> Option<String> {
         let condition = self.condition.as_ref().map(|text| format!("where {}", text.trim()));
         let gpus =
@@ -121,7 +121,7 @@ impl Selection {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// The arguments that select the same attempts, as far as they meet one more condition.
+    /// Returns the arguments that select the same attempts, restricted by one more condition.
     pub(super) fn arguments(&self, more: Option<&str>) -> Vec<String> {
         let condition = match (self.condition.as_ref(), more) {
             (Some(text), Some(more)) => Some(format!("({text}) and {more}")),
@@ -135,7 +135,7 @@ impl Selection {
         arguments
     }
 
-    /// The attempts of a model that match, from what the indexes have of each attempt or, where that does not do, from the records.
+    /// Returns the matching attempts of a model from the indexes, or from the records if the indexes do not suffice.
     pub(super) fn find(
         &self,
         context: &Context,
@@ -146,7 +146,7 @@ impl Selection {
         let ask = |names: &Selected<()>| ask(names).ok();
         match store.if_there(|reader| select_briefs(reader, store, self, model, &ask)) {
             Ok(Some(Some(selected))) => Ok(Found::Briefs(selected)),
-            // What the indexes say no sense of is in the records all the same; `verify` names the fault.
+            // If the indexes do not decode, the records still do; `verify` reports the fault.
             Ok(_) | Err(StoreError::Wire(_)) => Ok(Found::Records(self.select_from(store, Some(model))?)),
             Err(error) => Err(error.into()),
         }
@@ -157,12 +157,12 @@ impl Selection {
         self.select_from(context.store(), model)
     }
 
-    /// The same from a ledger that is at hand.
+    /// Like [`select`](Self::select), from an open ledger.
     pub(super) fn select_from(&self, store: &Store, model: Option<&str>) -> Result<Selected, Failure> {
         self.select_of(read_trials(store, model)?)
     }
 
-    /// Keeps those of the attempts that match.
+    /// Keeps the attempts that match.
     pub(super) fn select_of(&self, mut trials: Vec<Trial>) -> Result<Selected, Failure> {
         unify_by_model(&mut trials);
         let names = names(&trials);
@@ -171,7 +171,7 @@ impl Selection {
         Ok(Selected { trials, others, names, admitted: Why::ALL.into_iter().filter(named).collect() })
     }
 
-    /// Those that match, and those that do not.
+    /// Returns the attempts that match, and those that do not.
     fn filter(&self, trials: Vec<Trial>, names: &Names) -> Result<(Vec<Trial>, Vec<Trial>), Failure> {
         let (trials, mut others) = match &self.condition {
             Some(text) => parted(trials, text, names)?,
@@ -187,14 +187,14 @@ impl Selection {
 
 const GPUS: &str = "hardware.gpus";
 
-/// What attempts have to meet: a condition, and a number of GPUs.
+/// The condition on attempts: an expression and a number of GPUs.
 pub(super) struct Condition {
     expr: Option<Expr>,
     gpus: Option<i64>,
 }
 
 impl Condition {
-    /// The full names of what it asks.
+    /// Returns the full names of its fields.
     pub(super) fn fields(&self) -> BTreeSet<String> {
         let fields = self.expr.iter().flat_map(Expr::fields);
         fields.chain(self.gpus.map(|_| GPUS)).map(str::to_owned).collect()
@@ -207,7 +207,7 @@ impl Condition {
     }
 }
 
-/// Attempts that meet the condition of `--where`, and those that do not.
+/// Returns the attempts that meet the condition of `--where`, and those that do not.
 pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(Vec<Trial>, Vec<Trial>), Failure> {
     let wrong = |error| Failure::new(exit::USAGE, format!("--where: {error}"));
     let condition = Expr::parse_in(text, &names.tiers()).map_err(wrong)?;
@@ -219,9 +219,9 @@ pub(super) fn parted(trials: Vec<Trial>, text: &str, names: &Names) -> Result<(V
     Ok(trials.into_iter().partition(matching))
 }
 
-/// No attempt matches: says which part of the condition none meets, and the values that there are instead.
+/// Returns the failure if no attempt matches. It names a part of the condition that none meets, and the values that exist.
 fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
-    /// At most this many values are listed.
+    /// The largest number of values that are listed.
     const LISTED: usize = 6;
     let text = match condition.unmet(trials, &|trial, name| trial.field(name)) {
         None => format!("no attempt meets `{}`", condition.text().trim()),
@@ -250,17 +250,17 @@ fn no_match(trials: &[Trial], condition: &Expr) -> Failure {
 }
 
 impl<T> Selected<T> {
-    /// The fields of the identity that a person varies.
+    /// Returns the fields of the identity that a person varies.
     pub(super) fn varied(&self) -> BTreeSet<String> {
         self.names.identity.iter().filter(|name| is_varied(name)).cloned().collect()
     }
 
-    /// The full name that a person means.
+    /// Returns the full name of a field that a person named.
     pub(super) fn full_name(&self, name: &str, argument: &str) -> Result<String, Failure> {
         full_name(name, &self.names.tiers()).map_err(|error| Failure::new(exit::USAGE, format!("{argument}: {error}")))
     }
 
-    /// The full names that a person means, each once.
+    /// Returns the full names of fields that a person named, each once.
     pub(super) fn full_names(&self, names: &[String], argument: &str) -> Result<Vec<String>, Failure> {
         let mut found: Vec<String> = Vec::new();
         for name in names {
@@ -273,7 +273,7 @@ impl<T> Selected<T> {
         Ok(found)
     }
 
-    /// Refuses the name of a part of the identity that is a table, whose fields have the values.
+    /// Refuses the name of a part of the identity that is a table, because only its fields have values.
     fn has_one_value(&self, name: &str, argument: &str) -> Result<(), Failure> {
         const LISTED: usize = 3;
         let start = format!("{name}.");
@@ -286,7 +286,7 @@ impl<T> Selected<T> {
         Err(Failure::new(exit::USAGE, text))
     }
 
-    /// The full name of a metric that a person means.
+    /// Returns the full name of a metric that a person named.
     pub(super) fn metric(&self, name: &str, argument: &str) -> Result<String, Failure> {
         if self.names.metrics.contains(name) || known_metric(name).is_some() {
             return Ok(name.to_owned());
@@ -298,7 +298,7 @@ impl<T> Selected<T> {
 }
 
 impl<T: Asked> Selected<T> {
-    /// The unit of a metric, as the attempts have it.
+    /// Returns the unit of a metric, as known or as recorded by the attempts.
     pub(super) fn unit(&self, metric: &str) -> String {
         let recorded = || self.trials.iter().find_map(|trial| trial.unit(metric));
         let known = known_metric(metric).map(|known| known.unit.to_owned());
@@ -306,12 +306,12 @@ impl<T: Asked> Selected<T> {
     }
 }
 
-/// Every attempt of a model, or of all models, as they were at one moment. Writers that wait go first between two slices.
+/// Returns every attempt of a model, or of all models. Waiting writers get the ledger between two slices.
 pub(super) fn read_trials(store: &Store, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
     read_trials_where(store, model, &|_| true)
 }
 
-/// As [`read_trials`], those alone that are meant.
+/// Like [`read_trials`], with only the attempts for which `is_meant` is true.
 pub(super) fn read_trials_where(
     store: &Store,
     model: Option<&str>,
@@ -323,7 +323,7 @@ pub(super) fn read_trials_where(
     Ok(trials)
 }
 
-/// Shows attempts slice by slice, so that memory does not grow with them. Writers that wait go first between two slices.
+/// Passes attempts to `each` in slices, so that memory use is bounded. Waiting writers get the ledger between two slices.
 fn each_slice(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(Vec<Trial>)) -> Result<(), StoreError> {
     const SLICE: usize = 4096;
     let hidden = store.read(|reader| reader.hidden())?;
@@ -342,7 +342,7 @@ fn each_slice(store: &Store, ids: &[AttemptId], each: &mut dyn FnMut(Vec<Trial>)
     Ok(())
 }
 
-/// Those of the attempts that meet the condition of `--where`, in their order.
+/// Returns the attempts that meet the condition of `--where`, in their order.
 pub(super) fn matching(store: &Store, ids: &[AttemptId], text: &str) -> Result<Vec<AttemptId>, Failure> {
     let mut known = Names::known();
     each_slice(store, ids, &mut |slice| known.add(&names(&slice)))?;
@@ -364,12 +364,12 @@ pub(super) fn matching(store: &Store, ids: &[AttemptId], text: &str) -> Result<V
     }
 }
 
-/// As [`read_trials`], from one state of the ledger.
+/// Like [`read_trials`], from one state of the ledger.
 pub(super) fn trials_of(reader: &Reader<'_>, model: Option<&str>) -> Result<Vec<Trial>, StoreError> {
     decoded(reader, &reader.of_model(model)?, &reader.hidden()?)
 }
 
-/// These attempts, decoded by all processors.
+/// Returns these attempts, decoded on all processors.
 pub(super) fn decoded(
     reader: &Reader<'_>,
     ids: &[AttemptId],
@@ -384,7 +384,7 @@ pub(super) fn decoded(
     Ok(in_parallel(ids, &trial)?.into_iter().flatten().collect())
 }
 
-/// Asks the same of each by all processors; the answers are in the order of the items.
+/// Calls `ask` for each item on all processors. The answers are in the order of the items.
 pub(super) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     ask: &(dyn Fn(&T) -> Result<R, StoreError> + Sync),
@@ -403,8 +403,8 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
     })
 }
 
-/// The failure of a question whose attempts have values, all of which are left out because they are not to be believed. None where no attempt of
-/// the model that is tainted has a value: to take them in would not help.
+/// Returns the failure if attempts have values that are all left out because they are tainted. Returns `None` if no tainted attempt of the model has
+/// a value, because including them would not help.
 pub(super) fn all_tainted(
     context: &Context,
     model: &str,
@@ -427,7 +427,7 @@ pub(super) fn all_tainted(
     Some(Failure::new(exit::NO, text))
 }
 
-/// The same of those that are hidden.
+/// Like [`all_tainted`], for hidden attempts.
 fn all_hidden(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Option<Failure> {
     let hidden: u64 = left_out.iter().filter(|(left, _)| left.why == Why::Hidden).map(|(_, count)| count).sum();
     if hidden == 0 {
@@ -443,7 +443,7 @@ fn all_hidden(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<
     Some(Failure::new(exit::NO, text))
 }
 
-/// How many runs of a model are in the ledger, whatever became of them.
+/// Returns the number of runs of a model in the ledger, with any outcome.
 fn runs_of(context: &Context, model: &str) -> usize {
     let mut count = 0;
     let runs = context.store_as_it_is().read(|reader| {
@@ -455,7 +455,7 @@ fn runs_of(context: &Context, model: &str) -> usize {
     runs.map_or(0, |()| count)
 }
 
-/// Why nothing was found: what is tainted or hidden; else what there is, of the model its metrics, or the models.
+/// Returns the reason why nothing was found: values that are tainted or hidden, or else the metrics or models that exist.
 pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &BTreeMap<LeftOut, u64>) -> Failure {
     let failure =
         all_tainted(context, model, metric, left_out).or_else(|| all_hidden(context, model, metric, left_out));
@@ -479,7 +479,7 @@ pub(super) fn nothing(context: &Context, model: &str, metric: &str, left_out: &B
                 list(metrics.iter().collect())
             )
         }
-        // What there is instead is not known without the indexes.
+        // Without current indexes, the existing metrics are unknown.
         None if !is_current => format!("no finished attempt of `{model}` has a finite `{metric}`"),
         None if ranked.is_empty() && hidden > 0 => {
             let hidden = crate::report::count(hidden, "hidden attempt");

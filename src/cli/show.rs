@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             let running = running.map(|sealed| sealed.attempt).into_iter().collect();
             Described { running, ..described }
         }
-        // Nothing of its run is sealed.
+        // No attempt of its run is sealed.
         (Ok(Err(_)) | Err(StoreError::Missing(_)), Some(sealed)) => Described {
             run: sealed.run,
             attempts: Vec::new(),

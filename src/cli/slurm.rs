@@ -1,4 +1,4 @@
-//! What is asked of Slurm: flags, the manifest's `[slurm]` and the profile of a site.
+//! Slurm requests: flags, the manifest's `[slurm]` and the profile of a site.
 
 use super::failure::{Failure, exit};
 use super::provenance::directory;
@@ -70,8 +70,7 @@ pub(super) struct SlurmArgs {
 }
 
 impl SlurmArgs {
-    /// The cell in the image that the flag names, if it does, else in its own, else in that of the site; the flag's path starts where one
-    /// stands.
+    /// Returns the cell with its image: from the flag, or else its own, or else the site's. A relative path in the flag starts in the current folder.
     pub(super) fn contained(&self, cell: &Cell, request: &Request) -> Cell {
         let mut cell = cell.clone();
         let is_bare = matches!(cell.text("container.image"), None | Some("host"));
@@ -115,7 +114,7 @@ impl SlurmArgs {
     }
 }
 
-/// A table whose paths are whole: `~` is the home folder, and others start in `base`.
+/// Returns the table with absolute paths: `~` is the home folder, and relative paths start in `base`.
 fn anchored(table: &Table, base: &Path) -> Result<Table, Failure> {
     let mut table = table.clone();
     for (key, may_be_name) in manifest::SLURM_PATHS {
@@ -142,7 +141,7 @@ fn anchored(table: &Table, base: &Path) -> Result<Table, Failure> {
     Ok(table)
 }
 
-/// What is asked for, from flags, manifest and site.
+/// Returns the request from flags, manifest and site.
 pub(super) fn request(args: &SlurmArgs, manifest: &Manifest) -> Result<Request, Failure> {
     let flags = args.table();
     let own = &anchored(&manifest.slurm, &directory(manifest))?;
@@ -171,7 +170,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_docs_name_the_keys_that_no_flag_gives() {
+    fn the_docs_list_the_keys_without_a_flag() {
         let command = SlurmArgs::augment_args(clap::Command::new("submit"));
         let flags: BTreeSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
         let of = |key: &str| if key == "options" { "option".to_owned() } else { key.replace('_', "-") };

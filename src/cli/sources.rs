@@ -1,4 +1,4 @@
-//! The texts of a program's files: kept with its runs, compared with others, and brought along by packs.
+//! The texts of a program's files: stored with its runs, compared with others, and included in packs.
 
 use super::draft::{beside, sweep, unwritten, used_up};
 use super::failure::{Failure, exit};
@@ -20,15 +20,15 @@ use std::path::{Component, Path, PathBuf};
 
 /// A part of the name of every temporary folder of packed files.
 const FOLDER: &str = "files";
-/// Of one program no more is kept.
+/// The limits on the stored files of one program.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_FILES: usize = 1000;
 
 /// Texts by their digests.
 pub(super) type Texts = BTreeMap<Digest, String>;
 
-/// Names the program's files in the facts of their attempts, and returns their texts, secrets taken out. Files that are no text and long ones are in the
-/// identity alone.
+/// Records the program's files in the facts of their attempts, and returns their texts without secrets. Binary and long files are only in the
+/// identity.
 pub(super) fn keep<'a>(facts: &mut Table, files: impl Iterator<Item = &'a ProgramFile>) -> Vec<SourceText> {
     let (mut named, mut sources, mut size) = (Table::new(), Vec::new(), 0);
     let mut seen = BTreeSet::new();
@@ -63,7 +63,7 @@ pub(super) fn keep<'a>(facts: &mut Table, files: impl Iterator<Item = &'a Progra
     sources
 }
 
-/// The texts of a program's files that the ledger keeps for an attempt with these facts.
+/// Returns the stored texts of a program's files, for an attempt with these facts.
 pub(super) fn of_ledger(reader: &Reader<'_>, facts: &Table) -> Result<Texts, StoreError> {
     let mut texts = Texts::new();
     for (_, digest) in SourceText::of_program(facts) {
@@ -73,7 +73,7 @@ pub(super) fn of_ledger(reader: &Reader<'_>, facts: &Table) -> Result<Texts, Sto
     Ok(texts)
 }
 
-/// The same of a pack.
+/// Like [`of_ledger`], from a pack.
 pub(super) fn of_pack(packed: &PackFile, facts: &Table) -> Texts {
     let of =
         |digest| packed.sources.iter().find(|source| SourceText::keys(digest, facts).any(|key| key == source.key()));
@@ -84,7 +84,7 @@ pub(super) fn of_pack(packed: &PackFile, facts: &Table) -> Texts {
     texts.collect()
 }
 
-/// Counts the changed lines of the files of a recorded program that are others here.
+/// Counts the changed lines of program files that differ from the recorded ones here.
 pub(super) fn count_lines_here(parts: &mut [PartDifference], recorded: &Texts, bound: &Bound) {
     let here = |name: &str, digest: Digest| {
         let file = bound.program_files.iter().find(|file| file.name == name && file.digest() == digest)?;
@@ -98,14 +98,15 @@ pub(super) fn count_lines_here(parts: &mut [PartDifference], recorded: &Texts, b
 pub(super) struct Unpacked {
     /// The program's folder.
     pub(super) path: PathBuf,
-    /// The folder that was made. It lies above the program's if the program has files beside its folder.
+    /// The created folder. It is above the program's folder if the program has files beside that.
     top: PathBuf,
-    /// The lock of a temporary one: other processes remove no locked folder.
+    /// The lock of a temporary folder. Other processes remove no locked folder.
     private: Option<File>,
 }
 
 impl Unpacked {
-    /// Writes the program's files that a pack holds: into that folder, which stays, or into a private one, which goes. None if it holds none of them.
+    /// Writes the program's files of a pack into the folder `into`, which stays, or into a temporary one, which is removed. Returns `None` if the
+    /// pack contains none.
     pub(super) fn write(sealed: &Sealed, packed: &PackFile, into: Option<&Path>) -> Result<Option<Self>, Failure> {
         let facts = &sealed.attempt.facts;
         let program = sealed.run.parts.value(Part::Program);
@@ -151,7 +152,7 @@ impl Unpacked {
 }
 
 impl Unpacked {
-    /// Links the interpreter that the command names by a path in the program's folder, with its environment: a pack holds neither.
+    /// Links the interpreter that the command names by a path in the program's folder, with its environment. A pack contains neither.
     pub(super) fn link_interpreter(&self, sealed: &Sealed) -> Result<(), Failure> {
         let program = sealed.run.parts.value(Part::Program);
         let command = program.as_table().and_then(|program| program.get("command")).cloned();
@@ -186,13 +187,13 @@ impl Unpacked {
     }
 }
 
-/// Makes a temporary folder in another one, and removes those there that killed processes have left.
+/// Creates a temporary folder in another one, and removes those that killed processes left there.
 fn private_in(folder: &Path) -> Result<(PathBuf, File), Failure> {
     let place = folder.join("ledger-replay");
     sweep(&place, FOLDER);
     for path in beside(&place, FOLDER) {
         match DirBuilder::new().mode(0o700).create(&path).and_then(|()| File::open(&path)) {
-            // One that another process has just locked is being removed. Without file locks none is.
+            // If another process has just locked the folder, it is being removed. This cannot happen without file locks.
             Ok(held) if !matches!(held.try_lock(), Err(TryLockError::WouldBlock)) => return Ok((path, held)),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -202,8 +203,8 @@ fn private_in(folder: &Path) -> Result<(PathBuf, File), Failure> {
     Err(unwritten(&place, &used_up(), ""))
 }
 
-/// The program's folder below the one that is made, and how many folders a name may climb from it. A name such as `../shared/layers.py` needs as many
-/// folders above the program's; they get their recorded names.
+/// Returns the program's folder relative to the created one, and the number of folders that a name may climb from it. A name such as
+/// `../shared/layers.py` needs as many folders above the program's; they get their recorded names.
 fn folders_for<'a>(recorded: &str, names: impl Iterator<Item = &'a str>) -> (PathBuf, usize) {
     let ends: Vec<Component<'_>> =
         Path::new(recorded).components().filter(|part| matches!(part, Component::Normal(_))).collect();
@@ -211,7 +212,7 @@ fn folders_for<'a>(recorded: &str, names: impl Iterator<Item = &'a str>) -> (Pat
     (ends[ends.len() - up..].iter().collect(), up)
 }
 
-/// How many `..` a file's name begins with; none if it names no file below that.
+/// Returns the number of `..` at the start of a file's name. Returns `None` if the rest is no valid name of a file.
 fn climbs(name: &str) -> Option<usize> {
     let path = Path::new(name);
     let up = path.components().take_while(|part| matches!(part, Component::ParentDir)).count();
@@ -219,12 +220,12 @@ fn climbs(name: &str) -> Option<usize> {
     (is_plain(&rest.to_string_lossy()) && rest.file_name().is_some()).then_some(up)
 }
 
-/// Whether a name that somebody else has written is one of a file in the folder that it is joined to.
+/// Whether an untrusted name stays inside the folder that it is joined to.
 fn is_plain(name: &str) -> bool {
     Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// Writes a file that is not there yet, with the folders above it; a script can be executed.
+/// Writes a new file with the folders above it. A script becomes executable.
 fn write_new(target: &Path, text: &str) -> std::io::Result<()> {
     if let Some(folder) = target.parent() {
         files::private_folder(folder)?;
@@ -248,11 +249,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_packed_name_leaves_the_folder_that_is_made() {
+    fn no_packed_name_leaves_the_created_folder() {
         let of = |recorded: &str, names: &[&str]| folders_for(recorded, names.iter().copied());
         assert_eq!(of("/home/a/app", &["train.py", "../shared/x.py"]), ("app".into(), 1));
         assert_eq!(of("/home/a/app", &["../../x.py", "../y.py"]), ("a/app".into(), 2));
-        // Parts that are no folders are none to climb from.
+        // `.` and `..` in the recorded path do not count as folders.
         assert_eq!(of("/x/././app", &["../../../x.py"]), (PathBuf::new(), 0));
         assert_eq!(of("/x/../app", &["../../x.py"]), ("x/app".into(), 2));
         assert_eq!(of("", &["../x.py"]), (PathBuf::new(), 0));

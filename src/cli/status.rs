@@ -9,7 +9,7 @@ use crate::report::{self, CellLine, StatusView};
 use crate::store::Store;
 use std::collections::BTreeMap;
 
-/// Lines of a failed cell's output that are shown.
+/// The number of lines that are shown of a failed cell's output.
 const TAIL_LINES: usize = 10;
 
 /// Show the progress of Slurm submissions
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if unreadable == 0 { exit::YES } else { exit::NO })
 }
 
-/// How one submission is shown.
+/// Returns the view of one submission.
 pub(super) fn view(store: &Store, folder: &Folder, standing: &Standing) -> StatusView {
     let shows_tail = |stand: &&Stand| !matches!(stand.state, State::Finished) && !stand.state.is_under_way();
     let mut tails =
@@ -90,7 +90,8 @@ pub(super) fn view(store: &Store, folder: &Folder, standing: &Standing) -> Statu
     }
 }
 
-/// Why the newest attempt of each cell did not finish, and its last words: from what has come back, collected or not.
+/// Returns the reason why the newest attempt of each cell did not finish, and its last output. Sources are packs that
+/// are not collected yet, and the ledger.
 fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Tail)> {
     let mut tails: BTreeMap<String, (i64, Option<String>, Tail)> = BTreeMap::new();
     let mut take = |cell: String, attempt: crate::record::Attempt| {
@@ -103,7 +104,7 @@ fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Ta
     for pack in folder.packs().unwrap_or_default() {
         let name = pack.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some((cell, rest)) = name.split_once('-') else { continue };
-        // Those that finished have no last words.
+        // No output is shown for finished attempts.
         if rest.contains(".finished.") {
             continue;
         }
@@ -118,7 +119,7 @@ fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Ta
         .flat_map(|(cell, ids)| ids.into_iter().map(move |id| (cell.clone(), id)))
         .collect();
     if !collected.is_empty() {
-        // A ledger that cannot be read has less to tell.
+        // If the ledger cannot be read, less is shown.
         let _ = store.read(|reader| {
             for (cell, id) in collected {
                 if let Some(attempt) = reader.readable(id)? {
@@ -131,7 +132,7 @@ fn tails(store: &Store, folder: &Folder) -> BTreeMap<String, (Option<String>, Ta
     tails.into_iter().map(|(cell, (_, reason, tail))| (cell, (reason, tail))).collect()
 }
 
-/// The end of what the task printed.
+/// Returns the end of the task's log.
 fn log(folder: &Folder, stand: &Stand) -> String {
     let Some(job) = &stand.job else { return String::new() };
     let text = std::fs::read(folder.log(job, stand.cell.task)).unwrap_or_default();

@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long another `submit` may be at it: each of its arrays may take sbatch a minute and a half.
+/// The time to wait for another `submit`: each of its arrays may take sbatch 90 s.
 const TURN: Duration = Duration::from_secs(120);
 
 /// Submit the missing runs of a manifest to Slurm, as job arrays
@@ -95,7 +95,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     let busy = if args.dry_run { look(&spool)? } else { catch_up(context, &spool)? };
     let mut left_to_others = under_way(busy.iter().map(|(_, standing)| standing));
     if args.dry_run {
-        // Who submits brings home first what is over.
+        // A real `submit` would first import finished attempts.
         left_to_others.extend(waiting(busy.iter().map(|(folder, standing)| (folder, standing)))?);
     }
     let cells = cells(args, &manifest, &request, &limits)?;
@@ -119,7 +119,8 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
         Some(path) => path.clone(),
         None => own_path()?,
     };
-    // What the attempts will name by its digest is kept now: the repository is another when they come home.
+    // Texts that the attempts name by digest are stored now, because the repository may change before their results are
+    // imported.
     let Provenance { mut facts, mut sources } = Provenance::of(path, &manifest);
     let files = chosen.members.iter().flat_map(|member| member.expected.program_files());
     sources.extend(sources::keep(&mut facts, files));
@@ -146,7 +147,7 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     );
     let drafted = drafted.map_err(|error| {
         if !args.dry_run {
-            // It was made a moment ago, and nobody knows of it.
+            // The folder was just created, and nothing refers to it yet.
             let _ = std::fs::remove_dir_all(folder.dir());
         }
         Failure::new(exit::USAGE, error)
@@ -171,13 +172,13 @@ fn submit(args: &Args, context: &Context, path: &Path) -> Result<u8, Failure> {
     not_refused(placed.refused, &folder)
 }
 
-/// Says how the rest of what Slurm refused in part is submitted.
+/// If Slurm refused a part, returns a failure with the command that submits the rest.
 fn not_refused(refused: Option<ClusterError>, folder: &Folder) -> Result<u8, Failure> {
     let Some(error) = refused else { return Ok(exit::YES) };
     Err(Failure::from(error).with_hint(&format!("`ledger submit --resume {}` submits the rest", folder.name())))
 }
 
-/// Waits until no other command hands cells of the ledger over.
+/// Waits until no other command submits cells of the ledger.
 fn take_turn(context: &Context) -> Result<Turn, Failure> {
     let waits = || say("another `submit` of this ledger is running; waiting");
     let turn = Turn::take(context.store_as_it_is().dir(), TURN, waits)?;
@@ -187,7 +188,7 @@ fn take_turn(context: &Context) -> Result<Turn, Failure> {
     Ok(turn)
 }
 
-/// The submissions that are to execute those cells.
+/// Returns the submissions that execute these cells.
 fn awaited(busy: &[(Folder, Standing)], cells: &BTreeSet<Digest>) -> Vec<Awaited> {
     let wanted = |standing: &Standing| {
         let of = standing.cells.iter().filter(|stand| stand.state.is_under_way()).map(|stand| stand.cell.id);
@@ -197,7 +198,7 @@ fn awaited(busy: &[(Folder, Standing)], cells: &BTreeSet<Digest>) -> Vec<Awaited
     all.filter(|awaited| awaited.cells.as_ref().is_some_and(|cells| !cells.is_empty())).collect()
 }
 
-/// How far the submissions are of which more is to come, as it is: nothing is brought home.
+/// Returns the state of the submissions that are not complete, without importing results.
 fn look(spool: &Spool) -> Result<Vec<(Folder, Standing)>, Failure> {
     let folders = readable_or_damaged(spool.open()?)?;
     let tasks = ask(&folders)?;
@@ -205,7 +206,7 @@ fn look(spool: &Spool) -> Result<Vec<(Folder, Standing)>, Failure> {
     Ok(folders.into_iter().map(look).collect::<Result<_, _>>()?)
 }
 
-/// Brings home what there is, and says how far the submissions are of which more is to come.
+/// Imports the available results. Returns the state of the submissions that are not complete.
 fn catch_up(context: &Context, spool: &Spool) -> Result<Vec<(Folder, Standing)>, Failure> {
     context.store();
     let folders = readable_or_damaged(spool.open()?)?;
@@ -262,7 +263,7 @@ fn cells(args: &Args, manifest: &Manifest, request: &Request, limits: &Limits) -
     Ok(cells)
 }
 
-/// What is to be submitted, and how many cells are not.
+/// The cells to submit, and the numbers of those left out.
 struct Chosen {
     members: Vec<Member>,
     sealed: usize,
@@ -294,12 +295,12 @@ fn choose(
     Ok(chosen)
 }
 
-/// `2026-11-22 03:36:24` as `20261122-033624`.
+/// Formats `2026-11-22 03:36:24` as `20261122-033624`.
 fn stamp(moment: &str) -> String {
     moment.chars().filter(|c| c.is_ascii_digit() || *c == ' ').map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// A name that is plain in paths and job lists.
+/// Returns a name that is safe in paths and job lists.
 fn slug(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let slug: String = name.chars().take(40).map(plain).collect();
@@ -307,7 +308,7 @@ fn slug(name: &str) -> String {
     if slug.is_empty() { "experiment".to_owned() } else { slug.to_owned() }
 }
 
-/// What was submitted, or would be, as text and as a document's members.
+/// Describes what was or would be submitted, as text and as members of the document.
 fn told(chosen: &Chosen, made: Option<(&Drafted, &Folder)>, jobs: &[Submitted]) -> (String, Table) {
     let arrays: Vec<report::SubmittedArray> = made
         .iter()
@@ -341,7 +342,7 @@ fn tell_left_out(sealed: usize, under_way: usize, which: &str) {
     }
 }
 
-/// The nodes' tasks have ledgers of their own, and would find no calibration of their GPUs' sensors in them.
+/// Copies the calibrations into the submission: the ledgers of tasks have none of their own.
 fn hand_on_calibrations(context: &Context, folder: &Folder) {
     if let Err(error) = KeptCalibration::hand_on(context.store_as_it_is().dir(), folder.dir()) {
         say(&format!("warning: the tasks find no calibration, so energies have wider intervals: {error}"));
@@ -353,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain() {
+    fn names_are_safe_in_paths() {
         assert_eq!(stamp("2026-11-22 03:36:24"), "20261122-033624");
         assert_eq!(slug("BERT, base (2)/x"), "BERT--base--2--x");
         assert_eq!([slug("über.."), slug("…")], ["ber", "experiment"]);

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 fn check(name: &str) -> Result<(), Failure> {
-    // Every command would take it for an option.
+    // Every command would parse it as an option.
     let fault = if name.starts_with('-') { Some("begins with `-`") } else { tag_fault(name) };
     match fault {
         Some(fault) => Err(Failure::new(exit::USAGE, format!("`{name}` cannot be a tag: it {fault}"))),

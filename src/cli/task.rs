@@ -1,7 +1,7 @@
-//! `ledger task`, hidden: what a script of `ledger submit` starts on a node.
+//! `ledger task`, hidden: the command that a script of `ledger submit` starts on a node.
 //!
-//! Executes the cells of one task of an array, one after the other, in a ledger of its own on the node's scratch space. What comes
-//! of them goes into the submission's folder; the ledger that it was submitted from is never opened.
+//! It executes the cells of one task of an array, one after the other, in its own ledger on the node's scratch space. The results are written into
+//! the submission's folder; the submitting ledger is never opened.
 
 mod scratch;
 
@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The code with which a task asks its script to have it started again.
+/// The exit code with which a task asks its script to restart it.
 const AGAIN: u8 = exit::BUSY;
-/// How often a file that is to be shared is tried to be written, and how long in between.
+/// The number of tries to write a shared file, and the pause between them.
 const TRIES: u32 = 5;
 const BETWEEN: Duration = Duration::from_secs(3);
 
@@ -46,10 +46,10 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     let place = slurm::place().ok_or_else(|| {
         Failure::new(exit::USAGE, "this is not a Slurm job (scripts of `ledger submit` call this command)")
     })?;
-    // Before all else: the script sends it on from now on.
+    // This comes first, because the script forwards signals from now on.
     let stop = Arc::new(Stopping::install()?);
-    // An earlier task of this user's may have been killed on this node, with all that would have undone its settings.
-    // Whoever cannot undo it has said so.
+    // An earlier task of this user may have been killed on this node together with the process that restores its settings. A failure was already
+    // reported.
     let _ = context::restore();
     let folder = Folder::at(&args.folder);
     let number = place.task.unwrap_or(0);
@@ -85,11 +85,11 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// What tells the task to stop: Slurm's forewarning, or its signal to end.
+/// The signals that tell the task to stop: Slurm's forewarning, or its signal to end.
 struct Stopping {
     signals: Interruption,
     forewarning: Forewarning,
-    /// When the forewarning and the other signals were seen first.
+    /// The times when the forewarning and the other signals were first seen.
     forewarned: OnceLock<Instant>,
     ended: OnceLock<Instant>,
     grace_s: AtomicU32,
@@ -108,14 +108,14 @@ impl Stopping {
         self.grace_s.store(grace_s, Ordering::SeqCst);
     }
 
-    /// Whether the time of the task is nearly over, and nobody has cancelled it.
+    /// Whether the task's time is nearly over, and it was not cancelled.
     fn is_forewarned(&self) -> bool {
         self.forewarning.came() && self.signals.asked() == 0
     }
 }
 
 impl Stop for Stopping {
-    /// Slurm signals each process of a job, and some of them more than once: that is no reason to hurry.
+    /// Slurm signals each process of a job, some more than once, so repeated signals do not mean urgency.
     fn asked(&self) -> u32 {
         if self.forewarning.came() {
             self.forewarned.get_or_init(Instant::now);
@@ -140,8 +140,8 @@ impl Stop for Stopping {
     }
 }
 
-/// How much longer a worker may take to stop so long after the forewarning and after the signal to end: it is ended while there is time to
-/// bring home what it did.
+/// Returns the time that a worker has left to stop, from the times since the forewarning and since the signal to end. It leaves time to export the
+/// results.
 fn time_left(forewarned: Option<Duration>, ended: Option<Duration>, grace_s: u32) -> Option<Duration> {
     let half = Duration::from_secs(u64::from(grace_s)) / 2;
     let left = |whole: Duration, since: Option<Duration>| since.map(|since| whole.saturating_sub(since));
@@ -155,11 +155,12 @@ struct Run<'a> {
     spooler: &'a Spooler,
     stop: &'a Arc<Stopping>,
     job: &'a str,
-    /// Attempts that came to an end of their own.
+    /// The number of attempts that were not interrupted.
     executed: usize,
 }
 
-/// What git says of the repository on this node, where that is not what it said at the submission: of files that the manifest does not name nobody looks at what they hold.
+/// Returns Git's state of the repository on this node, if it differs from that at the submission. The content of files that the manifest does not
+/// name is not compared.
 fn repository_since(member: &Member, submitted: &Table) -> Table {
     let directory = member.expected.cell().text("program.directory");
     let Some(directory) = directory.filter(|_| submitted.contains_key("git.commit")) else { return Table::new() };
@@ -175,7 +176,7 @@ fn repository_since(member: &Member, submitted: &Table) -> Table {
 }
 
 impl Run<'_> {
-    /// Executes what is left of the cells, and gives the code of the task.
+    /// Executes the remaining cells, and returns the exit code of the task.
     fn all(&mut self, store: &Store, script: &str) -> Result<u8, Failure> {
         let program = match &self.task.program {
             None => None,
@@ -186,7 +187,7 @@ impl Run<'_> {
         facts.extend(first.map(|member| repository_since(member, &self.task.facts)).unwrap_or_default());
         let stop: Arc<dyn Stop> = Arc::<Stopping>::clone(self.stop);
         let machine = Machine::heeding(stop);
-        // The repository goes on while tasks wait, and a node need not have git: its state is the one at the submission.
+        // The repository may change while tasks wait, and a node may lack git, so the state at the submission is used.
         let submitted = self.task.members.first().and_then(|member| member.expected.programs().get("program"));
         let machine = match submitted {
             Some(program) => machine.with_git_of(program),
@@ -227,7 +228,7 @@ impl Run<'_> {
         })
     }
 
-    /// What is recorded with each attempt of the task.
+    /// Returns the facts that each attempt of the task records.
     fn facts(&self, script: &str) -> Table {
         let mut all = facts();
         let mut put = |name: &str, value: Value| drop(all.insert(name.to_owned(), value));
@@ -238,10 +239,10 @@ impl Run<'_> {
         all
     }
 
-    /// Binds a cell to this node, if it is still what was submitted.
+    /// Binds a cell to this node, and checks that it is still the submitted one.
     fn bind(&self, member: &Member, program: Option<&Program>, machine: &Machine) -> Result<Bound, String> {
         let mut cell = member.expected.cell().clone();
-        // What the data holds is looked at here.
+        // The data's content is read on this node.
         cell.config.remove("data.digest");
         machine.take_image(&cell);
         machine.take_submitted(member.expected.programs().get("program"));
@@ -265,7 +266,7 @@ impl Run<'_> {
         if left.sealed > 0 && tally.sealed == 0 {
             patiently(|| self.folder.put_sealed(member.id, run, left.sealed))?;
         }
-        // Later submissions of this kind know by it which runs its nodes make.
+        // Later submissions of this type learn from it which runs its nodes make.
         patiently(|| Spool::around(self.folder).remember(&self.task.kind, &bound.run))?;
         let state = if left.attempts > 0 { CellState::Running } else { CellState::Done };
         self.note(member.id, |told| (told.run, told.state, told.reason) = (Some(run), state, None));
@@ -285,7 +286,7 @@ impl Run<'_> {
         let ended = report.executed.iter().filter(|executed| executed.attempt.outcome.name() != "interrupted");
         let ended = ended.count();
         self.executed += ended;
-        // What this node refuses to set, finds changed or cannot look at is no fault of the ledger's.
+        // Settings that this node refuses and data that changed or cannot be read are not errors of the ledger.
         let is_refusal = |error: &EngineError| {
             matches!(
                 error,
@@ -311,7 +312,7 @@ impl Run<'_> {
         Ok(came)
     }
 
-    /// Says how far a cell is. Nothing depends on it but what people see meanwhile.
+    /// Reports the state of a cell. It is only for display.
     fn note(&self, cell: Digest, change: impl FnOnce(&mut CellNote)) {
         self.spooler.tell(cell, change);
         if let Err(error) = self.spooler.write() {
@@ -320,7 +321,7 @@ impl Run<'_> {
     }
 }
 
-/// Does what may fail for a moment on a file system that many hosts share.
+/// Retries work that may fail temporarily on a shared file system.
 fn patiently<T>(work: impl Fn() -> Result<T, ClusterError>) -> Result<T, ClusterError> {
     for _ in 1..TRIES {
         if let Ok(value) = work() {
@@ -331,34 +332,34 @@ fn patiently<T>(work: impl Fn() -> Result<T, ClusterError>) -> Result<T, Cluster
     work()
 }
 
-/// What came of a cell.
+/// The result of a cell.
 enum Came {
     Done,
     Failed,
     Interrupted,
-    /// It could not be executed or brought home.
+    /// It could not be executed or exported.
     Troubled,
 }
 
-/// Stands for a counter that is not known.
+/// The value of an unknown counter.
 const UNKNOWN: i64 = -1;
 
-/// The joules between two readings of a counter, if both are known and it did not begin anew meanwhile.
+/// Returns the joules between two counter readings, if both are known and the counter was not reset in between.
 fn spent_j(before: i64, now: Option<i64>) -> Option<i64> {
     now.filter(|_| before >= 0).map(|now| now - before).filter(|joules| *joules >= 0)
 }
 
-/// Tells the spooler what an engine sees.
+/// Reports the engine's events to the spooler.
 struct TaskWatch<'a> {
     watcher: Watcher,
     store: &'a Store,
     spooler: &'a Spooler,
     cell: Digest,
     job: &'a str,
-    /// Slurm's counter when the attempt began, or the one before ended; [`UNKNOWN`] if it did not answer.
+    /// Slurm's energy counter in J at the start of the attempt, or at the end of the one before; [`UNKNOWN`] if it did not answer.
     energy_j: AtomicI64,
     steps: AtomicI64,
-    /// Whether an attempt could not be brought home.
+    /// Whether an attempt could not be exported.
     lost: AtomicBool,
 }
 
@@ -401,7 +402,7 @@ impl Watch for TaskWatch<'_> {
         self.watcher.see(seen);
     }
 
-    /// What Slurm's own counter has seen of the node's energy meanwhile.
+    /// Returns the node's energy during the attempt by Slurm's own counter.
     fn last_facts(&self, _run: RunId) -> Table {
         let now = Slurm.energy_j(self.job);
         let before = self.energy_j.swap(now.unwrap_or(UNKNOWN), Ordering::SeqCst);
@@ -414,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_has_half_of_the_grace_to_stop_however_short_that_is() {
+    fn a_worker_has_half_of_the_grace_period_to_stop() {
         let s = |seconds: u64| Some(Duration::from_secs(seconds));
         assert_eq!(time_left(None, None, 15), None);
         assert_eq!(time_left(s(0), None, 15), Some(Duration::from_millis(7_500)));
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_told_only_between_two_known_readings() {
+    fn energy_is_reported_only_between_two_known_readings() {
         assert_eq!(spent_j(100, Some(150)), Some(50));
         assert_eq!(spent_j(UNKNOWN, Some(150)), None, "150 is what all earlier cells took, too");
         assert_eq!(spent_j(100, None), None);

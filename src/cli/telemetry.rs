@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What the facts of the reading begin with, and those of what could not be read.
+/// The prefixes of facts about the sampling, and of those about series that could not be read.
 const FACTS: &str = "telemetry.";
 const UNREAD: &str = "telemetry.unread.";
 
@@ -112,13 +112,13 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if is_empty { exit::NO } else { exit::YES })
 }
 
-/// A place on an axis.
+/// Parses a position on an axis.
 fn position(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("not a number from 0 on".to_owned()) }
 }
 
-/// The series of a recorded attempt that are wanted, one after the other: all of an attempt of days are more than memory should hold.
+/// The selected series of a recorded attempt, read one after the other: all series of an attempt of days may not fit into memory.
 struct Recorded<'a> {
     store: &'a Store,
     attempt: AttemptId,
@@ -127,7 +127,7 @@ struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
-    /// Shows the part that is meant of these series, which are in memory, and of those that are recorded.
+    /// Passes the requested range of these series in memory, then of the recorded series, to `then`.
     fn each(&self, first: &[Series], then: &mut dyn FnMut(&Series) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut then = |series: &Series| then(&self.args.part(series));
         first.iter().try_for_each(&mut then)?;
@@ -138,7 +138,7 @@ impl Recorded<'_> {
         Ok(())
     }
 
-    /// Takes in what a plot shows of each.
+    /// Adds the thinned points of each series for a plot.
     fn thin(&self, telemetry: &mut Telemetry) -> Result<(), Failure> {
         let summaries = self.store.read(|reader| Ok(reader.attempt(self.attempt)?.map(|attempt| attempt.series)))?;
         let summaries = summaries.unwrap_or_default();
@@ -171,7 +171,7 @@ fn find(reader: &Reader<'_>, text: &str) -> Result<Result<AttemptId, Failure>, S
     Ok(id.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
-/// What is known of an attempt before its series are read, and the names of those that are wanted.
+/// Returns the head of an attempt before its series are read, and the names of the selected series.
 fn head(
     reader: &Reader<'_>,
     id: AttemptId,
@@ -195,7 +195,7 @@ fn head(
     Ok(Ok((head, wanted)))
 }
 
-/// The same of an attempt that is running.
+/// Like [`head`], for a running attempt.
 fn of_running(id: AttemptId, sealed: Sealed, args: &Args) -> Result<Telemetry, Failure> {
     let (wanted, unread, facts) = args.wanted(&sealed.attempt)?;
     let part = args.part_of((&sealed.run, &sealed.attempt), &sealed.phases, &sealed.series);
@@ -205,7 +205,7 @@ fn of_running(id: AttemptId, sealed: Sealed, args: &Args) -> Result<Telemetry, F
     Ok(Telemetry { run: run.id, model, attempt: id, wall_ns, series, thinned, unread, facts, phases, part })
 }
 
-/// Names of series, names of series that could not be read with the reasons, and facts of the reading.
+/// Names of series, names of unreadable series with the reasons, and facts about the sampling.
 type Wanted = (Vec<String>, Vec<(String, String)>, Table);
 
 impl Args {
@@ -219,7 +219,7 @@ impl Args {
         Err(Failure::new(exit::USAGE, wrong))
     }
 
-    /// The positions on an axis that are meant, of those up to the last one.
+    /// Returns the requested range of positions on an axis; `last` is the default of its end.
     fn range(&self, axis: Axis, last: u64) -> (u64, u64) {
         #[expect(
             clippy::cast_possible_truncation,
@@ -265,7 +265,7 @@ impl Args {
         Some(TelemetryPart { range, energy, phases })
     }
 
-    /// The names of the series that are wanted in the attempt's order, what could not be read of them, and what was recorded of the reading.
+    /// Returns the names of the selected series in the attempt's order, the unreadable ones, and the facts about the sampling.
     fn wanted(&self, attempt: &Attempt) -> Result<Wanted, Failure> {
         let (mut unread, facts) = facts_of(&attempt.facts);
         let timed = attempt.series.iter().filter(|series| series.axis == Axis::TimeNs);
@@ -284,7 +284,7 @@ impl Args {
     }
 }
 
-/// What could not be read, with the reasons, and what else was recorded of the reading.
+/// Splits the facts about the sampling into unreadable series with the reasons, and others.
 fn facts_of(facts: &Table) -> (Vec<(String, String)>, Table) {
     let (mut unread, mut others) = (Vec::new(), Table::new());
     for (name, value) in Value::Table(facts.clone()).flatten() {

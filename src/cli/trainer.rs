@@ -1,14 +1,14 @@
-//! What the built-in trainer of this binary is, if it has one.
+//! The built-in trainer of this binary, if it has one.
 
 use crate::engine::Trainer;
 
-/// The trainer's identity; none in a binary that was built without it.
+/// Returns the trainer. Returns `None` in a binary that was built without it.
 #[cfg(feature = "train")]
 pub(super) fn trainer() -> Option<Trainer> {
     Some(Trainer { program: crate::train::program, generators: crate::train::generators() })
 }
 
-/// The trainer's identity; none in a binary that was built without it.
+/// Returns the trainer. Returns `None` in a binary that was built without it.
 #[cfg(not(feature = "train"))]
 pub(super) fn trainer() -> Option<Trainer> {
     None

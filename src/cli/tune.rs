@@ -88,9 +88,9 @@ pub(super) struct Args {
     dry_run: bool,
 }
 
-/// The setting that marks an attempt of a search: the run from which it began.
+/// The setting that marks an attempt of a search. Its value is the run from which the search began.
 const BASE: &str = "tune.base";
-/// What settings say of the attempt that they were recorded with, and of no other.
+/// Settings that apply only to the attempt that recorded them.
 const OF_ANOTHER: [&str; 3] = [CANARY, "manifest.digest", CONFIRMS];
 
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
@@ -143,7 +143,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let mut arms = vec![Arm { changes: Table::new(), bound: base }];
     let (mut impossible, mut seen) = (Impossible::default(), BTreeSet::from([arms[0].bound.run.id]));
     let mut left = candidates.into_iter();
-    // Drawn are those that can be executed.
+    // Candidates that cannot be executed do not count towards the limit.
     for changes in left.by_ref() {
         match bind(&changes) {
             Ok(bound) if seen.insert(bound.run.id) => arms.push(Arm { changes, bound }),
@@ -201,7 +201,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     }
 }
 
-/// The attempt from whose run the search begins.
+/// Returns the attempt from whose run the search begins.
 fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> {
     let (id, sealed, is_foreign) = context.store().read(|reader| {
         let named = match &args.from {
@@ -224,7 +224,7 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
                     trial.counts(&BTreeSet::new()).is_ok() && !trial.attempt.settings.contains_key(BASE)
                 });
                 let newest =
-                    // The folder of a replayed program is gone.
+                    // Reruns come last, because the folder of a replayed program is gone.
                     counting.max_by_key(|trial| (trial.attempt.rerun_of().is_none(), trial.attempt.started_unix_ms, trial.id)).map(|trial| trial.id);
                 match newest {
                     Some(id) => Ok((id, reader.sealed(id)?))

@@ -91,10 +91,11 @@ fn tell(args: &Args, context: &Context, ledger: &Path, port: u16, token: &str) -
     Ok(())
 }
 
-/// A browser has read the file by then.
+/// The time after which a browser has read the file.
 const READ: Duration = Duration::from_secs(30);
 
-/// Opens an address in the browser, by a file that leads there: other users see the arguments of a process, and the address lets in.
+/// Opens an address in the browser through a file that redirects to it. Other users can see the arguments of a process, and the address grants
+/// access.
 fn open(address: &str) -> std::io::Result<()> {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = folder.join(format!("ledger-ui-{}.html", std::process::id()));
@@ -107,7 +108,7 @@ fn open(address: &str) -> std::io::Result<()> {
     let mut child = started.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
     std::thread::spawn(move || {
         std::thread::sleep(READ);
-        // What it says, and whether the file is still there, changes nothing.
+        // The results do not matter.
         let _ = (std::fs::remove_file(&path), child.wait());
     });
     Ok(())

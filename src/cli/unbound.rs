@@ -1,14 +1,14 @@
-//! Cells that this machine cannot execute: what their manifests name and is not there, each with its place.
+//! Cells that this machine cannot execute: the missing files that manifests name, with their places.
 
 use super::failure::{Failure, exit, with_causes};
 use crate::engine::{BindError, Refusal};
 use crate::manifest::Manifest;
 use crate::record::Cell;
 
-/// A cell as its manifest has it, or as it is submitted, and why it cannot be bound.
+/// A cell as in its manifest or as submitted, and the reason why it cannot be bound.
 pub(super) type Unbound<'a> = (&'a Manifest, Cell, BindError);
 
-/// What is said of them: every file that is at fault, once; else the first reason, and how to execute those that fit, if any do.
+/// Returns the failure: every missing file once, or else the first reason, with a hint if other cells can be executed.
 pub(super) fn failure(unbound: Vec<Unbound<'_>>, any_fits: bool) -> Option<Failure> {
     let mut lines: Vec<String> = Vec::new();
     for (manifest, cell, error) in &unbound {

@@ -34,7 +34,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let packs = read_packs(&args.files)?;
     let targets = args.sources.as_ref().map_or_else(BTreeMap::new, |dir| targets(dir, &packs));
-    // What cannot be written is found out before anything is taken in.
+    // This detects unwritable targets before anything is imported.
     if let Some(path) = targets.keys().find(|path| path.symlink_metadata().is_ok()) {
         return Err(Failure::new(exit::USAGE, format!("cannot write `{}`: it exists already", path.display())));
     }
@@ -57,12 +57,12 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Of so many runs it is said what this machine would make of them.
+/// The largest number of runs that are checked against this machine.
 const MOST_TOLD: usize = 10;
-/// No more of the runs that share an answer are named.
+/// The largest number of listed runs with the same result.
 const MOST_NAMED: usize = 3;
 
-/// Says what this machine would make of the runs of a pack; looking executes nothing and reads no data.
+/// Reports what this machine would make of the runs of a pack. It executes nothing and reads no data.
 fn tell_target(packed: &PackFile) {
     let mut seen = BTreeSet::new();
     let mut runs = packed.attempts.iter().map(|one| &one.sealed).filter(|sealed| seen.insert(sealed.run.id));
@@ -84,13 +84,13 @@ fn tell_target(packed: &PackFile) {
     }
 }
 
-/// What is to be written where: each text once, of however many packs.
+/// Returns the files to write, each text once across all packs.
 fn targets<'a>(dir: &Path, packs: &'a [(&Path, PackFile)]) -> BTreeMap<PathBuf, &'a SourceText> {
     let mut targets: BTreeMap<PathBuf, &SourceText> = BTreeMap::new();
     let all = packs.iter().flat_map(|(_, packed)| packed.named_sources());
     // `ledger logs` shows outputs.
     for (kind, source) in all.filter(|(kind, _)| *kind != SourceText::OUTPUT) {
-        // The name is made here: nothing in a pack is a path.
+        // The file name is generated: nothing in a pack is used as a path.
         let ending = match kind {
             "manifest" => "toml",
             "patch" => "diff",
@@ -98,7 +98,7 @@ fn targets<'a>(dir: &Path, packs: &'a [(&Path, PackFile)]) -> BTreeMap<PathBuf, 
         };
         let name = |digest: Digest| dir.join(format!("{kind}-{}.{ending}", digest.prefix(8)));
         let plain = name(source.original);
-        // Of one original, secrets may have been taken out in two ways.
+        // Two packs may contain the same original with different secrets removed.
         let is_other = targets.get(&plain).is_some_and(|known| *known != source);
         targets.insert(if is_other { name(source.key()) } else { plain }, source);
     }

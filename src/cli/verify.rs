@@ -38,7 +38,7 @@ pub(super) struct Args {
     key: Option<PathBuf>,
 }
 
-/// The next `--since-last` checks everything.
+/// Makes the next `--since-last` check everything.
 fn forget(store: &Store) {
     if let Err(error) = store.forget_verified() {
         say(&format!("warning: the next `--since-last` passes over this damage: {error} (verify without it)"));
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     };
     progress.finish();
     let (found, is_partial) = found.map_err(|error| match error {
-        // What the error advises is what was done.
+        // The advice of the error's own message, to run `verify`, does not apply here.
         StoreError::Damaged { path, fault } => {
             forget(store);
             let text = format!("`{}` is damaged: {fault} (keep the file, and restore a copy)", path.display());
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if !sound {
         forget(store);
     }
-    // What is attested is one question, whether the ledger is whole another.
+    // An attestation and the integrity of the ledger are independent results.
     let attested = match (&args.attested, &args.key) {
         (Some(file), Some(key)) => {
             let fault = |fault| Fault { owner: file.display().to_string(), fault };
@@ -140,7 +140,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if sound && is_as_attested { exit::YES } else { exit::NO })
 }
 
-/// Whether what is attested is so here: a note that tells of it, or what is wrong.
+/// Checks an attestation against the ledger. Returns a note, or the reason why it does not hold.
 fn attested(file: &Path, key: &Path, store: &Store) -> Result<Result<String, String>, Failure> {
     let text = |path: &Path| -> Result<String, Failure> {
         let refused = |_| Failure::new(exit::USAGE, format!("`{}` is not text", path.display()));

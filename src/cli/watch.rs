@@ -1,4 +1,4 @@
-//! Shows a sweep while it runs, and hears Ctrl-C.
+//! Shows the progress of a sweep, and handles Ctrl-C.
 
 use super::failure::{Failure, exit, with_holders};
 use crate::engine::{
@@ -14,30 +14,30 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where nothing says how wide a line may be.
+/// The line width in characters if the terminal does not report one.
 const LONGEST_LINE: usize = 200;
-/// A reason of which less would be seen is said at the end alone.
+/// The least width in characters for a reason. A narrower one is printed only at the end.
 const LEAST_REASON: usize = 20;
-/// What is said of programs that report nothing.
+/// The note on programs that report nothing.
 const NO_EVENTS: &str = "note: the program wrote no events, so only its time, output and hardware are recorded (write to the file that $LEDGER_EVENTS names, or give [program.metrics])";
-/// Turns what an engine sees into progress bars and lines.
+/// Turns the engine's events into progress bars and lines.
 pub(super) struct Watcher {
     progress: Progress,
     /// The fields in which the runs differ.
     axes: Vec<String>,
     bars: Mutex<HashMap<RunId, Bar>>,
-    /// What is said once at the end, and of which runs; texts that differ in their numbers alone are one.
+    /// Messages that are printed once at the end, with their runs. Texts that differ only in their numbers are one message.
     last: Mutex<BTreeMap<String, Vec<(RunId, String)>>>,
-    /// Runs whose workers have written events since they began.
+    /// Runs whose workers have written events so far.
     speaking: Mutex<HashSet<RunId>>,
-    /// How many attempts there are.
+    /// The number of attempts.
     attempts: usize,
     /// Set once an attempt lacked the objective.
     is_objective_missed: OnceLock<()>,
 }
 
 impl Watcher {
-    /// Of so many attempts of runs that differ in these fields.
+    /// Watches this number of attempts of runs that differ in these fields.
     pub(super) fn new(attempts: usize, axes: &[String]) -> Self {
         let progress = Progress::new(u64::try_from(attempts).unwrap_or(u64::MAX), terminal::stderr_columns());
         Self {
@@ -51,12 +51,12 @@ impl Watcher {
         }
     }
 
-    /// The same for a search, which has an objective of its own.
+    /// Like [`new`](Self::new), for a search, which has an objective of its own.
     pub(super) fn of_search(attempts: usize, axes: &[String]) -> Self {
         Self { is_objective_missed: OnceLock::from(()), ..Self::new(attempts, axes) }
     }
 
-    /// Takes the bars away, and says what was too long for a line, or is true of many attempts.
+    /// Removes the bars, and prints messages that were too long for a line or apply to many attempts.
     pub(super) fn finish(&self) {
         self.progress.finish();
         let last = std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner));
@@ -76,7 +76,7 @@ impl Watcher {
         last.entry(without_numbers(&text)).or_default().push((run, text));
     }
 
-    /// A reason on the line of its run, as far as there is room for it; one that is too long is said in full at the end.
+    /// Returns a reason cut to the rest of its run's line. One that is too long is printed in full at the end.
     fn short(&self, run: RunId, reason: &str, before: usize) -> Option<String> {
         let room = self.progress.width().unwrap_or(LONGEST_LINE).saturating_sub(before);
         let line = report::plain(reason);
@@ -91,7 +91,7 @@ impl Watcher {
         format!("{} {}: {text}", bound.run.id.0.prefix(8), self.label(bound))
     }
 
-    /// What a person tells the run from the others by: the fields in which they differ, the seed among them; else its model and parameters.
+    /// Returns the run's label: the fields in which the runs differ, including the seed, or else its model and parameters.
     fn label(&self, bound: &Bound) -> String {
         // The id, the numbers and the bar need the other half.
         let room = self.progress.width().map(|width| (width / 2).saturating_sub(9));
@@ -102,7 +102,7 @@ impl Watcher {
         }
     }
 
-    /// Warns at the first attempt without the objective, so that nobody waits for a sweep that cannot be ranked.
+    /// Warns at the first attempt without the objective, because the sweep cannot be ranked.
     fn tell_objective(&self, bound: &Bound, attempt: &Attempt) {
         let Some(metric) = bound.cell.text("objective.metric").filter(|_| self.attempts > 1) else { return };
         let is_missing =
@@ -114,7 +114,7 @@ impl Watcher {
         }
     }
 
-    /// What a reader of the answer has to know of an attempt, said once for all that it is true of.
+    /// Collects notes on an attempt. Each is printed once for all attempts that it applies to.
     fn note(&self, bound: &Bound, attempt: &Attempt) {
         let run = bound.run.id;
         let is_silent = !self.speaking.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
@@ -135,7 +135,7 @@ impl Watcher {
                 || is_of_program(warning)
                 || is_of_left_processes(warning)
         };
-        // Of one that failed, that is the reason.
+        // In a failed attempt, the reason covers its warnings.
         let warnings = attempt.warnings.iter().filter(|_| attempt.outcome == Outcome::Finished);
         for warning in warnings.filter(is_told) {
             self.remember(run, format!("warning: {warning}"));
@@ -161,7 +161,7 @@ impl Watcher {
     }
 }
 
-/// The text with one mark in place of each number.
+/// Replaces each number by one mark.
 fn without_numbers(text: &str) -> String {
     let mut masked = String::new();
     for c in text.chars() {
@@ -235,7 +235,7 @@ impl Watch for Watcher {
             Seen::Output(..) | Seen::Attached(..) => {}
             Seen::Ended(bound, executed) => {
                 let run = bound.run.id;
-                // The id and the label stand before it.
+                // The id and the label precede it.
                 let head = self.line(bound, "").chars().count() + 3;
                 let text = result_line(bound, executed, |reason, before| self.short(run, reason, head + before));
                 self.end(bound, &text);
@@ -257,13 +257,13 @@ impl Watch for Watcher {
     }
 }
 
-/// How long a worker may take to stop after SIGTERM: whoever sends that kills soon, Slurm after 30 s where a site says nothing else.
+/// The time that a worker has to stop after SIGTERM. Its senders kill soon after: Slurm by default after 30 s.
 pub(super) const AFTER_TERM: Duration = Duration::from_secs(20);
 
 /// Ctrl-C and SIGTERM.
 pub(super) struct Interruption {
     signals: Mutex<Interrupts>,
-    /// When SIGTERM was seen first.
+    /// When SIGTERM was first seen.
     terminated: OnceLock<Instant>,
 }
 

@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(if parts.is_empty() { exit::YES } else { exit::NO })
 }
 
-/// The texts of the program's files of a run, which its attempts name.
+/// Returns the texts of the program's files of a run, as its attempts name them.
 pub(super) fn texts(reader: &Reader<'_>, run: &Run) -> Result<Texts, StoreError> {
     for (id, _) in reader.attempts_of(run.id)? {
         if let Some(attempt) = reader.readable(id)?.filter(|attempt| attempt.facts.contains_key(SourceText::PROGRAM)) {

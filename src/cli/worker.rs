@@ -1,7 +1,6 @@
 //! `ledger worker`, hidden: the process that a supervisor starts for an attempt.
 //!
-//! It ties itself to the supervisor's life. Then it trains the cell that standard input holds, or becomes the program that
-//! its arguments name.
+//! It ends when the supervisor ends. It trains the cell from standard input, or executes the program in its arguments.
 
 use super::context::Context;
 use super::failure::{Failure, exit};
@@ -11,7 +10,7 @@ use crate::wire::to_json_line;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
-/// Where the dynamic loader looks first.
+/// The variable with the folders that the dynamic loader searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Execute a worker (started by a supervisor)
@@ -80,7 +79,7 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
 /// `ENOEXEC`: the file is neither a program nor a script that names its interpreter.
 const NO_FORMAT: i32 = 8;
 
-/// Starts this program anew, since the loader reads `LD_LIBRARY_PATH` at a start. Returns only if that failed.
+/// Restarts this program, because the loader reads `LD_LIBRARY_PATH` only at the start. Returns only on failure.
 fn with_libraries(folders: &OsStr, is_survey: bool) -> Failure {
     let mut path = environment::var(LIBRARY_PATH).filter(|path| !path.is_empty()).unwrap_or_default();
     if !path.is_empty() {
@@ -142,26 +141,26 @@ mod trained {
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
 
-    /// What is not yet in the pipe when the worker is killed is lost: at most this much of it.
+    /// The interval between flushes. A killed worker loses at most the output of this time.
     const FLUSH_EVERY: Duration = Duration::from_millis(20);
 
-    /// How long a fault that a device's thread logged may wait for the run to say itself what came of it, and in which rank.
+    /// How long a fault logged by a device's thread waits for the run to report its effect and rank.
     const CAUSE_GRACE: Duration = Duration::from_secs(1);
 
-    /// How long this process may take to end after a failure: threads that wait on a device may keep it for ever.
+    /// How long this process may take to end after a failure. Threads that wait for a device may block for ever.
     const END_GRACE: Duration = Duration::from_secs(1);
 
-    /// A fault that a device's thread logged, since when it is known.
+    /// The first fault that a device's thread logged, and when.
     #[derive(Default)]
     struct Held(Mutex<Option<(Instant, String)>>);
 
     impl Held {
-        /// The first one counts.
+        /// Keeps a fault if there is none yet.
         fn keep(&self, line: &str) {
             self.lock().get_or_insert_with(|| (Instant::now(), line.to_owned()));
         }
 
-        /// The fault, once it has been held for so long.
+        /// Takes the fault if it is at least that old.
         fn after(&self, time: Duration) -> Option<String> {
             self.lock().take_if(|(since, _)| since.elapsed() >= time).map(|(_, line)| line)
         }
@@ -171,26 +170,26 @@ mod trained {
         }
     }
 
-    /// Writes events to the file that `$LEDGER_EVENTS` names; a run without a supervisor is silent.
+    /// Writes events to the file that `$LEDGER_EVENTS` names. Without a supervisor, it writes nothing.
     struct Pipe {
         file: Option<File>,
         buffer: Mutex<Vec<u8>>,
-        /// What a run of one rank does, and its number.
+        /// The current work of a run of one rank, and its index.
         doing: Mutex<Option<(&'static str, u64)>>,
     }
 
     impl Pipe {
         fn flush(&self) {
-            // Locked while it writes: lines of two threads must not run into each other.
+            // The lock is held while writing, so that lines of two threads do not mix.
             let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(mut file) = self.file.as_ref() {
-                // If this fails the supervisor is gone, and with it whoever asked for this run: the tie ends this process.
+                // This fails only if the supervisor has ended, and then this process ends too.
                 let _ = file.write_all(&buffer);
             }
             buffer.clear();
         }
 
-        /// What a line of the device's runtime says of memory that ran out, as a person is told. None if it is about something else.
+        /// Returns the message for an out-of-memory line of the device's runtime. Returns `None` for other lines.
         fn shortage(&self, line: &str) -> Option<String> {
             let needed_bytes = needed_bytes(line)?;
             let during = *self.doing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +208,7 @@ mod trained {
         }
 
         fn emit_from(&self, rank: usize, t_ns: u64, kind: EventKind) {
-            // These come by the thousand, and say themselves when they were.
+            // These events are frequent and carry their own times.
             let at_once = !matches!(kind, EventKind::Step { .. } | EventKind::Phase { .. });
             let event = Event { t_ns, rank: u32::try_from(rank).unwrap_or(u32::MAX), kind };
             write_event(&event, &mut self.buffer.lock().unwrap_or_else(PoisonError::into_inner));
@@ -244,7 +243,7 @@ mod trained {
         Ok(Arc::new(Pipe { file, buffer: Mutex::default(), doing: Mutex::default() }))
     }
 
-    /// Puts a load on the GPU, and is ended from outside where it is to stop.
+    /// Puts a load on the GPU until the pulses end or the process is terminated.
     pub(super) fn load() -> Result<u8, Failure> {
         let pulses = read_pulses(&input()?).ok_or_else(|| {
             failed("standard input holds no pulses: `SECONDS_ON SECONDS_OFF` on each line".to_owned())
@@ -270,8 +269,8 @@ mod trained {
         text.lines().map(pulse).collect()
     }
 
-    /// A fact of a process that a signal ends; it is no `failure`, behind which a process is ended that may be writing its core. Begins a line of its own, as the one before may be there in
-    /// part.
+    /// Writes a fact about a process that a signal ends. It is not a `failure`, after which the supervisor would end a process that may be writing
+    /// its core dump. It starts a new line, because the line before may be incomplete.
     fn write_last_phases(signal: &'static str, words: &mut Words) -> fmt::Result {
         words.write_str("\n{\"event\":\"fact\",\"name\":\"last_words\",\"value\":\"")?;
         train::write_last_phases(signal, words)?;
@@ -291,16 +290,16 @@ mod trained {
         let holding = Arc::clone(&held);
         train::watch_device_log(move |logged, line| match logged {
             Logged::Fault => {
-                // What it is may be told better soon, or never if the process dies of it.
+                // The run may soon give a better message, or none if the process dies of the fault.
                 told.emit(EventKind::Fact { name: "device_log".to_owned(), value: line.into() });
                 let is_known = told.doing.lock().unwrap_or_else(PoisonError::into_inner).is_some();
                 match told.shortage(line) {
-                    // The run does not go on, and may wait for the device for ever.
+                    // The run does not continue, and may wait for the device for ever.
                     Some(message) if is_known => {
                         told.emit(EventKind::Failure { message });
                         end_soon();
                     }
-                    // Of several ranks the run says which one it was.
+                    // With several ranks, the run reports which one failed.
                     Some(message) => holding.keep(&message),
                     None => holding.keep(line),
                 }
@@ -333,7 +332,7 @@ mod trained {
         let finish = train::run(&cell, tuned, fault, pipe.as_ref(), &stop);
         let logged = held.after(Duration::ZERO);
         if let (Ok(_), Some(line)) = (&finish, &logged) {
-            // Its numbers are rubbish, even if it came to its end.
+            // Its results are invalid, even if the run finished.
             pipe.emit(EventKind::Failure { message: line.clone() });
         }
         match finish {
@@ -388,7 +387,7 @@ mod trained {
         }
 
         #[test]
-        fn a_fault_of_a_device_waits_for_its_cause_and_the_first_counts() {
+        fn a_device_fault_waits_for_its_cause_and_the_first_one_is_kept() {
             let held = Held::default();
             assert_eq!(held.after(Duration::ZERO), None);
             held.keep("out of memory");

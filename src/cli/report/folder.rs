@@ -1,4 +1,4 @@
-//! A folder that appears when it is whole, and takes nobody's files away.
+//! A report's folder, which appears once it is complete and removes no files that it did not write.
 
 use crate::cli::draft::{Draft, beside, in_real_folder, sweep, unwritten, used_up};
 use crate::cli::failure::{Failure, exit};
@@ -10,18 +10,18 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The head of the marker; below it stands a line for each file, digest and path.
+/// The first line of the marker file. A line with digest and path follows for each file.
 const HEAD: &str = "A report by `ledger report`, which replaces these files (BLAKE3) and no others:";
-/// Strangers that are named, at most.
+/// The largest number of unknown files that are listed.
 const NAMED: usize = 3;
-/// What a report that is being replaced is called beside its place.
+/// The word in the temporary name of a report that is being replaced.
 const OLD: &str = "old";
 
-/// A folder beside its place; gone again if it is not finished.
+/// A report's folder that is not at its final place yet; it is removed if it is not finished.
 pub(super) struct Folder {
     draft: Draft,
     written: BTreeMap<String, Digest>,
-    /// Files that are written in pieces.
+    /// Hashers of files that are written in pieces.
     growing: BTreeMap<String, DigestWriter>,
 }
 
@@ -29,7 +29,7 @@ fn usage(text: String) -> Failure {
     Failure::new(exit::USAGE, text)
 }
 
-/// Moves what has a place beside it, to the first name that nothing has.
+/// Renames a folder to the first unused name beside it.
 fn move_aside(place: &Path) -> Result<PathBuf, Error> {
     for path in beside(place, OLD) {
         match files::rename_new(place, &path) {
@@ -42,8 +42,8 @@ fn move_aside(place: &Path) -> Result<PathBuf, Error> {
 }
 
 impl Folder {
-    /// Begins a folder. What is there is replaced if it is a report as it was written, and otherwise by force alone; never the folder that one
-    /// stands in, nor the ledger.
+    /// Begins a folder. An existing report is replaced if its files are unchanged, and any other folder only with `force`. The current folder and the
+    /// ledger are never replaced.
     pub(super) fn new(place: &Path, force: bool, ledger: &Path) -> Result<Self, Failure> {
         let place = in_real_folder(place).map_err(|error| unwritten(place, &error, ""))?;
         if let Ok(found) = fs::symlink_metadata(&place) {
@@ -51,7 +51,7 @@ impl Folder {
                 return Err(usage(format!("`{}` is not a folder (-o names another one)", place.display())));
             }
             replaceable(&place, force, ledger)?;
-            // The one that is there came after those that were moved aside.
+            // Another process has created the folder after it moved older ones aside.
             sweep(&place, OLD);
         }
         let make = || {
@@ -62,7 +62,7 @@ impl Folder {
         make().map_err(|error| unwritten(&place, &error, ""))
     }
 
-    /// Writes a file of it.
+    /// Writes a file of the report.
     pub(super) fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
         let put = self.draft.put(Path::new(path), content);
         put.map_err(|error| unwritten(self.draft.place(), &error, ""))?;
@@ -70,7 +70,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Adds to a file of it, which is begun with the first piece.
+    /// Appends to a file of the report, which the first call creates.
     pub(super) fn append(&mut self, path: &str, content: &[u8]) -> Result<(), Failure> {
         let hasher = self.growing.entry(path.to_owned()).or_default();
         hasher.write(content);
@@ -78,7 +78,7 @@ impl Folder {
         added.map_err(|error| unwritten(self.draft.place(), &error, ""))
     }
 
-    /// Moves it to its place; what is there goes only when the new one is there.
+    /// Moves the folder to its place. The replaced report is removed only after that.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         self.written.extend(self.growing.into_iter().map(|(path, hasher)| (path, hasher.finish())));
         let lines = self.written.iter().map(|(path, digest)| format!("{digest}  {path}\n"));
@@ -90,7 +90,7 @@ impl Folder {
             let old = if place.exists() { Some(move_aside(place)?) } else { None };
             if let Err(error) = files::rename_new(new, place) {
                 if let Some(old) = &old {
-                    // Nothing better can be done than to tell of the first failure.
+                    // The first failure is reported, whether or not this succeeds.
                     let _ = fs::rename(old, place);
                 }
                 return Err(error);
@@ -100,13 +100,13 @@ impl Folder {
         if let Some(old) = &moved.map_err(failed)? {
             fs::remove_dir_all(old).map_err(|error| unwritten(old, &error, ""))?;
         }
-        // One that was killed between its two renames has left the report before in no place.
+        // A process that was killed between its two renames left the previous report under a temporary name.
         sweep(&place, OLD);
         Ok(())
     }
 }
 
-/// Whether a folder that is there may go.
+/// Checks that an existing folder may be replaced.
 fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> {
     let failed = |error: Error| unwritten(place, &error, "");
     let full = fs::canonicalize(place).map_err(failed)?;
@@ -146,7 +146,7 @@ fn replaceable(place: &Path, force: bool, ledger: &Path) -> Result<(), Failure> 
     )))
 }
 
-/// The files of a report with their digests, as its marker has them; none where there is no marker.
+/// Returns the files of a report with their digests, as its marker lists them. Returns `None` without a marker.
 fn listed(place: &Path) -> Option<BTreeMap<String, Digest>> {
     let marker = fs::symlink_metadata(place.join(MARKER)).is_ok_and(|found| found.is_file());
     let text = marker.then(|| fs::read_to_string(place.join(MARKER)).ok()).flatten()?;
@@ -157,7 +157,7 @@ fn listed(place: &Path) -> Option<BTreeMap<String, Digest>> {
     Some(text.lines().skip(1).filter_map(line).collect())
 }
 
-/// What lies in a folder and is not known, or is not what it was.
+/// Collects the files of a folder that are unknown or changed.
 fn gather(
     folder: &Path,
     before: &str,
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_of_the_same_number_left_behind_is_in_nobodys_way() {
+    fn folders_left_by_a_process_with_the_same_id_do_not_prevent_a_report() {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().join("site");
         for round in ["one", "two"] {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_through_the_report_itself_keeps_it() {
+    fn a_report_can_be_replaced_by_a_path_through_itself() {
         let home = tempfile::tempdir().unwrap();
         let ledger = home.path().join("ledger");
         let written = |place: &Path, text: &str| {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_killed_between_two_renames_is_removed_by_the_next_report() {
+    fn the_next_report_removes_one_that_was_left_between_two_renames() {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().join("site");
         let mut gone = std::process::Command::new("true").spawn().unwrap();

@@ -1,4 +1,4 @@
-//! What a report says of each model: rankings and figures.
+//! The rankings and figures of each model in a report.
 
 use crate::analysis::{self, Asked, Ordering, configurations, considered, count_left_out, place};
 use crate::cli::effects;
@@ -14,13 +14,13 @@ use crate::store::{Reader, Store, StoreError};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a model is judged by where nobody says: the first of each kind that it has.
+/// The default metrics: the first of each group that the model has.
 const KINDS: [&[&str]; 3] = [&JUDGING_METRICS, &["energy", "energy_total"], &["train_time", "epoch_time", "wall_time"]];
-/// Places of a ranking, attempts in pictures of single ones.
+/// The largest number of places in a ranking; `SINGLE` and `STACKED` limit the attempts in a figure.
 const PLACES: usize = 25;
 const SINGLE: usize = 4;
 const STACKED: usize = 8;
-/// A grid with more values on a side is no picture.
+/// The largest number of values on a side of a grid.
 const LEVELS: usize = 16;
 
 #[derive(Clone, PartialEq)]
@@ -29,13 +29,13 @@ struct Metric {
     direction: Direction,
 }
 
-/// What models are judged by.
+/// The metrics by which models are ranked.
 pub(super) struct Judged {
-    /// What was asked for.
+    /// The metrics that are asked for.
     stated: Vec<Metric>,
-    /// If nothing was, what manifests want to have best.
+    /// Otherwise, the objectives of the manifests.
     wanted: Vec<Metric>,
-    /// Without manifests, what most attempts of a model want to have best.
+    /// Without manifests, the objective of most attempts of each model.
     recorded: BTreeMap<String, Metric>,
 }
 
@@ -72,14 +72,14 @@ impl Judged {
         Ok(found)
     }
 
-    /// All metrics that a model may be judged by: these, and the usual ones.
+    /// Returns the names of all metrics that may rank a model: these, and the default ones.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let own = self.stated.iter().chain(&self.wanted).chain(self.recorded.values());
         let usual = KINDS.iter().flat_map(|kind| kind.iter().copied()).map(str::to_owned);
         own.map(|metric| metric.name.clone()).chain(usual).collect()
     }
 
-    /// What was asked for, else what is to be best and the first metric of each kind that there is.
+    /// Returns the metrics that are asked for, or else the objectives and the first metric of each default group.
     fn of<T: Asked>(&self, model: &str, selected: &Selected<T>) -> Vec<Metric> {
         let mut found = self.stated.clone();
         if !found.is_empty() {
@@ -100,14 +100,14 @@ impl Judged {
     }
 }
 
-/// A model and its recorded objective.
+/// Returns a model and its recorded objective.
 fn objective(reader: &Reader<'_>, model: &str) -> Result<Option<(String, Metric)>, StoreError> {
     let Some(name) = recorded_objective(reader, model)? else { return Ok(None) };
     let direction = direction_of(&name, recorded_direction(reader, model, &name)?.as_deref()).ok();
     Ok(direction.map(|direction| (model.to_owned(), Metric { name, direction })))
 }
 
-/// What a report says of a model, which is one of several, from 0.
+/// Returns the part of a report on a model. `at` is the model's number, counted from 0.
 pub(super) fn model<T: Asked>(
     (at, model): (usize, &str),
     judged: &Judged,
@@ -116,7 +116,7 @@ pub(super) fn model<T: Asked>(
 ) -> Result<ModelOf, Failure> {
     let metrics = judged.of(model, selected);
     let mut rankings: Vec<(Ranking, usize)> = metrics.iter().map(|metric| ranking(model, metric, selected)).collect();
-    // One without places says why nothing counts.
+    // A ranking without places gives the reason why no attempt counts.
     rankings.retain(|(one, _)| !one.places.is_empty() || !one.left_out.is_empty());
     let figures = figures(model, &metrics, &rankings, selected, store)?;
     let named = figures
@@ -126,13 +126,13 @@ pub(super) fn model<T: Asked>(
     Ok(ModelOf { model: model.to_owned(), figures: named.collect(), rankings })
 }
 
-/// A name that every file system takes.
+/// Returns a name that is valid on every file system.
 fn slug(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     text.chars().take(40).map(plain).collect()
 }
 
-/// The best configurations by a metric, and how many there are in all.
+/// Returns the best configurations by a metric, and the number of all configurations.
 fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (Ranking, usize) {
     let found = configurations(&selected.trials, &[]);
     let mut ranked: Vec<_> = found
@@ -170,7 +170,7 @@ fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (R
     (ranking, all)
 }
 
-/// Every figure that there is something to draw for.
+/// Returns every figure that has data.
 fn figures<T: Asked>(
     model: &str,
     metrics: &[Metric],
@@ -196,7 +196,7 @@ fn figures<T: Asked>(
             figures.extend(report::distribution(&subject, &[]).ok().map(|one| ("distribution", one)));
         }
         figures.extend(report::scaling(&subject, "hardware.gpus").ok().map(|one| ("scaling", one)));
-        // Without an axis there is no effect, and nothing is missed.
+        // Without an axis there are no effects, so no figure is missing.
         let wanted = effects::Wanted { direction: Some(ranking.direction), ..effects::Wanted::default() };
         let Ok(Some((found, values))) = effects::judge(model, &ranking.metric, &wanted, selected) else { continue };
         let small = |at: &&usize| found.factors[**at].levels.len() <= LEVELS;
@@ -226,7 +226,7 @@ fn front<T: Asked>(model: &str, metrics: &[Metric], selected: &Selected<T>) -> O
     if front.points.len() > 1 { report::front_figure(&front).ok() } else { None }
 }
 
-/// Curves of the best, and their energy by phase.
+/// Returns the figures of the best attempts: curves, and energy by phase.
 fn of_single_attempts<T: Asked>(
     rankings: &[(Ranking, usize)],
     selected: &Selected<T>,
@@ -237,7 +237,7 @@ fn of_single_attempts<T: Asked>(
             let first = |place: &analysis::Place| place.contender.measured.first().map(|one| one.attempt);
             ranking.places.iter().filter_map(first).take(STACKED).collect()
         }
-        // None counts: the newest, each of which says in its label what is wrong with it.
+        // If no attempt counts, the newest are shown. Their labels give the reason.
         None => newest(selected, STACKED),
     };
     let has = |id: &AttemptId| {
@@ -260,7 +260,7 @@ fn of_single_attempts<T: Asked>(
     Ok(figures)
 }
 
-/// The attempts that were started last, the newest first.
+/// Returns the attempts that started last, the newest first.
 fn newest<T: Asked>(selected: &Selected<T>, most: usize) -> Vec<AttemptId> {
     let mut all: Vec<_> = selected.trials.iter().map(|trial| (Reverse(trial.started_unix_ms()), trial.id())).collect();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is to be repeated: which attempt a text means, and where on this machine lies what its record names.
+//! The attempt that a rerun repeats, and the paths on this machine that replace those in its record.
 
 use crate::cli::context;
 use crate::cli::failure::{Failure, exit};
@@ -11,20 +11,20 @@ use crate::store::{Reader, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What is to be repeated.
+/// The attempt that is repeated.
 pub(in crate::cli) struct Original {
     pub(in crate::cli) id: AttemptId,
     pub(in crate::cli) sealed: Sealed,
-    /// All finished attempts of the run that count, this one among them; without reruns and those of other ledgers.
+    /// All finished attempts of the run that count, including this one, without reruns and those of other ledgers.
     pub(super) earlier: Vec<Attempt>,
-    /// Whether this user executed it in this ledger: nobody else chose its command.
+    /// Whether this user executed it in this ledger, so that nobody else chose its command.
     pub(super) is_own: bool,
-    /// Which attempt it is itself a rerun of, and its verdict if it got one.
+    /// If it is a rerun itself, its original, and its verdict if it got one.
     pub(super) rerun_of: Option<(AttemptId, Option<String>)>,
 }
 
 impl Original {
-    /// Says that it is itself a rerun, if it is.
+    /// Reports that it is a rerun itself, if it is.
     pub(in crate::cli) fn tell_rerun(&self) {
         if let Some((of, verdict)) = &self.rerun_of {
             let verdict = verdict.as_deref().map(|verdict| format!(", with the verdict `{}`", plain(verdict)));
@@ -34,7 +34,7 @@ impl Original {
     }
 }
 
-/// Says of an attempt of a pack that it is a rerun, if it is: what came of that comparison no pack holds.
+/// Reports that an attempt of a pack is a rerun, if it is. A pack does not contain the verdict.
 pub(in crate::cli) fn tell_packed_rerun(attempt: &Attempt) {
     if let Some(of) = attempt.rerun_of() {
         let (own, of) = (attempt.id().0.prefix(8), of.0.prefix(8));
@@ -42,9 +42,9 @@ pub(in crate::cli) fn tell_packed_rerun(attempt: &Attempt) {
     }
 }
 
-/// What the log says of attempts that are no reference for others.
+/// The attempts that the log marks as no reference for others.
 struct Marks {
-    /// Repetitions, with what they repeat and their verdict.
+    /// Reruns, with their originals and verdicts.
     reruns: BTreeMap<AttemptId, (AttemptId, Option<String>)>,
     imported: BTreeSet<AttemptId>,
 }
@@ -64,19 +64,19 @@ impl Marks {
         Ok(marks)
     }
 
-    /// What an attempt repeats. One that was interrupted before its verdict says so itself.
+    /// Returns the original of a rerun. The record itself names it if the rerun was interrupted before its verdict.
     fn rerun_of(&self, id: AttemptId, attempt: &Attempt) -> Option<(AttemptId, Option<String>)> {
         let stated = || attempt.rerun_of().map(|of| (of, None));
         self.reruns.get(&id).cloned().or_else(stated)
     }
 
-    /// The attempt of a run that later ones are held against: its first one, before those of other ledgers and before reruns. Were it the newest, what has drifted
-    /// would be the measure of the next rerun.
+    /// Returns the attempt of a run that reruns are compared with: the first one, before those of other ledgers and reruns. With the newest one, a
+    /// drifted attempt would become the reference of the next rerun.
     fn reference(&self, reader: &Reader<'_>, run: RunId) -> Result<Option<AttemptId>, StoreError> {
         let mut first = None;
         for (id, finished) in reader.attempts_of(run)? {
             let Some(attempt) = (if finished { reader.readable(id)? } else { None }) else { continue };
-            // Of one kind, what nothing is believed of comes last.
+            // Attempts with invalid measurements come last in their group.
             let is_tainted = !attempt.taints().is_empty();
             let rank = (self.rerun_of(id, &attempt).is_some(), self.imported.contains(&id), is_tainted);
             let found = (rank, attempt.started_unix_ms, id);
@@ -88,7 +88,7 @@ impl Marks {
         }
     }
 
-    /// Of what happens to be the newest attempt, the one that it repeats.
+    /// Returns the original of the newest attempt, if that is a rerun.
     fn repeated(&self, reader: &Reader<'_>, newest: AttemptId) -> Result<AttemptId, StoreError> {
         let mut id = newest;
         let mut seen = BTreeSet::from([id]);
@@ -101,7 +101,7 @@ impl Marks {
         Ok(id)
     }
 
-    /// What was executed again to be compared is no reference for the next comparison, nor is what another ledger says of a run of this one.
+    /// Returns the attempts of a run that serve as references. Reruns do not, nor do attempts of other ledgers if the run was executed in this one.
     fn earlier(
         &self,
         reader: &Reader<'_>,
@@ -121,7 +121,7 @@ impl Marks {
     }
 }
 
-/// Finds what is to be repeated: an attempt that is named is meant itself; of a run, and by `latest`, what reruns are held against.
+/// Finds the attempt to repeat: a named attempt itself. For a run, or `latest`, it is the attempt that reruns are compared with.
 pub(in crate::cli) fn find(reader: &Reader<'_>, text: &str) -> Result<Result<Original, Failure>, StoreError> {
     let target = match context::resolve(reader, text)? {
         Err(failure) => return Ok(Err(failure)),
@@ -175,26 +175,26 @@ pub(in crate::cli) const DIRECTORY: &str = "program.directory";
 const IMAGE: &str = "container.image";
 
 impl Elsewhere {
-    /// Where the data lie that a record names, and nobody here does.
+    /// Returns the path of the data in a record if no path on this machine is given for them.
     pub(in crate::cli) fn unnamed_data<'a>(&self, sealed: &'a Sealed) -> Option<&'a str> {
         let path = sealed.attempt.settings.get(DATA).and_then(Value::as_str)?;
         (self.data.is_none() && !is_program(sealed)).then_some(path)
     }
 
-    /// Whether it says where the program lies.
+    /// Whether the program's folder is given.
     pub(in crate::cli) fn names_folder(&self) -> bool {
         self.directory.is_some()
     }
 
-    /// The same with the program in that folder.
+    /// Returns the same paths with the program in that folder.
     pub(in crate::cli) fn in_folder(&self, directory: &Path) -> Self {
         Self { directory: Some(directory.to_owned()), ..self.clone() }
     }
 
-    /// The settings of a record with the places of this machine.
+    /// Returns the settings of a record with the paths of this machine.
     ///
     /// # Errors
-    /// If something that it needs lies in no place that was named: then it is known before anything is executed.
+    /// If a needed file has no given path. This is known before anything is executed.
     pub(super) fn settings(&self, sealed: &Sealed) -> Result<Table, Failure> {
         let mut settings = sealed.attempt.settings.clone();
         let refused = |text: String| Err(Failure::new(exit::USAGE, text));
@@ -246,7 +246,7 @@ impl Elsewhere {
     }
 }
 
-/// Whether another program than the built-in trainer made it.
+/// Whether the run's program is not the built-in trainer.
 pub(in crate::cli) fn is_program(sealed: &Sealed) -> bool {
     sealed.run.parts.program.as_table().is_some_and(|program| program.contains_key("command"))
 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_lie_elsewhere_are_named_and_found() {
+    fn data_at_another_path_are_named_and_found() {
         let dir = tempfile::tempdir().unwrap();
         let gone = dir.path().join("gone");
         let one = sealed("trainer".into(), Some(&gone));
@@ -288,7 +288,7 @@ mod tests {
         let wrong = Elsewhere { data: Some(gone.clone()), ..Elsewhere::default() };
         assert!(refused(&wrong, &one).contains("is not there"));
         assert!(refused(&here, &sealed("trainer".into(), None)).contains("reads no data files"));
-        // Another program finds its data as it likes.
+        // Another program locates its data itself.
         let program: Table = [("command".to_owned(), vec!["sh"].into())].into();
         let mut other = sealed(program.into(), Some(&gone));
         other.attempt.settings.insert(DIRECTORY.to_owned(), dir.path().display().to_string().into());

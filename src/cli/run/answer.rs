@@ -1,4 +1,4 @@
-//! The answer to `run`: the runs and what came out, how far their repetitions came, what the canary says, and the best of each model.
+//! The answer of `run`: the runs and their results, the progress of their repetitions, the control run's drift, and the best of each model.
 
 use super::best::{Best, Objectives, best_text, best_value, without_best_value};
 use super::{Context, Failure, report, short_ids};
@@ -11,17 +11,17 @@ use crate::report::{Repetition, Summary, repetitions_text, repetitions_value, ta
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the ledger holds of the runs of a sweep.
+/// The ledger's content on the runs of a sweep.
 struct Held {
-    /// Their attempts, and those that stand in one mean with them, by model.
+    /// Their attempts and the other attempts of the same configurations, by model.
     trials: BTreeMap<String, Vec<Trial>>,
     best: Vec<Best>,
-    /// What the repetitions of a run that asks for an interval have come to.
+    /// The precision that runs with a requested interval have reached.
     repetitions: Vec<Repetition>,
     canary: Option<Canary>,
 }
 
-/// Prints it. Gives the command that ranks the runs of the first model with a best one.
+/// Prints the answer. Returns the command that ranks the runs of the first model with a best one.
 pub(super) fn answer(
     context: &Context,
     store: &Store,
@@ -91,12 +91,12 @@ pub(super) fn answer(
     Ok(held.best.iter().find_map(Best::command))
 }
 
-/// Whether the ledger is what kept a run from being executed or kept.
+/// Whether the ledger prevented a run from being executed or recorded.
 fn is_of_ledger(error: &EngineError) -> bool {
     matches!(error, EngineError::Store(_) | EngineError::Journal(_) | EngineError::Unsealed { .. })
 }
 
-/// Why runs were not executed, or not kept: each reason of a run once.
+/// Returns the reasons why runs were not executed or recorded. Each reason of a run appears once.
 fn trouble_value(report: &SweepReport) -> Value {
     let troubled = report.troubled.iter().map(|(run, error)| (run, with_causes(error)));
     let untried = report.untried.iter().map(|(run, why)| (run, format!("not tried, since {why}")));
@@ -110,7 +110,7 @@ fn trouble_value(report: &SweepReport) -> Value {
 fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held, StoreError> {
     let objectives = Objectives::of(planned);
     let mut trials = trials(reader, planned, &objectives)?;
-    // As `ledger best` has it.
+    // `ledger best` does the same.
     analysis::unify_by_model(trials.values_mut().flatten());
     let best = objectives.best(reader, &trials)?;
     let mut repetitions = Vec::new();
@@ -136,7 +136,7 @@ fn held(reader: &Reader<'_>, planned: &[Planned], ids: &[String]) -> Result<Held
     Ok(Held { trials, best, repetitions, canary })
 }
 
-/// The attempts of the planned runs, and those that stand in one mean with them, by model.
+/// Returns the attempts of the planned runs and the other attempts of the same configurations, by model.
 fn trials(
     reader: &Reader<'_>,
     planned: &[Planned],
@@ -158,12 +158,12 @@ fn trials(
     Ok(found)
 }
 
-/// The unit of a metric that every run records.
+/// Returns the unit of a known metric.
 pub(super) fn unit_of(metric: &str) -> Option<String> {
     known_metric(metric).map(|known| known.unit.to_owned())
 }
 
-/// The newest finished attempt of each run, or its newest if none finished.
+/// Returns the newest finished attempt of each run, or its newest if none finished.
 fn newest(trials: &BTreeMap<String, Vec<Trial>>) -> BTreeMap<RunId, &Trial> {
     let key = |trial: &Trial| (trial.attempt.outcome == Outcome::Finished, trial.attempt.started_unix_ms, trial.id);
     let mut found: BTreeMap<RunId, &Trial> = BTreeMap::new();
@@ -176,7 +176,7 @@ fn newest(trials: &BTreeMap<String, Vec<Trial>>) -> BTreeMap<RunId, &Trial> {
     found
 }
 
-/// What the canary's attempts say, in a line.
+/// Describes the drift of the control run in one line.
 fn canary_text(canary: &Canary) -> String {
     match canary {
         Canary::Told(Drift { metric, attempts, share, p }) => {
@@ -198,7 +198,7 @@ fn canary_text(canary: &Canary) -> String {
     }
 }
 
-/// Why something is left out: `tainted: hot start`.
+/// Returns the reason why an attempt is left out: `tainted: hot start`.
 fn words(left: &LeftOut) -> String {
     if left.reason.is_empty() { left.why.name().to_owned() } else { format!("{}: {}", left.why.name(), left.reason) }
 }

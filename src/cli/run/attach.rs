@@ -1,7 +1,7 @@
 //! `ledger run --attach PID`: records a process that already runs.
 //!
-//! Standard input is the process's side: one line `{"manifest": TEXT}`, and `finished` or `interrupted` at the end. The answer on standard output is one
-//! line with the run's id and the pipe for events.
+//! The process writes to standard input: one line `{"manifest": TEXT}` first, and `finished` or `interrupted` at the end. Standard output receives
+//! one line with the run's id and the pipe for events.
 
 use super::super::context::Context;
 use super::super::failure::{Failure, exit, with_holders};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What the manifest is called in errors.
+/// The manifest's name in errors.
 const ORIGIN: &str = "attach.toml";
 
 pub(super) fn run(pid: u32, context: &Context) -> Result<u8, Failure> {
@@ -71,7 +71,7 @@ fn manifest_text() -> Result<String, Failure> {
     })
 }
 
-/// The text of the manifest as it is kept, and git's facts.
+/// Returns the manifest's stored text and the facts of Git.
 fn source(text: &str, manifest: &Manifest) -> Provenance {
     let mut from = Provenance::of_folder(&provenance::directory(manifest));
     from.sources.extend(provenance::kept(Digest::of(text.as_bytes()), text.as_bytes()));
@@ -79,14 +79,14 @@ fn source(text: &str, manifest: &Manifest) -> Provenance {
     from
 }
 
-/// The process's side: what it says on standard input, and signals.
+/// The input from the attached process: its lines on standard input, and signals.
 struct Side {
     interruption: Interruption,
     end: Arc<OnceLock<AttachedEnd>>,
 }
 
 impl Side {
-    /// Waits for its last line, or for its end.
+    /// Waits for the last line, or for the end of the input.
     fn listen(&self) {
         let end = Arc::clone(&self.end);
         std::thread::spawn(move || {
@@ -115,7 +115,7 @@ impl Stop for Side {
     }
 }
 
-/// Answers once, when events are expected.
+/// Prints the answer once, when the pipe for events is ready.
 struct Answering;
 
 impl Watch for Answering {
@@ -127,7 +127,7 @@ impl Watch for Answering {
                     ("run".to_owned(), run.to_string().into()),
                 ]
                 .into();
-                // A process that is gone needs no answer.
+                // A process that has ended needs no answer.
                 let _ = print(&format!("{}\n", to_json_line(&answer.into())));
             }
             Seen::Recovered(id) => say(&format!("sealed {}, which was abandoned", id.0.prefix(8))),

@@ -1,4 +1,4 @@
-//! The best configuration of each model of a sweep: what `ledger best` says of those that the sweep asks for.
+//! The best configuration of each model of a sweep, as `ledger best` returns it.
 
 use super::report;
 use crate::analysis::{Ordering, Place, Trial, configurations, count_left_out, place};
@@ -14,12 +14,12 @@ pub(super) struct Best {
     metric: String,
     direction: Direction,
     unit: String,
-    /// Which it is; else why there is none.
+    /// The configuration, or the reason why there is none.
     found: Result<Found, String>,
 }
 
 impl Best {
-    /// The command that answers with it, and with those behind it; none if there is none.
+    /// Returns the command that ranks the configurations, if there is a best one.
     pub(super) fn command(&self) -> Option<String> {
         self.found.as_ref().ok()?;
         Some(format!("best --model {} --metric {}", self.model, self.metric))
@@ -27,7 +27,7 @@ impl Best {
 }
 
 struct Found {
-    /// The run by which `ledger best` names it, and how that is shown.
+    /// The run that labels the configuration in `ledger best`; `id` is its displayed id.
     run: RunId,
     id: String,
     place: Place,
@@ -35,7 +35,7 @@ struct Found {
 
 type Objective = (String, Direction);
 
-/// What the cells of each model want to have best; none for those that state nothing.
+/// The objectives of each model's cells; `None` for cells without one.
 pub(super) struct Objectives(BTreeMap<String, Vec<Option<Objective>>>);
 
 impl Objectives {
@@ -51,7 +51,7 @@ impl Objectives {
         Self(all)
     }
 
-    /// The attempts of other runs that stand in one mean with the planned ones: their seeds alone differ.
+    /// Returns the attempts of other runs that belong to the configurations of the planned runs: they differ only in their seeds.
     pub(super) fn siblings(&self, reader: &Reader<'_>, planned: &[Planned]) -> Result<Vec<AttemptId>, StoreError> {
         let groups: BTreeMap<GroupId, &str> =
             planned.iter().map(|one| (one.bound.run.parts.group_id(), one.bound.run.model())).collect();
@@ -64,7 +64,7 @@ impl Objectives {
         Ok(found.into_iter().collect())
     }
 
-    /// The best of each model by each of its objectives, of all attempts by model.
+    /// Returns the best of each model by each of its objectives. `trials` are all attempts by model.
     pub(super) fn best(
         &self,
         reader: &Reader<'_>,
@@ -92,13 +92,13 @@ fn objective(cell: &Cell) -> Option<Objective> {
     Some((cell.text("objective.metric")?.to_owned(), direction))
 }
 
-/// The metrics by which a configuration may be the best, and which way they are better: the objective, then the usual ones.
+/// Returns the metrics that may rank configurations, with their directions: the objective, then the usual ones.
 fn deciding(objective: Option<&Objective>) -> Vec<Objective> {
     let known = |name: &str| known_metric(name).map(|metric| (name.to_owned(), metric.direction));
     objective.into_iter().cloned().chain(JUDGING_METRICS.into_iter().filter_map(known)).collect()
 }
 
-/// The best by the objective; without one by the first of the usual metrics that any attempt has.
+/// Returns the best by the objective. Without an objective, the first usual metric that any attempt has is used.
 fn best_of(
     reader: &Reader<'_>,
     model: &str,
@@ -116,7 +116,7 @@ fn best_of(
                 let run = place.contender.run.id;
                 Ok(Found { run, id: reader.short(run.0)?, place })
             }
-            // Another metric would hide that nothing is known of this one.
+            // Another metric would hide that this one is unknown.
             None => match why_none(trials, metric, objective.is_some()) {
                 Some(why) => Err(why),
                 None => continue,
@@ -128,7 +128,7 @@ fn best_of(
     Ok(None)
 }
 
-/// Why no attempt counts in a metric; none where there is nothing to say: no attempt at all, or a metric that nobody asked for and that was not tainted.
+/// Returns the reason why no attempt counts in a metric. Returns `None` without attempts, or if nobody asked for the metric and it is not tainted.
 fn why_none(trials: &[Trial], metric: &str, is_asked: bool) -> Option<String> {
     let left_out = count_left_out(trials, metric, &BTreeSet::new()).1;
     let told = |why: Why| {
@@ -154,7 +154,7 @@ impl Best {
         (&self.model, &self.metric, self.direction) == (&other.model, &other.metric, other.direction)
     }
 
-    /// `label` is what tells the configuration from the others; none where it is the only one.
+    /// Describes the best. `label` distinguishes the configuration from others, and is `None` if it is the only one.
     fn text(&self, all: &[Self], missing: usize, label: impl Fn(GroupId) -> Option<String>) -> String {
         let Self { model, metric, direction, unit, found } = self;
         match found {
@@ -179,7 +179,7 @@ impl Best {
                 let text = match label(place.contender.run.parts.group_id()) {
                     Some(label) => format!("{label} with {text} ({which} {id})"),
                     None if runs.len() == 1 => format!("{id} with {text}"),
-                    // The value is of all of them.
+                    // The value is the mean over all runs of the configuration.
                     None => format!("{text} ({which} {id})"),
                 };
                 format!("best {model}{so_far}: {text}\n")
@@ -216,7 +216,7 @@ impl Best {
     }
 }
 
-/// A line for each. The runs of all models vary in `axes`.
+/// Returns one line per model and metric. `axes` are the fields in which the runs of all models differ.
 pub(super) fn best_text(
     all: &[Best],
     planned: &[Planned],
@@ -240,12 +240,12 @@ pub(super) fn best_text(
     all.iter().map(text).collect()
 }
 
-/// Those that were found, as a list.
+/// Returns the best configurations as a list.
 pub(super) fn best_value(all: &[Best]) -> Value {
     Value::List(all.iter().filter(|best| best.found.is_ok()).map(Best::value).collect())
 }
 
-/// Those of which there is none, with the reason, as a list.
+/// Returns the models without a best configuration, with the reasons, as a list.
 pub(super) fn without_best_value(all: &[Best]) -> Value {
     Value::List(all.iter().filter(|best| best.found.is_err()).map(Best::value).collect())
 }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_objective_decides_before_what_is_usual() {
+    fn the_objective_precedes_the_usual_metrics() {
         let said = |objective: Option<&Objective>| {
             deciding(objective).into_iter().map(|(name, direction)| format!("{name} {direction:?}")).collect::<Vec<_>>()
         };

@@ -1,16 +1,16 @@
-//! Axes of which the command of a program says nothing.
+//! Axes that the command of a program does not use.
 
 use crate::cli::output::say;
 use crate::engine::{Launch, Planned};
 use crate::record::Value;
 use std::collections::BTreeMap;
 
-/// The field that names the seed.
+/// The name of the seed's field.
 const SEED: &str = "seed";
-/// The fields that a program learns of by its command alone.
+/// The fields that a program receives through its command alone.
 const BY_COMMAND: [&str; 5] = [SEED, "params.", "training.", "model.", "data."];
 
-/// Warns of each axis whose values a program cannot tell apart: runs that differ in it alone have the same command.
+/// Warns about each axis whose values a program cannot distinguish: runs that differ in it alone have the same command.
 pub(super) fn say_untold_axes(planned: &[Planned], axes: &[String]) {
     for axis in axes.iter().filter(|axis| BY_COMMAND.iter().any(|field| axis.starts_with(field))) {
         if is_untold(planned, axes, axis) {
@@ -23,7 +23,7 @@ pub(super) fn say_untold_axes(planned: &[Planned], axes: &[String]) {
 }
 
 fn is_untold(planned: &[Planned], axes: &[String], axis: &String) -> bool {
-    // By model and all other axes, the first run.
+    // The first run, by model and all other axes.
     let mut first_ones: BTreeMap<(&str, Vec<Option<String>>), &Planned> = BTreeMap::new();
     let mut is_varied = false;
     for one in planned {

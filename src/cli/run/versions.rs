@@ -1,4 +1,4 @@
-//! Runs that are new because their program is another version.
+//! Runs that are new because their program has another version.
 
 use crate::analysis::{FieldDifference, why};
 use crate::cli::failure::Failure;
@@ -10,14 +10,14 @@ use crate::report::{count, program_changes};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The field that lists the files that a manifest names.
+/// The field that lists the files named by a manifest.
 const NAMED_FILES: &str = "named_files";
-/// How many of the newest attempts are compared.
+/// The number of newest attempts that are compared.
 const RECENT: usize = 1000;
 
-/// Says which runs are new only because the program changed, and what changed. Even a changed comment makes all runs new.
+/// Reports which runs are new only because the program changed, and the changes. Even a changed comment makes all runs new.
 pub(in crate::cli) fn say_new_versions(store: &Store, planned: &[Planned]) -> Result<(), Failure> {
-    // All but the program.
+    // All parts except the program.
     let cell = |run: &Run| Parts { program: "".into(), ..run.parts.clone() }.run_id();
     let new = planned.iter().filter(|one| one.missing > 0 && one.sealed == 0);
     let new: BTreeMap<RunId, &Bound> = new.map(|one| (cell(&one.bound.run), &one.bound)).collect();
@@ -39,7 +39,7 @@ pub(in crate::cli) fn say_new_versions(store: &Store, planned: &[Planned]) -> Re
             if first.is_none() {
                 let mut parts = why(&run, &bound.run);
                 parts.retain(|part| part.part == Part::Program);
-                // The files themselves are in the list already.
+                // The files themselves are listed already.
                 let is_told = |field: &FieldDifference| field.field != NAMED_FILES;
                 parts.iter_mut().filter(|part| part.fields.len() > 1).for_each(|part| part.fields.retain(is_told));
                 let texts =

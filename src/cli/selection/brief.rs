@@ -1,4 +1,4 @@
-//! Attempts of a model as the indexes have them: records are read of those alone that are shown.
+//! Attempts of a model from the indexes; records are read only of those that are shown.
 
 use super::{Condition, Selected, Selection};
 use crate::analysis::Asked;
@@ -13,18 +13,17 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// What a question asks of each attempt.
+/// The values that a query needs of each attempt.
 pub(in crate::cli) struct Ask {
     /// The full names of fields; those of conditions are added.
     pub(in crate::cli) fields: BTreeSet<String>,
-    /// The metrics.
     pub(in crate::cli) metrics: BTreeSet<String>,
-    /// Whether the attempts that do not match are wanted as well.
+    /// Whether the attempts that do not match are needed as well.
     pub(in crate::cli) of_others: bool,
 }
 
-/// The attempts that match and, if `ask` says so, the others; none where only the records can tell: if what does not count is asked for, a fact, metrics in several
-/// units, or if nothing matches. `ask` gives none if something is wrong with the question.
+/// Returns the attempts that match, and with [`Ask::of_others`] the others. Returns `None` if only the records have the answer: for attempts that do
+/// not count, facts, metrics in several units, or if nothing matches. `ask` returns `None` for a wrong query.
 pub(in crate::cli) fn select(
     reader: &Reader<'_>,
     store: &Store,
@@ -41,7 +40,7 @@ pub(in crate::cli) fn select(
     let asking = Selected { trials: Vec::new(), others: Vec::new(), names, admitted: BTreeSet::new() };
     let (Some(ask), Ok(condition)) = (ask(&asking), selection.condition(&asking.names)) else { return Ok(None) };
     let names = asking.names;
-    // A stated kind is in the record alone.
+    // Only the record contains a stated metric kind.
     let is_stated = |metric: &String| {
         let fact = format!("{}{metric}", Attempt::METRIC_KIND);
         names.facts.contains(&format!("worker.{fact}")) || names.facts.contains(&fact)
@@ -65,7 +64,8 @@ pub(in crate::cli) fn select(
     Ok((!trials.is_empty()).then_some(Selected { trials, others, names, admitted: BTreeSet::new() }))
 }
 
-/// The attempts that meet a condition and, if they are wanted, the others: those that do not count are last. None where only the records can tell.
+/// Returns the attempts that meet a condition and, with `of_others`, the others; those that do not count are last. Returns `None` if only the records
+/// have the answer.
 fn rows(
     reader: &Reader<'_>,
     briefs: &Briefs,
@@ -101,10 +101,10 @@ fn rows(
     Ok(is_all.then_some(parts))
 }
 
-/// Takes values of runs from their records that are too long for the indexes, or lists.
+/// Reads values of runs from their records if they are too long for the indexes, or lists.
 struct Complete<'a> {
     reader: &'a Reader<'a>,
-    /// Each field, whether it is of the identity, and whether it is a table.
+    /// Each field, whether it belongs to the identity, and whether it is a table.
     fields: Vec<(&'a str, bool, bool)>,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Complete<'a> {
         Self { reader, fields: fields.iter().map(of).collect() }
     }
 
-    /// False if a value of an attempt is wanted that only its record has.
+    /// Completes the values of an attempt. Returns false if one is only in the attempt's record.
     fn one(&self, of_run: RunId, values: &mut [Known]) -> Result<bool, StoreError> {
         let mut run: Option<Run> = None;
         for ((name, is_of_run, is_table), value) in self.fields.iter().zip(values) {
@@ -126,7 +126,7 @@ impl<'a> Complete<'a> {
             if !is_of_run {
                 return Ok(false);
             }
-            // A table has no value of its own: its fields have.
+            // A table has no value of its own; only its fields have.
             let mut known = Known::Nothing;
             if !is_table {
                 if run.is_none() {
@@ -145,16 +145,16 @@ fn is_within(name: &str, part: &str) -> bool {
     name.strip_prefix(part).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// What is asked of each attempt.
+/// The columns that a query reads of each attempt.
 struct Columns {
-    /// The place of each field among the values of an attempt; metrics follow.
+    /// The index of each field among the values of an attempt; metrics follow.
     fields: HashMap<String, usize>,
-    /// Those of the fields that are of the configuration.
+    /// The indexes of the fields that belong to the configuration.
     of_config: Vec<usize>,
     metrics: Vec<String>,
-    /// What decides each of the metrics.
+    /// The kind of each metric.
     kinds: Vec<MetricKind>,
-    /// For each of the metrics the attempts that count, but not in it.
+    /// For each metric, the attempts that count except in this metric.
     unmeasured: Vec<HashMap<AttemptId, LeftOut>>,
     store: Store,
     started: OnceCell<HashMap<AttemptId, i64>>,
@@ -189,7 +189,7 @@ impl Columns {
 pub(in crate::cli) struct BriefTrial {
     row: Brief,
     columns: Rc<Columns>,
-    /// Its run and its record, once they were read.
+    /// Its run and record, once they have been read.
     record: OnceCell<Option<Box<(Run, Attempt)>>>,
 }
 
@@ -201,7 +201,7 @@ impl BriefTrial {
         }
     }
 
-    /// Where a metric is among the columns.
+    /// Returns the index of a metric among the columns.
     fn column(&self, metric: &str) -> Option<usize> {
         self.columns.metrics.iter().position(|column| column == metric)
     }
@@ -256,7 +256,7 @@ impl Asked for BriefTrial {
 
     fn each_record(trials: &[&Self], each: &mut dyn FnMut(&Self, &Run, &Attempt)) {
         let Some(first) = trials.first() else { return };
-        // Records that do not decode are passed over, as in `record`.
+        // Records that do not decode are skipped, as in `record`.
         let _ = first.columns.store.read(|reader| {
             for trial in trials {
                 let found = (reader.run(trial.row.run), reader.readable(trial.row.id));
@@ -295,7 +295,7 @@ impl Asked for BriefTrial {
         self.column(metric).and_then(|at| self.columns.kinds.get(at).copied()).unwrap_or(MetricKind::Outcome)
     }
 
-    /// Nothing is admitted here that does not count.
+    /// Attempts that do not count are never admitted here.
     fn measured(&self, metric: &str, _admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
         let absent = || LeftOut { why: Why::Absent, reason: String::new() };
         if let Some(left) = &self.row.left_out {
@@ -309,7 +309,7 @@ impl Asked for BriefTrial {
     }
 }
 
-/// What decides each metric: as the table of metrics has it, else as an attempt that counts says.
+/// Returns the kind of each metric, as known or else as recorded by an attempt that counts.
 fn kinds(reader: &Reader<'_>, columns: &Columns, rows: &[Brief]) -> Result<Vec<MetricKind>, StoreError> {
     let known = |metric: &String| known_metric(metric).map(|known| known.kind());
     let mut found: Vec<Option<MetricKind>> = columns.metrics.iter().map(known).collect();

@@ -1,4 +1,4 @@
-//! What is to be best, and which way: as a person states it, as it is known of a metric, or as the attempts' objective has it.
+//! The objective and its direction: as stated, as known of the metric, or as recorded by attempts.
 
 use super::{nothing, trials_of};
 use crate::cli::best::speed::TIMES;
@@ -11,7 +11,7 @@ use crate::store::{Reader, StoreError};
 use crate::wire::Known;
 use std::collections::BTreeMap;
 
-/// Which way a metric is better.
+/// Returns the direction in which a metric is better.
 pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result<Direction, Failure> {
     match (stated, known_metric(metric)) {
         (Some("maximize"), _) => Ok(Direction::Maximize),
@@ -21,13 +21,13 @@ pub(in crate::cli) fn direction_of(metric: &str, stated: Option<&str>) -> Result
     }
 }
 
-/// An error suggests at most this number of metrics.
+/// The largest number of metrics that an error suggests.
 const MOST_MEANT: usize = 5;
 
-/// The message on an unknown metric. `direction` tells how to state the better direction of a custom metric.
+/// Returns the message for an unknown metric. `direction` tells how to state the better direction of a custom metric.
 fn unknown(metric: &str, direction: &str) -> String {
     let meant = nearest(metric, KNOWN_METRICS.iter().map(|known| known.name));
-    // `time` may be any of several.
+    // `time` may stand for several metrics.
     let ends = format!("_{metric}");
     let mut several: Vec<&str> =
         KNOWN_METRICS.iter().map(|known| known.name).filter(|name| name.ends_with(&ends)).collect();
@@ -41,7 +41,7 @@ fn unknown(metric: &str, direction: &str) -> String {
     format!("`{metric}` is not a known metric ({meant} for a custom metric {direction})")
 }
 
-/// A metric of an argument that takes several, `NAME` or `NAME:minimize`, and which way it is better.
+/// Parses a metric of an argument that takes several, `NAME` or `NAME:minimize`. Returns it with its better direction.
 pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, Direction), Failure> {
     let (metric, way) = match text.rsplit_once(':') {
         Some((metric, way @ ("minimize" | "maximize"))) => (metric, Some(way)),
@@ -56,7 +56,7 @@ pub(in crate::cli) fn metric_of(text: &str, argument: &str) -> Result<(String, D
     Ok((metric.to_owned(), direction))
 }
 
-/// As [`metric_of`]. The direction of a custom metric may be stated by the objective of the model's attempts.
+/// Like [`metric_of`]. The direction of a custom metric may come from the objective of the model's attempts.
 pub(in crate::cli) fn metric_of_model(
     text: &str,
     argument: &str,
@@ -78,7 +78,7 @@ pub(in crate::cli) fn metric_of_model(
     })
 }
 
-/// Which way a metric is better by most of the model's attempts that have it as their objective.
+/// Returns the direction that most of the model's attempts with this objective record.
 pub(in crate::cli) fn recorded_direction(
     reader: &Reader<'_>,
     model: &str,
@@ -87,12 +87,12 @@ pub(in crate::cli) fn recorded_direction(
     stated(reader, model, OBJECTIVE[1], Some(metric))
 }
 
-/// The metric that most of the model's attempts have as their objective.
+/// Returns the objective of most of the model's attempts.
 pub(in crate::cli) fn recorded_objective(reader: &Reader<'_>, model: &str) -> Result<Option<String>, StoreError> {
     stated(reader, model, OBJECTIVE[0], None)
 }
 
-/// The metric of a question that names none: the objective that most of the model's attempts state, else the first usual metric that it has.
+/// Returns the metric for a query without one: the objective of most of the model's attempts, or else the first usual metric that the model has.
 ///
 /// # Errors
 /// If there is none.
@@ -119,10 +119,10 @@ pub(in crate::cli) fn usual_metric(model: &str, context: &Context) -> Result<Str
     })
 }
 
-/// The settings that state what is to be best, and which way.
+/// The settings of the objective: its metric and direction.
 pub(in crate::cli) const OBJECTIVE: [&str; 2] = ["objective.metric", "objective.direction"];
 
-/// The value of a setting that most attempts of a model have, of those with this objective where one is given.
+/// Returns the value of a setting that most attempts of a model have. With `objective`, only attempts with this objective count.
 fn stated(
     reader: &Reader<'_>,
     model: &str,

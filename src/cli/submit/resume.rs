@@ -9,7 +9,7 @@ use crate::cluster::{Again, Folder, Placed, Slurm, Submitted, again, resume, sta
 use crate::record::{Table, Value};
 use crate::report::{self, table_of};
 
-/// Submits the tasks of a submission again that have cells of which attempts are missing.
+/// Submits the tasks of a submission again whose cells have missing attempts.
 pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u8, Failure> {
     let turn = if args.dry_run { None } else { Some(take_turn(context)?) };
     let spool = spool(context, None);
@@ -36,7 +36,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
         hand_on_calibrations(context, &folder);
         folder.close(false)?;
         let placed = resume(&standing, &again, &folder, Slurm);
-        // Whoever looked before may have closed it meanwhile.
+        // Another command that found it complete may have closed it meanwhile.
         folder.close(false)?;
         placed?
     };
@@ -50,7 +50,7 @@ pub(super) fn resume_one(args: &Args, context: &Context, text: &str) -> Result<u
     not_refused(placed.refused, &folder)
 }
 
-/// Says what was submitted again; without jobs, what would be.
+/// Describes what was submitted again; without jobs, what would be.
 fn told_again(folder: &Folder, again: &Again, jobs: Option<&Vec<Submitted>>) -> (String, Table) {
     let name = folder.name();
     let members = |list: Vec<Value>, key: &str| {

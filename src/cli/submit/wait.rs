@@ -1,4 +1,4 @@
-//! `--wait`: brings home what comes until nothing more is to come.
+//! `--wait`: imports results until all tasks have ended.
 
 use crate::cli::cluster::{PATIENCE, ask, bring};
 use crate::cli::context::Context;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// A submission that is waited for.
 pub(super) struct Awaited {
     pub(super) folder: Folder,
-    /// Those of its cells that are wanted; none where all are.
+    /// The cells that are waited for; `None` means all.
     pub(super) cells: Option<BTreeSet<Digest>>,
 }
 
@@ -26,7 +26,7 @@ impl Awaited {
         self.cells.as_ref().is_none_or(|cells| cells.contains(&stand.cell.id))
     }
 
-    /// Whether nothing more is to come of what is wanted.
+    /// Whether all awaited results have been imported.
     fn is_over(&self, standing: &Standing, collected: &Collected) -> bool {
         let is_at_rest = match &self.cells {
             None => collected.waiting == 0,
@@ -36,7 +36,7 @@ impl Awaited {
     }
 }
 
-/// Answers with what was submitted, waits, and answers with what came of it: of both one document.
+/// Prints what was submitted, waits, and prints the results. With `--json`, both are in one document.
 pub(super) fn answer_and_wait(
     context: &Context,
     text: String,
@@ -54,20 +54,20 @@ pub(super) fn answer_and_wait(
             print(&document(members))?;
         }
         Ok(waited) => print(&report::status_text(&waited.views))?,
-        // What was submitted goes on.
+        // The submitted tasks continue.
         Err(_) if context.json => print(&document(members))?,
         Err(_) => {}
     }
     waited.map(|waited| waited.code)
 }
 
-/// What was waited for, as it is when the waiting ends.
+/// The state of the awaited submissions when the waiting ends.
 struct Waited {
     code: u8,
     views: Vec<StatusView>,
 }
 
-/// Ctrl-C ends the waiting, and nothing else.
+/// Waits until all results are imported. Ctrl-C ends only the waiting.
 fn wait(context: &Context, awaited: &[Awaited]) -> Result<Waited, Failure> {
     const SHORTEST: Duration = Duration::from_secs(1);
     const LONGEST: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ fn wait(context: &Context, awaited: &[Awaited]) -> Result<Waited, Failure> {
             standings.push(standing);
         }
         if is_over {
-            // What came between the bringing and the looking is brought by one more round.
+            // One more round imports results that arrived during this one.
             if std::mem::replace(&mut was_over, true) {
                 break (standings, faults);
             }
@@ -114,7 +114,7 @@ fn wait(context: &Context, awaited: &[Awaited]) -> Result<Waited, Failure> {
     let wanted = wanted.flat_map(|(awaited, standing)| standing.cells.iter().filter(|stand| awaited.wants(stand)));
     let states: Vec<State> = wanted.map(|stand| stand.state).collect();
     let code = match code(&states) {
-        // Something that came cannot be believed.
+        // A result could not be imported.
         exit::YES if faults > 0 => exit::NO,
         code => code,
     };
@@ -131,7 +131,7 @@ fn views(context: &Context, awaited: &[Awaited], standings: &[Standing]) -> Vec<
     awaited.iter().zip(standings).map(|(awaited, standing)| status::view(store, &awaited.folder, standing)).collect()
 }
 
-/// The exit code of cells that are over.
+/// Returns the exit code of cells that have ended.
 fn code(states: &[State]) -> u8 {
     let is = |wanted: &[State]| states.iter().any(|state| wanted.contains(state));
     if states.iter().all(|state| *state == State::Finished) {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_not_said_to_be_recorded() {
+    fn lost_cells_give_the_exit_code_of_the_scheduler() {
         use State::{Cancelled, Failed, Finished, Interrupted, Lost};
         assert_eq!(code(&[Finished, Finished]), exit::YES);
         assert_eq!(code(&[Finished, Failed, Lost]), exit::FAILED);

@@ -1,4 +1,4 @@
-//! The ledger of a task's own on its node's scratch space, and those that killed tasks have left there.
+//! A task's own ledger on its node's scratch space, and those that killed tasks left there.
 
 use crate::cli::failure::{Failure, exit};
 use crate::cli::output::say;
@@ -12,26 +12,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Locked while its task lives: the kernel lets go of it however the task ends, and in whatever container it was.
+/// A file that is locked while its task runs. The kernel releases the lock however the task ends, in any container.
 const LIVING: &str = "task.lock";
-/// What was sealed there and did not come home can be fetched by a person for so long.
+/// How long sealed attempts that were not exported stay available.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
-/// How the names of all of them begin.
+/// The prefix of the names of all such folders.
 const PREFIX: &str = "ledger-";
 
 /// A ledger of the task's own.
 pub(super) struct Scratch {
     pub(super) dir: PathBuf,
     pub(super) store: Store,
-    /// Absent where the file system has no locks.
+    /// Absent on a file system without locks.
     _living: Option<File>,
 }
 
 impl Scratch {
-    /// Makes it, with what the submitting ledger knows of GPUs' sensors, and removes what killed tasks have left.
+    /// Creates the ledger with the GPU calibrations of the submitting one, and removes those that killed tasks left.
     pub(super) fn make(place: &slurm::Place, folder: &Folder) -> Result<Self, Failure> {
         let root = environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
-        // Two clusters may share a host, and number their jobs alike.
+        // Two clusters may share a host, and their job numbers may coincide.
         let nonce = files::random_nonce().map_err(|error| Failure::new(exit::LEDGER, error))?.to_string();
         let dir = root.join(format!("{PREFIX}{}-{}-{nonce:.8}", place.job, place.restarts));
         files::private_folder(&dir).map_err(|error| {
@@ -50,7 +50,7 @@ impl Scratch {
         Ok(Self { store: Store::at(&dir), dir, _living: living })
     }
 
-    /// Leaves it to a person, and no later task removes it.
+    /// Keeps the folder for a person. No later task removes it.
     pub(super) fn keep(self) {
         say(&format!("`{}` is kept, since its results could not be imported", self.dir.display()));
         if let Err(error) = fs::remove_file(self.dir.join(LIVING))
@@ -69,21 +69,21 @@ impl Scratch {
 
 /// Locks a folder for as long as the file stays open.
 fn lock(dir: &Path) -> io::Result<File> {
-    // Under the name that is looked for there is never one that is not locked yet.
+    // The file is locked before it gets its final name, so that it is never seen unlocked.
     let making = dir.join(format!(".{LIVING}"));
     let mut file = File::create(&making)?;
     file.write_all(owner::host_name().as_bytes())?;
     match file.try_lock().map_err(io::Error::from).and_then(|()| fs::rename(&making, dir.join(LIVING))) {
         Ok(()) => Ok(file),
         Err(error) => {
-            // It is empty, and nobody looks for it.
+            // The file is unused.
             let _ = fs::remove_file(&making);
             Err(error)
         }
     }
 }
 
-/// Whether nothing was written there for as long as a person may want to fetch it.
+/// Whether the last write is older than [`KEPT`].
 fn is_old(dir: &Path) -> bool {
     let written =
         fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok()?.modified().ok());
@@ -91,8 +91,8 @@ fn is_old(dir: &Path) -> bool {
     written.max().is_some_and(age)
 }
 
-/// Removes the folders of this user's tasks that died on this host long ago, and gives their paths. Some file systems lock within a host alone: of another host's
-/// tasks nothing is known.
+/// Removes the folders of this user's tasks that died on this host long ago, and returns their paths. On file systems whose locks are valid within
+/// one host, the state of other hosts' tasks is unknown.
 fn remove_dead(root: &Path, own: &Path) -> Vec<PathBuf> {
     let Ok(user) = fs::metadata(own).map(|metadata| metadata.uid()) else { return Vec::new() };
     let paths = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -106,7 +106,7 @@ fn remove_dead(root: &Path, own: &Path) -> Vec<PathBuf> {
         let is_of_this_host = || fs::read_to_string(path.join(LIVING)).is_ok_and(|host| host == owner::host_name());
         path != own && is_named && is_ours() && is_of_this_host() && is_old(path) && is_free()
     };
-    // What cannot be removed may be tried again by the next task.
+    // The next task can try again to remove the rest.
     paths.filter(is_dead).filter(|path| fs::remove_dir_all(path).is_ok()).collect()
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_dead_tasks_left_is_removed() {
+    fn only_old_folders_of_dead_tasks_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let [own, living, dead, fresh, foreign, kept, other] =
             ["ledger-1", "ledger-2", "ledger-3", "ledger-4", "ledger-5", "ledger-6", "else-7"]
@@ -127,7 +127,7 @@ mod tests {
         }
         let locks = [lock(&own).unwrap(), lock(&living).unwrap()];
         drop([&dead, &fresh, &foreign, &other].map(|dir| lock(dir).unwrap()));
-        // As it is where a file system locks within a host alone.
+        // A task of another host, whose lock is not visible here.
         fs::write(foreign.join(LIVING), "another-host").unwrap();
         let long_ago = SystemTime::now() - KEPT - Duration::from_secs(60);
         for dir in all.into_iter().filter(|dir| **dir != fresh) {

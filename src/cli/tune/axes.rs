@@ -1,4 +1,4 @@
-//! What `tune` searches: fields, the values that each may take, and the configurations that come of them.
+//! The search space of `tune`: fields, their values, and the configurations that they span.
 
 use crate::cli::failure::{Failure, exit};
 use crate::engine::{Bound, Machine, Order};
@@ -12,21 +12,21 @@ const SM_CLOCK: &str = "hardware.sm_clock_mhz";
 const BATCH: &str = "training.batch_size";
 const PRECISION: &str = "training.precision";
 const EPOCHS: &str = "training.epochs";
-/// What is searched where nobody says otherwise.
+/// The default fields.
 const USUAL: [&str; 4] = [POWER, SM_CLOCK, BATCH, PRECISION];
-/// Limits and clocks that are tried, in percent of the greatest.
+/// The power limits and clocks that are tried, in percent of the largest.
 const PERCENT: [u32; 4] = [85, 70, 55, 40];
-/// Draws the configurations where there are too many: always the same ones, so that a search can go on.
+/// The order in which configurations are drawn if there are too many. It is fixed, so that a search can be continued.
 const DRAW: Order = Order { seed: Some(1), canary_every: 0 };
 
-/// A field and the values that are tried beside the base's.
+/// A field and the values that are tried besides the base's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
     pub(super) field: String,
     pub(super) values: Vec<Value>,
 }
 
-/// What is searched, and what is not and why.
+/// Returns the axes, and the fields that are not searched with the reasons.
 pub(super) fn find(
     asked: &[String],
     set_hardware: bool,
@@ -72,15 +72,15 @@ pub(super) fn find(
     Ok((axes, without))
 }
 
-/// Whether it is set on the GPUs.
+/// Whether the field is a GPU setting.
 pub(super) fn is_of_hardware(field: &str) -> bool {
     [POWER, SM_CLOCK, "hardware.memory_clock_mhz"].contains(&field)
 }
 
-/// The field that a person means: one of the base's, or one that a manifest could have.
+/// Returns the full name of a field that a person named: one of the base, or one that a manifest could contain.
 fn full_name(name: &str, base: &Bound) -> Result<String, Failure> {
     if name == "seed" {
-        // By its last word it would be a field of the data.
+        // Its last word alone would match a field of the data.
         let text = "--axis: `seed` is not an axis: its values are repetitions (`seed = [1, 2]` in a manifest; `data.seed` names that of generated data)";
         return Err(Failure::new(exit::USAGE, text));
     }
@@ -99,7 +99,7 @@ fn read(text: &str) -> Value {
     number().or_else(truth).unwrap_or_else(|| text.into())
 }
 
-/// The values that are tried of a field of which nobody names any.
+/// Returns the default values of a field.
 fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Value>, String> {
     let of_cards = || match base.gpus.as_slice() {
         [] => Err("the base uses no GPU".to_owned()),
@@ -124,7 +124,7 @@ fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Valu
         BATCH => {
             let batch = base.cell.int(BATCH).ok_or("the base has none")?;
             if base.cell.int(EPOCHS).is_none() {
-                // A number of steps is other work with another batch, and neither times nor energies can be compared.
+                // A number of steps means other work with another batch size, so times and energies could not be compared.
                 return Err(
                     "the base does not train for a number of epochs, so another batch size changes the work".into()
                 );
@@ -141,10 +141,10 @@ fn usual_values(field: &str, base: &Bound, machine: &Machine) -> Result<Vec<Valu
     }
 }
 
-/// The configurations that the axes span, each as what it changes; the base is none of them. Where there are more than `most`, they are in
-/// the order in which they are drawn, always the same one.
+/// Returns the configurations that the axes span, without the base, each as its changes. If there are more than `most`, they are in the fixed order
+/// of [`DRAW`].
 pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<Vec<Table>, Failure> {
-    /// Beyond this a search is no search.
+    /// The largest number of configurations.
     const MOST: usize = 100_000;
     let all = axes.iter().try_fold(1usize, |all, axis| all.checked_mul(axis.values.len() + 1));
     if all.is_none_or(|all| all > MOST) {
@@ -169,7 +169,7 @@ pub(super) fn candidates(axes: &[Axis], most: usize) -> Result<Vec<Table>, Failu
     Ok(found)
 }
 
-/// Configurations that cannot be runs, by the reason: how many, and what all of them change.
+/// Configurations that cannot be bound, by the reason: their number, and the changes that they share.
 #[derive(Default)]
 pub(super) struct Impossible(BTreeMap<String, (usize, Table)>);
 
@@ -184,7 +184,7 @@ impl Impossible {
         }
     }
 
-    /// A line for each reason.
+    /// Returns one line for each reason.
     pub(super) fn into_gone(self) -> Vec<Gone> {
         let one = |(why, (count, changes)): (String, (usize, Table))| {
             let why = if count == 1 { why } else { format!("{why} ({})", report::count(count, "configuration")) };
@@ -194,7 +194,7 @@ impl Impossible {
     }
 }
 
-/// What was searched, a text for each axis.
+/// Describes each axis.
 pub(super) fn searched(axes: &[Axis], base: &Bound) -> Vec<String> {
     axes.iter().map(|axis| report::searched_text(&axis.field, &axis.values, base.cell.get(&axis.field))).collect()
 }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_run_is_told_once_for_each_reason() {
+    fn impossible_configurations_are_reported_once_per_reason() {
         let changes = |precision: &str, batch: i64| -> Table {
             [("precision".to_owned(), precision.into()), ("batch".to_owned(), batch.into())].into()
         };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_what_they_look_like() {
+    fn values_are_parsed_as_numbers_booleans_or_texts() {
         let read: Vec<Value> = ["16", "0.1", "1e-3", "true", "bf16", "nan"].map(read).to_vec();
         assert_eq!(read, [Value::Int(16), 0.1.into(), 1e-3.into(), true.into(), "bf16".into(), "nan".into()]);
     }

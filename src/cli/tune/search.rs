@@ -1,4 +1,4 @@
-//! The rounds of a search: ordinary sweeps, and after each what the ledger then says of the configurations.
+//! The rounds of a search: ordinary sweeps, each followed by an evaluation of the ledger's records.
 
 use super::Args;
 use crate::analysis::{
@@ -24,66 +24,65 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A configuration that is tried.
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
-    /// In what it differs from the base.
+    /// The differences from the base.
     pub(super) changes: Table,
     /// Its run with the base's seed.
     pub(super) bound: Bound,
 }
 
-/// The setting that marks a fresh attempt of the last round: it takes no part in the choice.
+/// The setting that marks an attempt of the final round, which has no part in the selection.
 pub(super) const CONFIRMS: &str = "tune.confirms";
 
-/// What the setting says in the search from a run by a metric.
+/// Returns the value of the setting for the search from a run by a metric.
 pub(super) fn confirmation(from: RunId, metric: &str) -> String {
     format!("{from} {metric}")
 }
 
-/// Binds the configuration with these changes again, with this seed, and marked as fresh if so asked.
+/// Binds the configuration with these changes and this seed again; the flag marks an attempt of the final round.
 pub(super) type Rebind<'a> = dyn Fn(&Table, u64, bool) -> Result<Bound, String> + 'a;
 
-/// What a search needs besides its configurations.
+/// The parameters of a search, without its configurations.
 pub(super) struct Search<'a> {
     pub(super) args: &'a Args,
     pub(super) context: &'a Context,
-    /// Of all attempts that the search makes.
+    /// The provenance of all attempts that the search makes.
     pub(super) provenance: Provenance,
     pub(super) direction: Direction,
-    /// What decides the metric: outcomes are repeated with other seeds, what is measured by other attempts.
+    /// The kind of the metric: outcomes are repeated with other seeds, measurements by other attempts.
     pub(super) kind: MetricKind,
     pub(super) rebind: &'a Rebind<'a>,
-    /// The run from which it begins, by which fresh attempts are marked.
+    /// The run from which the search begins. It marks attempts of the final round.
     pub(super) from: RunId,
     pub(super) bounds: Vec<Limit>,
-    /// What the base's manifest wants to have best.
+    /// The objective of the base's manifest.
     pub(super) objective: Option<String>,
     pub(super) searched: Vec<String>,
-    /// The fields that are searched.
     pub(super) axes: Vec<String>,
     pub(super) not_searched: Vec<String>,
-    /// Whether the attempt from whose run it begins only watched GPUs that were to be set.
+    /// Whether the base attempt left the GPU settings of its manifest unchanged.
     pub(super) is_watched: bool,
 }
 
-/// What a configuration needs.
+/// Returns the runs that a configuration needs, with the number of attempts.
 type Wanted<'a> = dyn Fn(&Arm) -> Result<Vec<(Bound, Cause)>, Failure> + 'a;
 
-/// What the last round executes.
+/// The attempts of the final round.
 struct Fresh {
-    /// Of each configuration.
+    /// The number of attempts per configuration.
     attempts: usize,
-    /// Seeds that took no part in the choice.
+    /// Seeds that had no part in the selection.
     seeds: Vec<u64>,
-    /// How many finished attempts took part in it, by run.
+    /// The number of finished attempts that had a part in it, by run.
     before: BTreeMap<RunId, usize>,
 }
 
-/// What the ledger says of the configurations of a search.
+/// The attempts of a search's configurations in the ledger.
 struct Seen {
     trials: Vec<Trial>,
 }
 
 impl Seen {
-    /// How many attempts of each run finished.
+    /// Returns the number of finished attempts of each run.
     fn finished(&self) -> BTreeMap<RunId, usize> {
         let mut counts = BTreeMap::new();
         let finished = self.trials.iter().filter(|trial| trial.attempt.outcome == Outcome::Finished);
@@ -102,12 +101,12 @@ impl Seen {
         Standing { mean: found.mean(metric, &nothing), time: time.and_then(|time| found.mean(time, &nothing)) }
     }
 
-    /// Why a configuration has no value that counts, or no time.
+    /// Returns the reason why a configuration has no value that counts, or no time.
     fn why_unmeasured(&self, arm: &Arm, metric: &str, time: Option<&str>) -> String {
         self.unmeasured(arm, metric, time).0
     }
 
-    /// The same, and whether another attempt may have one: what an attempt cannot read or does not tell, none does.
+    /// Like [`why_unmeasured`](Self::why_unmeasured), and whether another attempt may have a value. It may not if the metric is missing or absent.
     fn unmeasured(&self, arm: &Arm, metric: &str, time: Option<&str>) -> (String, bool) {
         let found = self.of(arm.bound.run.parts.group_id());
         let trials: Vec<&Trial> = found.map(|found| found.trials).unwrap_or_default();
@@ -126,13 +125,13 @@ impl Seen {
         self.of(run.parts.group_id()).and_then(|found| found.mean(metric, &BTreeSet::new()))
     }
 
-    /// The first bound that a configuration does not meet, and what it has.
+    /// Returns the first bound that a configuration does not meet, and its mean.
     fn unmet<'a>(&self, arm: &Arm, bounds: &'a [Limit]) -> Option<(&'a Limit, Option<f64>)> {
         let of = |bound: &'a Limit| (bound, self.mean(&arm.bound.run, &bound.metric));
         bounds.iter().map(of).find(|(bound, mean)| mean.is_none_or(|mean| !bound.is_met(mean)))
     }
 
-    /// Whether it has failed, and never finished: it would fail again.
+    /// Returns the reason if the configuration failed and never finished, because it would fail again.
     fn has_failed(&self, arm: &Arm) -> Option<String> {
         let group = arm.bound.run.parts.group_id();
         let own = || self.trials.iter().filter(|trial| trial.run.parts.group_id() == group);
@@ -144,15 +143,15 @@ impl Seen {
 }
 
 impl Search<'_> {
-    /// Searches; the first one is the base. The winner is chosen, then it and the base are executed anew, and the answer is of these fresh attempts alone: the
-    /// mean by which one of many was chosen is too good. None if it was interrupted.
+    /// Runs the search; the first arm is the base. After the selection, the winner and the base are executed again, and the answer uses only these
+    /// fresh attempts: the mean of a winner among many is biased. Returns `None` if it was interrupted.
     pub(super) fn run(mut self, mut arms: Vec<Arm>, mut gone: Vec<Gone>) -> Result<Option<Tuning>, Failure> {
         let mut rounds = Vec::new();
         let mut time = None;
         self.check_base(&arms[0])?;
         loop {
             let number = rounds.len();
-            // Each is tried once before any is repeated: it may fail, or be too slow.
+            // The first round tries each once before any is repeated, because it may fail or be too slow.
             let is_last = number > 0 && arms.len() <= FINALISTS + 1;
             let attempts = attempts_in(u32::try_from(number).unwrap_or(u32::MAX));
             self.leave_failed(&mut arms, &mut gone, number)?;
@@ -192,9 +191,8 @@ impl Search<'_> {
         }
     }
 
-    /// What a configuration needs to have so many independent repetitions. Attempts that confirmed an earlier search of this kind take part
-    /// in
-    /// no choice.
+    /// Returns the runs that a configuration needs for this number of independent repetitions. Attempts that confirmed an earlier search of this type
+    /// have no part in the selection.
     fn repeated(
         &self,
         arm: &Arm,
@@ -212,13 +210,13 @@ impl Search<'_> {
         }
     }
 
-    /// The seeds with which each configuration is executed in a round with so many repetitions.
+    /// Returns the seeds of each configuration in a round with this number of repetitions.
     fn seeds(base: &Arm, attempts: usize) -> impl Iterator<Item = u64> {
         let first = base.bound.run.parts.seed;
         (0..attempts).map(move |more| first.wrapping_add(u64::try_from(more).unwrap_or(u64::MAX)))
     }
 
-    /// Outcomes are compared over the same seeds: the ledger may hold other seeds of some configurations.
+    /// Keeps the attempts of this round. Outcomes are compared over the same seeds, but the ledger may contain other seeds of some configurations.
     fn of_round(&self, mut seen: Seen, base: &Arm, attempts: usize) -> Seen {
         if self.kind == MetricKind::Outcome {
             let seeds: BTreeSet<u64> = Self::seeds(base, attempts).collect();
@@ -231,7 +229,7 @@ impl Search<'_> {
         (self.rebind)(&arm.changes, seed, is_fresh).map_err(|why| Failure::new(exit::USAGE, why))
     }
 
-    /// What the last round executes. Seeds are fresh if none of these configurations was chosen by them.
+    /// Returns the attempts of the final round. Fresh seeds are those that had no part in the selection.
     fn fresh(&self, arms: &[Arm]) -> Result<Fresh, Failure> {
         let seen = self.seen(arms, false)?;
         let used: BTreeSet<u64> = seen.trials.iter().map(|trial| trial.run.parts.seed).collect();
@@ -257,7 +255,7 @@ impl Search<'_> {
         }
     }
 
-    /// Leaves those behind that do not reach what is asked for. The base stays: others are held against it.
+    /// Drops the configurations that do not meet the bounds. The base stays, because others are compared with it.
     fn leave_short(&self, seen: &Seen, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
         let mut kept = Vec::new();
         for (at, arm) in std::mem::take(arms).into_iter().enumerate() {
@@ -276,10 +274,10 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// A base that was executed and has no value that counts is not executed again by the first round: nothing could be held against it.
+    /// Refuses a base that was executed and has no value that counts, because nothing could be compared with it.
     fn check_base(&self, base: &Arm) -> Result<(), Failure> {
         let seen = self.seen(std::slice::from_ref(base), false)?;
-        // What only watched says nothing of one whose settings are made.
+        // An attempt without its GPU settings does not represent the base with them.
         let is_one = |trial: &&Trial| {
             let watched = base.bound.settings_to_make().is_some() && trial.attempt.settings.contains_key(OBSERVE_ONLY);
             trial.run.id == base.bound.run.id && trial.attempt.outcome.name() == "finished" && !watched
@@ -290,7 +288,7 @@ impl Search<'_> {
         self.standing_of_base(&seen, base, &mut None).map(drop)
     }
 
-    /// Leaves those behind that failed when they were executed before: they are not tried again.
+    /// Drops the configurations that failed in earlier attempts.
     fn leave_failed(&self, arms: &mut Vec<Arm>, gone: &mut Vec<Gone>, round: usize) -> Result<(), Failure> {
         let seen = self.seen(arms, false)?;
         let mut kept = Vec::new();
@@ -304,8 +302,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Executes what is missing of what each wants; gives how many were executed, or none if it was interrupted. Those
-    /// whose settings cannot be made leave.
+    /// Executes the missing attempts of each arm. Returns their number, or `None` if it was interrupted. Arms whose settings cannot be applied are
+    /// dropped.
     fn execute(
         &self,
         arms: &mut Vec<Arm>,
@@ -348,7 +346,7 @@ impl Search<'_> {
         if let Some((_, why)) = report.untried.iter().find(|(run, _)| is_base(run)) {
             return Err(self.unset_base(base, why));
         }
-        // Whoever has its attempts, or sets something else, is not concerned.
+        // Arms that need no attempts, or use other settings, are not affected.
         let untried = report.untried.into_iter().map(|(run, why)| (run, format!("not tried, since {why}")));
         let mut refused: BTreeMap<RunId, String> = untried.collect();
         for (run, error) in troubled {
@@ -371,7 +369,7 @@ impl Search<'_> {
         Ok(Some(report.executed.len()))
     }
 
-    /// The base's own settings cannot be made.
+    /// Returns the failure if the base's own settings cannot be applied.
     fn unset_base(&self, base: RunId, why: &str) -> Failure {
         let only_watched =
             if self.is_watched { "; without --set-hardware its GPU settings stay unchanged" } else { "" };
@@ -379,7 +377,7 @@ impl Search<'_> {
         Failure::new(exit::USAGE, text)
     }
 
-    /// The attempts of these configurations: those that choose, or the fresh ones.
+    /// Returns the attempts of these configurations: those of the selection, or those of the final round.
     fn seen(&self, arms: &[Arm], is_fresh: bool) -> Result<Seen, Failure> {
         let groups: BTreeSet<GroupId> = arms.iter().map(|arm| arm.bound.run.parts.group_id()).collect();
         let store = self.context.store_as_it_is();
@@ -387,14 +385,14 @@ impl Search<'_> {
         analysis::unify_by_model(&mut trials);
         let mark = confirmation(self.from, &self.args.metric);
         trials.retain(|trial| {
-            // What confirms another search is an attempt like others for this one.
+            // Attempts that confirm another search count like ordinary ones here.
             let is_of_search = trial.attempt.settings.get(CONFIRMS).and_then(Value::as_str) == Some(mark.as_str());
             groups.contains(&trial.run.parts.group_id()) && (is_of_search == is_fresh)
         });
         Ok(Seen { trials })
     }
 
-    /// The base's standing; the first time that it has is the one that is bounded from then on.
+    /// Returns the base's result. The first time metric that it has is the one that is bounded from then on.
     fn standing_of_base(&self, seen: &Seen, base: &Arm, time: &mut Option<&'static str>) -> Result<Standing, Failure> {
         let of = |time: &'static str| seen.standing(base, &self.args.metric, Some(time)).time.is_some();
         *time = time.or_else(|| TIMES.into_iter().find(|time| of(time)));
@@ -521,7 +519,7 @@ impl Search<'_> {
         })
     }
 
-    /// What two runs have learned: by the base's objective, else by what models are usually judged by.
+    /// Compares what two runs learned: by the base's objective, or else by a usual metric.
     fn learned(&self, seen: &Seen, best: &Run, base: &Run) -> Option<Learned> {
         let is_other =
             |name: &&str| *name != self.args.metric && known_metric(name).is_none_or(|known| !known.is_measured());
