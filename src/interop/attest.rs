@@ -1,9 +1,9 @@
-//! Signatures by Ed25519 keys of `ssh-keygen`: of the log's head, in the form that `ssh-keygen -Y verify` reads, and of one attempt, as an in-toto Statement in a
-//! DSSE envelope.
+//! Signatures with Ed25519 keys of `ssh-keygen`: of the log's head, in the format that `ssh-keygen -Y verify` reads, and of one attempt, as an
+//! in-toto Statement in a DSSE envelope.
 //!
-//! Knows keys and records as bytes. Must not know where either is kept.
+//! Knows keys and records as bytes. Must not know where either is stored.
 //!
-//! Forms: OpenSSH's PROTOCOL.sshsig; in-toto Attestation Framework v1, Statement; SLSA Provenance v1; DSSE v1.0.
+//! Formats: OpenSSH's PROTOCOL.sshsig; in-toto Attestation Framework v1, Statement; SLSA Provenance v1; DSSE v1.0.
 
 use crate::record::{Attempt, Digest, Part, Sealed, Table, Value};
 use crate::wire::{from_json, to_json_line, to_json_text};
@@ -11,22 +11,22 @@ use base64ct::{Base64, Encoding};
 use ssh_key::{Algorithm, HashAlg, LineEnding, PrivateKey, PublicKey, SshSig};
 use std::collections::BTreeMap;
 
-/// What a signature of a head is for; `ssh-keygen -Y verify -n` has to name it.
+/// The namespace of a head's signature, which `ssh-keygen -Y verify -n` needs.
 pub const NAMESPACE: &str = "ledger-head";
 
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE_TYPE: &str = "https://slsa.dev/provenance/v1";
-/// What the parameters of the provenance mean.
+/// The meaning of the provenance's parameters.
 const BUILD_TYPE: &str = "urn:ledger:run:v1";
 
 /// A key or a signature that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AttestError {
-    /// It is no key as OpenSSH writes them.
+    /// It is not a key in OpenSSH's format.
     #[error("it is not an OpenSSH key: {0}")]
     NoKey(ssh_key::Error),
-    /// It is of another kind.
+    /// The key has another type.
     #[error("it is a key of type {0}, but only Ed25519 is accepted (`ssh-keygen -t ed25519` makes one)")]
     Kind(String),
     /// A passphrase protects it.
@@ -34,13 +34,13 @@ pub enum AttestError {
         "a passphrase protects it (write the statement with --statement, and sign it by `ssh-keygen -Y sign -n {NAMESPACE} -f KEY FILE`)"
     )]
     Locked,
-    /// It could not sign.
+    /// The key could not sign.
     #[error("it cannot sign: {0}")]
     Sign(ssh_key::Error),
-    /// A file is not of the form that it should have.
+    /// A file does not have the expected format.
     #[error("it has a wrong format: {0}")]
     Form(String),
-    /// The signature is not by that key, or of another text.
+    /// The signature is from another key, or for another text.
     #[error("the signature is from another key, or for another text")]
     Wrong,
 }
@@ -52,7 +52,7 @@ impl Signer {
     /// Reads a private key as `ssh-keygen` writes it.
     ///
     /// # Errors
-    /// If it is none, is not Ed25519, or is protected by a passphrase.
+    /// If it is not a private key, is not Ed25519, or is protected by a passphrase.
     pub fn read(text: &[u8]) -> Result<Self, AttestError> {
         let key = PrivateKey::from_openssh(text).map_err(AttestError::NoKey)?;
         if key.algorithm() != Algorithm::Ed25519 {
@@ -66,7 +66,7 @@ impl Signer {
         self.0.fingerprint(HashAlg::Sha256).to_string()
     }
 
-    /// The signature of a text as `ssh-keygen -Y sign` writes it.
+    /// Returns the signature of a text, as `ssh-keygen -Y sign` writes it.
     ///
     /// # Errors
     /// If the key cannot sign.
@@ -75,13 +75,13 @@ impl Signer {
         signature.to_pem(LineEnding::LF).map_err(AttestError::Sign)
     }
 
-    /// Whether a signature of a log's head is by this key, whatever text it is of.
+    /// Whether this key made a signature of a log's head, for any text.
     pub fn made(&self, signature: &str) -> bool {
         SshSig::from_pem(signature)
             .is_ok_and(|made| made.namespace() == NAMESPACE && made.public_key() == self.0.public_key().key_data())
     }
 
-    /// A statement in a DSSE envelope, as JSON.
+    /// Returns a statement in a DSSE envelope, as JSON.
     ///
     /// # Errors
     /// If the key cannot sign.
@@ -111,7 +111,7 @@ impl Verifier {
     /// Reads a public key as `ssh-keygen` writes it.
     ///
     /// # Errors
-    /// If it is none, or not Ed25519.
+    /// If it is not a public key, or not Ed25519.
     pub fn read(text: &str) -> Result<Self, AttestError> {
         let key = PublicKey::from_openssh(text.trim()).map_err(AttestError::NoKey)?;
         match key.algorithm() {
@@ -128,7 +128,7 @@ impl Verifier {
     /// Checks the signature of a text.
     ///
     /// # Errors
-    /// If it is none, or not by this key of this text for this purpose.
+    /// If it is not a signature, or not one by this key of this text in [`NAMESPACE`].
     pub fn check(&self, text: &str, signature: &str) -> Result<(), AttestError> {
         let signature = SshSig::from_pem(signature).map_err(|error| AttestError::Form(error.to_string()))?;
         self.0.verify(NAMESPACE, text.as_bytes(), &signature).map_err(|_| AttestError::Wrong)
@@ -137,7 +137,7 @@ impl Verifier {
     /// Checks an envelope and returns the statement in it.
     ///
     /// # Errors
-    /// If it is none, or no signature in it is by this key.
+    /// If it is not an envelope, or contains no signature by this key.
     pub fn open(&self, envelope: &str) -> Result<String, AttestError> {
         let form = |what: &str| AttestError::Form(what.to_owned());
         let envelope = from_json(envelope).map_err(|error| AttestError::Form(error.to_string()))?;
@@ -166,23 +166,23 @@ impl Verifier {
     }
 }
 
-/// What DSSE signs: `DSSEv1`, then type and body, each behind its length.
+/// Returns the bytes that DSSE signs: `DSSEv1`, then the type and the body, each after its length.
 fn pre_authentication_encoding(payload_type: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// The head of a log after so many entries.
+/// The head of a log after a number of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The chain's digest.
     pub digest: Digest,
-    /// How many entries it is over.
+    /// The number of entries that it covers.
     pub entries: u64,
 }
 
 impl Head {
-    /// The text that is signed. `time` is told as it is.
+    /// Returns the text to sign. `time` is included unchanged.
     pub fn statement(&self, time: &str) -> String {
         format!("ledger log head v1\nhead {}\nentries {}\ntime {time}\n", self.digest, self.entries)
     }
@@ -190,7 +190,7 @@ impl Head {
     /// Reads a statement.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not a statement of a log's head.
     pub fn read(statement: &str) -> Result<Self, AttestError> {
         let form = || AttestError::Form("it is not a statement of a log's head".to_owned());
         let mut lines = statement.lines();
@@ -204,7 +204,7 @@ impl Head {
     }
 }
 
-/// What an attempt was and what came of it: an in-toto Statement with SLSA Provenance. `times` are its start and end in the form of RFC 3339.
+/// Returns an in-toto Statement about an attempt, with SLSA Provenance. `times` are its start and end in the format of RFC 3339.
 pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
     let Sealed { run, attempt, .. } = sealed;
     let table = |pairs: Vec<(&str, Value)>| -> Value {
@@ -213,7 +213,7 @@ pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
     let of_digest = |digest: &Digest| table(vec![("blake3", digest.to_string().into())]);
     let id = attempt.id();
     let mut subjects = vec![table(vec![("name", format!("ledger attempt {id}").into()), ("digest", of_digest(&id.0))])];
-    // By which algorithm another program makes its digests nobody has said.
+    // The digest algorithm of another program is unknown.
     let is_program = run.parts.program.as_table().is_some_and(|program| program.contains_key("command"));
     let known = if is_program { &BTreeMap::new() } else { &attempt.digests };
     let products = known.iter().filter(|(name, _)| *name != "data");
@@ -274,7 +274,7 @@ pub fn statement(sealed: &Sealed, times: (&str, &str)) -> String {
     to_json_line(&statement)
 }
 
-/// How an attempt ended, what speaks against its numbers, and what it told: its metrics, and its digests as it made them.
+/// Returns how an attempt ended, its taints, its metrics, and its digests as recorded.
 fn outcome(attempt: &Attempt) -> Value {
     let mut all: Table =
         [("outcome".to_owned(), attempt.outcome.name().into()), ("tainted".to_owned(), attempt.all_taints().into())]
@@ -290,10 +290,10 @@ fn outcome(attempt: &Attempt) -> Value {
     all.into()
 }
 
-/// The attempt that a statement is about.
+/// Returns the attempt that a statement is about.
 ///
 /// # Errors
-/// If it is no statement of ours.
+/// If it is not a Statement about an attempt.
 pub fn subject(statement: &str) -> Result<Digest, AttestError> {
     let form = || AttestError::Form("it is not an in-toto Statement about an attempt".to_owned());
     let value = from_json(statement).map_err(|error| AttestError::Form(error.to_string()))?;

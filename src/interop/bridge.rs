@@ -1,10 +1,10 @@
-//! Runs of trackers whose stores Python reads, from the lines of `host/python/trackers.py`.
+//! Runs of trackers whose stores are read through Python, from the lines of `host/python/trackers.py`.
 
 use super::foreign::{ForeignRun, Point};
 use crate::record::{DigestWriter, Outcome, Table, Value};
 use crate::wire::from_json;
 
-/// Makes runs of lines.
+/// Builds runs from lines.
 pub struct BridgedRuns {
     tool: &'static str,
     open: Option<(ForeignRun, DigestWriter)>,
@@ -14,15 +14,15 @@ pub struct BridgedRuns {
 }
 
 impl BridgedRuns {
-    /// Of a tracker.
+    /// Returns a builder for the runs of a tracker.
     pub fn of(tool: &'static str) -> Self {
         Self { tool, open: None, is_deleted: false, deleted: Vec::new() }
     }
 
-    /// Takes a line. Returns the run that it completes, or an error that names what is wrong.
+    /// Reads a line. Returns the run that it completes, if any.
     ///
     /// # Errors
-    /// If the line is none of the reader.
+    /// A description of the line, if the reader cannot have written it.
     pub fn take(&mut self, line: &str) -> Result<Option<ForeignRun>, String> {
         let fault = || format!("the reader of the store wrote `{}`", line.chars().take(60).collect::<String>());
         let Ok(Value::Table(mut table)) = from_json(line) else { return Err(fault()) };
@@ -74,7 +74,7 @@ fn begin(tool: &'static str, mut table: Table) -> Option<ForeignRun> {
     Some(run)
 }
 
-/// Trackers keep parameters as texts: those that are numbers become numbers, so that answers compare them.
+/// Converts texts to numbers where possible, because trackers store parameters as texts and answers compare numbers.
 fn typed(value: Value) -> Value {
     let Some(text) = value.as_str() else { return value };
     if let Ok(number) = text.parse::<i64>() {
@@ -82,13 +82,13 @@ fn typed(value: Value) -> Value {
     }
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
     match text.parse::<f64>() {
-        // Digits of a whole number beyond 63 bits would be lost.
+        // An integer beyond 63 bits would lose digits.
         Ok(number) if is_number && number.is_finite() && text.parse::<u64>().is_err() => number.into(),
         _ => value,
     }
 }
 
-/// Adds a name, whether it measures the machine, and its points: step, milliseconds and value of each.
+/// Adds a curve: its name, whether it measures the machine, and its points (step, time in ms, value).
 fn add(run: &mut ForeignRun, points: &[Value]) -> Option<()> {
     let [name, Value::Bool(is_system), Value::List(points)] = points else { return None };
     let name = name.as_str()?;
@@ -104,7 +104,7 @@ fn add(run: &mut ForeignRun, points: &[Value]) -> Option<()> {
             Some("-Infinity") => f64::NEG_INFINITY,
             Some(_) => return None,
         };
-        // A time that the tracker does not keep is an empty text.
+        // If the tracker does not store the time, it is an empty text.
         let unix_s = ms.as_float().map_or(f64::NAN, |ms| ms / 1e3);
         curve.push(Point { step: step.as_int()?, unix_s, value });
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_runs_are_named_and_what_says_that_it_runs_is_not_finished() {
+    fn deleted_runs_are_listed_and_a_running_one_is_not_finished() {
         let deleted = RUN.replace("\"deleted\":false", "\"deleted\":true");
         let running = RUN.replace("FINISHED", "RUNNING");
         let end = r#"{"end":true}"#;

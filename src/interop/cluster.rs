@@ -1,6 +1,6 @@
 //! Event logs and sampled GPU metrics of a whole cluster, as one sealed attempt.
 //!
-//! Each host is a rank, each event a phase whose index is its task's place in the list of tasks, each GPU's quantity a series. Names
+//! Each host is a rank. Each event is a phase whose index is the position of its task in the list of tasks. Each metric of a GPU is a series. Names
 //! of hosts, GPUs and tasks are facts of the attempt. Equal rows count once.
 
 mod checkpoints;
@@ -21,36 +21,36 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tasks::Tasks;
 
-/// The files of a cluster's telemetry, and what it is called.
+/// The files of a cluster's telemetry, and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterFiles<'a> {
     /// The event log.
     pub checkpoints: &'a Path,
-    /// What was sampled of the GPUs.
+    /// The samples of the GPUs.
     pub gpu: &'a Path,
     /// The levels of tasks.
     pub tasks: Option<&'a Path>,
     /// The name of the experiment.
     pub name: &'a str,
-    /// Leave out rows that cannot be read, and count them, where they would otherwise be refused.
+    /// Whether rows that cannot be read are left out and counted; otherwise they are refused.
     pub skip_faulty: bool,
 }
 
-/// A cluster's telemetry, ready to be taken into a ledger.
+/// A cluster's telemetry, ready for import into a ledger.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// What is kept.
+    /// The run and the attempt.
     pub sealed: Sealed,
     /// The event log, the samples, and the tasks if they were given.
     pub sources: Vec<Source>,
-    /// What was found in them, by name: hosts, GPUs, tasks, events, readings, duplicates and what is missing.
+    /// Counts by name: hosts, GPUs, tasks, events, readings, duplicates and missing values.
     pub counts: BTreeMap<&'static str, usize>,
 }
 
 /// Reads a cluster's telemetry.
 ///
 /// # Errors
-/// A file that cannot be read or lacks a column, and rows that cannot be right, with their places.
+/// If a file cannot be read or lacks a column, or if rows are invalid (with their places).
 pub fn read_cluster(files: &ClusterFiles<'_>) -> Result<Cluster, ImportError> {
     let (checkpoints, readings) = std::thread::scope(|scope| {
         let checkpoints = scope.spawn(|| checkpoints::read(files.checkpoints));
@@ -157,7 +157,7 @@ fn seal(name: &str, checkpoints: Checkpoints, readings: Readings, tasks: Option<
     Cluster { sealed: Sealed { run, attempt, series, phases }, sources, counts }
 }
 
-/// Moments as positions in the attempt.
+/// Converts times to positions in the attempt.
 #[derive(Clone, Copy)]
 struct Clock {
     start_ns: i64,
@@ -169,7 +169,7 @@ impl Clock {
     }
 }
 
-/// The same files are the same execution, whenever they are taken in.
+/// Returns the nonce of an import. Equal files give the same attempt at any time.
 fn nonce(run: &Run, sources: &[Source]) -> Nonce {
     let digests = sources.iter().map(|source| source.digest.0.as_slice());
     let pieces: Vec<&[u8]> = std::iter::once(run.id.0.0.as_slice()).chain(digests).collect();
@@ -224,12 +224,12 @@ fn series(readings: &Readings, gpus: &Sorted, clock: Clock) -> Vec<Series> {
             all.extend(one_series(place, *quantity, of_gpu, column, clock));
         }
     }
-    // As a record lists them, whoever made it.
+    // In the order of a record.
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }
 
-/// The series of a quantity of a GPU; none where it was never read.
+/// Returns a metric's series of a GPU. Returns `None` if it was never sampled.
 fn one_series(gpu: u32, quantity: Quantity, readings: &[Reading], column: usize, clock: Clock) -> Option<Series> {
     let name = crate::record::Source::Gpu(gpu).series(quantity);
     let mut series = Series::new(name, quantity.unit(), Axis::TimeNs);
@@ -238,7 +238,7 @@ fn one_series(gpu: u32, quantity: Quantity, readings: &[Reading], column: usize,
     (!series.values.is_empty()).then_some(series)
 }
 
-/// The names of hosts by rank, and of GPUs by number.
+/// Returns the names of hosts by rank, and of GPUs by number.
 fn cluster_facts(hosts: &Sorted, gpus: &Sorted) -> Table {
     let parts: Vec<(&str, &str, &str)> = gpus.texts.iter().map(|gpu| readings::parts(gpu)).collect();
     let list = |part: fn(&(&str, &str, &str)) -> String| Value::from(parts.iter().map(part).collect::<Vec<_>>());
@@ -251,7 +251,7 @@ fn cluster_facts(hosts: &Sorted, gpus: &Sorted) -> Table {
     ])
 }
 
-/// The names of tasks by index, with their jobs and levels; says how many have no level.
+/// Adds the names of tasks by index, with their jobs and levels. Returns the number of tasks without a level.
 fn task_facts(facts: &mut Table, names: &Sorted, tasks: Option<&Tasks>) -> usize {
     let parts = |name: &str| {
         name.split_once(SEPARATOR).map(|(job, task)| (job.to_owned(), task.to_owned())).unwrap_or_default()
@@ -273,7 +273,7 @@ fn task_facts(facts: &mut Table, names: &Sorted, tasks: Option<&Tasks>) -> usize
     without
 }
 
-/// What a reader of the figures must know.
+/// Returns the warnings that a reader of the results needs.
 fn warnings(counts: &BTreeMap<&'static str, usize>, faulty: &[Faults]) -> Vec<String> {
     let told = [
         ("duplicate_checkpoints", "rows of the event log stand in it more than once, and count once"),

@@ -1,7 +1,7 @@
 //! The records of TensorBoard's event files, for writing and reading.
 //!
-//! A file is a list of records (length, masked CRC-32C of it, bytes, masked CRC-32C of these), each an `Event` message of
-//! `tensorflow/core/util/event.proto`.
+//! A file is a list of records. Each consists of its length, the masked CRC-32C of the length, the bytes, and the masked CRC-32C of the bytes. The
+//! bytes are an `Event` message of `tensorflow/core/util/event.proto`.
 
 use super::protobuf::Message;
 
@@ -12,25 +12,25 @@ pub(super) const FILE_VERSION: u64 = 3;
 pub(super) const SUMMARY: u64 = 5;
 pub(super) const SESSION_LOG: u64 = 7;
 
-/// A message as a record.
+/// Encodes a message as a record.
 pub(super) fn record(message: Message) -> Vec<u8> {
     let bytes = message.into_bytes();
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes();
     [length.as_slice(), &masked(&length), &bytes, &masked(&bytes)].concat()
 }
 
-/// Why there is no further record.
+/// The reason why there is no further record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The file ends with a record.
     Whole,
-    /// The last record is not complete: the file is still being written, or its writer died.
+    /// The last record is incomplete: the file is still being written, or its writer died.
     Cut,
-    /// The record at that byte does not have its checksum.
+    /// The record at this byte has a wrong checksum.
     Damaged(usize),
 }
 
-/// Calls `take` with the bytes of each record. Returns how many bytes they are with their frames, and why there are no more.
+/// Calls `take` with the bytes of each record. Returns the total size of the records with their frames, and the reason for the end.
 pub(super) fn read_records<'a>(file: &'a [u8], mut take: impl FnMut(&'a [u8])) -> (usize, End) {
     let mut at = 0;
     loop {
@@ -54,7 +54,7 @@ pub(super) fn read_records<'a>(file: &'a [u8], mut take: impl FnMut(&'a [u8])) -
     }
 }
 
-/// The checksum as records have it: rotated, so that checksums of data that holds checksums are sound.
+/// Returns the masked checksum of a record. The mask keeps checksums sound for data that contains checksums.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_as_they_were_written_and_a_fault_ends_them() {
+    fn records_round_trip_and_a_fault_ends_the_reading() {
         let mut file = Vec::new();
         for number in [1, 2] {
             file.extend(record(Message::default().int(STEP, number)));

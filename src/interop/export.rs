@@ -1,6 +1,6 @@
-//! Attempts on their way to other tools: as tables, and in the forms that trackers, monitors and benchmarks read.
+//! Export of attempts to other tools: as tables, and in the formats of trackers, monitors and benchmarks.
 //!
-//! Knows sealed attempts and foreign formats. Must not know where a ledger lies, who asked, or where the result goes.
+//! Knows sealed attempts and foreign formats. Must not know where a ledger is, who asked, or where the output goes.
 
 mod columnar;
 mod frame;
@@ -31,7 +31,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
-/// Percent-encodes what may not stand in a URI (RFC 3986), these bytes apart.
+/// Percent-encodes the characters that a URI does not allow (RFC 3986), except the bytes in `kept`.
 fn percent(text: &str, kept: &[u8]) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.contains(&byte) {
@@ -43,15 +43,15 @@ fn percent(text: &str, kept: &[u8]) -> String {
     })
 }
 
-/// How many digits of its id tell an attempt's file from others: two that share the eight that are shown must not meet.
+/// The number of id digits in an attempt's file name: two attempts that share the eight displayed digits need different files.
 const ID_DIGITS: usize = 16;
 
-/// An attempt and its id. Series and phases may be left out where a format has no use for them.
+/// An attempt and its id. Series and phases may be missing if a format does not use them.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The hash of the attempt.
     pub id: AttemptId,
-    /// What is kept of it.
+    /// The run and the attempt.
     pub sealed: Sealed,
 }
 
@@ -60,17 +60,17 @@ impl Entry {
         &self.sealed.attempt
     }
 
-    /// The experiment that it is of; where none is named, its model.
+    /// Returns the name of its experiment, or else its model.
     fn experiment(&self) -> &str {
         self.attempt().settings.get("experiment.name").and_then(Value::as_str).unwrap_or(self.sealed.run.model())
     }
 
-    /// What to call it: its model and the first digits of its id.
+    /// Returns its title: the model and the first digits of the id.
     fn title(&self) -> String {
         format!("{} {}", self.sealed.run.model(), self.id.0.prefix(8))
     }
 
-    /// Every field of the run and every setting by its name, as text. A setting that is called as a field says what it is.
+    /// Returns every field of the run and every setting by its name, as text. A setting with the name of a field gets a prefix.
     fn fields(&self) -> BTreeMap<String, String> {
         let config = self.sealed.run.config();
         let settings = self.attempt().settings.iter().map(|(name, value)| {
@@ -83,18 +83,18 @@ impl Entry {
         settings.chain(config.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
-    /// When it ended, in milliseconds since the Unix epoch.
+    /// Returns the end of the attempt, in ms since the Unix epoch.
     fn ended_unix_ms(&self) -> i64 {
         self.unix_ms(self.attempt().wall_ns)
     }
 
-    /// A moment of the attempt, in milliseconds since the Unix epoch.
+    /// Converts a position in the attempt to ms since the Unix epoch.
     fn unix_ms(&self, position_ns: u64) -> i64 {
         self.attempt().started_unix_ms.saturating_add(i64::try_from(position_ns / 1_000_000).unwrap_or(i64::MAX))
     }
 }
 
-/// When each step ended, in nanoseconds since the attempt's start: points over steps have no time of their own, but phases may tell.
+/// The end of each step in ns since the attempt's start, from its phases. Points over steps have no time of their own.
 struct StepTimes(BTreeMap<u64, u64>);
 
 impl StepTimes {
@@ -103,13 +103,13 @@ impl StepTimes {
         Self(steps.filter_map(|phase| Some((phase.index, phase.stop_ns?))).collect())
     }
 
-    /// The end of the step; of one that no phase tells of, the end of the last one before it that is told of, else the start.
+    /// Returns the end of the step. If no phase has it, this is the end of the last recorded step before it, or else the start.
     fn at(&self, step: u64) -> u64 {
         self.0.range(..=step).next_back().map_or(0, |(_, stop_ns)| *stop_ns)
     }
 }
 
-/// The writer of a file. Packs also seek, because their digest stands before the content.
+/// The writer of a file. Packs also seek, because their digest precedes the content.
 pub trait Sink: io::Write + io::Seek + Send {}
 
 impl<W: io::Write + io::Seek + Send> Sink for W {}
@@ -117,9 +117,9 @@ impl<W: io::Write + io::Seek + Send> Sink for W {}
 /// Writes the content of a file, piece by piece.
 pub type Content<'a> = dyn Fn(&mut dyn Sink) -> io::Result<()> + 'a;
 
-/// A file that is to be written.
+/// A file to write.
 pub struct File<'a> {
-    /// Its path below the folder that was named.
+    /// Its path below the output folder.
     pub path: PathBuf,
     content: Box<Content<'a>>,
 }
@@ -137,16 +137,16 @@ impl<'a> File<'a> {
     /// Writes its content.
     ///
     /// # Errors
-    /// If a series cannot be read, and those of `out`.
+    /// If a series cannot be read, or if `out` fails.
     pub fn write(&self, out: &mut dyn Sink) -> io::Result<()> {
         (self.content)(out)
     }
 }
 
-/// Gives each point of a series of an attempt, by the series' name and in the order of the points.
+/// Calls a function with each point of a named series of an attempt, in order.
 pub type PointsOf<'a> = dyn Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> + 'a;
 
-/// Calls `visit` with each point of a series, until it fails.
+/// Calls `visit` with each point of a series, until `visit` fails.
 fn each_point(
     points: &PointsOf<'_>,
     series: &str,
@@ -161,8 +161,8 @@ fn each_point(
     visited
 }
 
-/// Names in the form that a tool takes. Where several become one, or one that is taken, a short digest behind them tells them apart;
-/// `form` also says whether a name stayed as it was, which then keeps it.
+/// Converts names into a tool's format. If several names become equal, or equal to a taken one, a short digest is appended. `form` also returns
+/// whether a name is unchanged; such a name keeps its form.
 fn distinct(
     names: impl IntoIterator<Item = String>,
     taken: &[&str],
@@ -188,23 +188,23 @@ fn distinct(
     found
 }
 
-/// Of a name that gets a digest, at most so much stays, so that it is no longer than any tool takes.
+/// The largest number of bytes that stay of a name with a digest, within the limit of every tool.
 const LONGEST_START: usize = 200;
 
-/// A name that is safe as one component of a path on every system: other characters become `_`, and a longer one is [`fitted`].
+/// Returns a name that is safe as a component of a path on every system. Other characters become `_`, and a long name is [`fitted`].
 fn path_name(name: &str) -> String {
     let safe: String = name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
-    // `.` and `..` are folders, and a name in front of which there is a dot is hidden.
+    // `.` and `..` are folders, and a name with a leading dot is hidden.
     let visible = if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe };
     fitted(&visible, name, LONGEST_NAME)
 }
 
-/// File systems take names of 255 bytes, of which endings as `.txt` need some.
+/// The largest name in bytes: file systems allow 255, and endings such as `.txt` need some.
 const LONGEST_NAME: usize = 250;
-/// Of a model's name before an id, so that both fit.
+/// The largest part in bytes of a model's name before an id.
 const LONGEST_MODEL: usize = 200;
 
-/// A name of at most so many bytes: of a longer one the beginning, and a short digest of the `whole` name.
+/// Returns a name of at most `most` bytes: a longer one is cut, and a short digest of the `whole` name is appended.
 fn fitted(name: &str, whole: &str, most: usize) -> String {
     if name.len() <= most {
         return name.to_owned();
@@ -212,22 +212,22 @@ fn fitted(name: &str, whole: &str, most: usize) -> String {
     format!("{}_{}", cut(name, most - 9), Digest::of(whole.as_bytes()).prefix(8))
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// Returns the beginning of a text, of at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
 }
 
 impl Entry {
-    /// The model, as names of files begin with it.
+    /// Returns the model as it begins names of files.
     fn short_model(&self) -> String {
         let model = self.sealed.run.model();
         fitted(model, model, LONGEST_MODEL)
     }
 
-    /// Names that are too long for folders and files, in which a digest stands for their end.
+    /// Returns the names that are too long for folders and files, whose ends are replaced by a digest.
     ///
-    /// `has_file_each` is of forms in which metrics, series and fields are files of their own, as MLflow's.
+    /// `has_file_each` is true for formats such as MLflow's, in which metrics, series and fields have files of their own.
     pub fn long_names(&self, has_file_each: bool) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         if has_file_each {

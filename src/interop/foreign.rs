@@ -7,18 +7,18 @@ use crate::record::{
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// As a worker's: a record is bounded.
+/// The limits on a record, the same as for workers: the length of names, and the number of series.
 const MOST_NAME_BYTES: usize = 256;
 const MOST_SERIES: usize = 1000;
-/// Of one text.
+/// The length of one text.
 const MOST_TEXT_BYTES: usize = 64 << 10;
-/// The series of the time at which each step was logged.
+/// The series with the time in s at which each step was logged.
 const LOGGED_AT: &str = "logged_at";
 
-/// A value that was logged.
+/// A logged value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The step. One below 0 has no place in a series.
+    /// The step. A negative one is left out of series.
     pub step: i64,
     /// Seconds since the Unix epoch.
     pub unix_s: f64,
@@ -26,41 +26,41 @@ pub struct Point {
     pub value: f64,
 }
 
-/// A run as another tracker keeps it.
+/// A run of another tracker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignRun {
     /// The tracker: `tensorboard`, `mlflow`.
     pub tool: &'static str,
-    /// What it belongs to there: an experiment, a project, a folder.
+    /// The experiment, project or folder that it belongs to there.
     pub experiment: String,
     /// Its name there.
     pub name: String,
-    /// What it is known by there, also once it has grown.
+    /// Its id there, which stays the same as the run grows.
     pub id: String,
-    /// The digest of what was read of it.
+    /// The digest of the data that was read.
     pub digest: Digest,
     /// Its parameters.
     pub params: Table,
-    /// Curves by their names, as they were logged.
+    /// Curves by name, as logged.
     pub curves: BTreeMap<String, Vec<Point>>,
     /// Measurements of the machine, over time.
     pub system: BTreeMap<String, Vec<Point>>,
     /// Tags and notes.
     pub texts: BTreeMap<String, String>,
-    /// How it ended, as far as the tracker says.
+    /// How it ended, as far as the tracker records it.
     pub outcome: Outcome,
-    /// Items that no record holds, by their type.
+    /// The number of items that a record cannot contain, by type.
     pub skipped: BTreeMap<String, u64>,
-    /// What else a reader has to know.
+    /// Further warnings.
     pub warnings: Vec<String>,
-    /// When it began, where the tracker says so.
+    /// When it began, if the tracker records it.
     pub started_unix_s: Option<f64>,
-    /// When it ended, where the tracker says so.
+    /// When it ended, if the tracker records it.
     pub ended_unix_s: Option<f64>,
 }
 
 impl ForeignRun {
-    /// A run without any content.
+    /// Returns a run without any content.
     pub(super) fn new(tool: &'static str, experiment: String, name: String) -> Self {
         Self {
             tool,
@@ -80,12 +80,12 @@ impl ForeignRun {
         }
     }
 
-    /// How many points it has.
+    /// Returns the number of points.
     pub fn points(&self) -> usize {
         self.curves.values().chain(self.system.values()).map(Vec::len).sum()
     }
 
-    /// The attempt. Its execution is named by tracker, id and digest, so that a second import is the same attempt.
+    /// Returns the attempt. Its nonce depends on tracker, id and digest, so that a second import gives the same attempt.
     pub fn sealed(mut self) -> Sealed {
         let points = self.points();
         self.bound();
@@ -96,7 +96,7 @@ impl ForeignRun {
         let params = self.params.iter().filter(|(name, _)| is_param(name));
         let mut config: Table = params.map(|(name, value)| (format!("params.{name}"), value.clone())).collect();
         if config.is_empty() {
-            // Nothing else tells it from the others of its experiment.
+            // Nothing else distinguishes it from other runs of its experiment.
             config.insert("params.run".to_owned(), self.name.as_str().into());
         }
         config.insert("model.name".to_owned(), self.experiment.as_str().into());
@@ -126,7 +126,7 @@ impl ForeignRun {
             (POINTS.to_owned(), points.into()),
             ("skipped".to_owned(), skipped.into()),
         ]);
-        // A run without a seed has seed 0, too.
+        // A run without a seed also has seed 0.
         import.extend(seed.map(|_| ("seed".to_owned(), true.into())));
         let mut facts = Table::from([(IMPORT.to_owned(), import.into())]);
         facts.extend(self.texts.iter().map(|(name, text)| (format!("{}.{name}", self.tool), text.as_str().into())));
@@ -157,7 +157,7 @@ impl ForeignRun {
         self.curves.values().chain(self.system.values()).flatten().map(|point| point.unix_s).filter(|at| at.is_finite())
     }
 
-    /// Applies the limits of a record, and says what they left out.
+    /// Applies the limits of a record, and adds a warning about everything left out.
     fn bound(&mut self) {
         let mut left = Vec::new();
         let long = |name: &String| name.len() > MOST_NAME_BYTES;
@@ -181,7 +181,7 @@ impl ForeignRun {
             left.push(format!("{} at steps below 0", count(below, "point")));
         }
         self.curves.retain(|_, points| !points.is_empty());
-        // One is that of the times.
+        // One series is that of the times.
         let most = MOST_SERIES - 1;
         let all = self.curves.len() + self.system.len();
         if all > most {
@@ -206,7 +206,7 @@ impl ForeignRun {
         }
     }
 
-    /// The last value of each curve: that of the greatest step, of equal ones the one that was logged last.
+    /// Returns the last value of each curve: that of the greatest step, or the last one logged among equal steps.
     fn metrics(&self) -> BTreeMap<String, Metric> {
         let last = |points: &Vec<Point>| points.iter().max_by_key(|point| point.step).map(|point| point.value);
         let curves = self.curves.iter().filter_map(|(name, points)| Some((name.clone(), last(points)?)));
@@ -218,7 +218,7 @@ impl ForeignRun {
         let mut times: BTreeMap<u64, f64> = BTreeMap::new();
         for (name, points) in &self.curves {
             let mut made = Series::new(name.as_str(), "", Axis::Step);
-            // Positions never descend; of one step, points stay in the order in which they were logged.
+            // Positions must not descend. Points of one step stay in the order in which they were logged.
             let mut sorted: Vec<&Point> = points.iter().collect();
             sorted.sort_by_key(|point| point.step);
             for point in sorted {
@@ -248,17 +248,17 @@ impl ForeignRun {
     }
 }
 
-/// A seed as trackers keep it: a number, or the text of one.
+/// Parses a seed as trackers store it: a number, or its text.
 fn seed_of(value: &Value) -> Option<u64> {
     if let Some(text) = value.as_str() {
         return text.parse().ok();
     }
-    // Larger ones may be those of several texts.
+    // Larger numbers are not exact, so several texts may give the same one.
     let is_exact = |number: &f64| number.fract() == 0.0 && number.abs() < EXACT;
     u64::try_from(value.as_int().or_else(|| value.as_float().filter(is_exact).map(whole))?).ok()
 }
 
-/// Whole numbers below this one are exact as floats.
+/// Integers below this one are exact as floats.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 #[expect(clippy::cast_possible_truncation, reason = "saturates, and is 0 for NaN")]
@@ -266,25 +266,25 @@ fn whole(number: f64) -> i64 {
     number.round() as i64
 }
 
-/// The fact of an attempt that was imported, and its members.
+/// The fact of an imported attempt, and its members.
 const IMPORT: &str = "import";
 const KIND: &str = "kind";
 const ID: &str = "id";
 const POINTS: &str = "points";
 
-/// From which run of which tracker an attempt was imported.
+/// The run of a tracker that an attempt was imported from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignOrigin {
     /// The tracker.
     pub tool: String,
-    /// What the run is known by there.
+    /// The run's id there.
     pub id: String,
-    /// How many points it had then.
+    /// The number of points at the import.
     pub points: i64,
 }
 
 impl ForeignOrigin {
-    /// That of an attempt; none if it was not imported from a tracker.
+    /// Returns the origin of an attempt. Returns `None` if it was not imported from a tracker.
     pub fn of(attempt: &Attempt) -> Option<Self> {
         let import = attempt.facts.get(IMPORT)?.as_table()?;
         let text = |name: &str| import.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -292,7 +292,7 @@ impl ForeignOrigin {
     }
 }
 
-/// Adds the wanted files of a folder and of the folders in it, in the order of their paths. Links are not followed: W&B's `latest-run` is one.
+/// Adds the wanted files of a folder and its subfolders, in the order of their paths. Links such as W&B's `latest-run` are not followed.
 pub(super) fn files_below(
     folder: &Path,
     is_wanted: &dyn Fn(&Path) -> bool,

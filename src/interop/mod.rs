@@ -1,7 +1,7 @@
-//! Other people's formats: results, event logs and telemetry of other tools on their way into a ledger, and attempts on their way out.
+//! Foreign formats: import of results, event logs and telemetry of other tools into a ledger, and export of attempts.
 //!
-//! Knows how foreign files are written and read, and turns them into sealed attempts and these into them. Must not know where a ledger
-//! lies, or what is asked of it.
+//! Knows how foreign files are written and read, and converts them to and from sealed attempts. Must not know where a ledger is, or what is asked of
+//! it.
 
 pub mod attest;
 mod bridge;

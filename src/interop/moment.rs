@@ -1,4 +1,4 @@
-//! Moments as logs write them: ISO-8601 with the offset from UTC, and as tables write them: also seconds or milliseconds since 1970.
+//! Times in logs (ISO 8601 with the offset from UTC) and in tables (also seconds or milliseconds since 1970).
 //!
 //! Knows nothing of clocks.
 
@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// Nanoseconds from the Unix epoch to a moment such as `2018-11-08T08:18:55.510Z` or `2018-11-08 09:18:55+01:00`.
+/// Returns the nanoseconds from the Unix epoch to a time such as `2018-11-08T08:18:55.510Z` or `2018-11-08 09:18:55+01:00`.
 ///
-/// None where it is no such moment, has no offset, or lies outside the years 1678 to 2261, which is what fits.
+/// Returns `None` if the text is not such a time, has no offset, or is outside the years 1678 to 2261, the range of an `i64`.
 pub(super) fn unix_ns(text: &[u8]) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let (separator, rest) = rest.split_first()?;
@@ -25,10 +25,10 @@ pub(super) fn unix_ns(text: &[u8]) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// Milliseconds from the Unix epoch to a moment: one of [`unix_ns`], or a number of seconds or milliseconds.
+/// Returns the milliseconds from the Unix epoch to a time in the format of [`unix_ns`], or in seconds or milliseconds since 1970.
 ///
-/// A number has ten digits before its point where it counts seconds, and thirteen where it counts milliseconds: moments from September 2001 to November
-/// 2286. Others, such as the day `20240531`, are none.
+/// A number with ten digits before its point is in seconds, and one with thirteen digits in milliseconds: times from September 2001 to November 2286.
+/// Other numbers, such as the day `20240531`, give `None`.
 pub(super) fn unix_ms(text: &str) -> Option<i64> {
     if let Some(ns) = unix_ns(text.as_bytes()) {
         return Some(ns.div_euclid(1_000_000));
@@ -45,12 +45,12 @@ pub(super) fn unix_ms(text: &str) -> Option<i64> {
     }
 }
 
-/// The start of a day such as `2018-11-08`, in UTC.
+/// Returns the start of a day such as `2018-11-08`, in UTC, in ns since the Unix epoch.
 pub(super) fn day_unix_ns(text: &[u8]) -> Option<i64> {
     if text.len() == 10 { unix_ns(&[text, b"T00:00:00Z".as_slice()].concat()) } else { None }
 }
 
-/// A moment as ISO-8601 in UTC with milliseconds, `2018-11-08T08:18:55.510Z`; beyond the calendar its first or last one.
+/// Formats a time as ISO 8601 in UTC with milliseconds, `2018-11-08T08:18:55.510Z`. Beyond the calendar, it is the first or last time.
 pub(super) fn iso_ms(unix_ms: i64) -> String {
     let last = if unix_ms < 0 { Timestamp::MIN } else { Timestamp::MAX };
     Timestamp::from_millisecond(unix_ms).unwrap_or(last).strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
@@ -60,7 +60,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0')))
 }
 
-/// What stands behind the seconds: a fraction in nanoseconds (further digits are cut off), and the rest.
+/// Parses the fraction of a second. Returns it in nanoseconds (further digits are cut off), and the rest of the text.
 fn fraction(rest: &[u8]) -> Option<(i64, &[u8])> {
     let Some(digits) = rest.strip_prefix(b".").or_else(|| rest.strip_prefix(b",")) else { return Some((0, rest)) };
     let len = digits.iter().take_while(|digit| digit.is_ascii_digit()).count();
@@ -73,7 +73,7 @@ fn fraction(rest: &[u8]) -> Option<(i64, &[u8])> {
     Some((kept * 10_i64.pow(missing), zone))
 }
 
-/// Seconds by which the writer's clock is ahead of UTC.
+/// Returns the offset from UTC in seconds; it is positive east of Greenwich.
 fn offset_s(zone: &[u8]) -> Option<i64> {
     let (sign, rest) = match zone.split_first()? {
         (b'Z' | b'z', []) => return Some(0),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_none() {
+    fn other_texts_are_not_moments() {
         for text in [
             "",
             "2018-11-08",

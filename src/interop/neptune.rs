@@ -1,5 +1,4 @@
-//! Exports of Neptune: Parquet files `PROJECT/RUN_part_N.parquet` that neptune-exporter wrote, with a row for each attribute, and for each point of a
-//! series.
+//! Exports of Neptune: Parquet files `PROJECT/RUN_part_N.parquet` of neptune-exporter, with a row for each attribute, and for each point of a series.
 
 use super::foreign::{ForeignRun, Point, files_below};
 use super::moment::iso_ms;
@@ -13,26 +12,26 @@ use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 const TOOL: &str = "neptune";
-/// Stands before the number of a part in the name of its file.
+/// The text before the number of a part in the name of its file.
 const PART: &str = "_part_";
-/// Namespaces of parameters, whose names need not say so again.
+/// Namespaces of parameters, which are removed from their names.
 const PARAMETERS: [&str; 8] =
     ["parameters/", "params/", "hyperparameters/", "hparams/", "config/", "cfg/", "args/", "arguments/"];
-/// An export stores steps in millionths.
+/// The factor of steps in an export, which are stored in millionths.
 const STEP: i128 = 1_000_000;
 
-/// The runs of a folder with an export, or those of one file's run. Each is handed to `take` as soon as it is read. Names the runs that are in
+/// Reads the runs of a folder with an export, or the run of one file. Calls `take` with each run as soon as it is read. Returns the names of runs in
 /// Neptune's trash.
 ///
 /// # Errors
-/// If a file cannot be read or is of another format, or the folder has none.
+/// If a file cannot be read or has another format, or the folder has none.
 pub fn read_neptune<E: From<ImportError>>(
     path: &Path,
     take: &mut dyn FnMut(ForeignRun) -> Result<(), E>,
 ) -> Result<Vec<String>, E> {
     let mut files = Vec::new();
     if path.is_file() {
-        // All parts of the run that it belongs to.
+        // A single file selects all parts of its run.
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let path = std::path::absolute(path).map_err(unreadable)?;
         match (part_of(&path), path.parent()) {
@@ -44,7 +43,7 @@ pub fn read_neptune<E: From<ImportError>>(
     } else {
         files_below(path, &|path| part_of(path).is_some(), &mut files)?;
     }
-    // Parts by their number: of ten or more, that is not the order of their names.
+    // Parts are sorted by number, which is not the order of names if there are ten or more.
     let mut runs: BTreeMap<PathBuf, BTreeMap<u64, PathBuf>> = BTreeMap::new();
     for file in files {
         let Some((run, part)) = part_of(&file) else {
@@ -64,10 +63,10 @@ pub fn read_neptune<E: From<ImportError>>(
             reading.file(file)?;
         }
         if reading.run.is_empty() {
-            // Without rows its file alone names it.
+            // Without rows, the name of the file is the run's name.
             reading.run = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         }
-        // The exporter gives part 0 its name last.
+        // The exporter renames part 0 last.
         let is_whole = parts.keys().copied().eq(0..parts.len() as u64);
         match reading.finish(is_whole) {
             Ok(run) => take(run)?,
@@ -77,14 +76,14 @@ pub fn read_neptune<E: From<ImportError>>(
     Ok(trashed)
 }
 
-/// The path of a file without its part, and the part's number.
+/// Returns the path of a file without its part, and the part's number.
 fn part_of(path: &Path) -> Option<(PathBuf, u64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".parquet")?;
     let (run, part) = name.rsplit_once(PART)?;
     Some((path.with_file_name(run), part.parse().ok()?))
 }
 
-/// A run while its parts are read.
+/// A run whose parts are being read.
 #[derive(Default)]
 struct Reading {
     project: String,
@@ -92,9 +91,9 @@ struct Reading {
     written: DigestWriter,
     curves: BTreeMap<String, Vec<Point>>,
     system: BTreeMap<String, Vec<Point>>,
-    /// Attributes with one value, except datetimes.
+    /// Attributes with a single value, except datetimes.
     single: Table,
-    /// Milliseconds since the Unix epoch.
+    /// Datetimes in ms since the Unix epoch.
     moments: BTreeMap<String, i64>,
     skipped: BTreeMap<String, u64>,
 }
@@ -127,7 +126,7 @@ impl Reading {
         Ok(())
     }
 
-    /// None if project, run, path or type is missing, or if the row is of another run.
+    /// Reads a row. Returns `None` if project, run, path or type is missing, or if the row belongs to another run.
     fn row(&mut self, row: &Row) -> Option<()> {
         let cells: BTreeMap<&str, &Field> = row.get_column_iter().map(|(name, cell)| (name.as_str(), cell)).collect();
         let text = |name: &str| match cells.get(name) {
@@ -193,7 +192,7 @@ impl Reading {
         Some(())
     }
 
-    /// The run; its name where Neptune has it in the trash.
+    /// Returns the run, or its name as the error if Neptune has it in the trash.
     fn finish(self, is_whole: bool) -> Result<ForeignRun, String> {
         let Self { project, run: id, written, curves, system, mut single, mut moments, skipped } = self;
         let mut of_system = |name: &str| single.remove(&format!("sys/{name}"));
@@ -224,12 +223,12 @@ impl Reading {
         let stripped =
             |path: &str| PARAMETERS.iter().find_map(|namespace| path.strip_prefix(namespace)).map(str::to_owned);
         let (named, others): (Vec<_>, Vec<_>) = single.into_iter().partition(|(path, _)| stripped(path).is_some());
-        // A parameter without a namespace keeps its name; see below.
+        // A parameter without a namespace comes first, so that it keeps its name.
         for (path, value) in others.into_iter().chain(named) {
             let is_text = ["sys/", "source_code/", "monitoring/"].iter().any(|namespace| path.starts_with(namespace));
             match (stripped(&path), value.as_float().filter(|_| matches!(value, Value::Float(_)))) {
                 (Some(name), _) => {
-                    // A name that is taken stays with its namespace.
+                    // If a name is taken, the namespace is kept.
                     let name = if run.params.contains_key(&name.replace('/', ".")) { path } else { name };
                     run.params.insert(name.replace('/', "."), value);
                 }
@@ -245,9 +244,9 @@ impl Reading {
     }
 }
 
-/// A step in millionths as a whole number; none where it is a fraction.
+/// Converts a step in millionths to an integer. Returns `None` if it is a fraction.
 fn whole_step(bytes: &[u8]) -> Option<i64> {
-    // Big-endian, in two's complement, of any length.
+    // The bytes are big-endian in two's complement, of any length.
     let sign = if bytes.first()? & 0x80 == 0 { 0 } else { -1 };
     let millionths =
         bytes.iter().try_fold(sign, |number: i128, byte| Some(number.checked_mul(256)? | i128::from(*byte)))?;

@@ -1,4 +1,4 @@
-//! Just enough of Protocol Buffers' wire format to write and read messages.
+//! The part of Protocol Buffers' wire format that is needed to write and read messages.
 
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
@@ -10,33 +10,33 @@ const BYTES: u64 = 2;
 const FIXED_32: u64 = 5;
 
 impl Message {
-    /// A field of type `int32`, `int64`, `bool` or of an enumeration; negative numbers are not needed here.
+    /// Adds a field of type `int32`, `int64`, `bool` or of an enumeration; negative numbers are not supported.
     pub(super) fn int(mut self, field: u64, number: u64) -> Self {
         self.tag(field, VARINT);
         self.varint(number);
         self
     }
 
-    /// A field of type `double`.
+    /// Adds a field of type `double`.
     pub(super) fn double(mut self, field: u64, number: f64) -> Self {
         self.tag(field, FIXED_64);
         self.0.extend_from_slice(&number.to_le_bytes());
         self
     }
 
-    /// A field of type `float`.
+    /// Adds a field of type `float`.
     pub(super) fn float(mut self, field: u64, number: f32) -> Self {
         self.tag(field, FIXED_32);
         self.0.extend_from_slice(&number.to_le_bytes());
         self
     }
 
-    /// A field of type `string` or `bytes`.
+    /// Adds a field of type `string`.
     pub(super) fn text(self, field: u64, text: &str) -> Self {
         self.bytes(field, text.as_bytes())
     }
 
-    /// A field that is a message.
+    /// Adds a field that is a message.
     pub(super) fn message(self, field: u64, message: &Self) -> Self {
         self.bytes(field, &message.0)
     }
@@ -48,7 +48,7 @@ impl Message {
         self
     }
 
-    /// The message as bytes.
+    /// Returns the encoded message.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
@@ -66,10 +66,10 @@ impl Message {
     }
 }
 
-/// A field of a message that is read.
+/// A decoded field of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
-    /// A whole number, or a truth value.
+    /// An integer or a boolean.
     Int(u64),
     /// A `double`.
     Double(f64),
@@ -89,7 +89,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// The fields of a message in their order. None if the bytes are no message.
+/// Returns the fields of a message in order. Returns `None` if the bytes are not a message.
 pub(super) fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -133,9 +133,9 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The examples of the format's documentation: field 1 is 150; field 2 is "testing"; field 3 is the first message.
+    /// The examples of the format's documentation: field 1 is 150, field 2 is "testing", field 3 is the first message.
     #[test]
-    fn messages_are_as_the_format_documents_them() {
+    fn messages_match_the_examples_of_the_format() {
         let one = Message::default().int(1, 150);
         assert_eq!(one.clone().into_bytes(), [0x08, 0x96, 0x01]);
         let two = Message::default().text(2, "testing").into_bytes();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_read_as_it_was_written_and_a_cut_one_is_none() {
+    fn messages_round_trip_and_truncated_ones_are_refused() {
         let inner = Message::default().int(1, u64::MAX);
         let bytes = Message::default().text(2, "t").double(3, 0.5).float(4, 2.0).message(5, &inner).into_bytes();
         let read = fields(&bytes).unwrap();

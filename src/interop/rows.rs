@@ -1,6 +1,6 @@
-//! Files of delimited text with a header: their rows, the places of what is wrong in them, and the digest of their bytes.
+//! Files of delimited text with a header: their rows, the places of faults, and the digest of their bytes.
 //!
-//! Knows nothing of what the columns mean.
+//! Does not know the meaning of the columns.
 
 use super::moment::unix_ns;
 use crate::manifest::ManifestError;
@@ -12,13 +12,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A longer row is none, and would take the memory of a whole file.
+/// The largest row in bytes. A longer one is a fault, and could take the memory of a whole file.
 const MOST_ROW_BYTES: usize = 16 << 20;
 
-/// More faults than these are counted and not shown.
+/// The largest number of faults that are shown; others are counted.
 const SHOWN_FAULTS: usize = 10;
 
-/// Foreign files that cannot be taken in.
+/// An error of reading foreign files.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
@@ -29,43 +29,43 @@ pub enum ImportError {
         /// The cause.
         source: io::Error,
     },
-    /// The file has no such column.
+    /// The file lacks a column.
     #[error("`{}` has no column `{column}` (there are: {})", path.display(), listed(columns))]
     Column {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing column.
         column: String,
-        /// What there is.
+        /// The columns of the file.
         columns: Vec<String>,
     },
-    /// Rows are wrong.
+    /// Rows have faults.
     #[error("{}{}", lines(faults), more(*count))]
     Rows {
-        /// The first of them.
+        /// The first faults.
         faults: Vec<RowFault>,
-        /// How many there are.
+        /// The number of faults.
         count: usize,
     },
     /// The map of a table is wrong.
     #[error(transparent)]
     Map(ManifestError),
-    /// The file has nothing to take in.
+    /// The file has no rows.
     #[error("`{}` has no rows", .0.display())]
     Empty(PathBuf),
-    /// What was asked of the files does not fit them.
+    /// The files do not fit the request.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What is wrong with a row, and where it stands.
+/// A fault of a row, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFault {
     /// The file.
     pub path: PathBuf,
-    /// The line on which the row begins, or what is wrong in it, from 1.
+    /// The line of the row's beginning or of the fault, counted from 1.
     pub line: u64,
-    /// What is wrong, and what is expected.
+    /// The fault, and what is expected.
     pub message: String,
 }
 
@@ -79,7 +79,7 @@ fn lines(faults: &[RowFault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Columns, fit for a message.
+/// Lists columns for a message.
 pub(super) fn listed(columns: &[String]) -> String {
     columns.iter().map(|column| shown(column.as_bytes())).collect::<Vec<_>>().join(", ")
 }
@@ -89,7 +89,7 @@ fn more(count: usize) -> String {
     if hidden == 0 { String::new() } else { format!("\nand {hidden} more") }
 }
 
-/// Faults while they are found: the first few, and how many there are.
+/// The first faults, and the number of all.
 #[derive(Default)]
 pub(super) struct Faults {
     first: Vec<RowFault>,
@@ -104,32 +104,32 @@ impl Faults {
         }
     }
 
-    /// The first fault, if there is any.
+    /// Returns the first fault.
     pub(super) fn first(&self) -> Option<&RowFault> {
         self.first.first()
     }
 
-    /// Nothing if there are no faults.
+    /// Returns an error if there are faults.
     pub(super) fn check(self) -> Result<(), ImportError> {
         if self.count == 0 { Ok(()) } else { Err(ImportError::Rows { faults: self.first, count: self.count }) }
     }
 }
 
-/// Where rows came from.
+/// The file that rows were read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The file, as it was named.
+    /// The file's path, as given.
     pub path: PathBuf,
-    /// The hash of its bytes.
+    /// The digest of its bytes.
     pub digest: Digest,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// How many rows it has, without the header.
+    /// The number of rows, without the header.
     pub rows: u64,
 }
 
 impl Source {
-    /// What an attempt's record says of it. The folder is left out: the same file is the same wherever it lies.
+    /// Returns the entry for an attempt's record. It has no folder, so that a moved file is the same file.
     pub(super) fn to_table(&self) -> Table {
         Table::from([
             ("file".to_owned(), file_name(&self.path).into()),
@@ -139,23 +139,23 @@ impl Source {
         ])
     }
 
-    /// The same as a value.
+    /// Returns the same entry as a value.
     pub(super) fn to_value(&self) -> Value {
         self.to_table().into()
     }
 }
 
-/// The name of a file without its folder.
+/// Returns the name of a file without its folder.
 pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Hashes what is read, and follows its quotes.
+/// A file whose bytes are hashed and whose quotes are tracked while it is read.
 struct Hashed {
     file: File,
     digest: DigestWriter,
     bytes: u64,
-    /// How many bytes of a row that has not ended were read.
+    /// The number of bytes read of an unfinished row.
     row_bytes: usize,
     quotes: Quotes,
     is_at_end: bool,
@@ -167,7 +167,7 @@ impl Hashed {
         self.is_at_end && self.quotes.are_open
     }
 
-    /// How many lines end from this byte on before anything else stands there; none where the file cannot be read twice.
+    /// Returns the number of consecutive line ends from this byte on. It is 0 if the file cannot be read twice.
     fn lines_that_end_at(&self, byte: u64) -> u64 {
         let (mut lines, mut at, mut piece) = (0, byte, [0; 64]);
         loop {
@@ -208,7 +208,7 @@ impl Read for Hashed {
     }
 }
 
-/// What a file is by its first bytes, where these are no text, and what makes text of it.
+/// Detects a binary or UTF-16 file by its first bytes. Returns its type, and how to convert it.
 fn packed(first: &[u8]) -> Option<(&'static str, &'static str)> {
     const UTF_16: &str = "save it as UTF-8, or `iconv -f UTF-16 -t UTF-8`";
     const KINDS: [(&[u8], &str, &str); 9] = [
@@ -225,13 +225,13 @@ fn packed(first: &[u8]) -> Option<(&'static str, &'static str)> {
     KINDS.into_iter().find(|(magic, ..)| first.starts_with(magic)).map(|(_, kind, fix)| (kind, fix))
 }
 
-/// Whether a field is open between quotes. The reader of rows does not tell: it takes the end of the file for the end of the field.
+/// Tracks whether a quoted field is open. The CSV reader does not report this: it accepts the end of the file as the end of the field.
 struct Quotes {
     separator: u8,
     are_open: bool,
-    /// What stands before the next byte; the file begins like a line.
+    /// The byte before the next one; initially a line end.
     last: u8,
-    /// Whether that is a quote that closed a field, and the next one would make a pair that stands for one.
+    /// Whether that byte is a quote that closed a field, so that a further quote would form an escaped pair.
     has_closed: bool,
 }
 
@@ -240,7 +240,7 @@ impl Quotes {
         Self { separator, are_open: false, last: b'\n', has_closed: false }
     }
 
-    /// Takes in the next bytes. Returns how many stand behind the last row that ended in them, if one did.
+    /// Processes the next bytes. Returns the number of bytes after the last row that ended in them, if one did.
     fn follow(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut closed = self.has_closed.then_some(0);
         let (mut ended, mut from) = (None, 0);
@@ -269,7 +269,7 @@ impl Quotes {
     }
 }
 
-/// The rows of a file, one after the other.
+/// The rows of a file.
 pub(super) struct Rows {
     path: PathBuf,
     reader: csv::Reader<Hashed>,
@@ -296,12 +296,12 @@ impl Rows {
         Ok(Self { path: path.to_owned(), reader, heads, rows: 0 })
     }
 
-    /// The columns' names.
+    /// Returns the columns' names.
     pub(super) fn heads(&self) -> &[String] {
         &self.heads
     }
 
-    /// The place of a column, whatever its name's letters and signs: `gpuSerial` is `gpu_serial`.
+    /// Returns the index of a column. Case and signs in its name are ignored: `gpuSerial` matches `gpu_serial`.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         let plain = |name: &str| name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
         let wanted: String = plain(name);
@@ -313,7 +313,7 @@ impl Rows {
         })
     }
 
-    /// The same of a column that must be there.
+    /// Like [`find`](Self::find), for a required column.
     pub(super) fn column(&self, name: &str) -> Result<usize, ImportError> {
         self.find(name).ok_or_else(|| ImportError::Column {
             path: self.path.clone(),
@@ -322,7 +322,8 @@ impl Rows {
         })
     }
 
-    /// Reads the next row. False at the end. A row that ends with the file, within a quote, is refused: it may hold all the rows behind it.
+    /// Reads the next row. Returns false at the end. Refuses a row whose quote is still open at the end of the file: it may contain all following
+    /// rows.
     pub(super) fn next(&mut self, record: &mut ByteRecord) -> Result<bool, ImportError> {
         let unreadable = |error| ImportError::Unreadable { path: self.path.clone(), source: cause(error) };
         let found = self.reader.read_byte_record(record).map_err(unreadable)?;
@@ -335,29 +336,29 @@ impl Rows {
         Ok(found)
     }
 
-    /// A fault of the row that was read last.
+    /// Returns a fault of the row that was read last.
     pub(super) fn fault(&self, record: &ByteRecord, message: impl Into<String>) -> RowFault {
         RowFault { path: self.path.clone(), line: self.line(record), message: message.into() }
     }
 
-    /// The line on which the row that was read last begins, from 1.
+    /// Returns the line on which the row that was read last begins, counted from 1.
     pub(super) fn line(&self, record: &ByteRecord) -> u64 {
-        // The reader's place is where the row before ended: before the second byte of its CRLF, and before empty lines.
+        // The reader's position is the end of the previous row, before the second byte of its CRLF and before empty lines.
         record.position().map_or(0, |at| at.line() + self.reader.get_ref().lines_that_end_at(at.byte()))
     }
 
-    /// Checks that the row that was read last has as many fields as there are columns.
+    /// Checks that the row that was read last has as many fields as the header.
     pub(super) fn whole(&self, record: &ByteRecord) -> Result<(), RowFault> {
         let (found, expected) = (record.len(), self.heads.len());
         if found == expected {
             Ok(())
         } else {
-            // A record that is imported with `--skip-faulty` keeps this text, and its id would change with it.
+            // A record that is imported with `--skip-faulty` contains this text, so a change would change its id.
             Err(self.fault(record, format!("it has {found} fields, but the header has {expected}")))
         }
     }
 
-    /// The moment in a field of a row that has as many fields as there are columns, in nanoseconds since 1970.
+    /// Returns the time in a field, in ns since 1970. The row must have as many fields as the header.
     pub(super) fn moment(&self, record: &ByteRecord, field: usize) -> Result<i64, RowFault> {
         self.whole(record)?;
         unix_ns(&record[field]).ok_or_else(|| {
@@ -366,7 +367,7 @@ impl Rows {
         })
     }
 
-    /// What was read, after its end.
+    /// Returns the source, after its end was read.
     pub(super) fn finish(self) -> Source {
         let Self { path, reader, rows, .. } = self;
         let Hashed { digest, bytes, .. } = reader.into_inner();
@@ -376,13 +377,13 @@ impl Rows {
 
 const UNCLOSED: &str = "a quote is not closed, and includes all that follows (write a quote within quotes twice)";
 
-/// How many lines end within a row's fields but in its last one.
+/// Returns the number of line ends within a row's fields, except the last field.
 fn lines_before_last(record: &ByteRecord) -> u64 {
     let fields = record.iter().take(record.len().saturating_sub(1));
     fields.flatten().map(|byte| u64::from(*byte == b'\n')).sum()
 }
 
-/// The failure of reading or writing that is behind an error.
+/// Returns the I/O error of a CSV error.
 pub(super) fn cause(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(source) => source,
@@ -390,7 +391,7 @@ pub(super) fn cause(error: csv::Error) -> io::Error {
     }
 }
 
-/// Text from outside, shortened and made fit for a message.
+/// Returns a foreign text, shortened and without control characters, for a message.
 pub(super) fn shown(field: &[u8]) -> String {
     const MOST: usize = 60;
     let text = String::from_utf8_lossy(field);
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_an_end_is_refused_before_it_takes_all_memory() {
+    fn an_endless_row_is_refused_before_it_takes_all_memory() {
         let endless = |begin: &str| {
             let text = begin.to_owned() + &"x".repeat(MOST_ROW_BYTES + (1 << 19));
             let opened = Rows::open(file(&text).path(), b',');
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_last_row_is_told() {
+    fn the_end_of_the_last_row_is_found() {
         let behind = |text: &str| Quotes::of(b',').follow(text.as_bytes());
         assert_eq!(behind("a,b"), None);
         assert_eq!(behind("a,b\n1"), Some(1));
@@ -483,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_not_closed_is_told_where_it_stands() {
+    fn an_unclosed_quote_is_reported_with_its_line() {
         let faults = |text: &str| {
             let file = file(text);
             let mut rows = match Rows::open(file.path(), b';') {
@@ -514,7 +515,7 @@ mod tests {
         for text in sound {
             assert_eq!(faults(text), [], "{text:?}");
         }
-        // Wherever the file is cut into pieces as it is read.
+        // The result does not depend on how the file is split while it is read.
         let text = b"\"a;\"\"\";b\n\"\"\"\"\"\";\"c";
         for cut in 0..text.len() {
             let mut quotes = Quotes::of(b';');
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_plain_text_is_named_as_such() {
+    fn binary_files_are_refused_with_their_type() {
         let said = |bytes: &[u8]| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();

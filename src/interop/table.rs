@@ -1,7 +1,7 @@
-//! A table of results as runs: each row one attempt, made of its cells by a map.
+//! A table of results as runs: a map turns the cells of each row into one attempt.
 //!
-//! What a run is comes from the map's fields; file, digest, row and cells are recorded and are in no id. Rows that cannot be right are
-//! taken in as tainted, with the reason.
+//! The map's fields are the identity of a run. File, digest, row and cells are recorded, and are in no id. Implausible rows are imported as tainted,
+//! with the reason.
 
 mod cell;
 mod check;
@@ -27,29 +27,29 @@ use sheet::Sheet;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Rows of a table as runs, ready to be taken into a ledger, and what is known of all its rows.
+/// Rows of a table as runs, ready for import into a ledger, with facts about all rows.
 #[derive(Clone, Debug)]
 pub struct Results {
     /// The name of the experiment.
     pub name: String,
-    /// One for each of some rows, or for each pair of rows that belong together.
+    /// The attempts of some rows, one for each row or each joined pair of rows.
     pub sealed: Vec<Sealed>,
-    /// The table, and the one that was joined to it.
+    /// The table, and the joined table if there is one.
     pub sources: Vec<Source>,
-    /// How many rows did not meet the map's condition.
+    /// The number of rows that did not meet the map's condition.
     pub left_out: usize,
-    /// How many rows had no partner in the joined table.
+    /// The number of rows without a partner in the joined table.
     pub alone: usize,
-    /// Why attempts are tainted, and how many for each reason.
+    /// The number of tainted attempts for each reason.
     pub taints: BTreeMap<String, usize>,
-    /// What is allowed in the map and may be a mistake all the same.
+    /// Notes on valid parts of the map that may be mistakes.
     pub notes: Vec<String>,
-    /// Whether each row says on which device it was measured. Else the map says it of all.
+    /// Whether each row has its own device; otherwise the map gives one for all.
     pub has_devices: bool,
 }
 
 impl Results {
-    /// What is known of all rows.
+    /// Returns the facts about all rows, without the rows.
     pub fn clone_without_rows(&self) -> Self {
         Self {
             name: self.name.clone(),
@@ -62,12 +62,12 @@ impl Results {
     }
 }
 
-/// Reads a table of results by a map, and gives its rows in their order, about `most` at a time, so that memory does not grow with the attempts.
-/// Those of one line stay together. `device` names what the results were measured on, whatever the map says. `take` is called at least once.
+/// Reads a table of results by a map. Calls `take` with its rows in order, about `most` at a time, so that memory does not grow with the attempts.
+/// Attempts of one line stay together. `device` replaces the device of the map. `take` is called at least once.
 ///
 /// # Errors
-/// Before anything is given: a file that cannot be read, all faults of the map with line and column, those too that only the table shows, and rows
-/// that are not whole. And what `take` returns.
+/// Before the first call of `take`: a file that cannot be read, all faults of the map with line and column, including those that only the table
+/// shows, and incomplete rows. Later, the errors of `take`.
 pub fn read_results<E: From<ImportError>>(
     path: &Path,
     map: &Path,
@@ -80,7 +80,7 @@ pub fn read_results<E: From<ImportError>>(
         draft.map.device = Some(Placed { value: Template::Constant(device.into()), at: 0 });
     }
     let read = sheets(path, &draft.map);
-    // A wrong map may be why the table cannot be read.
+    // A fault of the map may be the reason why the table cannot be read.
     let (mut sheet, mut joined) = match read {
         Ok(sheets) => sheets,
         Err(error) => return Err(draft.check().err().unwrap_or(error).into()),
@@ -96,7 +96,7 @@ pub fn read_results<E: From<ImportError>>(
             }
         }
     }
-    // Otherwise it is not known which rows are meant.
+    // With faults in conditions, the selected rows are unknown.
     let rows_are_known = faults.len() == before;
     let tables = Tables { sheet: &sheet, joined: joined.as_ref() };
     let maker = Maker::new(&draft.map, tables, check(&draft.map, tables, &mut faults));
@@ -107,7 +107,7 @@ pub fn read_results<E: From<ImportError>>(
         troubles.tell(&sheet, &mut faults);
     }
     draft.refuse(faults)?;
-    // Every row is looked at before the first one is given.
+    // Every row is checked before the first call of `take`.
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
     let mut faulty = Faults::default();
     for pair in &pairs {
@@ -142,7 +142,7 @@ pub fn read_results<E: From<ImportError>>(
     take(&mut results)
 }
 
-/// Makes attempts of rows in their order, of which those that say the same are counted.
+/// Turns rows into attempts in order, and counts equal rows.
 struct Rows<'a> {
     maker: &'a Maker<'a>,
     seen: BTreeMap<[u8; 32], u64>,
@@ -159,7 +159,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The table, and the one that the map joins to it.
+/// Reads the table, and the joined table if the map has one.
 fn sheets(path: &Path, map: &Map) -> Result<(Sheet, Option<Sheet>), ImportError> {
     let sheet = Sheet::read(path, map.separator)?;
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -167,7 +167,7 @@ fn sheets(path: &Path, map: &Map) -> Result<(Sheet, Option<Sheet>), ImportError>
     Ok((sheet, joined))
 }
 
-/// Keeps the rows that meet a condition, and says how many did not.
+/// Keeps the rows that meet a condition. Returns the number of others.
 fn keep(sheet: &mut Sheet, condition: Option<&Placed<String>>, called: &str, faults: &mut manifest::Faults) -> usize {
     let Some(Placed { value, at }) = condition else { return 0 };
     sheet.keep(value).unwrap_or_else(|message| {
@@ -176,10 +176,10 @@ fn keep(sheet: &mut Sheet, condition: Option<&Placed<String>>, called: &str, fau
     })
 }
 
-/// A row, and its partner where a table is joined.
+/// A row, and its partner if a table is joined.
 type Pair = (usize, Option<usize>);
 
-/// Each row with each of its partners, and how many rows have none.
+/// Returns each row with each of its partners, and the number of rows without one.
 fn pairs(map: &Map, sheet: &Sheet, joined: Option<&Sheet>) -> (Vec<Pair>, usize) {
     let (Some(join), Some(joined)) = (&map.join, joined) else {
         return ((0..sheet.rows.len()).map(|row| (row, None)).collect(), 0);

@@ -1,4 +1,4 @@
-//! TensorBoard's folders of event files: each folder that has such files is a run, named by its path.
+//! TensorBoard's folders of event files: each folder with such files is a run, named by its path.
 
 use super::event_file::{End, FILE_VERSION, SESSION_LOG, STEP, SUMMARY, WALL_TIME, read_records};
 use super::foreign::{ForeignRun, Point};
@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const TOOL: &str = "tensorboard";
-/// In the name of every event file.
+/// A part of the name of every event file.
 const MARK: &str = "tfevents";
-/// What the tags of hyperparameters begin with.
+/// The prefix of the tags of hyperparameters.
 const HPARAMS: &str = "_hparams_/";
-/// Folders beyond are links that lead in circles.
+/// The largest depth of folders. Deeper ones are circular links.
 const DEEPEST: usize = 32;
 
-/// The runs of a folder, or of one event file. Each is handed to `take` as soon as it is read.
+/// Reads the runs of a folder, or of one event file. Calls `take` with each run as soon as it is read.
 ///
 /// # Errors
 /// If the folder cannot be read, or has no event file.
@@ -44,7 +44,7 @@ pub fn read_tensorboard<E: From<ImportError>>(
         }
         let inside = parents.iter().filter(|(_, parent)| *parent == folder).map(|(inner, _)| inner);
         let name = folder.strip_prefix(path).unwrap_or(folder).to_string_lossy().into_owned();
-        // TensorBoard's own name for the events of the folder itself.
+        // TensorBoard uses this name for events of the folder itself.
         let name = if name.is_empty() || path.is_file() { ".".to_owned() } else { name };
         let mut reading = Reading::new(ForeignRun::new(TOOL, experiment.clone(), name));
         for file in files {
@@ -62,7 +62,7 @@ fn unreadable(path: &Path, source: std::io::Error) -> ImportError {
     ImportError::Unreadable { path: path.to_owned(), source }
 }
 
-/// The event files of each folder below one, by their names, which begin with the time.
+/// Collects the event files of each folder, sorted by their names, which begin with the time.
 fn find(folder: &Path, deeper: usize, found: &mut BTreeMap<PathBuf, Vec<PathBuf>>) -> Result<(), ImportError> {
     let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))?;
     let (mut files, mut folders) = (Vec::new(), Vec::new());
@@ -82,12 +82,13 @@ fn find(folder: &Path, deeper: usize, found: &mut BTreeMap<PathBuf, Vec<PathBuf>
     folders.into_iter().filter(|_| deeper > 0).try_for_each(|inner| find(&inner, deeper - 1, found))
 }
 
-/// The folders that `add_hparams` of PyTorch's writer makes inside of a run's: the only one there with hyperparameters. By them, the run's.
+/// Finds the folders that `add_hparams` of PyTorch's writer makes inside a run's folder: the only one there with hyperparameters. Returns the run's
+/// folder for each.
 fn inner(folders: &BTreeMap<PathBuf, Vec<PathBuf>>) -> Result<BTreeMap<PathBuf, PathBuf>, ImportError> {
     let mut with = BTreeSet::new();
     for (folder, files) in folders {
         let mut reading = Reading::new(ForeignRun::new(TOOL, String::new(), String::new()));
-        // They stand at the beginning of a small file; the files of curves are not read twice.
+        // Hyperparameters are at the beginning of a small file. The files of curves are not read twice.
         for file in files.iter().filter(|file| file.metadata().is_ok_and(|data| data.len() < 1 << 20)) {
             reading.file(file)?;
         }
@@ -107,10 +108,10 @@ fn inner(folders: &BTreeMap<PathBuf, Vec<PathBuf>>) -> Result<BTreeMap<PathBuf, 
     Ok(only.collect())
 }
 
-/// What was read of a run so far.
+/// A run that is being read.
 struct Reading {
     run: ForeignRun,
-    /// The plugin of each tag: only its first value names it.
+    /// The plugin of each tag, which only its first value names.
     plugins: BTreeMap<String, String>,
     digests: Vec<Digest>,
     replaced: usize,
@@ -143,13 +144,13 @@ impl Reading {
         Ok(())
     }
 
-    /// Of a run that may have more points than could be read.
+    /// Marks a run that may have more points than could be read.
     fn incomplete(&mut self, why: String) {
         self.run.outcome = Outcome::Interrupted { reason: why.clone() };
         self.run.warnings.push(why);
     }
 
-    /// Takes an event. None if it is none.
+    /// Reads an event. Returns `None` if it is not one.
     fn event(&mut self, record: &[u8]) -> Option<()> {
         let (mut unix_s, mut step, mut summaries) = (0.0, 0, Vec::new());
         let mut is_start = false;
@@ -159,7 +160,7 @@ impl Reading {
                 (STEP, Wire::Int(number)) => step = number.cast_signed(),
                 (SUMMARY, Wire::Bytes(bytes)) => summaries.push(bytes),
                 (SESSION_LOG, Wire::Bytes(bytes)) => is_start = fields(bytes)?.contains(&(1, Wire::Int(1))),
-                // Names the version of the format, and the time at which the file was made.
+                // This event contains the version of the format, and the time at which the file was made.
                 (FILE_VERSION, _) => self.run.started_unix_s = self.run.started_unix_s.or(Some(unix_s)),
                 (4 | 9, _) => self.skip("graph"),
                 (8, _) => self.skip("profile"),
@@ -177,7 +178,7 @@ impl Reading {
         Some(())
     }
 
-    /// A writer that began again at a step replaces what was logged from there on, as TensorBoard shows it.
+    /// Removes the points from a step on. A restarted writer replaces them, as TensorBoard shows it.
     fn restart(&mut self, step: i64) {
         for points in self.run.curves.values_mut() {
             self.replaced += points.extract_if(.., |point| point.step >= step).count();
@@ -221,7 +222,7 @@ impl Reading {
         *self.run.skipped.entry(kind.to_owned()).or_default() += 1;
     }
 
-    /// Takes what the first value of a tag says of it: its plugin, and for hyperparameters all of them.
+    /// Reads the metadata in the first value of a tag: its plugin, and the hyperparameters if the plugin is theirs.
     fn metadata(&mut self, tag: &str, bytes: &[u8]) -> Option<()> {
         for data in fields(bytes)?.into_iter().filter(|(field, _)| *field == 1).filter_map(|(_, wire)| wire.bytes()) {
             let (mut plugin, mut content) = (String::new(), &[][..]);
@@ -251,7 +252,7 @@ impl Reading {
                         self.run.params.extend(value.map(|value| (name, value)));
                     }
                 }
-                // Its end: 2 is success, 3 failure, 4 running.
+                // The session's end: 2 is success, 3 failure, 4 running.
                 4 => {
                     let of_end = fields(wire.bytes()?)?;
                     if of_end.contains(&(1, Wire::Int(3))) {
@@ -278,7 +279,7 @@ impl Reading {
         }
         let pieces: Vec<&[u8]> = self.digests.iter().map(|digest| &digest.0[..]).collect();
         self.run.digest = Digest::of_pieces("ledger tensorboard files v1", &pieces);
-        // Folders of one name are many; the time at which the first file was made tells them apart.
+        // Many folders have the same name; the time at which the first file was made distinguishes them.
         let made_us = self.run.started_unix_s.map(|at| format!(" at {at:.6}")).unwrap_or_default();
         self.run.id = format!("{}/{}{made_us}", self.run.experiment, self.run.name);
         self.run
@@ -289,7 +290,7 @@ fn bytes_text(bytes: &[u8], at: usize) -> String {
     count(bytes.len() - at, "byte")
 }
 
-/// An entry of the map of hyperparameters: a name, and a `google.protobuf.Value`. Lists and nothing have no value.
+/// Reads an entry of the hyperparameters: a name, and a `google.protobuf.Value`. The value is `None` for lists and null.
 fn read_hparam(entry: &[u8]) -> Option<(String, Option<Value>)> {
     let (mut name, mut value) = (String::new(), None);
     for (field, wire) in fields(entry)? {
@@ -309,7 +310,7 @@ fn read_hparam(entry: &[u8]) -> Option<(String, Option<Value>)> {
     Some((name, value))
 }
 
-/// The number or the text of a tensor of one element.
+/// Returns the number or the text of a tensor with one element.
 fn read_tensor(tensor: &[u8]) -> Option<(Option<f64>, Option<String>)> {
     const FLOAT: u64 = 1;
     const DOUBLE: u64 = 2;
@@ -322,7 +323,7 @@ fn read_tensor(tensor: &[u8]) -> Option<(Option<f64>, Option<String>)> {
             (4, Wire::Bytes(bytes)) => content = bytes,
             (5, Wire::Float(value)) => number = Some(f64::from(value)),
             (6, Wire::Double(value)) => number = Some(value),
-            // Packed.
+            // Packed numbers.
             (5 | 6, Wire::Bytes(bytes)) => content = bytes,
             (8, Wire::Bytes(_)) => text = text.or(wire.text()),
             _ => {}
@@ -337,7 +338,7 @@ fn read_tensor(tensor: &[u8]) -> Option<(Option<f64>, Option<String>)> {
     Some((number.filter(|_| elements == 1), text))
 }
 
-/// How many elements a `TensorShapeProto` has.
+/// Returns the number of elements of a `TensorShapeProto`.
 fn read_size(shape: &[u8]) -> Option<u64> {
     let mut elements = 1u64;
     for dimension in fields(shape)?.into_iter().filter(|(field, _)| *field == 2).filter_map(|(_, wire)| wire.bytes()) {

@@ -1,7 +1,7 @@
 //! Weights & Biases' offline runs: files `run-ID.wandb`, a log of protobuf records in LevelDB's format.
 //!
-//! A file begins with `:W&B`, a magic number and a version. Blocks of 32 KiB hold chunks (CRC-32, length, type, bytes); a record is one chunk, or
-//! a first, middle and last ones. `wandb_internal.proto` has the records.
+//! A file begins with `:W&B`, a magic number and a version. Blocks of 32 KiB contain chunks (CRC-32, length, type, bytes). A record is one chunk, or
+//! a first, middle and last ones. `wandb_internal.proto` defines the records.
 
 use super::foreign::{ForeignRun, Point, files_below};
 use super::protobuf::{Wire, fields};
@@ -15,13 +15,13 @@ const TOOL: &str = "wandb";
 /// `:W&B`, 0xBEE1 in little-endian order, and version 0.
 const HEADER: [u8; 7] = [b':', b'W', b'&', b'B', 0xe1, 0xbe, 0];
 const BLOCK: usize = 32 << 10;
-/// Of a chunk: CRC-32, length and type.
+/// The size of a chunk's head: CRC-32, length and type.
 const HEAD: usize = 7;
 
-/// The offline runs of a folder, or of one file. Each is handed to `take` as soon as it is read.
+/// Reads the offline runs of a folder, or of one file. Calls `take` with each run as soon as it is read.
 ///
 /// # Errors
-/// If a file cannot be read or is of another format, or the folder has none.
+/// If a file cannot be read or has another format, or the folder has none.
 pub fn read_wandb<E: From<ImportError>>(
     path: &Path,
     take: &mut dyn FnMut(ForeignRun) -> Result<(), E>,
@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<ForeignRun, ImportError> {
     Ok(reading.finish())
 }
 
-/// Calls `take` with each record. Returns the bytes up to the end of the last one, and why there are no more, if that is a fault.
+/// Calls `take` with each record. Returns the bytes up to the end of the last one, and the fault that ended the reading, if any.
 fn records(log: &[u8], mut take: impl FnMut(&[u8])) -> (usize, Option<String>) {
     let (mut at, mut whole) = (HEADER.len(), HEADER.len());
     let mut begun: Option<Vec<u8>> = None;
@@ -113,7 +113,7 @@ fn bytes_after(log: &[u8], at: usize) -> String {
     count(log.len() - at, "byte")
 }
 
-/// The checksum of IEEE 802.3, of zlib and gzip.
+/// Returns the CRC-32 of IEEE 802.3, as in zlib and gzip.
 fn crc32(bytes: &[u8]) -> u32 {
     let mut sum = !0u32;
     for byte in bytes {
@@ -125,14 +125,14 @@ fn crc32(bytes: &[u8]) -> u32 {
     !sum
 }
 
-/// What was read of a run so far.
+/// A run that is being read.
 struct Reading {
     run: ForeignRun,
     project: Option<String>,
     id: Option<String>,
-    /// The metric that counts the steps of a metric, by its name or by a pattern that ends with `*`.
+    /// The step metric of each metric, by its name or by a pattern that ends with `*`.
     step_metrics: BTreeMap<String, String>,
-    /// Points whose step metric has no whole number there.
+    /// The number of points whose step metric is not an integer.
     odd_steps: usize,
     exit: Option<u64>,
 }
@@ -162,7 +162,7 @@ impl Reading {
         Some(())
     }
 
-    /// A row of values. `_step` and `_timestamp` are two of them.
+    /// Reads a row of values. `_step` and `_timestamp` are two of them.
     fn history(&mut self, bytes: &[u8]) -> Option<()> {
         let (mut row, mut own_step) = (Vec::new(), None);
         for (field, wire) in fields(bytes)? {
@@ -200,7 +200,7 @@ impl Reading {
         Some(())
     }
 
-    /// Takes media out of a row: their members, one of which names the type.
+    /// Removes media from a row: groups of members, one of which names the type.
     fn take_media(&mut self, row: &mut Vec<(String, Value)>) {
         let kinds: Vec<(String, String)> = row
             .iter()
@@ -250,7 +250,7 @@ impl Reading {
         Some(())
     }
 
-    /// Measurements of the machine at a moment.
+    /// Reads measurements of the machine at one time.
     fn stats(&mut self, bytes: &[u8]) -> Option<()> {
         let (mut unix_s, mut items) = (f64::NAN, Vec::new());
         for (field, wire) in fields(bytes)? {
@@ -317,14 +317,14 @@ impl Reading {
     }
 }
 
-/// A name, nested ones as `outer.inner`, and its value. None as the value if it is `null`.
+/// Returns a name (nested ones as `outer.inner`) and its value. The value is `None` if it is `null`.
 fn item(bytes: &[u8]) -> Option<(String, Option<Value>)> {
     let (mut name, mut nested, mut value) = (String::new(), Vec::new(), None);
     for (field, wire) in fields(bytes)? {
         match field {
             1 => name = wire.text()?,
             2 => nested.push(wire.text()?),
-            // Of later versions: a truth value, whole and real numbers, text.
+            // Fields of later versions: boolean, integer, real number, text.
             4 => value = if let Wire::Int(flag) = wire { Some((flag != 0).into()) } else { None },
             5 => value = if let Wire::Int(number) = wire { Some(number.cast_signed().into()) } else { None },
             6 => value = if let Wire::Double(number) = wire { Some(number.into()) } else { None },
@@ -343,7 +343,7 @@ fn item(bytes: &[u8]) -> Option<(String, Option<Value>)> {
     Some((name, value))
 }
 
-/// The values of nested tables, under names such as `outer.inner`.
+/// Collects the values of nested tables, under names such as `outer.inner`.
 fn flatten(name: String, value: Value, found: &mut Vec<(String, Value)>) {
     match value {
         Value::Table(table) => {
@@ -370,7 +370,7 @@ fn whole(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
 }
 
-/// What a value is that is no number.
+/// Returns the type of a value that is not a number.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Str(_) => "text value",
@@ -379,7 +379,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A `google.protobuf.Timestamp` in seconds.
+/// Returns a `google.protobuf.Timestamp` in seconds.
 fn timestamp(bytes: &[u8]) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "seconds of this age are far below 2^53")]
     let number = |wire| if let Wire::Int(number) = wire { number as f64 } else { 0.0 };

@@ -2,12 +2,12 @@ use super::*;
 use crate::record::{Attempt, AttemptId, Metric, Outcome, Parts, Run};
 use proptest::prelude::*;
 
-/// Made with `ssh-keygen -t ed25519 -N "" -C test`; it protects nothing.
+/// Made with `ssh-keygen -t ed25519 -N "" -C test`. It protects nothing.
 const KEY: &str = include_str!("../../../tests/golden/keys/ed25519");
 const PUBLIC: &str = include_str!("../../../tests/golden/keys/ed25519.pub");
 const LOCKED: &str = include_str!("../../../tests/golden/keys/locked");
 const OTHER: &str = include_str!("../../../tests/golden/keys/ecdsa");
-/// Made with `ssh-keygen -Y sign -n ledger-head -f ed25519`, of the text below.
+/// Made with `ssh-keygen -Y sign -n ledger-head -f ed25519`, for the text below.
 const SIGNATURE: &str = include_str!("../../../tests/golden/keys/statement.sig");
 const STATEMENT: &str = include_str!("../../../tests/golden/keys/statement");
 
@@ -28,11 +28,11 @@ fn sealed() -> Sealed {
 }
 
 #[test]
-fn what_ssh_keygen_signed_is_accepted_and_ed25519_signs_the_same_bits() {
+fn signatures_of_ssh_keygen_are_accepted_and_reproduced_bit_for_bit() {
     let verifier = Verifier::read(PUBLIC).unwrap();
     verifier.check(STATEMENT, SIGNATURE).unwrap();
     let signer = Signer::read(KEY.as_bytes()).unwrap();
-    // Ed25519 draws nothing: the signature of a text is always the same.
+    // Ed25519 is deterministic: the signature of a text is always the same.
     assert_eq!(signer.sign(STATEMENT).unwrap().trim(), SIGNATURE.trim());
     assert_eq!(signer.fingerprint(), verifier.fingerprint());
     assert!(matches!(verifier.check(&STATEMENT.replace("entries 3", "entries 4"), SIGNATURE), Err(AttestError::Wrong)));
@@ -59,7 +59,7 @@ fn an_envelope_holds_the_statement_that_was_signed() {
     let value = from_json(&text).unwrap().flatten();
     assert_eq!(value["_type"], STATEMENT_TYPE.into());
     assert_eq!(value["predicate.buildDefinition.externalParameters.seed"], u64::MAX.to_string().into());
-    // The encoding that is signed, by the example of DSSE's specification.
+    // The encoding that is signed, with the example of DSSE's specification.
     assert_eq!(
         pre_authentication_encoding("http://example.com/HelloWorld", b"hello world"),
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
@@ -70,7 +70,7 @@ fn an_envelope_holds_the_statement_that_was_signed() {
 }
 
 #[test]
-fn a_statement_says_how_the_attempt_ended_and_calls_no_foreign_digest_blake3() {
+fn a_statement_has_the_outcome_and_labels_no_foreign_digest_as_blake3() {
     let told = |sealed: &Sealed| from_json(&statement(sealed, ("", ""))).unwrap();
     let names = |statement: &Value, list: &str| -> Vec<String> {
         let mut value = statement;

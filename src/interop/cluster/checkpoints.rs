@@ -1,4 +1,4 @@
-//! The event log of a cluster: which event of which task started and stopped on which host, and when.
+//! The event log of a cluster: the start and stop of each event, with its task and host.
 
 use super::names::{Names, SEPARATOR};
 use crate::interop::rows::{Faults, ImportError, Rows, Source, shown};
@@ -13,7 +13,7 @@ pub(super) enum Edge {
     Stop,
 }
 
-/// One row.
+/// One row of the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mark {
     pub(super) host: u32,
@@ -21,11 +21,11 @@ pub(super) struct Mark {
     pub(super) event: u32,
     pub(super) at_ns: i64,
     pub(super) edge: Edge,
-    /// The hash of all columns that have no meaning here: rows that differ in them are different rows.
+    /// The hash of all columns without a meaning here. Rows that differ in them are different rows.
     rest: u64,
 }
 
-/// All rows, sorted, each once.
+/// All rows, sorted and without duplicates.
 pub(super) struct Checkpoints {
     pub(super) source: Source,
     pub(super) hosts: Vec<String>,
@@ -64,7 +64,7 @@ impl Places {
     }
 }
 
-/// The hash of some fields of a row; 0 where there are none.
+/// Returns the hash of some fields of a row; 0 without fields.
 pub(super) fn hash(record: &ByteRecord, places: &[usize]) -> u64 {
     if places.is_empty() {
         return 0;
@@ -77,7 +77,7 @@ pub(super) fn hash(record: &ByteRecord, places: &[usize]) -> u64 {
     hasher.finish()
 }
 
-/// A name of two parts.
+/// Joins two parts of a name in a buffer.
 pub(super) fn joined(buffer: &mut Vec<u8>, first: &[u8], second: &[u8]) {
     buffer.clear();
     buffer.extend_from_slice(first);
@@ -139,17 +139,18 @@ pub(super) fn read(path: &Path) -> Result<Checkpoints, ImportError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interval {
     pub(super) start_ns: i64,
-    /// None of one that was never stopped.
+    /// `None` if the event was never stopped.
     pub(super) stop_ns: Option<i64>,
     pub(super) host: u32,
     pub(super) task: u32,
     pub(super) event: u32,
 }
 
-/// Pairs each stop with the last start before it that has none, of the same event, task and host. Also says how many stops have no start.
+/// Pairs each stop with the last open start of the same event, task and host before it. Returns the intervals, and the number of stops without a
+/// start.
 ///
-/// A start while another is open means that the earlier one was given up: it has no stop. Where a stop and a start fall on one
-/// moment, the stop belongs to what was open before.
+/// A start while another is open replaces it, and the earlier start has no stop. If a stop and a start have the same time, the stop belongs to the
+/// event that was open before.
 pub(super) fn pair(marks: &[Mark]) -> (Vec<Interval>, usize) {
     let mut intervals = Vec::with_capacity(marks.len() / 2);
     let mut unstarted = 0;

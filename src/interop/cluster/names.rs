@@ -1,8 +1,8 @@
-//! Texts that come back in every row, kept once each and called by number.
+//! Texts that are repeated in many rows, each stored once and identified by a number.
 
 use std::collections::HashMap;
 
-/// Texts by the numbers in which they first came.
+/// Texts, numbered in the order of their first occurrence.
 #[derive(Default)]
 pub(super) struct Names {
     codes: HashMap<Box<[u8]>, u32>,
@@ -10,7 +10,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a text. Rows often name what the row before them named.
+    /// Returns the number of a text. The last text is cached, because rows often repeat the name of the row before.
     pub(super) fn code(&mut self, text: &[u8]) -> u32 {
         if let Some((last, code)) = &self.last
             && **last == *text
@@ -20,7 +20,7 @@ impl Names {
         let code = match self.codes.get(text) {
             Some(code) => *code,
             None => {
-                // More than four thousand million different names do not fit into memory.
+                // More than 2^32 different names do not fit into memory.
                 let next = u32::try_from(self.codes.len()).unwrap_or(u32::MAX);
                 self.codes.insert(text.into(), next);
                 next
@@ -30,7 +30,7 @@ impl Names {
         code
     }
 
-    /// The texts by their numbers.
+    /// Returns the texts in the order of their numbers.
     pub(super) fn into_texts(self) -> Vec<String> {
         let mut texts: Vec<(u32, String)> =
             self.codes.into_iter().map(|(text, code)| (code, String::from_utf8_lossy(&text).into_owned())).collect();
@@ -39,13 +39,13 @@ impl Names {
     }
 }
 
-/// Texts in their order, each once, and the place of each.
+/// Sorted texts without duplicates.
 pub(super) struct Sorted {
     pub(super) texts: Vec<String>,
 }
 
 impl Sorted {
-    /// All texts of several lists.
+    /// Sorts the texts and removes duplicates.
     pub(super) fn new<'a>(texts: impl IntoIterator<Item = &'a String>) -> Self {
         let mut texts: Vec<String> = texts.into_iter().cloned().collect();
         texts.sort_unstable();
@@ -53,18 +53,18 @@ impl Sorted {
         Self { texts }
     }
 
-    /// The place of a text; 0 of one that is not among them.
+    /// Returns the position of a text; 0 if it is absent.
     pub(super) fn place(&self, text: &String) -> u32 {
         self.texts.binary_search(text).ok().and_then(|place| u32::try_from(place).ok()).unwrap_or(0)
     }
 
-    /// The places of texts by their former numbers.
+    /// Returns the positions of texts.
     pub(super) fn places(&self, texts: &[String]) -> Vec<u32> {
         texts.iter().map(|text| self.place(text)).collect()
     }
 }
 
-/// Parts of a name that is made of several, behind each other.
+/// The separator between the parts of a name.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 #[cfg(test)]

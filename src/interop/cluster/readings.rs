@@ -1,4 +1,4 @@
-//! What was read of a cluster's GPUs: one row for each GPU and moment.
+//! The samples of a cluster's GPUs: one row for each GPU and time.
 
 use super::checkpoints::{hash, joined};
 use super::names::{Names, SEPARATOR};
@@ -7,7 +7,7 @@ use crate::record::Quantity;
 use csv::ByteRecord;
 use std::path::Path;
 
-/// The columns that are known, and what they hold.
+/// The known columns and their metrics.
 pub(super) const QUANTITIES: [(&str, Quantity); 4] = [
     ("powerDrawWatt", Quantity::PowerInstant),
     ("gpuTempC", Quantity::Temperature),
@@ -15,15 +15,15 @@ pub(super) const QUANTITIES: [(&str, Quantity); 4] = [
     ("gpuMemUtilPerc", Quantity::UtilizationMemory),
 ];
 
-/// What tools write where a GPU does not tell.
+/// Texts that tools write for a missing value.
 const MISSING: [&str; 6] = ["", "na", "n/a", "nan", "not supported", "unknown error"];
 
-/// One row.
+/// One row of the samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) gpu: u32,
     pub(super) at_ns: i64,
-    /// NaN where there is none.
+    /// NaN for missing values.
     pub(super) values: [f64; QUANTITIES.len()],
     rest: u64,
 }
@@ -34,16 +34,16 @@ impl Reading {
     }
 }
 
-/// All rows, sorted by GPU and time, each once.
+/// All rows, sorted by GPU and time, without duplicates.
 pub(super) struct Readings {
     pub(super) source: Source,
     /// Host, serial and UUID of each GPU.
     pub(super) gpus: Vec<String>,
     pub(super) readings: Vec<Reading>,
     pub(super) duplicates: usize,
-    /// How many readings of one GPU have a moment in common and differ.
+    /// The number of samples of one GPU that have the same time and differ.
     pub(super) contradictions: usize,
-    /// How many values there are not.
+    /// The number of missing values.
     pub(super) missing: usize,
     pub(super) faults: Faults,
 }
@@ -90,7 +90,7 @@ impl Places {
     }
 }
 
-/// A reading; NaN where the field says that there is none.
+/// Parses a value. Returns NaN if it is missing.
 fn number(field: &[u8]) -> Result<f64, ()> {
     let text = std::str::from_utf8(field).map_err(|_| ())?.trim();
     match text.parse::<f64>() {
@@ -102,7 +102,7 @@ fn number(field: &[u8]) -> Result<f64, ()> {
     }
 }
 
-/// Reads what was sampled.
+/// Reads the samples.
 pub(super) fn read(path: &Path) -> Result<Readings, ImportError> {
     let mut rows = Rows::open(path, b',')?;
     let places = Places::new(&rows)?;
@@ -148,7 +148,7 @@ pub(super) fn read(path: &Path) -> Result<Readings, ImportError> {
     })
 }
 
-/// Host, serial and UUID.
+/// Returns host, serial and UUID.
 pub(super) fn parts(gpu: &str) -> (&str, &str, &str) {
     let (host, device) = gpu.split_once(SEPARATOR).unwrap_or((gpu, ""));
     let (serial, uuid) = device.split_once(SEPARATOR).unwrap_or((device, ""));
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_no_number_and_never_zero() {
+    fn missing_values_are_nan_and_never_zero() {
         for field in ["", "[N/A]", "N/A", "nan", "[Not Supported]"] {
             assert!(number(field.as_bytes()).unwrap().is_nan(), "{field}");
         }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_told_apart_by_host_serial_and_uuid() {
+    fn gpus_are_identified_by_host_serial_and_uuid() {
         assert_eq!(parts("h\u{1f}007\u{1f}GPU-1"), ("h", "007", "GPU-1"));
         assert_eq!(parts("h\u{1f}\u{1f}"), ("h", "", ""));
     }

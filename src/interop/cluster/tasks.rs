@@ -1,4 +1,4 @@
-//! What the tasks of a cluster were: the level of each.
+//! The levels of a cluster's tasks.
 
 use super::checkpoints::{hash, joined};
 use crate::interop::rows::{Faults, ImportError, Rows, Source, shown};
@@ -9,7 +9,7 @@ use std::path::Path;
 /// The levels of tasks.
 pub(super) struct Tasks {
     pub(super) source: Source,
-    /// By job and task, with the separator between them; the job is empty where the file has none.
+    /// Levels by job and task, with the separator between them. The job is empty if the file has none.
     levels: HashMap<String, String>,
     has_jobs: bool,
     pub(super) duplicates: usize,
@@ -17,7 +17,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// The level of a task that is named by job and task.
+    /// Returns the level of a task, given its job and name.
     pub(super) fn level(&self, job: &str, task: &str) -> Option<&str> {
         let mut key = Vec::new();
         joined(&mut key, if self.has_jobs { job.as_bytes() } else { b"" }, task.as_bytes());

@@ -97,15 +97,15 @@ fn logs_become_phases_and_samples_become_series() {
 }
 
 #[test]
-fn means_follow_from_what_was_taken_in() {
+fn means_are_computed_from_the_imported_samples() {
     let cluster = Files::new(CHECKPOINTS, GPU, TASKS).read(false).unwrap();
     let names = events_by(&cluster.sealed, By::Name, None).unwrap();
     let render = &names.rows[0];
     assert_eq!((render.key.as_str(), render.events, render.sampled, names.unstopped), ("Render", 2, 1, 1));
     assert_eq!(render.time_s.value(), Some(5.0));
-    // Of the event on host b: 50, 70 and 71 W; that on host a has no reading in it.
+    // The event on host b: 50, 70 and 71 W. The event on host a contains no sample.
     assert_eq!(render.means[0].sample.value(), Some(191.0 / 3.0));
-    // b: 10 W at its start and 71 W, the last reading of all, at its stop; a: 20 W and 40 W.
+    // Host b: 10 W at its start, and 71 W, the last sample, at its stop. Host a: 20 W and 40 W.
     assert_eq!(render.means[0].nearest.value(), Some((40.5 + 30.0) / 2.0));
     let levels = events_by(&cluster.sealed, By::Level, None).unwrap();
     assert_eq!(levels.event.as_deref(), Some("Render"));
@@ -122,7 +122,7 @@ fn means_follow_from_what_was_taken_in() {
 }
 
 #[test]
-fn faults_have_places_and_can_be_left_out() {
+fn faults_have_places_and_can_be_skipped() {
     let checkpoints =
         format!("{CHECKPOINTS}noon,a,Render,START,job,t0\n2018-11-08T08:00:12.000Z,a,Render,PAUSE,job,t0\nx\n");
     let files = Files::new(&checkpoints, GPU, TASKS);

@@ -11,12 +11,12 @@ use parquet::schema::types::Type;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Pieces are gathered into row groups of at least that many rows: readers pay for each group.
+/// The least number of rows in a row group, except the last. Readers pay for each group.
 const GROUP_ROWS: usize = 1 << 18;
 
-/// A file that is being written.
+/// A Parquet file that is being written.
 pub(super) struct Parquet<W: Write + Send> {
-    /// Until the columns are known.
+    /// Taken when the first frame gives the columns.
     out: Option<W>,
     writer: Option<SerializedFileWriter<W>>,
     pending: Vec<Frame>,

@@ -5,27 +5,27 @@ use crate::record::Value;
 use crate::wire::to_json_line;
 use std::borrow::Cow;
 
-/// What the cells of a column are.
+/// The type of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Text; lists and tables are JSON.
     Text,
-    /// Whole numbers.
+    /// Integers.
     Int,
-    /// Numbers, NaN and infinities among them.
+    /// Real numbers, including NaN and infinities.
     Real,
-    /// True and false.
+    /// Booleans.
     Bool,
     /// Milliseconds since the Unix epoch.
     Moment,
 }
 
-/// A column. A single cell stands for all rows.
+/// A column. A single cell applies to all rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// The name, with the unit in brackets where there is one.
+    /// The name, with the unit in brackets if it has one.
     pub name: String,
-    /// What its cells are.
+    /// The type of its cells.
     pub kind: Kind,
     cells: Vec<Option<Value>>,
 }
@@ -35,29 +35,29 @@ pub struct Column {
 pub struct Frame {
     /// Its columns.
     pub columns: Vec<Column>,
-    /// How many rows it has.
+    /// The number of rows.
     pub rows: usize,
 }
 
 impl Column {
-    /// A column of that type.
+    /// Returns a column of this type.
     pub fn new(name: impl Into<String>, kind: Kind, cells: Vec<Option<Value>>) -> Self {
         Self { name: name.into(), kind, cells }
     }
 
-    /// A column of the [`Narrowest`] type.
+    /// Returns a column of the [`Narrowest`] type.
     pub fn inferred(name: impl Into<String>, cells: Vec<Option<Value>>) -> Self {
         let mut narrowest = Narrowest::default();
         cells.iter().flatten().for_each(|value| narrowest.see(value));
         Self::new(name, narrowest.kind(), cells)
     }
 
-    /// The cell of a row; none where it is missing.
+    /// Returns the cell of a row, or `None` if it is missing.
     pub fn cell(&self, row: usize) -> Option<&Value> {
         self.cells.get(if self.cells.len() == 1 { 0 } else { row })?.as_ref()
     }
 
-    /// The same as text: numbers so that they are read back as they are, moments in ISO-8601.
+    /// Returns the cell as text. Numbers are written so that they can be read back exactly, times in ISO 8601.
     pub fn text(&self, row: usize) -> Option<Cow<'_, str>> {
         Some(match (self.kind, self.cell(row)?) {
             (Kind::Moment, Value::Int(ms)) => iso_ms(*ms).into(),
@@ -69,7 +69,7 @@ impl Column {
     }
 }
 
-/// The narrowest type that all cells have, and that loses no digit of any.
+/// The narrowest type that fits all cells without loss of digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Narrowest {
     kind: Option<Kind>,
@@ -77,7 +77,7 @@ pub(super) struct Narrowest {
 }
 
 impl Narrowest {
-    /// Takes in a cell.
+    /// Includes a cell.
     pub(super) fn see(&mut self, value: &Value) {
         let kind = kind_of(value);
         self.has_rounded |= is_rounded(value);
@@ -88,13 +88,13 @@ impl Narrowest {
         });
     }
 
-    /// The type.
+    /// Returns the type.
     pub(super) fn kind(self) -> Kind {
         self.kind.filter(|kind| *kind != Kind::Real || !self.has_rounded).unwrap_or(Kind::Text)
     }
 }
 
-/// Whether a whole number is none of those that a real number can be: from 2^53 on, some are.
+/// Whether an integer cannot be represented exactly as a real number, which happens from 2^53 on.
 pub(super) fn is_rounded(value: &Value) -> bool {
     let is_long = |number: u64| u64::BITS - number.leading_zeros() > f64::MANTISSA_DIGITS + number.trailing_zeros();
     value.as_int().is_some_and(|number| is_long(number.unsigned_abs()))
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_have_the_narrowest_type_and_one_cell_stands_for_all() {
+    fn columns_have_the_narrowest_type_and_a_single_cell_applies_to_all_rows() {
         let kind = |cells: &[Value]| Column::inferred("c", cells.iter().cloned().map(Some).collect()).kind;
         assert_eq!(kind(&[1i64.into(), 2i64.into()]), Kind::Int);
         assert_eq!(kind(&[1i64.into(), 0.5.into()]), Kind::Real);

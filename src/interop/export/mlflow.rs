@@ -1,4 +1,4 @@
-//! A file store as MLflow keeps it: a folder an experiment, in it a folder a run, in it files of metrics, parameters and tags.
+//! MLflow's file store: one folder per experiment, in it one folder per run, in it files of metrics, parameters and tags.
 
 use super::{Entry, File, PointsOf, Sink, StepTimes, distinct, each_point, path_name, percent};
 use crate::record::{Axis, Digest, Outcome};
@@ -6,23 +6,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// MLflow takes no longer values of parameters and tags.
+/// The longest value of parameters and tags that MLflow accepts, in characters.
 const LONGEST_VALUE: usize = 6000;
 
-/// What a file store has of an attempt.
+/// The files of an attempt in a file store.
 pub struct MlflowFiles<'a> {
-    /// Those without which MLflow takes no folder for a run, though they be empty.
+    /// The folders that MLflow needs for a run, even if they are empty.
     pub folders: Vec<PathBuf>,
-    /// What describes the experiment, which its runs have in common.
+    /// The file that describes the experiment, which its runs share.
     pub experiment: (PathBuf, String),
-    /// All that is of the attempt alone.
+    /// The files of this attempt.
     pub files: Vec<File<'a>>,
 }
 
-/// The files of an attempt below the store's folder `root`, which is named in them, and so must be absolute.
+/// Returns the files of an attempt below the store's folder `root`. They contain this path, so it must be absolute.
 ///
-/// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`; series are `series/NAME` over steps and
-/// `system/NAME` over time, which MLflow shows as system metrics. Parameters are all fields and settings.
+/// Experiments are those of the manifests. Metrics keep their names, with `_at_` for `@`. Series are `series/NAME` over steps, and `system/NAME` over
+/// time, which MLflow shows as system metrics. Parameters are all fields and settings.
 pub fn mlflow_files<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, root: &Path) -> MlflowFiles<'a> {
     let id = experiment_id(entry.experiment());
     let run = entry.id.0.prefix(32);
@@ -43,7 +43,7 @@ pub fn mlflow_files<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, root: &Path)
     MlflowFiles { folders, experiment, files }
 }
 
-/// Eighteen digits, as MLflow makes them; the same for a name wherever it is exported.
+/// Returns an id of 18 digits, as MLflow makes them. A name has the same id in every export.
 fn experiment_id(name: &str) -> String {
     let Digest(bytes) = Digest::of_pieces("ledger mlflow experiment v1", &[name.as_bytes()]);
     let mut number = [0; 8];
@@ -76,7 +76,7 @@ fn run_meta(entry: &Entry, experiment: &str, run: &str, root: &Path) -> String {
     )
 }
 
-/// Lines of time, value and step: a file for each series that has points, and for each metric that has a value.
+/// Returns a file for each series with points, and for each metric with a value. Its lines are time, value and step.
 fn metrics<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, folder: &Path) -> Vec<File<'a>> {
     let attempt = entry.attempt();
     let times = Rc::new(StepTimes::new(&entry.sealed.phases));
@@ -102,7 +102,7 @@ fn metrics<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, folder: &Path) -> Vec
             })
         }));
     }
-    // A name cannot be that of a file and of a folder.
+    // A file and a folder cannot have the same name.
     let names = distinct(attempt.metrics.keys().cloned(), &["series", "system"], |name| {
         let (formed, _) = formed(&name.replace('@', "_at_"));
         let is_same = formed == name;
@@ -117,7 +117,7 @@ fn metrics<'a>(entry: &'a Entry, points: &'a PointsOf<'a>, folder: &Path) -> Vec
 }
 
 fn line(out: &mut dyn Sink, at: i64, value: f64, step: u64) -> io::Result<()> {
-    // Python reads `NaN` and `inf`.
+    // Python parses `NaN` and `inf`.
     writeln!(out, "{at} {value:?} {step}")
 }
 
@@ -142,7 +142,7 @@ fn tags(entry: &Entry) -> Vec<(&'static str, String)> {
     tags
 }
 
-/// A name as MLflow takes it, and whether that is how it was: letters, digits, `_`, `-`, `.` and blanks, and no more than 250 bytes.
+/// Returns a name that MLflow accepts (letters, digits, `_`, `-` and `.`, at most 250 bytes), and whether it is unchanged.
 fn formed(name: &str) -> (String, bool) {
     let formed = path_name(name);
     let is_same = formed == name;
@@ -153,13 +153,13 @@ fn shortened(value: &str) -> String {
     value.chars().take(LONGEST_VALUE).collect()
 }
 
-/// Text in YAML.
+/// Quotes a text for YAML.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("'{}'", plain.replace('\'', "''"))
 }
 
-/// A path as a `file:` URI.
+/// Returns a path as a `file:` URI.
 fn uri(path: &Path) -> String {
     format!("file://{}", percent(&path.to_string_lossy(), b"/"))
 }

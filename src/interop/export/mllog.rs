@@ -1,16 +1,16 @@
-//! Lines as MLPerf's logs have them: `:::MLLOG ` and a JSON object.
+//! Lines of MLPerf logs: `:::MLLOG ` and a JSON object.
 //!
-//! That the lines can be read does not make a run one that MLPerf's rules allow.
+//! Readable lines do not make a run compliant with MLPerf's rules.
 
 use super::{Entry, File, ID_DIGITS, PointsOf, path_name};
 use crate::record::{Axis, Outcome, Phase, Table, Value};
 use crate::wire::to_json_line;
 use std::io;
 
-/// The log of an attempt, as a file named by model and id.
+/// Returns the log of an attempt, as a file named by model and id.
 ///
-/// Seed, batch size, optimizer and learning rate under MLPerf's keys; starts and stops of the run, its epochs and its evaluations; what
-/// evaluations found (`eval_accuracy`, `eval_loss`); and every metric as `ledger_NAME`.
+/// It contains seed, batch size, optimizer and learning rate under MLPerf's keys; starts and stops of the run, its epochs and its evaluations; the
+/// results of evaluations (`eval_accuracy`, `eval_loss`); and every metric as `ledger_NAME`.
 pub fn mllog_lines<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
     let name = format!("{}-{}.txt", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
     File::new(path_name(&name).into(), move |out| {
@@ -51,7 +51,7 @@ struct Line {
 
 impl Line {
     fn text(&self, entry: &Entry) -> String {
-        // A table has no order and no null; readers want neither order nor doubt whether there is a value.
+        // The object is written by hand, because a table keeps no order and has no null.
         let value = self.value.as_ref().map_or_else(|| "null".to_owned(), to_json_line);
         format!(
             ":::MLLOG {{\"namespace\": \"\", \"time_ms\": {}, \"event_type\": \"{}\", \"key\": {}, \"value\": {value}, \"metadata\": {}}}\n",
@@ -71,10 +71,10 @@ fn device(entry: &Entry) -> String {
     entry.sealed.run.parts.device.to_string()
 }
 
-/// What MLPerf has a key for.
+/// Adds the settings that have a key of MLPerf.
 fn settings(lines: &mut Vec<Line>, entry: &Entry) {
     let config = entry.sealed.run.config();
-    // The batch of all ranks is told where there are several.
+    // The global batch size is recorded if there are several ranks.
     let batch = ["training.batch_global", "training.batch_size"].into_iter().find(|name| config.contains_key(*name));
     for (key, name) in [
         ("global_batch_size", batch.unwrap_or_default()),
@@ -90,7 +90,7 @@ fn settings(lines: &mut Vec<Line>, entry: &Entry) {
     }
 }
 
-/// Starts and stops, and what evaluations found.
+/// Adds starts and stops, and the results of evaluations.
 fn timeline(lines: &mut Vec<Line>, entry: &Entry, points: &PointsOf<'_>) -> io::Result<()> {
     let attempt = entry.attempt();
     let mut edge = |at_ns, event_type, key: &str, metadata| {
@@ -112,7 +112,7 @@ fn timeline(lines: &mut Vec<Line>, entry: &Entry, points: &PointsOf<'_>) -> io::
     }
     let evals: Vec<&Phase> = of("eval").collect();
     for series in &attempt.series {
-        // One with a point for each evaluation tells what these found.
+        // A series with one point for each evaluation contains the results.
         let is_of_evaluations = series.axis == Axis::Step && series.name.starts_with("eval_");
         if is_of_evaluations && usize::try_from(series.len).is_ok_and(|len| len == evals.len()) {
             found(lines, &series.name, points, &evals)?;

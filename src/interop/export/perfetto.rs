@@ -1,6 +1,6 @@
-//! Traces that Perfetto and Chrome's tracing load: the phases of each rank as bars, every series as a counter.
+//! Traces for Perfetto and Chrome's tracing: the phases of each rank as bars, every series as a counter.
 //!
-//! The format is the JSON of Chrome's Trace Event Format: times in microseconds, `X` is a bar, `C` a counter, `M` a name.
+//! The format is the JSON of Chrome's Trace Event Format: times are in microseconds, `X` is a bar, `C` a counter, `M` a name.
 
 use super::{Entry, File, ID_DIGITS, PointsOf, Sink, StepTimes, each_point, path_name};
 use crate::record::{Axis, Phase, Table, Value};
@@ -11,10 +11,10 @@ use std::io;
 /// The only process of a trace.
 const PROCESS: u32 = 1;
 
-/// The trace of an attempt, as a file named by model and id.
+/// Returns the trace of an attempt, as a file named by model and id.
 ///
-/// Bars of one thread nest. A phase that overlaps another one in part goes to a further thread of its rank. A phase without an end lasts until the
-/// attempt's end. Points over steps are at the end of their step, and left out where no phase has that; numbers that are not finite are left out.
+/// Bars of one thread nest. A phase that partly overlaps another one goes to a further thread of its rank. A phase without an end lasts until the
+/// attempt's end. Points over steps are at the end of their step, and are left out if no phase has that step. Non-finite numbers are left out.
 pub fn perfetto_trace<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
     let name = format!("{}-{}.json", entry.short_model(), entry.id.0.prefix(ID_DIGITS));
     File::new(path_name(&name).into(), move |out| {
@@ -28,7 +28,7 @@ pub fn perfetto_trace<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a
     })
 }
 
-/// The ids, device and outcome of the attempt.
+/// Returns the ids, device and outcome of the attempt.
 fn about(entry: &Entry) -> Value {
     let attempt = entry.attempt();
     let mut about = Table::from([
@@ -67,7 +67,7 @@ impl Events<'_> {
         self.name("process_name", 0, &entry.title())?;
         let mut phases: Vec<(u64, u64, &Phase)> = entry.sealed.phases.iter().map(|phase| span(phase, entry)).collect();
         phases.sort_by_key(|(start, stop, _)| (*start, std::cmp::Reverse(*stop)));
-        // Of each rank its threads, and of each thread the number and the ends of the bars that are open.
+        // The threads of each rank, and for each thread its number and the ends of its open bars.
         let mut ranks: BTreeMap<u32, Vec<(usize, Vec<u64>)>> = BTreeMap::new();
         let mut threads = 0;
         for (start, stop, phase) in phases {
@@ -120,7 +120,7 @@ impl Events<'_> {
     }
 }
 
-/// Start and stop in nanoseconds since the attempt's start.
+/// Returns start and stop in ns since the attempt's start.
 fn span<'p>(phase: &'p Phase, entry: &Entry) -> (u64, u64, &'p Phase) {
     let stop = phase.stop_ns.unwrap_or(entry.attempt().wall_ns).max(phase.start_ns);
     (phase.start_ns, stop, phase)
@@ -130,7 +130,7 @@ fn text(text: &str) -> String {
     to_json_line(&text.into())
 }
 
-/// Nanoseconds as microseconds, without rounding.
+/// Formats nanoseconds as microseconds, without rounding.
 fn microseconds(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

@@ -1,26 +1,26 @@
-//! Metrics in the text form that Prometheus scrapes, and that its node exporter takes from files.
+//! Metrics in Prometheus's text format, which its node exporter also reads from files.
 //!
-//! Names follow its conventions: base units as suffixes, shares from 0 to 1, and what is not a measurement as labels.
+//! Names follow Prometheus's conventions: base units as suffixes, shares from 0 to 1, and labels for everything that is not measured.
 
 use super::{Entry, distinct};
 use crate::record::known_metric;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// The names of metrics, of which every attempt has a say before the first sample: two that become one name are told apart.
+/// The names of metrics. All attempts are needed before the first sample, because names that would become equal are distinguished.
 #[derive(Default)]
 pub struct PrometheusNames {
     sources: BTreeSet<String>,
 }
 
 impl PrometheusNames {
-    /// Takes in the names of an attempt.
+    /// Includes the names of an attempt.
     pub fn see(&mut self, entry: &Entry) {
         let metrics = entry.attempt().metrics.iter();
         self.sources.extend(metrics.map(|(name, metric)| source(parted(name).0, suffix(&metric.unit).0)));
     }
 
-    /// Samples under these names.
+    /// Returns the families of samples with these names.
     pub fn families(self) -> PrometheusFamilies {
         let names = distinct(self.sources, &[INFO, STARTED], |source| {
             let (plain, suffix) = source.split_once(BETWEEN).unwrap_or((source, ""));
@@ -31,7 +31,7 @@ impl PrometheusNames {
     }
 }
 
-/// Every metric of attempts as a gauge, and one `ledger_attempt_info` an attempt that has its fields as labels.
+/// The samples: every metric as a gauge, and one `ledger_attempt_info` per attempt with its fields as labels.
 ///
 /// A metric at a size, `inference_time@32`, is the metric with the label `at`. Non-finite values are `NaN`, `+Inf` and `-Inf`.
 pub struct PrometheusFamilies {
@@ -75,10 +75,10 @@ impl PrometheusFamilies {
         family.push(&ids(entry), started_s);
     }
 
-    /// Writes the samples, those of one name together.
+    /// Writes the samples, grouped by name.
     ///
     /// # Errors
-    /// If what is written to refuses.
+    /// If `out` fails.
     pub fn write(self, out: &mut dyn io::Write) -> io::Result<()> {
         for (name, family) in self.families {
             let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
@@ -89,18 +89,18 @@ impl PrometheusFamilies {
     }
 }
 
-/// The families that are no metrics.
+/// The families that are not metrics.
 const INFO: &str = "ledger_attempt_info";
 const STARTED: &str = "ledger_attempt_start_timestamp_seconds";
-/// What parts a name from its suffix in [`source`], and is in neither.
+/// The separator between a name and its suffix in [`source`], which occurs in neither.
 const BETWEEN: char = '\u{0}';
 
-/// Name and size of a metric at a size.
+/// Splits the name of a metric at a size into name and size.
 fn parted(name: &str) -> (&str, Option<&str>) {
     name.split_once('@').map_or((name, None), |(plain, at)| (plain, Some(at)))
 }
 
-/// What a family of samples is made of.
+/// Returns the key of a family of samples.
 fn source(plain: &str, suffix: &str) -> String {
     format!("{plain}{BETWEEN}{suffix}")
 }
@@ -128,7 +128,7 @@ fn ids(entry: &Entry) -> Vec<(String, String)> {
     ]
 }
 
-/// What is behind a name by the unit, and how a value comes to the base unit.
+/// Returns the suffix for a unit, and the conversion to the base unit.
 fn suffix(unit: &str) -> (&'static str, fn(f64) -> f64) {
     match unit {
         "s" => ("_seconds", |value| value),
@@ -136,7 +136,7 @@ fn suffix(unit: &str) -> (&'static str, fn(f64) -> f64) {
         "W" => ("_watts", |value| value),
         "B" => ("_bytes", |value| value),
         "J·s" => ("_joule_seconds", |value| value),
-        // A hundredth is no real number: times it, 35% would not be 0.35.
+        // 0.01 is not exact in binary: multiplied by it, 35% would not be 0.35.
         "%" => ("_ratio", |value| value / 100.0),
         "degC" | "°C" => ("_celsius", |value| value),
         "samples/s" => ("_samples_per_second", |value| value),
@@ -147,7 +147,7 @@ fn suffix(unit: &str) -> (&'static str, fn(f64) -> f64) {
     }
 }
 
-/// Letters, digits and underscores, no digit in front.
+/// Returns an identifier of letters, digits and underscores, without a leading digit.
 fn identifier(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if plain.starts_with(|c: char| c.is_ascii_digit()) { format!("_{plain}") } else { plain }

@@ -1,6 +1,6 @@
-//! Research objects: a folder with attempts and a description of them that other archives read, by RO-Crate 1.1 and the profile Process Run Crate 0.5.
+//! Research objects: a folder with attempts and a description that other archives read, by RO-Crate 1.1 and the profile Process Run Crate 0.5.
 //!
-//! Each attempt is an action: a program that took a manifest, parameters and data, and left a record, its curves and metrics.
+//! Each attempt is an action: a program with a manifest, parameters and data as inputs, and a record, its curves and metrics as results.
 
 use super::{Content, Encoding, Entry, File, ID_DIGITS, PointsOf, TableWriter, percent, write_points};
 use crate::interop::moment::iso_ms;
@@ -15,34 +15,34 @@ const PROFILE: &str = "https://w3id.org/ro/wfrun/process/0.5";
 const TERMS: &str = "https://w3id.org/ro/terms/workflow-run#";
 const OWN_TERMS: [&str; 5] = ["ContainerImage", "SIFImage", "containerImage", "environment", "sha256"];
 
-/// What only whoever makes a crate knows.
+/// The facts that only the creator of a crate knows.
 #[derive(Clone, Debug, Default)]
 pub struct CrateOf {
-    /// Who executed the runs.
+    /// The person who executed the runs.
     pub author: Option<String>,
-    /// Under which licence the crate may be used: a URL.
+    /// The URL of the crate's licence.
     pub license: Option<String>,
-    /// Now, in milliseconds since the Unix epoch.
+    /// The current time, in ms since the Unix epoch.
     pub unix_ms: i64,
 }
 
-/// An attempt with the texts that it was made from, each with what it is.
+/// An attempt with its source texts.
 pub struct Sourced<'a> {
     /// The attempt with its phases.
     pub entry: &'a Entry,
     /// The points of its series.
     pub points: &'a PointsOf<'a>,
-    /// Writes it as `ledger import` takes it.
+    /// Writes the attempt as a pack, for `ledger import`.
     pub pack: &'a Content<'a>,
-    /// `manifest` or `patch`, and the text.
+    /// The type (`manifest`, `patch` or another) and the text of each source.
     pub sources: Vec<(&'static str, SourceText)>,
 }
 
-/// A crate that is made attempt by attempt: of those that were added only their descriptions are held.
+/// A crate that is built attempt by attempt. Only the descriptions of added attempts stay in memory.
 #[derive(Default)]
 pub struct ResearchObject {
     about: CrateOf,
-    /// Files of all.
+    /// The files of all attempts.
     parts: BTreeSet<PathBuf>,
     entities: BTreeMap<String, Value>,
     actions: Vec<String>,
@@ -50,12 +50,12 @@ pub struct ResearchObject {
 }
 
 impl ResearchObject {
-    /// An empty one.
+    /// Returns an empty crate.
     pub fn new(about: CrateOf) -> Self {
         Self { about, ..Self::default() }
     }
 
-    /// Adds an attempt. Returns the files to write that no attempt before it had. Pass the length of each to [`sized`](Self::sized).
+    /// Adds an attempt. Returns the files to write that no earlier attempt had. Pass the length of each to [`sized`](Self::sized).
     pub fn add<'a>(&mut self, sourced: &Sourced<'a>) -> Vec<File<'a>> {
         let mut files = Vec::new();
         self.attempt(sourced, &mut files);
@@ -64,19 +64,19 @@ impl ResearchObject {
         files
     }
 
-    /// Records the length of a file that was written.
+    /// Records the length in bytes of a file that was written.
     pub fn sized(&mut self, path: &Path, bytes: u64) {
         if let Some(Value::Table(file)) = self.entities.get_mut(&*path.to_string_lossy()) {
             file.insert("contentSize".to_owned(), bytes.to_string().into());
         }
     }
 
-    /// How many files were returned.
+    /// Returns the number of files.
     pub fn files(&self) -> usize {
         self.parts.len()
     }
 
-    /// The file that describes all of it.
+    /// Returns the file that describes the crate.
     pub fn finish(mut self) -> File<'static> {
         self.root();
         let terms = OWN_TERMS.map(|term| (term, format!("{TERMS}{term}").into()));
@@ -86,7 +86,7 @@ impl ResearchObject {
         File::of("ro-crate-metadata.json".into(), document)
     }
 
-    /// Describes something once, and gives the reference to it.
+    /// Adds the description of an entity, and returns the reference to it.
     fn describe(&mut self, id: &str, kind: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
         let mut entity: Table = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         entity.insert("@id".to_owned(), id.into());
@@ -96,7 +96,7 @@ impl ResearchObject {
     }
 
     fn file(&mut self, path: &str, name: String, format: &str) -> Value {
-        // Attempts may have a source in common; its length is known by then.
+        // Attempts may share a source, whose length is already recorded.
         if self.parts.contains(Path::new(path)) {
             return reference(path);
         }
@@ -105,7 +105,7 @@ impl ResearchObject {
 
     fn property(&mut self, id: &str, name: &str, value: &Value, unit: Option<&str>) -> Value {
         let value = match value {
-            // Numbers and truth values are JSON's; what is no number there is text.
+            // Finite numbers and booleans stay JSON values; other values become text.
             Value::Float(number) if !number.is_finite() => number.to_string().into(),
             Value::List(_) | Value::Table(_) => value.to_string().into(),
             other => other.clone(),
@@ -137,7 +137,7 @@ impl ResearchObject {
             ("environment", self.surroundings(entry, &short)),
         ];
         let status = if attempt.outcome == Outcome::Finished { "Completed" } else { "Failed" };
-        // A text and no reference, as the profile has it.
+        // The profile requires a text here, not a reference.
         fields.push(("actionStatus", format!("http://schema.org/{status}ActionStatus").into()));
         fields.extend(attempt.outcome.reason().map(|reason| ("error", reason.into())));
         if let Some(author) = self.about.author.clone() {
@@ -154,7 +154,7 @@ impl ResearchObject {
         self.describe(&format!("#person-{}", fragment(name)), "Person", [("name", name.into())])
     }
 
-    /// What executed it.
+    /// Describes the program that executed the attempt.
     fn program(&mut self, entry: &Entry) -> Value {
         let program = entry.sealed.run.parts.value(Part::Program);
         let digest = program.digest().prefix(16);
@@ -175,7 +175,7 @@ impl ResearchObject {
         self.describe(&id, "SoftwareApplication", fields)
     }
 
-    /// Manifest, patch, data and every field of the configuration.
+    /// Describes the inputs: manifest, patch, data and every field of the configuration.
     fn taken<'a>(&mut self, sourced: &Sourced<'a>, short: &str, files: &mut Vec<File<'a>>) -> Value {
         let mut all = Vec::new();
         for (kind, source) in &sourced.sources {
@@ -199,7 +199,7 @@ impl ResearchObject {
         Value::List(all)
     }
 
-    /// The record, the file that `ledger import` takes, the curves, and the metrics.
+    /// Describes the results: the record, the pack, the curves, and the metrics.
     fn left<'a>(&mut self, sourced: &Sourced<'a>, short: &str, files: &mut Vec<File<'a>>) -> Value {
         let (entry, points, pack) = (sourced.entry, sourced.points, sourced.pack);
         let path = |name: &str| format!("attempts/{short}/{name}");
@@ -228,11 +228,11 @@ impl ResearchObject {
         Value::List(all)
     }
 
-    /// The environment variables that were recorded: they have upper-case names.
+    /// Describes the recorded environment variables, which have upper-case names.
     fn surroundings(&mut self, entry: &Entry, short: &str) -> Value {
         let facts = entry.attempt().facts.iter();
         let is_variable = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
-        // In an image it is those that were set there.
+        // With an image, these are the variables set inside it.
         let inside = entry.attempt().facts.get("image.variables").and_then(Value::as_table);
         let inside = inside.into_iter().flatten();
         let variables: Vec<(&String, &Value)> = facts.chain(inside).filter(|(name, _)| is_variable(name)).collect();
@@ -253,7 +253,7 @@ impl ResearchObject {
         Some(self.describe(&id, "ContainerImage", fields))
     }
 
-    /// The crate itself, and the entity that says so.
+    /// Describes the crate itself, and the metadata file.
     fn root(&mut self) {
         let about = self.about.clone();
         let experiments: Vec<&str> = self.experiments.iter().map(String::as_str).collect();
@@ -300,12 +300,12 @@ fn reference(id: &str) -> Value {
     table([("@id", id.into())])
 }
 
-/// ISO 8601 with the offset in digits, as the profile's validator wants it.
+/// Formats a time in ISO 8601 with a numeric offset, which the profile's validator requires.
 fn moment(unix_ms: i64) -> String {
     iso_ms(unix_ms).replace('Z', "+00:00")
 }
 
-/// A text as a part of an identifier.
+/// Encodes a text as a part of an identifier.
 fn fragment(text: &str) -> String {
     percent(text, b"")
 }

@@ -1,4 +1,4 @@
-//! Attempts as tables: one row an attempt, one row a value, one row a point, one row a phase.
+//! Attempts as tables: one row per attempt, value, point or phase.
 
 use super::frame::{Column, Frame, Kind, Narrowest, is_rounded};
 use super::{Entry, PointsOf, StepTimes, TableWriter, each_point};
@@ -7,28 +7,28 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-/// The facts of these names are long lists for the commands that made them, and are left out.
+/// The facts that are left out, because they are long lists for the commands that made them.
 const LEFT_OUT: [&str; 1] = ["cluster"];
 
 type Cells = Vec<Option<Value>>;
 
-/// Section, what a column is called, what it is of, and the metric in it, which its unit may make look like another one.
+/// The key of a column: section, name, type, and metric. The metric is needed because two names may look alike with their units.
 type Head<'a> = (u8, Cow<'a, str>, &'static str, Cow<'a, str>);
 
-/// The columns of the table of attempts, which are known once every attempt was seen: one row an attempt, what it is, every field of its
-/// run, its settings, and its metrics with their units in the heads.
+/// The columns of the table of attempts, which are known once every attempt was seen. A row contains the attempt's ids, every field of its run, its
+/// settings, and its metrics with their units in the heads.
 #[derive(Default)]
 pub struct WideColumns {
     seen: BTreeMap<Head<'static>, Narrowest>,
 }
 
 impl WideColumns {
-    /// Takes in the names and types of an attempt.
+    /// Includes the names and types of an attempt.
     pub fn see(&mut self, entry: &Entry) {
         each_cell(entry, &mut |head, value| self.seen.entry(owned(head)).or_default().see(value));
     }
 
-    /// The rows of some of the attempts that were seen.
+    /// Returns the rows of some of the attempts that were seen.
     pub fn frame(&self, entries: &[Entry]) -> Frame {
         let rows = entries.len();
         let mut columns = base(entries);
@@ -44,7 +44,7 @@ impl WideColumns {
             });
         }
         for (((_, name, of, _), narrowest), cells) in self.seen.iter().zip(cells) {
-            // A name that is taken says what its column is of: `field.run`.
+            // If a name is taken, the column's type is prefixed: `field.run`.
             let mut name = name.clone().into_owned();
             while !taken.insert(name.clone()) {
                 name = format!("{of}.{name}");
@@ -59,7 +59,7 @@ fn owned((section, name, of, metric): Head<'_>) -> Head<'static> {
     (section, name.into_owned().into(), of, metric.into_owned().into())
 }
 
-/// Shows the cells of an attempt, those that every attempt has apart.
+/// Calls `put` with the cells of an attempt, except those of [`base`].
 fn each_cell<'a>(entry: &'a Entry, put: &mut dyn FnMut(Head<'a>, &Value)) {
     let (run, attempt) = (&entry.sealed.run, entry.attempt());
     run.config().iter().for_each(|(name, value)| put((0, name.into(), "field", "".into()), value));
@@ -76,7 +76,7 @@ fn each_cell<'a>(entry: &'a Entry, put: &mut dyn FnMut(Head<'a>, &Value)) {
     }
 }
 
-/// What every attempt has.
+/// Returns the columns that every attempt has.
 fn base(entries: &[Entry]) -> Vec<Column> {
     let all = |name: &str, kind, cell: &dyn Fn(&Entry) -> Option<Value>| {
         Column::new(name, kind, entries.iter().map(cell).collect())
@@ -97,7 +97,7 @@ fn base(entries: &[Entry]) -> Vec<Column> {
     ]
 }
 
-/// Program, container, CUDA, driver and device, each by the names that it has within.
+/// Returns the fields of program, container, CUDA, driver and device by their full names.
 fn part_fields(entry: &Entry) -> BTreeMap<String, Value> {
     let parts = &entry.sealed.run.parts;
     let named = [
@@ -114,7 +114,7 @@ fn headed(name: &str, unit: &str) -> String {
     if unit.is_empty() { name.to_owned() } else { format!("{name} [{unit}]") }
 }
 
-/// One row a value: fields, settings, parts, metrics and facts of each attempt.
+/// Returns a table with one row per value: fields, settings, parts, metrics and facts of each attempt.
 pub fn long(entries: &[Entry]) -> Frame {
     let mut cells: [Cells; 11] = Default::default();
     for entry in entries {
@@ -189,7 +189,7 @@ fn kept((name, _): &(&String, &Value)) -> bool {
     !LEFT_OUT.contains(&name.as_str())
 }
 
-/// What a row of the long table says.
+/// The content of a row in the table of values.
 #[derive(Default)]
 struct Said {
     number: Option<f64>,
@@ -213,7 +213,7 @@ impl Said {
 /// there are no such phases.
 ///
 /// # Errors
-/// If a series cannot be read, and those of the writer.
+/// If a series cannot be read, or if the writer fails.
 pub fn write_points<W: Write + Send>(
     entry: &Entry,
     points: &PointsOf<'_>,
@@ -242,7 +242,7 @@ struct Points<'a> {
 }
 
 impl Points<'_> {
-    /// The rows of a part of a series.
+    /// Returns the rows of a part of a series.
     fn frame(&self, series: &Series) -> Frame {
         let rows = series.values.len();
         let seconds = |position: &u64| match series.axis {
@@ -276,12 +276,12 @@ const POINTS: [(&str, Kind); 8] = [
     ("value", Kind::Real),
 ];
 
-/// The columns of points without a row: attempts may have none, and a table has columns all the same.
+/// Returns the columns of points without rows, for attempts that have none.
 pub fn no_points() -> Frame {
     framed(POINTS, Default::default(), 0)
 }
 
-/// One row a phase.
+/// Returns a table with one row per phase.
 pub fn phases(entry: &Entry, phases: &[Phase]) -> Frame {
     let all = |cell: &dyn Fn(&Phase) -> Option<Value>| phases.iter().map(cell).collect();
     let [attempt, run, model] = ids(entry);
@@ -309,18 +309,18 @@ const PHASES: [(&str, Kind); 8] = [
     ("stop_ns", Kind::Int),
 ];
 
-/// As [`no_points`], of phases.
+/// Like [`no_points`], for phases.
 pub fn no_phases() -> Frame {
     framed(PHASES, Default::default(), 0)
 }
 
-/// The cells by which points and phases are joined with the other tables.
+/// Returns the cells by which points and phases are joined with the other tables.
 fn ids(entry: &Entry) -> [Cells; 3] {
     let run = &entry.sealed.run;
     [entry.id.to_string(), run.id.to_string(), run.model().to_owned()].map(|text| vec![Some(text.into())])
 }
 
-/// A whole number of a table; none of one that does not fit.
+/// Returns an integer cell. Returns `None` if the number does not fit into 63 bits.
 fn int(number: u64) -> Option<Value> {
     i64::try_from(number).ok().map(Value::from)
 }

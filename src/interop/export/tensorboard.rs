@@ -1,6 +1,6 @@
-//! Event files that TensorBoard loads.
+//! Event files for TensorBoard.
 //!
-//! Scalars are 32-bit there, so that numbers lose digits on the way.
+//! Its scalars have 32 bits, so numbers lose digits.
 
 use super::{Entry, File, ID_DIGITS, PointsOf, Sink, StepTimes, each_point, path_name};
 use crate::interop::event_file::{FILE_VERSION, STEP, SUMMARY, WALL_TIME, record};
@@ -9,9 +9,10 @@ use crate::record::Axis;
 use std::io;
 use std::path::PathBuf;
 
-/// The event file of an attempt: every series, every metric at the last step, and all fields as text, in a folder that is named by model and id.
+/// Returns the event file of an attempt, in a folder named by model and id. It contains every series, every metric at the last step, and all fields
+/// as text.
 ///
-/// Tags are names of series, and `metric/NAME`. Series over time count their points as steps; the time of each is its own.
+/// Tags are names of series, and `metric/NAME`. The steps of series over time are the indexes of their points, and each point has its own time.
 pub fn tensorboard_file<'a>(entry: &'a Entry, points: &'a PointsOf<'a>) -> File<'a> {
     let id = entry.id.0.prefix(ID_DIGITS);
     let name = format!("events.out.tfevents.{}.ledger.{id}", entry.attempt().started_unix_ms.div_euclid(1000));
@@ -62,14 +63,14 @@ fn event(at_s: f64, step: u64, value: &Message) -> Message {
     Message::default().double(WALL_TIME, at_s).int(STEP, step).message(SUMMARY, &Message::default().message(1, value))
 }
 
-/// A `Summary.Value` that is one number.
+/// Returns a `Summary.Value` with one number.
 fn scalar(tag: &str, value: f64) -> Message {
     #[expect(clippy::cast_possible_truncation, reason = "the format has 32 bits")]
     let value = value as f32;
     Message::default().text(1, tag).float(2, value)
 }
 
-/// A `Summary.Value` that is text: a tensor of one string, for the plugin `text`.
+/// Returns a `Summary.Value` with a text: a tensor of one string, for the plugin `text`.
 fn text_value(tag: &str, text: &str) -> Message {
     const STRING: u64 = 7;
     let plugin = Message::default().message(1, &Message::default().text(1, "text"));
@@ -78,7 +79,7 @@ fn text_value(tag: &str, text: &str) -> Message {
     Message::default().text(1, tag).message(8, &tensor).message(9, &plugin)
 }
 
-/// Seconds since the Unix epoch.
+/// Returns seconds since the Unix epoch.
 fn seconds(started_unix_ms: i64, position_ns: u64) -> f64 {
     let whole = i64::try_from(position_ns / 1_000_000).unwrap_or(i64::MAX);
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of this age are far below 2^53")]

@@ -74,7 +74,7 @@ fn both() -> [Entry; 2] {
     [entry(Outcome::Finished, 1), other]
 }
 
-/// The points of an attempt that is in memory.
+/// Reads the points of an attempt in memory.
 fn points_of(entry: &Entry) -> impl Fn(&str, &mut dyn FnMut(u64, f64)) -> io::Result<()> {
     move |name, visit| {
         let series = entry.sealed.series.iter().find(|series| series.name == name).unwrap();
@@ -134,7 +134,7 @@ fn written(encoding: Encoding, frames: impl IntoIterator<Item = Frame>) -> Vec<u
     bytes
 }
 
-/// The table of attempts, in pieces of so many.
+/// Returns the table of attempts, in pieces of `piece` attempts.
 fn wide_by(entries: &[Entry], piece: usize) -> Vec<Frame> {
     let mut columns = WideColumns::default();
     entries.iter().for_each(|entry| columns.see(entry));
@@ -156,7 +156,7 @@ fn prometheus_text(entries: &[Entry]) -> String {
 }
 
 fn text(bytes: Vec<u8>) -> String {
-    // Hashes have tests of their own, and are long.
+    // Hashes are tested elsewhere, and are long.
     let text = String::from_utf8(bytes).unwrap();
     let is_hash = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_hash).collect();
@@ -164,7 +164,7 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 #[test]
-fn a_row_an_attempt() {
+fn the_table_of_attempts_has_one_row_per_attempt() {
     insta::assert_snapshot!(text(written(Encoding::Csv, [wide(&both())])), @r#"
     attempt,run,group,model,seed,started,outcome,reason,tainted,experiment.name,model.name,training.batch_size,training.learning_rate,container,cuda,device,driver,program.argv,energy [J],energy.uncertainty [J],gpu_util [%],inference_time@32 [s],perplexity
     HASH,HASH,HASH,toy/net,1,2018-11-08T08:18:55.510Z,finished,,,"it's, ""mine""",toy/net,32,0.5,host,none,V100,none,"[""a"",""b""]",599874.5,0.25,71.5,0.125,inf
@@ -174,7 +174,7 @@ fn a_row_an_attempt() {
     insta::assert_snapshot!(text(written(Encoding::JsonLines, [wide(&both()[..1])])), @r#"{"attempt":"HASH","container":"host","cuda":"none","device":"V100","driver":"none","energy [J]":599874.5,"energy.uncertainty [J]":0.25,"experiment.name":"it's, \"mine\"","gpu_util [%]":71.5,"group":"HASH","inference_time@32 [s]":0.125,"model":"toy/net","model.name":"toy/net","outcome":"finished","perplexity":"Infinity","program.argv":["a","b"],"run":"HASH","seed":"1","started":"2018-11-08T08:18:55.510Z","training.batch_size":32,"training.learning_rate":0.5}"#);
 }
 
-/// Of a program that calls its own fields and metrics as our columns and each other are called.
+/// An attempt of a program whose fields and metrics have the names of our columns, or of each other.
 fn named_alike() -> Entry {
     let mut entry = entry(Outcome::Finished, 1);
     let mut parts = entry.sealed.run.parts.clone();
@@ -193,7 +193,7 @@ fn named_alike() -> Entry {
 }
 
 #[test]
-fn names_that_meet_stay_apart_in_tables() {
+fn colliding_names_are_distinguished_in_tables() {
     let entry = named_alike();
     let frame = wide(std::slice::from_ref(&entry));
     let names: BTreeSet<&str> = frame.columns.iter().map(|column| column.name.as_str()).collect();
@@ -216,7 +216,7 @@ fn names_that_meet_stay_apart_in_tables() {
 }
 
 #[test]
-fn names_that_meet_stay_apart_in_other_tools() {
+fn colliding_names_are_distinguished_in_other_formats() {
     let entry = named_alike();
     let digest = |name: &str| Digest::of(name.as_bytes()).prefix(8);
     let text = prometheus_text(std::slice::from_ref(&entry));
@@ -258,7 +258,7 @@ fn names_that_meet_stay_apart_in_other_tools() {
 }
 
 #[test]
-fn a_row_a_value() {
+fn the_table_of_values_has_one_row_per_value() {
     insta::assert_snapshot!(text(written(Encoding::Csv, [long(&both()[..1])])), @r#"
     attempt,run,model,seed,kind,name,value,text,unit,uncertainty,reason
     HASH,HASH,toy/net,1,outcome,outcome,,finished,,,
@@ -281,7 +281,7 @@ fn a_row_a_value() {
 }
 
 #[test]
-fn a_row_a_point_and_a_row_a_phase() {
+fn the_tables_of_points_and_phases_have_one_row_each() {
     let [entry, _] = both();
     insta::assert_snapshot!(text(points_written(Encoding::Csv, &[&entry])), @r"
     attempt,run,model,series,unit,step,time_ns,value
@@ -313,7 +313,7 @@ fn a_table_without_rows_has_its_columns() {
     }
 }
 
-/// 2^53 + 1 is the first whole number that no real number is.
+/// 2^53 + 1 is the first integer that an `f64` cannot represent.
 #[test]
 fn whole_numbers_keep_their_digits() {
     const ODD: i64 = (1 << 53) + 1;
@@ -343,7 +343,7 @@ fn whole_numbers_keep_their_digits() {
 #[test]
 fn pieces_of_the_table_of_attempts_have_the_columns_of_the_whole() {
     let mut entries = both();
-    // A whole number in one piece and a real one in the other; a setting and a metric that the other piece lacks.
+    // An integer in one piece and a real number in the other; a setting and a metric that the other piece lacks.
     entries[0].sealed.attempt.settings.insert("at".to_owned(), Value::from(3i64));
     entries[1].sealed.attempt.settings.insert("at".to_owned(), 0.5.into());
     entries[1].sealed.attempt.settings.insert("run".to_owned(), "own".into());
@@ -355,7 +355,7 @@ fn pieces_of_the_table_of_attempts_have_the_columns_of_the_whole() {
 }
 
 #[test]
-fn a_percentage_is_a_share_to_the_last_digit() {
+fn a_percentage_becomes_an_exact_ratio() {
     let mut entry = entry(Outcome::Finished, 1);
     entry.sealed.attempt.metrics.insert("share".to_owned(), Metric::new(35.0, "%"));
     let text = prometheus_text(std::slice::from_ref(&entry));
@@ -368,9 +368,9 @@ fn on_disk(bytes: &[u8]) -> std::fs::File {
     file
 }
 
-/// Another implementation reads the file: the crate's reader of rows, which shares nothing with the writer of columns.
+/// Parquet's reader of rows checks the file, because it shares no code with the writer of columns.
 #[test]
-fn parquet_holds_what_the_frame_holds() {
+fn parquet_has_the_content_of_the_frame() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
     let bytes = written(Encoding::Parquet, [wide(&both())]);
@@ -422,7 +422,7 @@ fn prometheus_has_base_units_and_labels() {
 }
 
 #[test]
-fn mlperf_lines_tell_the_run_in_order() {
+fn mlperf_lines_are_in_the_order_of_the_run() {
     let [entry, other] = both();
     let (name, bytes) = mllog(&entry);
     assert!(name.to_str().unwrap().starts_with("toy_net-"));
@@ -464,7 +464,7 @@ fn the_batch_of_all_ranks_is_the_global_one() {
 }
 
 #[test]
-fn a_file_store_has_a_folder_a_run() {
+fn a_file_store_has_one_folder_per_run() {
     let [entry, other] = both();
     let FileStore { folders, experiment: described, files } = mlflow(&entry, Path::new("/tmp/a b"));
     assert_eq!(
@@ -497,7 +497,7 @@ fn a_file_store_has_a_folder_a_run() {
     assert_eq!(reason.1, b"out of\nmemory");
 }
 
-/// Reads records as the format has them, with checksums, and counts the scalars.
+/// Parses the records with their checksums, and counts the scalars.
 #[test]
 fn event_files_are_records_with_checksums() {
     let [entry, _] = both();
@@ -538,7 +538,7 @@ fn attempts_whose_ids_begin_alike_have_files_of_their_own() {
     for path in [|entry: &Entry| mllog(entry).0, |entry: &Entry| tensorboard(entry).0] {
         assert_ne!(path(&one), path(&other));
     }
-    // TensorBoard calls a run as its folder is called.
+    // TensorBoard names a run by its folder.
     assert_ne!(tensorboard(&one).0.parent(), tensorboard(&other).0.parent());
 }
 
@@ -548,9 +548,9 @@ fn names_of_files_stay_in_their_folder() {
     assert_eq!((path_name(""), path_name(".."), path_name("a b/c")), ("_".into(), "_..".into(), "a_b_c".into()));
 }
 
-/// Of an attempt whose times and energies were stamped as tainted, and whose accuracy counts.
+/// The attempt has tainted times and energies, and a valid accuracy.
 #[test]
-fn every_form_says_that_an_attempt_is_tainted() {
+fn every_format_marks_a_tainted_attempt() {
     let mut entry = entry(Outcome::Finished, 1);
     entry.sealed.attempt.facts.insert(Attempt::DISTURBED.to_owned(), vec!["hot start", "throttled"].into());
     entry.sealed.attempt.facts.insert("telemetry.marks".to_owned(), vec!["disagreement"].into());

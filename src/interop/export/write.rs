@@ -7,20 +7,20 @@ use crate::record::{Table, Value};
 use crate::wire::to_json_line;
 use std::io::{self, Write};
 
-/// How a table is written.
+/// The format of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Text separated by commas (RFC 4180): a header, empty cells where a value is missing.
+    /// Comma-separated text (RFC 4180) with a header. Missing values are empty cells.
     Csv,
-    /// The same with an apostrophe before text that a spreadsheet would take for a formula.
+    /// Like `Csv`, with an apostrophe before text that a spreadsheet would take for a formula.
     CsvSafe,
-    /// One JSON object a row; what is missing is left out, and non-finite numbers are the texts `NaN`, `Infinity` and `-Infinity`.
+    /// One JSON object per row. Missing values are left out, and non-finite numbers are the texts `NaN`, `Infinity` and `-Infinity`.
     JsonLines,
-    /// Apache Parquet, compressed with Snappy; what is missing is null.
+    /// Apache Parquet, compressed with Snappy. Missing values are null.
     Parquet,
 }
 
-/// Writes pieces of one table, which all have the same columns.
+/// Writes pieces of one table. All pieces have the same columns.
 pub struct TableWriter<W: Write + Send> {
     form: Form<W>,
 }
@@ -32,7 +32,7 @@ enum Form<W: Write + Send> {
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    /// A writer that has written nothing.
+    /// Returns a writer that has written nothing.
     pub fn new(encoding: Encoding, out: W) -> Self {
         let form = match encoding {
             Encoding::Csv | Encoding::CsvSafe => Form::Csv {
@@ -49,7 +49,7 @@ impl<W: Write + Send> TableWriter<W> {
     /// Writes the rows of a piece.
     ///
     /// # Errors
-    /// If what is written to refuses.
+    /// If `out` fails.
     pub fn append(&mut self, frame: Frame) -> io::Result<()> {
         match &mut self.form {
             Form::Csv { out, begun, is_safe } => {
@@ -74,10 +74,10 @@ impl<W: Write + Send> TableWriter<W> {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the rest, and flushes.
     ///
     /// # Errors
-    /// If what is written to refuses.
+    /// If `out` fails.
     pub fn finish(self) -> io::Result<()> {
         match self.form {
             Form::Csv { mut out, .. } => out.flush(),
@@ -87,7 +87,7 @@ impl<W: Write + Send> TableWriter<W> {
     }
 }
 
-/// Whether a spreadsheet computes a cell, which may then call programs and addresses.
+/// Whether a spreadsheet would evaluate a cell as a formula, which may call programs and addresses.
 fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'])
 }

@@ -45,7 +45,7 @@ fn runs_that_differ_in_a_parameter_named_seed_are_seeds_of_one_configuration() {
     };
     assert_eq!((of(3i64.into()).parts.seed, of(3.0.into()).parts.seed, of("3".into()).parts.seed), (3, 3, 3));
     assert_eq!(of(3i64.into()).config(), of(4i64.into()).config());
-    // Seeds beyond 63 bits stay apart, and one that no float holds exactly is none.
+    // Seeds beyond 63 bits stay different, and a float that is not exact is not a seed.
     assert_eq!(of("18446744073709551615".into()).parts.seed, u64::MAX);
     assert_eq!(of(1e19.into()).parts.seed, 0);
     let seeded = |seed: Option<i64>| {
@@ -59,7 +59,7 @@ fn runs_that_differ_in_a_parameter_named_seed_are_seeds_of_one_configuration() {
 }
 
 #[test]
-fn what_no_record_holds_is_left_out_and_counted() {
+fn items_that_no_record_contains_are_left_out_and_counted() {
     let mut made = run();
     made.curves.insert("x".repeat(257), vec![point(1, 0.0, 1.0)]);
     made.curves.insert("early".to_owned(), vec![point(-1, 100.0, 1.0), point(0, 100.0, 2.0)]);

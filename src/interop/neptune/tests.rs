@@ -7,7 +7,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use std::sync::Arc;
 
-/// As pyarrow writes the exporter's schema, without its columns of files and histograms.
+/// The exporter's schema as pyarrow writes it, without its columns of files and histograms.
 const SCHEMA: &str = "message schema {
     optional binary project_id (STRING);
     optional binary run_id (STRING);
@@ -23,7 +23,7 @@ const SCHEMA: &str = "message schema {
     optional group string_set_value (LIST) { repeated group list { optional binary element (STRING); } }
 }";
 
-/// A row: its path and type, and what it has of step, time and value.
+/// A row: its path and type, and optionally step, time and value.
 #[derive(Clone, Default)]
 struct Cells {
     path: &'static str,
@@ -60,7 +60,7 @@ impl Cells {
     }
 }
 
-/// One column of values, which may be absent.
+/// Writes one column of values, which may be absent.
 fn column<T: parquet::data_type::DataType>(group: &mut SerializedRowGroupWriter<'_, File>, cells: &[Option<T::T>]) {
     let mut writer = group.next_column().unwrap().expect("a column");
     let values: Vec<T::T> = cells.iter().flatten().cloned().collect();
@@ -185,19 +185,19 @@ fn a_run_has_its_points_parameters_metrics_and_times() {
 }
 
 #[test]
-fn parts_are_one_run_in_their_order_and_a_missing_part_is_told() {
+fn parts_are_one_run_in_order_and_a_missing_part_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let part = |number: u32| dir.path().join(format!("digits/DIG-1_part_{number}.parquet"));
     for number in 0..12 {
         write(&part(number), &[about(), vec![point("loss", f64::from(number), 1.0)]].concat());
     }
-    // What the exporter has not finished has another name.
+    // A file that the exporter has not finished has another name.
     std::fs::write(dir.path().join("digits/DIG-2_part_0.parquet.tmp"), "PAR1").unwrap();
     let (runs, _) = read(dir.path());
     let steps: Vec<i64> = runs[0].curves["loss"].iter().map(|point| point.step).collect();
     assert_eq!((runs.len(), steps), (1, (0..12).collect()));
     let whole = runs[0].digest;
-    // One part stands for its run.
+    // A single part selects its whole run.
     assert_eq!(read(&part(3)).0[0].digest, whole);
     std::fs::remove_file(part(0)).unwrap();
     let (runs, _) = read(dir.path());
@@ -206,7 +206,7 @@ fn parts_are_one_run_in_their_order_and_a_missing_part_is_told() {
 }
 
 #[test]
-fn states_of_the_tracker_are_outcomes_and_runs_in_the_trash_are_named() {
+fn states_of_the_tracker_become_outcomes_and_trashed_runs_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("DIG-1_part_0.parquet");
     let outcome = |more: Cells| {
@@ -221,7 +221,7 @@ fn states_of_the_tracker_are_outcomes_and_runs_in_the_trash_are_named() {
 }
 
 #[test]
-fn what_is_no_export_is_refused_with_what_was_expected() {
+fn other_files_are_refused_with_the_expected_format() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |path: &Path| read_neptune::<ImportError>(path, &mut |_| Ok(())).unwrap_err().to_string();
     assert!(refused(dir.path()).contains("expected `PROJECT/RUN_part_0.parquet`"));

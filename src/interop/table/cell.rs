@@ -1,8 +1,8 @@
-//! Cells of a table: what type their text has, and texts that are made of several.
+//! Cells of a table: the type of their text, and templates that combine several cells.
 
 use crate::record::Value;
 
-/// A type of values.
+/// A type of values, from narrow to wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Bool,
@@ -11,7 +11,7 @@ pub(super) enum Kind {
     Text,
 }
 
-/// What stands where a number is missing.
+/// Texts for a missing number.
 const MISSING: [&str; 6] = ["", "na", "n/a", "null", "none", "-"];
 
 impl Kind {
@@ -25,7 +25,7 @@ impl Kind {
         })
     }
 
-    /// The narrowest type that all texts of a column have; those that stand for a missing number fit any but text.
+    /// Returns the narrowest type of all texts in a column. Texts for a missing number fit any type.
     pub(super) fn of_column<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let kinds = texts.map(str::trim).filter(|text| !is_missing(text)).map(Self::of);
         kinds.reduce(Self::both).unwrap_or(Self::Text)
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// The value of a text in a column of this type; none where it is missing.
+    /// Returns the value of a text in a column of this type, or `None` if it is missing.
     pub(super) fn value(self, text: &str) -> Option<Value> {
         let trimmed = text.trim();
         match self {
@@ -63,35 +63,35 @@ impl Kind {
     }
 }
 
-/// The number that a text is; none of one with so many digits before the point that it would be read as infinite.
+/// Parses a number. Returns `None` for one with so many digits that it would overflow to infinity.
 pub(super) fn number(text: &str) -> Option<f64> {
     let number = text.parse::<f64>().ok()?;
     // `inf` and `nan` have no digits.
     (number.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
-/// The value that a text is by itself, whatever its column holds.
+/// Returns the value of a text by itself, independent of its column.
 pub(super) fn plain(text: &str) -> Value {
     let text = text.trim();
     let number = || text.parse().ok().map(Value::Int).or_else(|| number(text).map(Value::Float));
     number().or_else(|| Kind::Bool.value(text)).unwrap_or_else(|| text.into())
 }
 
-/// Whether a number is missing here.
+/// Whether a text stands for a missing number.
 pub(super) fn is_missing(text: &str) -> bool {
     MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
 }
 
-/// A number as numbers are written: a serial number with leading zeros, or with a sign before it, is none.
+/// Whether a text may be a number. A serial number with leading zeros, or a number with a plus sign, is not one.
 fn is_plain(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let zeros = digits.len() > 1 && digits.starts_with('0') && digits.as_bytes()[1].is_ascii_digit();
     !zeros && !digits.starts_with('+')
 }
 
-/// A text by which rows of two tables are found to belong together: numbers by their value, other texts as they are.
+/// Returns the key by which rows of two tables are joined: numbers by value, other texts unchanged.
 pub(super) fn key(text: &str) -> String {
-    /// Whole numbers below this are exact as floating-point numbers.
+    /// Integers below this are exact as floating-point numbers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let text = text.trim();
     match (text.parse::<i128>(), text.parse::<f64>()) {
@@ -102,17 +102,17 @@ pub(super) fn key(text: &str) -> String {
     }
 }
 
-/// A value that is made of a row: `{column}` stands for the column's cell, `{{` and `}}` for braces.
+/// A value made from a row: `{column}` is replaced by the column's cell, `{{` and `}}` by braces.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Template {
     Constant(Value),
-    /// The cell alone, with the column's type.
+    /// A single cell, with the column's type.
     Column(String),
-    /// Text with cells in it.
+    /// Text that contains cells.
     Mixed(Vec<Piece>),
 }
 
-/// A piece of a text.
+/// A piece of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
     Text(String),
@@ -167,7 +167,7 @@ impl Template {
         matches!(self, Self::Column(_) | Self::Constant(Value::Int(_) | Value::Float(_)))
     }
 
-    /// The columns that it names.
+    /// Returns the columns that it names.
     pub(super) fn columns(&self) -> Vec<&str> {
         match self {
             Self::Constant(_) => Vec::new(),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_equal_where_numbers_are() {
+    fn keys_of_equal_numbers_are_equal() {
         assert_eq!(key("256"), key(" 256.0"));
         assert_eq!(key("256"), key("2.56e2"));
         assert_ne!(key("1541664510123456789"), key("1541664510123456790"));

@@ -1,4 +1,4 @@
-//! A map against its tables: whether every column is there, formulas and conditions parse, and what is taken for a number is one.
+//! Checks a map against its tables: columns exist, formulas and conditions parse, and numbers are numeric.
 
 use super::cell::{Kind, Template};
 use super::map::{FieldRule, Map, Origin, Placed};
@@ -9,10 +9,10 @@ use crate::manifest::Faults;
 use crate::record::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a column of the joined table is called where the first table has one of that name.
+/// The prefix of a column of the joined table if the first table has one of the same name.
 pub(super) const JOINED: &str = "joined.";
 
-/// The table, and the one that is joined to it.
+/// The table, and the joined table.
 #[derive(Clone, Copy)]
 pub(super) struct Tables<'a> {
     pub(super) sheet: &'a Sheet,
@@ -20,7 +20,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// The names of all columns, those of the joined table also as `joined.NAME`.
+    /// Returns the names of all columns. Those of the joined table are included with and without `joined.`.
     fn names(self) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = self.sheet.heads.iter().cloned().collect();
         for head in self.joined.iter().flat_map(|joined| &joined.heads) {
@@ -30,7 +30,7 @@ impl<'a> Tables<'a> {
         names
     }
 
-    /// The table of a column and its place there.
+    /// Returns the table of a column, and its index there.
     pub(super) fn find(self, column: &str) -> Option<(&'a Sheet, usize)> {
         self.sheet.find(column).map(|place| (self.sheet, place)).or_else(|| {
             let joined = self.joined?;
@@ -38,7 +38,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// Why a column gives no numbers; none if it does.
+    /// Returns the reason why a column has no numbers, or `None` if it has.
     fn fault_of_number(self, column: &str) -> Option<String> {
         let (sheet, place) = self.find(column)?;
         let text = shown(sheet.text_of(place)?.as_bytes());
@@ -46,9 +46,9 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The formulas and conditions of a map.
+/// The parsed formulas and conditions of a map.
 pub(super) struct Checked<'a> {
-    /// By metric; those that come from a cell have none.
+    /// By metric; metrics from a cell have none.
     pub(super) formulas: BTreeMap<&'a str, Formula>,
     pub(super) taints: Vec<(Expr, &'a str)>,
 }
@@ -91,7 +91,7 @@ pub(super) fn check<'a>(map: &'a Map, tables: Tables<'_>, faults: &mut Faults) -
     Checked { formulas, taints }
 }
 
-/// Adds the columns that are named and not there.
+/// Adds a fault for each missing column.
 fn columns(map: &Map, tables: Tables<'_>, faults: &mut Faults) {
     let names = tables.names();
     let cells = map.metrics.iter().filter_map(|rule| match &rule.from {
@@ -113,7 +113,7 @@ fn is_above(map: &Map, metric: &str, name: &str) -> bool {
     map.metrics.iter().take_while(|rule| rule.name != metric).any(|rule| rule.name == name)
 }
 
-/// Why a field or a column is no number; none if it is one, or may be.
+/// Returns the reason why a field or a column is not numeric, or `None` if it is or may be.
 fn fault_of_name(map: &Map, tables: Tables<'_>, name: &str) -> Option<String> {
     let Some(rule) = map.fields.iter().find(|rule| rule.name == name) else { return tables.fault_of_number(name) };
     is_text(rule).then(|| format!("field `{name}` is text")).or_else(|| match &rule.template {
@@ -131,10 +131,10 @@ fn is_text(rule: &FieldRule) -> bool {
     }
 }
 
-/// The same fault in several rows, told once with the first of them.
+/// Faults of rows. A fault that occurs in several rows is reported once, with the first of them.
 #[derive(Default)]
 pub(super) struct Troubles {
-    /// By the place in the map: what is wrong, the first line, and how many rows.
+    /// By position in the map: the fault, the first line, and the number of rows.
     found: BTreeMap<usize, (String, u64, usize)>,
 }
 
@@ -143,7 +143,7 @@ impl Troubles {
         self.found.entry(at).or_insert((message, line, 0)).2 += 1;
     }
 
-    /// Gives each its place in the map.
+    /// Adds each fault at its position in the map.
     pub(super) fn tell(self, sheet: &Sheet, faults: &mut Faults) {
         for (at, (message, line, rows)) in self.found {
             let more = match rows - 1 {

@@ -1,4 +1,4 @@
-//! One row as one sealed attempt.
+//! Turns one row into one sealed attempt.
 
 use super::cell::{self, Kind, Piece, Template, is_missing};
 use super::check::{Checked, JOINED, Tables, Troubles};
@@ -18,18 +18,18 @@ pub(super) struct Maker<'a> {
     checked: Checked<'a>,
 }
 
-/// What a row is, before its metrics are looked at.
+/// The identity of a row, before its metrics are evaluated.
 pub(super) struct Named {
     config: Table,
     seed: u64,
 }
 
-/// What a row says.
+/// The evaluated content of a row.
 pub(super) struct Looked {
     config: Table,
     seed: u64,
     metrics: BTreeMap<String, Metric>,
-    /// Why it cannot be right.
+    /// The reasons why it is implausible.
     pub(super) taints: Vec<String>,
     started_unix_ms: i64,
 }
@@ -44,7 +44,8 @@ impl<'a> Maker<'a> {
         Cells { maker: self, row: &self.tables.sheet.rows[row], partner }
     }
 
-    /// The fields and the seed of a row and its partner. Adds what does not fit: it would make one run of rows that differ.
+    /// Returns the fields and the seed of a row and its partner. Adds values that do not fit to `troubles`, because rows that differ in them would
+    /// become one run.
     pub(super) fn named(&self, row: usize, partner: Option<usize>, troubles: &mut Troubles) -> Named {
         let of = self.cells(row, partner);
         let mut config = Table::new();
@@ -70,7 +71,7 @@ impl<'a> Maker<'a> {
         Named { config, seed }
     }
 
-    /// Looks at the metrics of a row and its partner, and whether they can be right.
+    /// Evaluates the metrics of a row and its partner, and checks whether they are plausible.
     pub(super) fn looked(&self, (row, partner): (usize, Option<usize>), named: Named) -> Result<Looked, RowFault> {
         let of = self.cells(row, partner);
         let Named { config, seed } = named;
@@ -101,7 +102,7 @@ impl<'a> Maker<'a> {
         Ok(Looked { config, seed, metrics, taints, started_unix_ms })
     }
 
-    /// Makes an attempt of a row and its partner. `seen` counts rows that say the same.
+    /// Turns a row and its partner into an attempt. `seen` counts equal rows.
     pub(super) fn make(
         &self,
         (row, partner): (usize, Option<usize>),
@@ -161,12 +162,12 @@ impl<'a> Maker<'a> {
         Ok(Sealed { run, attempt, series: Vec::new(), phases: Vec::new() })
     }
 
-    /// The kinds that the map states of its metrics.
+    /// Returns the kinds that the map states for its metrics.
     fn kinds(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.map.metrics.iter().filter_map(|rule| Some((rule.name.as_str(), rule.kind?.name())))
     }
 
-    /// Where a metric comes from, to stand behind its name.
+    /// Returns the source of a metric, to follow its name in a message.
     fn source(&self, name: &str) -> String {
         match self.map.metrics.iter().find(|rule| rule.name == name).map(|rule| &rule.from) {
             Some(Origin::Cell(Template::Column(column))) => format!(" (column `{}`)", shown(column.as_bytes())),
@@ -175,9 +176,9 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The value of a field; none where it is missing.
+    /// Returns the value of a field, or `None` if it is missing.
     fn field(&self, rule: &FieldRule, of: &Cells<'_>) -> Result<Option<Value>, String> {
-        // The type of a standard field decides, and not what else its column holds.
+        // The type of a standard field decides, rather than the type of its column.
         let typed = rule.standard.filter(|field| rule.kind.is_none() && (field.is_number() || field.is_flag()));
         let made = match typed {
             Some(_) => of.text(&rule.template).filter(|text| !is_missing(text)).map(|text| cell::plain(&text)),
@@ -250,7 +251,7 @@ impl<'a> Maker<'a> {
         })
     }
 
-    /// Where the numbers came from.
+    /// Returns the origin of the numbers, for the record.
     fn import(&self, of: &Cells<'_>) -> Value {
         let place = |source: &Source, row: &Row, heads: &[String]| {
             let cells: Table = heads.iter().cloned().zip(row.cells().map(Value::from)).collect();
@@ -279,15 +280,16 @@ impl<'a> Maker<'a> {
         import.into()
     }
 
-    /// The machine that a row was measured on; none where the map or the row names none.
+    /// Returns the machine of a row, or `None` if neither the map nor the row has one.
     fn machine(&self, of: &Cells<'_>) -> Option<String> {
         let text = |placed: &Option<Placed<Template>>| placed.as_ref().and_then(|placed| of.text(&placed.value));
         let name = text(&self.map.machine).filter(|name| !is_missing(name))?;
-        // GPU 0 of one device is not GPU 0 of another.
+        // GPU 0 of one device differs from GPU 0 of another.
         Some(text(&self.map.device).map_or_else(|| name.clone(), |device| format!("{device} {name}")))
     }
 
-    /// What the map made of a row besides its run. Each text ends with a zero byte, and each value has a byte before it that says whether there is one.
+    /// Encodes the result of a row besides its run. Each text ends with a zero byte, and a byte before each optional value tells whether it is
+    /// present.
     fn made_bytes(&self, of: &Cells<'_>, metrics: &BTreeMap<String, Metric>, taints: &[String]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let text = |bytes: &mut Vec<u8>, text: &str| {
@@ -317,17 +319,17 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// What a reason ends with where a cell holds something else than a number.
+/// The end of a reason if a cell is not a number.
 const NO_NUMBER: &str = "is no number";
 
-/// And where it holds one that would become infinite.
+/// The end of a reason if a number would become infinite.
 const TOO_LARGE: &str = "is too large for a number";
 
 fn converted(rule: &MetricRule, value: f64) -> f64 {
     rule.units.map_or(value, |(from, to): (Unit, Unit)| from.convert(value, to))
 }
 
-/// A converted number, whole where it was and still is.
+/// Returns a converted number. It stays an integer if it was one and still is.
 fn whole_again(before: &Value, after: f64) -> Value {
     #[expect(clippy::cast_possible_truncation, reason = "compared below")]
     let whole = after as i64;
@@ -343,7 +345,7 @@ struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// Sheet, row and place of a column.
+    /// Returns sheet, row and index of a column.
     fn find(&self, column: &str) -> Option<(&'a Sheet, &'a Row, usize)> {
         let tables = self.maker.tables;
         let own = tables.sheet.find(column).map(|place| (tables.sheet, self.row, place));
@@ -354,7 +356,7 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// The numbers of the row's fields and columns, each with what it is called in a sentence.
+    /// Returns the numbers of the row's fields and columns, each with its name for a sentence.
     fn numbers(&self, config: &Table) -> Vec<(String, f64)> {
         let fields = config.iter().filter_map(|(name, value)| Some((format!("`{name}`"), value.as_float()?)));
         let heads = [Some(self.maker.tables.sheet), self.maker.tables.joined]
@@ -371,18 +373,18 @@ impl<'a> Cells<'a> {
         row.cell(place)
     }
 
-    /// A cell with its column's type.
+    /// Returns a cell with its column's type.
     fn value(&self, column: &str) -> Option<Value> {
         let (sheet, row, place) = self.find(column)?;
         sheet.value(row, place)
     }
 
-    /// The number in a cell, whatever its column's other cells hold.
+    /// Returns the number in a cell, whatever the column's type.
     fn float(&self, column: &str) -> Option<f64> {
         self.value(column)?.as_float().or_else(|| cell::number(self.cell(column)?.trim()))
     }
 
-    /// What a template makes of the row; none where a cell alone is missing.
+    /// Returns the value of a template for the row, or `None` if a single cell is missing.
     fn made(&self, template: &Template, kind: Option<Kind>) -> Option<Value> {
         match (template, kind) {
             (_, Some(kind)) => kind.value(&self.text(template)?),
@@ -408,7 +410,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A number, or why there is none.
+    /// Returns a number, or the reason why there is none.
     fn number(&self, template: &Template) -> Result<f64, String> {
         let text = match template {
             Template::Constant(value) => return value.as_float().ok_or_else(|| format!("`{value}` {NO_NUMBER}")),
@@ -426,12 +428,13 @@ impl<'a> Cells<'a> {
         RowFault { path: self.maker.tables.sheet.source.path.clone(), line: self.row.line, message }
     }
 
-    /// The same row of the same run is the same execution, in whichever file it stands; one that comes back in a file is another, and so is
-    /// one of which a corrected map makes something else.
+    /// Returns the nonce of a row. The same row of the same run gives the same attempt in every file. A repeated row in a file gives another one, and
+    /// so does a changed result after a correction of the map.
     fn nonce(&self, run: &Run, made: &[u8], seen: &mut BTreeMap<[u8; 32], u64>) -> Nonce {
         let mut pieces: Vec<&[u8]> = vec![&run.id.0.0, made];
         pieces.extend(self.row.cells().map(str::as_bytes));
-        // Where the first row ends matters, and no cell is a zero byte alone by accident: its length is hashed too.
+        // The zero byte marks the end of the first row. A cell with this content cannot be confused with it, because each piece is hashed with its
+        // length.
         pieces.push(&[0]);
         pieces.extend(self.partner.iter().flat_map(|partner| partner.cells()).map(str::as_bytes));
         let content = Digest::of_pieces("ledger table row v2", &pieces).0;

@@ -1,6 +1,6 @@
-//! The map of a foreign table: which column is which field and metric, what follows from several, and which rows cannot be right.
+//! The map of a foreign table: the fields and metrics of columns, derived values, and conditions for implausible rows.
 //!
-//! A TOML file. Every fault has its line and column, those too that only the table shows.
+//! It is a TOML file. Every fault has its line and column, including those that only the table shows.
 
 mod rules;
 
@@ -11,18 +11,18 @@ use crate::manifest::{Content, Faults, Field, Key, ManifestError, Node, nearest,
 use crate::record::{Digest, MetricKind, Unit};
 use std::path::{Path, PathBuf};
 
-/// What becomes of a table.
+/// The rules that turn a table into runs.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) path: PathBuf,
     pub(super) digest: Digest,
     pub(super) name: String,
     pub(super) description: Option<String>,
-    /// When the results were made, in milliseconds since the Unix epoch, where no column says so.
+    /// The date of the results in ms since the Unix epoch, if no column has it.
     pub(super) date_ms: Option<i64>,
     pub(super) started: Option<Placed<Template>>,
     pub(super) device: Option<Placed<Template>>,
-    /// The GPU or host by whose sensors a row was measured.
+    /// The GPU or host whose sensors measured a row.
     pub(super) machine: Option<Placed<Template>>,
     pub(super) seed: Option<Placed<Template>>,
     pub(super) separator: u8,
@@ -31,20 +31,20 @@ pub(super) struct Map {
     pub(super) metrics: Vec<MetricRule>,
     pub(super) join: Option<JoinRule>,
     pub(super) taints: Vec<TaintRule>,
-    /// Fields and metrics that have a fault of their own, so that others may name them.
+    /// Fields and metrics with a fault of their own. Other rules may refer to them.
     pub(super) faulty: Vec<String>,
-    /// What is allowed and may be a mistake all the same.
+    /// Notes on valid parts that may be mistakes.
     pub(super) notes: Vec<String>,
 }
 
-/// A part of the map and its first byte.
+/// A part of the map, and the position of its first byte.
 #[derive(Clone, Debug)]
 pub(super) struct Placed<T> {
     pub(super) value: T,
     pub(super) at: usize,
 }
 
-/// How a field of a run is made.
+/// The rule for a field of a run.
 #[derive(Clone, Debug)]
 pub(super) struct FieldRule {
     pub(super) name: String,
@@ -52,32 +52,32 @@ pub(super) struct FieldRule {
     pub(super) at: usize,
     pub(super) kind: Option<Kind>,
     pub(super) units: Option<(Unit, Unit)>,
-    /// The field of manifests that has this name.
+    /// The field of manifests with this name.
     pub(super) standard: Option<&'static Field>,
 }
 
-/// How a metric is made.
+/// The rule for a metric.
 #[derive(Clone, Debug)]
 pub(super) struct MetricRule {
     pub(super) name: String,
     pub(super) from: Origin,
     pub(super) at: usize,
-    /// The unit in which it is kept.
+    /// The unit in which it is stored.
     pub(super) unit: String,
-    /// From the unit that it is given in to that one.
+    /// The given unit and the stored one, for the conversion.
     pub(super) units: Option<(Unit, Unit)>,
-    /// Whether it is an outcome or measured, where the map says so.
+    /// Whether it is an outcome or measured, if the map states it.
     pub(super) kind: Option<MetricKind>,
 }
 
-/// Where a metric comes from.
+/// The source of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Origin {
     Cell(Template),
     Formula(String),
 }
 
-/// Another table whose rows belong to those of the first.
+/// Another table whose rows are joined with those of the first.
 #[derive(Clone, Debug)]
 pub(super) struct JoinRule {
     pub(super) file: String,
@@ -86,20 +86,20 @@ pub(super) struct JoinRule {
 }
 
 impl JoinRule {
-    /// The columns that both tables have.
+    /// Returns the columns that both tables have.
     pub(super) fn columns(&self) -> Vec<String> {
         self.on.iter().map(|column| column.value.clone()).collect()
     }
 }
 
-/// When a row cannot be right.
+/// The condition for an implausible row.
 #[derive(Clone, Debug)]
 pub(super) struct TaintRule {
     pub(super) when: Placed<String>,
     pub(super) reason: String,
 }
 
-/// A map while its faults are found: first its own, then those that its tables show.
+/// A map while its faults are collected: first its own, then those that its tables show.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) map: Map,
@@ -111,7 +111,7 @@ impl Draft {
     /// Reads a map.
     ///
     /// # Errors
-    /// A file that cannot be read, and text that is not TOML.
+    /// If the file cannot be read, or is not TOML.
     pub(super) fn read(path: &Path) -> Result<Self, ImportError> {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let bytes = std::fs::read(path).map_err(unreadable)?;
@@ -130,19 +130,19 @@ impl Draft {
         Ok(Self { map, faults, text })
     }
 
-    /// Nothing if the map has no faults of its own.
+    /// Checks that the map has no faults of its own.
     ///
     /// # Errors
-    /// All of them, with their places.
+    /// All faults, with their places.
     pub(super) fn check(&mut self) -> Result<(), ImportError> {
         let faults = std::mem::take(&mut self.faults);
         self.refuse(faults)
     }
 
-    /// Nothing if there are no faults.
+    /// Checks that there are no faults.
     ///
     /// # Errors
-    /// All of them, with their places.
+    /// All faults, with their places.
     pub(super) fn refuse(&self, faults: Faults) -> Result<(), ImportError> {
         if faults.is_empty() { Ok(()) } else { Err(placed(faults, &self.map.path, &self.text)) }
     }
@@ -158,7 +158,7 @@ struct Reader<'a> {
     notes: Vec<String>,
 }
 
-/// Which of what every map has is named in one, rightly or not.
+/// The required entries that a map contains, valid or not.
 #[derive(Default)]
 struct Named {
     model: bool,
@@ -166,13 +166,13 @@ struct Named {
     date: bool,
 }
 
-/// What is done with a named value of a map.
+/// A function that handles a named value of a map.
 type Each<'a, Reader> = dyn FnMut(&mut Reader, (String, &Key), &Node) + 'a;
 
 const KEYS: &str =
     "name, description, date, started, device, machine, seed, separator, where, [fields], [metrics], [join], [[taint]]";
 
-/// The same as they are written.
+/// The same keys without brackets.
 const WORDS: [&str; 13] = [
     "name",
     "description",
@@ -189,7 +189,7 @@ const WORDS: [&str; 13] = [
     "taint",
 ];
 
-/// A key that there is not: the one that was probably meant, else what there is.
+/// Returns the message for an unknown key: with the one that was probably meant, or else the known ones.
 fn unknown(key: &str, known: &[&str], listed: &str) -> String {
     match nearest(key, known.iter().copied()) {
         Some(meant) => format!("unknown key `{key}` (did you mean `{meant}`?)"),
@@ -275,7 +275,7 @@ impl Reader<'_> {
         map
     }
 
-    /// What every map has. What is there and faulty has a fault of its own.
+    /// Reports missing required entries. Faulty ones have a fault of their own.
     fn whole(&mut self, named: &Named) {
         if !named.model {
             self.fault(0, "fields.model.name is missing (give it a name, or a column as \"{column}\")");
@@ -340,7 +340,7 @@ impl Reader<'_> {
         parsed.map_err(|message| self.fault(node.span.start, format!("`{}`: {message}", key.text))).ok()
     }
 
-    /// The template, which, if it names no column, has to be of that kind itself.
+    /// Returns the template. If it names no column, it must be a value of this kind itself.
     fn fixed(
         &mut self,
         made: Option<Template>,
@@ -359,7 +359,7 @@ impl Reader<'_> {
         made.map(|value| Placed { value, at: node.span.start })
     }
 
-    /// Calls with each key that is no table, or a table that says how a value is made, by its dotted name.
+    /// Calls `each` with the dotted name of each key whose value is not a table, or is a table with a rule.
     fn leaves(&mut self, prefix: &str, node: &Node, each: &mut Each<'_, Self>) {
         let Content::Table(entries) = &node.content else {
             self.fault(node.span.start, format!("this is {} (it must be a table)", node.describe()));

@@ -1,8 +1,8 @@
-//! From which row of which file an attempt came, as its record says.
+//! The row and file that an attempt was imported from, by its record.
 
 use crate::record::{Attempt, Digest, Table, Value};
 
-/// The row of a table that an attempt was made of.
+/// The row of a table that an attempt was made from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowOrigin {
     /// The file's name, without its folder.
@@ -11,12 +11,12 @@ pub struct RowOrigin {
     pub digest: String,
     /// The line on which the row begins.
     pub line: i64,
-    /// The digest of its cells that are not empty, by their columns' names.
+    /// The digest of its cells that are not empty, with their columns' names.
     pub cells: Digest,
 }
 
 impl RowOrigin {
-    /// That of an attempt; none if it was not imported from a table.
+    /// Returns the origin of an attempt. Returns `None` if it was not imported from a table.
     pub fn of(attempt: &Attempt) -> Option<Self> {
         let import = import(attempt)?;
         let text = |name: &str| import.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -33,7 +33,7 @@ fn import(attempt: &Attempt) -> Option<&Table> {
     attempt.facts.get("import")?.as_table()
 }
 
-/// Whether an attempt was imported from such a file, a joined one or one of several among them. `matches` is shown names and digests.
+/// Whether an attempt was imported from a matching file, including a joined one or one of several. `matches` gets names and digests.
 pub fn is_from(attempt: &Attempt, matches: &mut dyn FnMut(&str, &str) -> bool) -> bool {
     let mut is_one = |table: &Table| {
         let text = |name: &str| table.get(name).and_then(Value::as_str);

@@ -1,16 +1,16 @@
-//! Energies of 0 in rows that did some work. Other impossible values are judged by `analysis`, as a worker's are.
+//! Checks for energies of 0 in rows that did some work. Other implausible values are judged by `analysis`, like those of a worker.
 
 use crate::record::Metric;
 use std::collections::BTreeMap;
 
-/// Energies that may be 0: what was drawn beyond the idle power, and while waiting for other ranks.
+/// Energies that may be 0: beyond the idle power, and while waiting for other ranks.
 const DIFFERENCES: [&str; 2] = ["energy_net", "wait_energy"];
 
-/// Words of names that measure time.
+/// Words in names of times.
 const TIME: [&str; 12] =
     ["time", "duration", "elapsed", "runtime", "latency", "wall", "seconds", "secs", "sec", "minutes", "hours", "ms"];
 
-/// Words of names that count work.
+/// Words in names of amounts of work.
 const AMOUNT: [&str; 14] = [
     "epoch",
     "epochs",
@@ -28,7 +28,7 @@ const AMOUNT: [&str; 14] = [
     "updates",
 ];
 
-/// Words of names that say when, at most, or what was drawn.
+/// Words in names of starts, limits or energies.
 const OTHER: [&str; 14] = [
     "start",
     "started",
@@ -46,17 +46,17 @@ const OTHER: [&str; 14] = [
     "kwh",
 ];
 
-/// What a row says, as far as it shows whether its metrics can be right.
+/// The values of a row that show whether its metrics are plausible.
 pub(super) struct Row<'a> {
     pub(super) metrics: &'a BTreeMap<String, Metric>,
-    /// Where a metric comes from, such as ` (column `power`)`.
+    /// Returns the source of a metric, such as ` (column `power`)`.
     pub(super) source: &'a dyn Fn(&str) -> String,
-    /// Fields and columns with numbers, each with what it is called in a sentence.
+    /// Returns fields and columns with numbers, each with its name for a sentence.
     pub(super) numbers: &'a dyn Fn() -> Vec<(String, f64)>,
 }
 
 impl Row<'_> {
-    /// Why metrics cannot be right, one reason for each fault.
+    /// Returns the reasons why metrics are implausible, one for each fault.
     pub(super) fn faults(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (name, value, unit) in self.values() {
@@ -75,7 +75,7 @@ impl Row<'_> {
         format!("`{name}`{}", (self.source)(name))
     }
 
-    /// What shows that the row did some work, for which a device draws power; none where its times say that it did nothing.
+    /// Returns the evidence that the row did some work, for which a device draws power. Returns `None` if its times are 0.
     fn work(&self) -> Option<String> {
         let is_energy = |unit: &str| matches!(unit, "J" | "W" | "J·s");
         if let Some((name, ..)) = self.values().find(|(_, value, unit)| *unit == "s" && *value > 0.0) {
@@ -99,7 +99,7 @@ impl Row<'_> {
     }
 }
 
-/// Whether one of these words is in a name, and none that makes something else of it.
+/// Whether a name contains one of these words, and none of [`OTHER`].
 fn is_of(name: &str, words: &[&str]) -> bool {
     let mut plain = String::new();
     let mut was_lower = false;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_energy_of_0_is_set_apart_without_a_time_too() {
+    fn an_energy_of_0_is_a_fault_without_a_time_too() {
         let zero = ("energy", 0.0, "J");
         assert_eq!(of(&[zero]), ["`energy` (column `e`) is 0 J, but every run draws power"]);
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
             with(&[zero], &[("`training.batch_size`", 64.0), ("column `time_per_epoch`", 11.0)]),
             ["`energy` (column `e`) is 0 J, but column `time_per_epoch` is above 0"]
         );
-        // A row that says that it did nothing drew nothing.
+        // A row with a time of 0 may have no energy.
         assert_eq!(with(&[zero, ("accuracy", 0.1, "")], &[("column `trainTime`", 0.0)]), [""; 0]);
         for (name, value) in [("column `start_time`", 0.0), ("column `energy_per_epoch`", 0.0), ("column `epoch`", 0.0)]
         {

@@ -9,7 +9,7 @@ use csv::ByteRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// More columns are no table of results.
+/// The largest number of columns in a table of results.
 const MOST_COLUMNS: usize = 10_000;
 
 /// A table.
@@ -20,16 +20,16 @@ pub(super) struct Sheet {
     pub(super) rows: Vec<Row>,
 }
 
-/// A row and the line on which it begins. Its cells are one text: a text of its own for each would take five times the memory.
+/// A row and the line on which it begins. Its cells share one text, because separate texts would take five times the memory.
 pub(super) struct Row {
     pub(super) line: u64,
     text: Box<str>,
-    /// Where each cell ends in the text.
+    /// The end of each cell in the text.
     ends: Box<[u32]>,
 }
 
 impl Row {
-    /// The cells of a record; none where one is not UTF-8.
+    /// Returns the row of a record. Returns `None` if a cell is not UTF-8.
     fn new(line: u64, record: &ByteRecord) -> Option<Self> {
         let mut text = String::with_capacity(record.as_slice().len());
         let mut ends = Vec::with_capacity(record.len());
@@ -89,25 +89,25 @@ impl Sheet {
         Ok(Self { source, heads, kinds, rows })
     }
 
-    /// The place of a column.
+    /// Returns the index of a column.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.heads.iter().position(|head| head == name)
     }
 
-    /// The type of a column.
+    /// Returns the type of a column.
     pub(super) fn kind(&self, place: usize) -> Kind {
         self.kinds.get(place).copied().unwrap_or(Kind::Text)
     }
 
-    /// A cell as its column's type has it; none where it is missing.
+    /// Returns a cell with its column's type, or `None` if it is missing.
     pub(super) fn value(&self, row: &Row, place: usize) -> Option<Value> {
         self.kind(place).value(row.cell(place)?)
     }
 
-    /// Keeps the rows that meet a condition, and says how many did not.
+    /// Keeps the rows that meet a condition. Returns the number of others.
     ///
     /// # Errors
-    /// What is wrong with the condition.
+    /// The fault of the condition.
     pub(super) fn keep(&mut self, condition: &str) -> Result<usize, String> {
         let names: BTreeSet<String> = self.heads.iter().cloned().collect();
         let expr = Expr::over_columns(condition, &names).map_err(|error| error.to_string())?;
@@ -120,12 +120,12 @@ impl Sheet {
         let before = self.rows.len();
         let mut meets = meets.into_iter();
         self.rows.retain(|_| meets.next().unwrap_or(true));
-        // A row that is left out says nothing of what its columns hold.
+        // Rows that are left out do not determine the types of columns.
         self.kinds = kinds(self.heads.len(), &self.rows);
         Ok(before - self.rows.len())
     }
 
-    /// A text that a column holds although no cell of it is a number; none of a column of numbers, and of one without values.
+    /// Returns a text of a column in which no cell is a number. Returns `None` for a column with numbers or without values.
     pub(super) fn text_of(&self, place: usize) -> Option<&str> {
         let cells = self.rows.iter().filter_map(|row| row.cell(place)).map(str::trim);
         let mut texts = cells.filter(|cell| !is_missing(cell)).peekable();
@@ -133,7 +133,7 @@ impl Sheet {
         texts.all(|cell| cell.parse::<f64>().is_err()).then_some(first)
     }
 
-    /// The rows by the keys of some columns.
+    /// Returns the rows by the keys of some columns.
     pub(super) fn index(&self, on: &[String]) -> BTreeMap<Vec<String>, Vec<usize>> {
         let places = self.places(on);
         let mut index: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
@@ -143,12 +143,12 @@ impl Sheet {
         index
     }
 
-    /// The places of those of the columns that are there.
+    /// Returns the indexes of the columns that exist.
     pub(super) fn places(&self, names: &[String]) -> Vec<usize> {
         names.iter().filter_map(|name| self.find(name)).collect()
     }
 
-    /// The fault that there is no such column.
+    /// Returns the message for a missing column.
     pub(super) fn missing(&self, column: &str) -> String {
         const SEPARATORS: [char; 3] = [';', '\t', '|'];
         let path = self.source.path.display();
@@ -164,13 +164,13 @@ impl Sheet {
     }
 }
 
-/// The type of each column.
+/// Returns the type of each column.
 fn kinds(columns: usize, rows: &[Row]) -> Vec<Kind> {
     let column = |at: usize| rows.iter().filter_map(move |row| row.cell(at));
     (0..columns).map(|at| Kind::of_column(column(at))).collect()
 }
 
-/// The keys of a row's cells.
+/// Returns the keys of a row's cells.
 pub(super) fn keys(row: &Row, places: &[usize]) -> Vec<String> {
     places.iter().map(|place| key(row.cell(*place).unwrap_or_default())).collect()
 }

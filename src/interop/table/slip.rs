@@ -1,13 +1,14 @@
-//! Names of metrics that are one slip away from a known one.
+//! Probable misspellings of known metrics.
 //!
-//! A table may have any metric, so only a clear slip counts: one letter off, and not into another word of the field.
+//! A table may have any metric, so only a clear misspelling counts: one letter differs, and the result is not another
+//! word of the field.
 
 use crate::record::{KNOWN_METRICS, known_metric};
 
-/// Short names are one letter away from too many others.
+/// The shortest name that is checked: shorter ones are one letter away from too many others.
 const SHORTEST: usize = 5;
 
-/// The known metric that was probably meant.
+/// Returns the known metric that was probably meant.
 pub(super) fn slip(name: &str) -> Option<&'static str> {
     if known_metric(name).is_some() || name.len() > 100 {
         return None;
@@ -21,12 +22,12 @@ pub(super) fn slip(name: &str) -> Option<&'static str> {
     KNOWN_METRICS.iter().map(|metric| metric.name).find(|known| is_meant(known))
 }
 
-/// The digits of a name: percentiles and thresholds are no slips of each other.
+/// Returns the digits of a name. Percentiles and thresholds are not misspellings of each other.
 fn digits(name: &str) -> String {
     name.chars().filter(char::is_ascii_digit).collect()
 }
 
-/// Whether the part in which the two differ is a word that known metrics have, as `cpu` in `cpu_mem_peak`.
+/// Whether the differing part is a word that occurs in known metrics, such as `cpu` in `cpu_mem_peak`.
 fn is_other_word(name: &str, known: &str) -> bool {
     let has = |word: &str| KNOWN_METRICS.iter().any(|metric| metric.name.split('_').any(|part| part == word));
     let mut apart = name.split('_').zip(known.split('_')).filter(|(one, two)| one != two);
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_found_and_other_metrics_are_left_alone() {
+    fn misspellings_are_found_and_other_metrics_are_accepted() {
         for (name, meant) in [
             ("train_tme", "train_time"),
             ("train_tiem", "train_time"),

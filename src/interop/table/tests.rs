@@ -62,7 +62,7 @@ impl Files {
 }
 
 #[test]
-fn rows_of_one_machine_are_of_one_machine() {
+fn rows_of_one_gpu_get_the_same_machine() {
     let map = MAP.replace("device = \"V100\"", "machine = \"{note}\"");
     let results = Files::new(TABLE, &map).read().unwrap();
     let machines: Vec<Vec<&str>> = results.sealed.iter().map(|one| one.attempt.sensors()).collect();
@@ -137,7 +137,7 @@ fn equal_rows_are_repetitions_and_the_same_file_is_the_same_executions() {
     let (one, two) = (&results.sealed[0], &results.sealed[1]);
     assert_eq!(one.run.id, two.run.id);
     assert_ne!(one.attempt.nonce, two.attempt.nonce);
-    // Another file with the same rows, and one more, has the same executions, and one more.
+    // Another file with the same rows and one more has the same attempts and one more.
     let longer = format!("{TABLE}c,1,1000,1,1,new\n");
     let again = Files::new(&longer, MAP).read().unwrap();
     let nonces = |results: &Results| results.sealed.iter().map(|sealed| sealed.attempt.nonce).collect::<Vec<_>>();
@@ -147,7 +147,7 @@ fn equal_rows_are_repetitions_and_the_same_file_is_the_same_executions() {
 }
 
 #[test]
-fn what_a_corrected_map_makes_of_a_row_is_another_attempt() {
+fn a_corrected_map_gives_another_attempt() {
     let nonce = |map: &str| Files::new(TABLE, map).read().unwrap().sealed[0].attempt.nonce;
     assert_eq!(nonce(MAP), nonce(&format!("# a remark\n{MAP}")));
     for (old, new) in [
@@ -254,7 +254,7 @@ fn fields_that_do_not_fit_are_refused_with_the_place() {
 }
 
 #[test]
-fn a_cell_is_not_made_text_by_other_rows() {
+fn the_type_of_a_cell_is_independent_of_other_rows() {
     let map =
         MAP.replace("name = \"toy\"", "where = \"batch != many\"").replace("energy / batch", "energy / batch + power");
     let files = Files::new(&format!("{TABLE}c,many,1,1,1,left\n"), &map);
@@ -324,7 +324,7 @@ fn faults_of_a_map_have_places() {
     insta::assert_snapshot!(fault(&MAP.replace("name = \"toy\"", "seed = \"{net}\"")), @r"m.toml:2:8: the seed is `a` (it must be a whole number from 0): t.csv:2 and 4 more rows");
 }
 
-/// One map with one fault of each kind, those too that only the table shows.
+/// A map with one fault of each kind, including those that only the table shows.
 const FAULTY: &str = r#"
 date = 2024-05-31
 seed = "{note}"
@@ -348,7 +348,7 @@ reason = "no such time"
 "#;
 
 #[test]
-fn all_faults_of_a_map_are_told_at_once_with_line_and_column() {
+fn all_faults_of_a_map_are_reported_at_once_with_line_and_column() {
     insta::assert_snapshot!(Files::new(TABLE, FAULTY).read().unwrap_err(), @r#"
     m.toml:4:9: where: `batch` is a number, but `net` is text (compare fields of one type)
       batch != net
@@ -388,7 +388,7 @@ fn all_faults_of_a_map_are_told_at_once_with_line_and_column() {
 fn standard_fields_have_the_type_that_manifests_give_them() {
     let map = MAP.replace("training.learning_rate = 1", "training.epochs = \"{minutes}\"");
     let config = |table: &str| Files::new(table, &map).read().map(|results| results.sealed[0].run.config().clone());
-    // Spreadsheets write whole numbers with a point where a cell of the column is missing.
+    // Spreadsheets write integers with a point if a cell of the column is missing.
     let config_of = config(&TABLE.replace(",2,", ",2.0,")).unwrap();
     assert_eq!(config_of["training.epochs"], 2i64.into());
     assert_eq!(
@@ -428,7 +428,7 @@ fn a_metric_may_state_its_kind() {
 }
 
 #[test]
-fn a_device_that_is_named_stands_for_that_of_the_map() {
+fn a_given_device_replaces_that_of_the_map() {
     let files = Files::new(TABLE, MAP);
     let device = |device: Option<&str>| {
         let results = files.read_on(device).unwrap();

@@ -2,7 +2,7 @@ use super::*;
 use crate::interop::event_file::record;
 use crate::interop::protobuf::Message;
 
-/// An event with one value.
+/// Returns an event with one value.
 fn event(at_s: f64, step: u64, value: &Message) -> Message {
     Message::default().double(1, at_s).int(2, step).message(5, &Message::default().message(1, value))
 }
@@ -87,7 +87,7 @@ fn each_folder_is_a_run_with_every_scalar_and_media_are_counted() {
 }
 
 #[test]
-fn hyperparameters_of_the_only_inner_folder_are_the_runs_own() {
+fn hyperparameters_of_the_only_inner_folder_belong_to_the_run() {
     let dir = tempfile::tempdir().unwrap();
     put(dir.path(), "a/events.out.tfevents.1", &file([event(101.0, 1, &scalar("loss", 1.0))]));
     put(dir.path(), "a/1700000000.5/events.out.tfevents.2", &file([hparams(), event(102.0, 0, &scalar("best", 0.9))]));
@@ -97,7 +97,7 @@ fn hyperparameters_of_the_only_inner_folder_are_the_runs_own() {
 }
 
 #[test]
-fn a_restart_replaces_what_was_logged_from_its_step_on() {
+fn a_restart_replaces_points_from_its_step_on() {
     let dir = tempfile::tempdir().unwrap();
     let logged = (1..=4u8).map(|step| event(100.0, step.into(), &scalar("loss", f32::from(step))));
     put(dir.path(), "events.out.tfevents.1", &file(logged));

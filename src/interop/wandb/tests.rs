@@ -1,7 +1,7 @@
 use super::*;
 use crate::interop::protobuf::Message;
 
-/// A file of records, with chunks and blocks as LevelDB writes them.
+/// Encodes records as a file, with chunks and blocks as LevelDB writes them.
 fn file(records: &[Message]) -> Vec<u8> {
     let mut log = HEADER.to_vec();
     for record in records {

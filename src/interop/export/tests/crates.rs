@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Every `@id` that is referred to.
+/// Collects every `@id` that is referred to.
 fn references(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::List(items) => items.iter().for_each(|item| references(item, found)),
@@ -13,7 +13,7 @@ fn references(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn a_research_object_describes_all_that_it_refers_to() {
+fn a_research_object_describes_every_entity_that_it_refers_to() {
     use crate::record::{Digest, SourceText};
     use crate::wire::{decode_pack, encode_pack, from_json};
     let [mut whole, failed] = both();
@@ -67,7 +67,7 @@ fn a_research_object_describes_all_that_it_refers_to() {
         (&0.125.into(), &"s".into())
     );
     assert_eq!(named("perplexity")["value"], "inf".into());
-    // What RO-Crate's own context has of the terms in use; the validator refuses any other that the crate's does not define.
+    // The terms in use that RO-Crate's own context has. The validator refuses any other term that the crate's context does not define.
     let known = "@id @type about actionStatus additionalType agent author conformsTo contentSize datePublished description \
                  encodingFormat endTime error hasPart identifier instrument license mentions name object result \
                  softwareVersion startTime unitText value version";
@@ -83,7 +83,7 @@ fn a_research_object_describes_all_that_it_refers_to() {
         .collect();
     let of_files = files.iter().filter(|(path, _)| !path.ends_with("ro-crate-metadata.json"));
     assert_eq!(sizes, of_files.map(|(path, bytes)| (path.display().to_string(), bytes.len().to_string())).collect());
-    // Each can be taken in again.
+    // Each can be imported again.
     let packs: Vec<_> = files.iter().filter(|(path, _)| path.ends_with("attempt.ledger")).collect();
     assert!(packs.len() == 2 && packs.iter().all(|(_, bytes)| decode_pack(bytes).is_ok()));
 }

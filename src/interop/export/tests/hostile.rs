@@ -1,4 +1,4 @@
-//! Names and texts that other programs would obey or refuse.
+//! Names and texts that other programs would execute or refuse.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn no_cell_of_safe_csv_is_a_formula() {
 }
 
 #[test]
-fn names_that_no_file_system_takes_are_cut_and_told_apart_by_a_hash() {
+fn names_too_long_for_file_systems_are_cut_and_get_a_hash() {
     let long = ["é".repeat(128), format!("{}è", "é".repeat(127)), "温".repeat(200), "a".repeat(256)];
     let mut entry = entry(Outcome::Finished, 1);
     for name in &long {

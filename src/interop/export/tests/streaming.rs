@@ -3,7 +3,7 @@
 use super::*;
 use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
 
-/// A disk with room for so many bytes.
+/// A disk with this number of free bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -32,7 +32,7 @@ fn each_form(entry: &Entry, points: &PointsOf<'_>, see: &mut dyn FnMut(&File<'_>
 }
 
 #[test]
-fn a_disk_that_is_full_at_any_byte_is_an_error_of_every_form() {
+fn a_full_disk_is_an_error_in_every_format() {
     let [entry, _] = both();
     each_form(&entry, &points_of(&entry), &mut |file| {
         let (path, whole) = content(file);
@@ -51,7 +51,7 @@ fn a_disk_that_is_full_at_any_byte_is_an_error_of_every_form() {
 }
 
 #[test]
-fn a_series_that_cannot_be_read_is_an_error_of_every_form() {
+fn an_unreadable_series_is_an_error_in_every_format() {
     let [mut entry, _] = both();
     let mut found = Series::new("eval_loss", "", Axis::Step);
     found.push(2, 1.5);

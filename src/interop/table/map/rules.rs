@@ -1,4 +1,4 @@
-//! How fields, metrics, joins and taints of a map are read, each with what its own text shows of it.
+//! Reads the rules of fields, metrics, joins and taints of a map, and checks each by its own text.
 
 use super::super::slip::slip;
 use super::{FieldRule, JoinRule, Kind, MetricRule, Origin, Placed, Reader, TaintRule, Template, unknown};
@@ -71,7 +71,7 @@ impl Reader<'_> {
             && let Err(message) = field.typed(value)
         {
             self.fault(at, format!("`{}` {message}", rule.name));
-            // Its rows have no more to say.
+            // The rows would only repeat this fault.
             rule.standard = None;
         }
         Some(rule)
@@ -164,7 +164,7 @@ impl Reader<'_> {
         Some(MetricRule { name, from: from?, at, unit, units, kind })
     }
 
-    /// The unit in which a metric is kept, and how a number comes to it.
+    /// Returns the unit in which a metric is stored, and the conversion to it.
     fn kept_unit(
         &mut self,
         name: &str,
