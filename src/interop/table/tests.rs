@@ -62,7 +62,7 @@ impl Files {
 }
 
 #[test]
-fn rows_of_one_gpu_get_the_same_machine() {
+fn a_machine_column_gives_each_row_its_machine() {
     let map = MAP.replace("device = \"V100\"", "machine = \"{note}\"");
     let results = Files::new(TABLE, &map).read().unwrap();
     let machines: Vec<Vec<&str>> = results.sealed.iter().map(|one| one.attempt.sensors()).collect();
