@@ -2,7 +2,7 @@
 
 use crate::record::Value;
 
-/// A type of values, from narrow to wide.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Bool,
@@ -25,7 +25,7 @@ impl Kind {
         })
     }
 
-    /// Returns the narrowest type of all texts in a column. Texts for a missing number fit any type.
+    /// Returns the narrowest type of all texts in a column, except those for a missing number.
     pub(super) fn of_column<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let kinds = texts.map(str::trim).filter(|text| !is_missing(text)).map(Self::of);
         kinds.reduce(Self::both).unwrap_or(Self::Text)
