@@ -11,9 +11,8 @@ mod tasks;
 mod tests;
 
 use super::rows::{Faults, ImportError, Source};
-use crate::record::{
-    Attempt, Axis, Digest, Nonce, Outcome, Parts, Phase, Quantity, Run, Sealed, Series, Table, Tail, Value,
-};
+use super::{imported_run, nonce_of};
+use crate::record::{Attempt, Axis, Nonce, Outcome, Phase, Quantity, Run, Sealed, Series, Table, Tail, Value};
 use checkpoints::{Checkpoints, Interval};
 use names::{SEPARATOR, Sorted};
 use readings::{QUANTITIES, Reading, Readings};
@@ -124,15 +123,8 @@ fn seal(name: &str, checkpoints: Checkpoints, readings: Readings, tasks: Option<
     let mut sources = vec![checkpoints.source, readings.source];
     sources.extend(tasks.map(|tasks| tasks.source));
 
-    let run = Run::new(Parts {
-        config: Table::from([("model.name".to_owned(), name.into())]).into(),
-        program: Table::from([("import".to_owned(), "telemetry".into())]).into(),
-        container: "unknown".into(),
-        cuda: "unknown".into(),
-        driver: "unknown".into(),
-        device: "unknown".into(),
-        seed: 0,
-    });
+    let config = Table::from([("model.name".to_owned(), name.into())]);
+    let run = imported_run(config, Table::from([("import".to_owned(), "telemetry".into())]), None, 0);
     let mut import = Table::from([
         ("kind".to_owned(), "telemetry".into()),
         ("files".to_owned(), Value::List(sources.iter().map(Source::to_value).collect())),
@@ -173,10 +165,7 @@ impl Clock {
 fn nonce(run: &Run, sources: &[Source]) -> Nonce {
     let digests = sources.iter().map(|source| source.digest.0.as_slice());
     let pieces: Vec<&[u8]> = std::iter::once(run.id.0.0.as_slice()).chain(digests).collect();
-    let Digest(bytes) = Digest::of_pieces("ledger telemetry import v1", &pieces);
-    let mut nonce = [0; 16];
-    nonce.copy_from_slice(&bytes[..16]);
-    Nonce(nonce)
+    nonce_of("ledger telemetry import v1", &pieces)
 }
 
 fn phases(

@@ -1,9 +1,8 @@
 //! A run of another tracker as a sealed attempt.
 
 use super::rows::ImportError;
-use crate::record::{
-    Attempt, Axis, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Series, Table, Tail, Value, count,
-};
+use super::{imported_run, nonce_of};
+use crate::record::{Attempt, Axis, Digest, Metric, Outcome, Phase, Sealed, Series, Table, Tail, Value, count};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -104,15 +103,7 @@ impl ForeignRun {
             ("import".to_owned(), self.tool.into()),
             ("name".to_owned(), self.experiment.as_str().into()),
         ]);
-        let run = Run::new(Parts {
-            config: config.into(),
-            program: program.into(),
-            container: "unknown".into(),
-            cuda: "unknown".into(),
-            driver: "unknown".into(),
-            device: "unknown".into(),
-            seed: seed.unwrap_or(0),
-        });
+        let run = imported_run(config, program, None, seed.unwrap_or(0));
         let metrics = self.metrics();
         let mut series: Vec<Series> = self.series(started_unix_s);
         series.sort_by(|one, other| one.name.cmp(&other.name));
@@ -131,12 +122,9 @@ impl ForeignRun {
         let mut facts = Table::from([(IMPORT.to_owned(), import.into())]);
         facts.extend(self.texts.iter().map(|(name, text)| (format!("{}.{name}", self.tool), text.as_str().into())));
         let pieces: [&[u8]; 4] = [self.tool.as_bytes(), self.id.as_bytes(), &self.digest.0, &run.id.0.0];
-        let Digest(bytes) = Digest::of_pieces("ledger foreign run v1", &pieces);
-        let mut nonce = [0; 16];
-        nonce.copy_from_slice(&bytes[..16]);
         let attempt = Attempt {
             run: run.id,
-            nonce: Nonce(nonce),
+            nonce: nonce_of("ledger foreign run v1", &pieces),
             started_unix_ms: whole(started_unix_s * 1e3),
             wall_ns: u64::try_from(whole((ended_unix_s - started_unix_s) * 1e9)).unwrap_or(0),
             outcome: self.outcome,

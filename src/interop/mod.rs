@@ -30,3 +30,27 @@ pub use rows::{ImportError, RowFault, Source};
 pub use table::{Results, RowOrigin, is_from, read_results};
 pub use tensorboard::read_tensorboard;
 pub use wandb::read_wandb;
+
+use crate::record::{Digest, Nonce, Parts, Run, Table, Value};
+
+/// Returns the run of an imported attempt, in which everything that its files do not state is unknown.
+fn imported_run(config: Table, program: Table, device: Option<String>, seed: u64) -> Run {
+    let unknown = || Value::from("unknown");
+    Run::new(Parts {
+        config: config.into(),
+        program: program.into(),
+        container: unknown(),
+        cuda: unknown(),
+        driver: unknown(),
+        device: device.map_or_else(unknown, Value::from),
+        seed,
+    })
+}
+
+/// Returns the nonce of an imported attempt, which depends only on its content.
+fn nonce_of(domain: &str, pieces: &[&[u8]]) -> Nonce {
+    let Digest(bytes) = Digest::of_pieces(domain, pieces);
+    let mut nonce = [0; 16];
+    nonce.copy_from_slice(&bytes[..16]);
+    Nonce(nonce)
+}

@@ -88,7 +88,7 @@ fn logs_become_phases_and_samples_become_series() {
     1 stops of events have no start, and are left out
     1 starts of events have no stop, and are in no mean
     ");
-    let digest = Digest::of(CHECKPOINTS.as_bytes());
+    let digest = crate::record::Digest::of(CHECKPOINTS.as_bytes());
     assert_eq!(cluster.sources[0].digest, digest);
     assert_eq!(
         attempt.id(),

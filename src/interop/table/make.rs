@@ -8,7 +8,8 @@ use super::sheet::{Row, Sheet};
 use crate::analysis::implausible;
 use crate::interop::moment::unix_ms;
 use crate::interop::rows::{RowFault, Source, file_name, shown};
-use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Parts, Phase, Run, Sealed, Table, Tail, Unit, Value};
+use crate::interop::{imported_run, nonce_of};
+use crate::record::{Attempt, Digest, Metric, Nonce, Outcome, Phase, Run, Sealed, Table, Tail, Unit, Value};
 use std::collections::BTreeMap;
 
 /// A map that fits its tables.
@@ -111,25 +112,12 @@ impl<'a> Maker<'a> {
     ) -> Result<Sealed, RowFault> {
         let of = self.cells(row, partner);
         let Looked { config, seed, metrics, taints, started_unix_ms } = self.looked((row, partner), named)?;
-        let run = Run::new(Parts {
-            program: Table::from([
-                ("import".to_owned(), "table".into()),
-                ("name".to_owned(), self.map.name.as_str().into()),
-            ])
-            .into(),
-            container: "unknown".into(),
-            cuda: "unknown".into(),
-            driver: "unknown".into(),
-            device: self
-                .map
-                .device
-                .as_ref()
-                .and_then(|device| of.text(&device.value))
-                .unwrap_or_else(|| "unknown".to_owned())
-                .into(),
-            seed,
-            config: config.into(),
-        });
+        let program = Table::from([
+            ("import".to_owned(), "table".into()),
+            ("name".to_owned(), self.map.name.as_str().into()),
+        ]);
+        let device = self.map.device.as_ref().and_then(|device| of.text(&device.value));
+        let run = imported_run(config, program, device, seed);
         let mut settings = Table::from([("experiment.name".to_owned(), self.map.name.as_str().into())]);
         if let Some(description) = &self.map.description {
             settings.insert("experiment.description".to_owned(), description.as_str().into());
@@ -440,9 +428,6 @@ impl<'a> Cells<'a> {
         let content = Digest::of_pieces("ledger table row v2", &pieces).0;
         let count = seen.entry(content).or_default();
         *count += 1;
-        let Digest(bytes) = Digest::of_pieces("ledger table import v1", &[&content, &count.to_le_bytes()]);
-        let mut nonce = [0; 16];
-        nonce.copy_from_slice(&bytes[..16]);
-        Nonce(nonce)
+        nonce_of("ledger table import v1", &[&content, &count.to_le_bytes()])
     }
 }
