@@ -6,7 +6,7 @@ use super::import::earlier::is_replaced;
 use super::selection::{parted, trials_of};
 use crate::analysis::{Trial, names, unify_by_model};
 use crate::host::clock;
-use crate::interop::is_from;
+use crate::interop::{file_name, is_from};
 use crate::record::{Change, Digest, LogEntry, Target, Value, first_of};
 use crate::report::{count, table_of};
 use crate::store::Store;
@@ -156,7 +156,7 @@ const DIGITS: usize = 8;
 /// Returns the attempts that were imported from a file.
 fn imported(trials: Vec<Trial>, text: &str) -> Result<Vec<Trial>, Failure> {
     let path = Path::new(text);
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let name = file_name(path);
     let digest = if path.is_file() { Some(Digest::of(&context::read_file(path)?).to_string()) } else { None };
     let is_digest = text.len() >= DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut is_meant = |file: &str, of: &str| match &digest {

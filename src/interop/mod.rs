@@ -26,7 +26,7 @@ pub use export::{
 };
 pub use foreign::{ForeignOrigin, ForeignRun};
 pub use neptune::read_neptune;
-pub use rows::{ImportError, RowFault, Source};
+pub use rows::{ImportError, RowFault, Source, file_name};
 pub use table::{Results, RowOrigin, is_from, read_results};
 pub use tensorboard::read_tensorboard;
 pub use wandb::read_wandb;

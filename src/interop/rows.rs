@@ -130,23 +130,19 @@ pub struct Source {
 
 impl Source {
     /// Returns the entry for an attempt's record. It has no folder, so that a moved file is the same file.
-    pub(super) fn to_table(&self) -> Table {
-        Table::from([
+    pub(super) fn to_value(&self) -> Value {
+        let entry = Table::from([
             ("file".to_owned(), file_name(&self.path).into()),
             ("digest".to_owned(), self.digest.to_string().into()),
             ("bytes".to_owned(), self.bytes.into()),
             ("rows".to_owned(), self.rows.into()),
-        ])
-    }
-
-    /// Returns the same entry as a value.
-    pub(super) fn to_value(&self) -> Value {
-        self.to_table().into()
+        ]);
+        entry.into()
     }
 }
 
 /// Returns the name of a file without its folder.
-pub(super) fn file_name(path: &Path) -> String {
+pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 

@@ -16,7 +16,7 @@ mod tests;
 
 pub use origin::{RowOrigin, is_from};
 
-use super::rows::{Faults, ImportError, RowFault, Source};
+use super::rows::{Faults, ImportError, Source};
 use crate::manifest;
 use crate::record::Sealed;
 use cell::Template;
@@ -111,8 +111,7 @@ pub fn read_results<E: From<ImportError>>(
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
     let mut faulty = Faults::default();
     for pair in &pairs {
-        let named = maker.named(pair.0, pair.1, &mut Troubles::default());
-        match maker.looked(*pair, named) {
+        match maker.looked(*pair) {
             Ok(looked) => looked.taints.into_iter().for_each(|taint| *taints.entry(taint).or_default() += 1),
             Err(fault) => faulty.add(fault),
         }
@@ -124,7 +123,7 @@ pub fn read_results<E: From<ImportError>>(
     let sources = std::iter::once(&sheet).chain(&joined).map(|sheet| sheet.source.clone()).collect();
     let (name, notes, sealed) = (name.clone(), notes.clone(), Vec::new());
     let mut results = Results { name, sealed, sources, left_out, alone, taints, notes, has_devices };
-    let mut made = Rows::of(&maker);
+    let mut seen = BTreeMap::new();
     for same in pairs.chunk_by(|(a, _), (b, _)| a == b) {
         if results.sealed.len() >= most {
             take(&mut results)?;
@@ -132,7 +131,7 @@ pub fn read_results<E: From<ImportError>>(
         }
         let mut faulty = Faults::default();
         for pair in same {
-            match made.next(*pair) {
+            match maker.make(*pair, &mut seen) {
                 Ok(one) => results.sealed.push(one),
                 Err(fault) => faulty.add(fault),
             }
@@ -140,23 +139,6 @@ pub fn read_results<E: From<ImportError>>(
         faulty.check()?;
     }
     take(&mut results)
-}
-
-/// Turns rows into attempts in order, and counts equal rows.
-struct Rows<'a> {
-    maker: &'a Maker<'a>,
-    seen: BTreeMap<[u8; 32], u64>,
-}
-
-impl<'a> Rows<'a> {
-    fn of(maker: &'a Maker<'a>) -> Self {
-        Self { maker, seen: BTreeMap::new() }
-    }
-
-    fn next(&mut self, (row, partner): Pair) -> Result<Sealed, RowFault> {
-        let named = self.maker.named(row, partner, &mut Troubles::default());
-        self.maker.make((row, partner), named, &mut self.seen)
-    }
 }
 
 /// Reads the table, and the joined table if the map has one.

@@ -5,13 +5,13 @@ use crate::cli::context::Context;
 use crate::cli::failure::{Failure, exit};
 use crate::cli::output::say;
 use crate::host::{clock, secrets};
-use crate::interop::{Results, read_results};
+use crate::interop::{Results, file_name, read_results};
 use crate::record::{Digest, Sealed, Table, Value};
 use crate::report::{columns, count, table_of};
 use crate::store::{Added, Piece, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 
 /// Import a table of results: each row becomes a run
@@ -53,7 +53,7 @@ const AT_ONCE: usize = 3_000;
 pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let store = context.store();
     let earlier = store.if_there(Earlier::read)?.unwrap_or_default();
-    let source = format!("{} by {}", name_of(&args.file), name_of(&args.map));
+    let source = format!("{} by {}", file_name(&args.file), file_name(&args.map));
     let now = clock::unix_ms();
     let (sender, receiver) = sync_channel::<(Results, Result<Piece, StoreError>)>(1);
     let (of_all, taken) = std::thread::scope(|scope| -> Result<_, Failure> {
@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         say(&format!(
             "warning: {} of an earlier version of {} {} beside this version (--replace hides them)",
             count(beside, "row"),
-            name_of(&args.file),
+            file_name(&args.file),
             if beside == 1 { "counts" } else { "count" },
         ));
     }
@@ -234,11 +234,6 @@ impl Taken {
             model.tainted += usize::from(!sealed.attempt.taints().is_empty());
         }
     }
-}
-
-/// Returns a file's name without its folder.
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// The numbers of a model's rows.

@@ -183,24 +183,6 @@ impl Template {
     }
 }
 
-impl From<i64> for Template {
-    fn from(number: i64) -> Self {
-        Self::Constant(number.into())
-    }
-}
-
-impl From<f64> for Template {
-    fn from(number: f64) -> Self {
-        Self::Constant(number.into())
-    }
-}
-
-impl From<bool> for Template {
-    fn from(value: bool) -> Self {
-        Self::Constant(value.into())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

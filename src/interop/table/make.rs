@@ -73,9 +73,9 @@ impl<'a> Maker<'a> {
     }
 
     /// Evaluates the metrics of a row and its partner, and checks whether they are plausible.
-    pub(super) fn looked(&self, (row, partner): (usize, Option<usize>), named: Named) -> Result<Looked, RowFault> {
+    pub(super) fn looked(&self, (row, partner): (usize, Option<usize>)) -> Result<Looked, RowFault> {
         let of = self.cells(row, partner);
-        let Named { config, seed } = named;
+        let Named { config, seed } = self.named(row, partner, &mut Troubles::default());
         if config.get("model.name").and_then(Value::as_str).is_none_or(str::is_empty) {
             return Err(
                 of.refused("model.name is empty or not text (type = \"text\" makes text of a number)".to_owned())
@@ -107,11 +107,10 @@ impl<'a> Maker<'a> {
     pub(super) fn make(
         &self,
         (row, partner): (usize, Option<usize>),
-        named: Named,
         seen: &mut BTreeMap<[u8; 32], u64>,
     ) -> Result<Sealed, RowFault> {
         let of = self.cells(row, partner);
-        let Looked { config, seed, metrics, taints, started_unix_ms } = self.looked((row, partner), named)?;
+        let Looked { config, seed, metrics, taints, started_unix_ms } = self.looked((row, partner))?;
         let program = Table::from([
             ("import".to_owned(), "table".into()),
             ("name".to_owned(), self.map.name.as_str().into()),

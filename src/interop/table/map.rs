@@ -331,10 +331,11 @@ impl Reader<'_> {
         let parsed = match &node.content {
             Content::Text(text) => Template::parse(text),
             Content::Int(Some(number)) => {
-                i64::try_from(*number).map(Template::from).map_err(|_| "it is too large".to_owned())
+                let number = i64::try_from(*number).map_err(|_| "it is too large".to_owned());
+                number.map(|number| Template::Constant(number.into()))
             }
-            Content::Float(number) => Ok(Template::from(*number)),
-            Content::Bool(value) => Ok(Template::from(*value)),
+            Content::Float(number) => Ok(Template::Constant((*number).into())),
+            Content::Bool(value) => Ok(Template::Constant((*value).into())),
             _ => Err(format!("it is {} (it must be text, a number or a truth value)", node.describe())),
         };
         parsed.map_err(|message| self.fault(node.span.start, format!("`{}`: {message}", key.text))).ok()
