@@ -402,9 +402,9 @@ pub(super) fn shown(field: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn file(text: &str) -> tempfile::NamedTempFile {
+    fn file(content: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
+        std::fs::write(file.path(), content).unwrap();
         file
     }
 
@@ -435,7 +435,7 @@ mod tests {
     fn an_endless_row_is_refused_before_it_takes_all_memory() {
         let endless = |begin: &str| {
             let text = begin.to_owned() + &"x".repeat(MOST_ROW_BYTES + (1 << 19));
-            let opened = Rows::open(file(&text).path(), b',');
+            let opened = Rows::open(file(text).path(), b',');
             let read = opened.and_then(|mut rows| rows.next(&mut ByteRecord::new()));
             read.map_err(|error| error.to_string())
         };
@@ -443,7 +443,7 @@ mod tests {
             assert!(endless(begin).unwrap_err().contains("a row of more than 16 MiB"), "{begin:?}");
         }
         let rows = "1,\"2\n\"\n".repeat((MOST_ROW_BYTES + (1 << 19)) / 7);
-        let file = file(&format!("a,b\n{rows}"));
+        let file = file(format!("a,b\n{rows}"));
         let mut rows = Rows::open(file.path(), b',').unwrap();
         let mut record = ByteRecord::new();
         while rows.next(&mut record).unwrap() {}
@@ -526,11 +526,7 @@ mod tests {
 
     #[test]
     fn binary_files_are_refused_with_their_type() {
-        let said = |bytes: &[u8]| {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(file.path(), bytes).unwrap();
-            Rows::open(file.path(), b',').err().map(|error| error.to_string())
-        };
+        let said = |bytes: &[u8]| Rows::open(file(bytes).path(), b',').err().map(|error| error.to_string());
         for (bytes, kind) in [
             (b"\x1f\x8b\x08rest".as_slice(), "it is compressed by gzip (unpack it with `gunzip"),
             (b"\x28\xb5\x2f\xfd\x04", "compressed by zstd"),

@@ -5,7 +5,7 @@ mod streaming;
 
 use super::frame::Kind;
 use super::*;
-use crate::record::{Axis, Metric, Nonce, Outcome, Parts, Quantity, Run, Series, Source, Table, Tail};
+use crate::record::{Axis, Metric, Nonce, Outcome, Parts, Quantity, Run, Series, Source, Table};
 use std::path::Path;
 
 fn entry(outcome: Outcome, seed: u64) -> Entry {
@@ -17,11 +17,9 @@ fn entry(outcome: Outcome, seed: u64) -> Entry {
         ])
         .into(),
         program: Table::from([("argv".to_owned(), vec!["a".to_owned(), "b".to_owned()].into())]).into(),
-        container: "host".into(),
-        cuda: "none".into(),
-        driver: "none".into(),
         device: "V100".into(),
         seed,
+        ..Parts::sample()
     });
     let mut loss = Series::new("loss", "", Axis::Step);
     loss.push(1, 2.5);
@@ -44,7 +42,6 @@ fn entry(outcome: Outcome, seed: u64) -> Entry {
         started_unix_ms: 1_541_665_135_510,
         wall_ns: 4 * second,
         outcome,
-        exit: None,
         metrics: BTreeMap::from([
             ("energy".to_owned(), Metric::within(599_874.5, 0.25, "J")),
             ("gpu_util".to_owned(), Metric::new(71.5, "%")),
@@ -52,19 +49,23 @@ fn entry(outcome: Outcome, seed: u64) -> Entry {
             ("perplexity".to_owned(), Metric::new(f64::INFINITY, "")),
             ("accuracy".to_owned(), Metric::missing("", "nobody evaluated")),
         ]),
-        digests: BTreeMap::new(),
         settings: Table::from([("experiment.name".to_owned(), "it's, \"mine\"".into())]),
         facts: Table::from([
             ("host.name".to_owned(), "node7".into()),
             ("cluster".to_owned(), vec!["long".to_owned()].into()),
         ]),
-        warnings: Vec::new(),
-        tail: Tail::default(),
         series: series.iter().map(Series::summary).collect(),
         phases: Phase::digest_all(&phases),
+        ..Attempt::sample()
     };
     let id = attempt.id();
     Entry { id, sealed: Sealed { run, attempt, series, phases } }
+}
+
+fn configure(entry: &mut Entry, fields: impl IntoIterator<Item = (String, Value)>) {
+    let mut config = entry.sealed.run.config().clone();
+    config.extend(fields);
+    entry.sealed.run = Run::new(Parts { config: config.into(), ..entry.sealed.run.parts.clone() });
 }
 
 fn both() -> [Entry; 2] {
@@ -177,13 +178,8 @@ fn the_table_of_attempts_has_one_row_per_attempt() {
 /// An attempt of a program whose fields and metrics have the names of our columns, or of each other.
 fn named_alike() -> Entry {
     let mut entry = entry(Outcome::Finished, 1);
-    let mut parts = entry.sealed.run.parts.clone();
-    let mut config = entry.sealed.run.config().clone();
-    for name in ["run", "accuracy", "device", "experiment.name", "a$b", "a b"] {
-        config.insert(name.to_owned(), format!("field {name}").into());
-    }
-    parts.config = config.into();
-    entry.sealed.run = Run::new(parts);
+    let fields = ["run", "accuracy", "device", "experiment.name", "a$b", "a b"];
+    configure(&mut entry, fields.map(|name| (name.to_owned(), format!("field {name}").into())));
     let metric = |(name, value, unit): (&str, f64, &str)| (name.to_owned(), Metric::new(value, unit));
     let own = [("outcome", 1.0, ""), ("accuracy", 2.0, ""), ("a$b", 3.0, ""), ("a_b", 4.0, ""), ("e [J]", 5.0, "")];
     let more =
@@ -319,11 +315,7 @@ fn whole_numbers_keep_their_digits() {
     const ODD: i64 = (1 << 53) + 1;
     let mut entries = both();
     for (entry, value) in entries.iter_mut().zip([ODD.into(), Value::from(0.5)]) {
-        let mut parts = entry.sealed.run.parts.clone();
-        let mut config = entry.sealed.run.config().clone();
-        config.insert("params.n".to_owned(), value);
-        parts.config = config.into();
-        entry.sealed.run = Run::new(parts);
+        configure(entry, [("params.n".to_owned(), value)]);
         entry.sealed.attempt.facts.insert("even".to_owned(), (ODD - 1).into());
     }
     let values = text(written(Encoding::Csv, [long(&entries)]));
@@ -454,11 +446,7 @@ fn mlperf_lines_are_in_the_order_of_the_run() {
 #[test]
 fn the_batch_of_all_ranks_is_the_global_one() {
     let [mut entry, _] = both();
-    let mut parts = entry.sealed.run.parts.clone();
-    let mut config = entry.sealed.run.config().clone();
-    config.insert("training.batch_global".to_owned(), 64i64.into());
-    parts.config = config.into();
-    entry.sealed.run = Run::new(parts);
+    configure(&mut entry, [("training.batch_global".to_owned(), 64i64.into())]);
     let text = String::from_utf8(mllog(&entry).1).unwrap();
     assert!(text.contains("\"global_batch_size\", \"value\": 64,") && !text.contains("\"value\": 32,"), "{text}");
 }

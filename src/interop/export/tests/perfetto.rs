@@ -28,7 +28,6 @@ fn a_trace_has_phases_as_bars_and_series_as_counters() {
     "#);
 }
 
-/// The random phases are (name, start, stop).
 #[test]
 fn bars_of_a_thread_nest_and_none_is_missing() {
     let mut entry = entry(Outcome::Finished, 1);
