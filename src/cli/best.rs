@@ -16,7 +16,7 @@ use super::selection::{Selection, all_tainted, direction_of, nothing, recorded_d
 use super::versions::Grouping;
 use crate::analysis::{Contender, Measured, Ordering, Place, considered, differing, newest_run, place, saving};
 use crate::manifest::nearest;
-use crate::record::{Direction, GroupId, MetricKind, Run, Target, Value, Why, known_metric};
+use crate::record::{Direction, GroupId, MetricKind, Run, RunId, Target, Value, Why, known_metric};
 use crate::report::{self, Baseline, Ranking};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +97,15 @@ impl Deref for Asked<'_> {
 
 /// The tag of the run that savings are compared with, and from which a search begins.
 pub(super) const DEFAULT: &str = "default";
+
+/// Returns the run that is tagged [`DEFAULT`].
+pub(super) fn default_run(reader: &Reader<'_>) -> Result<Option<RunId>, StoreError> {
+    Ok(match reader.tags()?.get(DEFAULT) {
+        Some(Target::Run(id)) => Some(*id),
+        Some(Target::Attempt(id)) => reader.attempt(*id)?.map(|attempt| attempt.run),
+        None => None,
+    })
+}
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 0.01));
@@ -348,12 +357,8 @@ fn stated_baseline(reader: &Reader<'_>, args: &Asked<'_>) -> Result<Result<Optio
             }
             Err(failure) => return Ok(Err(failure)),
         },
-        None => match reader.tags()?.get(DEFAULT) {
-            Some(Target::Run(id)) => (*id, "the default".to_owned()),
-            Some(Target::Attempt(id)) => match reader.attempt(*id)? {
-                Some(attempt) => (attempt.run, "the default".to_owned()),
-                None => return Ok(Ok(None)),
-            },
+        None => match default_run(reader)? {
+            Some(id) => (id, "the default".to_owned()),
             None => return Ok(Ok(None)),
         },
     };

@@ -55,10 +55,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     match &args.command {
         Command::Ls => answer(context, &KernelCache::list(ledger)?, None),
         Command::Export { key, output } => {
-            let cache = match key {
-                Some(key) => KernelCache::find(ledger, key)?,
-                None => KernelCache::find(ledger, "")?,
-            };
+            let cache = KernelCache::find(ledger, key.as_deref().unwrap_or_default())?;
             let content = cache.export()?;
             let path = output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.kernels", cache.key)));
             write_new(&path, &content)?;

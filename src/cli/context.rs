@@ -6,9 +6,10 @@ use super::output::{self, say};
 use crate::engine::{self, EngineError, Machine, Place, Recovered, Restored};
 use crate::host::{environment, holders, ownership};
 use crate::journal::{self, Gate};
-use crate::record::{Attempt, AttemptId, Run, RunId, Sealed, Table, Target};
+use crate::record::{Attempt, AttemptId, Digest, Run, RunId, Sealed, Table, Target};
 use crate::report::document;
 use crate::store::{Reader, Store, StoreError};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -157,6 +158,15 @@ pub(super) fn resolve(reader: &Reader<'_>, text: &str) -> Result<Result<Target, 
     Ok(reader.resolve(text)?.map_err(Failure::from))
 }
 
+/// Returns the tags of runs and attempts.
+pub(super) fn tags(reader: &Reader<'_>) -> Result<BTreeMap<Digest, Vec<String>>, StoreError> {
+    let mut found: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
+    for (name, target) in reader.tags()? {
+        found.entry(target.digest()).or_default().push(name);
+    }
+    Ok(found)
+}
+
 /// Returns the run that a text names, by its own id or by that of one of its attempts.
 pub(super) fn resolve_run(reader: &Reader<'_>, text: &str) -> Result<Result<RunId, Failure>, StoreError> {
     Ok(match resolve(reader, text)? {
@@ -185,22 +195,31 @@ pub(super) fn resolve_attempt(
     Ok(Ok((id, Sealed { run, phases: reader.phases(id)?, attempt, series })))
 }
 
-/// Like [`resolve_attempt`], without series and phases.
-pub(super) fn resolve_head(
-    reader: &Reader<'_>,
-    text: &str,
-) -> Result<Result<(AttemptId, Run, Attempt), Failure>, StoreError> {
+/// Returns the id of the attempt that a text names. For a run, it is the [`newest_attempt`].
+pub(super) fn resolve_id(reader: &Reader<'_>, text: &str) -> Result<Result<AttemptId, Failure>, StoreError> {
     let id = match resolve(reader, text)? {
         Err(failure) => return Ok(Err(failure)),
         Ok(Target::Attempt(id)) => Some(id),
         Ok(Target::Run(run)) => newest_attempt(reader, run)?,
     };
-    let head = |id: AttemptId| -> Result<_, StoreError> {
-        let Some(attempt) = reader.attempt(id)? else { return Ok(None) };
-        Ok(reader.run(attempt.run)?.map(|run| (id, run, attempt)))
+    Ok(id.ok_or_else(|| no_attempt(text)))
+}
+
+pub(super) fn no_attempt(text: &str) -> Failure {
+    Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))
+}
+
+/// Like [`resolve_attempt`], without series and phases.
+pub(super) fn resolve_head(
+    reader: &Reader<'_>,
+    text: &str,
+) -> Result<Result<(AttemptId, Run, Attempt), Failure>, StoreError> {
+    let id = match resolve_id(reader, text)? {
+        Ok(id) => id,
+        Err(failure) => return Ok(Err(failure)),
     };
-    let found = id.map(head).transpose()?.flatten();
-    Ok(found.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
+    let Some(attempt) = reader.attempt(id)? else { return Ok(Err(no_attempt(text))) };
+    Ok(reader.run(attempt.run)?.map(|run| (id, run, attempt)).ok_or_else(|| no_attempt(text)))
 }
 
 /// Returns the newest finished attempt of a run that is not hidden. Without one, it is the newest that finished, or

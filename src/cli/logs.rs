@@ -97,8 +97,7 @@ fn find(reader: &Reader<'_>, text: &str) -> Result<Result<(AttemptId, Attempt), 
         }
     };
     let attempt = id.map(|id| reader.attempt(id)).transpose()?.flatten();
-    let missing = || Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"));
-    Ok(id.zip(attempt).ok_or_else(missing))
+    Ok(id.zip(attempt).ok_or_else(|| context::no_attempt(text)))
 }
 
 impl Args {

@@ -3,7 +3,7 @@
 mod rows;
 
 use super::cluster::spool;
-use super::context::Context;
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::living;
 use super::output::say;
@@ -12,7 +12,6 @@ use crate::analysis::names;
 use crate::record::{Attempt, Digest};
 use crate::report::{self, Line, Listing};
 use crate::store::{Reader, StoreError};
-use std::collections::BTreeMap;
 
 /// List attempts, newest first, including running ones
 ///
@@ -109,10 +108,7 @@ fn listing(reader: &Reader<'_>, args: &Args) -> Result<Result<Listing, Failure>,
         Ok(found) => found,
         Err(failure) => return Ok(Err(failure)),
     };
-    let mut tags: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for (name, target) in reader.tags()? {
-        tags.entry(target.digest()).or_default().push(name);
-    }
+    let tags = context::tags(reader)?;
     let mut columns = rows::columns(reader, &found)?.into_iter();
     let hidden = reader.hidden()?;
     let mut origins = reader.origins(&found.rows.iter().map(|row| row.attempt).collect())?;

@@ -4,7 +4,7 @@ mod cells;
 mod folder;
 mod models;
 
-use super::context::Context;
+use super::context::{self, Context};
 use super::failure::{Failure, exit};
 use super::output::say;
 use super::picture::failed;
@@ -13,7 +13,7 @@ use super::recorded::energy_of;
 use super::selection::{Ask, Found, Selected, Selection, decoded, in_parallel, read_trials, read_trials_where};
 use crate::analysis::{self, Asked, Trial, unify_by_model};
 use crate::manifest::{self, Manifest};
-use crate::record::{AttemptId, Digest, GroupId, RunId, Target, ValueKey, Why};
+use crate::record::{AttemptId, Digest, GroupId, RunId, ValueKey, Why};
 use crate::report::{
     self, AttemptNames, AttemptOf, AttemptPage, AttemptTable, Figure, ModelOf, Over, ReportOf, RunOf, count, table_of,
 };
@@ -107,7 +107,8 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         held: held.len(),
         shown: gathered.cells.len(),
     });
-    let (started, tags, head) = store.read(|reader| Ok((reader.started()?, tags(reader)?, reader.log_head()?)))?;
+    let (started, tags, head) =
+        store.read(|reader| Ok((reader.started()?, context::tags(reader)?, reader.log_head()?)))?;
     gathered.rows.sort_by_key(|row| (Reverse(started.get(&row.id).copied().unwrap_or_default()), row.id));
     let paged = gathered.paged();
     let moment =
@@ -385,17 +386,6 @@ fn none_meant(args: &Args, held: Option<&BTreeSet<CellId>>) -> String {
         (_, Some(words)) => format!("no attempt of the ledger is selected: the selection is those {words}"),
         _ => "no attempt of the ledger is selected (`ledger ls` lists attempts)".to_owned(),
     }
-}
-
-fn tags(reader: &Reader<'_>) -> Result<BTreeMap<Digest, Vec<String>>, StoreError> {
-    let mut found: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for (name, target) in reader.tags()? {
-        let digest = match target {
-            Target::Run(RunId(digest)) | Target::Attempt(AttemptId(digest)) => digest,
-        };
-        found.entry(digest).or_default().push(name);
-    }
-    Ok(found)
 }
 
 fn title(args: &Args, manifests: &[Manifest]) -> String {

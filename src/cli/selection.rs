@@ -11,8 +11,8 @@ pub(super) use objective::{
 use super::context::Context;
 use super::failure::{Failure, exit};
 use crate::analysis::expr::{Expr, full_name};
-use crate::analysis::{Asked, Factor, Names, Trial, is_varied, names, unify_by_model};
-use crate::record::{AttemptId, Digest, LeftOut, Part, Value, Why, known_metric};
+use crate::analysis::{Asked, Configuration, Factor, Names, Trial, is_varied, names, unify_by_model};
+use crate::record::{AttemptId, Digest, Direction, LeftOut, Part, Value, Why, known_metric};
 use crate::report::{plain, significant};
 use crate::store::{Reader, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -303,6 +303,23 @@ impl<T: Asked> Selected<T> {
         let recorded = || self.trials.iter().find_map(|trial| trial.unit(metric));
         let known = known_metric(metric).map(|known| known.unit.to_owned());
         known.or_else(recorded).unwrap_or_default()
+    }
+
+    /// Returns the configurations with a mean of the metric, the best first.
+    pub(super) fn ranked<'a>(
+        &self,
+        found: &'a [Configuration<'a, T>],
+        metric: &str,
+        direction: Direction,
+    ) -> Vec<&'a Configuration<'a, T>> {
+        let keyed = |one: &'a Configuration<'a, T>| Some((one.mean(metric, &self.admitted)?, one.first()?.group(), one));
+        let mut ranked: Vec<_> = found.iter().filter_map(keyed).collect();
+        ranked.sort_by(|a, b| {
+            let order = a.0.total_cmp(&b.0);
+            let order = if direction == Direction::Maximize { order.reverse() } else { order };
+            order.then_with(|| a.1.cmp(&b.1))
+        });
+        ranked.into_iter().map(|(.., one)| one).collect()
     }
 }
 

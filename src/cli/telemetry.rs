@@ -8,7 +8,7 @@ use super::picture;
 use super::recorded;
 use crate::analysis::{self, Given, Thin};
 use crate::host::terminal;
-use crate::record::{Attempt, AttemptId, Axis, Run, Sealed, Series, Table, Target, Value};
+use crate::record::{Attempt, AttemptId, Axis, Run, Sealed, Series, Table, Value};
 use crate::report::{self, Millimetres, Telemetry, TelemetryPart, TelemetryTable, table_of};
 use crate::store::{Reader, Store, StoreError};
 use std::borrow::Cow;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (mut telemetry, recorded) = match living::unsealed(context, &args.id)? {
         Some((id, sealed)) => (of_running(id, sealed, args)?, None),
         None => {
-            let (head, names) = store.read(|reader| match find(reader, &args.id)? {
+            let (head, names) = store.read(|reader| match context::resolve_id(reader, &args.id)? {
                 Err(failure) => Ok(Err(failure)),
                 Ok(id) => head(reader, id, args),
             })??;
@@ -160,15 +160,6 @@ impl Recorded<'_> {
 
 fn missing(id: AttemptId) -> Failure {
     Failure::new(exit::LEDGER, format!("the record of attempt {id} is missing (run `ledger verify`)"))
-}
-
-fn find(reader: &Reader<'_>, text: &str) -> Result<Result<AttemptId, Failure>, StoreError> {
-    let id = match context::resolve(reader, text)? {
-        Err(failure) => return Ok(Err(failure)),
-        Ok(Target::Attempt(id)) => Some(id),
-        Ok(Target::Run(run)) => context::newest_attempt(reader, run)?,
-    };
-    Ok(id.ok_or_else(|| Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))))
 }
 
 /// Returns the head of an attempt before its series are read, and the names of the selected series.

@@ -3,7 +3,7 @@
 mod axes;
 mod search;
 
-use super::best::DEFAULT;
+use super::best::{DEFAULT, default_run};
 use super::bounds;
 use super::context::{self, Context};
 use super::failure::{Failure, exit};
@@ -16,7 +16,7 @@ use super::trainer::trainer;
 use crate::analysis;
 use crate::engine::{Bound, CANARY, Cause, Machine, OBSERVE_ONLY, plan, rebind_with};
 use crate::manifest::vary;
-use crate::record::{AttemptId, Parts, Run, Sealed, Table, Target, Value, known_metric};
+use crate::record::{AttemptId, Parts, Run, Sealed, Table, Value, known_metric};
 use crate::report;
 use axes::Impossible;
 use search::{Arm, CONFIRMS, Search, confirmation};
@@ -207,12 +207,7 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
         let named = match &args.from {
             Some(text) => Some(text.clone()),
             None => {
-                let tagged = match reader.tags()?.get(DEFAULT) {
-                    Some(Target::Run(id)) => Some(*id),
-                    Some(Target::Attempt(id)) => reader.attempt(*id)?.map(|attempt| attempt.run),
-                    None => None,
-                };
-                let run = tagged.map(|id| reader.run(id)).transpose()?.flatten();
+                let run = default_run(reader)?.map(|id| reader.run(id)).transpose()?.flatten();
                 run.filter(|run| run.model() == args.model).map(|_| DEFAULT.to_owned())
             }
         };
@@ -226,11 +221,8 @@ fn base(args: &Args, context: &Context) -> Result<(AttemptId, Sealed), Failure> 
                 let newest =
                     // Reruns come last, because the folder of a replayed program is gone.
                     counting.max_by_key(|trial| (trial.attempt.rerun_of().is_none(), trial.attempt.started_unix_ms, trial.id)).map(|trial| trial.id);
-                match newest {
-                    Some(id) => Ok((id, reader.sealed(id)?))
-                        .and_then(|(id, sealed)| sealed.map(|sealed| (id, sealed)).ok_or_else(|| none_of(args))),
-                    None => Err(none_of(args)),
-                }
+                let sealed = newest.map(|id| reader.sealed(id)).transpose()?.flatten();
+                newest.zip(sealed).ok_or_else(|| none_of(args))
             }
         };
         Ok(match found {

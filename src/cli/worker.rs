@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args, _context: &Context) -> Result<u8, Failure> {
         };
         return Err(Failure::new(exit::FAILED, format!("cannot start `{}`: {error} ({hint})", name.to_string_lossy())));
     }
-    if args.load { load() } else { train() }
+    if args.load { trained::load() } else { trained::train() }
 }
 
 /// `ENOEXEC`: the file is neither a program nor a script that names its interpreter.
@@ -103,23 +103,16 @@ fn survey() -> Result<u8, Failure> {
 }
 
 #[cfg(not(feature = "train"))]
-fn load() -> Result<u8, Failure> {
-    train()
-}
+mod trained {
+    use super::{Failure, exit};
 
-#[cfg(feature = "train")]
-fn load() -> Result<u8, Failure> {
-    trained::load()
-}
+    pub(super) fn load() -> Result<u8, Failure> {
+        train()
+    }
 
-#[cfg(not(feature = "train"))]
-fn train() -> Result<u8, Failure> {
-    Err(Failure::new(exit::FAILED, "this `ledger` was built without its trainer (build with default features)"))
-}
-
-#[cfg(feature = "train")]
-fn train() -> Result<u8, Failure> {
-    trained::train()
+    pub(super) fn train() -> Result<u8, Failure> {
+        Err(Failure::new(exit::FAILED, "this `ledger` was built without its trainer (build with default features)"))
+    }
 }
 
 #[cfg(feature = "train")]

@@ -84,7 +84,8 @@ impl<T: Asked> Question<'_, T> {
         };
         let mut limited: Vec<Limited> = names.bounds.iter().map(limited).collect();
         let mut contenders = Vec::new();
-        for one in self.first_ones(&found) {
+        let ranked = selected.ranked(&found, &args.metric, *direction);
+        for one in ranked.into_iter().take(considered(args.limit())) {
             let Some(contender) = (self.contender)(one)? else { continue };
             for (bound, limited) in names.bounds.iter().zip(&mut limited) {
                 let values = one.values(&bound.metric, &selected.admitted);
@@ -108,21 +109,6 @@ impl<T: Asked> Question<'_, T> {
             baseline.id = reader.short(baseline.run.id.0)?;
         }
         Ok(ranking)
-    }
-
-    /// Returns as many configurations as [`place`] considers, in its order.
-    fn first_ones<'b>(&self, found: &'b [Configuration<'b, T>]) -> Vec<&'b Configuration<'b, T>> {
-        let ranked = |one: &'b Configuration<'b, T>| {
-            Some((one.mean(&self.args.metric, &self.selected.admitted)?, one.first()?.group(), one))
-        };
-        let mut ranked: Vec<_> = found.iter().filter_map(ranked).collect();
-        ranked.sort_by(|a, b| {
-            let order = a.0.total_cmp(&b.0);
-            let order = if self.direction == Direction::Maximize { order.reverse() } else { order };
-            order.then_with(|| a.1.cmp(&b.1))
-        });
-        ranked.truncate(considered(self.args.limit()));
-        ranked.into_iter().map(|(.., one)| one).collect()
     }
 
     fn baseline(

@@ -135,18 +135,10 @@ fn slug(text: &str) -> String {
 /// Returns the best configurations by a metric, and the number of all configurations.
 fn ranking<T: Asked>(model: &str, metric: &Metric, selected: &Selected<T>) -> (Ranking, usize) {
     let found = configurations(&selected.trials, &[]);
-    let mut ranked: Vec<_> = found
-        .iter()
-        .filter_map(|one| Some((one.mean(&metric.name, &selected.admitted)?, one.first()?.group(), one)))
-        .collect();
-    ranked.sort_by(|a, b| {
-        let order = a.0.total_cmp(&b.0);
-        let order = if metric.direction == Direction::Maximize { order.reverse() } else { order };
-        order.then_with(|| a.1.cmp(&b.1))
-    });
+    let ranked = selected.ranked(&found, &metric.name, metric.direction);
     let all = ranked.len();
-    let shown = ranked.iter().take(considered(PLACES));
-    let contenders: Vec<_> = shown.filter_map(|(.., one)| one.contender(&metric.name, &selected.admitted)).collect();
+    let shown = ranked.into_iter().take(considered(PLACES));
+    let contenders: Vec<_> = shown.filter_map(|one| one.contender(&metric.name, &selected.admitted)).collect();
     let unit = selected.unit(&metric.name);
     let ordering = Ordering { limit: PLACES, ..Ordering::of(&metric.name, &unit, metric.direction) };
     let places = place(contenders, ordering);

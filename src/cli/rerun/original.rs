@@ -138,7 +138,7 @@ pub(in crate::cli) fn find(reader: &Reader<'_>, text: &str) -> Result<Result<Ori
         None => None,
     };
     let Some((id, sealed)) = sealed else {
-        return Ok(Err(Failure::new(exit::NO, format!("`{text}` has no attempt in the ledger"))));
+        return Ok(Err(context::no_attempt(text)));
     };
     let is_foreign = marks.imported.contains(&id);
     let earlier = marks.earlier(reader, sealed.run.id, id, is_foreign)?;

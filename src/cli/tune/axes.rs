@@ -73,7 +73,7 @@ pub(super) fn find(
 }
 
 /// Whether the field is a GPU setting.
-pub(super) fn is_of_hardware(field: &str) -> bool {
+fn is_of_hardware(field: &str) -> bool {
     [POWER, SM_CLOCK, "hardware.memory_clock_mhz"].contains(&field)
 }
 
