@@ -312,7 +312,8 @@ impl<T: Asked> Selected<T> {
         metric: &str,
         direction: Direction,
     ) -> Vec<&'a Configuration<'a, T>> {
-        let keyed = |one: &'a Configuration<'a, T>| Some((one.mean(metric, &self.admitted)?, one.first()?.group(), one));
+        let keyed =
+            |one: &'a Configuration<'a, T>| Some((one.mean(metric, &self.admitted)?, one.first()?.group(), one));
         let mut ranked: Vec<_> = found.iter().filter_map(keyed).collect();
         ranked.sort_by(|a, b| {
             let order = a.0.total_cmp(&b.0);

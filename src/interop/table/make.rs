@@ -111,10 +111,8 @@ impl<'a> Maker<'a> {
     ) -> Result<Sealed, RowFault> {
         let of = self.cells(row, partner);
         let Looked { config, seed, metrics, taints, started_unix_ms } = self.looked((row, partner))?;
-        let program = Table::from([
-            ("import".to_owned(), "table".into()),
-            ("name".to_owned(), self.map.name.as_str().into()),
-        ]);
+        let program =
+            Table::from([("import".to_owned(), "table".into()), ("name".to_owned(), self.map.name.as_str().into())]);
         let device = self.map.device.as_ref().and_then(|device| of.text(&device.value));
         let run = imported_run(config, program, device, seed);
         let mut settings = Table::from([("experiment.name".to_owned(), self.map.name.as_str().into())]);
