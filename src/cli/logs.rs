@@ -13,7 +13,7 @@ use crate::record::{Attempt, AttemptId, OutputFacts, Piece, SourceText, Stream, 
 use crate::report::{self, table_of};
 use crate::store::{Reader, StoreError};
 use crate::wire::decode_output;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Show the standard output and standard error of an attempt
@@ -238,11 +238,5 @@ fn print(pieces: &[Piece]) -> Result<(), Failure> {
             }
         }
     }
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::NO, format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    output::write(text.as_bytes())
 }

@@ -48,13 +48,14 @@ pub(super) fn answer(text: impl FnOnce() -> String, pages: bool) -> Result<(), F
     write(text.as_bytes())
 }
 
-/// Writes to standard output; on a terminal, control characters are escaped. A reader that closed the pipe causes no error.
+/// Writes a text to standard output; on a terminal, control characters are escaped.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let clean = std::io::stdout().is_terminal().then(|| report::plain_lines(text));
     write(clean.as_deref().unwrap_or(text).as_bytes())
 }
 
-fn write(bytes: &[u8]) -> Result<(), Failure> {
+/// Writes bytes to standard output. A reader that closed the pipe causes no error.
+pub(super) fn write(bytes: &[u8]) -> Result<(), Failure> {
     PRINTED.store(true, Ordering::Relaxed);
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
