@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if let Some(cells) = &cells {
         let is_meant = |trial: &Trial| !cells.of_run(&trial.run).is_empty();
         let trials = read_trials_where(store, None, &is_meant)?;
-        held = Some(of_cells(cells, &trials));
+        held = Some(trials.iter().flat_map(|trial| cells.of_run(&trial.run)).collect::<BTreeSet<CellId>>());
         gathered.add_all(args.selection.select_of(trials)?, &judged, Some(cells), store)?;
     } else if args.selection.is_everything() || args.model.is_some() {
         for model in models {
@@ -372,10 +372,6 @@ struct Planned {
     all: usize,
     held: usize,
     shown: usize,
-}
-
-fn of_cells(cells: &Cells, trials: &[Trial]) -> BTreeSet<CellId> {
-    trials.iter().flat_map(|trial| cells.of_run(&trial.run)).collect()
 }
 
 fn none_meant(args: &Args, held: Option<&BTreeSet<CellId>>) -> String {

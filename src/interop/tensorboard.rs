@@ -135,7 +135,7 @@ impl Reading {
             )),
             End::Damaged(at) => self.incomplete(format!(
                 "`{name}` is damaged at byte {at}; its {} after that are left out",
-                bytes_text(&bytes, at)
+                count(bytes.len() - at, "byte")
             )),
         }
         if unread > 0 {
@@ -284,10 +284,6 @@ impl Reading {
         self.run.id = format!("{}/{}{made_us}", self.run.experiment, self.run.name);
         self.run
     }
-}
-
-fn bytes_text(bytes: &[u8], at: usize) -> String {
-    count(bytes.len() - at, "byte")
 }
 
 /// Reads an entry of the hyperparameters: a name, and a `google.protobuf.Value`. The value is `None` for lists and null.

@@ -82,8 +82,8 @@ fn records(log: &[u8], mut take: impl FnMut(&[u8])) -> (usize, Option<String>) {
         let size = usize::from(u16::from_le_bytes([low, high]));
         let Some(bytes) = log.get(at + HEAD..at + HEAD + size) else { return (whole, cut()) };
         if u32::from_le_bytes([a, b, c, d]) != crc32(&log[at + HEAD - 1..at + HEAD + size]) {
-            let text =
-                format!("the file is damaged at byte {at}; its {} after that are left out", bytes_after(log, at));
+            let rest = count(log.len() - at, "byte");
+            let text = format!("the file is damaged at byte {at}; its {rest} after that are left out");
             return (whole, Some(text));
         }
         at += HEAD + size;
@@ -107,10 +107,6 @@ fn records(log: &[u8], mut take: impl FnMut(&[u8])) -> (usize, Option<String>) {
             }
         }
     }
-}
-
-fn bytes_after(log: &[u8], at: usize) -> String {
-    count(log.len() - at, "byte")
 }
 
 /// Returns the CRC-32 of IEEE 802.3, as in zlib and gzip.
