@@ -111,15 +111,9 @@ pub(super) fn read(path: &Path) -> Result<Readings, ImportError> {
     let mut faults = Faults::default();
     let (mut record, mut device, mut key) = (ByteRecord::new(), Vec::new(), Vec::new());
     while rows.next(&mut record)? {
-        let at_ns = match rows.moment(&record, places.timestamp) {
-            Ok(at_ns) => at_ns,
-            Err(fault) => {
-                faults.add(fault);
-                continue;
-            }
-        };
-        let values = match places.values(&rows, &record) {
-            Ok(values) => values,
+        let at = rows.moment(&record, places.timestamp);
+        let (at_ns, values) = match at.and_then(|at_ns| Ok((at_ns, places.values(&rows, &record)?))) {
+            Ok(found) => found,
             Err(fault) => {
                 faults.add(fault);
                 continue;

@@ -172,23 +172,6 @@ type Each<'a, Reader> = dyn FnMut(&mut Reader, (String, &Key), &Node) + 'a;
 const KEYS: &str =
     "name, description, date, started, device, machine, seed, separator, where, [fields], [metrics], [join], [[taint]]";
 
-/// The same keys without brackets.
-const WORDS: [&str; 13] = [
-    "name",
-    "description",
-    "date",
-    "started",
-    "device",
-    "machine",
-    "seed",
-    "separator",
-    "where",
-    "fields",
-    "metrics",
-    "join",
-    "taint",
-];
-
 /// Returns the message for an unknown key: with the one that was probably meant, or else the known ones.
 fn unknown(key: &str, known: &[&str], listed: &str) -> String {
     match nearest(key, known.iter().copied()) {
@@ -267,7 +250,10 @@ impl Reader<'_> {
                 }),
                 "join" => map.join = self.join(node),
                 "taint" => map.taints = self.taints(node),
-                other => self.fault(key.span.start, unknown(other, &WORDS, &format!("known keys: {KEYS}"))),
+                other => {
+                    let known: Vec<&str> = KEYS.split(", ").map(|key| key.trim_matches(['[', ']'])).collect();
+                    self.fault(key.span.start, unknown(other, &known, &format!("known keys: {KEYS}")));
+                }
             }
         }
         self.whole(&named);
