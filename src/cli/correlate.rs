@@ -411,7 +411,7 @@ mod tests {
     use crate::record::{Axis, Parts, Run, Series};
 
     #[test]
-    fn attempts_with_one_value_do_not_vary_however_many_a_run_has() {
+    fn repetitions_with_one_value_do_not_vary() {
         let mut points = Points::default();
         for run in 1..20u8 {
             (0..run).for_each(|_| points.add((None, format!("run {run}")), Some(0.1), Some(f64::from(run))));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_place_says_what_helps() {
+    fn an_unwritable_place_gives_an_error_with_the_fix() {
         let home = tempfile::tempdir().unwrap();
         let said = |path: &Path, error: &Error| unwritten(path, error, "--force replaces it").source.to_string();
         let of = |name: &str| {

@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(ms in -9_000_000_000_000..9_000_000_000_000_i64) {
+        fn written_moments_are_read_back(ms in -9_000_000_000_000..9_000_000_000_000_i64) {
             let text = iso_ms(ms);
             prop_assert_eq!(unix_ns(text.as_bytes()), Some(ms * 1_000_000), "{}", text);
             prop_assert_eq!(text.len(), 24);
