@@ -1,4 +1,4 @@
-//! What `doctor` says of the GPUs and of what training on them needs.
+//! `doctor` checks of the GPUs and of the libraries that training on them needs.
 
 use super::condition::condition;
 use super::libraries::{Item, LibraryEnv, LibrarySurvey, survey};
@@ -11,10 +11,10 @@ use std::path::Path;
 const CPU: &str = "runs use the CPU";
 const REFUSED: &str = "runs use the CPU, and those that ask for a GPU are refused";
 
-/// Looks at the build, the driver, the visible GPUs and the libraries and headers of CUDA.
+/// Checks the build, the driver, the visible GPUs, and CUDA's libraries and headers.
 ///
-/// `cuda` says whether the program was built with CUDA. `library` is the path of NVML where it is not the usual one. On a
-/// machine without GPUs everything is missing and nothing is alarming: runs use the CPU.
+/// `cuda` is whether the program was built with CUDA. `library` is the path of NVML if it is not the usual one. On a
+/// machine without GPUs every check is `Missing` and none is a warning, because runs use the CPU.
 pub fn checks(cuda: bool, library: Option<&Path>, env: &LibraryEnv, cuda_visible_devices: Option<&str>) -> Vec<Check> {
     let gpus = Gpus::load(library);
     let found = survey(env);
@@ -23,7 +23,8 @@ pub fn checks(cuda: bool, library: Option<&Path>, env: &LibraryEnv, cuda_visible
         Ok(gpus) => {
             checks.push(driver(gpus));
             checks.extend(devices(gpus, cuda_visible_devices));
-            // Where the choice is refused, `GPUs` says why; the cards have a state all the same.
+            // If the selection is invalid, the `GPUs` check gives the reason; the state of all answering GPUs is still
+            // checked.
             let answering = || gpus.devices().unwrap_or_default().into_iter().flatten().collect();
             let chosen = usable(gpus, cuda_visible_devices).unwrap_or_else(|_| answering());
             checks.extend(condition(gpus, &chosen));
@@ -149,12 +150,12 @@ fn item(name: &'static str, item: &Item, version: &str, consequence: &str) -> Ch
     }
 }
 
-/// An error with its causes, the remedy last.
+/// Returns an error's message with its causes, and the fix last.
 fn chain(error: &dyn Error) -> String {
     let (mut what, fix) = split_remedy(&error.to_string());
     let mut cause = error.source();
     while let Some(error) = cause {
-        // Some errors of other crates repeat their cause in their own text.
+        // Errors of some crates already contain their cause's text.
         let text = error.to_string();
         if !what.contains(&text) {
             what = format!("{what}: {text}");
@@ -164,7 +165,7 @@ fn chain(error: &dyn Error) -> String {
     format!("{what} ({fix})")
 }
 
-/// Messages of the house end in their remedy, in parentheses.
+/// Splits a message into the fault and the fix, which ledger's messages end with, in parentheses.
 fn split_remedy(message: &str) -> (String, String) {
     match message.strip_suffix(')').and_then(|message| message.rsplit_once(" (")) {
         Some((what, fix)) => (what.to_owned(), fix.to_owned()),
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn visible_gpus_are_told() {
+    fn doctor_lists_the_visible_gpus() {
         let cases = [
             (0, None, Missing, "the driver runs none"),
             (1, None, Ok, "0 NVIDIA H200 (139 GiB)"),
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn remedies_are_taken_from_the_message() {
+    fn messages_are_split_into_fault_and_fix() {
         assert_eq!(split_remedy("a (b) c (do d)"), ("a (b) c".into(), "do d".into()));
         assert_eq!(split_remedy("plain").0, "plain");
     }

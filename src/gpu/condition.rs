@@ -1,13 +1,13 @@
-//! What `doctor` says of the state that the GPUs are in: what keeps measurements from being fair, and what can be set.
+//! `doctor` checks of the GPUs' state: conditions that distort measurements, and which settings can be changed.
 
 use super::{GpuInfo, Gpus};
 use ledger_record::Check;
 
-/// Reasons of low clocks that no setting of the card explains, by NVML's bits.
+/// Throttle reasons that the GPU's settings do not explain, by NVML's bits.
 const THROTTLES: [(u64, &str); 4] =
     [(0x08, "hw_slowdown"), (0x20, "sw_thermal"), (0x40, "hw_thermal"), (0x80, "hw_power_brake")];
 
-/// Looks at the visible GPUs. What a card does not tell is left out.
+/// Checks the state of the visible GPUs. Values that a GPU does not report are left out.
 pub(super) fn condition(gpus: &Gpus, chosen: &[GpuInfo]) -> Vec<Check> {
     if chosen.is_empty() {
         return Vec::new();
@@ -21,13 +21,13 @@ pub(super) fn condition(gpus: &Gpus, chosen: &[GpuInfo]) -> Vec<Check> {
     ]
 }
 
-/// What is said of each card of which there is something to say.
+/// Joins the texts of all GPUs for which `said` returns one, each with the GPU's index.
 fn each(chosen: &[GpuInfo], said: impl Fn(&GpuInfo) -> Option<String>) -> String {
     let all = chosen.iter().filter_map(|gpu| Some(format!("GPU {}: {}", gpu.index, said(gpu)?)));
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// The cards that did not tell it.
+/// Lists the GPUs that do not report a value, or returns `None` if all do.
 fn silent(chosen: &[GpuInfo], tells: impl Fn(&GpuInfo) -> bool) -> Option<String> {
     let silent = each(chosen, |gpu| (!tells(gpu)).then(|| "not told".to_owned()));
     (!silent.is_empty()).then_some(silent)

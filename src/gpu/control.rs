@@ -1,6 +1,6 @@
-//! What can be set on a GPU: its power limit and its clocks. What a card allows, one change at a time, and what it has now.
+//! The settings of a GPU: power limit and clocks. Reads the allowed and the current values, and makes single changes.
 //!
-//! Knows nothing of when a change is made and how it is undone for certain: that is the engine's.
+//! When a change is made, and that it is undone, is up to the engine.
 
 use super::{GpuInfo, Gpus};
 use ledger_record::{Table, Value};
@@ -9,14 +9,11 @@ use nvml_wrapper::enums::device::GpuLockedClocksSetting;
 use nvml_wrapper::error::NvmlError;
 use std::fmt;
 
-/// The key of the power limit in a cell.
 const POWER_LIMIT: &str = "hardware.power_limit_w";
-/// The key of the multiprocessors' clock in a cell.
 const SM_CLOCK: &str = "hardware.sm_clock_mhz";
-/// The key of the memory's clock in a cell.
 const MEMORY_CLOCK: &str = "hardware.memory_clock_mhz";
 
-/// What a cell asks to be set on each of its GPUs.
+/// The settings that a cell requests for each of its GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The power limit in milliwatts.
@@ -28,7 +25,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What a cell's configuration asks for; none where it leaves the hardware as it is.
+    /// Returns the settings that a cell's configuration requests, or `None` if it has none.
     pub fn of(config: &Table) -> Option<Self> {
         let number = |key: &str, factor: i64| {
             let value = config.get(key).and_then(Value::as_int)?;
@@ -42,7 +39,7 @@ impl Settings {
         (asked != Self::default()).then_some(asked)
     }
 
-    /// The changes that make a card so, in the order in which they are made.
+    /// Returns the changes that apply these settings, in order.
     pub fn changes(self) -> Vec<Change> {
         [
             self.memory_clock_mhz.map(Change::LockMemoryClock),
@@ -54,8 +51,8 @@ impl Settings {
         .collect()
     }
 
-    /// The changes that undo them, given the power limit that the card had before. A lock of clocks is taken off: NVML tells nobody
-    /// which one there was.
+    /// Returns the changes that undo these settings, given the previous power limit. Clock locks are removed, not
+    /// restored: NVML does not report a previous lock.
     pub fn undoing(self, power_limit_before_mw: Option<u32>) -> Vec<Change> {
         [
             self.power_limit_mw.and(power_limit_before_mw).map(Change::PowerLimit),
@@ -67,7 +64,7 @@ impl Settings {
         .collect()
     }
 
-    /// Takes a change down.
+    /// Records a change as applied.
     pub fn note(&mut self, change: Change) {
         match change {
             Change::PowerLimit(mw) => self.power_limit_mw = Some(mw),
@@ -77,7 +74,7 @@ impl Settings {
         }
     }
 
-    /// Forgets a change, or the one that this one undoes.
+    /// Removes a change, or the change that `change` undoes, from the record.
     pub fn forget(&mut self, change: Change) {
         match change {
             Change::PowerLimit(_) => self.power_limit_mw = None,
@@ -87,18 +84,18 @@ impl Settings {
     }
 }
 
-/// One change of a card.
+/// One change to a GPU's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Sets the power limit, in milliwatts.
     PowerLimit(u32),
     /// Locks the multiprocessors' clock, in MHz.
     LockSmClock(u32),
-    /// Takes that lock off.
+    /// Unlocks the multiprocessors' clock.
     FreeSmClock,
     /// Locks the memory's clock, in MHz.
     LockMemoryClock(u32),
-    /// Takes that lock off.
+    /// Unlocks the memory's clock.
     FreeMemoryClock,
 }
 
@@ -114,47 +111,47 @@ impl fmt::Display for Change {
     }
 }
 
-/// A change was not made.
+/// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// This user may not make it.
+    /// This user lacks the permission.
     #[error("it needs root or the capability CAP_SYS_ADMIN on the machine itself")]
     NoPermission,
-    /// The card or its driver refuses for another reason.
+    /// The GPU or its driver refused for another reason; nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// Something went wrong meanwhile, and the change may have been made.
+    /// The call failed in a way that leaves open whether the change was made.
     #[error("{0}")]
     Unclear(String),
 }
 
-/// What a card allows to be set; a text is the reason why that is not known.
+/// The settings that a GPU allows. An `Err` holds the reason why they are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The least and the greatest power limit, in milliwatts.
+    /// The minimum and maximum power limit, in milliwatts.
     power_limit_mw: Result<(u32, u32), String>,
-    /// Clocks of the memory and, with each, those of the multiprocessors, in MHz.
+    /// The memory's clocks, each with the multiprocessors' clocks that it supports, in MHz.
     clocks_mhz: Result<Vec<(u32, Vec<u32>)>, String>,
 }
 
 impl Allowed {
-    /// Of a card that cannot be asked.
+    /// Returns the value for a GPU that cannot be queried.
     pub fn unknown(why: &str) -> Self {
         Self { power_limit_mw: Err(why.to_owned()), clocks_mhz: Err(why.to_owned()) }
     }
 
-    /// The least and the greatest power limit, in milliwatts.
+    /// Returns the minimum and maximum power limit, in milliwatts.
     ///
     /// # Errors
-    /// If the card has none or does not tell: why.
+    /// Returns the reason if the GPU has no settable limit or does not report it.
     pub fn power_limits_mw(&self) -> Result<(u32, u32), String> {
         self.power_limit_mw.clone()
     }
 
-    /// The clocks of the multiprocessors that go with the memory's highest, in MHz, lowest first.
+    /// Returns the multiprocessors' clocks that the memory's highest clock supports, in MHz, ascending.
     ///
     /// # Errors
-    /// If the card does not tell: why.
+    /// Returns the reason if the GPU does not report its clocks.
     pub fn sm_clocks_mhz(&self) -> Result<Vec<u32>, String> {
         let all = self.clocks_mhz.as_ref().map_err(String::clone)?;
         let highest = all.iter().max_by_key(|(memory, _)| *memory);
@@ -163,10 +160,10 @@ impl Allowed {
         Ok(clocks)
     }
 
-    /// Whether the card can be set so.
+    /// Checks that the GPU allows these settings.
     ///
     /// # Errors
-    /// If not: what was asked for and what is allowed.
+    /// Returns a text with the requested value and the allowed ones.
     pub fn check(&self, asked: Settings, gpu: &GpuInfo) -> Result<(), String> {
         let card = format!("GPU {} ({})", gpu.index, gpu.name);
         if let Some(mw) = asked.power_limit_mw {
@@ -219,7 +216,7 @@ fn one_of(key: &str, asked: u32, there: &[u32], card: &str) -> Result<(), String
 }
 
 impl Gpus {
-    /// What a card allows to be set.
+    /// Queries the settings that a GPU allows.
     pub fn allowed(&self, gpu: &GpuInfo) -> Allowed {
         let unknown = |error: NvmlError| error.to_string();
         let device = match self.by_uuid(&gpu.uuid) {
@@ -233,38 +230,38 @@ impl Gpus {
         Allowed { power_limit_mw, clocks_mhz: clocks.map_err(unknown) }
     }
 
-    /// The power limit that a card has now, in milliwatts.
+    /// Returns the current power limit of a GPU, in milliwatts.
     ///
     /// # Errors
-    /// If NVML does not tell.
+    /// If NVML does not report it.
     pub fn power_limit_mw(&self, uuid: &str) -> Result<u32, String> {
         let limit = self.by_uuid(uuid).and_then(|device| device.power_management_limit());
         limit.map_err(|error| error.to_string())
     }
 
-    /// How hot a card is, in °C.
+    /// Returns the temperature of a GPU, in °C.
     ///
     /// # Errors
-    /// If NVML does not tell.
+    /// If NVML does not report it.
     pub fn temperature_c(&self, uuid: &str) -> Result<u32, String> {
         let told = self.by_uuid(uuid).and_then(|device| device.temperature(TemperatureSensor::Gpu));
         told.map_err(|error| error.to_string())
     }
 
-    /// The processes that compute on a card, by their ids in the driver's own namespace.
+    /// Returns the ids of the processes that compute on a GPU, in the driver's PID namespace.
     ///
     /// # Errors
-    /// If NVML does not tell.
+    /// If NVML does not report them.
     pub fn compute_processes(&self, uuid: &str) -> Result<Vec<u32>, String> {
         let processes = self.by_uuid(uuid).and_then(|device| device.running_compute_processes());
         let processes = processes.map_err(|error| error.to_string())?;
         Ok(processes.into_iter().map(|process| process.pid).collect())
     }
 
-    /// Changes a card. The one place in which this program does so through NVML.
+    /// Changes a setting of a GPU. Nothing else in this program changes a GPU through NVML.
     ///
     /// # Errors
-    /// If it was not done, and why.
+    /// The reason why the change was not made, or may not have been.
     pub fn change(&self, uuid: &str, change: Change) -> Result<(), ChangeError> {
         let done = self.by_uuid(uuid).and_then(|mut device| match change {
             Change::PowerLimit(mw) => device.set_power_management_limit(mw),
@@ -277,7 +274,7 @@ impl Gpus {
         });
         done.map_err(|error| match error {
             NvmlError::NoPermission => ChangeError::NoPermission,
-            // These are found before anything is changed; an old driver does not know the call, or its arguments.
+            // The driver detects these before it changes anything. An old driver lacks the function or its arguments.
             known @ (NvmlError::InvalidArg
             | NvmlError::FunctionNotFound
             | NvmlError::NotSupported
@@ -309,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_asks_for_what_it_names_and_for_nothing_else() {
+    fn a_cell_sets_only_the_settings_that_it_names() {
         assert_eq!(Settings::of(&config(&[("gpus", 2)])), None);
         let asked = Settings::of(&config(&[("power_limit_w", 300), ("sm_clock_mhz", 1500)])).unwrap();
         assert_eq!(asked.changes(), [Change::LockSmClock(1500), Change::PowerLimit(300_000)]);
@@ -320,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_refused_with_what_is() {
+    fn refused_settings_are_reported_with_the_allowed_values() {
         let allowed = Allowed {
             power_limit_mw: Ok((200_000, 700_000)),
             clocks_mhz: Ok(vec![

@@ -1,28 +1,29 @@
-//! The parts of a run's identity that tell of the GPUs.
+//! The parts of a run's identity that describe the GPUs.
 
 use super::GpuInfo;
 use ledger_record::{Table, Value};
 
-/// What stands where there is no GPU.
+/// The value of a part for a run without GPUs.
 const NONE: &str = "none";
 
-/// The versions of the CUDA libraries that a run meets; none where a library is absent or does not tell.
+/// The versions of the CUDA libraries that a run uses; `None` if a library is absent or does not report its version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CudaVersions {
-    /// The newest CUDA version that the driver serves.
+    /// The newest CUDA version that the driver supports.
     pub driver_api: Option<(u32, u32)>,
-    /// The run-time compiler's, which makes the kernels. It tells no patch level.
+    /// NVRTC's version. It has no patch level.
     pub nvrtc: Option<(u32, u32)>,
-    /// The library's that multiplies matrices.
+    /// cuBLASLt's version.
     pub cublaslt: Option<(u32, u32, u32)>,
-    /// The library's that convolves.
+    /// cuDNN's version.
     pub cudnn: Option<(u32, u32, u32)>,
-    /// The library's for several GPUs.
+    /// NCCL's version.
     pub nccl: Option<(u32, u32, u32)>,
 }
 
-/// The `cuda` part: `{cublaslt = "13.1.0", cudnn = "9.14.0", driver_api = "13.0", nvrtc = "13.0"}`, with `nccl` where several GPUs take part; `none` for a
-/// run without GPUs. A version that is not known is left out, so that learning it later makes another run.
+/// Returns the `cuda` part: `{cublaslt = "13.1.0", cudnn = "9.14.0", driver_api = "13.0", nvrtc = "13.0"}`, with `nccl`
+/// for a run on several GPUs, or `none` for a run without GPUs. Unknown versions are left out, so that a later known
+/// version gives another run id.
 pub fn cuda_part(versions: &CudaVersions, gpus: usize) -> Value {
     if gpus == 0 {
         return NONE.into();
@@ -41,12 +42,12 @@ pub fn cuda_part(versions: &CudaVersions, gpus: usize) -> Value {
     known.collect::<Table>().into()
 }
 
-/// The `driver` part: the NVIDIA driver's version; `none` for a run without GPUs.
+/// Returns the `driver` part: the NVIDIA driver's version, or `none` for a run without GPUs.
 pub fn driver_part(driver_version: Option<&str>) -> Value {
     driver_version.unwrap_or(NONE).into()
 }
 
-/// The `device` part: the product names by rank; the processor's, once, for a run without GPUs.
+/// Returns the `device` part: the GPUs' product names by rank, or the processor's name for a run without GPUs.
 pub fn device_part(gpus: &[GpuInfo], cpu_name: &str) -> Value {
     if gpus.is_empty() {
         return vec![cpu_name].into();
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn without_gpus_nothing_of_cuda_enters() {
+    fn identity_has_no_cuda_versions_without_gpus() {
         let versions = CudaVersions {
             driver_api: Some((13, 0)),
             nvrtc: Some((13, 0)),
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nccl_counts_only_for_several() {
+    fn nccl_enters_the_identity_only_with_several_gpus() {
         let versions = CudaVersions {
             driver_api: Some((13, 0)),
             nvrtc: Some((12, 9)),
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_products_in_order_and_nothing_more() {
+    fn device_part_holds_product_names_by_rank() {
         let one = device_part(&[gpu("H200", "GPU-1"), gpu("A100", "GPU-2")], "");
         assert_eq!(one, device_part(&[gpu("H200", "GPU-3"), gpu("A100", "GPU-4")], "cpu"));
         assert_ne!(one, device_part(&[gpu("A100", "GPU-2"), gpu("H200", "GPU-1")], ""));

@@ -1,9 +1,8 @@
-//! NVIDIA's GPUs: which there are, which of them CUDA would use, what they draw and do, and the libraries that training on
-//! them needs.
+//! NVIDIA GPUs: which exist, which CUDA would use, what they measure and report, and the libraries that training needs.
 //!
-//! Everything of NVIDIA's is loaded at run time and only when it is asked for, so that the program starts on a machine
-//! without any of it, and starts fast on one that has it. It knows nothing of runs or ledgers, reads no environment variables
-//! (they are handed in) and changes nothing on a card but in `control`, when it is told to.
+//! NVIDIA's libraries are loaded at run time and only on request, so that the program starts on a machine without them
+//! and starts fast on one with them. The crate knows nothing of runs or ledgers and reads no environment variables
+//! (callers pass them). Only `control` changes settings of a GPU, and only on request.
 
 mod checks;
 mod condition;

@@ -1,28 +1,28 @@
-//! The files that training through CUDA needs besides the driver's kernel part, and where they were found.
+//! Finds the files, besides the kernel driver, that training through CUDA needs.
 
 use super::loader::Loaded;
 use super::{CudaVersions, Gpus};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The CUDA major version whose bindings are compiled in; see `CUDARC_CUDA_VERSION` in `.cargo/config.toml`.
+/// The CUDA major version of the compiled-in bindings; see `CUDARC_CUDA_VERSION` in `.cargo/config.toml`.
 const BOUND_MAJOR: u32 = 13;
 
-/// Where libraries and headers are looked for, as the environment has it.
+/// The places to search for libraries and headers, from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryEnv {
     /// The directories of `LD_LIBRARY_PATH`, which the dynamic loader searches first.
     pub library_path: Vec<PathBuf>,
-    /// `CUDA_PATH`. Where it is set, headers are looked for nowhere else.
+    /// `CUDA_PATH`. If it is set, headers are searched only there.
     pub cuda_path: Option<PathBuf>,
-    /// The directories in which CUDA is usually installed, in the order in which they are tried.
+    /// The usual installation directories of CUDA, in search order.
     pub cuda_roots: Vec<PathBuf>,
-    /// Whether the dynamic loader is asked too, which searches the system's directories.
+    /// Whether to ask the dynamic loader as well, which searches the system's directories.
     pub ask_loader: bool,
 }
 
 impl LibraryEnv {
-    /// The usual places, with these values of `LD_LIBRARY_PATH` and `CUDA_PATH`.
+    /// Returns the usual places, with these values of `LD_LIBRARY_PATH` and `CUDA_PATH`.
     pub fn usual(ld_library_path: Option<&OsStr>, cuda_path: Option<&OsStr>) -> Self {
         let directories = ld_library_path.map(std::env::split_paths).into_iter().flatten();
         let mut cuda_roots: Vec<PathBuf> = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from).into();
@@ -37,31 +37,32 @@ impl LibraryEnv {
         }
     }
 
-    /// CUDA's directory, chosen as Burn's CUDA backend chooses it: `CUDA_PATH`, there or not, or the first root that exists.
+    /// CUDA's directory by the rule of Burn's CUDA backend: `CUDA_PATH`, whether it exists or not, or the first root
+    /// that exists.
     fn cuda_root(&self) -> Option<&Path> {
         self.cuda_path.as_deref().or_else(|| self.cuda_roots.iter().map(PathBuf::as_path).find(|root| root.exists()))
     }
 }
 
-/// One thing that was looked for.
+/// The result of searching for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// It is there.
+    /// The file exists.
     Found {
-        /// The file; for a library that the dynamic loader found, the file behind its name.
+        /// The file; for a library that the dynamic loader found, the file that it mapped.
         path: PathBuf,
     },
-    /// It is not there.
+    /// The file does not exist.
     Missing {
-        /// Where it was looked for, for people.
+        /// The searched places, as text.
         looked_in: String,
-        /// What to do.
+        /// The suggested fix.
         fix: String,
     },
 }
 
 impl Item {
-    /// The file, if it is there.
+    /// Returns the file, if it was found.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Found { path } => Some(path),
@@ -70,35 +71,35 @@ impl Item {
     }
 }
 
-/// What was found of the files that training through CUDA needs.
+/// The files found for training through CUDA, with their versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibrarySurvey {
     /// The driver's library, `libcuda.so.1`.
     pub libcuda: Item,
-    /// The run-time compiler, `libnvrtc.so`.
+    /// The run-time compiler NVRTC, `libnvrtc.so`.
     pub nvrtc: Item,
     /// Its version, major and minor.
     pub nvrtc_version: Option<(u32, u32)>,
-    /// The header of half-precision numbers, `cuda_fp16.h`.
+    /// The header for half precision, `cuda_fp16.h`.
     pub cuda_fp16: Item,
-    /// The header of the matrix units, `mma.h`.
+    /// The header for tensor cores, `mma.h`.
     pub mma: Item,
-    /// The library that multiplies matrices, `libcublasLt.so`.
+    /// The matrix multiplication library cuBLASLt, `libcublasLt.so`.
     pub cublaslt: Item,
     /// Its version, major, minor and patch.
     pub cublaslt_version: Option<(u32, u32, u32)>,
-    /// The library that convolves, `libcudnn.so`.
+    /// The convolution library cuDNN, `libcudnn.so`.
     pub cudnn: Item,
     /// Its version, major, minor and patch.
     pub cudnn_version: Option<(u32, u32, u32)>,
-    /// The library for several GPUs, `libnccl.so.2`.
+    /// The multi-GPU communication library NCCL, `libnccl.so.2`.
     pub nccl: Item,
     /// Its version, major, minor and patch.
     pub nccl_version: Option<(u32, u32, u32)>,
 }
 
 impl LibrarySurvey {
-    /// All of it, by the names of the files.
+    /// Returns all items with their file names.
     pub fn items(&self) -> [(&'static str, &Item); 7] {
         [
             ("libcuda.so.1", &self.libcuda),
@@ -111,7 +112,7 @@ impl LibrarySurvey {
         ]
     }
 
-    /// The versions that enter a run's identity.
+    /// Returns the versions that enter a run's identity.
     pub fn versions(&self, gpus: Option<&Gpus>) -> CudaVersions {
         CudaVersions {
             driver_api: gpus.and_then(|gpus| gpus.cuda_driver_version().ok()),
@@ -123,7 +124,7 @@ impl LibrarySurvey {
     }
 }
 
-/// Looks for everything, and loads libraries for a moment to ask their versions. No GPU is touched.
+/// Searches for all files, and briefly loads libraries to query their versions. No GPU is used.
 pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
     let (libcuda, _) = library(env, "cuda", "install the NVIDIA driver, or start the container with the GPUs");
     let fix = "install CUDA's run-time compiler (package cuda-nvrtc-13-0, or pip's nvidia-cuda-nvrtc) and add its directory to LD_LIBRARY_PATH";
@@ -154,10 +155,10 @@ pub fn survey(env: &LibraryEnv) -> LibrarySurvey {
     }
 }
 
-/// NCCL's names, in the order in which the trainer, which calls it itself, looks for it.
+/// NCCL's names, in the order in which the trainer tries them.
 const NCCL_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// The names by which cudarc 0.19 looks for a library, in its order (`cudarc::get_lib_name_candidates`).
+/// Returns the names by which cudarc 0.19 searches for a library, in its order (`cudarc::get_lib_name_candidates`).
 pub(super) fn names(stem: &str) -> Vec<String> {
     let major = BOUND_MAJOR;
     let infixes = [
@@ -180,10 +181,10 @@ fn library(env: &LibraryEnv, stem: &str, fix: &str) -> (Item, Option<Loaded>) {
     named(env, &names(stem), fix)
 }
 
-/// Searches as the dynamic loader does: each name in the directories of `LD_LIBRARY_PATH`, then in its own places.
+/// Searches in the dynamic loader's order: each name in the directories of `LD_LIBRARY_PATH`, then through the loader.
 fn named(env: &LibraryEnv, names: &[String], fix: &str) -> (Item, Option<Loaded>) {
     for name in names {
-        // A file that cannot be loaded, as one for another processor, is passed over, by the loader too.
+        // The loader, too, skips files that cannot be loaded, such as those for another processor.
         for path in env.library_path.iter().map(|directory| directory.join(name)).filter(|path| path.is_file()) {
             if let Ok(loaded) = Loaded::open(path.as_os_str()) {
                 return (Item::Found { path }, Some(loaded));
@@ -224,12 +225,13 @@ fn header(env: &LibraryEnv, name: &str) -> Item {
     Item::Missing { looked_in, fix: fix.to_owned() }
 }
 
-/// 10,000 times the major number and 100 times the minor one (`CUBLAS_VERSION` in cublas_api.h; `CUDNN_VERSION` in cudnn_version.h since cuDNN 9).
+/// Splits a version that is 10,000 × major + 100 × minor + patch (`CUBLAS_VERSION` in cublas_api.h; `CUDNN_VERSION` in
+/// cudnn_version.h since cuDNN 9).
 fn split(version: u32) -> (u32, u32, u32) {
     (version / 10_000, version % 10_000 / 100, version % 100)
 }
 
-/// From 2.9 on 10,000 times the major number counts, before that 1,000 times (`NCCL_VERSION` in nccl.h).
+/// Splits NCCL's version. The major number counts 10,000 from version 2.9 on, 1,000 before (`NCCL_VERSION` in nccl.h).
 fn split_nccl(version: u32) -> (u32, u32, u32) {
     let unit = if version < 10_000 { 1000 } else { 10_000 };
     (version / unit, version % unit / 100, version % 100)
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_anywhere_is_seven_times_missing_with_places_and_fixes() {
+    fn missing_files_are_reported_with_places_and_fixes() {
         let root = tempfile::tempdir().unwrap();
         let survey = survey(&env(root.path()));
         let LibrarySurvey { libcuda, nvrtc, cuda_fp16, mma, cublaslt, cudnn, nccl, .. } = &survey;
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_found_in_the_loaders_order_and_asked_their_version() {
+    fn libraries_are_found_in_the_loaders_order_with_their_version() {
         let root = tempfile::tempdir().unwrap();
         let (a, b) = (root.path().join("a"), root.path().join("b"));
         let version = |major| format!("int nvrtcVersion(int *a, int *b) {{ *a = {major}; *b = 1; return 0; }}");
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_looked_for_where_burn_looks() {
+    fn headers_are_searched_where_burn_searches_them() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str| {
             let path = root.path().join(path);
@@ -316,7 +318,7 @@ mod tests {
         let mut env = env(root.path());
         assert_eq!(survey(&env).mma.path(), Some(root.path().join("opt/include/mma.h").as_path()));
         assert_eq!(survey(&env).cuda_fp16.path(), None);
-        // A first root that exists hides the second, whatever it lacks.
+        // The first root that exists hides later ones, even if it lacks the file.
         fs::create_dir(root.path().join("cuda")).unwrap();
         assert_eq!(survey(&env).mma.path(), None);
         env.cuda_path = Some(root.path().join("own"));
@@ -325,9 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_is_asked_by_name() {
+    fn candidate_names_are_those_of_cudarc() {
         let none = LibraryEnv { library_path: vec![], cuda_path: None, cuda_roots: vec![], ask_loader: true };
-        // The maths library stands in: `libm.so` may be missing or a script of the linker, `libm.so.6` is not a name asked for.
+        // `libm.so` would not do here: it may be missing or a linker script, and `libm.so.6` is not among the candidate
+        // names.
         let (item, _) = library(&none, "no-library-of-this-name", "fix");
         assert_eq!(item.path(), None);
         assert!(names("cuda").contains(&"libcuda.so.1".to_owned()));
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_products_and_convolutions_tell_their_versions() {
+    fn cublaslt_and_cudnn_report_their_versions() {
         let root = tempfile::tempdir().unwrap();
         build(&root.path().join("a/libcublasLt.so.13"), "unsigned long cublasLtGetVersion(void) { return 130100; }");
         build(&root.path().join("b/libcudnn.so.9"), "unsigned long cudnnGetVersion(void) { return 91400; }");
@@ -346,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_nccl() {
+    fn nccl_version_numbers_are_split() {
         assert_eq!(split_nccl(22803), (2, 28, 3));
         assert_eq!(split_nccl(20900), (2, 9, 0));
         assert_eq!(split_nccl(2804), (2, 8, 4));
     }
 
     #[test]
-    fn the_usual_places_follow_the_variables() {
+    fn usual_places_follow_the_environment() {
         let usual = LibraryEnv::usual(Some(OsStr::new("/x:/y::")), Some(OsStr::new("/cuda")));
         assert_eq!(usual.library_path, [PathBuf::from("/x"), PathBuf::from("/y")]);
         assert_eq!(usual.cuda_root(), Some(Path::new("/cuda")));

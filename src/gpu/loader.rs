@@ -1,14 +1,14 @@
-//! The one place of this room that calls into NVIDIA's libraries by hand: functions that tell a version.
+//! Calls the version functions of NVIDIA's libraries, the only direct foreign calls in this crate.
 
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, OsStr, c_int};
 use std::path::{Path, PathBuf};
 
-/// A shared library that was loaded to be asked its version; it is unloaded when this is dropped.
+/// A shared library loaded to query its version. It is unloaded on drop.
 pub(super) struct Loaded(Library);
 
 impl Loaded {
-    /// Loads a library, by a path or by a name that the dynamic loader looks for.
+    /// Loads a library by a path, or by a name that the dynamic loader searches for.
     pub fn open(name: &OsStr) -> Result<Self, libloading::Error> {
         // SAFETY: loading runs the library's initialisers. Only NVIDIA's own libraries are loaded here, by the names under which
         // Burn would load them a moment later; their initialisers are made to be run by any program.
@@ -16,12 +16,12 @@ impl Loaded {
         unsafe { Library::new(name) }.map(Self)
     }
 
-    /// The file that was loaded for the name, as the kernel has it mapped.
+    /// Returns the file that the kernel has mapped for a library's name.
     pub fn path(name: &str) -> Option<PathBuf> {
         mapped(&std::fs::read_to_string("/proc/self/maps").ok()?, name)
     }
 
-    /// NVRTC's version, major and minor. None where the library has no such function or it fails.
+    /// Returns NVRTC's version, major and minor, or `None` if the function is missing or fails.
     pub fn nvrtc_version(&self) -> Option<(u32, u32)> {
         type NvrtcVersion = unsafe extern "C" fn(major: *mut c_int, minor: *mut c_int) -> c_int;
         let (mut major, mut minor) = (0, 0);
@@ -35,7 +35,7 @@ impl Loaded {
         (result == 0).then(|| Some((u32::try_from(major).ok()?, u32::try_from(minor).ok()?)))?
     }
 
-    /// NCCL's version as its number, such as 22803. None where the library has no such function or it fails.
+    /// Returns NCCL's version number, such as 22803, or `None` if the function is missing or fails.
     pub fn nccl_version(&self) -> Option<u32> {
         type NcclVersion = unsafe extern "C" fn(version: *mut c_int) -> c_int;
         let mut version = 0;
@@ -48,12 +48,12 @@ impl Loaded {
         (result == 0).then(|| u32::try_from(version).ok())?
     }
 
-    /// cuBLASLt's version as its number, such as 130100. None where the library has no such function.
+    /// Returns cuBLASLt's version number, such as 130100, or `None` if the function is missing.
     pub fn cublaslt_version(&self) -> Option<u32> {
         self.number(c"cublasLtGetVersion")
     }
 
-    /// cuDNN's version as its number, such as 91400. None where the library has no such function.
+    /// Returns cuDNN's version number, such as 91400, or `None` if the function is missing.
     pub fn cudnn_version(&self) -> Option<u32> {
         self.number(c"cudnnGetVersion")
     }
@@ -71,15 +71,15 @@ impl Loaded {
     }
 }
 
-/// The mapped file whose name is the given one, or begins with it and a dot: names of libraries are links to files with the
-/// whole version in their name.
+/// Returns the mapped file whose name is `name`, or `name` followed by a dot: library names are links to files that
+/// carry the full version.
 fn mapped(maps: &str, name: &str) -> Option<PathBuf> {
     let file = Path::new(name).file_name()?.to_str()?;
     let fits = |path: &Path| {
         let found = path.file_name().and_then(OsStr::to_str).and_then(|found| found.strip_prefix(file));
         found.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    // The path is the sixth column and the only one that begins with a slash; it may hold spaces.
+    // The path is the sixth column and the only one that begins with a slash. It may contain spaces.
     maps.lines()
         .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
         .find(|path| fits(path))
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A library of our own, built by the linker that building this crate needs anyway.
+    /// Builds a test library with the linker that building this crate requires anyway.
     fn library(directory: &Path, source: &str) -> PathBuf {
         let (c, so) = (directory.join("fake.c"), directory.join("libfake.so"));
         std::fs::write(&c, source).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_asked_of_the_library() {
+    fn versions_are_read_from_the_library() {
         let dir = tempfile::tempdir().unwrap();
         let source = "int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 2; return 0; }
                       int ncclGetVersion(int *version) { *version = 22803; return 0; }";
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_files_are_known_by_name() {
+    fn mapped_files_are_found_by_name() {
         let maps = "7f00-7f01 r--p 0 08:01 5    /usr/lib/libnvrtc-builtins.so.13.0\n\
                     7f01-7f02 r--p 0 08:01 6    /opt/a b/libnvrtc.so.13.0.88\n7f02-7f03 rw-p 0 00:00 0\n";
         assert_eq!(mapped(maps, "libnvrtc.so"), Some(PathBuf::from("/opt/a b/libnvrtc.so.13.0.88")));

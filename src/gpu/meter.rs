@@ -1,11 +1,12 @@
-//! Reads what the GPUs of a run draw, do and suffer, through NVML, and keeps account of what the reading costs.
+//! Samples the GPUs of a run through NVML, and accounts for the cost of sampling.
 //!
-//! It knows how each quantity is read, which reading is dear and which this card or driver does not have. It has no clock (one is
-//! handed in), no thread and no memory of what was read: when to look, and where a look goes, is the caller's.
+//! It knows how each quantity is read, which calls are expensive, and which quantities this GPU or driver lacks. It has
+//! no clock of its own, no thread and no history: the caller decides when to sample and where samples go.
 //!
-//! Power, the energy counter and the counters of PCIe come from one batched call at each look. The rest is one call each, and a
-//! call can take milliseconds on a virtual machine: where they cost too much they are read at every k-th look only. The GPM counters
-//! are renewed ten times a second, and are read at every second look at that rate.
+//! Power, the energy counter and the PCIe counters come from one batched call per sample. Every other quantity needs
+//! its own call, which can take milliseconds on a virtual machine. If these cost too much, they are read only at every
+//! k-th sample. The GPM counters are renewed ten times a second. At that sampling rate they are read at every second
+//! sample.
 
 mod card;
 mod cost;
@@ -20,27 +21,27 @@ use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
-/// What one look at a GPU gave.
+/// The result of sampling one GPU once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
-    /// What was read. A quantity that was not due at this look is neither in it nor in `unread`.
+    /// The readings. A quantity that was not due is neither here nor in `unread`.
     pub sample: Sample,
-    /// What could not be read, and why: at the first time and when the reason changes.
+    /// The quantities that could not be read, with the reason: reported once, and again when the reason changes.
     pub unread: Vec<(Quantity, String)>,
-    /// Whether NVML says that the GPU is lost: fallen off the bus, or inaccessible for another reason.
+    /// Whether NVML reports the GPU as lost: fallen off the bus, or otherwise inaccessible.
     pub lost: bool,
 }
 
 /// A process that computes on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// Its id, as the driver's own process namespace has it.
+    /// Its id in the driver's PID namespace.
     pub pid: u32,
-    /// The GPU's memory that it has, where the driver tells.
+    /// Its GPU memory in bytes, if the driver reports it.
     pub memory_bytes: Option<u64>,
 }
 
-/// Reads the GPUs of a run.
+/// Samples the GPUs of a run.
 pub struct Meter<'a> {
     gpus: &'a Gpus,
     cards: Vec<Card<'a>>,
@@ -50,41 +51,44 @@ pub struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// A meter of these GPUs, in the order of the ranks. `clock` gives `CLOCK_MONOTONIC` nanoseconds.
+    /// Creates a meter for these GPUs, in the order of their ranks. `clock` returns `CLOCK_MONOTONIC` nanoseconds.
     ///
-    /// A GPU that NVML does not find is looked for again at each look.
+    /// If NVML does not find a GPU, each sample searches for it again.
     pub fn new(gpus: &'a Gpus, used: &[GpuInfo], clock: fn() -> u64) -> Self {
         let mut timer = Timer::new(clock);
         let cards = used.iter().map(|info| Card::new(gpus, info.clone(), &mut timer)).collect();
         Self { gpus, cards, timer, secondary: Mean::default(), period_ns: 0 }
     }
 
-    /// Says how often each GPU will be looked at, so that what is dear can be read less often; unsaid, everything is read at
-    /// each look.
+    /// Sets the sampling period, so that expensive quantities are read less often. Without it, every sample reads
+    /// everything.
     pub fn set_period(&mut self, period_ns: u64) {
         self.period_ns = period_ns;
     }
 
-    /// What is read once: `gpu.<rank>.<name>` for each GPU; of several, `gpu.topology` with the closest common ancestor of
-    /// each pair, `0-1`, by NVML's names. What cannot be read is `gpu.<rank>.unread.<name>`, with the reason.
+    /// Reads the facts that are recorded once: `gpu.<rank>.<name>` for each GPU. With several GPUs, `gpu.topology` has
+    /// the closest common ancestor of each pair (`0-1`), by NVML's names. `gpu.<rank>.unread.<name>` has the reason why
+    /// a fact could not be read.
     ///
-    /// The link's generation is what it is at this moment: an idle card slows it down, hence its maximum beside it.
+    /// The PCIe generation is the current one. An idle GPU slows its link down, so the maximum is recorded too.
     pub fn facts(&mut self) -> Table {
         facts::facts(self.gpus, &mut self.cards, &mut self.timer)
     }
 
-    /// One look at the GPU of a rank.
+    /// Samples the GPU of a rank.
     ///
-    /// A reading's time is the middle of the call that read it. A quantity that this card, its driver or NVML's library does not
-    /// have is asked for once; any other failure is tried again at each look. The power of the last second may come from
-    /// `nvmlDeviceGetPowerUsage` where the driver has no field for it, but only on Ampere and newer: before, and on the A100's
-    /// chip, that function gives the power of the moment, and is read as such. The counters of PCIe have no other source that is
-    /// worth its price: `nvmlDeviceGetPcieThroughput` watches the bus for 20 ms at each call.
+    /// A reading's time is the middle of the call that read it. A quantity that the GPU, driver or NVML library lacks
+    /// is requested once; after any other failure it is requested again at each sample.
+    ///
+    /// If the driver has no field for the average power, it comes from `nvmlDeviceGetPowerUsage`, which averages over 1
+    /// s. That holds only for Ampere and newer: on older GPUs and on the A100's chip the function returns instantaneous
+    /// power, and is read as such. The PCIe counters have no affordable substitute: `nvmlDeviceGetPcieThroughput` takes
+    /// 20 ms per call.
     pub fn look(&mut self, rank: u32) -> Look {
         self.see(rank, Some(self.secondary_every()))
     }
 
-    /// A look at nothing but the power of a GPU and its counter of energy, which is as fast as NVML gives them.
+    /// Samples only the power and the energy counter of a GPU, as fast as NVML allows.
     pub fn glance(&mut self, rank: u32) -> Look {
         self.see(rank, None)
     }
@@ -101,10 +105,10 @@ impl<'a> Meter<'a> {
         Look { sample, unread: seen.unread, lost: seen.lost }
     }
 
-    /// The processes that compute on the GPU of a rank: a call to make rarely, for it takes longer than a look.
+    /// Returns the processes that compute on the GPU of a rank. The call takes longer than a sample, so call it rarely.
     ///
     /// # Errors
-    /// If NVML does not tell.
+    /// If NVML does not report them.
     pub fn processes(&mut self, rank: u32) -> Result<Vec<GpuProcess>, String> {
         const FUNCTION: &str = "nvmlDeviceGetComputeRunningProcesses_v3";
         let card = usize::try_from(rank).ok().and_then(|rank| self.cards.get_mut(rank));
@@ -122,8 +126,8 @@ impl<'a> Meter<'a> {
         Ok(processes.into_iter().map(process).collect())
     }
 
-    /// Errors in the memory of the GPU of a rank since the driver was loaded, corrected and not. None where the card does not count
-    /// them, or NVML does not tell.
+    /// Returns the corrected and uncorrected memory errors of a rank's GPU since the driver was loaded, or `None` if
+    /// the GPU does not count them or NVML does not report them.
     pub fn memory_errors(&mut self, rank: u32) -> Option<[u64; 2]> {
         let card = usize::try_from(rank).ok().and_then(|rank| self.cards.get_mut(rank))?;
         let device = card.device(self.gpus, &mut self.timer).ok()?;
@@ -131,15 +135,16 @@ impl<'a> Meter<'a> {
         Some([count(MemoryError::Corrected)?, count(MemoryError::Uncorrected)?])
     }
 
-    /// The power limit of the GPU of a rank, in watts; none where NVML does not tell.
+    /// Returns the power limit of a rank's GPU in watts, or `None` if NVML does not report it.
     pub fn power_limit_w(&mut self, rank: u32) -> Option<f64> {
         let card = usize::try_from(rank).ok().and_then(|rank| self.cards.get_mut(rank))?;
         let device = card.device(self.gpus, &mut self.timer).ok()?;
         self.timer.time("facts", || device.power_management_limit()).0.ok().map(|mw| f64::from(mw) / 1e3)
     }
 
-    /// What NVML cost so far: the number of its calls and their time, by kind, as `telemetry.nvml.<kind>.calls` and `.ns`; and
-    /// `telemetry.gpu.secondary_every`: at one look in so many the quantities are read that are not part of the batched call.
+    /// Returns the cost of NVML so far: calls and nanoseconds by type, as `telemetry.nvml.<type>.calls` and `.ns`.
+    /// `telemetry.gpu.secondary_every` is k if the quantities outside of the batched call are read at every k-th
+    /// sample.
     pub fn cost(&self) -> Table {
         let mut table = self.timer.table();
         table.insert("telemetry.gpu.secondary_every".to_owned(), self.secondary_every().into());
@@ -151,11 +156,11 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// What went wrong with a call, for people; the same text for the same fault.
+/// Describes a failed call; the same fault always gives the same text.
 fn reason(what: &str, error: &NvmlError) -> String {
     match error {
         NvmlError::GpuLost => "the GPU is lost: it fell off the bus or is inaccessible".to_owned(),
-        // The loader's own text holds the library's path.
+        // The loader's own text contains the library's path.
         NvmlError::FailedToLoadSymbol(_) => format!("the driver's library has no `{what}`"),
         error => format!("`{what}`: {error}"),
     }
@@ -166,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meter_may_go_to_the_thread_that_looks() {
+    fn a_meter_is_send() {
         fn sendable<T: Send>() {}
         sendable::<Meter<'_>>();
     }

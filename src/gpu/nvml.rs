@@ -1,4 +1,4 @@
-//! NVML, the driver's own library for asking about GPUs, and what it says of the machine's.
+//! Loads NVML and lists the machine's GPUs.
 
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
@@ -7,58 +7,58 @@ use nvml_wrapper::{Device, GpmSample, Nvml};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The name under which the driver installs the library.
+/// The library's name, as the driver installs it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// NVML cannot be loaded or does not answer.
+/// Why NVML cannot be loaded or a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
-    /// There is no such library.
+    /// The library cannot be loaded.
     #[error(
         "cannot load `{library}` (install the NVIDIA driver; in a container, start it with the GPUs: `apptainer --nv`, `docker --gpus all`)"
     )]
     Library {
         /// The library's name or path.
         library: String,
-        /// What the loader said.
+        /// The loader's error.
         #[source]
         source: NvmlError,
     },
-    /// The library is there and the driver is not.
+    /// The library exists, but the driver is not loaded.
     #[error("the NVIDIA driver is not loaded (load it with `modprobe nvidia`, or reboot after installing it)")]
     NoDriver {
-        /// What NVML said.
+        /// NVML's error.
         #[source]
         source: NvmlError,
     },
-    /// The library belongs to another version of the driver than the kernel runs.
+    /// The library belongs to another driver version than the one that the kernel runs.
     #[error(
         "the NVIDIA driver and its library are of different versions (reboot, so that the kernel loads the installed driver)"
     )]
     Mismatch {
-        /// What NVML said.
+        /// NVML's error.
         #[source]
         source: NvmlError,
     },
-    /// One GPU does not tell what it is.
+    /// A property of one GPU cannot be read.
     #[error(
         "NVML cannot tell of GPU {index} {what}: {source} (`nvidia-smi` shows whether it is well; CUDA_VISIBLE_DEVICES can leave it out)"
     )]
     Silent {
-        /// Its number in NVML's order.
+        /// Its index in NVML's order.
         index: u32,
-        /// What was asked for.
+        /// The requested property.
         what: &'static str,
-        /// What NVML said.
+        /// NVML's error.
         #[source]
         source: NvmlError,
     },
     /// A call failed.
     #[error("NVML cannot report {what} (`nvidia-smi` shows whether the GPU is well)")]
     Call {
-        /// What was asked for.
+        /// The requested value.
         what: &'static str,
-        /// What NVML said.
+        /// NVML's error.
         #[source]
         source: NvmlError,
     },
@@ -67,31 +67,31 @@ pub enum GpuError {
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
-    /// Its number in NVML's order, which is that of the PCI bus.
+    /// Its index in NVML's order, which is that of the PCI bus.
     pub index: u32,
-    /// The product's name: `NVIDIA H200`.
+    /// The product name: `NVIDIA H200`.
     pub name: String,
-    /// Its own name in the world: `GPU-8932f937-…`.
+    /// Its globally unique id: `GPU-8932f937-…`.
     pub uuid: String,
-    /// Its memory in bytes; none where NVML does not tell, as of a card that shares the host's.
+    /// Its memory in bytes, or `None` if NVML does not report it, as for a GPU that shares the host's memory.
     pub memory_total_bytes: Option<u64>,
-    /// Whether it is split into MIG instances, so that CUDA sees its parts and not the whole.
+    /// Whether it is split into MIG instances, so that CUDA sees these instead of the whole GPU.
     pub mig: bool,
-    /// Where it sits: `00000000:3B:00.0`.
+    /// Its PCI bus id: `00000000:3B:00.0`.
     pub pci_bus_id: String,
 }
 
-/// NVML, loaded and initialised; it is shut down when this is dropped.
+/// NVML, loaded and initialised. It is shut down on drop.
 #[derive(Debug)]
 pub struct Gpus {
     nvml: Nvml,
 }
 
 impl Gpus {
-    /// Loads NVML: from this path, or by its usual name as the dynamic loader finds it.
+    /// Loads NVML from this path, or by its usual name through the dynamic loader.
     ///
     /// # Errors
-    /// If there is no such library, no driver, or the two do not fit together.
+    /// If there is no such library, no driver, or their versions differ.
     pub fn load(library: Option<&Path>) -> Result<Self, GpuError> {
         let library = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
         match Nvml::builder().lib_path(library).init() {
@@ -105,51 +105,52 @@ impl Gpus {
         }
     }
 
-    /// The driver's version: `580.159.04`.
+    /// Returns the driver's version: `580.159.04`.
     ///
     /// # Errors
-    /// If NVML does not answer.
+    /// If NVML does not report it.
     pub fn driver_version(&self) -> Result<String, GpuError> {
         self.nvml.sys_driver_version().map_err(call("the driver's version"))
     }
 
-    /// The newest CUDA version that the driver serves, major and minor.
+    /// Returns the newest CUDA version that the driver supports, major and minor.
     ///
     /// # Errors
-    /// If NVML does not answer.
+    /// If NVML does not report it.
     pub fn cuda_driver_version(&self) -> Result<(u32, u32), GpuError> {
         let version = self.nvml.sys_cuda_driver_version().map_err(call("the driver's CUDA version"))?;
         let version = u32::try_from(version).unwrap_or(0);
         Ok((version / 1000, version % 1000 / 10))
     }
 
-    /// How many GPUs the machine has, whether they answer or not.
+    /// Returns the number of GPUs in the machine, including those that do not answer.
     ///
     /// # Errors
-    /// If NVML does not answer.
+    /// If NVML does not report it.
     pub fn count(&self) -> Result<u32, GpuError> {
         self.nvml.device_count().map_err(call("the number of GPUs"))
     }
 
-    /// Every GPU of the machine, in the order of the PCI bus, visible to CUDA or not; in its place why one does not tell what it is.
+    /// Returns every GPU of the machine in the order of the PCI bus, visible to CUDA or not. A GPU that cannot be
+    /// identified is an `Err`.
     ///
     /// # Errors
-    /// If NVML does not tell how many there are.
+    /// If NVML does not report how many there are.
     pub fn devices(&self) -> Result<Vec<Result<GpuInfo, GpuError>>, GpuError> {
         Ok((0..self.count()?).map(|index| self.device(index)).collect())
     }
 
-    /// The version of a GPU's firmware; none where it does not tell.
+    /// Returns the version of a GPU's firmware, or `None` if NVML does not report it.
     pub fn vbios(&self, gpu: &GpuInfo) -> Option<String> {
         self.by_uuid(&gpu.uuid).and_then(|device| device.vbios_version()).ok()
     }
 
-    /// NVML's handle of the GPU of that name.
+    /// Returns NVML's handle of the GPU with this UUID.
     pub(super) fn by_uuid(&self, uuid: &str) -> Result<Device<'_>, NvmlError> {
         self.nvml.device_by_uuid(uuid)
     }
 
-    /// The mean of each metric between two samples of a GPU, in NVML's unit, or what NVML said in its place.
+    /// Returns the mean of each metric between two samples of a GPU, in NVML's unit, or NVML's error for the metric.
     pub(super) fn gpm_metrics<'a>(
         &'a self,
         before: &GpmSample<'a>,
@@ -165,7 +166,7 @@ impl Gpus {
         let device = self.nvml.device_by_index(index).map_err(silent("which one it is"))?;
         let mig = match device.mig_mode() {
             Ok(mode) => mode.current == 1,
-            // Cards and drivers from before MIG.
+            // Cards and drivers older than MIG.
             Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => false,
             Err(source) => return Err(silent("whether it is split into MIG instances")(source)),
         };

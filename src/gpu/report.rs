@@ -1,4 +1,4 @@
-//! What a program in a container finds of CUDA, as it reports it to the program that started it.
+//! The survey of CUDA inside a container, as a document for the program that started the container.
 
 use super::CudaVersions;
 use super::libraries::{Item, LibraryEnv, names, survey};
@@ -8,19 +8,20 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsStr;
 
-/// The library that all parts of cuDNN need, and that needs more than its first one does.
+/// A library that every part of cuDNN needs, with more dependencies than cuDNN's first library.
 const OF_CUDNN: &str = "libcudnn_graph.so.9";
 
-/// What was found of the libraries and headers that training on GPUs needs.
+/// The result of the survey of libraries and headers for training on GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SurveyReport {
-    /// The files that are missing or cannot be loaded, each with the loader's reason if it has one beyond that.
+    /// The files that are missing or cannot be loaded, each with the loader's reason, if it has one beyond that.
     pub missing: BTreeMap<String, String>,
     /// The libraries' versions.
     pub versions: CudaVersions,
 }
 
-/// Looks for everything as the trainer does, and loads each library with one that it loads later. No GPU is touched.
+/// Surveys all files as the trainer finds them. Also loads a second library that NVRTC and cuDNN load later. No GPU is
+/// used.
 pub fn report(env: &LibraryEnv) -> SurveyReport {
     let survey = survey(env);
     let mut missing = BTreeMap::new();
@@ -41,11 +42,12 @@ pub fn report(env: &LibraryEnv) -> SurveyReport {
     SurveyReport { missing, versions: survey.versions(None) }
 }
 
-/// Why no file of a library could be loaded: what the loader says of one that is there; empty if there is none.
+/// Returns the loader's reason why an existing file of a library could not be loaded, or an empty text if no file
+/// exists.
 fn reason(env: &LibraryEnv, name: &str) -> String {
     let stem = name.strip_prefix("lib").and_then(|name| name.split_once(".so")).map(|(stem, _)| stem);
     let faults = stem.map(names).unwrap_or_default().into_iter().filter_map(|name| {
-        // A file that is not there is what its own name says.
+        // Skips the loader's message that this very file does not exist.
         open(env, &name).err().filter(|why| !why.contains(&format!("{name}: cannot open")))
     });
     faults.into_iter().next().unwrap_or_default()
@@ -59,12 +61,12 @@ fn open(env: &LibraryEnv, name: &str) -> Result<(), String> {
         None if env.ask_loader => Loaded::open(OsStr::new(name)),
         None => return Err(format!("{name}: cannot open shared object file")),
     };
-    // The loader's words are the cause.
+    // The source holds the loader's own text.
     loaded.map(drop).map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
 }
 
 impl SurveyReport {
-    /// The report as a document.
+    /// Returns the report as a document.
     pub fn to_value(&self) -> Value {
         let missing: Table = self.missing.iter().map(|(name, why)| (name.clone(), why.as_str().into())).collect();
         let two = |(a, b): (u32, u32)| vec![a, b];
@@ -84,7 +86,7 @@ impl SurveyReport {
         Value::Table([("missing".to_owned(), missing.into()), ("versions".to_owned(), versions.into())].into())
     }
 
-    /// The report of a document; none if it is something else.
+    /// Reads a report from a document, or returns `None` if it is something else.
     pub fn of_value(value: &Value) -> Option<Self> {
         let table = value.as_table()?;
         let missing = table.get("missing")?.as_table()?;

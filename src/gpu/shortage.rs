@@ -1,25 +1,25 @@
-//! GPU memory that ran out: what texts of device runtimes say of it, and what a person is told.
+//! Out of GPU memory: detects it in texts of device runtimes, and formats the message for the user.
 
 use std::fmt;
 
-/// How every message of ours about it begins.
+/// How ledger's own messages about it begin.
 const OURS: &str = "out of GPU memory";
-/// What other programs print: PyTorch, CUDA's runtime and driver, XLA.
+/// Messages of other programs: PyTorch, CUDA's runtime and driver, XLA.
 const OTHERS: [&str; 4] =
     ["CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", "RESOURCE_EXHAUSTED: Out of memory"];
-/// What stands before the size of an allocation in CubeCL's messages.
+/// The texts before the size of an allocation in CubeCL's messages.
 const BEFORE_SIZE: [&str; 3] =
     ["failed to reserve ", "out of device memory allocating ", "can't allocate buffer of size: "];
 
-/// The phases of a step.
+/// The phases that belong to a step.
 const OF_STEPS: [&str; 5] = ["data", "forward", "backward", "all_reduce", "optimizer"];
 
-/// Whether a text says that GPU memory ran out.
+/// Whether a text reports that GPU memory ran out.
 pub fn is_out_of_memory(text: &str) -> bool {
     text.contains(OURS) || OTHERS.iter().any(|known| text.contains(known)) || needed_bytes(text).is_some()
 }
 
-/// The size of the allocation that failed, in bytes, as a message of CubeCL states it. None if the message is about something else.
+/// Returns the size in bytes of the failed allocation from a CubeCL message, or `None` for other messages.
 pub fn needed_bytes(text: &str) -> Option<u64> {
     BEFORE_SIZE.iter().find_map(|before| {
         let (_, rest) = text.split_once(before)?;
@@ -28,27 +28,28 @@ pub fn needed_bytes(text: &str) -> Option<u64> {
     })
 }
 
-/// Memory that ran out in a run.
+/// An allocation of GPU memory that failed in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage<'a> {
     /// The size of the allocation that failed.
     pub needed_bytes: u64,
-    /// The phase that the run was in, and its number. None if it is not known.
+    /// The phase and its number (for phases of a step: the step), or `None` if unknown.
     pub during: Option<(&'a str, u64)>,
-    /// Free and total bytes of the GPU. None if the driver does not say.
+    /// Free and total bytes of the GPU, or `None` if the driver does not report them.
     pub memory: Option<(u64, u64)>,
-    /// Bytes of the GPU in use before the first step, and the samples of a step. None if no step was begun.
+    /// Bytes of the GPU in use before the first step, and the samples per step, or `None` before the first step.
     pub before: Option<(u64, u64)>,
 }
 
 impl Shortage<'_> {
-    /// Free and total bytes. None if the runtime has given back memory since the allocation failed: there is room for it now.
+    /// Returns free and total bytes, or `None` if the runtime has freed enough memory since the allocation failed.
     fn memory_when_full(&self) -> Option<(u64, u64)> {
         self.memory.filter(|(free, _)| *free < self.needed_bytes)
     }
 
-    /// The largest batch that may fit: what the steps had taken and what was missing then, in proportion to the batch. The step was not over, so that it needs at
-    /// least so much. None without figures, or if the answer is no smaller batch.
+    /// Returns the largest batch that may fit, or `None` without figures or if it is not smaller. It scales the batch
+    /// by the memory that the step used plus the failed allocation. As the step was unfinished, it needs at least that
+    /// much.
     pub fn largest_batch(&self) -> Option<u64> {
         let ((free, total), (before, batch)) = (self.memory_when_full()?, self.before?);
         let used = total.checked_sub(free)?;
@@ -78,7 +79,7 @@ impl fmt::Display for Shortage<'_> {
     }
 }
 
-/// Whole GiB, or hundredths of one if there are fewer than 10.
+/// Formats bytes as GiB: whole from 10 GiB on, otherwise with up to two decimals.
 fn gib(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     if bytes >= 10 * GIB {
@@ -99,7 +100,7 @@ mod tests {
                          51539607552 bytes of device memory: out of device memory allocating 51539607552 bytes\n)";
 
     #[test]
-    fn a_panic_of_the_runtime_says_how_much_was_needed() {
+    fn needed_bytes_are_read_from_a_panic_of_the_runtime() {
         assert_eq!(needed_bytes(PANIC), Some(48 * GIB));
         assert_eq!(needed_bytes("can't allocate buffer of size: 7\n"), Some(7));
         assert_eq!(needed_bytes("failed to reserve the device"), None);
@@ -115,7 +116,7 @@ mod tests {
             memory: Some((12 * GIB, 140 * GIB)),
             before: Some((2 * GIB, 4096)),
         };
-        // 138 GiB for steps of which 4096 samples need 174 GiB or more.
+        // 138 GiB are available for steps; 4096 samples need at least 174 GiB.
         assert_eq!(
             all.to_string(),
             "out of GPU memory in forward of step 1: 48 GiB more were needed, 12 of 140 GiB free (largest batch that may fit, by estimate: 3248)"

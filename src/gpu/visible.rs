@@ -1,23 +1,24 @@
-//! Which GPUs CUDA would use, by the rules of `CUDA_VISIBLE_DEVICES`.
+//! The GPUs that CUDA would use, by the rules of `CUDA_VISIBLE_DEVICES`.
 
 use super::{GpuError, GpuInfo, Gpus};
 use std::collections::BTreeMap;
 
-/// The GPUs that CUDA would use cannot be told, or one of them does not answer.
+/// Why the GPUs that CUDA would use cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum UsableError {
-    /// NVML does not answer, or not for one of them.
+    /// NVML, or one of the GPUs, does not answer.
     #[error(transparent)]
     Silent(#[from] GpuError),
-    /// CUDA's list of them is at fault.
+    /// The list of visible devices is invalid.
     #[error(transparent)]
     Visible(#[from] VisibleError),
 }
 
-/// The GPUs of this machine that CUDA would use, by rank, as [`visible`] chooses them. One that is hidden need not answer.
+/// Returns the GPUs of this machine that CUDA would use, by rank, as [`visible`] chooses them. Hidden GPUs need not
+/// answer.
 ///
 /// # Errors
-/// As [`visible`], and if one of those chosen does not answer.
+/// As [`visible`], and if a chosen GPU does not answer.
 pub fn usable(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Result<Vec<GpuInfo>, UsableError> {
     let (devices, mut silent) = in_place(gpus.devices()?);
     let chosen = visible(&devices, cuda_visible_devices)?;
@@ -27,7 +28,8 @@ pub fn usable(gpus: &Gpus, cuda_visible_devices: Option<&str>) -> Result<Vec<Gpu
     }
 }
 
-/// The GPUs with a nameless one in the place of each that does not answer, since CUDA counts it too; and why it does not, by its number.
+/// Replaces each GPU that does not answer by a nameless one, because CUDA counts it too. Also returns their errors by
+/// index.
 pub(super) fn in_place(answers: Vec<Result<GpuInfo, GpuError>>) -> (Vec<GpuInfo>, BTreeMap<u32, GpuError>) {
     let mut silent = BTreeMap::new();
     let placed = (0..).zip(answers).map(|(index, answer)| {
@@ -46,7 +48,7 @@ pub(super) fn in_place(answers: Vec<Result<GpuInfo, GpuError>>) -> (Vec<GpuInfo>
     (placed.collect(), silent)
 }
 
-/// The visible devices cannot be told.
+/// Why a list of visible devices is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VisibleError {
     /// The variable names a MIG instance.
@@ -62,39 +64,39 @@ pub enum VisibleError {
         "CUDA_VISIBLE_DEVICES names GPU {index} twice, by `{entry}` the second time (CUDA refuses such a list as an invalid device; name each GPU once)"
     )]
     Repeated {
-        /// Its number in NVML's order.
+        /// Its index in NVML's order.
         index: u32,
-        /// The second entry for it.
+        /// The second entry that names it.
         entry: String,
     },
-    /// A visible GPU is split.
+    /// A visible GPU is split into MIG instances.
     #[error(
         "GPU {index} is split into MIG instances (part of a GPU cannot be measured as a device of its own; leave it out of CUDA_VISIBLE_DEVICES, or turn MIG off)"
     )]
     Split {
-        /// Its number in NVML's order.
+        /// Its index in NVML's order.
         index: u32,
     },
 }
 
-/// The GPUs that CUDA would use, by rank, given all of them and the value of `CUDA_VISIBLE_DEVICES`.
+/// Returns the GPUs that CUDA would use, by rank, given all GPUs and the value of `CUDA_VISIBLE_DEVICES`.
 ///
 /// The rules are those of the CUDA C++ Programming Guide, section "CUDA Environment Variables":
-/// - unset: all of them; set and empty: none;
-/// - entries stand between commas: numbers, or `GPU-` and enough of a UUID's beginning to name one GPU;
+/// - if it is unset, all are used; if it is empty, none;
+/// - entries are separated by commas: indices, or `GPU-` and a prefix of a UUID that fits one GPU only;
 /// - the order of the entries is the order of the ranks;
-/// - the list ends before its first invalid entry: `-1`, a number too large, an unknown UUID or one that fits several.
+/// - the list ends before its first invalid entry: `-1`, an index too large, or a UUID that fits no GPU or several.
 ///
-/// The guide leaves open what driver 580 was seen to do:
-/// - the first entry decides between numbers and UUIDs, and an entry of the other kind is invalid;
-/// - a number may have spaces and a plus before it and anything behind it (`1x` is 1); a UUID has to be bare;
+/// The guide leaves some cases open. Driver 580 behaves as follows:
+/// - the first entry decides between indices and UUIDs, and an entry of the other type is invalid;
+/// - an index may follow spaces and a plus, and any text may follow it (`1x` is 1); a UUID has to stand alone;
 /// - a list that names a GPU twice before its end makes CUDA fail.
 ///
-/// `devices` have to come in the order in which CUDA counts. That is NVML's with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, and with
-/// GPUs of one kind in any case.
+/// `devices` must be in CUDA's order. That is NVML's order with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or if all GPUs are of
+/// the same model.
 ///
 /// # Errors
-/// If the list names MIG instances or one GPU twice, or a GPU that is split into MIG instances is among those named.
+/// If the list names a MIG instance, a GPU twice, or a GPU that is split into MIG instances.
 pub fn visible(devices: &[GpuInfo], cuda_visible_devices: Option<&str>) -> Result<Vec<GpuInfo>, VisibleError> {
     let chosen = match cuda_visible_devices {
         None => devices.iter().collect(),
@@ -130,7 +132,7 @@ fn of_uuid<'a>(devices: &'a [GpuInfo], entry: &str) -> Option<&'a GpuInfo> {
     fitting.next().filter(|_| fitting.next().is_none())
 }
 
-/// As C's `strtoul`, but nothing for text without digits or with a minus.
+/// Parses as C's `strtoul`, but returns `None` for text without digits or with a minus.
 fn leading_number(entry: &str) -> Option<usize> {
     let entry = entry.trim_start();
     let entry = entry.strip_prefix('+').unwrap_or(entry);
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_gpus_are_reported() {
+    fn mig_instances_are_errors() {
         let entry = "MIG-GPU-aa11/1/0".to_owned();
         assert_eq!(visible(&gpus(), Some(&format!("{entry},0"))), Err(VisibleError::MigEntry { entry }));
         let mut devices = gpus();
@@ -226,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_list_of_distinct_numbers_is_taken_as_it_is(order in Just(vec![0_u32, 1, 2, 3]).prop_shuffle(), len in 0..5_usize) {
+        fn any_list_of_distinct_gpus_is_used_as_given(order in Just(vec![0_u32, 1, 2, 3]).prop_shuffle(), len in 0..5_usize) {
             let order = &order[..len];
             let list = order.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
             prop_assert_eq!(indices(Some(&list)), order);

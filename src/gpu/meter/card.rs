@@ -1,4 +1,5 @@
-//! One GPU under the meter: by which call each quantity is read, what was found not to be there, and what was said of it.
+//! One GPU of the meter: the call that reads each quantity, the quantities that are unavailable, and the reasons
+//! reported.
 
 use super::cost::{Mean, Timer};
 use super::gpm::Gpm;
@@ -17,12 +18,12 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id;
 use std::collections::BTreeMap;
 
-/// What the batched call reads.
+/// A field of the batched call.
 struct Field {
     quantity: Quantity,
     id: u32,
     name: &'static str,
-    /// How many of NVML's units are one of the quantity's.
+    /// How many of NVML's units make one unit of the quantity.
     divisor: f64,
 }
 
@@ -49,7 +50,7 @@ const FIELDS: [Field; 5] = [
     },
 ];
 
-/// What the power and the energy of a card are read from.
+/// The quantities of power and energy.
 const POWER: [Quantity; 3] = [PowerInstant, PowerAverage, Energy];
 
 /// A call that reads one or two quantities.
@@ -97,7 +98,7 @@ const SECONDARY: [Call; 6] = [
         gives: &[ThrottleReasons],
         read: |device| match device.current_throttle_reasons_strict() {
             Ok(reasons) => Ok(vec![count(reasons.bits())]),
-            // Reasons that are newer than the bindings.
+            // Bits that are newer than the bindings.
             Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(vec![count(bits)]),
             Err(error) => Err(error),
         },
@@ -123,15 +124,15 @@ const POWER_INSTANT: Call = Call { gives: &[PowerInstant], ..POWER_AVERAGE };
 /// How a quantity is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By the call that is tried first.
+    /// By its first choice: the batched field or its own call.
     Usual,
-    /// A field by a call of its own.
+    /// By a separate call instead of the batched field.
     Instead,
     /// Not at all.
     Never,
 }
 
-/// What one look saw.
+/// The result of one sample.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) readings: Vec<Reading>,
@@ -140,13 +141,13 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// A look at which nothing could be read.
+    /// Returns a sample in which nothing could be read.
     pub(super) fn nothing(reason: &str) -> Self {
         Self { unread: quantities().map(|quantity| (quantity, reason.to_owned())).collect(), ..Self::default() }
     }
 }
 
-/// All that a GPU is asked for.
+/// Returns all quantities that a GPU is asked for.
 fn quantities() -> impl Iterator<Item = Quantity> {
     let secondary = SECONDARY.iter().flat_map(|call| call.gives).copied();
     FIELDS.iter().map(|field| field.quantity).chain(secondary).chain(Quantity::GPM)
@@ -157,7 +158,8 @@ pub(super) struct Card<'a> {
     device: Result<Device<'a>, NvmlError>,
     ways: BTreeMap<Quantity, Way>,
     said: BTreeMap<Quantity, String>,
-    /// The quantity that the power function gives, once it was asked for; none if that cannot be told.
+    /// The quantity that `nvmlDeviceGetPowerUsage` returns, once determined; `Some(None)` if the compute capability is
+    /// unknown.
     power_usage: Option<Option<Quantity>>,
     looks_since: u64,
     gpm: Gpm<'a>,
@@ -167,11 +169,11 @@ impl<'a> Card<'a> {
     pub(super) fn new(gpus: &'a Gpus, info: GpuInfo, timer: &mut Timer) -> Self {
         let device = find(gpus, &info, timer);
         let (ways, said) = (BTreeMap::new(), BTreeMap::new());
-        // The first look reads everything.
+        // The maximum makes the first sample read everything.
         Self { info, device, ways, said, power_usage: None, looks_since: u64::MAX, gpm: Gpm::default() }
     }
 
-    /// NVML's handle of the card, asked for again if there is none yet.
+    /// Returns NVML's handle of the GPU, requesting it again if there is none yet.
     pub(super) fn device(&mut self, gpus: &'a Gpus, timer: &mut Timer) -> Result<&Device<'a>, String> {
         if self.device.is_err() {
             self.device = find(gpus, &self.info, timer);
@@ -179,7 +181,8 @@ impl<'a> Card<'a> {
         self.device.as_ref().map_err(|error| reason(BY_UUID, error))
     }
 
-    /// Without `every` only power and energy are read; with it all, and what is not part of the batched call at one look in so many.
+    /// Samples the GPU. With `every` `None` only power and energy are read. Otherwise the whole batched call is made,
+    /// and the other quantities are read at one sample in `every`.
     pub(super) fn look(&mut self, gpus: &'a Gpus, every: Option<u64>, timer: &mut Timer, secondary: &mut Mean) -> Seen {
         let mut seen = Seen::default();
         if let Err(reason) = self.device(gpus, timer) {
@@ -188,7 +191,7 @@ impl<'a> Card<'a> {
             self.say(&mut seen);
             return seen;
         }
-        // Nothing below ends early, so that the handle comes back.
+        // There is no early return below, so that the handle is always put back.
         let device = std::mem::replace(&mut self.device, Err(NvmlError::NotFound));
         if let Ok(device) = &device {
             self.fields(device, every.is_some(), timer, &mut seen);
@@ -215,7 +218,7 @@ impl<'a> Card<'a> {
         self.ways.get(&quantity).copied().unwrap_or(Way::Usual)
     }
 
-    /// The batched call, and the calls that stand in for fields.
+    /// Makes the batched call, and the calls that replace its unavailable fields.
     fn fields(&mut self, device: &Device<'_>, all: bool, timer: &mut Timer, seen: &mut Seen) {
         let wanted = |field: &&Field| all || POWER.contains(&field.quantity);
         let asked: Vec<&Field> =
@@ -264,7 +267,7 @@ impl<'a> Card<'a> {
         timer: &mut Timer,
         seen: &mut Seen,
     ) {
-        // The arguments are always the same: what is invalid once is a field that the driver does not know.
+        // The arguments never change, so `InvalidArg` means that the driver does not know the field.
         let lasting = lasting(error) || matches!(error, NvmlError::InvalidArg);
         seen.lost |= matches!(error, NvmlError::GpuLost);
         if lasting && self.has_instead(field.quantity, device, timer) {
@@ -314,7 +317,7 @@ impl<'a> Card<'a> {
         }
     }
 
-    /// How the GPU was used since the sample before.
+    /// Reads the GPM counters: how the GPU was used since the previous sample.
     fn counters(&mut self, gpus: &'a Gpus, device: &Device<'a>, timer: &mut Timer, seen: &mut Seen) {
         if seen.lost || self.way(Quantity::GPM[0]) == Way::Never {
             return;
@@ -324,7 +327,7 @@ impl<'a> Card<'a> {
         }
     }
 
-    /// What was not asked for any more, for the card is lost, is unread for that reason.
+    /// Marks as unread, with the reason that the GPU is lost, all quantities that were not requested because of it.
     fn lost(&self, seen: &mut Seen) {
         for quantity in quantities().filter(|&quantity| self.way(quantity) != Way::Never) {
             let read = seen.readings.iter().any(|reading| reading.quantity == quantity);
@@ -334,7 +337,7 @@ impl<'a> Card<'a> {
         }
     }
 
-    /// Leaves of the reasons those that were not said before.
+    /// Removes reasons that have already been reported.
     fn say(&mut self, seen: &mut Seen) {
         seen.unread.retain(|(quantity, reason)| self.said.insert(*quantity, reason.clone()).as_ref() != Some(reason));
     }
@@ -346,19 +349,20 @@ pub(super) fn find<'a>(gpus: &'a Gpus, info: &GpuInfo, timer: &mut Timer) -> Res
     timer.time("handle", || gpus.by_uuid(&info.uuid)).0
 }
 
-/// Whether asking again would not help.
+/// Whether the error is permanent, so that the call need not be repeated.
 pub(super) fn lasting(error: &NvmlError) -> bool {
     matches!(error, NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
 }
 
-/// What `nvmlDeviceGetPowerUsage` gives on a card of that compute capability. `nvml.h`: "On Ampere (except GA100) or newer GPUs,
-/// the API returns power averaged over 1 sec interval. On GA100 and older architectures, instantaneous power is returned."
+/// Returns the quantity that `nvmlDeviceGetPowerUsage` gives at a compute capability. `nvml.h`: "On Ampere (except
+/// GA100) or newer GPUs, the API returns power averaged over 1 sec interval. On GA100 and older architectures,
+/// instantaneous power is returned."
 fn power_usage_is(major: i32, minor: i32) -> Quantity {
-    // GA100 has 8.0, the other chips of Ampere 8.6 and 8.7.
+    // GA100 has 8.0; the other Ampere chips have 8.6 and 8.7.
     if (major, minor) > (8, 0) { PowerAverage } else { PowerInstant }
 }
 
-/// A field's value as a number; none for what no power, energy or counter can be.
+/// Returns a field's value as a number, or `None` if it is negative or not finite.
 fn number(value: &SampleValue) -> Option<f64> {
     match *value {
         SampleValue::F64(value) => Some(value).filter(|value| value.is_finite() && *value >= 0.0),
@@ -378,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_every_type_are_taken_and_impossible_ones_are_not() {
+    fn values_of_every_type_are_read_and_impossible_ones_refused() {
         assert_eq!(number(&SampleValue::U32(u32::MAX)), Some(4_294_967_295.0));
         assert_eq!(number(&SampleValue::U64(9_007_199_254_740_991)), Some(9_007_199_254_740_991.0));
         assert_eq!(number(&SampleValue::I64(5)), Some(5.0));
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_power_function_gives_depends_on_the_chip() {
+    fn quantity_of_the_power_function_depends_on_the_chip() {
         let of = |capabilities: &[(i32, i32)]| -> Vec<Quantity> {
             capabilities.iter().map(|&(major, minor)| power_usage_is(major, minor)).collect()
         };
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quantity_is_asked_for_twice() {
+    fn no_quantity_is_requested_twice() {
         let all: Vec<Quantity> = quantities().collect();
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!((all.len(), distinct.len()), (20, 20));

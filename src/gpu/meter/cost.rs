@@ -1,18 +1,18 @@
-//! What the reading costs, and how often it may be done for that.
+//! The cost of sampling, and how often it may be paid.
 
 use ledger_record::Table;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The share of the looks' period that the quantities outside of the batched call may take: one part in so many.
+/// The quantities outside of the batched call may take 1/`SHARE` of the sampling period.
 const SHARE: u64 = 50;
 
-/// However dear they are, they are read that often.
+/// The longest time between two readings of these quantities, whatever they cost.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// At one look in how many the quantities outside of the batched call are read: the least number with which they take 2% of
-/// the time at most, given the mean cost of reading them on a card, how many cards are read one after the other, and the looks'
-/// period; but once a second at least.
+/// Returns k such that every k-th sample reads the quantities outside of the batched call. It is the smallest k with
+/// which they take at most 2% of the time, but they are read at least once a second. `mean_cost_ns` is the mean cost on
+/// one GPU; the `cards` GPUs are read in sequence.
 pub(super) fn every(mean_cost_ns: u64, cards: usize, period_ns: u64) -> u64 {
     if period_ns == 0 {
         return 1;
@@ -22,7 +22,7 @@ pub(super) fn every(mean_cost_ns: u64, cards: usize, period_ns: u64) -> u64 {
     wanted.min(LONGEST_NS / period_ns).max(1)
 }
 
-/// A mean of durations but for the first, in which a library warms up.
+/// The mean of durations without the first, which includes the library's warm-up.
 #[derive(Debug, Default)]
 pub(super) struct Mean {
     warm: bool,
@@ -38,14 +38,14 @@ impl Mean {
         }
     }
 
-    /// The mean in nanoseconds; 0 before the first.
+    /// The mean in nanoseconds; 0 if there is none yet.
     pub(super) fn ns(&self) -> u64 {
         self.sum_ns.checked_div(self.number).unwrap_or(0)
     }
 }
 
-/// Makes a call while no other thread of this process makes one. NVML's GPM counters are not safe with several threads: with driver 580, two
-/// that sampled at once got `In use by another client`, or ended their process by a segmentation fault.
+/// Makes a call under a process-wide lock. NVML's GPM counters are not thread-safe: with driver 580, two threads that
+/// sampled at once got `In use by another client`, or a segmentation fault.
 pub(super) fn alone<T>(call: impl FnOnce() -> T) -> T {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ struct Spent {
     ns: u64,
 }
 
-/// Times NVML's calls.
+/// Measures the time of NVML's calls.
 #[derive(Debug)]
 pub(super) struct Timer {
     clock: fn() -> u64,
@@ -74,7 +74,7 @@ impl Timer {
         (self.clock)()
     }
 
-    /// Makes a call; gives what it gave and the middle of the time that it took, without the time in which it waited for its turn.
+    /// Makes a call. Returns its result and the midpoint of its time, without the wait for the lock.
     pub(super) fn time<T>(&mut self, kind: &'static str, call: impl FnOnce() -> T) -> (T, u64) {
         let (given, begin, took) = alone(|| {
             let begin = self.now();
@@ -102,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_cheap_is_read_at_each_look() {
+    fn cheap_quantities_are_read_at_each_sample() {
         assert_eq!(every(0, 1, 100_000_000), 1);
         assert_eq!(every(2_000_000, 1, 100_000_000), 1, "2% exactly");
         assert_eq!(every(2_000_001, 1, 100_000_000), 2);
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_that_of_all_cards() {
+    fn the_cost_of_all_gpus_counts() {
         assert_eq!(every(600_000, 1, 100_000_000), 1);
         assert_eq!(every(600_000, 4, 100_000_000), 2);
     }
 
     #[test]
-    fn once_a_second_at_least() {
+    fn quantities_are_read_at_least_once_a_second() {
         assert_eq!(every(u64::MAX, 4, 100_000_000), 10);
         assert_eq!(every(u64::MAX, 1, 300_000_000), 3);
         assert_eq!(every(u64::MAX, 1, 1_000_000_000), 1);
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_least_number_that_holds_the_share(
+        fn k_is_the_smallest_that_keeps_the_share(
             cost in 0..50_000_000_u64,
             cards in 1..=4_u8,
             period in 1_000_000..2_000_000_000_u64,

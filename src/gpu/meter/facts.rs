@@ -1,4 +1,4 @@
-//! What is read of the GPUs once: what they are, how they are set, and how they are connected.
+//! Facts that are read once: what the GPUs are, their settings, and how they are connected.
 
 use super::card::{BY_UUID, Card, find};
 use super::cost::Timer;
@@ -9,7 +9,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{Clock, TopologyLevel};
 use nvml_wrapper::error::NvmlError;
 
-/// A call that tells one or two facts.
+/// A call that reads one or two facts.
 struct Fact {
     names: &'static [&'static str],
     function: &'static str,
@@ -105,7 +105,7 @@ const FACTS: [Fact; 16] = [
     },
 ];
 
-/// Of the multiprocessors (NVML sets theirs by the graphics clock) and of the memory.
+/// Returns the clocks of the multiprocessors (which NVML sets by the graphics clock) and of the memory.
 fn two_clocks(read: impl Fn(Clock) -> Result<u32, NvmlError>) -> Result<Vec<Value>, NvmlError> {
     Ok(vec![read(Clock::Graphics)?.into(), read(Clock::Memory)?.into()])
 }
@@ -164,13 +164,13 @@ fn topology(gpus: &Gpus, cards: &[Card<'_>], timer: &mut Timer, table: &mut Tabl
 
 fn ancestor(gpus: &Gpus, pair: [&Card<'_>; 2], timer: &mut Timer) -> Result<TopologyLevel, String> {
     const FUNCTION: &str = "nvmlDeviceGetTopologyCommonAncestor";
-    // The call takes the second handle away: both are asked for anew.
+    // The call consumes the second handle, so both are requested again.
     let [first, second] = pair.map(|card| find(gpus, &card.info, timer).map_err(|error| reason(BY_UUID, &error)));
     let (first, second) = (first?, second?);
     timer.time("facts", || first.topology_common_ancestor(second)).0.map_err(|error| reason(FUNCTION, &error))
 }
 
-/// NVML's own name of a level, `NVML_TOPOLOGY_…`, in small letters.
+/// Returns NVML's own name of a level, `NVML_TOPOLOGY_…`, in lower case.
 fn name(level: &TopologyLevel) -> &'static str {
     match level {
         TopologyLevel::Internal => "internal",

@@ -1,6 +1,7 @@
-//! NVML's counters of how a GPU is used (GPM, GPU performance monitoring): when they are sampled, and the means between two samples.
+//! NVML's GPM counters (GPU performance monitoring): when they are sampled, and their means between two samples.
 //!
-//! GPUs from Hopper on have them. They are renewed every 100 ms: if they were not between two samples, NVML's answer is 0 for each.
+//! GPUs have them from Hopper on. They are renewed every 100 ms. If they were not renewed between two samples, NVML
+//! returns 0 for each.
 
 use super::card::{Seen, lasting};
 use super::cost::{Timer, alone};
@@ -14,11 +15,11 @@ use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, GpmSample};
 
-/// The counters are renewed at least once in this time: one and a half of their periods.
+/// The shortest time between two samples: 1.5 periods of the counters, in which they are renewed at least once.
 const SHORTEST_NS: u64 = 150_000_000;
 const MIB: f64 = 1_048_576.0;
 
-/// What a metric gives, by which name, and how many of the quantity's units one of NVML's is.
+/// A counter: its quantity, NVML's metric and name, and how many of the quantity's units make one of NVML's.
 struct Counter {
     quantity: Quantity,
     id: GpmMetricId,
@@ -51,13 +52,13 @@ const COUNTERS: [Counter; Quantity::GPM.len()] = [
 #[derive(Default)]
 pub(super) struct Gpm<'a> {
     is_supported: bool,
-    /// The sample before, and the middle of the call that took it.
+    /// The previous sample, and the midpoint of the call that took it.
     before: Option<(GpmSample<'a>, u64)>,
 }
 
 impl<'a> Gpm<'a> {
-    /// Takes a sample unless the one before is too young, and adds each counter's mean between the two: a reading in the middle of
-    /// that time. Returns whether another call may succeed.
+    /// Takes a sample unless the previous one is too recent. Adds each counter's mean between the two samples, as a
+    /// reading at the middle of that time. Returns whether another call may succeed.
     pub(super) fn look(&mut self, gpus: &'a Gpus, device: &Device<'a>, timer: &mut Timer, seen: &mut Seen) -> bool {
         if self.before.as_ref().is_some_and(|(_, at)| timer.now().saturating_sub(*at) < SHORTEST_NS) {
             return true;
@@ -120,7 +121,7 @@ impl Counter {
     }
 }
 
-/// Notes that no counter could be read. Returns whether another call may succeed.
+/// Records that no counter could be read. Returns whether another call may succeed.
 fn failed(function: &str, error: &NvmlError, seen: &mut Seen) -> bool {
     seen.lost |= matches!(error, NvmlError::GpuLost);
     refuse(&reason(function, error), seen, !lasting(error))
