@@ -1,4 +1,4 @@
-//! Brings what tasks left behind into the ledger: attempts that are over, and journals of those whose task is gone.
+//! Imports the results of tasks into the ledger: finished packs, and journals whose task has ended.
 
 use super::folder::{DAMAGED, Submitted};
 use super::mirror::origin;
@@ -14,42 +14,43 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Attempts of one transaction: what it changes is held in memory until it ends.
+/// Packs per transaction, which holds its changes in memory until it is committed.
 const AT_ONCE: usize = 32;
 
-/// One attempt that came home.
+/// An imported attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brought {
     /// Its run.
     pub run: RunId,
     /// Its id.
     pub attempt: AttemptId,
-    /// `finished`, `failed` or `interrupted`.
+    /// Its outcome: `finished`, `failed` or `interrupted`.
     pub outcome: String,
-    /// Whether the ledger did not hold it yet.
+    /// Whether the ledger did not have it before.
     pub new: bool,
 }
 
-/// What came home of a submission.
+/// The results imported from a submission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// The attempts.
+    /// The imported attempts.
     pub brought: Vec<Brought>,
-    /// Files that stay where they are: their task lives, or may have left more than is visible from here.
+    /// Number of files that stay: their task is alive, or may have written more than is visible from this host.
     pub waiting: usize,
-    /// Their cells, as far as they are known, by [key](Folder::key).
+    /// The cells of these files as [keys](Folder::key), if known.
     pub waiting_for: BTreeSet<String>,
-    /// Files that cannot be believed, and why.
+    /// Files that cannot be imported, each with the reason.
     pub faults: Vec<(PathBuf, String)>,
 }
 
-/// Brings everything of a submission into the ledger that has come back; may be done at any time and any number of times.
+/// Imports everything that a submission has delivered. It may be called at any time and repeatedly.
 ///
-/// `tasks` is what Slurm says, none if it cannot be asked: then journals stay where they are. A journal that nobody ended is sealed as
-/// interrupted once its task is over, and was left alone for `patience`: a node's last files take a while to be seen from here.
+/// `tasks` is Slurm's answer, or `None` if Slurm cannot be queried: then journals stay. A journal without an end is
+/// sealed as interrupted when its task is over and nothing has written to it for `patience`: a node's last files become
+/// visible here with a delay.
 ///
 /// # Errors
-/// If the folder cannot be read or the ledger cannot be written; what was brought before is in it.
+/// If the folder cannot be read or the ledger cannot be written. Attempts imported before that stay in the ledger.
 pub fn collect(
     store: &Store,
     folder: &Folder,
@@ -71,23 +72,23 @@ pub fn collect(
     Ok(collected)
 }
 
-/// So much of packs is taken in with one write.
+/// When packs of this size have been read, they are imported in one transaction.
 const AT_ONCE_BYTES: u64 = 64 << 20;
 
-/// An attempt that a task has put into the folder, with its output.
+/// A pack that a task has delivered.
 struct Arrived<'a> {
     path: &'a PathBuf,
     packed: PackedAttempt,
     sources: Vec<SourceText>,
 }
 
-/// Reads what a task has put into the folder, and checks every digest in it. Its series are in a file of this process alone, as they were
-/// checked: the folder is shared.
+/// Reads a pack that a task has delivered, and checks every digest in it. The series are copied to a private temporary
+/// file as they are checked, because the folder is shared.
 ///
 /// # Errors
-/// If it cannot be read, or cannot be believed.
+/// If it cannot be read, or is damaged.
 pub fn read_result(path: &Path) -> Result<(PackedAttempt, Vec<SourceText>), PackError> {
-    // Where the usual place cannot be written, the pack's own folder can.
+    // Falls back to the pack's own folder if the usual place cannot be written.
     let beside = path.parent().unwrap_or(Path::new("."));
     let spool = || files::nameless_in(&files::folder_for_large()).or_else(|_| files::nameless_in(beside));
     PackFile::read_own(File::open(path).map_err(PackError::Unread)?, &spool)
@@ -111,7 +112,7 @@ fn bring_packs(
                 bytes_read += std::fs::metadata(path).map_or(0, |metadata| metadata.len());
                 packs.push(Arrived { path, packed, sources });
             }
-            // What a node wrote last may be seen from here a little later.
+            // A node's last writes may become visible later.
             Err(PackError::Damaged | PackError::NoPack) if !rests(path, patience) => {
                 collected.waiting += 1;
                 collected.waiting_for.extend(Folder::key_of(path));
@@ -122,9 +123,9 @@ fn bring_packs(
                 let remedy = format!("it counts as lost: `ledger submit --resume {name}` executes it again");
                 collected.faults.push((kept, format!("{} ({remedy})", without_remedy(&error.to_string()))));
             }
-            // Another `collect` was faster.
+            // Another `collect` has imported it.
             Err(PackError::Unread(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-            // Nothing of it is lost: another ledger may take it.
+            // The pack itself is intact, so it stays: another ledger may import it.
             Err(error) => collected.faults.push((path.clone(), error.to_string())),
         }
     }
@@ -151,7 +152,7 @@ fn take_in(
             folder.mark_collected(path, added.id())?;
             collected.brought.push(brought(attempt, added));
         } else {
-            // Its node was believed dead, and was not.
+            // The node seemed dead when its journal was sealed, but was alive.
             let fault =
                 format!("its execution was sealed as {} when its task seemed to be gone", added.id().0.prefix(8));
             collected.faults.push((folder.set_aside(path, "superseded")?, fault));
@@ -160,7 +161,7 @@ fn take_in(
     Ok(())
 }
 
-/// A message without what it says in parentheses: there is nothing to be fetched again.
+/// Returns an error message without its suggested fix in parentheses, which does not apply here.
 fn without_remedy(said: &str) -> &str {
     said.split_once(" (").map_or(said, |(said, _)| said)
 }
@@ -174,7 +175,7 @@ fn brought(attempt: &Attempt, added: Added) -> Brought {
     }
 }
 
-/// Why nobody writes a journal any more; none if its task may live.
+/// Returns why no process writes a journal any more, or `None` if its task may be alive.
 fn gone(path: &Path, tasks: &Answer, jobs: &[Submitted], notes: &BTreeMap<(usize, u32), Note>) -> Option<String> {
     let (job, task, restarts) = origin(path)?;
     let submitted = jobs.iter().find(|submitted| submitted.job == job)?;
@@ -184,7 +185,7 @@ fn gone(path: &Path, tasks: &Answer, jobs: &[Submitted], notes: &BTreeMap<(usize
     }
     match tasks.of(&job, task)? {
         Some(seen) if seen.fate == Fate::Over => {
-            // A task that was cancelled while it waited has no node.
+            // A task that was cancelled while it was pending has no node.
             let on = if seen.node.is_empty() { String::new() } else { format!(" on {}", seen.node) };
             Some(format!("its task was ended (Slurm says {}{on})", seen.state))
         }
@@ -210,7 +211,7 @@ fn bring_journal(
         }
     };
     let Some((left, cell)) = left.and_then(|left| cell_of(&left).map(|cell| (left, cell))) else {
-        // Its first entry has not arrived, and will not.
+        // Its first entry has not arrived. It never will if the task has ended.
         if gone.is_some() && rests(path, patience) {
             journal::discard(path)?
         } else {
@@ -220,7 +221,7 @@ fn bring_journal(
     };
     let nonce = left.nonce;
     if folder.has_come_back(nonce)? {
-        // A pack that is not in the ledger yet may turn out to be none.
+        // A pack that has not been imported yet may turn out to be damaged.
         if !folder.is_pending(nonce)? {
             journal::discard(path)?;
         }
@@ -242,12 +243,12 @@ fn bring_journal(
     Ok(())
 }
 
-/// The cell that a journal is of.
+/// Returns the cell of a journal.
 fn cell_of(left: &Left) -> Option<Digest> {
     left.facts.get("slurm.cell")?.as_str()?.parse().ok()
 }
 
-/// Whether nobody has written a file for that long.
+/// Whether a file has not been written for `patience`.
 fn rests(path: &Path, patience: Duration) -> bool {
     let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let written_ms = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |since| since.as_millis());
@@ -267,7 +268,7 @@ mod tests {
         Run::new(Parts { config: config.into(), ..Parts::sample() })
     }
 
-    /// The entries of an attempt of a cell, to its end or not.
+    /// Returns the journal entries of a cell's attempt, with its end or without.
     fn entries(name: &str, nonce: u8, whole: bool) -> Vec<Entry> {
         let owner = Owner { host: "n1".to_owned(), boot_id: "b".to_owned(), pid: 1, start_ticks: 1 };
         let cell = Digest::of(name.as_bytes());
@@ -312,7 +313,7 @@ mod tests {
     }
 
     impl Place {
-        /// Puts an attempt of a cell where it is collected, as a task does.
+        /// Delivers an attempt of a cell, as a task does.
         fn put(&self, cell: &str, sealed: &Sealed) {
             let scratch = tempfile::tempdir().unwrap();
             let store = Store::at(scratch.path().join("ledger"));
@@ -321,7 +322,7 @@ mod tests {
             self.folder.put(Digest::of(cell.as_bytes()), &store, &packed, &[]).unwrap();
         }
 
-        /// The copy of a journal of a task.
+        /// Writes the copy of a task's journal.
         fn copy(&self, name: &str, nonce: u8, task: u32, whole: bool) -> PathBuf {
             let apart = tempfile::tempdir().unwrap();
             let entries = entries(name, nonce, whole);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_brought_once() {
+    fn an_ended_attempt_is_imported_once() {
         let place = place();
         let sealed = sealed("a", 1, true);
         place.put("a", &sealed);
@@ -364,7 +365,7 @@ mod tests {
         let tally = place.folder.tallies().unwrap()[&Folder::key(Digest::of(b"a"))];
         assert_eq!((tally.finished, tally.interrupted), (1, 0));
         assert_eq!(place.folder.collected().unwrap()[&Folder::key(Digest::of(b"a"))], [sealed.attempt.id()]);
-        // A `collect` that was killed before it could take the file away.
+        // A `collect` that was killed before it removed the file.
         place.put("a", &sealed);
         assert!(!place.collect(None, 0).brought[0].new);
         assert_eq!(place.outcomes(), ["finished"]);
@@ -386,10 +387,10 @@ mod tests {
         assert_eq!(place.collect(Some(&[]), 0), Collected::default());
     }
 
-    /// As a node's files are seen over NFS: each file's changes in order, those of different files in any, a pack's first half before its second, and Slurm's
-    /// word before all of them.
+    /// Simulates visibility over NFS: the changes of one file appear in order, those of different files in any order, a
+    /// pack's first half before its second, and Slurm's answer before all of them.
     #[test]
-    fn in_whatever_order_files_become_visible_an_attempt_is_brought_once_and_whole() {
+    fn an_attempt_is_imported_once_and_whole_in_any_order_of_visibility() {
         let sealed = sealed("g", 7, true);
         for order in (0..1u32 << 5).filter(|order| order.count_ones() == 2) {
             let place = place();
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_named_where_slurm_names_one() {
+    fn reasons_name_the_node_if_slurm_reports_one() {
         let jobs = [Submitted { job: "7".to_owned(), array: 0, tasks: vec![1], unix_ms: 1 }];
         let said = |node: &str| {
             let (state, node) = ("CANCELLED".to_owned(), node.to_owned());
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_with_its_end_is_the_whole_attempt() {
+    fn a_complete_journal_is_imported_as_the_whole_attempt() {
         let place = place();
         place.copy("c", 3, 0, true);
         assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 3600).brought[0].outcome, "finished");
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_comes_back_from_the_dead_changes_nothing_that_is_sealed() {
+    fn a_late_result_does_not_change_a_sealed_attempt() {
         let place = place();
         place.copy("f", 6, 0, false);
         assert_eq!(place.collect(Some(&[(0, Fate::Over)]), 0).brought[0].outcome, "interrupted");
@@ -466,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_believed_is_named_and_left() {
+    fn an_unreadable_pack_is_reported_and_left() {
         let place = place();
         let sealed = sealed("e", 5, true);
         place.put("e", &sealed);
@@ -482,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_result_that_this_ledger_does_not_take_is_left_as_it_is() {
+    fn an_intact_pack_that_this_ledger_cannot_import_is_left_unchanged() {
         let place = place();
         let sealed = sealed("i", 10, true);
         place.put("i", &sealed);
@@ -519,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_result_is_none() {
+    fn a_damaged_pack_does_not_count_as_a_result() {
         let place = place();
         let sealed = sealed("g", 8, true);
         place.put("g", &sealed);

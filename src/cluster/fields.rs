@@ -1,4 +1,4 @@
-//! Reading the JSON files of a submission, each fault with its file.
+//! Reads and writes the JSON files of a submission; every error names its file.
 
 use super::ClusterError;
 use crate::record::{Digest, Table, Value};
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 /// The format of every file of a submission.
 const FORMAT: i64 = 1;
 
-/// The members of a JSON object in a file.
+/// The members of a JSON object, with the path of its file.
 pub(super) struct Fields {
     path: PathBuf,
     table: Table,
 }
 
 impl Fields {
-    /// Reads a file that [`text_of`] has made.
+    /// Reads a file that was written with [`text_of`].
     pub(super) fn read(path: &Path) -> Result<Self, ClusterError> {
         let bytes = std::fs::read(path).map_err(super::io_error("read", path))?;
         let damaged = |fault: String| ClusterError::Damaged { path: path.to_owned(), fault };
@@ -30,7 +30,7 @@ impl Fields {
         }
     }
 
-    /// An object within this one.
+    /// Returns an object that is nested in this one.
     pub(super) fn within(&self, value: &Value) -> Result<Self, ClusterError> {
         let table = value.as_table().ok_or_else(|| self.fault("a member is not an object"))?;
         Ok(Self { path: self.path.clone(), table: table.clone() })
@@ -81,7 +81,7 @@ impl Fields {
     }
 }
 
-/// The text of a file with these members.
+/// Returns the text of a file with these members and the format version.
 pub(super) fn text_of<const N: usize>(members: [(&str, Value); N]) -> String {
     let mut table = table_of(members);
     table.insert("format".to_owned(), FORMAT.into());

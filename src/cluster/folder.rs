@@ -1,21 +1,22 @@
 //! The folder of a submission, which the submitting host and the nodes share.
 //!
 //! ```text
-//! submission.json            what was submitted
-//! manifest.toml              the manifest as it was then
+//! submission.json            the submission
+//! manifest.toml              the manifest at the time of submission
 //! array-N.sh                 the script of each array
 //! tasks/ARRAY-TASK.json      the cells of each task, in full
-//! handover-ARRAY-MOMENT.json   an array that is being handed to Slurm, until its job is known
-//! jobs/JOB.json              what Slurm called it, a file for each time that something was submitted
-//! calibrations/              what the ledger knows of GPUs' sensors, for the tasks' ledgers
-//! logs/JOB_TASK.log          what a task printed
-//! notes/ARRAY-TASK.JOB.RESTARTS.json   how far it is
-//! journals/                  copies of the journals of attempts that live on nodes
-//! closed                     nothing more is to come
-//! out/                       attempts that are over, on their way into the ledger, and what is left of those that are in it
+//! handover-ARRAY-MOMENT.json   an array that is being submitted to Slurm, until its job is known
+//! jobs/JOB.json              the Slurm job of an array, one file per submission to Slurm
+//! calibrations/              the ledger's calibrations of GPU sensors, for the tasks' ledgers
+//! logs/JOB_TASK.log          the output of a task
+//! notes/ARRAY-TASK.JOB.RESTARTS.json   the progress of a task
+//! journals/                  copies of the journals of attempts on nodes
+//! closed                     marks that nothing more will arrive
+//! out/                       attempts to import, and markers of those already imported
 //! ```
 //!
-//! Every file is written whole under another name first, by one host alone, and never opened by two at once.
+//! Every file is written whole under another name first and then renamed. Only one host writes a given file, and no two
+//! processes write it at once.
 
 use super::fields::{Fields, text_of};
 use super::{ClusterError, Note, Submission, TaskFile, io_error};
@@ -26,14 +27,14 @@ use crate::wire::{PackError, ToPack, write_pack};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// How many digits of a name stand in the names of files.
+/// Number of digits of a digest in file names.
 pub(super) const DIGITS: usize = 16;
-/// How the name of a result ends that cannot be read.
+/// The extension of a pack that cannot be read.
 pub(super) const DAMAGED: &str = "damaged";
-/// The file that says that nothing more is to come.
+/// The file that marks that nothing more will arrive.
 const CLOSED: &str = "closed";
 
-/// The names in a folder, sorted; none where there is no folder.
+/// Returns the names in a folder, sorted and without hidden files. A missing folder has none.
 pub(super) fn names(dir: &Path) -> Result<Vec<String>, ClusterError> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -46,20 +47,20 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, ClusterError> {
     Ok(names)
 }
 
-/// What Slurm called an array when it was submitted, and which of its tasks were.
+/// An array that was submitted to Slurm: its job, and which of its tasks were submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submitted {
-    /// The job's number.
+    /// The Slurm job id.
     pub job: String,
-    /// The array of the submission.
+    /// The index of the array in the submission.
     pub array: usize,
-    /// Its tasks.
+    /// The submitted tasks.
     pub tasks: Vec<u32>,
-    /// When, in milliseconds since the Unix epoch.
+    /// When it was submitted, in milliseconds since the Unix epoch.
     pub unix_ms: i64,
 }
 
-/// What has come back of a cell.
+/// Counts of a cell's attempts that have come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Finished attempts.
@@ -68,19 +69,19 @@ pub struct Tally {
     pub failed: usize,
     /// Interrupted ones.
     pub interrupted: usize,
-    /// Those that the ledger held before, as the node found.
+    /// Attempts that the ledger already had, as found by the node.
     pub sealed: usize,
-    /// Those whose file cannot be read: nothing has come back of them.
+    /// Attempts whose file is damaged. They do not count as having come back.
     pub damaged: usize,
 }
 
 impl Tally {
-    /// Attempts that need not be executed: a failed one would fail again.
+    /// Returns how many attempts need not be executed. Failed ones count, because they would fail again.
     pub fn settled(self) -> usize {
         self.finished + self.failed + self.sealed
     }
 
-    /// Finished ones, here or before.
+    /// Returns how many attempts have finished, in this submission or before.
     pub fn good(self) -> usize {
         self.finished + self.sealed
     }
@@ -92,11 +93,11 @@ pub struct Folder {
     dir: PathBuf,
 }
 
-/// What every submission's folder has.
+/// The subfolders of every submission.
 pub(super) const PARTS: [&str; 6] = ["tasks", "jobs", "logs", "notes", "journals", "out"];
 
 impl Folder {
-    /// The folder at that path.
+    /// Returns the folder at that path.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
@@ -111,22 +112,22 @@ impl Folder {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Where living journals are copied to.
+    /// The folder of the copied journals.
     pub fn journals(&self) -> PathBuf {
         self.dir.join("journals")
     }
 
-    /// The script of an array.
+    /// The path of an array's script.
     pub fn script(&self, array: usize) -> PathBuf {
         self.dir.join(super::Array::script(array))
     }
 
-    /// What a task printed.
+    /// The path of a task's log.
     pub fn log(&self, job: &str, task: u32) -> PathBuf {
         self.dir.join(format!("logs/{job}_{task}.log"))
     }
 
-    /// Writes a file of it, whole or not at all.
+    /// Writes a file of the folder atomically.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -134,20 +135,20 @@ impl Folder {
         Ok(files::write_whole(&self.dir.join(name), content)?)
     }
 
-    /// Whether all has come home, and nothing more is to come.
+    /// Whether all results have been imported and nothing more will arrive.
     pub fn is_closed(&self) -> bool {
         self.dir.join(CLOSED).exists()
     }
 
-    /// Whether something lies there that no `collect` has taken yet.
+    /// Whether the folder has packs or journals that no `collect` has imported yet.
     ///
     /// # Errors
-    /// If the file system refuses.
+    /// If the folder cannot be listed.
     pub fn has_arrivals(&self) -> Result<bool, ClusterError> {
         Ok(!self.packs()?.is_empty() || !names(&self.journals())?.is_empty())
     }
 
-    /// Says that nothing more is to come, or that there is again.
+    /// Marks whether nothing more will arrive.
     ///
     /// # Errors
     /// If the file system refuses.
@@ -163,15 +164,15 @@ impl Folder {
         }
     }
 
-    /// What was submitted.
+    /// Reads the submission's record.
     ///
     /// # Errors
-    /// If its record cannot be read.
+    /// If it cannot be read.
     pub fn submission(&self) -> Result<Submission, ClusterError> {
         Submission::read(&self.dir.join("submission.json"))
     }
 
-    /// The cells of a task.
+    /// Reads the cells of a task.
     ///
     /// # Errors
     /// If its file cannot be read.
@@ -179,7 +180,7 @@ impl Folder {
         TaskFile::read(&self.dir.join("tasks").join(TaskFile::name(array, task)))
     }
 
-    /// Remembers what Slurm called an array.
+    /// Records the Slurm job of an array.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -193,10 +194,10 @@ impl Folder {
         self.write(&format!("jobs/{}.json", submitted.job), text.as_bytes())
     }
 
-    /// What Slurm called its arrays, in the order in which they were submitted.
+    /// Reads the Slurm jobs of the arrays, in the order of submission.
     ///
     /// # Errors
-    /// If a file of them cannot be read.
+    /// If one of the files cannot be read.
     pub fn jobs(&self) -> Result<Vec<Submitted>, ClusterError> {
         let dir = self.dir.join("jobs");
         let mut jobs = Vec::new();
@@ -210,7 +211,7 @@ impl Folder {
         Ok(jobs)
     }
 
-    /// Writes what a task says of itself.
+    /// Writes a task's note about its progress.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -218,10 +219,10 @@ impl Folder {
         self.write(&format!("notes/{}", note.name()), note.text().as_bytes())
     }
 
-    /// What the newest start of each task says of itself, by array and task.
+    /// Reads the note of each task's newest start, by array and task. Damaged notes are skipped.
     ///
     /// # Errors
-    /// If the notes cannot be listed. One that is damaged says nothing.
+    /// If the notes cannot be listed.
     pub fn notes(&self) -> Result<BTreeMap<(usize, u32), Note>, ClusterError> {
         let dir = self.dir.join("notes");
         let mut newest: BTreeMap<(usize, u32), Note> = BTreeMap::new();
@@ -237,10 +238,10 @@ impl Folder {
         Ok(newest)
     }
 
-    /// Puts an attempt of a ledger where `collect` finds it, with the texts that go with it.
+    /// Writes an attempt of a ledger to where `collect` finds it, with its source texts.
     ///
     /// # Errors
-    /// If the ledger cannot be read, or the file not be written.
+    /// If the ledger cannot be read, or the file cannot be written.
     pub fn put(
         &self,
         cell: Digest,
@@ -260,7 +261,7 @@ impl Folder {
             })
         });
         match fault {
-            // What the ledger says, as itself: it may be busy.
+            // The ledger's own error, kept as such: the ledger may be busy.
             Some(PackError::Unread(error)) => Err(error
                 .downcast::<StoreError>()
                 .map_or_else(|error| PackError::Unread(error).into(), ClusterError::from)),
@@ -269,7 +270,7 @@ impl Folder {
         }
     }
 
-    /// Remembers that finished attempts of a cell's run were in the ledger before.
+    /// Records that the ledger already had finished attempts of a cell's run.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -278,7 +279,7 @@ impl Folder {
         self.write(&name, run.to_string().as_bytes())
     }
 
-    /// The attempts that wait to be collected.
+    /// Returns the packs that have not been collected yet.
     ///
     /// # Errors
     /// If they cannot be listed.
@@ -287,34 +288,34 @@ impl Folder {
         Ok(names(&dir)?.into_iter().filter(|name| name.ends_with(".ledger")).map(|name| dir.join(name)).collect())
     }
 
-    /// Takes a collected attempt's file away, and leaves its id in the place.
+    /// Replaces a collected pack by a small file with the attempt's id.
     ///
     /// # Errors
     /// If the file system refuses.
     pub fn mark_collected(&self, pack: &Path, attempt: AttemptId) -> Result<(), ClusterError> {
         files::write_whole(&pack.with_extension("collected"), attempt.to_string().as_bytes())?;
         match std::fs::remove_file(pack) {
-            // Another `collect` was faster.
+            // Another `collect` has removed it.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", pack)(error)),
             _ => Ok(()),
         }
     }
 
-    /// Puts a file away that the ledger cannot take, `superseded` if it holds an execution with another end than the ledger does, `damaged`
-    /// if it cannot be read. Returns where it is kept.
+    /// Renames a file that the ledger cannot import: `superseded` if the ledger has the execution with another outcome,
+    /// `damaged` if it cannot be read. Returns its new path.
     ///
     /// # Errors
     /// If the file system refuses.
     pub fn set_aside(&self, pack: &Path, why: &str) -> Result<PathBuf, ClusterError> {
         let kept = pack.with_extension(why);
         match std::fs::rename(pack, &kept) {
-            // Another `collect` was faster.
+            // Another `collect` has renamed it.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("rename", pack)(error)),
             _ => Ok(kept),
         }
     }
 
-    /// As [`mark_collected`](Self::mark_collected), of an attempt that came as a journal.
+    /// As [`mark_collected`](Self::mark_collected), for an attempt that was imported from a journal.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -323,7 +324,7 @@ impl Folder {
         self.write(&format!("out/{name}.collected"), id.to_string().as_bytes())
     }
 
-    /// The attempts of a cell that are in the ledger, by how they ended.
+    /// Returns the attempts that have been imported into the ledger, by [key](Self::key) of the cell.
     ///
     /// # Errors
     /// If they cannot be listed.
@@ -339,16 +340,16 @@ impl Folder {
         Ok(found)
     }
 
-    /// What has come back, by the beginning of the cell's name (see [`Folder::key`]).
+    /// Returns the counts of attempts that have come back, by [key](Self::key) of the cell.
     ///
     /// # Errors
-    /// If it cannot be listed.
+    /// If they cannot be listed.
     pub fn tallies(&self) -> Result<BTreeMap<String, Tally>, ClusterError> {
         let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for name in names(&self.dir.join("out"))? {
             let Some((cell, rest)) = name.split_once('-') else { continue };
-            // Both forms are there for a moment.
+            // For a moment there is both a pack and its marker of collection.
             if !seen.insert(name.trim_end_matches(".ledger").trim_end_matches(".collected").to_owned()) {
                 continue;
             }
@@ -367,32 +368,32 @@ impl Folder {
         Ok(tallies)
     }
 
-    /// Whether an execution has come back.
+    /// Whether an execution has come back, undamaged.
     ///
     /// # Errors
-    /// If it cannot be listed.
+    /// If the results cannot be listed.
     pub fn has_come_back(&self, nonce: Nonce) -> Result<bool, ClusterError> {
         let nonce = nonce.to_string();
         let has_come = |name: &String| name.contains(&nonce) && !name.ends_with(&format!(".{DAMAGED}"));
         Ok(names(&self.dir.join("out"))?.iter().any(has_come))
     }
 
-    /// Whether an execution has come back, and no `collect` has taken it yet.
+    /// Whether an execution has come back, but has not been imported yet.
     ///
     /// # Errors
-    /// If it cannot be listed.
+    /// If the results cannot be listed.
     pub fn is_pending(&self, nonce: Nonce) -> Result<bool, ClusterError> {
         let nonce = nonce.to_string();
         let names = self.packs()?;
         Ok(names.iter().filter_map(|pack| pack.file_name()).any(|name| name.to_string_lossy().contains(&nonce)))
     }
 
-    /// By what a cell is known in the names of files.
+    /// Returns the key that stands for a cell in file names.
     pub fn key(cell: Digest) -> String {
         cell.prefix(DIGITS)
     }
 
-    /// The [key](Self::key) of the cell of a file in `out`.
+    /// Returns the [key](Self::key) of the cell of a file in `out`.
     pub(super) fn key_of(path: &Path) -> Option<String> {
         Some(path.file_name()?.to_str()?.split_once('-')?.0.to_owned())
     }

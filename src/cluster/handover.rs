@@ -1,4 +1,4 @@
-//! Handing an array to Slurm, so that it is found again if whoever did so was killed before Slurm's answer was written down.
+//! Submits an array to Slurm such that its job is found again if `submit` was killed before it recorded Slurm's answer.
 
 use super::fields::{Fields, text_of};
 use super::folder::{Submitted, names};
@@ -7,19 +7,20 @@ use crate::host::{clock, command::CommandError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// How the file begins that says that an array is being handed over.
+/// The prefix of the file that records that an array is being submitted.
 const PREFIX: &str = "handover-";
-/// For so long the answer may be on its way: sbatch tries for a minute to reach a controller, also when nobody waits for it any more.
+/// How long Slurm's answer may be outstanding: sbatch tries for a minute to reach a controller, even after its caller
+/// has died.
 const IN_FLIGHT_MS: i64 = 150_000;
 
-/// An array that is being handed to Slurm, or was when its `submit` ended: what Slurm calls it is not known.
+/// An array that is being submitted to Slurm, or was when its `submit` ended. Its job id is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// The array of the submission.
+    /// The index of the array in the submission.
     pub array: usize,
     /// Its tasks.
     pub tasks: Vec<u32>,
-    /// Since when, in milliseconds since the Unix epoch.
+    /// When the submission began, in milliseconds since the Unix epoch.
     pub unix_ms: i64,
 }
 
@@ -28,7 +29,7 @@ impl Handover {
         folder.dir().join(format!("{PREFIX}{}-{}.json", self.array, self.unix_ms))
     }
 
-    /// Whether Slurm may still take it.
+    /// Whether Slurm may still accept it.
     pub fn is_in_flight(&self, now_ms: i64) -> bool {
         now_ms < self.unix_ms + IN_FLIGHT_MS
     }
@@ -36,22 +37,22 @@ impl Handover {
     fn end(&self, folder: &Folder) -> Result<(), ClusterError> {
         let path = self.path(folder);
         match std::fs::remove_file(&path) {
-            // Another command found the job, too.
+            // Another command has found the job, too.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
             _ => Ok(()),
         }
     }
 }
 
-/// What was handed over without an answer, oldest first.
+/// Returns the arrays that were submitted without a recorded answer, oldest first.
 ///
 /// # Errors
-/// If the folder cannot be listed, or a file of them cannot be read.
+/// If the folder cannot be listed, or one of the files cannot be read.
 pub fn handovers(folder: &Folder) -> Result<Vec<Handover>, ClusterError> {
     let mut found = Vec::new();
     for name in names(folder.dir())?.iter().filter(|name| name.starts_with(PREFIX)) {
         let fields = match Fields::read(&folder.dir().join(name)) {
-            // Its answer came just now.
+            // Its answer was recorded just now.
             Err(ClusterError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => continue,
             fields => fields?,
         };
@@ -62,7 +63,7 @@ pub fn handovers(folder: &Folder) -> Result<Vec<Handover>, ClusterError> {
     Ok(found)
 }
 
-/// Submits an array, or those of its tasks that `range` names as sbatch does, and writes down what Slurm calls it.
+/// Submits an array, or the tasks of it that `range` names in sbatch's syntax, and records its job.
 ///
 /// # Errors
 /// If Slurm refuses, or a file cannot be written.
@@ -80,7 +81,7 @@ pub(super) fn hand_over(
     folder.write(&name, text.as_bytes())?;
     match slurm.submit(&folder.script(array), range) {
         Ok(job) => answered(folder, &handover, job),
-        // Slurm may have taken it all the same.
+        // Slurm may have accepted it nevertheless.
         Err(error) if may_have_been_taken(&error) => Err(error),
         Err(error) => {
             handover.end(folder)?;
@@ -102,8 +103,8 @@ fn answered(folder: &Folder, handover: &Handover, job: Job) -> Result<Submitted,
     Ok(submitted)
 }
 
-/// Finds what Slurm calls the arrays that were handed over without an answer: from the tasks' own notes, and from the scripts of the jobs that Slurm knows.
-/// Returns the jobs that were found.
+/// Finds the jobs of arrays that were submitted without a recorded answer: by the tasks' notes, and by the scripts of
+/// the jobs that Slurm knows. Records and returns the jobs found.
 ///
 /// # Errors
 /// If the folder cannot be read or written.
@@ -125,7 +126,7 @@ pub fn find_jobs(
     }
     let (mut found, mut waiting) = (Vec::new(), waiting.to_vec());
     for (job, (array, tasks)) in unnamed {
-        // Tasks that are over are forgotten one by one.
+        // Slurm forgets ended tasks one by one, so `tasks` may be a part of them.
         let fits = |one: &Handover| one.array == array && tasks.iter().all(|task| one.tasks.contains(task));
         if let Some(place) = waiting.iter().position(fits) {
             found.push(answered(folder, &waiting.remove(place), job)?);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_number_nobody_wrote_down_is_found_by_its_script_or_by_its_tasks() {
+    fn an_unrecorded_job_is_found_by_its_script_or_its_tasks() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Spool::of(dir.path(), None).make("s").unwrap();
         let by_script = waiting(&folder, 0, &[0, 1], 5);

@@ -1,6 +1,6 @@
-//! Copies the journals of attempts that live on a node to the folder that all hosts share, so that little is lost when the node dies.
+//! Copies the journals of attempts from a node to the shared folder, so that little is lost when the node dies.
 //!
-//! A journal only grows, and a beginning of it is a journal too: what is there of it when its node dies is an interrupted attempt.
+//! A journal only grows, and every prefix of a journal is a valid journal: a partial copy is an interrupted attempt.
 
 use super::{ClusterError, Folder, io_error};
 use crate::journal;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// At most this much of an attempt is lost with its node.
+/// The copying interval: at most this much of an attempt is lost with its node.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Where a journal is copied from and to.
+/// Source and target of the copies, and the end signal of the thread.
 #[derive(Debug)]
 struct Way {
     from: PathBuf,
@@ -31,12 +31,12 @@ pub struct Mirror {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What stands before the name of a journal, by which is told whose it is: the array's job, the task, and its start.
+/// Returns the prefix of a copied journal's name, which identifies the array's job, the task and its start.
 pub(super) fn prefix(job: &str, task: u32, restarts: u32) -> String {
     format!("{job}_{task}-{restarts}-")
 }
 
-/// The array's job, the task and its start from the name of a copy.
+/// Returns the array's job, the task and its start from the name of a copy.
 pub(super) fn origin(path: &Path) -> Option<(String, u32, u32)> {
     let name = path.file_name()?.to_str()?;
     let (job, rest) = name.split_once('_')?;
@@ -46,7 +46,7 @@ pub(super) fn origin(path: &Path) -> Option<(String, u32, u32)> {
 }
 
 impl Mirror {
-    /// Begins to copy the journals of a folder; `beat` is called as often as they are looked at.
+    /// Starts copying the journals of a folder. `beat` is called after each round.
     pub fn start(
         journals: &Path,
         folder: &Folder,
@@ -70,7 +70,7 @@ impl Mirror {
                     if *over {
                         return;
                     }
-                    // What cannot be copied now is copied at the next beat.
+                    // A failed copy is retried in the next round.
                     let _ = copying.copy_all();
                 }
                 beat();
@@ -79,7 +79,7 @@ impl Mirror {
         Self { way, thread: Some(thread) }
     }
 
-    /// Removes the copy of a journal whose attempt is where `collect` finds it.
+    /// Removes the copy of a journal whose attempt has been delivered to `collect`.
     ///
     /// # Errors
     /// If the file system refuses.
@@ -96,14 +96,14 @@ impl Drop for Mirror {
         *self.way.lock() = true;
         self.way.ended.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It broke down; what it copied is there.
+            // If the thread panicked, the copies it made are kept.
             let _ = thread.join();
         }
     }
 }
 
 impl Way {
-    /// Held while files are copied and removed.
+    /// Locks the copies. The lock is held while files are copied or removed.
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,7 +119,7 @@ impl Way {
     }
 }
 
-/// Brings a copy up to date.
+/// Brings a copy up to date with its journal.
 fn append(from: &Path, to: &Path) -> Result<(), ClusterError> {
     let mut source = match File::open(from) {
         // Its attempt was sealed just now.
@@ -131,7 +131,7 @@ fn append(from: &Path, to: &Path) -> Result<(), ClusterError> {
     let there = copied.metadata().map_err(failed())?.len();
     let here = source.metadata().map_err(io_error("read", from))?.len();
     if there > here {
-        // A journal whose disk was full gets shorter by what was written in part.
+        // After a partial write on a full disk, a journal is truncated.
         copied.set_len(0).map_err(failed())?;
     }
     let begin = if there > here { 0 } else { there };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_says_whose_it_is() {
+    fn the_name_of_a_copy_identifies_its_task() {
         let name = format!("{}0123456789abcdef-00.journal", prefix("42", 7, 1));
         assert_eq!(origin(Path::new("/x").join(name).as_path()), Some(("42".to_owned(), 7, 1)));
         assert_eq!(origin(Path::new("0123456789abcdef-00.journal")), None);

@@ -1,8 +1,9 @@
-//! Slurm: a manifest's cells as job arrays, what became of them, and bringing it home.
+//! Slurm: submits a manifest's cells as job arrays, tracks them and imports their results.
 //!
-//! A submission is a folder that the submitting host and the nodes share: the cells in full, the scripts, and what tasks put there.
-//! Knows Slurm's commands and that folder. The ledger's own file is opened by commands on the submitting host alone; a task has a
-//! ledger of its own in the scratch space of its node. Must not know how a model is trained or how anything looks.
+//! A submission is a folder that the submitting host and the nodes share. It holds the cells in full, the scripts, and
+//! the tasks' results. This room knows Slurm's commands and that folder. Only commands on the submitting host open the
+//! ledger's file; a task has its own ledger in its node's scratch space. The room must not know how models are trained
+//! or how output looks.
 
 mod collect;
 mod fields;
@@ -44,33 +45,33 @@ use crate::store::StoreError;
 use crate::wire::PackError;
 use std::path::PathBuf;
 
-/// A submission that cannot be made, read or brought home.
+/// Why a submission cannot be made, read or imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// One of Slurm's commands could not be asked.
+    /// One of Slurm's commands could not be run.
     #[error("{0} (Slurm's commands are on a cluster's login node)")]
     Command(#[from] CommandError),
     /// One of Slurm's commands refused.
     #[error("`{command}` refused: {said}")]
     Refused {
-        /// Its name.
+        /// The command.
         command: &'static str,
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// `sbatch` gave no answer from which it follows whether there is a job.
+    /// It is unknown from `sbatch`'s answer whether there is a job.
     #[error("it is unknown whether `sbatch` submitted the array: {said}")]
     Unanswered {
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// What is asked for cannot be asked of Slurm.
+    /// The request cannot be expressed to Slurm.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// A file could not be written or read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A file of a submission is not what it should be.
+    /// A file of a submission has invalid content.
     #[error("`{}` is not a record of a submission: {fault}", path.display())]
     Damaged {
         /// The file.
@@ -86,25 +87,25 @@ pub enum ClusterError {
         /// Its format.
         found: i64,
     },
-    /// The file system refused.
+    /// An operation on the file system failed.
     #[error("cannot {action} `{}`: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
     },
-    /// Nothing is called so.
+    /// No submission has this name.
     #[error("no submission is called `{text}`{hint}")]
     Unknown {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// What there is instead.
+        /// The existing submissions to choose from.
         hint: String,
     },
-    /// Another command hands cells of the ledger to Slurm.
+    /// Another command is submitting cells of the ledger to Slurm.
     #[error("another `submit` of this ledger is running (try again when it has ended)")]
     Busy,
     /// The ledger cannot be written.

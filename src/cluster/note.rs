@@ -1,20 +1,20 @@
-//! What a task says of itself while it lives: where it runs, and how far each of its cells is.
+//! The note of a running task: its node, and the progress of each of its cells.
 
 use super::ClusterError;
 use super::fields::{Fields, table_of, text_of};
 use crate::record::{Digest, RunId, Value};
 use std::path::Path;
 
-/// How far a task is with a cell.
+/// The progress of a cell in its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellState {
-    /// It comes later.
+    /// Its execution has not begun.
     Waiting,
     /// It is being executed.
     Running,
-    /// All its attempts have come to an end of their own.
+    /// All its attempts have finished or failed.
     Done,
-    /// It cannot be executed on this node, or is another than was submitted.
+    /// The node cannot execute it, or would execute another cell than was submitted.
     Refused,
     /// It was stopped.
     Interrupted,
@@ -34,46 +34,46 @@ impl CellState {
     }
 }
 
-/// One cell of a task.
+/// The progress of one cell of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellNote {
-    /// Its name.
+    /// The cell's id.
     pub id: Digest,
     /// Its run on this node, once that is known.
     pub run: Option<RunId>,
-    /// How far it is.
+    /// Its progress.
     pub state: CellState,
     /// Why it is refused or was stopped.
     pub reason: Option<String>,
-    /// The last step that was reported, of how many.
+    /// The last reported step, and the number of steps.
     pub step: Option<(u64, u64)>,
-    /// The last loss.
+    /// The last reported loss.
     pub loss: Option<f64>,
 }
 
 impl CellNote {
-    /// Of a cell that comes later.
+    /// Returns the note of a cell whose execution has not begun.
     pub fn new(id: Digest) -> Self {
         Self { id, run: None, state: CellState::Waiting, reason: None, step: None, loss: None }
     }
 }
 
-/// One start of a task.
+/// The note of one start of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// The array of the submission.
+    /// The index of the array in the submission.
     pub array: usize,
     /// The task of that array.
     pub task: u32,
-    /// The job of the array, as Slurm numbers it.
+    /// The Slurm job id of the array.
     pub job: String,
-    /// How often Slurm had started the task before.
+    /// How often Slurm had restarted the task before.
     pub restarts: u32,
     /// The node.
     pub node: String,
     /// When it started, by the node's clock.
     pub started_unix_ms: i64,
-    /// The code with which it ended, if it came to that.
+    /// The exit code of the task, once it has ended.
     pub code: Option<i64>,
     /// Its cells.
     pub cells: Vec<CellNote>,
@@ -112,10 +112,10 @@ impl Note {
         ])
     }
 
-    /// Reads its file.
+    /// Reads a note.
     ///
     /// # Errors
-    /// If it cannot be read, or is not what [`text`](Self::text) has made.
+    /// If it cannot be read, or was not written with [`text`](Self::text).
     pub fn read(path: &Path) -> Result<Self, ClusterError> {
         let fields = Fields::read(path)?;
         let cell = |value: &Value| {

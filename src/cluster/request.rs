@@ -1,24 +1,24 @@
-//! What is asked of Slurm: flags, the manifest's `[slurm]` and a site's profile, laid over one another.
+//! The request to Slurm, merged from flags, the manifest's `[slurm]` and a site's profile.
 
 use crate::record::{Cell, Table, Value, count};
 use std::path::PathBuf;
 
-/// Seconds before the time limit in which a task is told to stop, where nobody says another number.
+/// The default of `grace_s`: how many seconds before the time limit a task is signalled to stop.
 const GRACE_S: u32 = 120;
-/// And at most this part of the time limit: a short one would be over at once.
+/// The default is at most the time limit divided by this, so that a short task is not stopped at once.
 const GRACE_SHARE: u64 = 4;
 
-/// What cannot be asked of Slurm.
+/// A request that Slurm cannot fulfil.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// A value would be read as something else than it is.
+    /// sbatch or the shell would misread a value.
     #[error("slurm.{key} is `{value}`, which sbatch would misread ({remedy})")]
     Unreadable {
         /// The key.
         key: String,
         /// Its value.
         value: String,
-        /// What a person can do.
+        /// The suggested fix.
         remedy: &'static str,
     },
     /// A cell needs more GPUs than a task has.
@@ -27,24 +27,24 @@ pub enum RequestError {
         count(wanted, "GPU")
     )]
     TooFewGpus {
-        /// Of the cell.
+        /// GPUs of the cell.
         wanted: u32,
-        /// Of a task.
+        /// GPUs of a task.
         given: u32,
     },
-    /// Tasks would be told to stop when they begin.
+    /// Tasks would be signalled to stop as soon as they begin.
     #[error(
         "slurm.time is `{time}`, {time_s} seconds, but slurm.grace_s is {grace_s}: each task would be told to stop at once (give it more time, or a smaller grace_s)"
     )]
     NoTime {
-        /// The time limit as it was given.
+        /// The time limit as given.
         time: String,
-        /// In seconds.
+        /// The time limit in seconds.
         time_s: u64,
-        /// Seconds before it.
+        /// The grace period in seconds.
         grace_s: u32,
     },
-    /// A path of the submission would be read as a pattern.
+    /// sbatch would read a path of the submission as a pattern.
     #[error("sbatch cannot take the folder `{}` (set slurm.spool to a path of letters, digits and /._-+@,:=~)", .0.display())]
     Folder(PathBuf),
 }
@@ -64,47 +64,47 @@ pub struct Request {
     pub constraint: Option<String>,
     /// sbatch's `--time`.
     pub time: Option<String>,
-    /// GPUs of a task; none where they follow from the cells.
+    /// GPUs per task; `None` derives them from the cells.
     pub gpus_per_task: Option<u32>,
-    /// The kind of GPU.
+    /// The GPU type, as in sbatch's `--gres`.
     pub gpu_type: Option<String>,
     /// sbatch's `--cpus-per-task`.
     pub cpus_per_task: Option<u32>,
     /// sbatch's `--mem`.
     pub memory: Option<String>,
-    /// Most tasks of an array at once.
+    /// The maximum number of an array's tasks that run at once.
     pub array_limit: Option<u32>,
-    /// Cells of a task; none where the site decides.
+    /// Cells per task; `None` derives it from the site's limit.
     pub cells_per_task: Option<u32>,
-    /// Seconds before the time limit in which a task is told to stop.
+    /// How many seconds before the time limit a task is signalled to stop.
     pub grace_s: u32,
-    /// Whether Slurm may start a task again.
+    /// Whether Slurm may restart a task.
     pub requeue: bool,
-    /// Environment modules.
+    /// Environment modules to load.
     pub modules: Vec<String>,
-    /// Lines of shell.
+    /// Shell lines to run before the task.
     pub setup: Vec<String>,
     /// Further options of sbatch.
     pub options: Vec<String>,
-    /// The folder on the node.
+    /// The scratch folder on the node.
     pub scratch: Option<String>,
-    /// The image of cells that would run on the host.
+    /// The container image of cells that would otherwise run on the host.
     pub container: Option<PathBuf>,
-    /// What starts an image on the nodes.
+    /// The container program on the nodes.
     pub container_command: Option<String>,
-    /// The folder that all hosts share.
+    /// The folder for submissions, shared by all hosts.
     pub spool: Option<PathBuf>,
-    /// This program on the nodes.
+    /// The path of ledger's executable on the nodes.
     pub ledger: Option<PathBuf>,
-    /// The values as they were given, by key.
+    /// The values as given, by key.
     table: Table,
 }
 
 impl Request {
-    /// From tables with the keys of `[slurm]`; an earlier one counts before a later one.
+    /// Merges tables with the keys of `[slurm]`; earlier tables take precedence.
     ///
     /// # Errors
-    /// If a value would be read by sbatch or the shell as something else.
+    /// If sbatch or the shell would misread a value.
     pub fn merged(layers: &[&Table]) -> Result<Self, RequestError> {
         let mut table = Table::new();
         for layer in layers.iter().rev() {
@@ -183,7 +183,7 @@ impl Request {
         Ok(())
     }
 
-    /// Whether a task has time to execute anything before it is told to stop.
+    /// Checks that a task has time to execute anything before it is signalled to stop.
     ///
     /// # Errors
     /// If it has none.
@@ -196,21 +196,21 @@ impl Request {
         }
     }
 
-    /// The values as they were given, by key.
+    /// Returns the values as given, by key.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// How many GPUs a task needs that executes a cell.
+    /// Returns how many GPUs a task needs to execute a cell.
     ///
     /// # Errors
-    /// If a task has fewer than the cell asks for.
+    /// If a task has fewer than the cell needs.
     pub fn gpus_of(&self, cell: &Cell) -> Result<u32, RequestError> {
         let named = cell.int("hardware.gpus").and_then(|gpus| u32::try_from(gpus).ok());
         let (wanted, least) = match cell.text("hardware.device") {
             Some("cpu") => (0, 0),
             Some("cuda") => (named.unwrap_or(1), named.unwrap_or(1)),
-            // Whether the cell uses a GPU is left to the machine: one without is as good.
+            // With another device the machine decides, and a machine without GPUs is fine.
             _ => (named.unwrap_or(1), named.unwrap_or(0)),
         };
         match self.gpus_per_task {
@@ -220,8 +220,8 @@ impl Request {
         }
     }
 
-    /// Names the machines that Slurm may choose from, as far as it is told: runs that were made for one kind say nothing of those for
-    /// another.
+    /// Returns a name for the machines that Slurm may choose from, as far as the request restricts them. Runs on one
+    /// such kind of machine do not count as done on another.
     pub fn kind(&self, cluster: &str, gpus: u32) -> String {
         let or_any = |text: &Option<String>| text.clone().unwrap_or_else(|| "any".to_owned());
         let gpus = format!("{}x{gpus}", or_any(&self.gpu_type));
@@ -229,8 +229,8 @@ impl Request {
     }
 }
 
-/// A time limit as sbatch reads it: `MINUTES[:SECONDS]`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS[:MINUTES[:SECONDS]]`. None of other words, and
-/// of 0, which is no limit.
+/// Parses a time limit as sbatch does: `MINUTES[:SECONDS]`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS[:MINUTES[:SECONDS]]`.
+/// Returns seconds, or `None` for other words and for 0, which means no limit.
 fn seconds(time: &str) -> Option<u64> {
     let number = |text: &str| text.parse::<u64>().ok();
     let parts = |text: &str| text.split(':').map(number).collect::<Option<Vec<u64>>>();
@@ -254,7 +254,7 @@ fn seconds(time: &str) -> Option<u64> {
         .filter(|sum| *sum > 0)
 }
 
-/// Options of sbatch that would change what is counted on, short and long, and what a person can do instead.
+/// Options of sbatch that would break ledger's assumptions: the short form, the long form, and the suggested fix.
 const COUNTED_ON: [(&str, &str, &str); 8] = [
     ("-M", "--clusters", "submit on the cluster itself: ledger cannot query the jobs of another one"),
     (
@@ -270,12 +270,13 @@ const COUNTED_ON: [(&str, &str, &str); 8] = [
     ("", "--test-only", "`ledger submit --dry-run` submits nothing"),
 ];
 
-/// What to do instead of an option that would change what is counted on, also as short as sbatch still knows it.
+/// Returns the suggested fix for an option that would break ledger's assumptions, also in the abbreviations that sbatch
+/// accepts.
 fn counted_on(option: &str) -> Option<&'static str> {
     let name = option.split(['=', ' ']).next().unwrap_or_default();
     let is = |(short, long, _): &&(&str, &str, &str)| {
         let is_short = !short.is_empty() && option.starts_with(short);
-        // With one letter sbatch takes none of them: others begin so, too.
+        // One letter is ambiguous: other options begin with it, and sbatch accepts none of them.
         is_short || name.len() > "--x".len() && long.starts_with(name)
     };
     COUNTED_ON.iter().find(is).map(|(.., remedy)| *remedy)
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_layer_counts_before_a_later_one() {
+    fn earlier_layers_take_precedence() {
         let flags = table_of([("partition", "gpu".into()), ("array_limit", 3_i64.into())]);
         let manifest = table_of([("partition", "cpu".into()), ("modules", vec!["cuda/12.2.2"].into())]);
         let site = table_of([("modules", vec!["gcc"].into()), ("account", "a".into()), ("requeue", false.into())]);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sbatch_or_the_shell_would_misread_is_refused() {
+    fn values_that_sbatch_or_the_shell_would_misread_are_refused() {
         for (key, value) in [
             ("partition", Value::from("a --wrap=x")),
             ("account", "a#b".into()),
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_left_time_before_it_is_told_to_stop() {
+    fn the_grace_period_leaves_time_for_the_task() {
         let limits = [
             ("1", Some(60)),
             ("2:30", Some(150)),

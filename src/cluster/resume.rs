@@ -1,4 +1,4 @@
-//! Submitting again what did not come to an end of its own: which tasks, and what the ledger holds of their cells by now.
+//! Submits unfinished tasks again: selects them, and updates what the ledger has of their cells.
 
 use super::handover::hand_over;
 use super::slurm::ranges;
@@ -8,22 +8,22 @@ use crate::record::{Digest, Outcome, RunId, Table, Value};
 use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be submitted again.
+/// The tasks to submit again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Again {
-    /// The tasks of each array.
+    /// The tasks, by array.
     pub tasks: BTreeMap<usize, Vec<u32>>,
-    /// Cells that are left out, since the ledger holds by now what they were to make.
+    /// Number of cells that are skipped because the ledger now has their attempts.
     pub sealed: usize,
-    /// Cells that are left out, since another submission is to execute them.
+    /// Number of cells that are skipped because another submission will execute them.
     pub under_way: usize,
-    /// The tasks' files, with what the ledger holds by now.
+    /// The tasks' files, updated with what the ledger has now.
     files: Vec<(String, TaskFile)>,
 }
 
-/// The tasks of a submission that did not come to an end of their own, and have cells of which attempts are missing.
+/// Selects the unfinished tasks of a submission that have cells with missing attempts.
 ///
-/// `busy` is what other submissions are to execute: [`under_way`](super::under_way).
+/// `busy` holds the cells that other submissions will execute: [`under_way`](super::under_way).
 ///
 /// # Errors
 /// If the folder or the ledger cannot be read.
@@ -55,7 +55,7 @@ pub fn again(
             } else {
                 needed |= is_open;
             }
-            // The task counts what it has done itself.
+            // The task itself counts the attempts that it has made.
             let others = |(run, count): (RunId, usize)| {
                 let own = own.get(&(Folder::key(member.id), run)).copied().unwrap_or(0);
                 (run, count.saturating_sub(own))
@@ -70,7 +70,7 @@ pub fn again(
     Ok(again)
 }
 
-/// How many finished attempts of a submission the ledger holds, by the cell's [key](Folder::key) and the run.
+/// Counts the finished attempts of a submission in the ledger, by the cell's [key](Folder::key) and the run.
 fn finished_here(store: &Store, folder: &Folder) -> Result<BTreeMap<(String, RunId), usize>, ClusterError> {
     let collected = folder.collected()?;
     let mut found: BTreeMap<(String, RunId), usize> = BTreeMap::new();
@@ -88,12 +88,13 @@ fn finished_here(store: &Store, folder: &Folder) -> Result<BTreeMap<(String, Run
     }
 }
 
-/// Most tasks of an array at once. The rest of what was asked is in the scripts, also what would be refused today.
+/// Returns the limit of tasks that run at once. The scripts contain the rest of the request, which is not checked
+/// again: today's rules may refuse it.
 fn array_limit(request: &Table) -> Option<u32> {
     request.get("array_limit").and_then(Value::as_int).and_then(|limit| u32::try_from(limit).ok())
 }
 
-/// Submits tasks of a submission again.
+/// Submits these tasks again.
 ///
 /// # Errors
 /// If a file cannot be written, or Slurm refuses the first array.
@@ -122,7 +123,7 @@ mod tests {
     use crate::cluster::{Request, Submission};
 
     #[test]
-    fn what_was_submitted_once_can_be_resumed_whatever_is_refused_today() {
+    fn resume_does_not_check_the_recorded_request_again() {
         let request = table_of([("options", vec!["--error=e.log"].into()), ("array_limit", 3_i64.into())]);
         assert!(Request::merged(&[&request]).is_err());
         assert_eq!((array_limit(&request), array_limit(&Table::new())), (Some(3), None));

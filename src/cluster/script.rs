@@ -1,41 +1,41 @@
-//! The script of a job array, as a person would write it.
+//! The script of a job array.
 
 use super::Request;
 use crate::record::count;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What a script is made of.
+/// The inputs of a script.
 #[derive(Clone, Debug)]
 pub struct Script<'a> {
     /// The submission's name.
     pub name: &'a str,
-    /// The experiment's name, by which people find the job in a queue.
+    /// The experiment's name, which becomes the job name in the queue.
     pub experiment: &'a str,
-    /// When it was made, for people.
+    /// The time of submission, as text.
     pub when: &'a str,
     /// The submission's folder.
     pub folder: &'a Path,
-    /// The number of the array in its submission.
+    /// The index of the array in its submission.
     pub array: usize,
-    /// Its tasks.
+    /// The number of its tasks.
     pub tasks: usize,
-    /// Its cells.
+    /// The number of its cells.
     pub cells: usize,
-    /// GPUs of each task.
+    /// GPUs per task.
     pub gpus: u32,
-    /// This program on the nodes.
+    /// The path of ledger's executable on the nodes.
     pub ledger: &'a Path,
-    /// Where and how.
+    /// The request.
     pub request: &'a Request,
 }
 
-/// The characters of a word that no shell changes.
+/// Whether a character needs no quoting in a shell.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "/._+-@,:=%".contains(c)
 }
 
-/// A word as the shell reads it.
+/// Quotes a word for the shell.
 pub fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
@@ -44,7 +44,7 @@ pub fn quoted(word: &str) -> String {
 }
 
 impl Script<'_> {
-    /// The text of the script.
+    /// Returns the text of the script.
     pub fn text(&self) -> String {
         let mut out = String::from("#!/bin/bash\n");
         let (cells, tasks) = (count(self.cells, "cell"), count(self.tasks, "task"));
@@ -102,7 +102,7 @@ impl Script<'_> {
     fn surroundings(&self, out: &mut String) {
         let request = self.request;
         if !request.modules.is_empty() {
-            // The function `module` is there in shells that people log into; what makes it may make another PATH as well.
+            // Login shells define the function `module`. The profile that defines it may change PATH as well.
             out.push_str("type module > /dev/null 2>&1 || { path=$PATH; source /etc/profile; PATH=$path:$PATH; }\n");
             line(out, format_args!("module load {} || exit 1", request.modules.join(" ")));
         }
@@ -116,7 +116,7 @@ impl Script<'_> {
         line(out, format_args!("export LEDGER_SCRATCH=\"{scratch}\"\n"));
     }
 
-    /// Slurm's forewarning is for the script alone; its other signals come to every process of the job.
+    /// Slurm sends the warning signal to the script only, and its other signals to every process of the job.
     fn task(&self, out: &mut String) {
         let ledger = quoted(&self.ledger.display().to_string());
         let folder = quoted(&self.folder.display().to_string());
@@ -135,7 +135,7 @@ impl Script<'_> {
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing into a text cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(out, "{text}");
 }
 
@@ -221,7 +221,7 @@ exit "$code"
     }
 
     #[test]
-    fn little_is_said_where_little_is_asked() {
+    fn a_script_has_no_options_that_were_not_requested() {
         let text = text(&Table::new(), 0);
         for absent in ["gres", "partition", "module", "time=", "%2\n"] {
             assert!(!text.contains(absent), "{absent}: {text}");
@@ -231,13 +231,13 @@ exit "$code"
     }
 
     #[test]
-    fn a_task_that_ends_on_the_forewarning_keeps_its_code() {
+    fn a_task_that_ends_on_the_warning_signal_keeps_its_exit_code() {
         let dir = tempfile::tempdir().unwrap();
         let task = dir.path().join("ledger");
         std::fs::write(&task, "trap 'exit 7' USR1\n: > $0.up\nwhile :; do sleep 0.01; done\n").unwrap();
         let script = text(&Table::new(), 0);
         let (_, end) = script.split_once("\n\n").unwrap();
-        // The task is over before the trap is: the wait that the signal ended says nothing of it.
+        // The task ends before the trap does, so the `wait` that the signal ended does not have the task's code.
         let end = end.replace(r"'/opt/it'\''s/ledger'", &format!("bash {}", task.display()));
         let end = end.replace("trap 'kill -USR1 \"$task\"' USR1", "trap 'kill -USR1 \"$task\"; sleep 0.5' USR1");
         let warn =
@@ -247,7 +247,7 @@ exit "$code"
     }
 
     #[test]
-    fn words_stay_one_word_in_the_shell() {
+    fn quoted_words_stay_one_word_in_the_shell() {
         for word in ["", "a b", "it's", "$HOME", "`x`", "a\nb", "*", "~", "plain/path-1.2_x"] {
             let echoed =
                 std::process::Command::new("bash").args(["-c", &format!("printf %s {}", quoted(word))]).output();

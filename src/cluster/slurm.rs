@@ -1,6 +1,6 @@
-//! Slurm's commands: what is asked of them, and what their answers mean.
+//! Slurm's commands and the parsing of their output.
 //!
-//! They are asked for lines of fields, which all versions since 20.02 print alike; their JSON changes its shape from one to the next.
+//! They print lines of fields, which all versions since 20.02 format alike. The JSON output changes between versions.
 
 use super::ClusterError;
 use crate::host::command::{self, CommandError, Said};
@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-/// Slurm's commands try for a minute to reach a controller that is not there.
+/// The timeout of a command. Slurm's commands try for a minute to reach an absent controller.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What a running attempt may wait for a figure that it can do without.
+/// The timeout of a query for a dispensable value during an attempt.
 const SHORT: Duration = Duration::from_secs(5);
-/// The longest array that Slurm has where a site says nothing else (`MaxArraySize` is 1001).
+/// The maximum array size if the site does not report one (Slurm's default `MaxArraySize` is 1001).
 const USUAL_TASKS: u32 = 1001;
 
-/// Variables that count for sbatch before the script, by the option of the script that they would change.
+/// Environment variables that take precedence over the script in sbatch, each with the script option that it overrides.
 const OVERRIDES: &[(&str, &str)] = &[
     ("--array", "SBATCH_ARRAY_INX"),
     ("--job-name", "SBATCH_JOB_NAME"),
     ("--open-mode", "SBATCH_OPEN_MODE"),
     ("--output", "SBATCH_OUTPUT"),
-    // All that a task says would go elsewhere than to its log.
+    // Would redirect the task's stderr away from its log.
     ("--output", "SBATCH_ERROR"),
     ("--signal", "SBATCH_SIGNAL"),
     ("--requeue", "SBATCH_NO_REQUEUE"),
@@ -41,10 +41,10 @@ const OVERRIDES: &[(&str, &str)] = &[
     ("--gres", "SBATCH_GPUS_PER_NODE"),
     ("--gres", "SBATCH_GPUS_PER_TASK"),
 ];
-/// Would keep sbatch from ending at once, or take the job to a cluster that nobody asks.
+/// Would make sbatch wait for the job, or submit to a cluster that ledger does not query.
 const NEVER: [&str; 2] = ["SBATCH_WAIT", "SBATCH_CLUSTERS"];
 
-/// Variables that would hide jobs from squeue.
+/// Environment variables that would hide jobs from squeue.
 const HIDES: &[&str] = &[
     "SQUEUE_ACCOUNT",
     "SQUEUE_LICENSES",
@@ -58,50 +58,50 @@ const HIDES: &[&str] = &[
 /// A task of a job array: the array's job and the task's number.
 pub type TaskId = (String, u32);
 
-/// A job that was submitted.
+/// A Slurm job id.
 pub type Job = String;
 
-/// What a cluster is called, and what it allows.
+/// A cluster's name and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Its name.
+    /// The cluster's name.
     pub cluster: String,
-    /// The most tasks of an array.
+    /// The maximum number of tasks of an array.
     pub tasks: u32,
 }
 
 impl Limits {
-    /// Of a cluster that cannot be asked.
+    /// Returns the defaults for a cluster that cannot be queried.
     pub fn usual() -> Self {
         Self { cluster: "cluster".to_owned(), tasks: USUAL_TASKS }
     }
 }
 
-/// Where a task is, as far as it goes on or not.
+/// The scheduling phase of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It waits for its turn, the first or another one.
+    /// It is pending, for the first time or again.
     Waiting,
     /// It has a node.
     Running,
-    /// It will not run any more.
+    /// It has ended and will not run again.
     Over,
 }
 
-/// What Slurm says of a task.
+/// Slurm's report about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Where it is.
+    /// Its phase.
     pub fate: Fate,
-    /// Slurm's word for it.
+    /// Slurm's name of its state.
     pub state: String,
     /// Its node, if it has or had one.
     pub node: String,
-    /// Why it waits, in Slurm's word.
+    /// Slurm's reason why it is pending, or empty.
     pub reason: String,
 }
 
-/// What Slurm says of the tasks of some jobs.
+/// Slurm's reports about the tasks of some jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     jobs: BTreeSet<Job>,
@@ -109,18 +109,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What was said of tasks when these jobs were asked of.
+    /// Creates an answer from the queried jobs and the reports about their tasks.
     pub fn new(jobs: impl IntoIterator<Item = Job>, tasks: BTreeMap<TaskId, Seen>) -> Self {
         Self { jobs: jobs.into_iter().collect(), tasks }
     }
 
-    /// None if Slurm was not asked of that job, and none within if it has forgotten the task.
+    /// Returns `None` if Slurm was not queried about that job, and `Some(None)` if it has forgotten the task.
     pub fn of(&self, job: &str, task: u32) -> Option<Option<&Seen>> {
         self.jobs.contains(job).then(|| self.tasks.get(&(job.to_owned(), task)))
     }
 }
 
-/// Slurm, by its commands.
+/// Slurm, through its commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slurm;
 
@@ -129,7 +129,7 @@ impl Slurm {
         Ok(command::ask(program, arguments, Path::new("/"), &[], PATIENCE)?)
     }
 
-    /// The cluster's name and limits.
+    /// Queries the cluster's name and limits.
     ///
     /// # Errors
     /// If `scontrol` is not there or does not answer.
@@ -149,10 +149,10 @@ impl Slurm {
         })
     }
 
-    /// Submits the script of an array, some of its tasks or all of them, from its folder.
+    /// Submits the script of an array from its folder, for all tasks or for the given range.
     ///
     /// # Errors
-    /// If `sbatch` refuses, or its answer does not say whether there is a job now.
+    /// If `sbatch` refuses, or its answer leaves open whether there is a job.
     pub fn submit(self, script: &Path, tasks: Option<&str>) -> Result<Job, ClusterError> {
         let text = script.display().to_string();
         let array = tasks.map(|tasks| format!("--array={tasks}"));
@@ -163,7 +163,7 @@ impl Slurm {
         number(&said)
     }
 
-    /// What becomes of the tasks of these jobs. One that Slurm has forgotten is not among them.
+    /// Queries the tasks of these jobs. Tasks that Slurm has forgotten are left out.
     ///
     /// # Errors
     /// If `squeue` is not there or does not answer.
@@ -181,7 +181,7 @@ impl Slurm {
         } else {
             return Err(refused("squeue", &said));
         };
-        // The queue forgets a job some minutes after its end; where there is no accounting nobody knows more.
+        // squeue forgets a job minutes after its end. Without accounting, no other command knows it.
         match Self::ask("sacct", &["-n", "-P", "-X", "-j", &list, "-o", "JobID,State,NodeList"]) {
             Ok(said) if said.is_success() => {
                 for (task, seen) in read_accounts(&said.out) {
@@ -194,40 +194,40 @@ impl Slurm {
         Ok(Answer::new(jobs.iter().map(|job| (*job).to_owned()), found))
     }
 
-    /// The script and the tasks of each of this user's jobs that Slurm still knows.
+    /// Returns the script and the tasks of each of this user's jobs that Slurm still knows.
     ///
     /// # Errors
     /// If `squeue` is not there or does not answer.
     pub fn scripts(self) -> Result<BTreeMap<Job, (String, Vec<u32>)>, ClusterError> {
         let user = owner::user_id().to_string();
-        // What others can write into comes last: it may hold a `|`.
+        // The command is last, because it is free text that may contain a `|`.
         let fields = ["-h", "-r", "-t", "all", "-u", &user, "-o", "%F|%K|%o"];
         let said = command::ask("squeue", &fields, Path::new("/"), HIDES, PATIENCE)?;
         if said.is_success() { Ok(read_scripts(&said.out)) } else { Err(refused("squeue", &said)) }
     }
 
-    /// The energy in joules that Slurm's own counter has seen of a running job's script, where the cluster has such a counter.
+    /// Returns the energy in joules of a running job's batch step by Slurm's own counter, or `None` without one.
     pub fn energy_j(self, job: &str) -> Option<i64> {
         let step = format!("{job}.batch");
         let fields = ["-n", "-P", "-a", "--noconvert", "-j", &step, "-o", "ConsumedEnergyRaw"];
         let said = command::ask("sstat", &fields, Path::new("/"), &[], SHORT).ok()?;
         let joules = said.out.lines().next()?.trim().parse().ok()?;
-        // Without a counter it is 0.
+        // Clusters without a counter report 0.
         (joules > 0).then_some(joules)
     }
 }
 
-/// The job's number in sbatch's answer.
+/// Parses the job id in sbatch's output.
 fn number(said: &Said) -> Result<Job, ClusterError> {
     let unanswered = || ClusterError::Unanswered { said: said.complaint().to_owned() };
     match &said.exit {
         Exit::Code(0) => {
-            // On several clusters the name of one follows.
+            // With several clusters, `;` and the cluster's name follow.
             let job = said.out.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
             let is_number = !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit());
             if is_number { Ok(job.to_owned()) } else { Err(unanswered()) }
         }
-        // The controller had the script, and its answer did not come.
+        // The controller had received the script, but its answer was lost.
         Exit::Code(_) if ["timed out", "zero bytes"].iter().any(|words| said.err.to_lowercase().contains(words)) => {
             Err(unanswered())
         }
@@ -236,7 +236,7 @@ fn number(said: &Said) -> Result<Job, ClusterError> {
     }
 }
 
-/// The variables by which sbatch would be told something else than a script says.
+/// Returns the environment variables that would override the script's options in sbatch.
 fn overriding(script: &str) -> Vec<&'static str> {
     let options: Vec<&str> = script.lines().filter_map(|line| line.strip_prefix("#SBATCH ")).collect();
     let says = |option: &str| options.iter().any(|said| said.split('=').next() == Some(option));
@@ -249,7 +249,7 @@ fn refused(command: &'static str, said: &Said) -> ClusterError {
     ClusterError::Refused { command, said: words.trim_start_matches("error: ").to_owned() }
 }
 
-/// Slurm's words for jobs that will not run any more. All others wait or run.
+/// Slurm's states of jobs that will not run again. All other jobs are pending or running.
 const OVER: [&str; 12] = [
     "BOOT_FAIL",
     "CANCELLED",
@@ -280,7 +280,7 @@ fn read_queue(text: &str) -> BTreeMap<TaskId, Seen> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split('|').collect();
         let [job, task, state, node, reason] = fields.as_slice() else { return None };
-        // A job that is no array has no number here.
+        // A job that is not an array has no number here.
         let task = task.trim().parse().unwrap_or(0);
         let reason = if *reason == "None" { "" } else { *reason };
         let seen =
@@ -305,7 +305,7 @@ fn read_scripts(text: &str) -> BTreeMap<Job, (String, Vec<u32>)> {
     found
 }
 
-/// `12_3|CANCELLED by 1000|n1`, a line for each task that was ever started or ended.
+/// Parses `12_3|CANCELLED by 1000|n1`, one line per task that has started or ended.
 fn read_accounts(text: &str) -> BTreeMap<TaskId, Seen> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split('|').collect();
@@ -320,7 +320,7 @@ fn read_accounts(text: &str) -> BTreeMap<TaskId, Seen> {
     text.lines().filter_map(line).collect()
 }
 
-/// Numbers as sbatch's `--array` takes them: `0-2,5`.
+/// Formats numbers in sbatch's syntax for `--array`: `0-2,5`.
 pub(super) fn ranges(numbers: &[u32]) -> String {
     let mut sorted: Vec<u32> = numbers.to_vec();
     sorted.sort_unstable();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_script_a_job_runs_is_read() {
+    fn scripts_of_jobs_are_read() {
         let found = read_scripts("3|0|/s/array-0.sh\n3|7|/s/array-0.sh\n4|N/A|echo a|b\nerror\n");
         assert_eq!(found["3"], ("/s/array-0.sh".to_owned(), vec![0, 7]));
         assert_eq!((found["4"].clone(), found.len()), (("echo a|b".to_owned(), vec![]), 2));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_says_no_variable_changes() {
+    fn variables_that_override_the_script_are_removed() {
         let script = "#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --requeue\n\necho --time=5\n";
         assert_eq!(overriding(script), ["SBATCH_NO_REQUEUE", "SBATCH_PARTITION", "SBATCH_WAIT", "SBATCH_CLUSTERS"]);
         let script = "#SBATCH --output=/logs/%A_%a.log\n";
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_may_be_there_was_not_refused() {
+    fn a_submission_with_a_lost_answer_is_not_a_refusal() {
         let of = |exit: Exit, out: &str, err: &str| number(&Said { out: out.to_owned(), err: err.to_owned(), exit });
         assert_eq!(of(Exit::Code(0), "note\n12;there\n", "").unwrap(), "12");
         let late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n";
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_ranges() {
+    fn numbers_are_formatted_as_ranges() {
         assert_eq!(ranges(&[0, 1, 2, 5, 9, 8, 9]), "0-2,5,8-9");
         assert_eq!(ranges(&[]), "");
     }

@@ -1,4 +1,4 @@
-//! Where submissions lie, and what is remembered beside them of a site's nodes.
+//! The places of a ledger's submissions, and the known environments of a site's nodes.
 
 use super::fields::text_of;
 use super::folder::{DIGITS, PARTS, names};
@@ -10,32 +10,33 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Beside the submissions: a list of other places that have some.
+/// A file in the ledger's `slurm` folder: the list of other places with submissions.
 const ELSEWHERE: &str = "elsewhere";
-/// Beside the submissions: the host by which this ledger's folder elsewhere is called.
+/// A file in the ledger's `slurm` folder: the host in the name of this ledger's folder elsewhere.
 const HOST: &str = "host";
-/// Beside the submissions: what machines the site's nodes were found to be.
+/// The subfolder with the known environments of the site's nodes.
 const SURROUNDINGS: &str = "surroundings";
 
-/// Where the submissions of a ledger lie.
+/// The places of a ledger's submissions.
 #[derive(Clone, Debug)]
 pub struct Spool {
-    /// Where new ones are made.
+    /// The folder for new submissions.
     root: PathBuf,
-    /// In the ledger's folder, with a list of the other places.
+    /// The ledger's own `slurm` folder, with the list of other places.
     home: PathBuf,
 }
 
 impl Spool {
-    /// Of the ledger in that folder; new ones are made in `slurm/` within it, or in a folder of this ledger's elsewhere: several
-    /// ledgers may name the same place, and none of them may bring home what another one submitted.
+    /// Returns the spool of the ledger in that folder. New submissions are made in its `slurm/`, or in this ledger's
+    /// own folder under `elsewhere`. Several ledgers may share `elsewhere`, and none may import the submissions of
+    /// another.
     pub fn of(ledger: &Path, elsewhere: Option<&Path>) -> Self {
         let home = ledger.join("slurm");
         let root = elsewhere.map_or_else(|| home.clone(), |place| place.join(own_folder(ledger, &naming_host(&home))));
         Self { root, home }
     }
 
-    /// The one in which a submission lies, as far as a node has to know it.
+    /// Returns the spool that contains a submission, as far as a node needs it.
     pub fn around(folder: &Folder) -> Self {
         let root = folder.dir().parent().unwrap_or(Path::new("/")).to_owned();
         Self { home: root.clone(), root }
@@ -48,7 +49,7 @@ impl Spool {
         roots
     }
 
-    /// So that the other commands, on other hosts too, find what is made here.
+    /// Records the place of new submissions, so that other commands, also on other hosts, find them.
     fn list_root(&self) -> Result<(), ClusterError> {
         let mut roots = self.roots();
         if self.root == self.home {
@@ -67,12 +68,12 @@ impl Spool {
         Ok(files::write_whole(&self.home.join(ELSEWHERE), lines.as_bytes())?)
     }
 
-    /// Where the folder of a submission is, or would be.
+    /// Returns the folder of a submission, existing or not.
     pub fn folder(&self, name: &str) -> Folder {
         Folder::at(self.root.join(name))
     }
 
-    /// Makes the folder of a submission; another submission of that name gets this one a number.
+    /// Makes the folder of a submission. If the name exists, a number is appended.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -98,33 +99,33 @@ impl Spool {
         Err(ClusterError::Unknown { text: name.to_owned(), hint: " (too many have that name)".to_owned() })
     }
 
-    /// Every submission, oldest first. One that was being written when its host died is left out.
+    /// Returns every submission, oldest first, without those that were never written completely.
     ///
     /// # Errors
-    /// If the folder cannot be listed; one that does not exist has none.
+    /// If a folder cannot be listed. A missing folder has no submissions.
     pub fn all(&self) -> Result<Vec<Folder>, ClusterError> {
         let mut folders = Vec::new();
         for root in self.roots() {
             folders.extend(names(&root)?.into_iter().map(|name| Folder::at(root.join(name))));
         }
-        // Of what cannot be looked at just now, whoever reads it says so.
+        // Submissions that cannot be inspected now are kept, and reading them later reports the error.
         folders.retain(|folder| match folder.dir().join("submission.json").metadata() {
             Ok(metadata) => metadata.is_file(),
             Err(error) => !matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory),
         });
-        // Names begin with the moment in which they were made.
+        // Names begin with the time of submission.
         folders.sort_by_key(Folder::name);
         Ok(folders)
     }
 
-    /// Those of which something is still to come, or has come after all, oldest first.
+    /// Returns the submissions that are not closed or have new results, oldest first.
     ///
     /// # Errors
     /// If a folder cannot be listed.
     pub fn open(&self) -> Result<Vec<Folder>, ClusterError> {
         let mut open = Vec::new();
         for folder in self.all()? {
-            // A node that was believed dead may come back when all seemed to be over.
+            // A node that seemed dead may deliver results after the submission was closed.
             if !folder.is_closed() || folder.has_arrivals()? {
                 open.push(folder);
             }
@@ -132,7 +133,7 @@ impl Spool {
         Ok(open)
     }
 
-    /// Remembers what a node of that kind is made of, by the parts of a run's identity that it decides.
+    /// Records the environment of a kind of node: the parts of a run's identity that the node determines.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -149,7 +150,7 @@ impl Spool {
         Ok(files::write_whole(&path, text.as_bytes())?)
     }
 
-    /// The surroundings that are remembered, to be asked by [`surroundings`].
+    /// Returns the names of all recorded environments, as [`surroundings`] makes them.
     ///
     /// # Errors
     /// If they cannot be listed.
@@ -163,16 +164,16 @@ impl Spool {
         Ok(remembered)
     }
 
-    /// The submission that a text means: the number of one of its jobs, its name or a part of it that no other has.
+    /// Finds a submission by the id of one of its jobs, its name, or a unique part of its name.
     ///
     /// # Errors
-    /// If there is none, or there are several.
+    /// If none or several fit.
     pub fn find(&self, text: &str) -> Result<Folder, ClusterError> {
         let all = self.all()?;
         let job = text.split(['_', '.']).next().unwrap_or(text);
         if !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit()) {
             let path = format!("jobs/{job}.json");
-            // Two clusters may number their jobs alike; the newest is asked for most.
+            // Job ids of two clusters may coincide; the newest submission is the likeliest.
             if let Some(found) = all.iter().rev().find(|folder| folder.dir().join(&path).is_file()) {
                 return Ok(found.clone());
             }
@@ -194,13 +195,15 @@ impl Spool {
     }
 }
 
-/// The host by which a ledger's folder elsewhere is called: the one that made it first, from whichever login node of a cluster it is asked.
+/// Returns the host in the name of a ledger's folder elsewhere: the host that made the folder first, on whichever login
+/// node the command runs.
 fn naming_host(home: &Path) -> String {
     let kept = std::fs::read_to_string(home.join(HOST)).unwrap_or_default();
     if kept.is_empty() { owner::host_name() } else { kept }
 }
 
-/// What a ledger's folder is called among those of others. Hosts may have ledgers of their own under the same path.
+/// Returns the name of a ledger's folder among those of other ledgers. The host is part of it, because hosts may have
+/// different ledgers under the same path.
 fn own_folder(ledger: &Path, host: &str) -> String {
     let path = ledger.canonicalize().unwrap_or_else(|_| ledger.to_owned());
     let pieces = [host.as_bytes().to_vec(), path.into_os_string().into_encoded_bytes()];
@@ -208,7 +211,7 @@ fn own_folder(ledger: &Path, host: &str) -> String {
     format!("ledger-{}", Digest::of_pieces("ledger spool v1", &pieces).prefix(8))
 }
 
-/// Names the surroundings of a run that was executed for that kind of machine.
+/// Returns the file name for a run's environment on that kind of machine.
 pub(super) fn surroundings(kind: &str, run: &Run) -> String {
     let parts = [Part::Cuda, Part::Driver, Part::Device].map(|part| run.parts.digest(part));
     let pieces: Vec<&[u8]> = parts.iter().map(|digest| digest.0.as_slice()).collect();
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn submissions_are_found_by_name_by_a_part_of_it_and_by_job() {
+    fn submissions_are_found_by_name_part_of_name_or_job() {
         let dir = tempfile::tempdir().unwrap();
         let ledger = dir.path().join("ledger");
         let here = Spool::of(&ledger, None);
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_all_seemed_to_be_over_is_found() {
+    fn a_closed_submission_with_new_results_is_open() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::of(dir.path(), None);
         let folder = finished(&spool, "s");
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ledgers_that_share_a_place_see_nothing_of_each_other() {
+    fn ledgers_that_share_a_place_do_not_see_each_others_submissions() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("scratch");
         let of = |name: &str| Spool::of(&dir.path().join(name), Some(&place));
@@ -295,13 +298,13 @@ mod tests {
         let first = here().make("s").unwrap();
         assert_eq!(std::fs::read_to_string(ledger.join("slurm").join(HOST)).unwrap(), owner::host_name());
         assert_eq!(here().make("t").unwrap().dir().parent(), first.dir().parent());
-        // As it is where another login node made the first one.
+        // As if another login node had made the first one.
         std::fs::write(ledger.join("slurm").join(HOST), "login2").unwrap();
         let there = here().make("u").unwrap();
         assert_eq!(there.dir().parent(), Some(place.join(own_folder(&ledger, "login2")).as_path()));
         assert_ne!(there.dir().parent(), first.dir().parent());
         assert_eq!(std::fs::read_to_string(ledger.join("slurm").join(HOST)).unwrap(), "login2", "it stays");
-        // What tasks of either told is known.
+        // Environments recorded through either folder are known.
         for folder in [&first, &there] {
             Spool::around(folder).remember(&folder.name(), &run("580", 1)).unwrap();
         }
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_submission_holds_is_its_users_alone() {
+    fn folders_of_a_submission_are_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let folder = Spool::of(dir.path(), None).make("s").unwrap();
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_is_made_of_is_remembered_by_kind() {
+    fn environments_of_nodes_are_recorded_by_kind() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::of(dir.path(), None);
         let folder = spool.make("s").unwrap();

@@ -1,4 +1,4 @@
-//! How far each cell of a submission is, from Slurm, from what its task says, and from what has come back.
+//! Derives the state of each cell of a submission from Slurm's report, the task's note and the results.
 
 use super::folder::Submitted;
 use super::handover::{Handover, handovers};
@@ -7,31 +7,31 @@ use super::{Answer, ClusterError, Fate, Folder, Listed, Note, Seen, Submission, 
 use crate::host::clock;
 use crate::record::RunId;
 
-/// How far a cell is.
+/// The state of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// Its attempts have finished.
     Finished,
-    /// Its task is at it.
+    /// Its task is executing it.
     Running,
-    /// Its task waits, or is at another cell.
+    /// Its task is pending, or is executing another cell.
     Waiting,
     /// An attempt failed.
     Failed,
-    /// Its task found that it is another cell than was submitted, or that the node does not have what it needs.
+    /// Its task found that it would be another cell than was submitted, or that the node lacks what it needs.
     Refused,
-    /// It was stopped: by the time limit, a preemption or a person.
+    /// It was stopped by the time limit, a preemption or a person.
     Interrupted,
-    /// Its task was cancelled before it.
+    /// Its task was cancelled before it began.
     Cancelled,
-    /// Its task is over, and nothing came back.
+    /// Its task is over, and there is no result.
     Lost,
-    /// Slurm could not be asked.
+    /// Slurm could not be queried.
     Unknown,
 }
 
 impl State {
-    /// Its word.
+    /// Returns the name of the state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -46,86 +46,86 @@ impl State {
         }
     }
 
-    /// Whether another start of its task would help: it did not come to an end of its own.
+    /// Whether another start of its task would help, because it neither finished nor failed.
     pub fn is_resumable(self) -> bool {
         matches!(self, Self::Interrupted | Self::Cancelled | Self::Lost)
     }
 
-    /// Whether its task is still to come to it, or is at it.
+    /// Whether its task is executing it or will.
     pub fn is_under_way(self) -> bool {
         matches!(self, Self::Running | Self::Waiting | Self::Unknown)
     }
 }
 
-/// One cell of a submission and how far it is.
+/// One cell of a submission and its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stand {
     /// The cell.
     pub cell: Listed,
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// Its array's newest job, if there is one.
     pub job: Option<String>,
-    /// Its node, if it has or had one.
+    /// Its node, or empty if it never had one.
     pub node: String,
-    /// Its run, once a node knows it.
+    /// Its run, once a node has determined it.
     pub run: Option<RunId>,
-    /// What has come back.
+    /// The counts of its results.
     pub tally: Tally,
-    /// Why it is so.
+    /// The reason for its state.
     pub reason: Option<String>,
-    /// The last step that was reported, of how many.
+    /// The last reported step, and the number of steps.
     pub step: Option<(u64, u64)>,
-    /// The last loss.
+    /// The last reported loss.
     pub loss: Option<f64>,
 }
 
-/// A submission and how far its cells are.
+/// A submission and the state of its cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// What was submitted.
+    /// The record of the submission.
     pub submission: Submission,
-    /// What Slurm called its arrays.
+    /// The Slurm jobs of its arrays.
     pub jobs: Vec<Submitted>,
     /// Its cells.
     pub cells: Vec<Stand>,
 }
 
 impl Standing {
-    /// Whether no more arrays are handed to Slurm: while `submit` is at it, some are not yet. One that Slurm refused is not handed over
-    /// later by itself.
+    /// Whether `submit` has ended, so that no more arrays will be submitted. An array that Slurm refused is not
+    /// submitted again automatically.
     pub fn is_submitted(&self, now_ms: i64) -> bool {
         now_ms > self.submission.created_unix_ms + AT_IT_MS || self.cells.iter().all(|cell| cell.job.is_some())
     }
 
-    /// Whether no task is still to come to a cell.
+    /// Whether no task will execute any more cells.
     pub fn is_over(&self) -> bool {
         !self.cells.iter().any(|cell| cell.state.is_under_way())
     }
 
-    /// Says of its folder that nothing more is to come, unless tasks were handed over since it was looked at.
+    /// Marks the folder as closed, unless tasks were submitted since this state was read.
     ///
     /// # Errors
     /// If the folder cannot be read or written.
     pub fn close(&self, folder: &Folder) -> Result<(), ClusterError> {
         folder.close(true)?;
-        // Who hands over opens it afterwards: one of the two sees the other.
+        // A concurrent submit writes its file first and opens the folder afterwards, so one of the two sees the other.
         let now_ms = clock::unix_ms();
         let is_handed_over = handovers(folder)?.iter().any(|handover| handover.is_in_flight(now_ms));
         if is_handed_over || folder.jobs()? != self.jobs { folder.close(false) } else { Ok(()) }
     }
 }
 
-/// No `submit` takes longer to hand its arrays over.
+/// The longest time that a `submit` takes to submit its arrays.
 const AT_IT_MS: i64 = 15 * 60 * 1000;
 
-/// How far the cells of a submission are; `tasks` is what Slurm says, none if it cannot be asked.
+/// Determines the state of a submission's cells. `tasks` is Slurm's answer, or `None` if it cannot be queried.
 ///
 /// # Errors
 /// If the submission's folder cannot be read.
 pub fn stand(folder: &Folder, tasks: Option<&Answer>) -> Result<Standing, ClusterError> {
     let submission = folder.submission()?;
-    // First: what is answered meanwhile is among the jobs.
+    // Read first: an array whose job becomes known meanwhile is then among the jobs.
     let (waiting, now_ms) = (handovers(folder)?, clock::unix_ms());
     let (jobs, notes, tallies) = (folder.jobs()?, folder.notes()?, folder.tallies()?);
     let cells = submission.cells.iter().map(|cell| {
@@ -147,7 +147,7 @@ pub fn stand(folder: &Folder, tasks: Option<&Answer>) -> Result<Standing, Cluste
     Ok(Standing { jobs, cells, submission })
 }
 
-/// Of a cell whose array was handed over, and whose job nobody knows; it may come to light as long as Slurm was not asked.
+/// The state of a cell whose array was submitted without a known job. `may_come` is whether the job may still appear.
 fn unanswered(stand: Stand, may_come: bool) -> Stand {
     if may_come {
         let reason = "its array is being submitted to Slurm, or its `submit` was ended meanwhile";
@@ -159,7 +159,7 @@ fn unanswered(stand: Stand, may_come: bool) -> Stand {
     Stand { reason: own.or(Some(reason.to_owned())), ..stand }
 }
 
-/// `seen` is none if Slurm was not asked, and none within if it has forgotten the task.
+/// The state of one cell. `seen` is `None` if Slurm was not queried, and `Some(None)` if it has forgotten the task.
 fn one(cell: &Listed, tally: Tally, job: Option<String>, note: Option<&Note>, seen: Option<Option<&Seen>>) -> Stand {
     let told = note.and_then(|note| note.cells.iter().find(|told| told.id == cell.id));
     let told_state = told.map_or(CellState::Waiting, |told| told.state);
@@ -200,10 +200,10 @@ fn one(cell: &Listed, tally: Tally, job: Option<String>, note: Option<&Note>, se
     }
 }
 
-/// The codes with which a task ends that was told to stop.
+/// The exit codes of a task that was signalled to stop.
 const STOPPED: [i64; 2] = [75, 130];
 
-/// Of a cell whose task will not run any more, and that has not come to its end; `stopped` if the task was told to stop, and did.
+/// The state of a cell whose task has ended before the cell did. `stopped` is whether the task ended on a stop signal.
 fn over(
     tally: Tally,
     (told, stopped): (CellState, bool),
@@ -254,14 +254,14 @@ mod tests {
         Tally { finished, failed, interrupted, sealed, damaged: 0 }
     }
 
-    /// State and reason of a cell of job 1.
+    /// Returns state and reason of a cell of job 1.
     fn of(tally: Tally, note: Option<&Note>, seen: Option<&Seen>) -> (State, String) {
         let stand = one(&cell(), tally, Some("1".to_owned()), note, Some(seen));
         (stand.state, stand.reason.unwrap_or_default())
     }
 
     #[test]
-    fn what_came_back_counts_first() {
+    fn results_take_precedence_over_slurms_report() {
         let running = seen(Fate::Running, "RUNNING", "");
         assert_eq!(of(tally(2, 0, 0, 0), None, Some(&running)).0, State::Finished);
         assert_eq!(of(tally(1, 0, 0, 1), None, None).0, State::Finished);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_being_submitted_is_not_done() {
+    fn a_submission_in_progress_is_not_over() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path());
         let submission = Submission { cells: vec![cell()], ..Submission::empty() };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn while_its_task_lives_the_task_says_where_it_is() {
+    fn the_note_of_a_running_task_determines_the_state() {
         let (none, running) = (tally(0, 0, 0, 0), seen(Fate::Running, "RUNNING", ""));
         let waiting = seen(Fate::Waiting, "PENDING", "Priority");
         assert_eq!(of(none, None, Some(&waiting)), (State::Waiting, "Priority".to_owned()));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_task_what_is_missing_has_a_reason() {
+    fn a_cell_without_a_result_has_a_reason_after_its_task() {
         let none = tally(0, 0, 0, 0);
         let dead = seen(Fate::Over, "NODE_FAIL", "");
         let running = note(CellState::Running, None);

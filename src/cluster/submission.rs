@@ -1,7 +1,7 @@
-//! The record of a submission: what was submitted, how, and each task's cells in full.
+//! The record of a submission: the cells, the request, and the full cells of each task.
 //!
-//! `submission.json` lists the cells; `tasks/ARRAY-TASK.json` holds those of one task as they were expanded, so that no later change of the
-//! manifest can make a task execute anything else, and no task has to read those of the others.
+//! `submission.json` lists the cells. `tasks/ARRAY-TASK.json` holds the expanded cells of one task. A later change of
+//! the manifest thus cannot change what a task executes, and no task has to read the cells of others.
 
 use super::ClusterError;
 use super::fields::{Fields, table_of, text_of};
@@ -11,19 +11,19 @@ use crate::record::{Cell, Digest, RunId, Table, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A program's command and files, as the manifest has them.
+/// A program's command and files, as written in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramText {
-    /// Program and arguments, placeholders and all.
+    /// Program and arguments, with placeholders.
     pub command: Vec<String>,
     /// Files whose contents enter the identity.
     pub files: Vec<String>,
-    /// What of the program enters the identity.
+    /// Which content of the program enters the identity.
     pub identity: ProgramIdentity,
 }
 
 impl ProgramText {
-    /// The program that it names; none if its placeholders cannot be read.
+    /// Returns the program, or `None` if its placeholders are invalid.
     pub fn program(&self) -> Option<Program> {
         Program::new(self.command.clone(), self.files.clone(), self.identity).ok()
     }
@@ -32,52 +32,52 @@ impl ProgramText {
 /// One cell of a submission, in full.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Names it: [`Expected::id`].
+    /// Its id: [`Expected::id`].
     pub id: Digest,
-    /// What a person tells it from the others by.
+    /// The label that distinguishes it for the user.
     pub label: String,
-    /// The cell, and the programs that it may be executed by.
+    /// The cell, and the programs that may execute it.
     pub expected: Expected,
     /// How many attempts it needs.
     pub cause: Cause,
-    /// Finished attempts that the ledger held of its runs when it was submitted, whatever machine they were of.
+    /// Finished attempts by run, on any machine, that the ledger had at submission.
     pub sealed: BTreeMap<RunId, usize>,
 }
 
-/// One cell of a submission, as it is listed.
+/// One cell in the list of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Names it.
+    /// Its id.
     pub id: Digest,
-    /// What a person tells it from the others by.
+    /// The label that distinguishes it for the user.
     pub label: String,
     /// The array in which it is executed.
     pub array: usize,
     /// The task of that array.
     pub task: u32,
-    /// How many attempts it needs; those of its run that are sealed already count, once its node knows which run it is.
+    /// How many attempts it needs. Sealed attempts of its run are subtracted once its node knows the run.
     pub attempts: usize,
 }
 
-/// One job array of a submission: the cells that ask for the same.
+/// One job array of a submission, with cells of the same needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
-    /// GPUs of each task.
+    /// GPUs per task.
     pub gpus: u32,
     /// How many tasks it has.
     pub tasks: usize,
-    /// Which machines Slurm may choose from: [`Request::kind`](super::Request::kind).
+    /// The kind of machine that Slurm may choose: [`Request::kind`](super::Request::kind).
     pub kind: String,
 }
 
 impl Array {
-    /// The name of its script.
+    /// Returns the name of its script.
     pub fn script(number: usize) -> String {
         format!("array-{number}.sh")
     }
 }
 
-/// What was submitted.
+/// The record of a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submission {
     /// Its name, and that of its folder.
@@ -86,11 +86,11 @@ pub struct Submission {
     pub experiment: String,
     /// The manifest's path.
     pub manifest: String,
-    /// The hash of the manifest's bytes.
+    /// The digest of the manifest's bytes.
     pub manifest_digest: Digest,
-    /// When, in milliseconds since the Unix epoch.
+    /// When it was submitted, in milliseconds since the Unix epoch.
     pub created_unix_ms: i64,
-    /// What was asked of Slurm, by the keys of `[slurm]`.
+    /// The request to Slurm, by the keys of `[slurm]`.
     pub request: Table,
     /// Its arrays.
     pub arrays: Vec<Array>,
@@ -99,12 +99,12 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// The cluster that it was submitted to.
+    /// Returns the cluster that it was submitted to.
     pub fn cluster(&self) -> Option<&str> {
         self.arrays.first()?.kind.split('/').next()
     }
 
-    /// The text of `submission.json`.
+    /// Returns the text of `submission.json`.
     pub fn text(&self) -> String {
         let arrays = self.arrays.iter().map(|array| {
             let members =
@@ -135,7 +135,7 @@ impl Submission {
     /// Reads `submission.json`.
     ///
     /// # Errors
-    /// If it cannot be read, or is not what [`text`](Self::text) has made.
+    /// If it cannot be read, or was not written with [`text`](Self::text).
     pub fn read(path: &Path) -> Result<Self, ClusterError> {
         let fields = Fields::read(path)?;
         let array = |value: &Value| {
@@ -165,32 +165,32 @@ impl Submission {
     }
 }
 
-/// What a task has to know: `tasks/ARRAY-TASK.json`.
+/// The input of a task: `tasks/ARRAY-TASK.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskFile {
     /// The submission's name.
     pub submission: String,
-    /// Which machines Slurm may choose from.
+    /// The kind of machine that Slurm may choose.
     pub kind: String,
-    /// Whether another start of the task may go on with what is left.
+    /// Whether a restarted task may continue with what is left.
     pub requeue: bool,
-    /// Seconds before the time limit in which it is told to stop.
+    /// How many seconds before the time limit it is signalled to stop.
     pub grace_s: u32,
-    /// The program of its cells, where it is not the built-in trainer.
+    /// The program of its cells; `None` for the built-in trainer.
     pub program: Option<ProgramText>,
-    /// What is recorded of the moment of submission with each attempt.
+    /// Facts about the submission that are recorded with each attempt.
     pub facts: Table,
     /// Its cells.
     pub members: Vec<Member>,
 }
 
 impl TaskFile {
-    /// The name of the file.
+    /// Returns the name of the file.
     pub fn name(array: usize, task: u32) -> String {
         format!("{array}-{task}.json")
     }
 
-    /// Its text.
+    /// Returns its text.
     pub fn text(&self) -> String {
         let mut program = Table::new();
         if let Some(text) = &self.program {
@@ -211,16 +211,16 @@ impl TaskFile {
         ])
     }
 
-    /// Reads the file, and believes no cell whose name does not follow from it.
+    /// Reads the file, and checks that each cell's id matches its content.
     ///
     /// # Errors
-    /// If it cannot be read, or is not what [`text`](Self::text) has made.
+    /// If it cannot be read, or was not written with [`text`](Self::text).
     pub fn read(path: &Path) -> Result<Self, ClusterError> {
         let fields = Fields::read(path)?;
         let program = fields.within(&fields.table("program")?.into())?;
         let program = match program.get("command") {
             None => None,
-            // Submissions of versions that knew no other identity have none here.
+            // Submissions by older versions, which knew only this identity, have no such member.
             Some(_) => Some(ProgramText {
                 command: program.texts("command")?,
                 files: program.texts("files")?,
@@ -285,7 +285,7 @@ fn member(file: &Fields, value: &Value) -> Result<Member, ClusterError> {
 
 #[cfg(test)]
 impl Submission {
-    /// One of nothing, for tests.
+    /// Returns an empty submission for tests.
     pub(super) fn empty() -> Self {
         Self {
             name: "n".to_owned(),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_was_changed_is_not_believed() {
+    fn a_changed_cell_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.json");
         let task = TaskFile {

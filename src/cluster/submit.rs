@@ -1,4 +1,4 @@
-//! Making a submission: which cells are missing, how they become arrays, and handing those to Slurm.
+//! Makes a submission: finds missing cells, groups them into arrays, and submits these to Slurm.
 
 use super::folder::DIGITS;
 use super::handover::{hand_over, handovers};
@@ -13,22 +13,22 @@ use crate::store::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A cell and what the ledger holds of it.
+/// The ledger's finished attempts of a cell, and how many are missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Covered {
-    /// Finished attempts of its runs, whatever machine they were of.
+    /// Finished attempts by run, on any machine.
     pub sealed: BTreeMap<RunId, usize>,
-    /// Attempts that are missing on machines as those that Slurm will choose.
+    /// Number of attempts that are missing for the kind of machine that Slurm will choose.
     pub missing: usize,
 }
 
-/// Looks up what the ledger holds of cells, each with the kind of machine that Slurm will choose for it.
+/// Looks up what the ledger has of cells, each with the kind of machine that Slurm will choose for it.
 ///
-/// A run's id names the machine. Which machines a kind has is known from the tasks that ran there: before the first one has, all is
-/// missing; a task that then finds its run sealed does not execute it.
+/// A run's id depends on the machine. The machines of a kind are known from earlier tasks on them. Before the first
+/// such task everything counts as missing. A task that then finds its run sealed does not execute it.
 ///
 /// # Errors
-/// If the ledger or the spool cannot be read; a ledger that does not exist yet is empty.
+/// If the ledger or the spool cannot be read. A ledger that does not exist yet is empty.
 pub fn cover(store: &Store, spool: &Spool, cells: &[(&Expected, Cause, String)]) -> Result<Vec<Covered>, ClusterError> {
     let remembered = spool.remembered()?;
     let mut sealed: Vec<BTreeMap<RunId, usize>> = vec![BTreeMap::new(); cells.len()];
@@ -66,15 +66,16 @@ pub fn cover(store: &Store, spool: &Spool, cells: &[(&Expected, Cause, String)])
     Ok(covered.collect())
 }
 
-/// The cells that an earlier submission is still to execute on the same kind of machine, by name and kind.
+/// Returns the cells that an earlier submission will still execute, by id and kind of machine.
 pub fn under_way<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> BTreeSet<(Digest, String)> {
     in_states(standings, State::is_under_way)
 }
 
-/// The cells that an earlier submission has executed and of which something has not come home, by name and kind.
+/// Returns the cells that an earlier submission has executed, but whose results have not all been imported, by id and
+/// kind of machine.
 ///
 /// # Errors
-/// If the attempts that wait in its folder cannot be listed.
+/// If the packs in a submission's folder cannot be listed.
 pub fn waiting<'a>(
     standings: impl IntoIterator<Item = (&'a Folder, &'a Standing)>,
 ) -> Result<BTreeSet<(Digest, String)>, ClusterError> {
@@ -99,24 +100,24 @@ fn in_states<'a>(
     standings.into_iter().flat_map(of).collect()
 }
 
-/// What a submission is made of.
+/// The inputs of a submission.
 #[derive(Debug)]
 pub struct Draft<'a> {
     /// The experiment's name.
     pub experiment: &'a str,
-    /// The manifest's path and the hash of its bytes.
+    /// The manifest's path and the digest of its bytes.
     pub manifest: (&'a Path, Digest),
-    /// The moment, in milliseconds since the Unix epoch and for people.
+    /// The time of submission, in milliseconds since the Unix epoch and as text.
     pub when: (i64, &'a str),
-    /// Where and how.
+    /// The request.
     pub request: &'a Request,
     /// The cluster.
     pub limits: &'a Limits,
-    /// This program on the nodes.
+    /// The path of ledger's executable on the nodes.
     pub ledger: &'a Path,
-    /// The program of the cells, where it is not the built-in trainer.
+    /// The program of the cells; `None` for the built-in trainer.
     pub program: Option<ProgramText>,
-    /// What is recorded of this moment with each attempt.
+    /// Facts about the submission that are recorded with each attempt.
     pub facts: Table,
     /// The cells.
     pub members: Vec<Member>,
@@ -133,10 +134,10 @@ pub struct Drafted {
     tasks: BTreeMap<(usize, u32), TaskFile>,
 }
 
-/// Makes arrays of cells that ask for the same, and writes down all that the folder will hold.
+/// Groups cells with the same needs into arrays, and prepares all files of the folder.
 ///
 /// # Errors
-/// If a cell asks for more GPUs than a task has, or the folder's path would be misread by sbatch.
+/// If a cell needs more GPUs than a task has, or sbatch would misread the folder's path.
 pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError> {
     let name = folder.name();
     let is_plain = |c: char| c.is_alphanumeric() || "/._+-@,:=~".contains(c);
@@ -189,7 +190,7 @@ pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError
     }
     let cells = draft.members.iter().filter_map(|member| {
         let (array, task) = *places.get(&member.id)?;
-        // What is sealed of its run is counted once the node knows which run it is.
+        // Sealed attempts of its run are counted when the node knows the run.
         let (Cause::Complete(attempts) | Cause::Repeat(attempts)) = member.cause;
         Some(Listed { id: member.id, label: member.label.clone(), array, task, attempts })
     });
@@ -206,27 +207,28 @@ pub fn draft(draft: &Draft<'_>, folder: &Folder) -> Result<Drafted, RequestError
     Ok(Drafted { submission, scripts, tasks })
 }
 
-/// What came of handing arrays to Slurm.
+/// The result of submitting arrays to Slurm.
 #[derive(Debug)]
 pub struct Placed {
-    /// What Slurm calls those that it took.
+    /// The jobs of the arrays that Slurm accepted.
     pub jobs: Vec<Submitted>,
-    /// Why not all were handed over.
+    /// Why not all arrays were submitted.
     pub refused: Option<ClusterError>,
 }
 
-/// Writes a submission into its folder, and hands its arrays to Slurm. If it refuses a later one, the folder stays, and the rest can
-/// be resumed.
+/// Writes a submission into its folder, and submits its arrays to Slurm. If Slurm refuses a later array, the folder
+/// stays, and the rest can be resumed.
 ///
 /// # Errors
-/// If a file cannot be written, or Slurm refuses the first array: then nothing is left of it, unless Slurm may have taken it all the same.
+/// If a file cannot be written, or Slurm refuses the first array. The folder is then removed, unless Slurm may have
+/// accepted the array.
 pub fn place(drafted: &Drafted, manifest: &[u8], folder: &Folder, slurm: Slurm) -> Result<Placed, ClusterError> {
     let mut jobs = Vec::new();
     let placed = write(drafted, manifest, folder).and_then(|()| hand_over_all(drafted, folder, slurm, &mut jobs));
     match placed {
         Err(error) if jobs.is_empty() => {
             if handovers(folder).is_ok_and(|waiting| waiting.is_empty()) {
-                // Nobody knows of it yet.
+                // Nothing refers to the folder yet.
                 let _ = std::fs::remove_dir_all(folder.dir());
             }
             Err(error)
@@ -243,7 +245,7 @@ fn write(drafted: &Drafted, manifest: &[u8], folder: &Folder) -> Result<(), Clus
         folder.write(&Array::script(array), script.as_bytes())?;
     }
     folder.write("manifest.toml", manifest)?;
-    // The last: a folder without it is no submission.
+    // Written last: a folder without it is not a submission.
     folder.write("submission.json", drafted.submission.text().as_bytes())
 }
 

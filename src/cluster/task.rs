@@ -1,4 +1,4 @@
-//! What a task of an array has to do, on its node: which attempts are left, and how what comes of them gets home.
+//! The work of a task on its node: which attempts are left, and the delivery of results to the shared folder.
 
 use super::{CellNote, CellState, ClusterError, Folder, Member, Mirror, Note, Tally};
 use crate::engine::Cause;
@@ -6,18 +6,18 @@ use crate::record::{AttemptId, Digest, Outcome, RunId, SourceText};
 use crate::store::Store;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is left of a cell for a task.
+/// The remaining work of a task on a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Attempts to execute.
     pub attempts: usize,
-    /// Finished attempts of this very run that the ledger held when the cell was submitted.
+    /// Finished attempts of this run that the ledger had when the cell was submitted.
     pub sealed: usize,
 }
 
-/// What is left of a cell once its run on this node is known, and what earlier starts of the task have done.
+/// Returns the remaining work on a cell, given its run on this node and the attempts of earlier starts of the task.
 ///
-/// The ledger is not asked, since its host may be using it: what it held was written down when the cell was submitted.
+/// It does not read the ledger, which its host may be using: the submission recorded what the ledger had.
 pub fn left(member: &Member, run: RunId, tally: Tally) -> Left {
     match member.cause {
         Cause::Complete(wanted) => {
@@ -39,7 +39,7 @@ pub struct Spooler {
 #[derive(Debug)]
 struct Shared {
     note: Note,
-    /// Whether it has changed since it was written.
+    /// Whether it has changed since it was last written.
     fresh: bool,
 }
 
@@ -48,7 +48,7 @@ fn lock(note: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Spooler {
-    /// Begins, with the journals of the task's own ledger.
+    /// Writes the first note and starts copying the journals of the task's own ledger.
     ///
     /// # Errors
     /// If the shared folder cannot be written.
@@ -59,7 +59,7 @@ impl Spooler {
         let (of_beat, in_folder) = (Arc::clone(&note), folder.clone());
         let beat = move || {
             let mut shared = lock(&of_beat);
-            // It is written again at the next beat.
+            // If this fails, the next beat retries it.
             if shared.fresh && in_folder.keep_note(&shared.note).is_ok() {
                 shared.fresh = false;
             }
@@ -68,7 +68,7 @@ impl Spooler {
         Ok(Self { folder: folder.clone(), note, mirror })
     }
 
-    /// Changes what is said of a cell; it is written soon.
+    /// Changes the note of a cell; the next beat writes it.
     pub fn tell(&self, cell: Digest, change: impl FnOnce(&mut CellNote)) {
         let mut shared = lock(&self.note);
         if let Some(told) = shared.note.cells.iter_mut().find(|told| told.id == cell) {
@@ -77,7 +77,7 @@ impl Spooler {
         }
     }
 
-    /// Writes what is said of the cells.
+    /// Writes the note now.
     ///
     /// # Errors
     /// If the shared folder cannot be written.
@@ -87,10 +87,10 @@ impl Spooler {
         self.folder.keep_note(&shared.note)
     }
 
-    /// Puts an attempt of the task's ledger where `collect` finds it.
+    /// Delivers an attempt of the task's ledger to where `collect` finds it.
     ///
     /// # Errors
-    /// If the ledger cannot be read or the shared folder not be written; then the copy of the journal stays in it.
+    /// If the ledger cannot be read or the shared folder cannot be written. The copy of the journal then stays there.
     pub fn bring(
         &self,
         cell: Digest,
@@ -107,7 +107,7 @@ impl Spooler {
         self.write()
     }
 
-    /// Ends, and says with which code the task does.
+    /// Stops copying, and records the task's exit code.
     ///
     /// # Errors
     /// If the shared folder cannot be written.
@@ -126,7 +126,7 @@ mod tests {
     use crate::record::{Cell, Table};
 
     #[test]
-    fn what_is_left_is_what_nobody_has_done() {
+    fn remaining_attempts_exclude_those_already_made() {
         let expected = Expected::recorded(Cell::default(), Table::new());
         let (this, other) = (RunId(Digest::of(b"this")), RunId(Digest::of(b"other")));
         let sealed = [(this, 2), (other, 9)].into();

@@ -1,4 +1,5 @@
-//! One command at a time of those that hand cells to Slurm: between looking what is missing and handing it over nobody else may do the same.
+//! A lock between commands that submit cells to Slurm: no other may look for missing cells until this one has submitted
+//! its own.
 
 use super::{ClusterError, io_error};
 use crate::host::files;
@@ -7,28 +8,29 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Locked while a command hands cells over. Hidden, so that it is taken for no submission.
+/// The lock file. It is hidden, so that it is not taken for a submission.
 const LOCK: &str = ".lock";
-/// How often to look whether the other one is done.
+/// The interval at which the lock is retried.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Held while a command looks what is missing and hands it over; the kernel lets go of it however the process ends.
+/// Holds the lock while a command looks for missing cells and submits them. The kernel releases it however the process
+/// ends.
 #[derive(Debug)]
 pub struct Turn {
-    /// Absent where the file system has no locks.
+    /// `None` if the file system has no locks.
     lock: Option<File>,
 }
 
 impl Turn {
-    /// Waits for so long until no other command hands cells of that ledger over; `waits` is called once if there is one.
+    /// Takes the lock of a ledger, waiting up to `patience`. `waits` is called once if another command holds it.
     ///
     /// # Errors
-    /// If another one is still at it, or the folder cannot be made.
+    /// If another command still holds it, or the folder cannot be made.
     pub fn take(ledger: &Path, patience: Duration, waits: impl FnOnce()) -> Result<Self, ClusterError> {
         let home = ledger.join("slurm");
         files::private_folder(&home).map_err(io_error("make the folder", &home))?;
         let path = home.join(LOCK);
-        // For writing: NFS locks no file for one alone that was opened for reading.
+        // Opened for writing: NFS grants no exclusive lock on a file that is open only for reading.
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&path).map_err(io_error("open", &path))?;
@@ -36,7 +38,7 @@ impl Turn {
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Self { lock: Some(file) }),
-                // Without locks people have to take turns themselves.
+                // Without locks, users have to avoid concurrent submits themselves.
                 Err(TryLockError::Error(_)) => return Ok(Self { lock: None }),
                 Err(TryLockError::WouldBlock) if since.elapsed() >= patience => return Err(ClusterError::Busy),
                 Err(TryLockError::WouldBlock) => {
@@ -49,7 +51,7 @@ impl Turn {
         }
     }
 
-    /// Whether nobody else can be at it: not known where the file system has no locks.
+    /// Whether the lock excludes other commands; false if the file system has no locks.
     pub fn is_sure(&self) -> bool {
         self.lock.is_some()
     }
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_the_next_when_it_is_done() {
+    fn the_lock_admits_one_command_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let first = Turn::take(dir.path(), Duration::ZERO, || panic!("nobody is before it")).unwrap();
         assert!(first.is_sure());
