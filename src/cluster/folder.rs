@@ -47,6 +47,14 @@ pub(super) fn names(dir: &Path) -> Result<Vec<String>, ClusterError> {
     Ok(names)
 }
 
+/// Removes a file. A missing one is no error: another command may have removed it.
+pub(super) fn remove(path: &Path) -> Result<(), ClusterError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// An array that was submitted to Slurm: its job, and which of its tasks were submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submitted {
@@ -157,10 +165,7 @@ impl Folder {
         match closed {
             true if path.exists() => Ok(()),
             true => self.write(CLOSED, b""),
-            false => match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
-                _ => Ok(()),
-            },
+            false => remove(&path),
         }
     }
 
@@ -294,11 +299,7 @@ impl Folder {
     /// If the file system refuses.
     pub fn mark_collected(&self, pack: &Path, attempt: AttemptId) -> Result<(), ClusterError> {
         files::write_whole(&pack.with_extension("collected"), attempt.to_string().as_bytes())?;
-        match std::fs::remove_file(pack) {
-            // Another `collect` has removed it.
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", pack)(error)),
-            _ => Ok(()),
-        }
+        remove(pack)
     }
 
     /// Renames a file that the ledger cannot import: `superseded` if the ledger has the execution with another outcome,

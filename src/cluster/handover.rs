@@ -1,8 +1,8 @@
 //! Submits an array to Slurm such that its job is found again if `submit` was killed before it recorded Slurm's answer.
 
 use super::fields::{Fields, text_of};
-use super::folder::{Submitted, names};
-use super::{ClusterError, Folder, Job, Slurm, io_error};
+use super::folder::{Submitted, names, remove};
+use super::{ClusterError, Folder, Job, Slurm};
 use crate::host::{clock, command::CommandError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,15 +32,6 @@ impl Handover {
     /// Whether Slurm may still accept it.
     pub fn is_in_flight(&self, now_ms: i64) -> bool {
         now_ms < self.unix_ms + IN_FLIGHT_MS
-    }
-
-    fn end(&self, folder: &Folder) -> Result<(), ClusterError> {
-        let path = self.path(folder);
-        match std::fs::remove_file(&path) {
-            // Another command has found the job, too.
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -84,7 +75,7 @@ pub(super) fn hand_over(
         // Slurm may have accepted it nevertheless.
         Err(error) if may_have_been_taken(&error) => Err(error),
         Err(error) => {
-            handover.end(folder)?;
+            remove(&handover.path(folder))?;
             Err(error)
         }
     }
@@ -99,7 +90,7 @@ fn answered(folder: &Folder, handover: &Handover, job: Job) -> Result<Submitted,
     let Handover { array, tasks, unix_ms } = handover.clone();
     let submitted = Submitted { job, array, tasks, unix_ms };
     folder.add_job(&submitted)?;
-    handover.end(folder)?;
+    remove(&handover.path(folder))?;
     Ok(submitted)
 }
 
