@@ -184,8 +184,7 @@ mod tests {
             name: "NVIDIA H200".into(),
             uuid: format!("GPU-{index}"),
             memory_total_bytes: Some(139 << 30),
-            mig: false,
-            pci_bus_id: String::new(),
+            ..GpuInfo::default()
         };
         (0..number).map(gpu).collect()
     }

@@ -291,14 +291,7 @@ mod tests {
     use super::*;
 
     fn gpu() -> GpuInfo {
-        GpuInfo {
-            index: 1,
-            name: "H200".into(),
-            uuid: "GPU-1".into(),
-            memory_total_bytes: None,
-            mig: false,
-            pci_bus_id: String::new(),
-        }
+        GpuInfo { index: 1, name: "H200".into(), ..GpuInfo::default() }
     }
 
     fn config(pairs: &[(&str, i64)]) -> Table {

@@ -60,14 +60,7 @@ mod tests {
     use super::*;
 
     fn gpu(name: &str, uuid: &str) -> GpuInfo {
-        GpuInfo {
-            index: 0,
-            name: name.into(),
-            uuid: uuid.into(),
-            memory_total_bytes: None,
-            mig: false,
-            pci_bus_id: String::new(),
-        }
+        GpuInfo { name: name.into(), uuid: uuid.into(), ..GpuInfo::default() }
     }
 
     #[test]

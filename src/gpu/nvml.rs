@@ -65,7 +65,7 @@ pub enum GpuError {
 }
 
 /// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuInfo {
     /// Its index in NVML's order, which is that of the PCI bus.
     pub index: u32,

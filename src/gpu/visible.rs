@@ -35,14 +35,7 @@ pub(super) fn in_place(answers: Vec<Result<GpuInfo, GpuError>>) -> (Vec<GpuInfo>
     let placed = (0..).zip(answers).map(|(index, answer)| {
         answer.unwrap_or_else(|error| {
             silent.insert(index, error);
-            GpuInfo {
-                index,
-                name: String::new(),
-                uuid: String::new(),
-                memory_total_bytes: None,
-                mig: false,
-                pci_bus_id: String::new(),
-            }
+            GpuInfo { index, ..GpuInfo::default() }
         })
     });
     (placed.collect(), silent)
@@ -153,8 +146,7 @@ mod tests {
             name: "NVIDIA H200".into(),
             uuid: uuid.into(),
             memory_total_bytes: Some(1 << 37),
-            mig: false,
-            pci_bus_id: format!("00000000:{index:02X}:00.0"),
+            ..GpuInfo::default()
         };
         (0..).zip(UUIDS).map(gpu).collect()
     }
