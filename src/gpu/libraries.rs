@@ -240,8 +240,8 @@ fn split_nccl(version: u32) -> (u32, u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loader::tests::build;
     use std::fs;
-    use std::process::Command;
 
     fn env(root: &Path) -> LibraryEnv {
         LibraryEnv {
@@ -250,13 +250,6 @@ mod tests {
             cuda_roots: vec![root.join("cuda"), root.join("opt")],
             ask_loader: false,
         }
-    }
-
-    fn build(path: &Path, source: &str) {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let c = path.with_extension("c");
-        fs::write(&c, source).unwrap();
-        assert!(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(path).arg(&c).status().unwrap().success());
     }
 
     #[test]
@@ -280,8 +273,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (a, b) = (root.path().join("a"), root.path().join("b"));
         let version = |major| format!("int nvrtcVersion(int *a, int *b) {{ *a = {major}; *b = 1; return 0; }}");
-        build(&a.join("libnvrtc.so.12"), &version(12));
-        build(&b.join("libnvrtc.so.13"), &version(13));
+        build(&a.join("libnvrtc.so.12"), &version(12), &[]);
+        build(&b.join("libnvrtc.so.13"), &version(13), &[]);
         let found = survey(&env(root.path()));
         assert_eq!(
             found.nvrtc.path(),
@@ -298,9 +291,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let version = |number| format!("int ncclGetVersion(int *v) {{ *v = {number}; return 0; }}");
         let (link, real) = (root.path().join("a/libnccl.so"), root.path().join("b/libnccl.so.2"));
-        build(&link, &version(21_904));
+        build(&link, &version(21_904), &[]);
         assert_eq!(survey(&env(root.path())).nccl_version, Some((2, 19, 4)));
-        build(&real, &version(22_803));
+        build(&real, &version(22_803), &[]);
         let found = survey(&env(root.path()));
         assert_eq!((found.nccl.path(), found.nccl_version), (Some(real.as_path()), Some((2, 28, 3))));
     }
@@ -340,8 +333,8 @@ mod tests {
     #[test]
     fn cublaslt_and_cudnn_report_their_versions() {
         let root = tempfile::tempdir().unwrap();
-        build(&root.path().join("a/libcublasLt.so.13"), "unsigned long cublasLtGetVersion(void) { return 130100; }");
-        build(&root.path().join("b/libcudnn.so.9"), "unsigned long cudnnGetVersion(void) { return 91400; }");
+        build(&root.path().join("a/libcublasLt.so.13"), "unsigned long cublasLtGetVersion(void) { return 130100; }", &[]);
+        build(&root.path().join("b/libcudnn.so.9"), "unsigned long cudnnGetVersion(void) { return 91400; }", &[]);
         let found = survey(&env(root.path()));
         assert_eq!(found.cublaslt.path(), Some(root.path().join("a/libcublasLt.so.13").as_path()));
         assert_eq!((found.cublaslt_version, found.cudnn_version), (Some((13, 1, 0)), Some((9, 14, 0))));

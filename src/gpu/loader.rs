@@ -87,17 +87,18 @@ fn mapped(maps: &str, name: &str) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Builds a test library with the linker that building this crate requires anyway.
-    fn library(directory: &Path, source: &str) -> PathBuf {
-        let (c, so) = (directory.join("fake.c"), directory.join("libfake.so"));
+    /// Builds a library that needs those in `links`, with the linker that building this crate requires anyway.
+    pub(crate) fn build(path: &Path, source: &str, links: &[&Path]) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let c = path.with_extension("c");
         std::fs::write(&c, source).unwrap();
-        let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&so).arg(&c).status().unwrap();
-        assert!(status.success());
-        so
+        let mut command = Command::new("cc");
+        command.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]).arg(path).arg(&c).args(links);
+        assert!(command.status().unwrap().success());
     }
 
     #[test]
@@ -105,7 +106,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = "int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 2; return 0; }
                       int ncclGetVersion(int *version) { *version = 22803; return 0; }";
-        let path = library(dir.path(), source);
+        let path = dir.path().join("libfake.so");
+        build(&path, source, &[]);
         let loaded = Loaded::open(path.as_os_str()).unwrap();
         assert_eq!(loaded.nvrtc_version(), Some((13, 2)));
         assert_eq!(loaded.nccl_version(), Some(22803));
@@ -117,7 +119,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = "int nvrtcVersion(int *major, int *minor) { *major = 13; *minor = 2; return 5; }
                       int ncclGetVersion(int *version) { *version = -1; return 0; }";
-        let loaded = Loaded::open(library(dir.path(), source).as_os_str()).unwrap();
+        let path = dir.path().join("libfake.so");
+        build(&path, source, &[]);
+        let loaded = Loaded::open(path.as_os_str()).unwrap();
         assert_eq!((loaded.nvrtc_version(), loaded.nccl_version()), (None, None));
         let foreign = Loaded::open(OsStr::new("libc.so.6")).unwrap();
         assert_eq!((foreign.nvrtc_version(), foreign.nccl_version()), (None, None));

@@ -111,16 +111,7 @@ impl SurveyReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
-    use std::process::Command;
-
-    fn build(path: &Path, source: &str, links: &[&Path]) {
-        let c = path.with_extension("c");
-        std::fs::write(&c, source).unwrap();
-        let mut command = Command::new("cc");
-        command.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]).arg(path).arg(&c).args(links);
-        assert!(command.status().unwrap().success());
-    }
+    use crate::loader::tests::build;
 
     #[test]
     fn a_library_that_lacks_another_is_missing_for_that_reason() {
