@@ -1,11 +1,11 @@
-//! What is known only while this program is built: the compiler and what it was asked for.
+//! Passes facts known only at build time to the program: the compiler, its target and its profile.
 
 use std::env;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Cargo starts this again where the compiler is another; the variables name it.
+    // Cargo reruns this script if the compiler, which these variables name, changes.
     for name in ["RUSTC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
         println!("cargo:rerun-if-env-changed={name}");
     }

@@ -1,4 +1,4 @@
-//! What `doctor` says of the machine, GPUs apart.
+//! `doctor` checks of the machine without its GPUs.
 
 use super::filesystem::{FileSystemKind, disk_free_bytes, file_system_kind, writable};
 use super::{container, cpu, environment, git, machine};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const GIB: u64 = 1 << 30;
 
-/// Looks at the processor, memory, their limits, the ledger's disk, git, containers, Slurm and the clock.
+/// Checks the processor, memory, their limits, the ledger's disk, git, containers, Slurm and the clock.
 pub fn checks(ledger_dir: &Path) -> Vec<Check> {
     let kind = file_system_kind(ledger_dir).ok();
     vec![
@@ -141,7 +141,7 @@ fn slurm(sbatch: bool, job: Option<&str>) -> Check {
     }
 }
 
-/// Sources that are read by one instruction, without a call into the kernel or the device.
+/// Clock sources that are read with one instruction, without a system call or a device access.
 const FAST_CLOCKS: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
 fn clock(source: Option<&str>) -> Check {
@@ -160,7 +160,7 @@ fn clock(source: Option<&str>) -> Check {
     }
 }
 
-/// A number of bytes for people, in the largest binary unit that leaves at least 1.
+/// Formats a number of bytes in the largest binary unit that leaves at least 1.
 fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut shown = (number, 0, "B");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_checked_without_leaving_a_trace() {
+    fn checks_write_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let checks = checks(&dir.path().join("ledger"));
         let names: Vec<_> = checks.iter().map(|check| check.name).collect();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_for_people() {
+    fn bytes_are_formatted_in_binary_units() {
         assert_eq!(bytes(0), "0 B");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");

@@ -1,4 +1,4 @@
-//! Other programs that answer a question: started, listened to, and left when they take too long.
+//! Runs other programs for their output, with a timeout.
 
 use super::{environment, process};
 use ledger_record::Exit;
@@ -9,45 +9,45 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// More output than this is no answer to anything that the house asks.
+/// The maximum output that is read from a program.
 const MOST_BYTES: u64 = 1 << 28;
 
-/// A program that could not be asked.
+/// Why a program could not be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There is no such program.
+    /// No such program is on `PATH`.
     #[error("there is no `{0}` on PATH")]
     Absent(String),
-    /// It did not answer in time, and was ended.
+    /// It did not end in time, and was killed.
     #[error("`{program}` did not answer within {seconds} s")]
     Late {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// How long we waited.
+        /// The timeout.
         seconds: u64,
     },
     /// It could not be started.
     #[error("`{program}` cannot be run: {source}")]
     Io {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It was started, and could not be listened to.
+    /// It was started, but its output or exit status could not be read.
     #[error("the output of `{program}` cannot be read: {source}")]
     Unheard {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What a program said, and how it ended.
+/// The output of a program, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Its standard output; what is no UTF-8 is replaced.
+    /// Its standard output; invalid UTF-8 is replaced.
     pub out: String,
     /// Its standard error.
     pub err: String,
@@ -61,18 +61,18 @@ impl Said {
         self.exit == Exit::Code(0)
     }
 
-    /// The first line of what it complained of, without its own name in front.
+    /// Returns the first non-blank line of its standard error, or else of its standard output.
     pub fn complaint(&self) -> &str {
         let line = self.err.lines().chain(self.out.lines()).find(|line| !line.trim().is_empty());
         line.map_or("it said nothing", str::trim)
     }
 }
 
-/// Asks a program that is on `PATH`, in a folder and without the named environment variables. It answers in English, whatever the user's
-/// language.
+/// Runs a program from `PATH` in a folder, without the named environment variables. Its messages are in English
+/// (`LC_ALL=C`), whatever the user's language.
 ///
 /// # Errors
-/// If there is no such program, it cannot be started, or it does not end in time; then it is killed.
+/// If there is no such program, it cannot be started, or it does not end in time. It is killed then.
 pub fn ask(
     program: &str,
     arguments: &[&str],
@@ -83,10 +83,10 @@ pub fn ask(
     converse(program, arguments, directory, (&[("LC_ALL", "C")], without), patience)
 }
 
-/// As [`ask`], of a program that hands its environment on to what it starts: that has to be the user's own.
+/// Like [`ask`], but keeps the user's locale, for a program that passes its environment on to what it starts.
 ///
 /// # Errors
-/// As of [`ask`].
+/// As [`ask`].
 pub fn instruct(
     program: &str,
     arguments: &[&str],
@@ -134,7 +134,7 @@ fn listen(child: &mut Child) -> mpsc::Receiver<Heard> {
             let errors = thread::spawn(move || read(err));
             let out = read(out);
             let errors = errors.join().unwrap_or_else(|_| Err(io::Error::other("the listener broke down")));
-            // Nobody listens any more after the time is over.
+            // The receiver is gone after the timeout.
             let _ = sender.send((out, errors));
         });
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_and_how_it_ends() {
+    fn output_and_exit_status_are_returned() {
         let said = shell("pwd; echo \"${HOME-none}\"; echo; echo oh >&2; exit 3", Duration::from_secs(60)).unwrap();
         assert_eq!((said.out.as_str(), said.err.as_str(), said.exit), ("/\nnone\n\n", "oh\n", Exit::Code(3)));
         assert_eq!((said.is_success(), said.complaint()), (false, "oh"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_answers_in_english_and_what_is_instructed_has_the_users_language() {
+    fn ask_sets_the_c_locale_and_instruct_keeps_the_users() {
         let script = ["-c", "printf %s \"${LC_ALL-none}\""];
         let patience = Duration::from_secs(60);
         assert_eq!(ask("sh", &script, Path::new("/"), &[], patience).unwrap().out, "C");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_left_and_one_that_is_not_there_is_named() {
+    fn hanging_and_missing_programs_are_errors() {
         let error = shell("exec sleep 600", Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.to_string(), "`sh` did not answer within 0 s");
         let error = ask("no-such-program", &[], Path::new("/"), &[], Duration::from_secs(1)).unwrap_err();

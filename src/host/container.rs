@@ -1,22 +1,23 @@
-//! Whether this process runs in a container, and with what others could be started.
+//! Whether this process runs in a container, and which programs could start one.
 
 use super::environment;
 use ledger_record::{Table, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The programs that can start a container, in the order in which they are preferred.
+/// The programs that can start a container, in order of preference.
 pub const TOOLS: [&str; 4] = ["apptainer", "singularity", "podman", "docker"];
 
-/// Facts of what surrounds this process, by dotted name. What is not there is absent.
+/// Returns facts about the containment of this process, by dotted name. Unknown facts are absent.
 ///
-/// - `container.kind`: `apptainer`, `singularity`, `docker`, `podman`, `kubernetes`, or what the variable `container` says;
-/// - `container.image`: the image as the container itself names it. For Apptainer it is a path **of the host**, which may not
-///   be visible inside, and a temporary directory where the image had to be unpacked: the image's digest is to be taken
-///   outside, before the start;
+/// - `container.kind`: `apptainer`, `singularity`, `docker`, `podman`, `kubernetes`, or the value of the variable
+///   `container`;
+/// - `container.image`: the image as the container itself names it. For Apptainer it is a path **on the host**, which
+///   may not be visible inside. It is a temporary directory if the image had to be unpacked. Therefore take the image's
+///   digest outside, before the start;
 /// - `container.name`: the image's file name, for Apptainer;
-/// - `container.tools`: the programs on `PATH` that could start one;
-/// - `slurm.sbatch`: whether jobs could be submitted from here.
+/// - `container.tools`: the programs on `PATH` that can start a container;
+/// - `slurm.sbatch`: whether jobs can be submitted from here.
 pub fn facts() -> Table {
     facts_of(Path::new("/"), &|name| environment::text_var(name), &environment::which)
 }
@@ -55,7 +56,7 @@ fn facts_of(root: &Path, var: &dyn Fn(&str) -> Option<String>, which: &dyn Fn(&s
     table
 }
 
-/// `/run/.containerenv` holds lines such as `image="docker.io/library/debian:12"`.
+/// Returns the image from `/run/.containerenv`, which has lines such as `image="docker.io/library/debian:12"`.
 fn podman_image(text: &str) -> Option<String> {
     let value = text.lines().find_map(|line| line.strip_prefix("image="))?.trim().trim_matches('"');
     (!value.is_empty()).then(|| value.to_owned())
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_container_shows_its_marks() {
+    fn containers_are_recognised_by_their_marks() {
         let root = tempfile::tempdir().unwrap();
         let image = "/images/train.sif";
         let vars = [("APPTAINER_CONTAINER", image), ("SINGULARITY_CONTAINER", image), ("APPTAINER_NAME", "train.sif")];

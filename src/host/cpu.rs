@@ -1,4 +1,4 @@
-//! The processor: its product name, its cores, how much of it this process may use.
+//! The processor: its product name, its cores, and how many of them this process may use.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,13 +25,13 @@ const ARM: &[(u32, u32, &str)] = &[
     (0xc0, 0xac4, "Ampere-1a"),
 ];
 
-/// The processor's product name, with single spaces; `unknown cpu` where the machine does not say.
+/// Returns the processor's product name with single spaces, or `unknown cpu`.
 ///
-/// Reads only the first processor's lines, so that it costs the same on a machine of 2 cores and of 256.
+/// Reads only the first processor's lines, so that the cost does not depend on the number of cores.
 pub fn cpu_name() -> String {
     let mut text = Vec::with_capacity(4096);
     if let Ok(file) = File::open("/proc/cpuinfo") {
-        // What could not be read is an unknown name, which is an answer.
+        // If reading fails, the name is unknown.
         let _ = file.take(4096).read_to_end(&mut text);
     }
     name_of(&String::from_utf8_lossy(&text))
@@ -44,7 +44,7 @@ fn name_of(cpuinfo: &str) -> String {
         values.find(|value| !value.is_empty())
     };
     let hex = |key| u32::from_str_radix(value(&[key])?.strip_prefix("0x")?, 16).ok();
-    // `cpu` and `machine` are what POWER has; a bare number, as some kernels give, names no product.
+    // `cpu` is POWER's key. Some kernels give a bare number, which is not a product name.
     let named = value(&["model name", "cpu", "cpu model"]).filter(|name| name.contains(char::is_alphabetic));
     if let Some(name) = named {
         return name.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -58,17 +58,17 @@ fn name_of(cpuinfo: &str) -> String {
     }
 }
 
-/// How many processors the kernel runs, each hardware thread counted.
+/// Returns the number of online processors, counting each hardware thread.
 pub fn logical_cores() -> Option<usize> {
     range_len(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
 }
 
-/// How many processors this process may use at once: its affinity and its control group's quota counted.
+/// Returns how many processors this process may use at once, by its affinity and its control group's quota.
 pub fn available_cores() -> Option<usize> {
     std::thread::available_parallelism().ok().map(usize::from)
 }
 
-/// How many cores there are, hardware threads of one core counted once.
+/// Returns the number of cores, counting the hardware threads of a core once.
 pub fn physical_cores() -> Option<usize> {
     let threads = numbered(Path::new("/sys/devices/system/cpu"), "cpu").into_iter();
     let cores: BTreeSet<String> =
@@ -76,26 +76,26 @@ pub fn physical_cores() -> Option<usize> {
     (!cores.is_empty()).then_some(cores.len())
 }
 
-/// How many NUMA nodes there are.
+/// Returns the number of NUMA nodes.
 pub fn numa_nodes() -> Option<usize> {
     let nodes = numbered(Path::new("/sys/devices/system/node"), "node").len();
     (nodes > 0).then_some(nodes)
 }
 
-/// The processors' worth of time that this process's control groups allow it; none where nothing limits it.
+/// Returns the CPU quota of this process's control groups, in processors, or `None` without a limit.
 pub fn cgroup_quota_cores() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     quota_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// Where a controller of the older hierarchies is mounted: by itself or by a link under its name, or under that of all that are mounted with it, whose order may differ
-/// from the one in which the kernel lists them.
+/// Returns the mount point of a controller of cgroup version 1. It is named after the controller (possibly a link) or
+/// after all controllers mounted together, whose order may differ from the kernel's listing.
 pub(super) fn older(root: &Path, controllers: &str, controller: &str) -> PathBuf {
     let own = root.join(controller);
     if own.is_dir() { own } else { root.join(controllers) }
 }
 
-/// Both hierarchies are asked, and in each every group from this process's up to the root: the tightest one counts.
+/// Returns the tightest quota of all groups from this process's up to the root, in cgroup versions 1 and 2.
 fn quota_under(root: &Path, groups: &str) -> Option<f64> {
     let mut tightest: Option<f64> = None;
     for line in groups.lines() {
@@ -117,7 +117,7 @@ fn quota_under(root: &Path, groups: &str) -> Option<f64> {
     tightest
 }
 
-/// `cpu.max` holds `max 100000` or `150000 100000`: microseconds of time in each period.
+/// Parses `cpu.max`: `max 100000` or `150000 100000`, microseconds of CPU time per period.
 fn quota_v2(group: &Path) -> Option<f64> {
     let text = fs::read_to_string(group.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
@@ -135,7 +135,7 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// The number of numbers in a list such as `0-3,8,10-11`.
+/// Counts the numbers in a list such as `0-3,8,10-11`.
 fn range_len(list: &str) -> Option<usize> {
     let mut len = 0;
     for range in list.trim().split(',') {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_processors() {
+    fn processors_are_named() {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R)  Xeon(R) Platinum 8480+ \n";
         assert_eq!(name_of(intel), "Intel(R) Xeon(R) Platinum 8480+");
         let grace =
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_processors() {
+    fn lists_of_processors_are_counted() {
         assert_eq!(range_len("0-3,8,10-11\n"), Some(7));
         assert_eq!(range_len("0"), Some(1));
         assert_eq!(range_len("3-1"), None);
@@ -199,7 +199,8 @@ mod tests {
         assert_eq!(quota_under(root.path(), groups), Some(1.5));
         write("cpu,cpuacct/slurm/job/cpu.cfs_quota_us", "50000\n");
         assert_eq!(quota_under(root.path(), groups), Some(0.5));
-        // The kernel may list them in another order than the one that the folder has; then there is a link.
+        // The kernel may list the controllers in another order than the folder's name. A link then has the controller's
+        // name.
         std::os::unix::fs::symlink("cpu,cpuacct", root.path().join("cpu")).unwrap();
         assert_eq!(quota_under(root.path(), "4:cpuacct,cpu:/slurm/job\n"), Some(0.5));
     }

@@ -1,4 +1,4 @@
-//! The last words of a process that dies of a signal of its own: a library that aborts, memory that is not there.
+//! The last message of a process that dies of a fatal signal, such as a library's abort or an invalid memory access.
 
 use rustix::io::write;
 use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -7,25 +7,25 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 
-/// What a process dies of, and its name.
+/// The fatal signals, with their names.
 const SIGNALS: [(i32, &str); 5] =
     [(SIGABRT, "SIGABRT"), (SIGBUS, "SIGBUS"), (SIGFPE, "SIGFPE"), (SIGILL, "SIGILL"), (SIGSEGV, "SIGSEGV")];
 
-/// A text of limited length, written without memory of its own: what does not fit is left out.
+/// A text of limited length on the stack. A write that does not fit is left out.
 pub struct Words {
     bytes: [u8; Self::MOST],
     len: usize,
 }
 
 impl Words {
-    /// Bytes at most: what a pipe takes at once, beside nothing else.
+    /// Its maximum length in bytes, which a pipe accepts in one write.
     const MOST: usize = 1024;
 
     fn new() -> Self {
         Self { bytes: [0; Self::MOST], len: 0 }
     }
 
-    /// What was written so far.
+    /// Returns the text written so far.
     pub fn text(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
@@ -40,7 +40,8 @@ impl fmt::Write for Words {
     }
 }
 
-/// Has this process write its last words to a file when a signal is about to end it. They get the signal's name; they may neither take memory nor a lock, since whoever died may have it.
+/// Makes this process write a last message to a file before a fatal signal ends it. `words` gets the signal's name. It
+/// must neither allocate nor take a lock, because the failed thread may hold the lock.
 ///
 /// # Errors
 /// If the system refuses the handlers or another file descriptor.
@@ -50,10 +51,10 @@ pub fn with_last_words(file: &File, words: fn(&'static str, &mut Words) -> fmt::
         let act = move || {
             let mut last = Words::new();
             if words(name, &mut last).is_ok() {
-                // Whoever would read them may be gone.
+                // The reader may be gone.
                 let _ = write(&file, last.text());
             }
-            // The handler was entered because nobody else lives on after it.
+            // This handler replaces the signal's default, so it ends the process itself.
             let _ = emulate_default_handler(signal);
         };
         // SAFETY: the action writes into memory of its stack, to a file that stays open, and ends the process.
@@ -66,7 +67,8 @@ pub fn with_last_words(file: &File, words: fn(&'static str, &mut Words) -> fmt::
     Ok(())
 }
 
-/// Has the handler of a signal run on the stack that each thread has for it: of one that has overflowed its own nothing could be said, not even what Rust says.
+/// Makes a signal's handler run on each thread's alternate stack. Otherwise no message, not even Rust's, could be
+/// written after a stack overflow.
 fn on_its_own_stack(signal: i32) -> io::Result<()> {
     // SAFETY: the action is all zeros before it is read, and what is written back was read from there but for one flag.
     #[expect(unsafe_code, reason = "a handler of a signal")]
@@ -85,7 +87,7 @@ mod tests {
     use std::fmt::Write;
 
     #[test]
-    fn what_does_not_fit_is_left_out_whole() {
+    fn a_write_that_does_not_fit_is_left_out() {
         let mut words = Words::new();
         write!(words, "rank {} ", 3).expect("room");
         assert!(words.write_str(&"x".repeat(Words::MOST)).is_err());

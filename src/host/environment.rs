@@ -1,6 +1,6 @@
-//! Environment variables: the one place where they are read.
+//! Environment variables: the only place where they are read.
 //!
-//! An attempt records those that can change what a run computes or how fast, by an allow-list, with secrets left out.
+//! An attempt records those that can affect a run's results or speed, by an allow-list, without secrets.
 
 use super::secrets::{redacted as without_secrets, without_known};
 use ledger_record::{Table, Value};
@@ -8,7 +8,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Recorded by their whole name.
+/// Variables recorded by their whole name.
 const NAMES: &[&str] = &[
     "BLIS_NUM_THREADS",
     "GLIBC_TUNABLES",
@@ -55,7 +55,7 @@ const NAMES: &[&str] = &[
     "VIRTUAL_ENV",
 ];
 
-/// Recorded by the beginning of their name.
+/// Variables recorded by the beginning of their name.
 const PREFIXES: &[&str] = &[
     "APPTAINER_",
     "BURN_",
@@ -78,38 +78,38 @@ const PREFIXES: &[&str] = &[
     "XLA_",
 ];
 
-/// A name that holds one of these holds a secret; its value is never recorded.
+/// Words that mark a variable as a secret, whose value is never recorded.
 pub(super) const SECRET: &[&str] =
     &["TOKEN", "SECRET", "KEY", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "JWT", "COOKIE"];
 
-/// Of a longer value only so many characters are recorded, and of more variables only so many.
+/// The maximum number of characters recorded of a value; below, the maximum number of variables.
 const MOST_CHARS: usize = 4096;
 const MOST_VARIABLES: usize = 256;
 
-/// The longest value in which secrets are known by the names before them.
+/// Values shorter than this are also searched for secrets by the names before them.
 const MOST_JUDGED: usize = 32 << 10;
 
-/// What stands in a record in the place of a secret.
+/// The text that replaces a secret in a record.
 pub const REDACTED: &str = "(redacted)";
 
-/// The value of one variable; none where it is not set or empty.
+/// Returns the value of a variable, or `None` if it is unset or empty.
 pub fn var(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The value of one variable as text, whatever is no UTF-8 in it replaced; set but empty is `Some("")`.
+/// Returns the value of a variable as text, with invalid UTF-8 replaced. A set but empty variable is `Some("")`.
 ///
-/// For variables in which being empty means something, such as `CUDA_VISIBLE_DEVICES`.
+/// For variables in which an empty value has a meaning, such as `CUDA_VISIBLE_DEVICES`.
 pub fn text_var(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Every variable as it is, to be handed to a worker; never recorded.
+/// Returns all variables unchanged, to pass on to a worker. They must never be recorded.
 pub fn all() -> Vec<(OsString, OsString)> {
     std::env::vars_os().collect()
 }
 
-/// The variables that a record keeps, by name, secrets left out: no more than 256, and of each no more than 4096 characters.
+/// Returns the variables to record, by name and without secrets: at most 256, each with at most 4096 characters.
 pub fn recorded() -> Table {
     recorded_of(std::env::vars_os())
 }
@@ -130,18 +130,18 @@ pub fn recorded_of(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Tabl
 }
 
 fn redacted(name: &str, value: &str) -> Value {
-    // A longer text is judged by the forms of secrets alone: as a line it would be taken out whole.
+    // A longer text is searched for known forms of secrets only: as one long line it would be redacted whole.
     let clean = |value: &str| if value.len() < MOST_JUDGED { without_secrets(value) } else { without_known(value) };
     if is_secret(name) { REDACTED.into() } else { cut(clean(value)).into() }
 }
 
-/// Whether what has this name is taken for a secret.
+/// Whether a variable's name marks its value as a secret.
 pub fn is_secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
     SECRET.iter().any(|word| upper.contains(word))
 }
 
-/// Secrets are gone by now: half a one is not recognised any more.
+/// Truncates a text. Secrets must be removed before, because half of one is not recognised.
 fn cut(text: String) -> String {
     match text.char_indices().nth(MOST_CHARS) {
         Some((at, _)) => format!("{}… ({} bytes in all)", &text[..at], text.len()),
@@ -149,7 +149,7 @@ fn cut(text: String) -> String {
     }
 }
 
-/// Leaves out what stands between `://` and `@` in every URL of a text.
+/// Removes the credentials between `://` and `@` from every URL in a text.
 pub fn without_credentials(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -172,27 +172,28 @@ pub fn without_credentials(text: &str) -> String {
     clean
 }
 
-/// What a ledger's directory is looked for by, besides where one stands.
+/// The places that determine a ledger's directory, besides the current directory.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerPlaces {
     /// `$LEDGER_DIR`.
     pub ledger_dir: Option<PathBuf>,
-    /// `$XDG_DATA_HOME`; one that is not absolute is ignored, as its specification says.
+    /// `$XDG_DATA_HOME`. A relative path is ignored, as its specification demands.
     pub xdg_data_home: Option<PathBuf>,
     /// `$HOME`.
     pub home: Option<PathBuf>,
 }
 
 impl LedgerPlaces {
-    /// As the environment has them.
+    /// Reads the places from the environment.
     pub fn of_environment() -> Self {
         let path = |name| var(name).map(PathBuf::from);
         Self { ledger_dir: path("LEDGER_DIR"), xdg_data_home: path("XDG_DATA_HOME"), home: path("HOME") }
     }
 }
 
-/// The ledger's directory: the explicit one, else `$LEDGER_DIR`, else a directory `ledger/` beside or above `start` that holds
-/// `ledger.redb`, `journal/`, `reference/` or `slurm/`, or nothing yet, else `ledger/` in the user's data directory. It need not exist.
+/// Returns the ledger's directory, which need not exist: the explicit one, else `$LEDGER_DIR`, else the nearest
+/// `ledger/` in `start` or above it that is a ledger or empty, else `ledger/` in the user's data directory. A ledger
+/// contains `ledger.redb`, `journal/`, `reference/` or `slurm/`.
 pub fn find_ledger(explicit: Option<&Path>, start: &Path) -> PathBuf {
     find_ledger_in(&LedgerPlaces::of_environment(), explicit, start)
 }
@@ -214,19 +215,19 @@ pub fn find_ledger_in(places: &LedgerPlaces, explicit: Option<&Path>, start: &Pa
 fn is_ledger(path: &Path) -> bool {
     path.join("ledger.redb").is_file()
         || ["journal", "reference", "slurm"].iter().any(|name| path.join(name).is_dir())
-        // Somebody made it for what is to come.
+        // An empty folder was made for a new ledger.
         || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Where the profile of a site lies: `ledger/sites/NAME.toml` in the user's configuration directory. It need not exist; none where
-/// there is no such directory.
+/// Returns the path of a site's profile, `ledger/sites/NAME.toml` in the user's configuration directory, or `None`
+/// without such a directory. The file need not exist.
 pub fn site_profile(name: &str) -> Option<PathBuf> {
     let path = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = path("XDG_CONFIG_HOME").or_else(|| Some(path("HOME")?.join(".config")))?;
     Some(config.join("ledger/sites").join(format!("{name}.toml")))
 }
 
-/// The program that a shell would start by this name.
+/// Returns the program that a shell would start by this name.
 pub fn which(name: &str) -> Option<PathBuf> {
     which_in(name, &var("PATH")?)
 }
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_allowed_is_recorded() {
+    fn only_allowed_variables_are_recorded() {
         let table = record(&[
             ("CUDA_VISIBLE_DEVICES", ""),
             ("NCCL_NVLS_ENABLE", "0"),
@@ -276,13 +277,13 @@ mod tests {
             let table = record(&[(name, "xyzzy")]);
             assert_eq!(table[name], REDACTED.into(), "{name}");
         }
-        // A token is one whatever the variable is called.
+        // Tokens are recognised whatever the variable's name.
         let table = record(&[("CUDA_X", "a,ghp_abcdef0123456789abcdef0123"), ("NCCL_Y", "https://me:pw@host")]);
         assert_eq!((&table["CUDA_X"], &table["NCCL_Y"]), (&"a,(redacted)".into(), &"https://(redacted)@host".into()));
     }
 
     #[test]
-    fn what_is_recorded_has_a_bound() {
+    fn recorded_variables_are_limited_in_number_and_length() {
         let long = "x".repeat(1 << 20);
         let many: Vec<String> = (0..1000).map(|number| format!("CUDA_{number:04}")).collect();
         let table = record(&many.iter().map(|name| (name.as_str(), long.as_str())).collect::<Vec<_>>());
@@ -347,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn a_homeless_user_keeps_it_where_he_stands() {
+    fn without_a_home_the_ledger_is_in_the_current_directory() {
         let dir = tempfile::tempdir().unwrap();
         let found = find_ledger_in(&LedgerPlaces::default(), None, dir.path());
         assert_eq!(found, dir.path().join("ledger"));
     }
 
     #[test]
-    fn which_takes_the_first_that_can_be_executed() {
+    fn which_finds_the_first_executable() {
         let dir = tempfile::tempdir().unwrap();
         for (name, mode) in [("a", 0o644), ("b", 0o755), ("c", 0o755)] {
             fs::create_dir(dir.path().join(name)).unwrap();

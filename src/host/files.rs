@@ -1,4 +1,4 @@
-//! Files: digests of what they hold, pipes with a name, and getting them safely onto the disk.
+//! Files: digests of their contents, named pipes, and durable writes.
 
 use super::HostError;
 use super::sums::Stamp;
@@ -12,29 +12,31 @@ use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Whether there is time is asked at one in so many files that are only looked at: asking takes longer than looking.
+/// When files are only inspected, the time limit is checked once per this many files, because the check takes longer
+/// than the inspection.
 const ASK_EVERY: usize = 64;
 
-/// Large enough that reading is not what a digest waits for.
+/// The buffer size for digests, large enough that reading is not the bottleneck.
 const BUFFER: usize = 1 << 18;
 
-/// The two bytes with which every gzip stream begins (RFC 1952, section 2.3.1).
+/// The first two bytes of every gzip stream (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The digest of what a file holds: of the unpacked bytes where the file is a gzip stream, else of its bytes.
+/// Returns the digest of a file's content: of the unpacked bytes of a gzip stream, otherwise of the file's bytes.
 ///
-/// `data` and `data.gz` of the same content have the same digest.
+/// `data` and `data.gz` with the same content have the same digest.
 ///
 /// # Errors
-/// If it cannot be read, is no regular file (a device may have no end, a pipe no writer), or is a damaged gzip stream.
+/// If it cannot be read, is not a regular file (a device may have no end, a pipe no writer), or is a damaged gzip
+/// stream.
 pub fn digest_content(path: &Path) -> Result<Digest, HostError> {
     digest_content_until(path, &|| false)
 }
 
-/// As [`digest_content`], until `is_over` says that there is no more time; it is asked at each piece that is read.
+/// As [`digest_content`], but stops when `is_over` returns true, which is called before each chunk.
 ///
 /// # Errors
-/// As [`digest_content`], and if there was no time.
+/// As [`digest_content`], and if it was stopped.
 pub fn digest_content_until(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Digest, HostError> {
     let failed = |source| unreadable(path, source);
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();
@@ -53,18 +55,19 @@ pub fn digest_content_until(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) ->
     }
 }
 
-/// [`digest_content_until`] of many files, in their order; as many at a time as there are processors.
+/// Returns [`digest_content_until`] of many files, in their order, on as many threads as there are processors.
 ///
 /// # Errors
-/// As of the first file of those that cannot be read.
+/// The error of the first file that cannot be read.
 pub fn digest_contents(paths: &[&Path], is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Digest>, HostError> {
     each(paths, |_, path| digest_content_until(path, is_over))
 }
 
-/// What says of many files that they are still the same, in their order, until `is_over` says that there is no more time.
+/// Returns the stamps of many files, in their order, which show later whether the files are unchanged. Stops when
+/// `is_over` returns true.
 ///
 /// # Errors
-/// As of the first file of those that cannot be found, and if there was no time.
+/// The error of the first file that cannot be found, or if it was stopped.
 pub fn stamps(paths: &[&Path], is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Stamp>, HostError> {
     each(paths, |at, path| {
         if at.is_multiple_of(ASK_EVERY) {
@@ -75,7 +78,7 @@ pub fn stamps(paths: &[&Path], is_over: &(dyn Fn() -> bool + Sync)) -> Result<Ve
     })
 }
 
-/// Asks for something of each file, of as many at a time as there are processors; each of these counts its own.
+/// Calls `ask` for each file, on as many threads as there are processors. Each thread counts its own files from 0.
 fn each<T: Send>(
     paths: &[&Path],
     ask: impl Fn(usize, &Path) -> Result<T, HostError> + Sync,
@@ -90,7 +93,7 @@ fn each<T: Send>(
     let shares = std::thread::scope(|scope| {
         let ask_all = &ask_all;
         let running: Vec<_> = paths.chunks(share).map(|paths| scope.spawn(move || ask_all(paths))).collect();
-        // A thread that panicked passes its panic on.
+        // Propagates the panic of a thread.
         running
             .into_iter()
             .map(|share| share.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -103,10 +106,11 @@ fn each<T: Send>(
     Ok(found)
 }
 
-/// The pictures in a directory and all below it, by their names from there on (`a/b.png`), sorted. Hidden ones are left out, links are followed.
+/// Returns the images in a directory tree, sorted by their relative paths (`a/b.png`). Hidden entries are left out, and
+/// links are followed.
 ///
 /// # Errors
-/// If a directory cannot be read, or there is no such file, or `is_over` says that there is no more time.
+/// If a directory cannot be read, there is no image, or `is_over` returns true.
 pub fn pictures(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(String, PathBuf)>, HostError> {
     let mut found = Vec::new();
     let mut waiting = vec![(String::new(), directory.to_owned(), 0)];
@@ -117,7 +121,7 @@ pub fn pictures(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result
             if is_hidden(&entry.file_name()) {
                 continue;
             }
-            // A folder of a million pictures is listed without asking for each of them.
+            // The entry's own type avoids one system call for each of possibly a million images.
             let is_folder = match entry.file_type() {
                 Ok(kind) if !kind.is_symlink() => kind.is_dir(),
                 _ => path.is_dir(),
@@ -135,7 +139,7 @@ pub fn pictures(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result
     some(directory, found, &PICTURE_ENDINGS)
 }
 
-/// The texts that lie directly in a directory, by their names, sorted.
+/// Returns the text files directly in a directory, sorted by name.
 ///
 /// # Errors
 /// If the directory cannot be read, or there is no text.
@@ -145,7 +149,7 @@ pub fn texts(directory: &Path) -> Result<Vec<(String, PathBuf)>, HostError> {
     some(directory, found, &["txt"])
 }
 
-/// What was found, if anything was.
+/// Returns the files found, or an error if there are none.
 fn some<T>(directory: &Path, found: Vec<T>, endings: &[&str]) -> Result<Vec<T>, HostError> {
     if found.is_empty() {
         let source = std::io::Error::new(ErrorKind::NotFound, format!("no file ends in .{}", endings.join(", .")));
@@ -154,7 +158,7 @@ fn some<T>(directory: &Path, found: Vec<T>, endings: &[&str]) -> Result<Vec<T>, 
     Ok(found)
 }
 
-/// What a directory holds whose names begin and end so, by their names, sorted.
+/// Returns the entries of a directory whose names begin and end with these texts, sorted by name.
 ///
 /// # Errors
 /// If the directory cannot be read.
@@ -171,7 +175,8 @@ pub fn beginning(directory: &Path, begin: &str, end: &str) -> Result<Vec<(String
     Ok(found)
 }
 
-/// Makes a folder and those above it, for this user alone where they are new: what a ledger keeps is nobody else's to change.
+/// Makes a folder and its parents, accessible to this user only where they are new, so that no other user can change a
+/// ledger.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -179,7 +184,7 @@ pub fn private_folder(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes a file for this user alone, where it is new; what is there is overwritten.
+/// Writes a file that only this user may access if it is new. An existing file is overwritten.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -187,7 +192,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// A file that is read and written, and that no name leads to: it goes with this process. Others may write in the folder.
+/// Makes a temporary file for reading and writing that has no name. It vanishes with this process. The folder may be
+/// writable by others.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -199,7 +205,7 @@ pub fn nameless_in(folder: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Where large files lie that go with this process: `TMPDIR`, else `/var/tmp`, which is rarely in memory.
+/// Returns the folder for large temporary files: `TMPDIR`, else `/var/tmp`, which is rarely in memory.
 pub fn folder_for_large() -> PathBuf {
     match std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty()) {
         Some(folder) => folder.into(),
@@ -207,14 +213,14 @@ pub fn folder_for_large() -> PathBuf {
     }
 }
 
-/// How a file is made that is handed on: everybody may read it, as far as the process's mask lets them, and this user alone may write.
+/// Returns the options for a file that other users may read, subject to the umask, and only this user may write.
 pub fn handed_on() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o644);
     options
 }
 
-/// Writes a file that is handed on; what is there is overwritten.
+/// Writes a file that other users may read. An existing file is overwritten.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -236,15 +242,15 @@ fn digest_stream(mut stream: impl Read, is_over: &(dyn Fn() -> bool + Sync)) -> 
     }
 }
 
-/// Whoever said that there is no more time knows why something was not read.
+/// Returns an error if the time is over. The caller of `is_over` knows the reason.
 fn in_time(is_over: &(dyn Fn() -> bool + Sync)) -> std::io::Result<()> {
     if is_over() { Err(std::io::Error::other("there was no time to read it")) } else { Ok(()) }
 }
 
-/// Makes a pipe with a name, which only this user may open.
+/// Makes a named pipe that only this user may open.
 ///
 /// # Errors
-/// If something of that name is there already, or the directory cannot be written.
+/// If the name is taken, or the directory cannot be written.
 pub fn fifo(path: &Path) -> Result<(), HostError> {
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).map_err(|source| HostError::File {
         action: "make the named pipe",
@@ -254,21 +260,21 @@ pub fn fifo(path: &Path) -> Result<(), HostError> {
     })
 }
 
-/// Refuses a name that something has, though it be a link to nothing.
+/// Checks that a name is not taken, not even by a dangling link.
 ///
 /// # Errors
-/// If something has it.
+/// If it is taken.
 pub fn unused(path: &Path) -> std::io::Result<()> {
     if path.symlink_metadata().is_ok() { Err(rustix::io::Errno::EXIST.into()) } else { Ok(()) }
 }
 
-/// Renames a file or folder to a name that nothing has.
+/// Renames a file or folder to a name that is not taken.
 ///
 /// # Errors
-/// If something has it, or the system refuses.
+/// If the name is taken, or the system refuses.
 pub fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system that cannot do both at once.
+        // The file system cannot check and rename in one step.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
             unused(to)?;
             std::fs::rename(from, to)
@@ -277,7 +283,7 @@ pub fn rename_new(from: &Path, to: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Waits until the names in a directory are on the disk: what was made, renamed or removed in it survives a crash.
+/// Syncs a directory, so that names made, renamed or removed in it survive a crash.
 ///
 /// # Errors
 /// If the directory cannot be opened or the disk reports an error.
@@ -290,20 +296,21 @@ pub fn fsync_dir(path: &Path) -> Result<(), HostError> {
     })
 }
 
-/// Writes a file whole or not at all, durable when this returns; what is there already is replaced at once.
+/// Writes a file atomically and durably, replacing an existing one.
 ///
-/// For files that other processes of this user, on other hosts too, read meanwhile: none sees a part of it. Nobody else may read it.
+/// For files that other processes of this user read at the same time, also on other hosts: none sees a partial file.
+/// Other users may not read it.
 ///
 /// # Errors
-/// If the directory cannot be written or the disk reports an error; what was there before is still there then.
+/// If the directory cannot be written or the disk reports an error. A previous file is then unchanged.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     write_whole_with(path, |mut file| file.write_all(bytes))
 }
 
-/// As [`write_whole`], of what `content` writes into the file.
+/// As [`write_whole`], with the content that `content` writes into the file.
 ///
 /// # Errors
-/// As of [`write_whole`], and if `content` has one.
+/// As [`write_whole`], and if `content` fails.
 pub fn write_whole_with(path: &Path, content: impl FnOnce(&File) -> std::io::Result<()>) -> Result<(), HostError> {
     let failed = |source| HostError::File {
         action: "write",
@@ -320,21 +327,22 @@ pub fn write_whole_with(path: &Path, content: impl FnOnce(&File) -> std::io::Res
         std::fs::rename(&draft, path)
     };
     write().map_err(|source| {
-        // Half a file is worth nothing.
+        // Removes the incomplete file.
         let _ = std::fs::remove_file(&draft);
         failed(source)
     })?;
     fsync_dir(directory)
 }
 
-/// Opens a file as a lock: never through a link, and never one that has to be waited for, as a pipe's other end. Where it is not there, it
-/// is made if a mode is given. Whose it is, is the caller's to judge.
+/// Opens a file as a lock, without following a link and without blocking, as on a pipe. If it does not exist, it is
+/// made if a mode is given, otherwise the result is `None`. The caller has to check its owner.
 ///
 /// # Errors
-/// If it cannot be opened, or is no file.
+/// If it cannot be opened, or is not a regular file.
 pub fn open_lock(path: &Path, make: Option<u32>) -> std::io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    // Without making it first: the kernel may forbid to make what somebody else has made in a folder of all.
+    // Opens without creating first: the kernel may forbid `O_CREAT` for a file that another user made in a shared
+    // folder.
     let there = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = match (there, make) {
         (Err(error), None) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -351,10 +359,10 @@ pub fn open_lock(path: &Path, make: Option<u32>) -> std::io::Result<Option<File>
     Ok(Some(file))
 }
 
-/// Sixteen bytes that no other execution has, from the kernel's random source.
+/// Returns sixteen random bytes from the kernel's random source.
 ///
 /// # Errors
-/// If the kernel has no random source, as under some sandboxes.
+/// If the kernel has no random source, as in some sandboxes.
 pub fn random_nonce() -> Result<Nonce, HostError> {
     let mut bytes = [0; 16];
     let mut filled = 0;
@@ -400,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_that_of_the_bytes_whatever_their_number() {
+    fn digests_cover_files_of_any_length() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         for len in [0, 1, 2, BUFFER - 1, BUFFER, 2 * BUFFER + 3] {
@@ -418,7 +426,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
         }
-        // A way round in a circle.
+        // A link that makes a cycle.
         std::os::unix::fs::symlink(dir.path(), dir.path().join("a/c/up")).unwrap();
         let found = pictures(dir.path(), &|| false).unwrap();
         let names: Vec<&str> =
@@ -435,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_files_ends_when_there_is_no_more_time() {
+    fn reading_files_stops_when_the_time_is_over() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         let dir = tempfile::tempdir().unwrap();
         let (path, packed) = (dir.path().join("a.png"), dir.path().join("b.png"));
@@ -455,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_or_not_the_content_has_one_digest() {
+    fn packed_and_unpacked_content_have_the_same_digest() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let mut packed = gzip(b"first");
@@ -468,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_path_and_the_way_out() {
+    fn errors_name_the_path_and_the_fix() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("missing");
         let error = digest_content(&path).unwrap_err();
@@ -478,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pipe_is_ours_alone_and_made_once() {
+    fn a_named_pipe_is_private_and_made_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("events");
         fifo(&path).unwrap();
@@ -506,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_by_a_new_name() {
+    fn renaming_does_not_replace_an_existing_file() {
         let dir = tempfile::tempdir().unwrap();
         let place = |name: &str| dir.path().join(name);
         for name in ["a", "b"] {
@@ -527,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for() {
+    fn digests_of_pipes_and_devices_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

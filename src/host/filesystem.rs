@@ -1,18 +1,18 @@
-//! Where files lie: free space, the kind of the file system, whether a directory can be written.
+//! Properties of file systems: free space, type, and whether a directory is writable.
 
 use super::HostError;
 use rustix::fs::{Access, AtFlags, CWD, accessat, statfs, statvfs};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The kind of a file system, as far as it matters to a ledger.
+/// The type of a file system, as far as it matters to a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemKind {
-    /// Its name: `ext4`, `nfs`; its number in hex where there is no name.
+    /// Its name, such as `ext4` or `nfs`, or its magic number in hex if it is unknown.
     pub name: Cow<'static, str>,
-    /// Whether other hosts write to it: locks may not hold and a synced file may not be on a disk.
+    /// Whether other hosts write to it: locks may not hold, and a synced file may not be on a disk.
     pub network: bool,
-    /// Whether it lives in memory and goes with the machine's next start.
+    /// Whether it is in memory and lost on reboot.
     pub volatile: bool,
 }
 
@@ -42,18 +42,18 @@ const KINDS: &[(u32, &str, bool, bool)] = &[
     (0x2003_0528, "orangefs", true, false),
     (0x5346_414f, "afs", true, false),
     (0x0102_1997, "9p", true, false),
-    // Anything may be behind it, sshfs and the clients of clouds among them.
+    // The file system behind it is unknown, such as sshfs or a cloud client.
     (0x6573_5546, "fuse", true, false),
 ];
 
-/// The kind of the file system on which a path lies, or will lie once it is made.
+/// Returns the type of the file system of a path, which need not exist.
 ///
 /// # Errors
-/// If not even the nearest existing directory above can be asked.
+/// If not even the nearest existing directory above can be queried.
 pub fn file_system_kind(path: &Path) -> Result<FileSystemKind, HostError> {
     let path = nearest_existing(path);
     let answer = statfs(&path).map_err(|source| failed("ask for the file system of", &path, source))?;
-    // The field's type differs between processors; the magic numbers are 32 bits wide on all of them.
+    // The field's type differs between processors; the magic numbers have 32 bits on all of them.
     let magic = i128::from(answer.f_type).rem_euclid(1 << 32);
     Ok(kind_of(u32::try_from(magic).unwrap_or(0)))
 }
@@ -65,23 +65,23 @@ fn kind_of(magic: u32) -> FileSystemKind {
     }
 }
 
-/// The bytes that this user may still write to the file system on which a path lies, or will lie once it is made.
+/// Returns how many bytes this user may still write to the file system of a path, which need not exist.
 ///
 /// # Errors
-/// If not even the nearest existing directory above can be asked.
+/// If not even the nearest existing directory above can be queried.
 pub fn disk_free_bytes(path: &Path) -> Result<u64, HostError> {
     let path = nearest_existing(path);
     let answer = statvfs(&path).map_err(|source| failed("ask for the free space at", &path, source))?;
     Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
 }
 
-/// Whether this user may write into a directory, or make it where it does not exist. Nothing is written.
+/// Whether this user may write into a directory, or make it if it does not exist. Nothing is written.
 pub fn writable(path: &Path) -> bool {
     let path = nearest_existing(path);
     path.is_dir() && accessat(CWD, &path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty()).is_ok()
 }
 
-/// The path, or the nearest directory above it that exists.
+/// Returns the path, or the nearest existing directory above it.
 fn nearest_existing(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_by_magic_number() {
+    fn file_systems_are_known_by_magic_number() {
         assert_eq!(kind_of(0x6969), FileSystemKind { name: "nfs".into(), network: true, volatile: false });
         assert!(kind_of(0xff53_4d42).network);
         assert!(!kind_of(0xef53).network);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn proc_is_known_by_its_number_and_a_missing_path_by_what_is_above() {
+    fn a_missing_path_has_the_file_system_of_its_parent() {
         assert_eq!(file_system_kind(Path::new("/proc/self")).unwrap().name, "0x9fa0");
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("not/there/yet");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_hold_files_is_not_writable() {
+    fn a_path_below_a_file_is_not_writable() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(!writable(&file.path().join("below")));
     }

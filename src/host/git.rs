@@ -1,4 +1,4 @@
-//! The state of a directory's git repository, asked of `git` itself.
+//! The state of a directory's git repository, as `git` reports it.
 
 use super::environment;
 use ledger_record::{Digest, DigestWriter, Table, Value};
@@ -12,18 +12,21 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// A repository on a slow network file system may take seconds; a hung one must not hold a run up for long.
+/// The timeout of a git command. A repository on a slow network file system may take seconds; a hung one must not delay
+/// a run for long.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Facts of the repository that a directory lies in.
+/// Returns facts about the repository that contains a directory.
 ///
-/// - `git.state`: `clean`, `dirty`, or why nothing is known (no git, no repository, too slow, git's own words);
-/// - `git.commit`, `git.branch`: absent before the first commit and on a detached head;
-/// - `git.untracked`: how many files and directories git neither tracks nor ignores; `git.untracked_names`: the first hundred of them;
-/// - `git.patch`: the digest of `git diff HEAD` in a fixed form, where the state is dirty.
+/// - `git.state`: `clean`, `dirty`, or why the state is unknown (no git, no repository, a timeout, git's own message);
+/// - `git.commit`, `git.branch`: absent before the first commit, and the branch on a detached head;
+/// - `git.untracked`: the number of files and directories that git neither tracks nor ignores; `git.untracked_names`:
+///   the first hundred of them;
+/// - `git.patch`: the digest of `git diff HEAD` in a fixed format, if the state is dirty.
 ///
-/// Untracked files alone leave the state clean. Nothing is written into the repository, and no program runs that the repository configures: no filter, hook, monitor,
-/// external diff or transport. Filters of the user's own configuration run, as Git LFS's.
+/// Untracked files alone leave the state clean. Nothing is written into the repository, and no program runs that the
+/// repository configures: no filter, hook, monitor, external diff or transport. Filters of the user's own configuration
+/// run, such as those of Git LFS.
 pub fn facts(directory: &Path) -> Table {
     match environment::which("git") {
         Some(git) => facts_by(git.as_os_str(), directory, TIMEOUT),
@@ -31,7 +34,7 @@ pub fn facts(directory: &Path) -> Table {
     }
 }
 
-/// Every option that a user's configuration could change is spelled out: one change has one digest everywhere.
+/// All options that a user's configuration could change are explicit, so that a change has the same digest everywhere.
 const DIFF: &[&str] = &[
     "diff",
     "--binary",
@@ -50,24 +53,24 @@ const DIFF: &[&str] = &[
     "HEAD",
 ];
 
-/// Why a patch is not to be had.
+/// Why a patch cannot be returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// It is too long to be kept.
+    /// It exceeds the limit in bytes.
     #[error("it has more than {} MiB", .0 >> 20)]
     Long(usize),
-    /// The repository is not in the state any more whose patch has that digest.
+    /// The repository no longer has the patch with this digest.
     #[error("the repository was changed meanwhile")]
     Changed,
-    /// Git gives none.
+    /// Git does not return a patch.
     #[error("git did not report it")]
     Silent,
 }
 
-/// The patch whose digest [`facts`] tells.
+/// Returns the patch whose digest [`facts`] reports.
 ///
 /// # Errors
-/// If it has more than `most` bytes, or is another one by now.
+/// If it has more than `most` bytes, or has changed.
 pub fn patch(directory: &Path, digest: Digest, most: usize) -> Result<Vec<u8>, PatchError> {
     let git = environment::which("git").ok_or(PatchError::Silent)?;
     let disarmed = disarmed(git.as_os_str(), directory, TIMEOUT, 0).map_err(|_| PatchError::Silent)?;
@@ -131,7 +134,8 @@ fn unanswered(error: &io::Error) -> Table {
     }
 }
 
-/// Those of these files that git tracks. They are named from a directory, and may lie outside of the repository. All of them if git does not answer.
+/// Returns those of these files that git tracks, or all if git does not answer. Names are relative to `directory`, and
+/// may lie outside of the repository.
 pub fn tracked(directory: &Path, names: &BTreeSet<String>) -> BTreeSet<String> {
     tracked_of(directory, names).unwrap_or_else(|| names.clone())
 }
@@ -148,7 +152,7 @@ fn tracked_of(directory: &Path, names: &BTreeSet<String>) -> Option<BTreeSet<Str
     };
     let top: Vec<String> = lines(&["rev-parse", "--show-toplevel"], b'\n')?;
     let top = Path::new(top.first()?).canonicalize().ok()?;
-    // One name outside of the repository would leave git without an answer.
+    // git would fail for all names if one were outside of the repository.
     let is_inside = |name: &&str| directory.join(name).canonicalize().is_ok_and(|path| path.starts_with(&top));
     let inside: Vec<&str> = names.iter().map(String::as_str).filter(is_inside).collect();
     let mut tracked = BTreeSet::new();
@@ -159,18 +163,19 @@ fn tracked_of(directory: &Path, names: &BTreeSet<String>) -> Option<BTreeSet<Str
     Some(tracked)
 }
 
-/// Names of one `git ls-files`: the length of a command is limited.
+/// The maximum number of names per `git ls-files`, because the length of a command is limited.
 const MOST_ASKED: usize = 200;
-/// Of a longer answer nothing is believed.
+/// The maximum output of git that is read; a longer one is refused or truncated.
 const MOST_LISTED: usize = 1 << 26;
-/// Submodules lie in submodules no deeper than this.
+/// The maximum depth of nested submodules.
 const MOST_DEPTH: usize = 8;
 
-/// The options that take each filter out which a repository or one of its submodules configures: `git status` and `git diff` run them on changed files. A filter of the
-/// user's own configuration stays as it is there. Git hands such options on to the processes that it starts in submodules.
+/// Returns the options that disable each filter configured by a repository or its submodules, because `git status` and
+/// `git diff` run filters on changed files. A filter of the user's own configuration keeps its value. Git passes these
+/// options on to its processes in submodules.
 ///
 /// # Errors
-/// The facts to tell instead, if git does not answer or a name cannot be taken out.
+/// The facts to report instead, if git does not answer or a filter cannot be disabled.
 fn disarmed(git: &OsStr, directory: &Path, timeout: Duration, depth: usize) -> Result<Vec<String>, Table> {
     let list = |arguments: &[&str]| match ask(git, directory, arguments, timeout, MOST_LISTED) {
         Ok(answer) if answer.head.len() >= MOST_LISTED => Err(said("git lists more than can be read")),
@@ -181,7 +186,7 @@ fn disarmed(git: &OsStr, directory: &Path, timeout: Duration, depth: usize) -> R
     let (entries, has_scope) = if scoped.status.success() {
         (scoped.head, true)
     } else {
-        // Before git 2.26 nothing tells the user's own filters apart.
+        // Before git 2.26 the user's own filters cannot be distinguished.
         (list(&["config", "--list", "-z"])?.head, false)
     };
     let mut options = Vec::new();
@@ -201,7 +206,7 @@ fn disarmed(git: &OsStr, directory: &Path, timeout: Duration, depth: usize) -> R
     Ok(options)
 }
 
-/// What each key of a filter has to be set to: as the user has it, or to nothing.
+/// Returns the value for each filter key: the user's own, or one that disables it.
 fn overrides(entries: &[u8], has_scope: bool) -> BTreeMap<String, String> {
     let (mut own, mut foreign) = (BTreeMap::new(), BTreeSet::new());
     let mut parts = entries.split(|byte| *byte == 0);
@@ -227,7 +232,7 @@ fn overrides(entries: &[u8], has_scope: bool) -> BTreeMap<String, String> {
     foreign.into_iter().map(set).collect()
 }
 
-/// The paths of submodules among the entries of the index.
+/// Returns the paths of submodules among the entries of the index.
 fn gitlinks(files: &[u8]) -> impl Iterator<Item = PathBuf> {
     files.split(|byte| *byte == 0).filter(|entry| entry.starts_with(b"160000 ")).filter_map(|entry| {
         let tab = entry.iter().position(|byte| *byte == b'\t')?;
@@ -235,7 +240,7 @@ fn gitlinks(files: &[u8]) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// A command of git behind these options.
+/// Returns a git command preceded by these options.
 fn after<'a>(options: &'a [String], command: &[&'a str]) -> Vec<&'a str> {
     options.iter().map(String::as_str).chain(command.iter().copied()).collect()
 }
@@ -249,10 +254,10 @@ struct Listed {
     names: Vec<String>,
 }
 
-/// No more names of untracked files are kept.
+/// The maximum number of names of untracked files that are recorded.
 const MOST_NAMES: usize = 100;
 
-/// Reads the format of git-status(1), "Porcelain Format Version 2", with entries ended by NUL.
+/// Parses the format of git-status(1), "Porcelain Format Version 2", with entries terminated by NUL.
 fn parse_status(output: &[u8]) -> Listed {
     let mut listed = Listed::default();
     for entry in output.split(|byte| *byte == 0) {
@@ -282,9 +287,9 @@ fn refusal(errors: &[u8]) -> String {
 
 struct Answer {
     status: ExitStatus,
-    /// The beginning of the output.
+    /// The beginning of the output, up to the requested length.
     head: Vec<u8>,
-    /// The digest of all of the output.
+    /// The digest of the whole output.
     writer: DigestWriter,
     errors: Vec<u8>,
 }
@@ -307,9 +312,9 @@ fn ask(git: &OsStr, directory: &Path, arguments: &[&str], timeout: Duration, kee
         "-C",
     ]);
     command.arg(directory).args(arguments);
-    // A partial clone fetches missing files by what its configuration names.
+    // A partial clone would fetch missing files with the transport that its configuration names.
     command.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none").env("GIT_OPTIONAL_LOCKS", "0");
-    // Set while git runs a hook, these would name another repository than the directory's.
+    // Git sets these while it runs a hook. They would select another repository than the directory's.
     for name in [
         "GIT_DIR",
         "GIT_WORK_TREE",
@@ -333,7 +338,7 @@ fn ask(git: &OsStr, directory: &Path, arguments: &[&str], timeout: Duration, kee
                 errors
             });
             let read = drain(stdout, keep);
-            // Nobody listens any more after the time is over.
+            // The receiver is gone after the timeout.
             let _ = sender.send(read.map(|(head, writer)| (head, writer, errors.join().unwrap_or_default())));
         });
     }
@@ -361,7 +366,7 @@ fn drain(mut stream: impl Read, keep: usize) -> io::Result<(Vec<u8>, DigestWrite
     }
 }
 
-/// The version that `git` reports; none where it is not installed or does not answer.
+/// Returns the version that `git` reports, or `None` if it is not installed or does not answer.
 pub fn version() -> Option<String> {
     let git = environment::which("git").map(OsString::from)?;
     let answer = ask(&git, Path::new("."), &["version"], TIMEOUT, 1 << 10).ok()?;
@@ -381,8 +386,8 @@ mod tests {
         assert!(command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success(), "{arguments:?}");
     }
 
-    /// Another process writes it: a file that this one holds open for writing, if only in a child that another test is just
-    /// starting, cannot be executed ("text file busy").
+    /// Writes the script in another process. A file that this process has open for writing, even in a child that
+    /// another test is just starting, cannot be executed ("text file busy").
     fn script(directory: &Path, text: &str) -> PathBuf {
         let path = directory.join("git");
         script_at(&path, text);
@@ -396,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_from_its_first_day_on() {
+    fn the_state_of_a_repository_is_reported_from_its_creation_on() {
         if environment::which("git").is_none() {
             return;
         }
@@ -437,7 +442,7 @@ mod tests {
         assert!(!facts(dir.path()).contains_key("git.branch"));
     }
 
-    /// Each program that a repository can configure leaves a file of its name.
+    /// Each program that a repository can configure creates a file with its name.
     #[test]
     fn no_program_of_a_repository_runs() {
         if environment::which("git").is_none() {
@@ -499,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_of_the_users_own_stays_as_the_user_has_it() {
+    fn filters_of_the_users_configuration_are_kept() {
         let scoped =
             b"global\0filter.lfs.clean\ngit-lfs clean -- %f\0local\0filter.lfs.clean\nevil\0local\0filter.x.required\0\
             worktree\0filter.x.process\nevil\0global\0filter.y.clean\nown\0local\0core.bare\nfalse\0";
@@ -514,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_is_a_fact() {
+    fn a_missing_git_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("git");
         let facts = facts_by(missing.as_os_str(), dir.path(), TIMEOUT);
@@ -522,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_git_that_hangs_is_left() {
+    fn a_hanging_git_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let hanging = script(dir.path(), "#!/bin/sh\nexec sleep 600\n");
         let facts = facts_by(hanging.as_os_str(), dir.path(), Duration::from_millis(50));
@@ -530,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_quoted() {
+    fn an_error_of_git_is_quoted() {
         let dir = tempfile::tempdir().unwrap();
         let text = "#!/bin/sh\necho \"fatal: detected dubious ownership in repository at 'x'\" >&2\nexit 128\n";
         let facts = facts_by(script(dir.path(), text).as_os_str(), dir.path(), TIMEOUT);

@@ -1,19 +1,19 @@
-//! The processes that hold a file's lock.
+//! The processes that hold the lock of a file.
 
 use super::procfs::Stat;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A longer command line is cut.
+/// The maximum length of a displayed command line, in characters.
 const SHOWN_CHARS: usize = 80;
 
-/// A process that holds a lock of a file.
+/// A process that holds the lock of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number in this process's namespace.
+    /// Its id in this process's PID namespace.
     pub pid: u32,
-    /// Its command line, cut after 80 characters; its name where the command line is hidden.
+    /// Its command line, truncated after 80 characters, or its name if the command line is hidden.
     pub command: String,
     /// Whether a signal has stopped it (SIGSTOP, Ctrl-Z).
     pub is_stopped: bool,
@@ -37,8 +37,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The other processes that hold a `flock` lock of a file, in the order of `/proc/locks`. Processes of other hosts and other process-id namespaces are
-/// not visible there.
+/// Returns the other processes that hold a `flock` lock of a file, in the order of `/proc/locks`. Processes of other
+/// hosts and other PID namespaces are not visible there.
 pub fn holders(file: &Path) -> Vec<Holder> {
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return Vec::new() };
     let Ok(found) = std::fs::metadata(file) else { return Vec::new() };
@@ -46,7 +46,7 @@ pub fn holders(file: &Path) -> Vec<Holder> {
     let mut pids: Vec<u32> = Vec::new();
     for lock in locks.lines().filter_map(Lock::parse) {
         let is_device = lock.device == (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-        // Some file systems have another device number here than in the file's own data.
+        // Some file systems report another device number here than in the file's metadata.
         let is_same = lock.inode == found.ino() && (is_device || has_open(lock.pid, &found));
         if is_same && lock.pid != own && !pids.contains(&lock.pid) {
             pids.push(lock.pid);
@@ -55,7 +55,7 @@ pub fn holders(file: &Path) -> Vec<Holder> {
     pids.into_iter().map(Holder::of).collect()
 }
 
-/// A line of `/proc/locks`, as proc_locks(5) documents it.
+/// A line of `/proc/locks`, see proc_locks(5).
 #[derive(Debug, PartialEq, Eq)]
 struct Lock {
     pid: u32,
@@ -64,7 +64,7 @@ struct Lock {
 }
 
 impl Lock {
-    /// `None` for other kinds of locks and for processes that wait (`->`).
+    /// Returns `None` for other types of locks and for waiting processes (`->`).
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, "FLOCK", _, _, pid, file, ..] = fields.as_slice() else { return None };
@@ -100,7 +100,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn held_locks_are_parsed_and_waiting_and_other_kinds_are_not() {
+    fn only_held_flock_locks_are_parsed() {
         let lock = Lock { pid: 20746, device: (0xfe, 0), inode: 5_309_609 };
         assert_eq!(Lock::parse("1: FLOCK  ADVISORY  WRITE 20746 fe:00:5309609 0 EOF"), Some(lock));
         for other in
@@ -118,7 +118,7 @@ mod tests {
         let mut command = Command::new("flock");
         command.args([path, "sh", "-c", "echo; read x"]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        // util-linux is not everywhere.
+        // util-linux may be missing.
         let Ok(mut child) = child else { return };
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let found = holders(file.path());

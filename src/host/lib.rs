@@ -1,9 +1,8 @@
 //! The machine: clocks, processes, signals, files, environment variables, `/proc`, git, containers, Slurm's variables.
 //!
-//! The only crate, besides `ledger-gpu` for the GPUs, that asks the machine anything. Every answer is plain data of `ledger-record`
-//! or of this crate, so that others can be tested with answers that were made up. It knows nothing of manifests, ledgers'
-//! contents or training, and decides nothing: it reports facts. What cannot be found out is absent from a table of facts,
-//! never guessed.
+//! Only this crate, and `ledger-gpu` for the GPUs, queries the machine. Results are plain data of `ledger-record` or of
+//! this crate, so that tests of other crates can use made-up results. It knows nothing of manifests, ledgers' contents
+//! or training, and decides nothing: it reports facts. Unknown facts are absent, never guessed.
 
 pub mod checks;
 pub mod clock;
@@ -40,38 +39,38 @@ pub use procfs::cpu_time_ns;
 
 use std::path::PathBuf;
 
-/// The machine did not answer, or not in a form that is known.
+/// A query of the machine failed, or its result has an unknown format.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A file or directory refused an operation.
+    /// An operation on a file or directory failed.
     #[error("cannot {action} `{path}` ({remedy})", path = .path.display())]
     File {
-        /// What was tried: `read`, `sync`.
+        /// The attempted operation: `read`, `sync`.
         action: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// What a person can do.
+        /// The suggested fix.
         remedy: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A file of the kernel does not look as documented.
+    /// A file of the kernel lacks a documented field.
     #[error("`{path}` has no {what} (the kernel's file must be readable and in the form that proc(5) documents)", path = .path.display())]
     Form {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is missing in it.
+        /// The missing field.
         what: &'static str,
     },
-    /// A call that concerns no file failed.
+    /// A system call that concerns no file failed.
     #[error("cannot {action} ({remedy})")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
-        /// What a person can do.
+        /// The suggested fix.
         remedy: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },

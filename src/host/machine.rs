@@ -1,4 +1,4 @@
-//! What a record keeps of the machine on which an attempt ran. None of it enters an identity.
+//! Facts about the machine of an attempt for its record. None of them enters an identity.
 
 use super::procfs::kilobytes;
 use super::sums::{self, Sums};
@@ -14,20 +14,20 @@ use std::time::{Duration, SystemTime};
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What this program was compiled by, for what and how, as `build.rs` saw it.
+/// The compiler, target and profile of this program, from `build.rs`.
 const BUILT: [(&str, &str); 3] = [
     ("ledger.rustc", env!("LEDGER_RUSTC")),
     ("ledger.target", env!("LEDGER_TARGET")),
     ("ledger.profile", env!("LEDGER_PROFILE")),
 ];
 
-/// The versions and checksums of all that was compiled into this program.
+/// `Cargo.lock`: the versions and checksums of all dependencies of this program.
 static LOCK: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock"));
 
-/// Facts of the machine and of this program by dotted name. What cannot be found out is absent.
+/// Returns facts about the machine and this program by dotted name. Unknown facts are absent.
 ///
-/// `ledger.binary_sha256` is that of the program that runs, whatever lies at its path by now; it is computed once for each build and user, in which a second or so
-/// may go.
+/// `ledger.binary_sha256` is the digest of the running program, even if another file lies at its path by now. It is
+/// computed once per build and user, which can take about a second.
 pub fn facts() -> Table {
     let uname = rustix::system::uname();
     let mut table = Table::new();
@@ -59,40 +59,40 @@ pub fn facts() -> Table {
     table
 }
 
-/// The distribution, as it calls itself in `/etc/os-release`.
+/// Returns the distribution's name from `/etc/os-release`.
 pub fn os_name() -> Option<String> {
     let text = fs::read_to_string("/etc/os-release").or_else(|_| fs::read_to_string("/usr/lib/os-release")).ok()?;
     pretty_name(&text)
 }
 
-/// Values are quoted as in a shell; see os-release(5).
+/// Parses `PRETTY_NAME`, whose value is quoted as in a shell; see os-release(5).
 fn pretty_name(os_release: &str) -> Option<String> {
     let value = os_release.lines().find_map(|line| line.trim().strip_prefix("PRETTY_NAME="))?.trim();
     let unquoted = value.trim_matches(['"', '\'']);
     (!unquoted.is_empty()).then(|| unquoted.replace('\\', ""))
 }
 
-/// The machine's memory in bytes.
+/// Returns the machine's memory in bytes.
 pub fn memory_total_bytes() -> Option<u64> {
     kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
 }
 
-/// The bytes that programs could still get without swapping.
+/// Returns how many bytes programs can still allocate without swapping.
 pub fn memory_available_bytes() -> Option<u64> {
     kilobytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
 }
 
-/// The mean number of runnable processes over the last 1, 5 and 15 minutes.
+/// Returns the mean number of runnable processes over the last 1, 5 and 15 minutes.
 pub fn load_average() -> Option<[f64; 3]> {
     loads(&fs::read_to_string("/proc/loadavg").ok()?)
 }
 
-/// The least of the memory limits of this process's control groups, in bytes; none where there is no limit.
+/// Returns the smallest memory limit of this process's control groups, in bytes, or `None` without a limit.
 pub fn cgroup_memory_bytes() -> Option<u64> {
     memory_limit(Path::new("/sys/fs/cgroup"), &fs::read_to_string("/proc/self/cgroup").ok()?)
 }
 
-/// Whether this process has the capability CAP_SYS_ADMIN, without which the driver changes no GPU.
+/// Whether this process has the capability CAP_SYS_ADMIN, which the driver requires to change a GPU.
 pub fn has_sys_admin() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| sys_admin_of(&status))
 }
@@ -103,12 +103,12 @@ fn sys_admin_of(status: &str) -> bool {
     bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-/// Pages that came back from swap since the boot; none where the kernel does not count them.
+/// Returns the number of pages swapped in since boot, or `None` if the kernel does not report it.
 pub fn swapped_in_pages() -> Option<u64> {
     counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
 }
 
-/// When the kernel started, by its own account; none where it does not say.
+/// Returns the boot time, or `None` if the kernel does not report it.
 pub fn booted() -> Option<SystemTime> {
     let seconds = counted(&fs::read_to_string("/proc/stat").ok()?, "btime").filter(|seconds| *seconds > 0)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
@@ -124,13 +124,13 @@ fn loads(loadavg: &str) -> Option<[f64; 3]> {
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
 }
 
-/// The counter by which the kernel tells the time.
+/// Returns the name of the kernel's clock source.
 pub fn clock_source() -> Option<String> {
     let text = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok()?;
     Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The SHA-256 of the program that runs; none if `/proc` is not mounted or it cannot be read.
+/// Returns the SHA-256 of the running program, or `None` if `/proc/self/exe` cannot be read.
 fn binary_sha256() -> Option<String> {
     let mut sums = Sums::of_user();
     let (sum, _) = sums.of(Path::new("/proc/self/exe")).ok()?;
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_counted_by_their_whole_name() {
+    fn counters_are_found_by_their_whole_name() {
         let text = "pswpinx 1\npswpin 42\npswpout 7\n";
         assert_eq!((counted(text, "pswpin"), counted(text, "pswp")), (Some(42), None));
     }
 
     #[test]
-    fn facts_that_every_linux_machine_has() {
+    fn every_linux_machine_has_the_basic_facts() {
         let facts = facts();
         for name in [
             "host.name",
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_distributions() {
+    fn distributions_are_named() {
         assert_eq!(pretty_name("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), Some("Debian GNU/Linux 12".into()));
         assert_eq!(pretty_name("PRETTY_NAME=Alpine\n"), Some("Alpine".into()));
         assert_eq!(pretty_name("PRETTY_NAME=\"\"\n"), None);
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn load_averages() {
+    fn load_averages_are_parsed() {
         assert_eq!(loads("0.10 1.20 2.00 3/99 1234\n"), Some([0.10, 1.20, 2.00]));
         assert_eq!(loads("0.10 x 2.00"), None);
     }
 
     #[test]
-    fn the_program_and_what_it_was_made_of_have_sums() {
+    fn the_program_and_its_dependencies_have_digests() {
         let facts = facts();
         let sum = |path: &Path| Sums::default().of(path).unwrap().0;
         assert_eq!(facts["ledger.binary_sha256"], sum(&std::env::current_exe().unwrap()).into());

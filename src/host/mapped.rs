@@ -1,4 +1,5 @@
-//! The libraries that a program has loaded, as the kernel has them mapped, held open so that they can be read when the program is gone.
+//! The libraries that a program has mapped. Their files are kept open, so that they can be read after the program has
+//! ended.
 
 use super::meter::tree;
 use super::sums::{Stamp, Sums};
@@ -10,7 +11,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What numbers depend on, by the beginning of a file's name: NVIDIA's libraries, those of linear algebra and threads, the C library and its mathematics.
+/// Prefixes of names of libraries that can affect numerical results: NVIDIA's, linear algebra, threading, the C library
+/// and its mathematics.
 const NAMES: [&str; 32] = [
     "libblas",
     "libblis",
@@ -45,74 +47,75 @@ const NAMES: [&str; 32] = [
     "libxla",
     "libz3",
 ];
-/// What every image of Apptainer's has.
+/// A folder that every Apptainer image has.
 const MARK: &str = "/.singularity.d";
-/// Where Apptainer puts the host's libraries for a program inside.
+/// The folder in which Apptainer puts the host's libraries for a program inside.
 pub const INJECTED: &str = "/.singularity.d/libs";
-/// No more files are kept in mind.
+/// The maximum number of files that are kept.
 const MOST: usize = 96;
-/// Nor the names of more that were passed over.
+/// The maximum number of names of further files that are kept.
 const MOST_PASSED: usize = 4096;
 const REPLACED: &str = "it was replaced while it was in use";
-/// No more processes of a worker are looked at.
+/// The maximum number of processes of a worker that are inspected.
 const MOST_PROCESSES: usize = 64;
 
-/// Libraries that were seen.
+/// The libraries seen so far.
 #[derive(Debug, Default)]
 pub struct Mapped {
     seen: BTreeMap<PathBuf, Found>,
-    /// Those that are too many, each counted once.
+    /// Files beyond the maximum, each counted once.
     passed: BTreeSet<PathBuf>,
-    /// Whether the program has a file system of its own, an image, whose digest stands for all files in it.
+    /// Whether the program runs in an image, whose digest covers all its files.
     is_contained: bool,
-    /// The folders in it that are the host's.
+    /// The folders of the host that are mounted in the image.
     bound: Vec<PathBuf>,
 }
 
-/// What was found where a library lies.
+/// The state of a library's file.
 #[derive(Debug)]
 enum Found {
     Open(File),
-    /// It is a part of the image.
+    /// The file belongs to the image.
     OfImage,
-    /// Why its content is not known.
+    /// Why its content is unknown.
     Unread(String),
 }
 
 impl Mapped {
-    /// Of a program in an image: of its own libraries only the names are kept, of those that the host has put in, there and in the folders that
-    /// are `bound`, all.
+    /// Returns an empty collection for a program in an image. Of the image's own libraries only the names are recorded;
+    /// files that the host has injected or mounted (`bound`) are read.
     pub fn contained(bound: Vec<PathBuf>) -> Self {
         Self { is_contained: true, bound, ..Self::default() }
     }
 
-    /// Looks at a worker and all that it has started.
+    /// Inspects a worker and all processes that it has started.
     pub fn look(&mut self, worker: u32) {
         for pid in tree(worker).into_iter().take(MOST_PROCESSES) {
             let root = PathBuf::from(format!("/proc/{pid}/root"));
             if self.is_contained {
-                // What starts and guards a container runs on the host.
+                // The container's starter and guard run on the host.
                 if !root.join(&MARK[1..]).is_dir() {
                     continue;
                 }
                 self.injected(&root);
             }
-            // A process that is gone, or another user's, tells nothing.
+            // The maps of a process that has ended or belongs to another user cannot be read.
             let read = || fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
             let maps = read();
             let mut again = None;
             for line in libraries(&maps) {
-                // The program that starts a container is mapped in it by its files on the host.
+                // The program that starts a container is mapped there with its files on the host.
                 if self.is_contained && !line.is_deleted && !lies_in(&root, line.path) {
                     continue;
                 }
-                // Some file systems tell of another inode than the one that is mapped: then the kernel still has to call it by this name.
+                // On some file systems the inode differs from the mapped one. The kernel must then still list the file
+                // by this name.
                 self.take(&root, &line, || libraries(again.get_or_insert_with(read)).any(|now| now == line));
             }
         }
     }
 
-    /// What the host has put in may be loaded later.
+    /// Adds the libraries that the host has injected, because they may be loaded later.
     fn injected(&mut self, root: &Path) {
         let Ok(entries) = fs::read_dir(root.join(&INJECTED[1..])) else { return };
         for entry in entries.flatten() {
@@ -149,7 +152,8 @@ impl Mapped {
         self.seen.insert(path.to_owned(), found);
     }
 
-    /// What was seen, as facts: `library.NAME` with path, length and SHA-256. Sums that are not known are computed until `is_over` says that there is no more time.
+    /// Returns the libraries as facts: `library.NAME` with path, size and SHA-256. Missing digests are computed until
+    /// `is_over` returns true.
     pub fn facts(&self, sums: &mut Sums, is_over: &(dyn Fn() -> bool + Sync)) -> Table {
         let files = || {
             self.seen.iter().filter_map(|(path, found)| match found {
@@ -174,7 +178,7 @@ impl Mapped {
                 (Found::OfImage | Found::Open(_), None) => put("of", "the image".into()),
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // Two of one name: the second by its path.
+            // If two libraries have the same name, the second is listed by its path.
             let plain = format!("library.{name}");
             let name = if facts.contains_key(&plain) { format!("library.{}", path.display()) } else { plain };
             facts.insert(name, told.into());
@@ -186,17 +190,17 @@ impl Mapped {
     }
 }
 
-/// Whether a file of that name is a library that numbers depend on.
+/// Whether a file name is that of a library that can affect numerical results.
 pub fn is_known(name: &str) -> bool {
     NAMES.iter().any(|known| name.starts_with(known))
 }
 
-/// Whether a file system has that path.
+/// Whether a path exists under a root.
 fn lies_in(root: &Path, path: &Path) -> bool {
     fs::symlink_metadata(root.join(path.strip_prefix("/").unwrap_or(path))).is_ok()
 }
 
-/// Opens a regular file, and nothing that could wait for somebody else; with the number of its inode.
+/// Opens a regular file without blocking. Returns it with its inode number.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     let check = |metadata: &Metadata| match metadata.is_file() {
         true => Ok(metadata.ino()),
@@ -209,21 +213,21 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, inode))
 }
 
-/// A file that is mapped to be executed.
+/// A file that is mapped as executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line<'a> {
     path: &'a Path,
     inode: Option<u64>,
-    /// Whether another one lies there by now, or none.
+    /// Whether the file was removed or replaced.
     is_deleted: bool,
 }
 
-/// The files that are mapped to be executed and whose names are known.
+/// Returns the known libraries that are mapped as executable.
 fn libraries(maps: &str) -> impl Iterator<Item = Line<'_>> {
     maps.lines().filter_map(|line| {
         let mut columns = line.split_ascii_whitespace();
         let (permissions, inode) = (columns.nth(1)?, columns.nth(2)?);
-        // The path is the last column and the only one that begins with a slash; it may hold spaces.
+        // The path is the last column and the only one that begins with a slash. It may contain spaces.
         let shown = &line[line.find('/')?..];
         let kept = shown.strip_suffix(" (deleted)");
         let path = Path::new(kept.unwrap_or(shown));
@@ -239,7 +243,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn known_names_that_are_executed() {
+    fn known_executable_mappings_are_listed() {
         let maps = "7f00-7f01 r--p 0 08:01 5    /usr/lib/libcudnn.so.9\n\
                     7f01-7f02 r-xp 0 08:01 6    /opt/a b/libnvrtc.so.13.0.88\n7f02-7f03 rw-p 0 00:00 0\n\
                     7f03-7f04 r-xp 0 08:01 7    /usr/lib/libfoo.so\n7f05-7f06 r-xp 0 08:01 6    /lib/libc.so.6 (deleted)\n";
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_has_loaded_is_told_after_it_is_gone() {
+    fn libraries_of_an_ended_program_are_read() {
         let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let mut mapped = Mapped::default();
         for _ in 0..500 {
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_the_starter_is_none_of_the_image() {
+    fn libraries_of_the_containers_starter_are_left_out() {
         let image = tempfile::tempdir().unwrap();
         fs::create_dir_all(image.path().join(&MARK[1..])).unwrap();
         fs::create_dir_all(image.path().join("usr/lib")).unwrap();
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_image_the_hosts_files_are_read_and_its_own_are_named() {
+    fn in_an_image_host_files_are_read_and_its_own_are_only_named() {
         let root = tempfile::tempdir().unwrap();
         let libs = root.path().join(&INJECTED[1..]);
         fs::create_dir_all(&libs).unwrap();
@@ -347,7 +351,7 @@ mod tests {
                 format!("library.libnvrtc.so.13 = {{bytes = 6, path = /opt/cuda/libnvrtc.so.13, sha256 = {of_bind}}}"),
             ]
         );
-        // Two processes, or two looks, find the same ones.
+        // Several processes or rounds find the same files.
         for number in (0..200).chain(0..200) {
             of_image(&format!("/usr/lib/libm.so.{number}"), &mut mapped);
         }

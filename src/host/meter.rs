@@ -1,6 +1,7 @@
-//! What the host does while a worker works: its processors, the worker's processes, and the processors' energy counters.
+//! Samples the host during a run: processor utilization, the worker's processes, and the processors' energy counters.
 //!
-//! Knows `/proc` and `/sys/class/powercap` and nothing of GPUs. A quantity that cannot be read is absent, with the reason said once.
+//! Reads `/proc` and `/sys/class/powercap`, and knows nothing of GPUs. A quantity that cannot be read is absent, and
+//! the reason is reported once.
 
 use super::clock::monotonic_ns;
 use super::procfs::Stat;
@@ -11,16 +12,16 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// How long a list of a worker's processes is believed.
+/// How long a list of a worker's processes is reused.
 const TREE_EVERY_NS: u64 = 1_000_000_000;
-/// More processes than this are not looked at one by one.
+/// The maximum number of processes that are read individually.
 const MAX_PROCESSES: usize = 4096;
 const POWERCAP: &str = "/sys/class/powercap";
 
-/// A quantity that cannot be read, and why.
+/// A quantity that cannot be read, with the reason.
 pub type Unread = (Source, Quantity, String);
 
-/// Reads the host, look by look.
+/// Samples the host.
 #[derive(Debug)]
 pub struct HostMeter {
     worker: Option<u32>,
@@ -29,11 +30,11 @@ pub struct HostMeter {
     busy: Option<Busy>,
     packages: Vec<Package>,
     unread: Vec<Unread>,
-    /// Counters never go back, though a process that ends may take its share with it.
+    /// The highest values so far: counters must not decrease when a process ends and its share disappears.
     highest: [f64; 3],
 }
 
-/// Clock ticks of all processors since the boot.
+/// Clock ticks of all processors since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Busy {
     busy: u64,
@@ -44,7 +45,7 @@ struct Busy {
 struct Package {
     number: u32,
     file: PathBuf,
-    /// One more than the largest value of the counter.
+    /// The largest value of the counter plus one.
     range_uj: u64,
     last_uj: Option<u64>,
     total_uj: u64,
@@ -63,24 +64,24 @@ impl HostMeter {
         Self { worker: None, tree: Vec::new(), tree_ns: None, busy: None, packages, unread, highest: [0.0; 3] }
     }
 
-    /// From now on the processes of this worker are looked at too.
+    /// Also samples the processes of this worker from now on.
     pub fn watch(&mut self, worker: u32) {
         self.worker = Some(worker);
         self.tree_ns = None;
     }
 
-    /// Whether a process is the worker or one that it started.
+    /// Whether a process is the worker or was started by it.
     pub fn is_of_worker(&mut self, pid: u32) -> bool {
         self.refresh_tree(monotonic_ns());
         if !self.tree.contains(&pid) {
-            // It may have been started since.
+            // It may have been started since the last listing.
             self.tree_ns = None;
             self.refresh_tree(monotonic_ns());
         }
         self.tree.contains(&pid)
     }
 
-    /// One look at everything. The first gives no utilisation, which is a difference of two.
+    /// Takes a sample of everything. The first has no utilization, which is a difference of two samples.
     pub fn look(&mut self) -> (Vec<Sample>, Vec<Unread>) {
         let t_ns = monotonic_ns();
         let mut readings = Vec::new();
@@ -123,7 +124,8 @@ impl HostMeter {
 }
 
 impl Busy {
-    /// The line `cpu  user nice system idle iowait irq softirq steal guest guest_nice`. The guests' time is in the users' already.
+    /// Parses the line `cpu  user nice system idle iowait irq softirq steal guest guest_nice`. Guest time is already
+    /// part of user time.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
@@ -132,16 +134,16 @@ impl Busy {
         Some(Self { busy: all.saturating_sub(idle), all })
     }
 
-    /// None where no tick has passed.
+    /// Returns the utilization in percent, or `None` if no tick has passed.
     fn percent_since(self, before: Self) -> Option<f64> {
         let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
-        // Waiting for disks is counted back by some kernels: the share can seem to fall below nothing.
+        // On some kernels iowait can decrease, so that the difference could be negative.
         let busy = self.busy.saturating_sub(before.busy).min(all);
         Some(100.0 * real(busy) / real(all))
     }
 }
 
-/// What processes used together; none where no process could be read.
+/// The joint resource usage of processes; `None` if no process could be read.
 #[derive(Debug, Default, PartialEq)]
 struct Usage {
     cpu_s: Option<f64>,
@@ -172,13 +174,13 @@ impl Usage {
     }
 }
 
-/// The value of a line such as `read_bytes: 4096`.
+/// Parses the value of a line such as `read_bytes: 4096`.
 fn count_of(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     line.trim().parse().ok().map(real)
 }
 
-/// A process and all that it and its threads started, as far as they live.
+/// Returns a process and all living processes that it and its threads started, directly or indirectly.
 pub(super) fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut known = BTreeSet::from([root]);
@@ -198,19 +200,19 @@ pub(super) fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// Whether a process of that id is visible from here.
+/// Whether a process with that id is visible from here.
 pub fn process_is_visible(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// The processors' packages that have an energy counter that can be read, or why there is none.
+/// Returns the processor packages with a readable energy counter, or the reason why there are none.
 fn packages(powercap: &Path) -> (Vec<Package>, Option<String>) {
     let mut found = Vec::new();
     let mut reason = None;
     for directory in fs::read_dir(powercap).into_iter().flatten().flatten() {
         let name = directory.file_name().to_string_lossy().into_owned();
-        // `intel-rapl:0` is a package, `intel-rapl:0:0` a part of it; the whole platform may stand beside the packages that it
-        // contains. AMD's processors have the same names.
+        // `intel-rapl:0` is a package, `intel-rapl:0:0` a part of one. The whole platform may have its own entry
+        // besides its packages. AMD's processors use the same names.
         let Some(number) = name.strip_prefix("intel-rapl:").and_then(|number| number.parse().ok()) else { continue };
         if !fs::read_to_string(directory.path().join("name")).is_ok_and(|name| name.starts_with("package")) {
             continue;
@@ -229,7 +231,7 @@ fn packages(powercap: &Path) -> (Vec<Package>, Option<String>) {
         }
     }
     found.sort_by_key(|package| package.number);
-    // The energy of some packages is not that of the processors.
+    // The energy of only some packages would not be that of all processors.
     if let Some(reason) = reason.take() {
         return (Vec::new(), Some(reason));
     }
@@ -242,7 +244,7 @@ fn packages(powercap: &Path) -> (Vec<Package>, Option<String>) {
 }
 
 impl Package {
-    /// What the package has used since the first look.
+    /// Returns the energy that the package has used since the first sample.
     fn look(&mut self) -> Option<Sample> {
         let t_ns = monotonic_ns();
         let now_uj = read_count(&self.file).ok()?;
@@ -256,7 +258,7 @@ impl Package {
     }
 }
 
-/// How far a counter went that starts again at zero after its range.
+/// Returns the increase of a counter that wraps around at `range`.
 fn passed(last: u64, now: u64, range: u64) -> u64 {
     if now >= last { now - last } else { range.saturating_sub(last).saturating_add(now) }
 }
@@ -265,7 +267,7 @@ fn read_count(path: &Path) -> io::Result<u64> {
     fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }
 
-/// The beginning of a file of the kernel.
+/// Returns the beginning of a kernel file.
 fn head(path: &str) -> Option<String> {
     let mut bytes = [0; 512];
     let read = fs::File::open(path).ok()?.read(&mut bytes).ok()?;
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_the_worker_has_just_started_is_its_own() {
+    fn a_process_just_started_by_the_worker_belongs_to_it() {
         let mut meter = HostMeter::at(Path::new("/nowhere"));
         meter.watch(std::process::id());
         assert!(meter.is_of_worker(std::process::id()) && !meter.is_of_worker(1));
@@ -307,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_starts_again_goes_on() {
+    fn a_wrapped_counter_continues() {
         assert_eq!(passed(10, 30, 100), 20);
         assert_eq!(passed(90, 5, 100), 15);
         assert_eq!(passed(7, 7, 100), 0);
     }
 
     #[test]
-    fn packages_are_read_from_their_first_look_on() {
+    fn energy_of_packages_counts_from_the_first_sample() {
         let dir = tempfile::tempdir().unwrap();
         let package = |name: &str, energy: &str| {
             let path = dir.path().join(name);
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_counters_says_so_once() {
+    fn missing_energy_counters_are_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut meter = HostMeter::at(&dir.path().join("none"));
         let (_, unread) = meter.look();
@@ -350,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_counted_with_what_it_started() {
+    fn a_worker_is_sampled_with_its_children() {
         let mut worker =
             Command::new("sh").args(["-c", "sleep 600 & echo; wait"]).stdout(Stdio::piped()).spawn().unwrap();
-        // The line comes after the child was started.
+        // The line is written after the child has been started.
         io::BufRead::read_line(&mut io::BufReader::new(worker.stdout.take().unwrap()), &mut String::new()).unwrap();
         let found = tree(worker.id());
         let mut meter = HostMeter::default();
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_uses_nothing_that_is_known() {
+    fn missing_processes_have_no_usage() {
         assert_eq!(Usage::of(&[4_194_305]), Usage::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Who executes an attempt, and whether that process still lives.
+//! The process that executes an attempt, and whether it is still alive.
 
 use super::HostError;
 use super::procfs::Stat;
@@ -10,28 +10,28 @@ use std::path::Path;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SELF_STAT: &str = "/proc/self/stat";
 
-/// Whether the process that an [`Owner`] names still lives.
+/// Whether the process of an [`Owner`] is still alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It runs on this host.
     Alive,
-    /// It ended, or this host was booted since.
+    /// It has ended, or this host was rebooted.
     Gone,
-    /// It ran on another host, or in an earlier time of one that had another name: only that host can answer for it.
+    /// It ran on another host, or on this host under another name before a reboot. Only that host can tell.
     Elsewhere,
 }
 
-/// This host's name, as `uname -n` gives it.
+/// Returns this host's name, as `uname -n` does.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The number of the user whose process this is.
+/// Returns the effective user id of this process.
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Names the calling process.
+/// Returns the owner record of the calling process.
 ///
 /// # Errors
 /// If the kernel's files under `/proc` cannot be read.
@@ -40,7 +40,7 @@ pub fn this_owner() -> Result<Owner, HostError> {
     owner_of(std::process::id())?.ok_or_else(form)
 }
 
-/// Names a process. None if there is no such process.
+/// Returns the owner record of a process, or `None` if there is no such process.
 ///
 /// # Errors
 /// If the kernel's files under `/proc` cannot be read.
@@ -50,13 +50,14 @@ pub fn owner_of(pid: u32) -> Result<Option<Owner>, HostError> {
     Ok(Some(Owner { host: host_name(), boot_id: boot_id()?, pid, start_ticks: stat.start_ticks }))
 }
 
-/// Tells whether the process still lives.
+/// Returns whether a process is still alive.
 ///
-/// A process that has ended and was not yet waited for is gone; so is one whose id another process has by now. Which machine it is on is told by the machine's start: a
-/// container has a name of its own. So one in another container counts as gone here, whether it lives or not; a lock that it holds says more.
+/// A zombie counts as gone, and so does a process whose id another process has by now. The machine is identified by its
+/// boot id, because a container has its own host name. Therefore a process in another container counts as gone here,
+/// even if it is alive; a lock that it holds is more reliable.
 ///
 /// # Errors
-/// If the kernel's files under `/proc` cannot be read, so that nothing can be said.
+/// If the kernel's files under `/proc` cannot be read.
 pub fn liveness(owner: &Owner) -> Result<Liveness, HostError> {
     if owner.boot_id != boot_id()? {
         return Ok(if owner.host == host_name() { Liveness::Gone } else { Liveness::Elsewhere });
@@ -70,8 +71,8 @@ pub fn liveness(owner: &Owner) -> Result<Liveness, HostError> {
     }
 }
 
-/// With `/proc` mounted `hidepid=2`, processes of other users have no directory there. Such a one counts as alive: sealing
-/// the journal of a living process would be worse than waiting for a dead one.
+/// Decides for a process without a directory in `/proc`. With `hidepid=2`, processes of other users have none. Such a
+/// process counts as alive, because sealing the journal of a living process is worse than waiting for a dead one.
 fn hidden_or_gone(pid: u32) -> Liveness {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     match pid.map(test_kill_process) {
@@ -96,7 +97,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn this_process_lives() {
+    fn this_process_is_alive() {
         let owner = this_owner().unwrap();
         assert!(!owner.host.is_empty());
         assert_eq!(owner.boot_id.len(), 36);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_another_boot_and_another_start() {
+    fn other_hosts_boots_and_starts_are_distinguished() {
         let owner = this_owner().unwrap();
         let elsewhere = Owner { host: "another".into(), boot_id: "another".into(), ..owner.clone() };
         assert_eq!(liveness(&elsewhere).unwrap(), Liveness::Elsewhere);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_lives_until_it_ends_even_before_it_is_waited_for() {
+    fn a_zombie_is_gone() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let owner = owner_of(child.id()).unwrap().unwrap();
         assert_eq!(liveness(&owner).unwrap(), Liveness::Alive);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_ids_are_gone() {
+    fn impossible_process_ids_are_gone() {
         for pid in [0, 4_194_305, u32::MAX] {
             let owner = Owner { pid, ..this_owner().unwrap() };
             assert_eq!(liveness(&owner).unwrap(), Liveness::Gone, "{pid}");

@@ -1,6 +1,7 @@
-//! Whether a ledger that was found, not named, may be used: who owns it, and who may write to it.
+//! Whether a ledger that was found rather than named may be used, by its owner and permissions.
 //!
-//! A ledger holds commands, settings of GPUs and answers. One that another user put into a folder above decides what this user executes and believes.
+//! A ledger contains commands, GPU settings and results. A foreign ledger in a parent folder could make this user
+//! execute another user's commands.
 
 use super::environment::var;
 use super::owner::user_id;
@@ -8,9 +9,9 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Names ledgers of other users that may be used, separated by colons; `*` allows all.
+/// The variable that lists other users' ledgers that may be used, separated by colons; `*` allows all.
 const ALLOWED: &str = "LEDGER_SAFE";
-/// Everybody may write.
+/// The mode bit with which every user may write.
 const WORLD_WRITABLE: u32 = 0o002;
 
 /// Why a ledger that was found is not used.
@@ -46,14 +47,14 @@ impl fmt::Display for Dubious {
 
 impl std::error::Error for Dubious {}
 
-/// Checks the owner and the mode of a ledger's folder and of its file. One that does not exist yet passes.
+/// Checks the owner and the mode of a ledger's folder and file. A missing ledger passes.
 ///
 /// # Errors
 /// If another user owns it or every user may write to it, and `LEDGER_SAFE` does not list it.
 pub fn check(ledger: &Path) -> Result<(), Dubious> {
     let allowed: Vec<PathBuf> = var(ALLOWED).map(|list| std::env::split_paths(&list).collect()).unwrap_or_default();
     let user = user_id();
-    // Under sudo a person's own ledger stays her own, as git has it.
+    // Under sudo the invoking user's ledger may be used, as with git.
     let sudo = var("SUDO_UID").filter(|_| user == 0).and_then(|uid| uid.to_str()?.parse().ok());
     check_as(ledger, user, sudo, &allowed)
 }
@@ -66,7 +67,7 @@ fn check_as(ledger: &Path, user: u32, sudo: Option<u32>, allowed: &[PathBuf]) ->
         return Ok(());
     }
     for path in [ledger.to_owned(), ledger.join("ledger.redb")] {
-        // A link belongs to who made it, and leads to what another one may own.
+        // Checks both the link and its target, which may have different owners.
         let found = [std::fs::symlink_metadata(&path), std::fs::metadata(&path)];
         for metadata in found.into_iter().flatten() {
             let (owner, mode) = (metadata.uid(), metadata.mode());

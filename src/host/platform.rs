@@ -1,4 +1,4 @@
-//! How the machine is set up beneath a program: its C library, instruction sets, NUMA nodes, limits, and what the kernel was told.
+//! The machine's setup: its C library, instruction sets, NUMA nodes, limits and kernel options.
 
 use super::procfs::kilobytes;
 use super::{environment, secrets};
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The kernel's own command line may be as long as 4 KiB; a text of more was not expected.
+/// The maximum length of a text that is read; the kernel's command line can have up to 4 KiB.
 const MOST_TEXT: usize = 4096;
-/// More NUMA nodes than any machine that trains has.
+/// The maximum number of NUMA nodes, more than any training machine has.
 const MOST_NODES: u32 = 64;
 
-/// Instruction sets that decide which kernels a library of linear algebra takes, as `/proc/cpuinfo` names them.
+/// Instruction sets by which linear algebra libraries select their kernels, with the names of `/proc/cpuinfo`.
 const FEATURES: [&str; 24] = [
     "amx_bf16",
     "amx_int8",
@@ -41,14 +41,15 @@ const FEATURES: [&str; 24] = [
     "sve2",
 ];
 
-/// Facts by dotted name. What cannot be found out is absent.
+/// Returns facts by dotted name. Unknown facts are absent.
 ///
-/// - `host.libc`: the C library that this process runs with;
-/// - `host.kernel_version`, `host.kernel_command_line` (secrets taken out);
-/// - `cpu.features` (those that decide how fast and how exactly it computes), `cpu.microcode`, `cpu.sockets`, `cpu.governor`, `cpu.max_mhz`, `cpu.affinity`;
+/// - `host.libc`: the C library of this process;
+/// - `host.kernel_version`, `host.kernel_command_line` (without secrets);
+/// - `cpu.features` (those that affect the speed and precision of computations), `cpu.microcode`, `cpu.sockets`,
+///   `cpu.governor`, `cpu.max_mhz`, `cpu.affinity`;
 /// - `numa.N`: processors, memory and distances of each node;
 /// - `memory.transparent_hugepages`, `memory.overcommit`, `memory.limit_bytes` (of the control groups);
-/// - `limit.NAME`: the soft limits of this process; `unlimited` where there is none.
+/// - `limit.NAME`: the soft limits of this process, or `unlimited`.
 pub fn facts() -> Table {
     facts_under(Path::new("/"))
 }
@@ -92,7 +93,7 @@ fn facts_under(root: &Path) -> Table {
     table
 }
 
-/// `glibc 2.36`, or the name of what is mapped in its place.
+/// Returns `glibc 2.36`, or the file name of another C library.
 fn libc_version() -> Option<String> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let file = maps
@@ -107,7 +108,7 @@ fn libc_version() -> Option<String> {
     Some(glibc_of(&fs::read(path).ok()?).map_or_else(|| file.to_owned(), |version| format!("glibc {version}")))
 }
 
-/// glibc says in its own text which release it is: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
+/// Reads glibc's release from its own text: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
 fn glibc_of(library: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"release version ";
     let at = library.windows(BEFORE.len()).position(|window| window == BEFORE)? + BEFORE.len();
@@ -117,7 +118,7 @@ fn glibc_of(library: &[u8]) -> Option<String> {
     Some(version.trim_end_matches('.').to_owned()).filter(|version| !version.is_empty())
 }
 
-/// The value of the first line of that key.
+/// Returns the value of the first line with that key.
 fn value_of(cpuinfo: &str, key: &str) -> Option<String> {
     let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
@@ -135,12 +136,12 @@ fn sockets(cpuinfo: &str) -> Option<usize> {
     (!ids.is_empty()).then_some(ids.len())
 }
 
-/// Of `always [madvise] never` the one in brackets.
+/// Returns the bracketed choice of `always [madvise] never`.
 fn chosen(text: &str) -> Value {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(chosen, _)| chosen).into()
 }
 
-/// The tightest limit of the groups from this process's up to the root, in both hierarchies; none where nothing limits it.
+/// Returns the tightest limit of all groups from this process's up to the root, in cgroup versions 1 and 2, in bytes.
 pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
     let mut tightest: Option<u64> = None;
     for line in groups.lines() {
@@ -156,7 +157,7 @@ pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
         for above in Path::new(group).ancestors() {
             let directory = hierarchy.join(above.strip_prefix("/").unwrap_or(above));
             let limit = fs::read_to_string(directory.join(file)).ok().and_then(|text| text.trim().parse().ok());
-            // The older hierarchy has a number near the greatest for no limit.
+            // cgroup version 1 shows a number near the maximum if there is no limit.
             tightest = [tightest, limit.filter(|bytes| *bytes < 1 << 60)].into_iter().flatten().min();
         }
     }
@@ -181,14 +182,14 @@ fn numa_node(nodes: &Path, number: u32) -> Option<Table> {
     let folder = nodes.join(format!("node{number}"));
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok().map(|text| text.trim().to_owned());
     let mut table: Table = [("cpus".to_owned(), read("cpulist")?.into())].into();
-    // Lines of a node's own begin with its name: `Node 0 MemTotal:  1234 kB`.
+    // Lines of a node begin with its name: `Node 0 MemTotal:  1234 kB`.
     let memory = read("meminfo").unwrap_or_default().replace(&format!("Node {number} "), "");
     table.extend(kilobytes(&memory, "MemTotal").map(|bytes| ("memory_bytes".to_owned(), bytes.into())));
     table.extend(read("distance").map(|text| ("distances".to_owned(), text.into())));
     Some(table)
 }
 
-/// The kernel's options without the values of those whose names say that they are secrets, however short.
+/// Removes the values of kernel options whose names mark them as secrets, however short the values are.
 fn without_named_secrets(line: &str) -> String {
     let word = |word: &str| match word.split_once('=') {
         Some((name, _)) if environment::is_secret(name) => format!("{name}={}", environment::REDACTED),
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_was_made_up() {
+    fn facts_are_read_from_a_made_up_machine() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

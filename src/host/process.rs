@@ -1,4 +1,4 @@
-//! Starting, signalling and outliving other processes.
+//! Starts, signals, guards and awaits other processes.
 
 use super::meter::tree;
 use super::procfs::Stat;
@@ -21,26 +21,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The file of the program that a process executes, as that process itself calls it. Another may lie at its path by now, or none.
+/// The path by which a process reads its own program. Another file, or none, may lie at the original path by now.
 pub const OWN_FILE: &str = "/proc/self/exe";
-/// What processes of this program are called, whatever they were started by.
+/// The displayed name of processes of this program.
 pub const NAME: &str = "ledger";
 
-/// Gives this process its name in the list of processes, where it is called by the last part of the way that it was started by.
+/// Sets this process's name in the list of processes, which otherwise is the last part of the path that started it.
 pub fn take_name() {
-    // It is a name for people, and nothing depends on it.
+    // The name is for display only, so a failure does not matter.
     let _ = std::fs::write("/proc/self/comm", NAME);
 }
 
-/// Where the file of this program lies, or lay before it was removed or replaced.
+/// Returns the path of this program's file, even if the file was removed or replaced.
 ///
 /// # Errors
-/// If the system does not say.
+/// If the system does not report it.
 pub fn own_path() -> io::Result<PathBuf> {
     Ok(unmarked(std::env::current_exe()?))
 }
 
-/// The path as it was: the kernel puts a word behind that of a file that is gone.
+/// Removes the suffix ` (deleted)`, which the kernel appends to the path of a removed file.
 fn unmarked(path: PathBuf) -> PathBuf {
     match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
         Some(before) if !path.exists() => PathBuf::from(OsStr::from_bytes(before)),
@@ -48,13 +48,13 @@ fn unmarked(path: PathBuf) -> PathBuf {
     }
 }
 
-/// Whether two paths lead to one file.
+/// Whether two paths lead to the same file.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     number(one).is_some_and(|one| Some(one) == number(other))
 }
 
-/// Makes this process the leader of a session of its own, without a terminal.
+/// Makes this process the leader of a new session, without a terminal.
 ///
 /// # Errors
 /// If it leads a process group already.
@@ -67,12 +67,12 @@ pub fn effective_user() -> u32 {
     process::geteuid().as_raw()
 }
 
-/// The signals that the house sends.
+/// The signals that ledger sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// `SIGINT`: stop at the next good moment.
+    /// `SIGINT`: stop at the next suitable point.
     Interrupt,
-    /// `SIGTERM`: end now, in order.
+    /// `SIGTERM`: stop now, in an orderly way.
     Terminate,
     /// `SIGKILL`: end at once; it cannot be caught.
     Kill,
@@ -87,25 +87,25 @@ impl Signal {
         }
     }
 
-    /// The number by which the system knows it.
+    /// Returns the signal's number.
     pub fn number(self) -> i32 {
         self.raw().as_raw()
     }
 }
 
-/// Whom a signal is for.
+/// The receiver of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One process.
     Process(u32),
-    /// Every process of the group that this process leads.
+    /// Every process of the group with this leader.
     Group(u32),
 }
 
-/// Sends a signal. Returns false where nobody of that id is left.
+/// Sends a signal. Returns false if no such process exists.
 ///
 /// # Errors
-/// If the process belongs to somebody else, or the id is 0 or 1, which would mean many more processes than one.
+/// If the process belongs to another user, or the id is 0 or 1, which would address many processes.
 pub fn signal(target: Target, signal: Signal) -> io::Result<bool> {
     let sent = match target {
         Target::Process(pid) => kill_process(checked(pid)?, signal.raw()),
@@ -123,24 +123,24 @@ fn checked(pid: u32) -> io::Result<Pid> {
     valid.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{pid} is not the id of a single process")))
 }
 
-/// Has the kernel kill the calling process (`SIGKILL`) as soon as its parent is gone. Returns false where the parent is gone
-/// already, or is not the expected one, or lives in an outer PID namespace: the caller should then end.
+/// Makes the kernel kill the calling process (`SIGKILL`) as soon as its parent ends. Returns false if the parent has
+/// ended already, is not the expected one, or is in an outer PID namespace. The caller should then exit.
 ///
-/// For a freshly started process, before its work; the tie survives [`exec`]. The kernel watches the **thread** that started
-/// the process (prctl(2), `PR_SET_PDEATHSIG`): start workers from a thread that lives as long as they do.
+/// Call it in a new process before its work. The setting survives [`exec`]. The kernel watches the **thread** that
+/// started the process (prctl(2), `PR_SET_PDEATHSIG`), so start workers from a thread that lives as long as they do.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn die_with_parent(expected_parent_pid: u32) -> io::Result<bool> {
     set_parent_process_death_signal(Some(process::Signal::KILL))?;
-    // Asked after the tie is made: a parent that ended in between is noticed here, one that ends later by the kernel.
+    // Checked afterwards: this detects a parent that ended before the call above, and the kernel one that ends later.
     let parent = process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     Ok(parent == Some(expected_parent_pid))
 }
 
-/// Becomes another program, with exactly this environment. Returns only if that failed.
+/// Replaces this process by another program, with exactly this environment. Returns only on failure.
 ///
-/// `argv[0]` is looked for along the `PATH` of `env`. Signal handlers fall back to their defaults.
+/// `argv[0]` is searched for along the `PATH` of `env`. Signal handlers are reset to their defaults.
 pub fn exec<A: AsRef<OsStr>, K: AsRef<OsStr>, V: AsRef<OsStr>>(
     argv: &[A],
     env: impl IntoIterator<Item = (K, V)>,
@@ -151,17 +151,20 @@ pub fn exec<A: AsRef<OsStr>, K: AsRef<OsStr>, V: AsRef<OsStr>>(
     Command::new(program).args(arguments).env_clear().envs(env).exec()
 }
 
-/// How often a guard looks whether its supervisor lives.
+/// The interval at which a guard checks whether its supervisor is alive.
 const GUARDED_EVERY: Duration = Duration::from_millis(100);
 
-/// Starts a program and stays beside it until it has ended; if the parent goes first, ends the whole process group, this process with it.
+/// Starts a program and waits for its end. If the parent ends first, kills the whole process group, including this
+/// process.
 ///
-/// For programs that cannot be tied to their parent by [`die_with_parent`]: those that start containers change who they are, by which the kernel forgets the tie. This process has to
-/// lead its group. `SIGINT` and `SIGTERM` that this process gets are for the program: they are passed on, each once, to every process of the group that is in the container. What starts
-/// a container would pass them on a second time, and is left out, unless there is none yet.
+/// It is for programs that [`die_with_parent`] cannot tie to their parent. A program that starts a container changes
+/// its credentials, which clears the setting. This process must lead its group.
+///
+/// `SIGINT` and `SIGTERM` are forwarded, each once, to every process of the group inside the container. The container's
+/// starter is skipped, because it would forward them a second time, unless there is no process inside yet.
 ///
 /// # Errors
-/// If the parent is another, or the program cannot be started.
+/// If the parent is not the expected one, or the program cannot be started.
 pub fn guard<A: AsRef<OsStr>>(argv: &[A], expected_parent_pid: u32) -> io::Result<Exit> {
     let Some((program, arguments)) = argv.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no program to execute"));
@@ -169,7 +172,7 @@ pub fn guard<A: AsRef<OsStr>>(argv: &[A], expected_parent_pid: u32) -> io::Resul
     let is_guarded = || std::os::unix::process::parent_id() == expected_parent_pid;
     let heard = [Signal::Interrupt, Signal::Terminate].map(|signal| (signal, Arc::<AtomicBool>::default()));
     for (signal, flag) in &heard {
-        // A handler, unlike an ignored signal, is not inherited by the program.
+        // Unlike an ignored signal, a handler is not inherited by the program.
         signal_hook::flag::register(signal.number(), Arc::clone(flag))?;
     }
     if !is_guarded() {
@@ -184,7 +187,7 @@ pub fn guard<A: AsRef<OsStr>>(argv: &[A], expected_parent_pid: u32) -> io::Resul
             pass_on(child.id(), *signal)?;
         }
         if !is_guarded() {
-            // Nothing follows: this process is of the group.
+            // Nothing below runs, because this process belongs to the group.
             signal(Target::Group(std::process::id()), Signal::Kill)?;
         }
     }
@@ -193,7 +196,7 @@ pub fn guard<A: AsRef<OsStr>>(argv: &[A], expected_parent_pid: u32) -> io::Resul
 fn pass_on(starter: u32, what: Signal) -> io::Result<()> {
     let group = process::getpgrp();
     let own = namespaces(std::process::id()).map_or(1, |ids| ids.len());
-    // The first process of a container passes on what it gets, as the starter does.
+    // The first process of a container forwards its signals, as the starter does.
     let is_inside = |pid: &u32| {
         let group_of = checked(*pid).ok().and_then(|pid| process::getpgid(Some(pid)).ok());
         let ids = namespaces(*pid).unwrap_or_default();
@@ -201,21 +204,22 @@ fn pass_on(starter: u32, what: Signal) -> io::Result<()> {
     };
     let inside: Vec<u32> = tree(std::process::id()).into_iter().filter(is_inside).collect();
     for pid in if inside.is_empty() { vec![starter] } else { inside } {
-        // One that is gone needs none, and one that is another user's by now gets none.
+        // Fails if the process has ended or belongs to another user by now, which does not matter.
         let _ = signal(Target::Process(pid), what);
     }
     Ok(())
 }
 
-/// Kills what is left of a process group whose leader is gone, if one of its members was started with that variable and a value that `is_ours`: the number alone may be another
-/// group's by now. Members that were started without it go with the others. Returns whether there were any.
+/// Kills the remaining processes of a group whose leader has ended. As its id may have been reused, at least one member
+/// must have been started with that variable and a value for which `is_ours` holds. Members without the variable are
+/// killed too. Returns whether the group was killed.
 ///
 /// # Errors
 /// If the processes cannot be listed.
 pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> io::Result<bool> {
-    // Not by `getpgid`: that of the kernel's threads is 0, on which rustix panics.
+    // `getpgid` cannot be used: it is 0 for kernel threads, on which rustix panics.
     let is_member = |pid: u32| Stat::of(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.group == leader));
-    // A process that is just becoming another program has no variables for a moment.
+    // During `exec` a process has no variables for a moment.
     for _ in 0..20 {
         let mut is_sure = true;
         for entry in std::fs::read_dir("/proc")?.flatten() {
@@ -237,7 +241,8 @@ pub fn end_left_group(leader: u32, variable: &str, is_ours: impl Fn(&OsStr) -> b
     Ok(false)
 }
 
-/// Processes that were started with that variable and a value that `is_ours`, each with its command's name. Those of other users are not seen, nor what has ended.
+/// Returns the processes that were started with that variable and a value for which `is_ours` holds, each with its
+/// command's name. Processes of other users are not visible.
 pub fn started_with(variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> Vec<(u32, String)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let found = entries.flatten().filter_map(|entry| {
@@ -249,7 +254,7 @@ pub fn started_with(variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> Vec<(u3
     found.collect()
 }
 
-/// Whether an environment as the kernel shows it has that variable, with a value that `is_ours`.
+/// Whether an environment, in the kernel's format, has that variable with a value for which `is_ours` holds.
 fn has_variable(variables: &[u8], variable: &str, is_ours: impl Fn(&OsStr) -> bool) -> bool {
     let value = |text: &[u8]| {
         text.strip_prefix(variable.as_bytes())?.strip_prefix(b"=").map(|value| is_ours(OsStr::from_bytes(value)))
@@ -257,14 +262,14 @@ fn has_variable(variables: &[u8], variable: &str, is_ours: impl Fn(&OsStr) -> bo
     variables.split(|byte| *byte == 0).any(|text| value(text) == Some(true))
 }
 
-/// The ids of a process in the PID namespaces that it is in, from this one on inwards.
+/// Returns the ids of a process in its PID namespaces, from this process's namespace inwards.
 fn namespaces(pid: u32) -> Option<Vec<u32>> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().map(|id| id.parse().ok()).collect()
 }
 
-/// How a process ended, by the code with which a shell, or what started a container, tells of it.
+/// Converts the exit code of a shell or container starter into how the process inside ended.
 pub fn exit_of_shell_code(exit: Exit) -> Exit {
     match exit {
         Exit::Code(code @ 129..=192) => Exit::Signal(code - 128),
@@ -272,7 +277,7 @@ pub fn exit_of_shell_code(exit: Exit) -> Exit {
     }
 }
 
-/// The code by which a shell tells how a process ended: its own, or 128 and the signal's number.
+/// Returns a shell's exit code for how a process ended: its code, or 128 plus the signal's number.
 pub fn shell_code(exit: Exit) -> u8 {
     let code = match exit {
         Exit::Code(code) => code,
@@ -281,12 +286,12 @@ pub fn shell_code(exit: Exit) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// The name of a signal: `SIGKILL` for 9; `signal 40` where there is no name.
+/// Returns the name of a signal, such as `SIGKILL` for 9, or `signal 40` if it has none.
 pub fn signal_name(number: i32) -> Cow<'static, str> {
     signal_hook::low_level::signal_name(number).map_or_else(|| format!("signal {number}").into(), Cow::Borrowed)
 }
 
-/// How a process ended, from the standard library's answer.
+/// Converts the standard library's exit status.
 pub fn exit_of(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
@@ -295,15 +300,16 @@ pub fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-/// How a child ended, or none while it runs. The child is left to be waited for, so that its CPU time can still be read.
+/// Returns how a child ended, or `None` while it runs. The child remains a zombie, so that its CPU time can still be
+/// read.
 ///
 /// # Errors
-/// If it is no child of this process, or was waited for already.
+/// If it is not a child of this process, or has been reaped.
 pub fn peek_end(pid: u32) -> io::Result<Option<Exit>> {
     ended(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG)
 }
 
-/// Waits until a child has ended, and leaves it to be waited for, as [`peek_end`] does.
+/// Waits until a child has ended, without reaping it, like [`peek_end`].
 ///
 /// # Errors
 /// As [`peek_end`].
@@ -318,8 +324,7 @@ pub fn await_end(pid: u32) -> io::Result<Exit> {
     }
 }
 
-/// Waits until a child has ended, the time is over or a signal came; none in the latter two cases. The child is left to be
-/// waited for, as [`peek_end`] does.
+/// Waits until a child has ended, without reaping it, like [`peek_end`]. Returns `None` on a timeout or after a signal.
 ///
 /// # Errors
 /// As [`peek_end`].
@@ -361,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_a_program_that_is_gone_is_where_it_lay() {
+    fn the_path_of_a_removed_program_has_no_mark() {
         let dir = tempfile::tempdir().unwrap();
         let (lay, marked) = (dir.path().join("ledger"), dir.path().join("ledger (deleted)"));
         assert_eq!(unmarked(marked.clone()), lay);
@@ -371,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_child_can_be_looked_at_before_it_is_waited_for() {
+    fn an_ended_child_can_be_inspected_before_it_is_reaped() {
         let mut child = shell("i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; exit 7");
         assert_eq!(await_end(child.id()).unwrap(), Exit::Code(7));
         assert_eq!(peek_end(child.id()).unwrap(), Some(Exit::Code(7)));
@@ -382,8 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_group_takes_its_children_along() {
-        // The grandchild holds the pipe open for as long as it lives.
+    fn killing_a_group_kills_its_children() {
+        // The grandchild keeps the pipe open while it lives.
         let mut child = shell("sleep 1000 & echo on; wait");
         let pid = child.id();
         let mut output = child.stdout.take().unwrap();
@@ -399,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_group_is_ended_if_it_was_told_a_variable() {
+    fn the_rest_of_a_group_is_killed_only_with_the_variable() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & echo on"]).env("LEDGER_TEST_PIPE", "/some/where/x.events").process_group(0);
         let mut leader = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -416,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_mean_many_processes_are_refused() {
+    fn process_ids_that_address_many_processes_are_refused() {
         for pid in [0, 1, u32::MAX] {
             assert!(signal(Target::Process(pid), Signal::Interrupt).is_err(), "{pid}");
             assert!(signal(Target::Group(pid), Signal::Interrupt).is_err(), "{pid}");
@@ -432,7 +437,7 @@ mod tests {
         assert_eq!(signal_name(64), "signal 64");
     }
 
-    /// Waits until nobody has the other end of a pipe any more.
+    /// Waits until the other end of a pipe has been closed by all processes.
     fn assert_closed(output: &mut ChildStdout) {
         let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
         assert_eq!(poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&patience)), Ok(1), "somebody lives on");
@@ -446,7 +451,7 @@ mod tests {
         command
     }
 
-    /// The grandchild answers as `cat` does, until its parent, of this body, is killed.
+    /// Checks that the grandchild, which echoes as `cat`, ends when its parent, running this test body, is killed.
     fn assert_dies_with_its_parent(body: &str) {
         let mut parent = alone(body).spawn().unwrap();
         let mut input = parent.stdin.take().unwrap();
@@ -464,7 +469,7 @@ mod tests {
         drop(input);
     }
 
-    /// Grandchild `tied` becomes `cat`, which lives as long as its standard input is open, and that is held here.
+    /// Grandchild `tied` becomes `cat`, which lives while its standard input is open, and this test keeps that open.
     #[test]
     fn a_tied_process_dies_with_its_parent_even_after_exec() {
         assert_dies_with_its_parent("parent");
@@ -483,11 +488,11 @@ mod tests {
         let parent = std::os::unix::process::parent_id();
         assert!(!die_with_parent(parent + 1).unwrap());
         assert!(die_with_parent(parent).unwrap());
-        // The tie is made by the thread that calls; `exec` then makes that thread the process.
+        // The setting belongs to the calling thread, which becomes the process in `exec`.
         panic!("{}", exec(&["cat"], [("PATH", "/usr/bin:/bin")]));
     }
 
-    /// The guard outlives what is sent to its group, and takes the group along when its parent is killed.
+    /// The guard survives signals sent to its group, and kills the group when its parent is killed.
     #[test]
     fn a_guarded_program_ends_with_its_parent() {
         assert_dies_with_its_parent("parent_of_a_guard");
@@ -528,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_cannot_be_executed() {
+    fn an_empty_or_missing_program_cannot_be_executed() {
         let nobody: [(&str, &str); 0] = [];
         assert_eq!(exec::<&str, _, _>(&[], nobody).kind(), io::ErrorKind::InvalidInput);
         assert_eq!(exec(&["/nonexistent/program"], nobody).kind(), io::ErrorKind::NotFound);

@@ -1,7 +1,7 @@
-//! The imports of a Python program, asked of the interpreter that will run it.
+//! The imports of a Python program, as determined by the interpreter that will run it.
 //!
-//! The interpreter gets a program of ours, which parses source files. It imports no module of the program, and executes no `.pth` line and no
-//! `sitecustomize` of its environment.
+//! The interpreter runs ledger's own program, which parses source files. It imports no module of the user's program,
+//! and executes no `.pth` line and no `sitecustomize` of its environment.
 
 use super::command::{self, CommandError};
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A network file system with many packages may take a while; a hung one must not hold a run up for long.
+/// The timeout. A network file system with many packages may take long; a hung one must not delay a run forever.
 const PATIENCE: Duration = Duration::from_secs(120);
 const CLOSURE: &str = include_str!("python/closure.py");
-/// Becomes `sitecustomize.py` in a folder of its own, and reports the files that a Python process has loaded.
+/// Installed as `sitecustomize.py` in a folder of its own, it reports the files that a Python process has loaded.
 pub const LOADED: &str = include_str!("python/loaded.py");
 
-/// Prints the runs of a tracker's store as lines of JSON.
+/// A program that prints the runs of a tracker's store as lines of JSON.
 const TRACKERS: &str = include_str!("python/trackers.py");
 
-/// Where a Python program begins.
+/// The entry point of a Python program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entry {
     /// A source file.
     Script(String),
-    /// A module's name, as of `python -m`.
+    /// A module's name, as for `python -m`.
     Module(String),
-    /// Source text, as of `python -c`.
+    /// Source text, as for `python -c`.
     Code(String),
 }
 
@@ -40,20 +40,21 @@ impl Entry {
     }
 }
 
-/// A question about a Python program.
+/// A query for the imports of a Python program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     /// The interpreter's path.
     pub interpreter: PathBuf,
-    /// The interpreter's options that change where modules are found: letters of `EIPSs`.
+    /// The interpreter's options that affect where modules are found: letters of `EIPSs`.
     pub flags: String,
-    /// Where the program begins.
+    /// The program's entry point.
     pub entry: Entry,
-    /// The program that it starts if its entry is a module that is not local: that of `python -m cProfile train.py` is `train.py`.
+    /// The program that the entry starts if the entry is a module that is not local: for `python -m cProfile train.py`,
+    /// `train.py`.
     pub launched: Option<Entry>,
-    /// Modules that it imports besides.
+    /// Additional modules that it imports.
     pub also: Vec<String>,
-    /// The folder that it runs in.
+    /// The working directory.
     pub directory: PathBuf,
 }
 
@@ -70,13 +71,13 @@ pub struct Imports {
     pub notes: Vec<(String, String)>,
 }
 
-/// The interpreter gave no answer.
+/// Why the interpreter gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PythonError {
     /// It could not be started, or did not end in time.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// It is no Python that can be asked.
+    /// It is not a Python that can be queried.
     #[error("`{}` could not list the imports: {said}", .interpreter.display())]
     Refused {
         /// The interpreter.
@@ -86,10 +87,10 @@ pub enum PythonError {
     },
 }
 
-/// The imports of a program.
+/// Returns the imports of a program.
 ///
 /// # Errors
-/// If the interpreter cannot be started, is no Python 3, or takes too long.
+/// If the interpreter cannot be started, is not Python 3, or takes too long.
 pub fn imports(question: &Question) -> Result<Imports, PythonError> {
     let (kind, root) = question.entry.words();
     let (launched, inner) = question.launched.as_ref().map_or(("", ""), Entry::words);
@@ -104,10 +105,11 @@ pub fn imports(question: &Question) -> Result<Imports, PythonError> {
     })
 }
 
-/// Hands each run of a tracker's store to `take`, as lines of JSON. Python reads the store: it has SQLite, and whoever has a store has Python.
+/// Passes each run of a tracker's store to `take`, as lines of JSON. Python reads the store, because it has SQLite and
+/// users of such stores have Python.
 ///
 /// # Errors
-/// If Python cannot be started or cannot read the store: its last line. An error of `take` ends it.
+/// If Python cannot be started, or `take` fails. The inner error is Python's last line if it cannot read the store.
 pub fn tracker_lines<E: From<io::Error>>(
     interpreter: &Path,
     (tool, store): (&str, &Path),
@@ -133,7 +135,7 @@ pub fn tracker_lines<E: From<io::Error>>(
     Ok(if said.status.success() { Ok(()) } else { Err(last()) })
 }
 
-/// Reads triples of texts that end with NUL; none if that is no answer.
+/// Parses triples of NUL-terminated texts, or returns `None` if the output is invalid.
 fn read(out: &str) -> Option<Imports> {
     let texts: Vec<&str> = out.strip_suffix('\0')?.split('\0').collect();
     let mut found = Imports::default();
@@ -150,7 +152,7 @@ fn read(out: &str) -> Option<Imports> {
     (!found.interpreter.is_empty()).then_some(found)
 }
 
-/// The interpreter that the first line of a script names, if that is a Python: its words, without `env`.
+/// Returns the words of a script's first line, without `env`, if it names a Python interpreter.
 pub fn shebang(path: &Path) -> Option<Vec<String>> {
     use std::io::Read;
     let mut head = Vec::new();
@@ -169,7 +171,7 @@ pub fn is_python(word: &str) -> bool {
     version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// Whether a word of a command names one of these programs, by its path or not.
+/// Whether a word of a command names one of these programs, with or without a path.
 pub fn is_named(word: &str, names: &[&str]) -> bool {
     names.contains(&word.rsplit('/').next().unwrap_or_default())
 }

@@ -1,6 +1,7 @@
-//! Takes secrets out of texts that are to be kept.
+//! Removes secrets from texts that will be recorded.
 //!
-//! Known by their form: tokens of well-known services, private keys, passwords in URLs; and by the name before them: what `API_KEY` or `password` is set to.
+//! Secrets are recognised by their form (tokens of well-known services, private keys, passwords in URLs) and by the
+//! name before them, as in `API_KEY=…` or `password: …`.
 
 mod named;
 
@@ -9,7 +10,7 @@ use ledger_record::{Table, Value};
 use named::{Name, without_values};
 use std::sync::OnceLock;
 
-/// What tokens of well-known services begin with; at least sixteen characters follow.
+/// Prefixes of tokens of well-known services; at least sixteen characters follow.
 const TOKENS: &[&str] = &[
     "ghp_",
     "gho_",
@@ -29,12 +30,12 @@ const TOKENS: &[&str] = &[
     "dckr_pat_",
     "eyJhbGciOi",
 ];
-/// The value of a secret variable is known by itself from so many characters on.
+/// The minimum length from which the value of a secret variable is recognised on its own.
 const SHORTEST_VALUE: usize = 16;
-/// Lines longer than this are no text that a person wrote; they are taken out whole.
+/// Longer lines were not written by a person, and are redacted whole.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// The text without secrets, and whether there were any. Lines without any stay as they are, byte for byte.
+/// Returns the text without secrets, and whether there were any. Lines without secrets are unchanged, byte for byte.
 pub fn redact(text: &[u8]) -> (Vec<u8>, bool) {
     let mut clean = Vec::with_capacity(text.len());
     let mut redactor = Redactor::default();
@@ -47,21 +48,22 @@ pub fn redact(text: &[u8]) -> (Vec<u8>, bool) {
     (clean, found)
 }
 
-/// The same of a text that is one already.
+/// As [`redact`], for text that is valid UTF-8.
 pub fn redacted(text: &str) -> String {
     let mut redactor = Redactor::default();
     text.split_inclusive('\n').map(|line| redactor.line(line)).collect()
 }
 
-/// Takes secrets out of a text that comes line by line.
+/// Removes secrets from a text that arrives line by line.
 #[derive(Clone, Debug, Default)]
 pub struct Redactor {
-    /// Whether a private key began in an earlier line.
+    /// Whether an earlier line began a private key.
     in_key: bool,
 }
 
 impl Redactor {
-    /// Begins within a text whose beginning is not known: what stands before the end of a private key is taken for a part of it.
+    /// Returns a redactor for a text whose beginning is unknown. Text before the end of a private key counts as part of
+    /// the key.
     pub fn amid<'a>(rest: impl IntoIterator<Item = &'a str>) -> Self {
         let first = |text: &str| {
             let at = |begin: &str| marker(text, begin).map(|(at, _)| at);
@@ -74,7 +76,7 @@ impl Redactor {
         Self { in_key: rest.into_iter().find_map(first).unwrap_or(false) }
     }
 
-    /// The next line without secrets.
+    /// Returns the next line without secrets.
     pub fn line(&mut self, line: &str) -> String {
         let is_long = line.len() > LONGEST_LINE;
         let clean = without_keys(line, &mut self.in_key, &|text| if is_long { String::new() } else { of_text(text) });
@@ -82,14 +84,14 @@ impl Redactor {
     }
 }
 
-/// The text without what is known to be a secret by its form: tokens, private keys, passwords in URLs.
+/// Returns the text without secrets that are recognised by their form: tokens, private keys, passwords in URLs.
 pub fn without_known(text: &str) -> String {
     let mut in_key = false;
     let of_text = |text: &str| without_tokens(&without_credentials(text));
     text.split_inclusive('\n').map(|line| without_keys(line, &mut in_key, &of_text)).collect()
 }
 
-/// A value in which every text is cleaned by what is told of it.
+/// Returns a value in which every text is replaced by the result of `clean`.
 pub fn cleaned(value: &Value, clean: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::Str(text) => clean(text).into(),
@@ -101,7 +103,8 @@ pub fn cleaned(value: &Value, clean: &dyn Fn(&str) -> String) -> Value {
     }
 }
 
-/// A named value without secrets: a text behind the name of a secret is taken out whole if it looks like one.
+/// Returns a named value without secrets. If the name is that of a secret and a text looks like one, the whole text is
+/// redacted.
 pub fn without_secret(name: &str, value: &Value) -> Value {
     match value {
         Value::Str(text) => {
@@ -117,13 +120,13 @@ pub fn without_secret(name: &str, value: &Value) -> Value {
     }
 }
 
-/// Whether a text holds what is known to be a secret by its form, whatever name it has: a token, a private key, a password in a URL.
+/// Whether a text contains a secret that is recognised by its form: a token, a private key, a password in a URL.
 pub fn has_known(text: &str) -> bool {
     let is_clean = |text: &str| without_tokens(&without_credentials(text)) == text;
     marker(text, "-----BEGIN ").is_some() || !text.lines().all(is_clean)
 }
 
-/// Whether words of a command hold a secret by its form, or behind the name of one: `--password=…`, `--password …`.
+/// Whether a command contains a secret, by its form or after the name of one: `--password=…`, `--password …`.
 pub fn has_secret_words(words: &[String]) -> bool {
     let is_named = |pair: &[String]| match pair {
         [name, value] => {
@@ -136,7 +139,8 @@ pub fn has_secret_words(words: &[String]) -> bool {
     redacted(&words.join(" ")) != words.join(" ") || words.windows(2).any(is_named)
 }
 
-/// The places of a table whose values are taken for secrets, by their form or their name, with dots between the names of nested tables.
+/// Returns the keys of a table whose values count as secrets, by form or name. Names of nested tables are joined with
+/// dots.
 pub fn places(table: &Table) -> Vec<String> {
     fn look(name: &str, value: &Value, found: &mut Vec<String>) {
         let is_secret = match value {
@@ -161,17 +165,18 @@ pub fn places(table: &Table) -> Vec<String> {
     found
 }
 
-/// Whether what has this name is taken for a secret in texts.
+/// Whether a name marks a value in a text as a secret.
 pub fn is_named_secret(name: &str) -> bool {
     Name::at_end_of(name).is_some()
 }
 
-/// Of a line of a patch its first character, which says that it was added or taken away.
+/// Returns the first character of a patch's line, which marks it as added or removed.
 fn mark_of(line: &str) -> &str {
     line.get(..1).filter(|mark| matches!(*mark, "+" | "-" | " ")).unwrap_or_default()
 }
 
-/// The line without private keys, of which `in_key` says whether one began in an earlier line, and with the text outside of these as `of_text` makes it.
+/// Returns the line without private keys. `in_key` is whether an earlier line began one, and is updated. Text outside
+/// of keys is passed through `of_text`.
 fn without_keys(line: &str, in_key: &mut bool, of_text: &dyn Fn(&str) -> String) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
@@ -201,7 +206,7 @@ fn without_keys(line: &str, in_key: &mut bool, of_text: &dyn Fn(&str) -> String)
     }
 }
 
-/// Where the next marker of a private key lies: its begin and its end.
+/// Returns the start and end of the next marker of a private key.
 fn marker(text: &str, begin: &str) -> Option<(usize, usize)> {
     let is_label = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == ' ';
     text.match_indices(begin).find_map(|(at, _)| {
@@ -219,8 +224,8 @@ fn of_text(text: &str) -> String {
     without_any(text, secrets_of_environment())
 }
 
-/// The values of this process's secret variables, which its workers inherit: a program may print them behind any name, or none. Short ones and paths
-/// are left out, since they may be words of any text.
+/// Returns the values of this process's secret variables, which its workers inherit. A program may print them after any
+/// name, or none. Short values and paths are left out, because they may be ordinary words.
 fn secrets_of_environment() -> &'static [String] {
     static FOUND: OnceLock<Vec<String>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -229,13 +234,13 @@ fn secrets_of_environment() -> &'static [String] {
             is_secret_value(&name, &value).then_some(value)
         });
         let mut found: Vec<String> = named.collect();
-        // One may be a part of another.
+        // Longest first, because one may be part of another.
         found.sort_by_key(|value| std::cmp::Reverse(value.len()));
         found
     })
 }
 
-/// Whether a variable's name is that of a secret, and its value is no path, address or plain word.
+/// Whether a variable's name is that of a secret, and its value is not a path, an address or a plain word.
 fn is_secret_value(name: &str, value: &str) -> bool {
     let is_plain = value.starts_with('/') || value.contains("://") || value.contains(char::is_whitespace);
     value.len() >= SHORTEST_VALUE && !is_plain && named::is_mixed(value) && is_named_secret(name)
@@ -252,7 +257,7 @@ fn is_of_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '/' | '=')
 }
 
-/// Where a secret lies behind the words that announce it: `Bearer …`, `wandb login …`.
+/// Returns the position of a secret after words that announce it: `Bearer …`, `wandb login …`.
 fn announced(text: &str) -> Option<(usize, usize)> {
     let first = text.as_bytes().first()?;
     let behind = |word: &str| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
@@ -275,7 +280,7 @@ fn announced(text: &str) -> Option<(usize, usize)> {
         if is_token(token) && !token.starts_with('-') {
             return Some((begin, begin + length));
         }
-        // Options stand before the key: `wandb login --relogin KEY`.
+        // Options may precede the key: `wandb login --relogin KEY`.
         if !token.starts_with("--") || !rest[length..].starts_with(' ') {
             return None;
         }
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_secret_variables_are_taken_out_wherever_they_stand() {
+    fn values_of_secret_variables_are_redacted_anywhere() {
         let secrets = ["0123456789abcdef0123".to_owned()];
         let clean = |text: &str| without_any(text.to_owned(), &secrets);
         assert_eq!(
@@ -341,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_secrets_are_taken_out() {
+    fn planted_secrets_are_redacted() {
         let cases = [
             ("+API_KEY = \"a81c9f20d1b34e5f\"\n", "+API_KEY = \"(redacted)\"\n"),
             ("+export AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG\n", "+export AWS_SECRET_ACCESS_KEY=(redacted)\n"),
@@ -387,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ones_and_words_are_taken_out_behind_a_name_that_says_so() {
+    fn short_values_are_redacted_after_an_unambiguous_name() {
         let cases = [
             ("+PASSWORD=correcthorsebattery\n", "+PASSWORD=(redacted)\n"),
             ("+API_KEY: abcdefghijklmnop\n", "+API_KEY: (redacted)\n"),
@@ -410,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_from_elsewhere_stays() {
+    fn references_to_secrets_stay() {
         let text = "password = read()\npassword = getpass.getpass()\npassword=password,\nconnect(password=password)\n\
                     password: str\npassword: Option<String>,\n  secret: String,\npassword = user_password\n\
                     PASSWORD=$OTHER\nPASSWORD=$(cat file)\npassword = \"${PASSWORD}\"\ntoken = tokens[i]\n\
@@ -434,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_known_by_its_form_or_its_name() {
+    fn secret_parameters_are_recognised_by_form_or_name() {
         assert!(has_known("hf_AbCdEfGhIjKlMnOpQrSt") && has_known("x\nhttps://me:hunter2@host/"));
         assert!(!has_known("gelu") && !has_known("https://host/path"));
         assert!(is_named_secret("params.api_key") && is_named_secret("params.db-password"));
@@ -442,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_behind_words_that_announce_them_are_known() {
+    fn secrets_after_announcing_words_are_recognised() {
         let key = "0123456789abcdef0123456789abcdef01234567";
         for (text, expected) in [
             (format!("wandb login {key} && run"), "wandb login (redacted) && run".to_owned()),
@@ -473,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_secrets_are_named_without_the_secrets() {
+    fn places_name_the_keys_of_secrets() {
         let nested = Table::from([("api_key".to_owned(), "a81c9f20d1b3".into()), ("name".to_owned(), "gelu".into())]);
         let table = Table::from([
             ("program.command".to_owned(), vec!["sh", "--password", "hunter2"].into()),
@@ -494,7 +499,7 @@ mod tests {
         assert_eq!(told("pad_token", "[PAD]"), "[PAD]".into());
         let table = Value::Table([("api_key".to_owned(), vec!["a81c9f20d1b3"].into())].into());
         assert_eq!(without_secret("login", &table).to_string(), "{api_key = [(redacted)]}");
-        // What is no secret by its form stays, whatever stands before it.
+        // Text that is not a secret by its form stays, whatever precedes it.
         assert_eq!(
             without_known("password=hunter2 https://me:pw@host/x"),
             "password=hunter2 https://(redacted)@host/x"
@@ -515,7 +520,7 @@ mod tests {
         assert_eq!(redact(b""), (Vec::new(), false));
     }
     #[test]
-    fn a_line_that_no_text_is_written_in_is_taken_out_whole() {
+    fn an_overlong_line_is_redacted_whole() {
         let long = |line: &str| format!("{}{}", line, "=:token ghp_a ".repeat(6000));
         assert_eq!(clean(&format!("a\n{}\nb\n", long("+"))), "a\n+(redacted)\nb\n");
         assert_eq!(clean(&format!("{}\nkey\n", long("-----BEGIN PRIVATE KEY-----"))), "-(redacted)\n(redacted)\n");

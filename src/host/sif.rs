@@ -1,52 +1,52 @@
-//! Image files in the Singularity Image Format: whether a file is one, and what it tells of itself.
+//! Image files in the Singularity Image Format: whether a file is one, and its metadata.
 //!
-//! Reads the header and the small objects by hand (sif's `pkg/sif`, format version 01), so that nothing has to be installed to look at an image. The file system in it
-//! is not opened.
+//! Parses the header and the small objects itself (sif's `pkg/sif`, format version 01), so that no tool is needed to
+//! inspect an image. The file system inside is not opened.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The first line starts the image, where that is possible; the magic follows.
+/// The length of the launch line, which can start the image; the magic follows.
 const LAUNCH_BYTES: usize = 32;
 const MAGIC: &[u8] = b"SIF_MAGIC\0";
 const HEADER_BYTES: usize = 128;
-/// Where the header has the place and the length of the descriptors, in bytes from the file's start.
+/// Offsets in the header, in bytes, of the position and the length of the descriptors.
 const DESCRIPTORS_OFFSET: usize = 96;
 const DESCRIPTORS_LENGTH: usize = 104;
 const DESCRIPTOR_BYTES: usize = 585;
-/// No more descriptors are looked at, and no larger object is read.
+/// The maximum number of descriptors that are read, and below, the maximum size of an object.
 const MOST_DESCRIPTORS: usize = 256;
 const MOST_OBJECT_BYTES: u64 = 1 << 20;
 
 const DEFINITION: i32 = 0x4001;
 const JSON: i32 = 0x4006;
 
-/// What an image tells of itself.
+/// The metadata of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sif {
-    /// The text of the definition file that it was built from, if it is kept.
+    /// The definition file that it was built from, if the image has it.
     pub definition: Option<String>,
-    /// The JSON documents in it, as they are: labels, the configuration of the OCI image that it came from.
+    /// The JSON documents in it, unchanged: labels, and the configuration of the OCI image that it was made from.
     pub documents: Vec<String>,
 }
 
-/// Why a file is no image.
+/// Why a file is not an image.
 #[derive(Debug, thiserror::Error)]
 pub enum SifError {
     /// It cannot be read.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// It is another type of file.
     #[error("it is {0}")]
     Other(&'static str),
 }
 
-/// Reads what an image tells of itself. Objects that are damaged or too large are passed over.
+/// Reads the metadata of an image. Damaged or oversized objects are skipped.
 ///
 /// # Errors
-/// If the file cannot be read or is no image.
+/// If the file cannot be read or is not an image.
 pub fn read(path: &Path) -> Result<Sif, SifError> {
     let metadata = std::fs::metadata(path)?;
     if metadata.is_dir() {
@@ -93,8 +93,8 @@ fn whole(bytes: Option<&[u8]>) -> Option<u64> {
     u64::try_from(i64::from_le_bytes(bytes?.try_into().ok()?)).ok()
 }
 
-/// A descriptor that is used: its kind, and where its object lies. Fields follow each other without gaps: kind (4 bytes), whether it is used (1), number, group and link
-/// (4 each), offset, size.
+/// Parses a descriptor that is in use: its type, and the position and size of its object. Fields are packed: type (4
+/// bytes), in use (1), number, group and link (4 each), offset, size.
 fn parse(descriptor: &[u8]) -> Option<(i32, u64, u64)> {
     let kind = i32::from_le_bytes(descriptor.get(..4)?.try_into().ok()?);
     let is_used = *descriptor.get(4)? != 0;
@@ -112,7 +112,7 @@ fn object(file: &File, start: u64, size: u64) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// An image of these objects, by their kind.
+    /// Builds an image of these objects, given by type and content.
     fn image(objects: &[(i32, &str)]) -> Vec<u8> {
         let mut bytes = b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\x0001\x0002\0".to_vec();
         bytes.resize(HEADER_BYTES, 0);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_image_tells_is_read_and_damage_is_refused() {
+    fn metadata_is_read_and_damaged_images_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.sif");
         let whole = image(&[(DEFINITION, "Bootstrap: docker\n"), (0x4004, "squashed"), (JSON, "{\"a\":1}\0\0")]);
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(said(b""), Err(other));
         assert!(read(dir.path()).unwrap_err().to_string().contains("a folder"));
         assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("not a regular file"));
-        // Whatever bytes stand there, it ends.
+        // Parsing ends whatever the bytes.
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] = 0xff;

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin, as numbers that a loop can look at.
+//! Interrupt signals as counters and flags that a loop can poll.
 
 use signal_hook::SigId;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -9,27 +9,26 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What asks a command to end. A terminal that closes sends the third.
+/// The signals that ask a command to end. A closing terminal sends the third.
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 const STATUS: &str = "/proc/self/status";
 
-/// Those of [`SIGNALS`] that this process heeds: one under `nohup` was started to live on when it is hung up on.
+/// Returns those of [`SIGNALS`] that this process handles. Under `nohup` it ignores `SIGHUP`.
 fn heeded() -> impl Iterator<Item = i32> {
     let is_ignored = ignores_hangups(&std::fs::read_to_string(STATUS).unwrap_or_default());
     SIGNALS.into_iter().filter(move |signal| *signal != SIGHUP || !is_ignored)
 }
 
-/// Whether a process with this status, as proc(5) has it, ignores `SIGHUP`.
+/// Whether a process with this status, see proc(5), ignores `SIGHUP`.
 fn ignores_hangups(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }
 
-/// How many [`Interrupts`] there are, and the flag that says that there are none.
+/// The number of [`Interrupts`], and the flag that there are none.
 ///
-/// A handler of `signal-hook` cannot be taken off again: once there are no [`Interrupts`] any more, it plays the default
-/// behaviour instead.
+/// A handler of `signal-hook` cannot be removed. Without [`Interrupts`] it emulates the default behaviour instead.
 struct Installed {
     number: usize,
     none: Option<Arc<AtomicBool>>,
@@ -41,17 +40,17 @@ fn installed() -> MutexGuard<'static, Installed> {
     INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts `SIGINT`, `SIGTERM` and `SIGHUP` from its making to its dropping, in place of the process ending by them.
+/// Counts `SIGINT`, `SIGTERM` and `SIGHUP` while it exists; they do not end the process.
 ///
-/// A terminal that closes sends `SIGHUP` more than once, by the kernel and by the shell: all of them count as one. Under `nohup` none counts.
+/// A closing terminal causes `SIGHUP` more than once, from the kernel and from the shell; all of them count as one.
+/// Under `nohup` none counts.
 ///
-/// No thread is started: each signal writes a byte into a socket of its own process. A process that is started meanwhile gets
-/// the default behaviour back when it executes its program; it sees a Ctrl-C of the terminal too unless it has a process
-/// group of its own.
+/// No thread is started: each signal writes a byte into a socket of this process. A child process gets the default
+/// behaviour back on `exec`. It also receives a terminal's Ctrl-C, unless it has its own process group.
 #[derive(Debug)]
 pub struct Interrupts {
     arrivals: UnixStream,
-    /// The hang-ups among them, which are written first.
+    /// Gets a byte for each `SIGHUP`, before `arrivals` does.
     hangups: UnixStream,
     count: AtomicU32,
     hangup_count: AtomicU32,
@@ -60,7 +59,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Begins to count.
+    /// Starts counting.
     ///
     /// # Errors
     /// If the system has no more file descriptors or refuses the handlers.
@@ -98,9 +97,9 @@ impl Interrupts {
         Ok(made)
     }
 
-    /// How many of the signals have come so far.
+    /// Returns how many signals have arrived so far.
     pub fn count(&self) -> u32 {
-        // In this order: of each hang-up that has arrived is known that it is one.
+        // The order matters: every `SIGHUP` in `arrivals` is then already in `hangups`.
         let arrived = drain(&self.arrivals, &self.count);
         let hangups = drain(&self.hangups, &self.hangup_count);
         arrived.saturating_sub(hangups.saturating_sub(1))
@@ -112,7 +111,7 @@ impl Interrupts {
     }
 }
 
-/// Adds the bytes that wait in a socket to a number, and gives it.
+/// Adds the number of bytes waiting in a socket to a counter. Returns the counter.
 fn drain(mut socket: &UnixStream, count: &AtomicU32) -> u32 {
     let mut bytes = [0; 64];
     loop {
@@ -128,7 +127,7 @@ fn drain(mut socket: &UnixStream, count: &AtomicU32) -> u32 {
     count.load(Ordering::SeqCst)
 }
 
-/// Readable when a signal has come that [`Interrupts::count`] has not counted yet.
+/// Readable when a signal has arrived that [`Interrupts::count`] has not counted yet.
 impl AsFd for Interrupts {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
@@ -148,16 +147,16 @@ impl Drop for Interrupts {
     }
 }
 
-/// Whether `SIGUSR1` has come, by which a scheduler says some time before the end that it is near.
+/// Whether `SIGUSR1` has arrived, with which a scheduler warns before the time limit.
 ///
-/// From its making to the end of the process the signal does nothing else; without it, it would end the process.
+/// From `install` to the end of the process the signal has no other effect. Otherwise it would end the process.
 #[derive(Clone, Debug)]
 pub struct Forewarning {
     came: Arc<AtomicBool>,
 }
 
 impl Forewarning {
-    /// Begins to listen.
+    /// Starts listening.
     ///
     /// # Errors
     /// If the system refuses the handler.
@@ -167,15 +166,16 @@ impl Forewarning {
         Ok(Self { came })
     }
 
-    /// Whether it has come.
+    /// Whether the signal has arrived.
     pub fn came(&self) -> bool {
         self.came.load(Ordering::SeqCst)
     }
 }
 
-/// Calls `last` when `SIGINT`, `SIGTERM` or `SIGHUP` comes, on a thread of its own, and then lets the process end by that signal, as it would have.
+/// Calls `last` on a separate thread when `SIGINT`, `SIGTERM` or `SIGHUP` arrives. Then ends the process by that
+/// signal.
 ///
-/// For as long as the process lives. Another signal meanwhile changes nothing.
+/// It stays in effect until the process ends. Further signals meanwhile have no effect.
 ///
 /// # Errors
 /// If the system has no more file descriptors or threads, or refuses the handlers.
@@ -183,7 +183,7 @@ pub fn before_end(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let (mut arrivals, sender) = UnixStream::pair()?;
     let (terminated, hung_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in heeded() {
-        // Before the byte that wakes the thread.
+        // Registered before the byte that wakes the thread.
         match signal {
             SIGTERM => drop(flag::register(signal, Arc::clone(&terminated))?),
             SIGHUP => drop(flag::register(signal, Arc::clone(&hung_up))?),
@@ -199,15 +199,15 @@ pub fn before_end(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
                 (false, true) => SIGHUP,
                 (false, false) => SIGINT,
             };
-            // It ends the process; there is nobody to tell if it cannot.
+            // It ends the process. If it fails, the error cannot be reported.
             let _ = low_level::emulate_default_handler(signal);
         }
     };
     std::thread::Builder::new().name("last".to_owned()).spawn(wait).map(drop)
 }
 
-/// Lets this process live on when it is told to end, hung up on, or warned, from here to its end: for one that is needed most when
-/// everything around it is ended.
+/// Makes this process survive signals that ask it to end, hang-ups and warnings until it exits, for a process that must
+/// outlive everything around it.
 ///
 /// # Errors
 /// If the system refuses the handlers.
@@ -218,10 +218,10 @@ pub fn outlive() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes writing to a closed pipe the quiet end of this process (`SIGPIPE`), as `ledger ls | head` needs it.
+/// Makes writing to a closed pipe end this process silently (`SIGPIPE`), as `ledger ls | head` requires.
 ///
-/// For commands that only answer. One that supervises a worker must not end by it and handles
-/// [`ErrorKind::BrokenPipe`] instead: Rust's run time ignores the signal until this is called, and nothing undoes the call.
+/// For commands that only print. A command that supervises a worker must not end this way, and handles
+/// [`ErrorKind::BrokenPipe`] instead. Rust's runtime ignores the signal until this call, which cannot be undone.
 ///
 /// # Errors
 /// If the system refuses the handler.
@@ -237,7 +237,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    /// Runs one of the ignored tests below in a process of its own, since signals concern a whole process.
+    /// Runs one of the ignored tests below in a separate process, because signals affect a whole process.
     fn alone(body: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--ignored", "--exact", &format!("signals::tests::{body}"), "--test-threads=1"]);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     #[ignore = "the body of `every_interrupt_is_counted`"]
     fn counting() {
-        // Under `nohup` it is ignored from the beginning.
+        // Under `nohup` it is ignored from the start.
         let hangups = u32::from(heeded().any(|signal| signal == SIGHUP));
         drop(Interrupts::install().unwrap());
         let interrupts = Interrupts::install().unwrap();

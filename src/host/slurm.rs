@@ -1,9 +1,9 @@
-//! What Slurm tells a job of itself, and the environment modules that are loaded.
+//! A job's facts from Slurm's variables, and the loaded environment modules.
 
 use super::environment;
 use ledger_record::{Table, Value};
 
-/// Variables of a Slurm job, and the facts that they become. Of several that mean the same, the first that is set counts.
+/// Slurm's variables and the facts they become. Of several variables the first that is set is used.
 const VARIABLES: &[(&str, &[&str])] = &[
     ("slurm.job_id", &["SLURM_JOB_ID"]),
     ("slurm.array_job_id", &["SLURM_ARRAY_JOB_ID"]),
@@ -14,14 +14,14 @@ const VARIABLES: &[(&str, &[&str])] = &[
     ("slurm.account", &["SLURM_JOB_ACCOUNT"]),
     ("slurm.qos", &["SLURM_JOB_QOS"]),
     ("slurm.node", &["SLURMD_NODENAME"]),
-    // As the node numbers them: with constrained devices `CUDA_VISIBLE_DEVICES` counts from 0 in each job.
+    // By the node's numbering: with constrained devices `CUDA_VISIBLE_DEVICES` counts from 0 in each job.
     ("slurm.gpus", &["SLURM_STEP_GPUS", "SLURM_JOB_GPUS"]),
 ];
 
-/// Facts of the Slurm job in which this process runs, by dotted name, and `modules`: those that are loaded, in their order. What is not
-/// there is absent.
+/// Returns facts about the Slurm job of this process, by dotted name, and `modules`: the loaded modules, in order.
+/// Unknown facts are absent.
 ///
-/// [`container::facts`](super::container::facts) says whether jobs could be submitted from here.
+/// [`container::facts`](super::container::facts) has whether jobs can be submitted from here.
 pub fn facts() -> Table {
     facts_of(&|name| environment::text_var(name))
 }
@@ -34,7 +34,7 @@ fn facts_of(var: &dyn Fn(&str) -> Option<String>) -> Table {
             table.insert((*fact).to_owned(), value.into());
         }
     }
-    // Kept by both implementations, Lmod and Environment Modules.
+    // Both implementations, Lmod and Environment Modules, set it.
     if let Some(loaded) = var("LOADEDMODULES") {
         let names: Vec<&str> = loaded.split(':').filter(|name| !name.is_empty()).collect();
         table.insert("modules".to_owned(), Value::from(names));
@@ -42,22 +42,22 @@ fn facts_of(var: &dyn Fn(&str) -> Option<String>) -> Table {
     table
 }
 
-/// Which job, array task and incarnation this process belongs to.
+/// The job, array task and restart that this process belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The job's own number, which each task of an array has.
+    /// The Slurm job id; each task of an array has its own.
     pub job: String,
-    /// The number of the array's job; that of the job itself where it is no array.
+    /// The id of the array's job, or of the job itself if it is not an array.
     pub array_job: String,
-    /// The task's number in its array.
+    /// The task's index in its array.
     pub task: Option<u32>,
-    /// How often Slurm has started it before.
+    /// How often Slurm has restarted it.
     pub restarts: u32,
-    /// The node, by Slurm's name.
+    /// Slurm's name of the node.
     pub node: String,
 }
 
-/// The place of this process; none outside of a Slurm job.
+/// Returns the place of this process, or `None` outside of a Slurm job.
 pub fn place() -> Option<Place> {
     place_of(&|name| environment::text_var(name))
 }
@@ -68,7 +68,7 @@ fn place_of(var: &dyn Fn(&str) -> Option<String>) -> Option<Place> {
     Some(Place {
         array_job: var("SLURM_ARRAY_JOB_ID").unwrap_or_else(|| job.clone()),
         task: var("SLURM_ARRAY_TASK_ID").and_then(|text| text.parse().ok()),
-        // Absent before the first restart.
+        // Unset before the first restart.
         restarts: var("SLURM_RESTART_COUNT").and_then(|text| text.parse().ok()).unwrap_or(0),
         node: var("SLURMD_NODENAME").unwrap_or_else(super::owner::host_name),
         job,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_a_fact() {
+    fn set_variables_become_facts() {
         let found: Vec<String> = facts_of(&var).into_iter().map(|(name, value)| format!("{name} {value}")).collect();
         let expected = [
             "modules [singularity/3.11, cuda/12.2.2]",

@@ -1,7 +1,7 @@
-//! SHA-256 of large files, which everybody can recompute with `sha256sum`; computed once for as long as a file does not change.
+//! SHA-256 of large files, as `sha256sum` computes it, cached while a file does not change.
 //!
-//! What is known of a file is found again by device, inode, size and both times, so that neither a name nor a path is kept. Whoever
-//! cannot keep it computes it each time.
+//! A cached sum is found by device, inode, size and both times of the file, so that neither a name nor a path is
+//! stored. Without a writable cache it is computed each time.
 
 use super::{HostError, environment, files};
 use sha2::{Digest as _, Sha256};
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A file that was changed so shortly before it was read may change once more without its time telling.
+/// A file that changed this shortly before it was read may change again without a change of its time stamp.
 const SETTLED: Duration = Duration::from_secs(2);
-/// No more is kept.
+/// The maximum number of cached sums.
 const MOST_KEPT: usize = 4096;
-/// A kept file that is larger was not written by us.
+/// The maximum size of a cache file; a larger one was not written by ledger.
 const MOST_BYTES: u64 = 4 << 20;
 const BUFFER: usize = 1 << 18;
-/// How often a file is read that is changed while it is.
+/// How often a file is read if it changes meanwhile.
 const MOST_READ: usize = 2;
 const CHANGED: &str = "it was changed while it was read";
 const STOPPED: &str = "there was no time to read it";
 
-/// What says that a file is still the one that was read.
+/// The metadata that shows whether a file is still the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     device: u64,
@@ -37,7 +37,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of a file's metadata.
+    /// Returns the stamp of a file's metadata.
     pub fn of(metadata: &Metadata) -> Self {
         let time = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Self {
@@ -49,7 +49,7 @@ impl Stamp {
         }
     }
 
-    /// The stamp as text, without the device: that of a shared file system has another number on each machine.
+    /// Returns the stamp as text without the device, whose number for a shared file system differs between machines.
     pub fn shared(&self) -> String {
         format!("{} {} {} {}", self.inode, self.size, self.modified_ns, self.changed_ns)
     }
@@ -59,12 +59,12 @@ impl Stamp {
         self.size
     }
 
-    /// Whether the file has been left alone for a while by now: no change that its time does not tell comes after this.
+    /// Whether the file has not changed for a while. Later changes then always change its times.
     pub fn is_settled_now(&self) -> bool {
         self.is_settled(SystemTime::now())
     }
 
-    /// Whether the file had been left alone for a while before that moment.
+    /// Whether the file had not changed for a while at that moment.
     fn is_settled(&self, at: SystemTime) -> bool {
         let now = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let limit = i128::try_from(now.saturating_sub(SETTLED).as_nanos()).unwrap_or(0);
@@ -72,16 +72,16 @@ impl Stamp {
     }
 }
 
-/// Sums of files, as far as they are known.
+/// Sums of files, with a cache.
 #[derive(Debug, Default)]
 pub struct Sums {
     place: Option<PathBuf>,
     known: BTreeMap<Stamp, String>,
-    /// What was computed since, and whether it may be kept.
+    /// The sums computed in this process, each with whether it may be cached.
     new: BTreeMap<Stamp, Computed>,
 }
 
-/// The sum of a file, of the stamp that it had before and after it was read.
+/// A computed sum. The file had the same stamp before and after it was read.
 #[derive(Clone, Debug)]
 struct Computed {
     stamp: Stamp,
@@ -90,36 +90,37 @@ struct Computed {
 }
 
 impl Sums {
-    /// What this user keeps: `ledger/sums` in `$XDG_CACHE_HOME`, else in `~/.cache`. Without either nothing is kept.
+    /// Opens this user's cache: `ledger/sums` in `$XDG_CACHE_HOME`, else in `~/.cache`. Without either, nothing is
+    /// cached.
     pub fn of_user() -> Self {
         let absolute = |name| environment::var(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
         cache.map(|cache| Self::at(cache.join("ledger/sums"))).unwrap_or_default()
     }
 
-    /// What is kept in a file, which need not exist.
+    /// Opens a cache file, which need not exist.
     pub fn at(place: PathBuf) -> Self {
         let known = read(&place);
         Self { place: Some(place), known, new: BTreeMap::new() }
     }
 
-    /// The sum of a file if it is known already.
+    /// Returns the sum of a file if it is already known.
     pub fn known(&self, stamp: &Stamp) -> Option<&str> {
         self.new.get(stamp).map(|new| &new.sum).or_else(|| self.known.get(stamp)).map(String::as_str)
     }
 
-    /// The sum of a regular file, in hexadecimal digits, and what says that it is still the same.
+    /// Returns the sum of a regular file, in hexadecimal digits, and the file's stamp.
     ///
     /// # Errors
-    /// If it cannot be read or is no regular file.
+    /// If it cannot be read or is not a regular file.
     pub fn of(&mut self, path: &Path) -> Result<(String, Stamp), HostError> {
         self.of_until(path, &|| false)
     }
 
-    /// As [`of`](Self::of), until `is_over` says that there is no more time.
+    /// As [`of`](Self::of), but stops when `is_over` returns true.
     ///
     /// # Errors
-    /// As [`of`](Self::of), and if there was no time.
+    /// As [`of`](Self::of), and if it was stopped.
     pub fn of_until(&mut self, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(String, Stamp), HostError> {
         let failed = |source: io::Error| HostError::File {
             action: "read",
@@ -127,7 +128,7 @@ impl Sums {
             remedy: "check the path; it must be a regular file that this user can read",
             source,
         };
-        // A pipe is not waited for.
+        // Checked before opening, because opening a pipe would block.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(failed(io::Error::other("it is not a regular file")));
         }
@@ -146,7 +147,8 @@ impl Sums {
         Ok(found)
     }
 
-    /// As [`of`](Self::of), of many open files, each from its beginning; those that are not known are read at once, each by a thread, until `is_over` says that there is no more time. It is asked all the time, by all threads.
+    /// As [`of`](Self::of), for many open files, each from its beginning. Unknown sums are computed on several threads
+    /// until `is_over` returns true. All threads call it for every chunk.
     pub fn of_all(&mut self, files: &[&File], is_over: &(dyn Fn() -> bool + Sync)) -> Vec<io::Result<(String, Stamp)>> {
         let known = |sums: &Self, file: &File| {
             let stamp = Stamp::of(&file.metadata()?);
@@ -179,7 +181,7 @@ impl Sums {
         files.iter().enumerate().map(each).collect()
     }
 
-    /// Keeps what was computed since, for others and for later. That it could not be kept costs time and nothing else.
+    /// Writes the computed sums to the cache. A failure only costs time later.
     pub fn keep(&mut self) {
         let Some(place) = &self.place else { return };
         let new: Vec<(Stamp, String)> =
@@ -187,7 +189,7 @@ impl Sums {
         if new.iter().all(|(stamp, _)| self.known.contains_key(stamp)) {
             return;
         }
-        // What others have kept meanwhile stays.
+        // Keeps the sums that other processes have added meanwhile.
         self.known = read(place);
         if self.known.len() + new.len() > MOST_KEPT {
             self.known.clear();
@@ -196,7 +198,7 @@ impl Sums {
         let mut text = String::new();
         for (stamp, sum) in &self.known {
             let Stamp { device, inode, size, modified_ns, changed_ns } = stamp;
-            // Writing into a text does not fail.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(text, "{device} {inode} {size} {modified_ns} {changed_ns} {sum}");
         }
         if let Some(folder) = place.parent() {
@@ -206,7 +208,7 @@ impl Sums {
     }
 }
 
-/// The SHA-256 of some bytes, in hexadecimal digits.
+/// Returns the SHA-256 of some bytes, in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -218,10 +220,10 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Reads a file, again where it is changed meanwhile.
+/// Computes the sum of a file, again if the file changes meanwhile.
 fn compute(file: &File, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<Computed> {
     for _ in 0..MOST_READ {
-        // Before the first byte is read: what is changed from now on may be in the sum or not.
+        // Taken before the first byte is read: a later change may or may not be part of the sum.
         let now = SystemTime::now();
         let stamp = Stamp::of(&file.metadata()?);
         let sum = content(file, is_over)?;
@@ -251,7 +253,7 @@ fn content(file: &File, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<Strin
     Err(io::Error::other(STOPPED))
 }
 
-/// Lines that cannot be read are nobody's.
+/// Reads a cache file. Invalid lines are skipped.
 fn read(place: &Path) -> BTreeMap<Stamp, String> {
     let mut text = String::new();
     let opened = File::open(place).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
@@ -300,13 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_used_until_the_file_changes() {
+    fn cached_sums_are_used_until_the_file_changes() {
         let dir = tempfile::tempdir().unwrap();
         let (place, path) = (dir.path().join("deep/sums"), dir.path().join("file"));
         old(&path, b"one");
         let stamp = Stamp::of(&fs::metadata(&path).unwrap());
         let made_up = "0".repeat(64);
-        // The change of the inode's time is of this moment: what is read now may be changed once more without its telling, however late it is kept.
+        // The inode's change time is now: the file could change again without a new time stamp, even if the sum is
+        // stored later.
         let mut sums = Sums::at(place.clone());
         assert_eq!(sums.of(&path).unwrap().0, sha256(b"one"));
         std::thread::sleep(SETTLED + Duration::from_millis(100));
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn without_time_what_is_known_is_told_and_nothing_is_read() {
+    fn without_time_only_known_sums_are_returned() {
         let dir = tempfile::tempdir().unwrap();
         let files: Vec<File> = (0..3_u8)
             .map(|number| {
@@ -339,7 +342,7 @@ mod tests {
         let told: Vec<String> =
             told.into_iter().map(|one| one.map_or_else(|error| error.to_string(), |(sum, _)| sum)).collect();
         assert_eq!(told, [STOPPED.to_owned(), sha256(&[1]), STOPPED.to_owned()]);
-        // A file that never ends is left within a chunk of it.
+        // An endless file is abandoned within one chunk.
         let endless = File::open("/dev/zero").unwrap();
         let left = AtomicUsize::new(5);
         let told = Sums::default().of_all(&[&endless], &|| left.fetch_sub(1, Ordering::Relaxed) == 1);
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_while_it_is_read_has_no_sum() {
+    fn a_file_that_changes_while_it_is_read_has_no_sum() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, [0; 10]).unwrap();
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused() {
+    fn sums_of_other_than_regular_files_are_refused() {
         for path in ["/dev/zero", "/", "/no/such/file"] {
             assert!(Sums::default().of(Path::new(path)).is_err(), "{path}");
         }

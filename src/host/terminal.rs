@@ -1,19 +1,19 @@
-//! The terminal that an output is.
+//! The size of the terminal.
 
 use std::os::fd::AsFd;
 
-/// How many characters a line of standard output has; none where it is no terminal, or one that does not say.
+/// Returns the width of standard output in characters, or `None` if it is not a terminal or does not report it.
 pub fn columns() -> Option<usize> {
     columns_of(std::io::stdout())
 }
 
-/// How many lines standard output shows at once; none where it is no terminal, or one that does not say.
+/// Returns the height of standard output in lines, or `None` if it is not a terminal or does not report it.
 pub fn rows() -> Option<usize> {
     let rows = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?.ws_row;
     (rows > 0).then_some(rows.into())
 }
 
-/// [`columns`] of standard error.
+/// As [`columns`], for standard error.
 pub fn stderr_columns() -> Option<usize> {
     columns_of(std::io::stderr())
 }

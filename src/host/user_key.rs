@@ -1,6 +1,7 @@
-//! A secret of this user, by which a ledger's own commands are told from those that somebody else put into it.
+//! A secret of this user, which distinguishes commands recorded by this user from those that others put into a ledger.
 //!
-//! It lies outside every ledger, so that neither a copied folder nor a foreign one has it. It goes where the user's home goes: machines that share a home share it.
+//! It is stored outside of every ledger, so that neither a copied nor a foreign ledger contains it. Machines that share
+//! a home folder share it.
 
 use super::environment::var;
 use super::files;
@@ -13,12 +14,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const BYTES: usize = 32;
-/// One byte more than a key has shows a file that is none.
+/// One byte more than a key, to detect files that are too long.
 const MOST_BYTES: u64 = 33;
-/// No other user may read it.
+/// The mode bits of other users.
 const OTHERS: u32 = 0o077;
 
-/// The secret.
+/// The secret key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserKey([u8; BYTES]);
 
@@ -29,12 +30,14 @@ impl fmt::Debug for UserKey {
 }
 
 impl UserKey {
-    /// The key of this user: `ledger/key` in `$XDG_STATE_HOME`, or in `~/.local/state`. None where there is none, or where others could know it.
+    /// Returns this user's key: `ledger/key` in `$XDG_STATE_HOME`, or in `~/.local/state`. `None` if it does not exist,
+    /// or other users could read it.
     pub fn of_user() -> Option<Self> {
         Self::read(&file()?)
     }
 
-    /// As [`of_user`](Self::of_user), made if there is none. None where the folder is not this user's or cannot be written.
+    /// As [`of_user`](Self::of_user), but makes the key if it does not exist. `None` if the folder is not this user's
+    /// or cannot be written.
     pub fn of_user_or_new() -> Option<Self> {
         let path = file()?;
         Self::read(&path).or_else(|| {
@@ -54,11 +57,11 @@ impl UserKey {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The first process wins; all others read what it wrote.
+    /// Makes the key file. The first process wins, and all others read its key.
     fn make(path: &Path) -> io::Result<()> {
         let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
         let existing = folder.ancestors().find(|above| above.exists()).ok_or(io::ErrorKind::NotFound)?;
-        // Under sudo the home may be another user's, who could not read the key then.
+        // Under sudo the home may be another user's, who could then not read the key.
         if fs::metadata(existing)?.uid() != user_id() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -79,7 +82,8 @@ impl UserKey {
         }
     }
 
-    /// The mark of a run that this user executes with these settings: the command, its folder, the image and the data's place are among them.
+    /// Returns the mark of a run that this user executes with these settings, which include the command, its folder,
+    /// the image and the data's path.
     pub fn mark(&self, run: RunId, settings: &Table) -> Digest {
         let settings = Value::Table(settings.clone()).digest();
         Digest::of_pieces("ledger executed by v1", &[&self.0, &run.0.0, &settings.0])
@@ -103,7 +107,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_key_is_made_once_and_read_only_while_nobody_else_can_know_it() {
+    fn the_key_is_made_once_and_refused_if_others_could_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/ledger/key");
         assert_eq!(UserKey::read(&path), None);

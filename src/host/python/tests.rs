@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Asks the host's Python about a folder; none where there is no Python, or one without `importlib.metadata`.
+/// Queries the host's Python about a folder; `None` if there is no Python.
 fn ask(directory: &Path, entry: Entry, flags: &str) -> Option<Imports> {
     ask_launched(directory, entry, None, flags)
 }
@@ -49,7 +49,7 @@ fn imports_are_followed_through_packages_namespaces_and_conditions() {
         ("pkg/c.py", ""),
         ("plugin.py", ""),
         ("space/inner.py", ""),
-        // A local module comes before one of the standard library.
+        // A local module takes precedence over one of the standard library.
         ("random.py", "open('executed', 'w')"),
     ];
     write(dir.path(), &files);
@@ -87,7 +87,7 @@ fn a_module_that_is_not_local_starts_the_program_among_its_arguments() {
     let Some(profiled) = of("cProfile") else { return };
     assert_eq!(names(dir.path(), &profiled), ["root.py", "sub/part.py", "sub/train.py"]);
     assert_eq!(names(dir.path(), &of("no_such_module").unwrap()), ["root.py", "sub/part.py", "sub/train.py"]);
-    // To a local module the file is an argument like any other.
+    // For a local module, the file is an ordinary argument.
     assert_eq!(names(dir.path(), &of("tool").unwrap()), ["tool.py"]);
 }
 
@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_parsed_is_kept_and_named() {
 }
 
 #[test]
-fn distributions_are_told_from_local_files() {
+fn distributions_and_local_files_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let metadata = "Metadata-Version: 2.1\nName: Some_Package\nVersion: 2.0.2\n";
     let files = [
@@ -118,7 +118,7 @@ fn distributions_are_told_from_local_files() {
         ("pack/inner.py", ""),
         ("some_package-2.0.2.dist-info/METADATA", metadata),
         ("some_package-2.0.2.dist-info/top_level.txt", "pack\n"),
-        // What a development installation leaves beside the sources makes them no package.
+        // The metadata of an editable installation beside the sources does not make them a package.
         ("mine.py", ""),
         ("mine.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: mine\nVersion: 1\n"),
         ("mine.egg-info/top_level.txt", "mine\n"),
@@ -130,7 +130,7 @@ fn distributions_are_told_from_local_files() {
 }
 
 #[test]
-fn what_was_loaded_is_listed_and_the_program_notices_nothing() {
+fn loaded_files_are_listed_without_affecting_the_program() {
     let Some(python) = environment::which("python3") else {
         eprintln!("skipped: there is no python3");
         return;
@@ -159,11 +159,11 @@ fn what_was_loaded_is_listed_and_the_program_notices_nothing() {
     let listed = fs::read_to_string(&list).unwrap();
     let listed: Vec<&str> = listed.split('\0').filter_map(|path| path.rsplit('/').next()).collect();
     assert!(listed.contains(&"part.py") && listed.contains(&"train.py"), "{listed:?}");
-    // A list that is not there is no fault of the program.
+    // A missing list does not affect the program.
     assert!(run(&hook, "/nonexistent/list").ends_with("[]\n"));
 }
 
-/// Executes `train.py` in a folder with the hook, and gives what the list has then: kind, and the last part of each path.
+/// Executes `train.py` in a folder with the hook. Returns the resulting list: type, and the last part of each path.
 fn listed(dir: &Path, python: &Path, path: &str) -> Vec<String> {
     write(dir, &[("hook/sitecustomize.py", LOADED), ("list", "")]);
     let mut command = Command::new(python);
@@ -198,7 +198,7 @@ fn processes_that_end_early_list_what_they_read() {
     }
 }
 
-/// A Python that tells of opened files, as all do from 3.8 on.
+/// Returns a Python that reports opened files through audit hooks, as all do from 3.8 on.
 fn auditing_python() -> Option<PathBuf> {
     let tells = |python: &PathBuf| {
         let asked = Command::new(python).args(["-c", "import sys; sys.exit(sys.version_info < (3, 8))"]).status();
@@ -212,7 +212,7 @@ fn auditing_python() -> Option<PathBuf> {
 }
 
 #[test]
-fn what_is_written_is_told_from_what_is_read() {
+fn written_and_read_files_are_distinguished() {
     let Some(python) = auditing_python() else { return };
     let dir = tempfile::tempdir().unwrap();
     let script = "import os, pathlib, shutil, sys\nsys.path[:0] = [pathlib.Path('lib'), b'lib']\nimport part\n\
@@ -232,7 +232,7 @@ fn what_is_written_is_told_from_what_is_read() {
 }
 
 #[test]
-fn what_is_installed_is_not_listed_and_can_be_compiled() {
+fn installed_files_are_not_listed() {
     let Some(python) = environment::which("python3") else {
         eprintln!("skipped: there is no python3");
         return;
@@ -284,7 +284,7 @@ fn bytecode_of_another_source_is_not_executed() {
 }
 
 #[test]
-fn an_answer_is_read_or_refused() {
+fn answers_of_the_interpreter_are_parsed_or_refused() {
     let read_text = |text: &str| read(&text.replace('|', "\0"));
     let found = read_text("file|/a/b.py|/a|package|numpy|2.0.2|python|cpython|3.11.7|").unwrap();
     assert_eq!((found.interpreter.as_str(), found.files.len()), ("cpython 3.11.7", 1));
@@ -294,7 +294,7 @@ fn an_answer_is_read_or_refused() {
 }
 
 #[test]
-fn an_interpreter_that_is_none_is_quoted() {
+fn an_interpreter_without_an_answer_is_an_error() {
     let entry = Entry::Script("train.py".to_owned());
     let Some(interpreter) = environment::which("false") else { return };
     let (flags, launched, also, directory) = (String::new(), None, Vec::new(), "/".into());
@@ -304,7 +304,7 @@ fn an_interpreter_that_is_none_is_quoted() {
 }
 
 #[test]
-fn pythons_are_known_by_their_names() {
+fn python_interpreters_are_recognised_by_name() {
     for name in ["python", "python3", "python3.12", ".venv/bin/python", "/usr/bin/pypy3"] {
         assert!(is_python(name), "{name}");
     }

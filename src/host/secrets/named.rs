@@ -1,10 +1,11 @@
-//! Values that the name before them says to be secret.
+//! Values that are secret by the name before them.
 //!
-//! A value that is taken out without need costs a reader a line; one that stays in cannot be taken back. But code has to stay code: `password = read()` holds no secret.
+//! A value removed without need costs a reader a line; a recorded secret cannot be taken back. But code must stay code:
+//! `password = read()` contains no secret.
 
 use super::super::environment::{REDACTED, SECRET};
 
-/// Words of names that hold secrets, besides those of environment variables.
+/// Words of secret names, besides those for environment variables.
 const WORDS: &[&str] = &[
     "ACCOUNTKEY",
     "APIKEY",
@@ -17,14 +18,14 @@ const WORDS: &[&str] = &[
     "PRIVATEKEY",
     "CLIENTSECRET",
 ];
-/// Words that in programs mean other things as well: a key of a table, a token of a text.
+/// Words that have other meanings in programs: a key of a table, a token of a text.
 const AMBIGUOUS: &[&str] = &["KEY", "TOKEN", "AUTH", "COOKIE"];
-/// What takes the doubt from an ambiguous word that follows.
+/// Words before an ambiguous word that make it a secret's name.
 const TELLING: &[&str] = &["API", "ACCESS", "AUTH", "ENCRYPTION", "PRIVATE", "REFRESH", "SECRET", "SIGNING"];
 
-/// What stands before the secret in the value of `Authorization`.
+/// The schemes before the secret in the value of `Authorization`.
 const SCHEMES: &[&str] = &["bearer", "basic", "token"];
-/// Words that are a value or a type of a programming language.
+/// Values and types of programming languages.
 const RESERVED: &[&str] = &[
     "bool",
     "boolean",
@@ -45,26 +46,26 @@ const RESERVED: &[&str] = &[
     "usize",
 ];
 
-/// Behind a name that cannot mean anything else a secret has at least so many characters.
+/// The minimum length of a secret after an unambiguous name.
 const SHORTEST: usize = 4;
-/// And behind an ambiguous one; of letters alone, outside of quotes, it has more.
+/// The minimum length after an ambiguous name; below, that of an unquoted word of letters only.
 const SHORTEST_AMBIGUOUS: usize = 8;
 const SHORTEST_WORD: usize = 12;
-/// No word of a program is as long. That each longer one is taken out also keeps the search from looking at it again from every name in it.
+/// Longer than any word of a program. Redacting each longer value also avoids scanning it again from every name in it.
 const LONGEST_CODE: usize = 1024;
 
 /// The name of a secret.
 #[derive(Clone, Copy)]
 pub(super) struct Name<'a> {
     text: &'a str,
-    /// Whether it can hardly mean anything else.
+    /// Whether it hardly has another meaning.
     is_plain: bool,
-    /// Whether it is written as environment variables are.
+    /// Whether it is written like an environment variable.
     is_variable: bool,
 }
 
 impl<'a> Name<'a> {
-    /// What a text ends with, if that is the name of a secret.
+    /// Returns the name of a secret at the end of a text, or `None`.
     pub(super) fn at_end_of(text: &'a str) -> Option<Self> {
         let text = text.trim_end_matches([' ', '"', '\'', '\t', ']', '\\', '!']);
         let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
@@ -83,11 +84,12 @@ impl<'a> Name<'a> {
     }
 }
 
-/// `NAME = value`, `name: "value"`, `name: Type = value`: the value goes if the name says that it is a secret and the value looks like one.
+/// Redacts the values in `NAME = value`, `name: "value"` and `name: Type = value`, if the name is that of a secret and
+/// the value looks like one.
 pub(super) fn without_values(line: &str) -> String {
     let mut clean = String::with_capacity(line.len());
     let mut rest = line;
-    // The secret's name, if what stands before is its type.
+    // The secret's name, if its type precedes the value.
     let mut typed: Option<Name<'_>> = None;
     while let Some(at) = rest.find(['=', ':']) {
         let is_path = rest[at..].starts_with("::");
@@ -111,24 +113,24 @@ pub(super) fn without_values(line: &str) -> String {
     clean
 }
 
-/// Where a value begins, and what it is quoted by.
+/// Returns where a value begins, and its quote.
 fn opening(after: &str) -> Option<(usize, Option<char>)> {
     let mut begin = after.find(|c| !matches!(c, ' ' | '\t'))?;
     let rest = &after[begin..];
-    // Quotes in a text that is quoted itself.
+    // Escaped quotes in a quoted text.
     if rest.starts_with("\\\"") || rest.starts_with("\\'") {
         begin += 1;
     }
     let rest = &after[begin..];
     let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return Some((begin, None)) };
     match rest.find(|c| c != quote).unwrap_or(rest.len()) {
-        // Nothing is quoted.
+        // An empty quoted value.
         2 => None,
         quotes => Some((begin + quotes, Some(quote))),
     }
 }
 
-/// Where the secret lies in what follows its name, if it looks like one.
+/// Returns the position of the secret in the text after its name, if it looks like one.
 fn secret(name: Name<'_>, sign: &str, is_spaced: bool, after: &str) -> Option<(usize, usize)> {
     let (mut begin, quote) = opening(after)?;
     let word = |text: &str| text.find([' ', '\t', ',', ';', '&', '"', '\'', '\n', '\r']).unwrap_or(text.len());
@@ -139,7 +141,7 @@ fn secret(name: Name<'_>, sign: &str, is_spaced: bool, after: &str) -> Option<(u
         begin += scheme + 1;
     }
     let value = &after[begin..];
-    // What a shell calls its folders is no password.
+    // `PWD` in a shell is a folder, not a password.
     if matches!(name.text, "PWD" | "OLDPWD") && value.starts_with(['/', '~']) {
         return None;
     }
@@ -164,7 +166,7 @@ pub(super) fn is_mixed(value: &str) -> bool {
     value.contains(|c: char| c.is_ascii_digit()) && value.contains(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Whether a quoted value only says where the secret is taken from.
+/// Whether a quoted value is only a reference to where the secret is stored.
 fn is_reference(value: &str) -> bool {
     let is_braced = value.starts_with("${") || value.starts_with('{');
     is_braced && value.ends_with('}')
@@ -174,13 +176,13 @@ fn is_code(value: &str) -> bool {
     value.contains(['(', ')', '{', '}', '<', '>', '[', ']', '$']) || value.contains("::")
 }
 
-/// Whether it is a number with a point, maybe with an exponent and a unit: `1.2e-05`, `12.5ms`.
+/// Whether it is a decimal number, optionally with an exponent and a unit: `1.2e-05`, `12.5ms`.
 fn is_real(value: &str) -> bool {
     let is_number = |text: &str| text.contains('.') && text.parse::<f64>().is_ok();
     is_number(value) || is_number(value.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%'))
 }
 
-/// Whether it is a name of several parts, as that of a parameter: `encoder.layer.0.weight`.
+/// Whether it is a dotted name, such as that of a parameter: `encoder.layer.0.weight`.
 fn is_path_of_names(value: &str) -> bool {
     let is_name = |part: &str| {
         let is_word = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -190,7 +192,7 @@ fn is_path_of_names(value: &str) -> bool {
     value.matches('.').count() >= 2 && value.split('.').all(is_name)
 }
 
-/// Whether a word without quotes is a secret: of a variable and of a file of settings, not of a program.
+/// Whether an unquoted word is a secret, as in a variable or a settings file, and not code.
 fn is_word(name: Name<'_>, sign: &str, is_spaced: bool, value: &str, rest: &str) -> bool {
     let is_reserved = RESERVED.contains(&value.to_ascii_lowercase().as_str());
     let is_type = sign == ":" && rest.trim_start().starts_with('=');
