@@ -5,15 +5,16 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// Nanoseconds of `CLOCK_MONOTONIC`, which is also the clock of Python's `time.monotonic_ns` and of every process on
 /// this host.
 pub fn monotonic_ns() -> u64 {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(tv_sec).unwrap_or(0);
-    let nanoseconds = u64::try_from(tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    nanoseconds(ClockId::Monotonic)
 }
 
 /// Processor time of the calling thread in nanoseconds, user and system.
 pub fn thread_cpu_ns() -> u64 {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
     let seconds = u64::try_from(tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(tv_nsec).unwrap_or(0))
 }

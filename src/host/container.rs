@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn tools() {
+    fn installed_tools_become_facts() {
         let root = tempfile::tempdir().unwrap();
         let found = facts(root.path(), &[], &["sbatch", "docker", "apptainer"]);
         let expected = pairs(&[("container.tools", "[apptainer, docker]"), ("slurm.sbatch", "true")]);

@@ -88,33 +88,35 @@ pub fn cgroup_quota_cores() -> Option<f64> {
     quota_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// Returns the mount point of a controller of cgroup version 1. It is named after the controller (possibly a link) or
-/// after all controllers mounted together, whose order may differ from the kernel's listing.
-pub(super) fn older(root: &Path, controllers: &str, controller: &str) -> PathBuf {
-    let own = root.join(controller);
-    if own.is_dir() { own } else { root.join(controllers) }
-}
-
-/// Returns the tightest quota of all groups from this process's up to the root, in cgroup versions 1 and 2.
-fn quota_under(root: &Path, groups: &str) -> Option<f64> {
-    let mut tightest: Option<f64> = None;
+/// Returns the folders of the control groups that can limit a controller, from this process's group up to the root, each
+/// with whether it belongs to cgroup version 2.
+pub(super) fn limiting_groups(root: &Path, groups: &str, controller: &str) -> Vec<(PathBuf, bool)> {
+    let mut found = Vec::new();
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let hierarchy = if controllers.is_empty() {
+        let is_v2 = controllers.is_empty();
+        let own = root.join(controller);
+        let hierarchy = if is_v2 {
             root.to_owned()
-        } else if controllers.split(',').any(|controller| controller == "cpu") {
-            older(root, controllers, "cpu")
-        } else {
+        } else if !controllers.split(',').any(|one| one == controller) {
             continue;
+        } else if own.is_dir() {
+            own
+        } else {
+            // Named after all controllers mounted together. Their order may differ, but then there is a link above.
+            root.join(controllers)
         };
-        for above in Path::new(group).ancestors() {
-            let directory = hierarchy.join(above.strip_prefix("/").unwrap_or(above));
-            let quota = if controllers.is_empty() { quota_v2(&directory) } else { quota_v1(&directory) };
-            tightest = [tightest, quota].into_iter().flatten().reduce(f64::min);
-        }
+        let folder = |above: &Path| (hierarchy.join(above.strip_prefix("/").unwrap_or(above)), is_v2);
+        found.extend(Path::new(group).ancestors().map(folder));
     }
-    tightest
+    found
+}
+
+/// Returns the tightest quota of all groups from this process's up to the root.
+fn quota_under(root: &Path, groups: &str) -> Option<f64> {
+    let quota = |(group, is_v2): (PathBuf, bool)| if is_v2 { quota_v2(&group) } else { quota_v1(&group) };
+    limiting_groups(root, groups, "cpu").into_iter().filter_map(quota).reduce(f64::min)
 }
 
 /// Parses `cpu.max`: `max 100000` or `150000 100000`, microseconds of CPU time per period.

@@ -222,9 +222,14 @@ fn is_ledger(path: &Path) -> bool {
 /// Returns the path of a site's profile, `ledger/sites/NAME.toml` in the user's configuration directory, or `None`
 /// without such a directory. The file need not exist.
 pub fn site_profile(name: &str) -> Option<PathBuf> {
+    Some(user_folder("XDG_CONFIG_HOME", ".config")?.join("ledger/sites").join(format!("{name}.toml")))
+}
+
+/// Returns the folder that an XDG variable names, else this one in the user's home. Paths that are not absolute are
+/// ignored.
+pub(super) fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let path = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = path("XDG_CONFIG_HOME").or_else(|| Some(path("HOME")?.join(".config")))?;
-    Some(config.join("ledger/sites").join(format!("{name}.toml")))
+    path(variable).or_else(|| Some(path("HOME")?.join(in_home)))
 }
 
 /// Returns the program that a shell would start by this name.

@@ -1,7 +1,7 @@
 //! Files: digests of their contents, named pipes, and durable writes.
 
-use super::HostError;
 use super::sums::Stamp;
+use super::{HostError, environment};
 use flate2::bufread::MultiGzDecoder;
 use ledger_record::{DEEPEST, Digest, DigestWriter, Nonce, PICTURE_ENDINGS, is_hidden, is_picture, is_text};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, renameat_with};
@@ -207,10 +207,7 @@ pub fn nameless_in(folder: &Path) -> std::io::Result<File> {
 
 /// Returns the folder for large temporary files: `TMPDIR`, else `/var/tmp`, which is rarely in memory.
 pub fn folder_for_large() -> PathBuf {
-    match std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty()) {
-        Some(folder) => folder.into(),
-        None => PathBuf::from("/var/tmp"),
-    }
+    environment::var("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
 /// Returns the options for a file that other users may read, subject to the umask, and only this user may write.

@@ -232,15 +232,14 @@ fn packages(powercap: &Path) -> (Vec<Package>, Option<String>) {
     }
     found.sort_by_key(|package| package.number);
     // The energy of only some packages would not be that of all processors.
-    if let Some(reason) = reason.take() {
-        return (Vec::new(), Some(reason));
+    if reason.is_some() {
+        return (Vec::new(), reason);
     }
     if found.is_empty() {
-        let absent =
-            || format!("the kernel shows no energy counter of the processor (`{}/intel-rapl:0`)", powercap.display());
-        return (found, Some(absent()));
+        let place = powercap.display();
+        reason = Some(format!("the kernel shows no energy counter of the processor (`{place}/intel-rapl:0`)"));
     }
-    (found, None)
+    (found, reason)
 }
 
 impl Package {

@@ -1,12 +1,13 @@
 //! The machine's setup: its C library, instruction sets, NUMA nodes, limits and kernel options.
 
+use super::cpu::limiting_groups;
 use super::procfs::kilobytes;
 use super::{environment, secrets};
 use ledger_record::{Table, Value};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The maximum length of a text that is read; the kernel's command line can have up to 4 KiB.
 const MOST_TEXT: usize = 4096;
@@ -141,27 +142,15 @@ fn chosen(text: &str) -> Value {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(chosen, _)| chosen).into()
 }
 
-/// Returns the tightest limit of all groups from this process's up to the root, in cgroup versions 1 and 2, in bytes.
+/// Returns the tightest memory limit of all groups from this process's up to the root, in bytes.
 pub(super) fn memory_limit(root: &Path, groups: &str) -> Option<u64> {
-    let mut tightest: Option<u64> = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let (hierarchy, file) = if controllers.is_empty() {
-            (root.to_owned(), "memory.max")
-        } else if controllers.split(',').any(|controller| controller == "memory") {
-            (super::cpu::older(root, controllers, "memory"), "memory.limit_in_bytes")
-        } else {
-            continue;
-        };
-        for above in Path::new(group).ancestors() {
-            let directory = hierarchy.join(above.strip_prefix("/").unwrap_or(above));
-            let limit = fs::read_to_string(directory.join(file)).ok().and_then(|text| text.trim().parse().ok());
-            // cgroup version 1 shows a number near the maximum if there is no limit.
-            tightest = [tightest, limit.filter(|bytes| *bytes < 1 << 60)].into_iter().flatten().min();
-        }
-    }
-    tightest
+    let limit = |(group, is_v2): (PathBuf, bool)| {
+        let file = if is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
+        let bytes: u64 = fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()?;
+        // cgroup version 1 shows a number near the maximum if there is no limit.
+        (bytes < 1 << 60).then_some(bytes)
+    };
+    limiting_groups(root, groups, "memory").into_iter().filter_map(limit).min()
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
@@ -264,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn releases() {
+    fn the_release_of_glibc_is_read() {
         let text = b"\0GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.\nCopyright";
         assert_eq!(glibc_of(text).as_deref(), Some("2.36"));
         assert_eq!(glibc_of(b"release version "), None);

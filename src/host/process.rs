@@ -62,7 +62,7 @@ pub fn leave_session() -> io::Result<()> {
     process::setsid().map(drop).map_err(io::Error::from)
 }
 
-/// The number of the user with whose rights this process acts.
+/// The effective user id of this process.
 pub fn effective_user() -> u32 {
     process::geteuid().as_raw()
 }

@@ -93,8 +93,7 @@ impl Sums {
     /// Opens this user's cache: `ledger/sums` in `$XDG_CACHE_HOME`, else in `~/.cache`. Without either, nothing is
     /// cached.
     pub fn of_user() -> Self {
-        let absolute = |name| environment::var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+        let cache = environment::user_folder("XDG_CACHE_HOME", ".cache");
         cache.map(|cache| Self::at(cache.join("ledger/sums"))).unwrap_or_default()
     }
 

@@ -3,14 +3,14 @@
 //! It is stored outside of every ledger, so that neither a copied nor a foreign ledger contains it. Machines that share
 //! a home folder share it.
 
-use super::environment::var;
+use super::environment::user_folder;
 use super::files;
 use super::owner::user_id;
 use ledger_record::{Digest, Nonce, RunId, Table, Value};
 use std::fmt;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const BYTES: usize = 32;
@@ -65,7 +65,7 @@ impl UserKey {
         if fs::metadata(existing)?.uid() != user_id() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        files::private_folder(folder)?;
         let [first, second, name] = [random()?, random()?, random()?];
         let temporary = folder.join(format!(".key-{name}"));
         let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
@@ -95,9 +95,7 @@ fn random() -> io::Result<Nonce> {
 }
 
 fn file() -> Option<PathBuf> {
-    let path = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = path("XDG_STATE_HOME").or_else(|| Some(path("HOME")?.join(".local/state")))?;
-    Some(state.join("ledger/key"))
+    Some(user_folder("XDG_STATE_HOME", ".local/state")?.join("ledger/key"))
 }
 
 #[cfg(test)]

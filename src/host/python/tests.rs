@@ -10,13 +10,18 @@ fn ask(directory: &Path, entry: Entry, flags: &str) -> Option<Imports> {
 }
 
 fn ask_launched(directory: &Path, entry: Entry, launched: Option<Entry>, flags: &str) -> Option<Imports> {
-    let Some(interpreter) = environment::which("python3") else {
-        eprintln!("skipped: there is no python3");
-        return None;
-    };
+    let interpreter = python()?;
     let directory = directory.canonicalize().unwrap();
     let flags = flags.to_owned();
     Some(imports(&Question { interpreter, flags, entry, launched, also: Vec::new(), directory }).unwrap())
+}
+
+fn python() -> Option<PathBuf> {
+    let found = environment::which("python3");
+    if found.is_none() {
+        eprintln!("skipped: there is no python3");
+    }
+    found
 }
 
 fn write(directory: &Path, files: &[(&str, &str)]) {
@@ -131,10 +136,7 @@ fn distributions_and_local_files_are_distinguished() {
 
 #[test]
 fn loaded_files_are_listed_without_affecting_the_program() {
-    let Some(python) = environment::which("python3") else {
-        eprintln!("skipped: there is no python3");
-        return;
-    };
+    let Some(python) = python() else { return };
     let dir = tempfile::tempdir().unwrap();
     let script = "import sys, part\nprint([entry for entry in sys.path if 'hook' in entry])\n";
     let files = [
@@ -233,10 +235,7 @@ fn written_and_read_files_are_distinguished() {
 
 #[test]
 fn installed_files_are_not_listed() {
-    let Some(python) = environment::which("python3") else {
-        eprintln!("skipped: there is no python3");
-        return;
-    };
+    let Some(python) = python() else { return };
     let dir = tempfile::tempdir().unwrap();
     let script = "import sys\nsys.path.append('../shared')\nimport py_compile, packed, of_shared\npy_compile.compile('part.py')\n";
     let files = [
@@ -257,10 +256,7 @@ fn installed_files_are_not_listed() {
 
 #[test]
 fn bytecode_of_another_source_is_not_executed() {
-    let Some(python) = environment::which("python3") else {
-        eprintln!("skipped: there is no python3");
-        return;
-    };
+    let Some(python) = python() else { return };
     let dir = tempfile::tempdir().unwrap();
     write(
         dir.path(),
