@@ -104,7 +104,7 @@ pub(super) fn limiting_groups(root: &Path, groups: &str, controller: &str) -> Ve
         } else if own.is_dir() {
             own
         } else {
-            // Named after all controllers mounted together. Their order may differ, but then there is a link above.
+            // The name lists all controllers mounted together. If their order differs here, the link `own` exists.
             root.join(controllers)
         };
         let folder = |above: &Path| (hierarchy.join(above.strip_prefix("/").unwrap_or(above)), is_v2);
