@@ -1,4 +1,4 @@
-//! Events of the CUDA driver, by which the streams of one card and of several wait for each other.
+//! Events of the CUDA driver, with which streams of one GPU or several wait for each other.
 
 use super::library::{Driver, Opaque, driver};
 use super::submit::submit;
@@ -8,23 +8,25 @@ use burn::tensor::Device;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, OnceLock};
 
-/// `CU_EVENT_DISABLE_TIMING`, without which an event costs more.
+/// `CU_EVENT_DISABLE_TIMING`: events with timing are more expensive.
 const UNTIMED: u32 = 2;
-/// `CU_EVENT_RECORD_EXTERNAL`: each launch of the graph that is captured records the event, and streams outside of it may wait for it.
+/// `CU_EVENT_RECORD_EXTERNAL`: each launch of a captured graph records the event, and streams outside of the graph may
+/// wait for it.
 const EXTERNAL: u32 = 1;
 
-/// Behind all that was in a stream when it was made; as a number, so that it can be sent to another thread. One that is made while the stream is captured is behind
-/// the same work of each launch of the graph, and has to be kept for as long as the graph.
+/// An event after all work in a stream at its creation. It is stored as a number, so that it can be sent to another
+/// thread. If it was created during a capture, each launch of the graph records it, and it must live as long as the
+/// graph.
 #[derive(Debug)]
 pub(super) struct Event(usize);
 
 impl Event {
-    /// Behind all that is in a stream of the current context.
+    /// Creates an event after all work in a stream of the current context.
     pub fn behind(driver: &Driver, stream: Opaque) -> Result<Self, Fault> {
         Self::with(driver, stream, UNTIMED)
     }
 
-    /// [`Self::behind`], of which the time is known.
+    /// As [`Self::behind`], with timing.
     pub fn timed(driver: &Driver, stream: Opaque) -> Result<Self, Fault> {
         Self::with(driver, stream, 0)
     }
@@ -48,7 +50,8 @@ impl Event {
         Ok(made)
     }
 
-    /// The seconds from another one to this one, both timed; none where the card has not come to it.
+    /// Returns the seconds from an earlier event to this one, both with timing, or `None` if the GPU has not reached
+    /// it.
     pub fn since(&self, driver: &Driver, before: &Self) -> Option<f64> {
         let [first, last] = [before.0, self.0].map(with_exposed_provenance_mut);
         let mut milliseconds = 0.0_f32;
@@ -58,7 +61,7 @@ impl Event {
         done.then(|| f64::from(milliseconds) / 1e3)
     }
 
-    /// Has a stream of any card wait for it.
+    /// Makes a stream of any GPU wait for the event.
     pub fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
         // SAFETY: it was made above, and is there for as long as this is.
         #[expect(unsafe_code, reason = "a function of the CUDA driver")]
@@ -78,12 +81,14 @@ impl Drop for Event {
     }
 }
 
-/// A place in the work of a device: behind all that was asked of it from this thread before. In work that a graph repeats, it is behind the last launch's.
+/// A point in the work of a device: after all work submitted from this thread before. In work that a graph repeats, it
+/// refers to the last launch.
 #[derive(Clone, Debug)]
 pub struct Mark(Arc<OnceLock<Event>>);
 
 impl Mark {
-    /// The present one, whose time is known if it is to be. A device that is no card has done everything that it was asked.
+    /// Creates a mark at the current point, with timing if requested. On other devices than GPUs all submitted work is
+    /// already complete.
     pub fn of(device: &Device, timed: bool) -> Self {
         let mark = Self(Arc::default());
         if let DispatchDevice::Cuda(card) = device.as_dispatch() {
@@ -98,17 +103,17 @@ impl Mark {
         mark
     }
 
-    /// The seconds from there to an event, if both are timed and the card has come to that.
+    /// Returns the seconds from the mark to an event, if both have timing and the GPU has reached the event.
     pub(super) fn until(&self, driver: &Driver, event: &Event) -> Option<f64> {
         event.since(driver, self.0.get()?)
     }
 
-    /// The seconds from an earlier mark to this one, if both are timed and the card has come to this.
+    /// Returns the seconds from an earlier mark to this one, if both have timing and the GPU has reached this one.
     pub fn since(&self, before: &Self) -> Option<f64> {
         self.0.get()?.since(driver()?, before.0.get()?)
     }
 
-    /// Has a stream of the card wait for it. To be called by work that was sent to the card later than the mark was made.
+    /// Makes a stream of the GPU wait for the mark. Call it from work submitted after the mark was made.
     pub(super) fn hold(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
         self.0.get().ok_or(Fault::Absent)?.hold(driver, stream)
     }

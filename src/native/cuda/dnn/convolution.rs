@@ -1,4 +1,4 @@
-//! Convolutions of images and their gradients.
+//! Convolutions of images, and their gradients.
 
 mod biased;
 
@@ -18,36 +18,36 @@ use burn::tensor::Tensor;
 use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex};
 
-/// Bytes beside the operands that a plan may take.
+/// The maximum workspace of a plan, in bytes.
 ///
-/// In half formats images that lie NCHW are brought into NHWC on the way, which takes as much memory as they have.
+/// In half formats, NCHW images are converted to NHWC in the workspace, which takes as much memory as the images.
 const WORKSPACE: usize = 4 << 30;
 
-/// What a convolution is besides its operands. Its windows are not spread out, and each sees all channels.
+/// The configuration of a convolution without dilation and groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// Values from one window to the next, downwards and along.
+    /// The vertical and horizontal stride.
     pub stride: [usize; 2],
-    /// Zeros around the image, above and below and at the sides.
+    /// Zero padding, vertical (above and below) and horizontal (at both sides).
     pub padding: [usize; 2],
-    /// Values in float32 may be rounded to TF32.
+    /// Whether float32 operands may be rounded to TF32.
     pub tf32: bool,
-    /// How images, weights and results lie.
+    /// The memory layout of images, weights and results.
     pub storage: Storage,
 }
 
-/// What of a convolution is computed.
+/// The computations of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Part {
-    /// From images and weights.
+    /// The result, from images and weights.
     Result,
-    /// From weights and the gradient of the result.
+    /// The gradient of the images, from weights and the gradient of the result.
     OfInput,
-    /// From images and the gradient of the result.
+    /// The gradient of the weights, from images and the gradient of the result.
     OfWeight,
 }
 
-/// All on which the choice of a kernel depends.
+/// Everything that the choice of a kernel depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     card: usize,
@@ -59,7 +59,7 @@ struct Kind {
     how: Convolution,
 }
 
-/// A convolution that is ready to run. Its operands are images, weights and result, or the gradients of these.
+/// A prepared convolution. Its operands are images, weights and result, or their gradients.
 struct Plan {
     part: Part,
     plan: execution::Plan,
@@ -67,28 +67,30 @@ struct Plan {
 
 static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
 
-/// Images `[count, channels in, height, width]` through weights `[channels out, channels in, height, width]`. None where cuDNN cannot do this.
+/// Convolves images `[count, channels in, height, width]` with weights `[channels out, channels in, height, width]`.
+/// `None` if cuDNN does not support it.
 pub fn convolve(x: Tensor<4>, w: Tensor<4>, how: Convolution) -> Option<Tensor<4>> {
     let (input, weight) = (x.dims(), w.dims());
     compute(Part::Result, x, w, [input, weight, output(input, weight, how)?], how)
 }
 
-/// The gradient of the images, whose shape is given, from that of the result and the weights. None where cuDNN cannot do this.
+/// Returns the gradient of images of this shape, from the gradient of the result and the weights. `None` if cuDNN does
+/// not support it.
 pub fn of_input(dy: Tensor<4>, w: Tensor<4>, input: [usize; 4], how: Convolution) -> Option<Tensor<4>> {
     let weight = w.dims();
     let output = output(input, weight, how).filter(|output| *output == dy.dims())?;
     compute(Part::OfInput, w, dy, [input, weight, output], how)
 }
 
-/// The gradient of the weights, whose shape is given, from the images and the gradient of the result. None where cuDNN cannot do this. It has
-/// the format of the images: cuDNN sums in float32 but has no kernels that would keep the sums so.
+/// Returns the gradient of weights of this shape, from the images and the gradient of the result. `None` if cuDNN does
+/// not support it. It has the format of the images: cuDNN sums in float32, but has no kernels with a float32 result.
 pub fn of_weight(x: Tensor<4>, dy: Tensor<4>, weight: [usize; 4], how: Convolution) -> Option<Tensor<4>> {
     let input = x.dims();
     let output = output(input, weight, how).filter(|output| *output == dy.dims())?;
     compute(Part::OfWeight, x, dy, [input, weight, output], how)
 }
 
-/// Whether cuDNN can compute all of it: the result and both gradients.
+/// Whether cuDNN supports the convolution and both gradients.
 pub fn possible(x: &Tensor<4>, weight: [usize; 4], how: Convolution) -> bool {
     let input = x.dims();
     let found = output(input, weight, how).zip(card(x)).zip(format(x.dtype()));
@@ -100,7 +102,7 @@ pub fn possible(x: &Tensor<4>, weight: [usize; 4], how: Convolution) -> bool {
     })
 }
 
-/// The shape of a result; none where the weights do not fit.
+/// Returns the shape of the result, or `None` if the weights do not fit.
 fn output(input: [usize; 4], weight: [usize; 4], how: Convolution) -> Option<[usize; 4]> {
     let ([count, channels, image @ ..], [outputs, inputs, window @ ..]) = (input, weight);
     let [height, width] = fitting(image, window, how.stride, how.padding)?;
@@ -135,7 +137,7 @@ fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {
     ask(dnn, kind.card, |handle| planned(graph, kind, &Target::handle(handle)))
 }
 
-/// The first plan that will do.
+/// Returns the first acceptable plan.
 fn planned(graph: &'static Graph, kind: Kind, target: &Target<'_>) -> Result<Plan, Fault> {
     let mut parts = Vec::with_capacity(7);
     for (place, shape) in [kind.input, kind.weight, kind.output].into_iter().enumerate() {
@@ -153,7 +155,7 @@ impl Kind {
         Operand { format: self.format, shape, storage: self.how.storage }
     }
 
-    /// What is to be exact must not become less so, and nothing may differ from one run to the next.
+    /// Returns the numerical notes that rule an engine out: less precision than requested, or nondeterminism.
     fn forbidden(&self) -> &'static [c_int] {
         const ALWAYS: [c_int; 3] =
             [note::NONDETERMINISTIC, note::DOWN_CONVERT_INPUTS, note::REDUCED_PRECISION_REDUCTION];
@@ -162,7 +164,7 @@ impl Kind {
     }
 }
 
-/// A convolution whose sums are in float32.
+/// Describes a convolution with float32 sums.
 fn windows(graph: &'static Graph, how: Convolution) -> Result<Object, Fault> {
     let (stride, padding) = (longs(how.stride)?, longs(how.padding)?);
     let attributes = [
@@ -177,7 +179,7 @@ fn windows(graph: &'static Graph, how: Convolution) -> Result<Object, Fault> {
     Object::new(graph, CONVOLUTION, &attributes)
 }
 
-/// What is computed of images, weights, result and windows.
+/// Describes the operation on images, weights, result and convolution.
 fn operation(
     graph: &'static Graph,
     part: Part,

@@ -1,4 +1,5 @@
-//! How cuDNN is told of tensors, and what it is told once for each kind of work. Like the plans of products these live as long as the process.
+//! Descriptors of tensors and of each kind of work. Like the plans of matrix products, they live as long as the
+//! process.
 
 use super::library::{Dnn, dnn};
 use crate::cuda::library::{Opaque, driver};
@@ -14,7 +15,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// `CUDNN_TENSOR_NCHW`.
 const NCHW: c_int = 0;
 
-/// `cudnnDataType_t`.
+/// Returns the `cudnnDataType_t` of a format.
 pub fn code(format: Format) -> c_int {
     match format {
         Format::F32 => 0,
@@ -23,10 +24,10 @@ pub fn code(format: Format) -> c_int {
     }
 }
 
-/// What is known of each kind of work; none for what cannot be done.
+/// The plan of each kind of work; `None` if cuDNN does not support it.
 pub type Plans<K, P> = LazyLock<Mutex<HashMap<K, Option<&'static P>>>>;
 
-/// The plan for a kind of work, made when it is first asked for; none where cuDNN does not do it.
+/// Returns the plan for a kind of work, making it on first use. `None` if cuDNN does not support it.
 pub fn plan<K: Clone + Debug + Eq + Hash, P>(
     plans: &Plans<K, P>,
     kind: &K,
@@ -47,7 +48,8 @@ pub fn plan<K: Clone + Debug + Eq + Hash, P>(
     plan
 }
 
-/// Asks cuDNN about a card from a thread that is none of those that the runtime talks to it from, and that no handle of theirs may be used on.
+/// Queries cuDNN about a GPU. The handle is separate from those of the runtime's threads, because this thread may not
+/// use theirs.
 pub fn ask<T>(dnn: &Dnn, card: usize, question: impl FnOnce(Opaque) -> Result<T, Fault>) -> Result<T, Fault> {
     static HANDLES: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
     enter(driver().ok_or(Fault::Absent)?, card)?;
@@ -63,14 +65,14 @@ pub fn ask<T>(dnn: &Dnn, card: usize, question: impl FnOnce(Opaque) -> Result<T,
     question(handle)
 }
 
-/// A handle for the current context.
+/// Creates a handle for the current context.
 pub fn handle(dnn: &Dnn) -> Result<Opaque, Fault> {
     // SAFETY: `new` can be written to, and a card's context is that of this thread.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     made("cudnnCreate", |new| unsafe { (dnn.create)(new) })
 }
 
-/// A tensor that lies together, its last axis innermost.
+/// Creates the descriptor of a contiguous tensor, its last axis innermost.
 pub fn tensor(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fault> {
     let [count, channels, height, width] = lengths(shape)?;
     // SAFETY: `new` can be written to.
@@ -83,13 +85,13 @@ pub fn tensor(dnn: &Dnn, format: Format, shape: [usize; 4]) -> Result<Opaque, Fa
     Ok(tensor)
 }
 
-/// Windows of which the largest value is taken.
+/// Creates the descriptor of a max pooling.
 pub fn pooling(dnn: &Dnn, size: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Result<Opaque, Fault> {
     let ([height, width], [above, beside], [down, along]) = (lengths(size)?, lengths(padding)?, lengths(stride)?);
     // SAFETY: `new` can be written to.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
     let pooling = made("cudnnCreatePoolingDescriptor", |new| unsafe { (dnn.pooling)(new) })?;
-    // CUDNN_POOLING_MAX_DETERMINISTIC, and CUDNN_PROPAGATE_NAN: a NaN that is hidden here would be noticed nowhere.
+    // CUDNN_POOLING_MAX_DETERMINISTIC, and CUDNN_PROPAGATE_NAN: a NaN that pooling hides would not be noticed later.
     let (mode, nan) = (3, 1);
     // SAFETY: the descriptor was made above.
     #[expect(unsafe_code, reason = "a function of cuDNN")]
@@ -98,7 +100,7 @@ pub fn pooling(dnn: &Dnn, size: [usize; 2], stride: [usize; 2], padding: [usize;
     Ok(pooling)
 }
 
-/// Lengths as cuDNN counts.
+/// Converts lengths to cuDNN's type.
 pub fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
     let mut lengths = [0; N];
     for (length, axis) in lengths.iter_mut().zip(shape) {
@@ -107,7 +109,7 @@ pub fn lengths<const N: usize>(shape: [usize; N]) -> Result<[c_int; N], Fault> {
     Ok(lengths)
 }
 
-/// A descriptor that a function of cuDNN makes.
+/// Returns a descriptor that a function of cuDNN creates.
 pub fn made(what: &'static str, make: impl FnOnce(*mut Opaque) -> c_int) -> Result<Opaque, Fault> {
     let mut new = null_mut();
     check(what, make(&raw mut new))?;

@@ -1,5 +1,5 @@
-//! From an operation of cuDNN's graph interface to a plan that is ready to run: chosen once, by the library's own heuristics and never by measuring, so that it is the
-//! same in each run.
+//! Turns an operation of cuDNN's graph interface into an executable plan. The library's heuristics choose it, never a
+//! measurement, so that it is the same in each run.
 
 use super::descriptors::code;
 use super::graph::{
@@ -12,10 +12,10 @@ use crate::cuda::plan::Format;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-/// What the address of an operand is a multiple of.
+/// The alignment of operands, in bytes.
 const ALIGNMENT: i64 = 16;
 
-/// `CUDNN_HEUR_MODE_A`, then `CUDNN_HEUR_MODE_FALLBACK`, which has the slow and general engines.
+/// `CUDNN_HEUR_MODE_A`, then `CUDNN_HEUR_MODE_FALLBACK`, which proposes the slow general engines.
 const MODES: [c_int; 2] = [3, 2];
 
 /// `CUDNN_ATTR_ENGINEHEUR_RESULTS`.
@@ -27,21 +27,21 @@ const WORKSPACE_SIZE: c_int = 402;
 /// `CUDNN_ATTR_ENGINE_NUMERICAL_NOTE`.
 const NUMERICAL_NOTE: c_int = 1303;
 
-/// What an engine may do to numbers: some of `cudnnBackendNumericalNote_t`.
+/// Numerical effects of an engine: some of `cudnnBackendNumericalNote_t`.
 pub mod note {
     use std::ffi::c_int;
 
-    /// Products are those of tensor cores: float32 is rounded to TF32.
+    /// It uses tensor cores: float32 is rounded to TF32.
     pub const TENSOR_CORE: c_int = 0;
-    /// Operands are rounded to a shorter format.
+    /// It rounds operands to a shorter format.
     pub const DOWN_CONVERT_INPUTS: c_int = 1;
-    /// Sums are in a shorter format than was asked for.
+    /// It sums in a shorter format than requested.
     pub const REDUCED_PRECISION_REDUCTION: c_int = 2;
-    /// Sums are in an order that is not always the same.
+    /// The order of its sums may vary.
     pub const NONDETERMINISTIC: c_int = 4;
 }
 
-/// The card that a plan is for, as the library is told of it at each step.
+/// The GPU that a plan is for, as an attribute for each step of planning.
 pub struct Target<'a> {
     graph: Option<(c_int, Value<'a>)>,
     heuristics: Option<(c_int, Value<'a>)>,
@@ -49,14 +49,14 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The card of a handle, whose context is current.
+    /// Returns the GPU of a handle, whose context is current.
     pub fn handle(handle: Opaque) -> Self {
         // CUDNN_ATTR_OPERATIONGRAPH_HANDLE and CUDNN_ATTR_EXECUTION_PLAN_HANDLE.
         let [graph, plan] = [800, 400].map(|attribute| Some((attribute, Value::Handle(handle))));
         Self { graph, heuristics: None, plan }
     }
 
-    /// A card that need not be there, by its properties.
+    /// Returns a GPU by its properties; it need not exist.
     #[cfg(test)]
     pub fn properties(properties: &'a Object) -> Self {
         // CUDNN_ATTR_ENGINEHEUR_DEVICEPROP and CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP.
@@ -65,24 +65,25 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Which plans will do.
+/// The requirements for a plan.
 pub struct Demand<'a> {
-    /// Notes of which an engine may have none.
+    /// Notes that an engine must not have.
     pub forbidden: &'a [c_int],
-    /// Bytes beside the operands that a plan may take.
+    /// The maximum workspace in bytes.
     pub workspace: usize,
 }
 
-/// Operations that are ready to run.
+/// An executable plan.
 pub struct Plan {
     graph: &'static Graph,
-    /// The library does not promise that one plan may be run on two threads at a time. Behind the plan is what it was made of.
+    /// cuDNN does not promise that two threads may run a plan at once. The plan is kept with the objects it was made
+    /// from.
     held: Mutex<(Object, Vec<Object>)>,
-    /// Bytes that it needs beside the operands.
+    /// The size of its workspace in bytes.
     pub workspace: usize,
 }
 
-/// The number by which a graph and its operands know a tensor, by its place among them.
+/// Returns the id of a tensor in graphs and operand lists, from its index.
 fn id(place: usize) -> Result<i64, Fault> {
     long(place).map(|place| place + 1)
 }
@@ -92,19 +93,20 @@ fn id(place: usize) -> Result<i64, Fault> {
 pub struct Operand {
     /// The number format.
     pub format: Format,
-    /// The axes in the order in which cuDNN counts them.
+    /// The lengths of the axes in cuDNN's order.
     pub shape: [usize; 4],
-    /// How they lie.
+    /// The memory layout.
     pub storage: Storage,
 }
 
 impl Operand {
-    /// The descriptor of the operand with this place among those of [`Plan::run`].
+    /// Returns the descriptor of the operand with this index in [`Plan::run`].
     pub fn given(self, graph: &'static Graph, place: usize) -> Result<Object, Fault> {
         self.described(graph, place, false)
     }
 
-    /// The descriptor of an intermediate tensor, which is never written to memory. No operand has its place.
+    /// Returns the descriptor of an intermediate tensor, which is never written to memory. Its index must differ from
+    /// those of the operands.
     pub fn between(self, graph: &'static Graph, place: usize) -> Result<Object, Fault> {
         self.described(graph, place, true)
     }
@@ -123,7 +125,7 @@ impl Operand {
     }
 }
 
-/// The first plan that the library proposes for operations and that will do. `parts` are the objects that the operations refer to.
+/// Returns the first acceptable plan that the library proposes. `parts` are the objects that the operations refer to.
 pub fn plan(
     graph: &'static Graph,
     operations: Vec<Object>,
@@ -156,7 +158,7 @@ pub fn plan(
     Err(failed)
 }
 
-/// What the library would do, the best first.
+/// Returns the library's proposals, the best first.
 fn proposals(
     graph: &'static Graph,
     operations: &Object,
@@ -169,7 +171,7 @@ fn proposals(
     Object::new(graph, HEURISTICS, &attributes)?.objects(RESULTS, CONFIGURATION)
 }
 
-/// A configuration's plan and the bytes that it needs; none where it will not do.
+/// Returns a configuration's plan and the size of its workspace, or `None` if it is not acceptable.
 fn ready(
     graph: &'static Graph,
     configuration: &Object,
@@ -188,8 +190,9 @@ fn ready(
 }
 
 impl Plan {
-    /// Computes with operands in the order of their places. They are on the card that the plan was made for, lie as it was told, and begin at multiples of 16
-    /// bytes; the workspace is as long as the plan asks. The context of the card is current, and the handle is of this thread.
+    /// Runs the plan on operands in the order of their indices. They must be on the plan's GPU, in its layout, and
+    /// aligned to 16 bytes. The workspace must have the size that the plan asks for. The GPU's context must be current,
+    /// and the handle must belong to this thread.
     pub fn run(&self, handle: Opaque, operands: &[Opaque], workspace: Opaque) -> Result<(), Fault> {
         let ids = (0..operands.len()).map(id).collect::<Result<Vec<_>, _>>()?;
         let attributes = [
@@ -201,14 +204,14 @@ impl Plan {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).0.execute(handle, &operands)
     }
 
-    /// How the engine comes to be, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE: 0 if it is compiled.
+    /// Returns the engine's CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE: 0 if it is compiled at run time.
     #[cfg(test)]
     pub fn behaviours(&self) -> Vec<c_int> {
         let held = self.held.lock().unwrap();
         held.1.last().unwrap().object(ENGINE_OF, ENGINE).unwrap().behaviours(1305).unwrap()
     }
 
-    /// What the engine does to numbers.
+    /// Returns the engine's numerical notes.
     #[cfg(test)]
     pub fn notes(&self) -> Vec<c_int> {
         let held = self.held.lock().unwrap();

@@ -1,6 +1,7 @@
-//! The objects of cuDNN's graph interface, which it calls its backend: made of attributes, finished, then only read.
+//! The objects of cuDNN's graph interface (its backend): built from attributes, finalized, then read-only.
 //!
-//! Knows how attributes are handed over, and not what they mean. Numbers and types are those of `cudnn_graph.h`, the same in cuDNN 9.12, 9.14 and 9.19.
+//! Knows how attributes are passed, not what they mean. Numbers and types are those of `cudnn_graph.h`, which are equal
+//! in cuDNN 9.12, 9.14 and 9.19.
 
 use crate::cuda::library::{Opaque, functions, open};
 use crate::cuda::{Fault, check};
@@ -10,7 +11,7 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::OnceLock;
 
 functions! {
-    /// Of `cudnn_graph.h`. Each answers a `cudnnStatus_t`.
+    /// Functions of `cudnn_graph.h`. Each returns a `cudnnStatus_t`.
     Graph {
         /// `cudnnBackendCreateDescriptor(sort, object)`.
         create = c"cudnnBackendCreateDescriptor" (c_int, *mut Opaque);
@@ -18,7 +19,7 @@ functions! {
         destroy = c"cudnnBackendDestroyDescriptor" (Opaque);
         /// `cudnnBackendSetAttribute(object, attribute, type, how many values, values)`.
         set = c"cudnnBackendSetAttribute" (Opaque, c_int, c_int, i64, *const c_void);
-        /// `cudnnBackendGetAttribute(object, attribute, type, room for values, how many there are, values)`.
+        /// `cudnnBackendGetAttribute(object, attribute, type, capacity for values, number of values, values)`.
         get = c"cudnnBackendGetAttribute" (Opaque, c_int, c_int, i64, *mut i64, *mut c_void);
         /// `cudnnBackendFinalize(object)`.
         finish = c"cudnnBackendFinalize" (Opaque);
@@ -27,14 +28,14 @@ functions! {
     }
 }
 
-/// cuDNN's graph interface, loaded at the first call; none where the library is absent or without it.
+/// Returns cuDNN's graph interface, loaded on first use. `None` if the library or the interface is absent.
 pub fn graph() -> Option<&'static Graph> {
     static GRAPH: OnceLock<Option<Graph>> = OnceLock::new();
     let names = ["libcudnn.so", "libcudnn.so.9"];
     GRAPH.get_or_init(|| names.iter().find_map(|name| open(name, Graph::of))).as_ref()
 }
 
-/// What an object describes, a `cudnnBackendDescriptorType_t`, and how the steps of its life are named when they fail.
+/// The type of an object, a `cudnnBackendDescriptorType_t`, with the names of its operations for error messages.
 #[derive(Clone, Copy)]
 pub struct Sort {
     code: c_int,
@@ -60,51 +61,51 @@ macro_rules! sorts {
 }
 
 sorts! {
-    /// A function of each value.
+    /// A pointwise function.
     POINTWISE = 0 "a pointwise function";
-    /// How windows move.
+    /// The parameters of a convolution.
     CONVOLUTION = 1 "a convolution";
     /// A way to compute a graph.
     ENGINE = 2 "an engine";
-    /// An engine with its choices made.
+    /// An engine with its options chosen.
     CONFIGURATION = 3 "a configuration";
-    /// What proposes configurations.
+    /// The source of proposed configurations.
     HEURISTICS = 4 "heuristics";
-    /// A configuration that is ready to run.
+    /// An executable configuration.
     PLAN = 5 "a plan";
-    /// The result of a convolution.
+    /// A convolution.
     CONVOLVE = 10 "an operation";
     /// The gradient of the weights of a convolution.
     OF_WEIGHT = 11 "an operation";
     /// The gradient of the images of a convolution.
     OF_INPUT = 12 "an operation";
-    /// A function of each value of a tensor, or of two.
+    /// A pointwise function of one or two tensors.
     APPLY = 13 "an operation";
     /// Operations that are computed together.
     OPERATIONS = 15 "a graph";
-    /// Where the operands of a plan are.
+    /// The addresses of a plan's operands.
     OPERANDS = 16 "operands";
-    /// How an operand lies in memory.
+    /// A tensor and its memory layout.
     TENSOR = 17 "a tensor";
-    /// What is known of a card.
+    /// The properties of a GPU.
     #[cfg(test)]
     PROPERTIES = 38 "properties of a card";
 }
 
-/// Values of an attribute, each kind with its `cudnnBackendAttributeType_t`.
+/// Values of an attribute, with a variant for each `cudnnBackendAttributeType_t`.
 #[derive(Clone, Copy)]
 pub enum Value<'a> {
     /// `cudnnHandle_t`.
     Handle(Opaque),
     /// `cudnnDataType_t`.
     Format(c_int),
-    /// Whether it is so.
+    /// A truth value.
     Flag(bool),
     /// Whole numbers.
     Integers(&'a [i64]),
-    /// A number in float32.
+    /// A float32 number.
     Real(f32),
-    /// Addresses on the card.
+    /// Addresses on the GPU.
     Addresses(&'a [Opaque]),
     /// `cudnnConvolutionMode_t`.
     Convolution(c_int),
@@ -114,9 +115,9 @@ pub enum Value<'a> {
     Nan(c_int),
     /// `cudnnPointwiseMode_t`.
     Pointwise(c_int),
-    /// [Places](Object::place) of other objects, which have to be kept for as long as this one is used.
+    /// [Handles](Object::place) of other objects, which must outlive this object.
     Objects(&'a [Opaque]),
-    /// Another object, which has to be kept for as long as this one is used.
+    /// Another object, which must outlive this object.
     Object(&'a Object),
     /// Text.
     #[cfg(test)]
@@ -128,7 +129,7 @@ const NOTES: c_int = 11;
 const OBJECTS: c_int = 15;
 
 impl Value<'_> {
-    /// The type, how many there are, and where they are.
+    /// Returns the type, the number of values and their address.
     fn parts(&self) -> (c_int, usize, *const c_void) {
         match self {
             Self::Handle(handle) => (0, 1, from_ref(handle).cast()),
@@ -149,7 +150,7 @@ impl Value<'_> {
     }
 }
 
-/// An object of the library, destroyed when it is dropped.
+/// An object of the library. It is destroyed on drop.
 pub struct Object {
     graph: &'static Graph,
     sort: Sort,
@@ -161,7 +162,7 @@ pub struct Object {
 unsafe impl Send for Object {}
 
 impl Object {
-    /// An object with these attributes, finished.
+    /// Creates an object with these attributes and finalizes it.
     pub fn new(graph: &'static Graph, sort: Sort, attributes: &[(c_int, Value<'_>)]) -> Result<Self, Fault> {
         let object = Self::empty(graph, sort)?;
         for (attribute, value) in attributes {
@@ -178,12 +179,12 @@ impl Object {
         Ok(object)
     }
 
-    /// Where the library has it.
+    /// Returns the library's handle of the object.
     pub fn place(&self) -> Opaque {
         self.place
     }
 
-    /// An object for the library to fill.
+    /// Creates an object for the library to fill.
     fn empty(graph: &'static Graph, sort: Sort) -> Result<Self, Fault> {
         let mut place = null_mut();
         // SAFETY: `place` can be written to.
@@ -193,23 +194,23 @@ impl Object {
         Ok(Self { graph, sort, place })
     }
 
-    /// An attribute that is a whole number.
+    /// Returns an integer attribute.
     pub fn integer(&self, attribute: c_int) -> Result<i64, Fault> {
         let mut value = [0_i64];
         self.get(attribute, INTEGERS, &mut value)?;
         Ok(value[0])
     }
 
-    /// An attribute that is a list of `cudnnBackendNumericalNote_t`.
+    /// Returns an attribute with a list of `cudnnBackendNumericalNote_t`.
     pub fn notes(&self, attribute: c_int) -> Result<Vec<c_int>, Fault> {
-        // There are ten.
+        // There are ten different notes.
         let mut notes = vec![-1; 32];
         let count = self.get(attribute, NOTES, &mut notes)?;
         notes.truncate(count);
         Ok(notes)
     }
 
-    /// An attribute that is a list of `cudnnBackendBehaviorNote_t`.
+    /// Returns an attribute with a list of `cudnnBackendBehaviorNote_t`.
     #[cfg(test)]
     pub fn behaviours(&self, attribute: c_int) -> Result<Vec<c_int>, Fault> {
         let mut notes = vec![-1; 32];
@@ -218,25 +219,25 @@ impl Object {
         Ok(notes)
     }
 
-    /// An attribute that is another object.
+    /// Returns an attribute that is another object.
     pub fn object(&self, attribute: c_int, sort: Sort) -> Result<Self, Fault> {
         let object = Self::empty(self.graph, sort)?;
         self.get(attribute, OBJECTS, &mut [object.place])?;
         Ok(object)
     }
 
-    /// An attribute that is a list of objects.
+    /// Returns an attribute that is a list of objects.
     pub fn objects(&self, attribute: c_int, sort: Sort) -> Result<Vec<Self>, Fault> {
         let room = self.get::<Opaque>(attribute, OBJECTS, &mut [])?;
         let mut objects = (0..room).map(|_| Self::empty(self.graph, sort)).collect::<Result<Vec<_>, _>>()?;
         let mut places: Vec<Opaque> = objects.iter().map(|object| object.place).collect();
-        // It tells more than it has.
+        // The library may report more than it returns.
         let count = self.get(attribute, OBJECTS, &mut places)?;
         objects.truncate(count);
         Ok(objects)
     }
 
-    /// Reads values into the room there is, and answers how many the library has.
+    /// Reads values of an attribute into a buffer. Returns how many the library has.
     fn get<T>(&self, attribute: c_int, code: c_int, values: &mut [T]) -> Result<usize, Fault> {
         let mut count = 0;
         let room = long(values.len())?;
@@ -248,7 +249,7 @@ impl Object {
         usize::try_from(count).map_err(|_| Fault::Failed { what: self.sort.asking, code: -1 })
     }
 
-    /// Has this plan computed with these operands, by a handle of the card that it was made for, whose context is current.
+    /// Executes this plan with these operands. The handle must belong to the plan's GPU, whose context must be current.
     pub fn execute(&self, handle: Opaque, operands: &Self) -> Result<(), Fault> {
         // SAFETY: the caller has made sure that the operands are on the card and as the plan was told.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
@@ -265,12 +266,12 @@ impl Drop for Object {
     }
 }
 
-/// A length as the library counts.
+/// Converts a length to the library's type.
 pub fn long(length: usize) -> Result<i64, Fault> {
     i64::try_from(length).map_err(|_| Fault::Runtime("a tensor is too long for cuDNN".to_owned()))
 }
 
-/// Lengths as the library counts.
+/// Converts lengths to the library's type.
 pub fn longs<const D: usize>(lengths: [usize; D]) -> Result<[i64; D], Fault> {
     let mut longs = [0; D];
     for (value, length) in longs.iter_mut().zip(lengths) {

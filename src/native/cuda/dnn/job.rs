@@ -1,4 +1,4 @@
-//! Work of cuDNN on tensors of Burn's CUDA runtime, and how it gets to the thread that talks to the card.
+//! Submits cuDNN's work on tensors of Burn's CUDA runtime to the thread that talks to the GPU.
 
 use super::descriptors::handle;
 use super::library::{Dnn, dnn};
@@ -12,37 +12,37 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::null_mut;
 
-/// A tensor that is to come.
+/// The shape and type of a tensor to be computed.
 pub type Promise = (Shape, DType);
 
 thread_local! {
-    /// By the ordinal of the card and the stream. The runtime talks to a card from one thread, and a handle is for one thread at a time; streams do not
-    /// wait for each other, so that they must not share what memory a handle has.
+    /// Handles by the GPU's ordinal and the stream. The runtime talks to a GPU from one thread, and only one thread may
+    /// use a handle at a time. Streams run concurrently, so they must not share a handle's memory.
     static HANDLES: RefCell<HashMap<(usize, Opaque), Opaque>> = RefCell::default();
 }
 
-/// Where any number of buffers are on the card, as kernels of ours take addresses.
+/// The addresses of any number of buffers, as kernels take them.
 pub struct Addresses {
-    /// What is read.
+    /// Buffers that are read.
     pub inputs: Vec<u64>,
-    /// What is written.
+    /// Buffers that are written.
     pub outputs: Vec<u64>,
-    /// What is used in between; zero where no bytes were asked for.
+    /// Temporary buffers; zero if none was requested.
     pub scratch: Vec<u64>,
-    /// The ordinal of the card.
+    /// The ordinal of the GPU.
     pub card: usize,
     /// `cudaStream_t`.
     pub stream: Opaque,
 }
 
-/// Where the buffers of some work are on the card.
+/// The addresses of a fixed number of buffers.
 #[derive(Clone, Copy)]
 pub struct Places<const N: usize, const M: usize> {
-    /// What is read.
+    /// Buffers that are read.
     pub inputs: [Opaque; N],
-    /// What is written.
+    /// Buffers that are written.
     pub outputs: [Opaque; M],
-    /// What is used in between; null where nothing was asked for.
+    /// The temporary buffer; null if none was requested.
     pub workspace: Opaque,
 }
 
@@ -58,7 +58,8 @@ impl<const N: usize, const M: usize> Places<N, M> {
     }
 }
 
-/// Has cuDNN work on tensors behind all that was sent to the card from this thread, and answers what it will have made.
+/// Queues work of cuDNN on tensors, after all work submitted to the GPU from this thread. Returns the tensors that it
+/// will compute.
 pub fn queue<const N: usize, const M: usize>(
     inputs: [Cube; N],
     outputs: [Promise; M],
@@ -74,7 +75,7 @@ pub fn queue<const N: usize, const M: usize>(
     }
 }
 
-/// [`queue`] for numbers of tensors that are not known beforehand, with pieces of memory of so many bytes beside them.
+/// As [`queue`], for any number of tensors, with temporary buffers of these sizes in bytes.
 pub fn queue_all<const B: usize>(
     inputs: Vec<Cube>,
     outputs: Vec<Promise>,
@@ -100,7 +101,7 @@ pub fn queue_all<const B: usize>(
     outputs
 }
 
-/// Fills so many bytes of a buffer with zeros.
+/// Fills a buffer with zeros.
 pub fn clear(place: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
     // SAFETY: the buffer has room for so many bytes and is kept until this is queued.
@@ -109,7 +110,7 @@ pub fn clear(place: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     check("cuMemsetD8Async", status)
 }
 
-/// This thread's handle whose work goes into a stream. To be called when the card's context is current.
+/// Returns this thread's handle for a stream. The GPU's context must be current.
 fn ready(dnn: &Dnn, card: usize, stream: Opaque) -> Result<Opaque, Fault> {
     let handle = HANDLES.with_borrow_mut(|handles| {
         if let Some(handle) = handles.get(&(card, stream)) {

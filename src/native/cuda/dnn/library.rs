@@ -1,7 +1,7 @@
-//! The functions of cuDNN 9 that are called by hand, loaded at run time.
+//! Bindings to the functions of cuDNN 9 that are called directly, loaded at run time.
 //!
-//! Types, constants and the order of fields were compared with the headers of cuDNN 9.19 and the bindings of cudarc 0.19.10 for 9.10 and 9.21; those of recurrent layers
-//! with the headers of 9.12, 9.19 and 9.28.
+//! Types, constants and the order of fields were compared with the headers of cuDNN 9.19 and the bindings of cudarc
+//! 0.19.10 for 9.10 and 9.21. Those of recurrent layers were compared with the headers of 9.12, 9.19 and 9.28.
 
 use crate::cuda::library::{Opaque, functions, open};
 use libloading::Library;
@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 functions! {
-    /// Of `cudnn.h`. Each answers a `cudnnStatus_t`.
+    /// Functions of `cudnn.h`. Each returns a `cudnnStatus_t`.
     Dnn {
         /// `cudnnCreate(handle)`.
         create = c"cudnnCreate" (*mut Opaque);
@@ -87,10 +87,10 @@ functions! {
     }
 }
 
-/// cuDNN, loaded at the first call.
+/// Returns cuDNN, loaded on first use.
 pub fn dnn() -> Option<&'static Dnn> {
     static DNN: OnceLock<Option<Dnn>> = OnceLock::new();
-    // Other versions have other numbers for what they answer and may have left these functions out.
+    // Other major versions have other status codes and may lack these functions.
     let names = ["libcudnn.so", "libcudnn.so.9"];
     DNN.get_or_init(|| names.iter().find_map(|name| open(name, Dnn::of))).as_ref()
 }

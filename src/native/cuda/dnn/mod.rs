@@ -1,7 +1,8 @@
-//! Convolutions, max pooling and recurrent layers by cuDNN, on the very buffers of Burn's tensors.
+//! Convolutions, max pooling and recurrent layers by cuDNN, directly on the buffers of Burn's tensors.
 //!
-//! All is decided from shapes and formats before anything is asked of the card. What cuDNN has no kernel for is answered by `None`. Tensors are those of a device without a tape; images are `[count, channels, height, width]` and lie in memory
-//! as their [`Storage`] says. What lies otherwise, or begins at an odd address, is copied first.
+//! Shapes and formats decide everything before work is submitted. Functions return `None` if cuDNN has no kernel.
+//! Tensors must not be on a tape. Images are `[count, channels, height, width]` and lie in memory as their [`Storage`]
+//! says. Tensors in another layout or at an unaligned address are copied first.
 
 mod convolution;
 mod descriptors;
@@ -28,12 +29,12 @@ pub fn available() -> bool {
     library::dnn().is_some()
 }
 
-/// The ordinal of the card that a tensor lies on; none for another device, and where there is a tape.
+/// Returns the ordinal of a tensor's GPU, or `None` for another device or a tensor on a tape.
 fn card<const D: usize>(tensor: &Tensor<D>) -> Option<usize> {
     card_of(&tensor.device())
 }
 
-/// How many windows fit along each axis of an image.
+/// Returns how many windows fit along each axis of an image.
 fn fitting(image: [usize; 2], window: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Option<[usize; 2]> {
     let mut count = [0; 2];
     for axis in 0..2 {
@@ -44,7 +45,7 @@ fn fitting(image: [usize; 2], window: [usize; 2], stride: [usize; 2], padding: [
     Some(count)
 }
 
-/// Whether there is something in a tensor, and not more than an `int` can count: cuDNN's kernels are not all made for more.
+/// Whether a tensor is not empty and its size fits into an `int`, as some of cuDNN's kernels require.
 fn countable(shape: [usize; 4]) -> bool {
     let values = shape.iter().try_fold(1_usize, |values, length| values.checked_mul(*length));
     values.and_then(|values| i32::try_from(values).ok()).is_some_and(|values| values > 0)

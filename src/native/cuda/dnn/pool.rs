@@ -1,4 +1,4 @@
-//! The largest value of each window of an image, and its gradient.
+//! Max pooling of images, and its gradient.
 
 use super::descriptors::{self, Plans, pooling};
 use super::job::{Places, queue};
@@ -11,18 +11,18 @@ use burn::tensor::Tensor;
 use std::ptr::from_ref;
 use std::sync::{LazyLock, Mutex};
 
-/// The windows of a pooling.
+/// The configuration of a max pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
-    /// Their height and width.
+    /// The height and width of a window.
     pub size: [usize; 2],
-    /// Values from one window to the next, downwards and along.
+    /// The vertical and horizontal stride.
     pub stride: [usize; 2],
-    /// How far they may reach beyond the image, above and below and at the sides.
+    /// How far windows may extend beyond the image, vertically and horizontally.
     pub padding: [usize; 2],
 }
 
-/// All that cuDNN has to be told.
+/// Everything that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     format: Format,
@@ -31,7 +31,7 @@ struct Kind {
     how: Pool,
 }
 
-/// A pooling that is ready to run.
+/// A prepared pooling.
 struct Plan {
     pooling: Opaque,
     input: Opaque,
@@ -47,7 +47,7 @@ unsafe impl Sync for Plan {}
 
 static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
 
-/// The largest value of each window, of those that fit in whole. None where cuDNN cannot do this.
+/// Returns the largest value of each window that fits completely. `None` if cuDNN does not support it.
 pub fn pool_max(x: &Tensor<4>, how: Pool) -> Option<Tensor<4>> {
     card(x)?;
     let output = output(x.dims(), how)?;
@@ -57,8 +57,8 @@ pub fn pool_max(x: &Tensor<4>, how: Pool) -> Option<Tensor<4>> {
     Some(tensor(y))
 }
 
-/// The gradient of the images, from what was pooled, the result and its gradient. None where cuDNN cannot do this. Where a window has its
-/// largest value more than once, one of them has the gradient, always the same.
+/// Returns the gradient of the images, from the images, the result and its gradient. `None` if cuDNN does not support
+/// it. If a window's maximum occurs several times, always the same occurrence gets the gradient.
 pub fn pool_max_back(x: &Tensor<4>, y: &Tensor<4>, dy: &Tensor<4>, how: Pool) -> Option<Tensor<4>> {
     let (input, dtype, place) = (x.dims(), x.dtype(), card(x)?);
     let output = output(input, how)?;
@@ -69,7 +69,7 @@ pub fn pool_max_back(x: &Tensor<4>, y: &Tensor<4>, dy: &Tensor<4>, how: Pool) ->
     Some(tensor(dx))
 }
 
-/// The shape of a result; none where a window might lie wholly beyond the image.
+/// Returns the shape of the result, or `None` if a window could lie completely beyond the image.
 fn output(input: [usize; 4], how: Pool) -> Option<[usize; 4]> {
     let [count, channels, image @ ..] = input;
     let within = how.padding.iter().zip(how.size).all(|(padding, size)| padding.saturating_mul(2) <= size);

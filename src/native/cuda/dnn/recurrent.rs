@@ -1,11 +1,13 @@
-//! Stacks of recurrent layers: all layers and times in one piece of work, so that cuDNN lets a layer go through time while the one below is still ahead of it.
+//! Stacks of recurrent layers in one call, so that cuDNN can compute a layer while the one below it is still running.
 //!
-//! Rows are as long as each other and begin with states of zeros; nothing is dropped between the layers. The parameters are ours, in float32: kernels of ours bring them into cuDNN's
-//! order and number format, and their gradient back.
+//! All rows have the same length and begin with zero states; there is no dropout between layers. The parameters are
+//! float32 tensors of ours. Our kernels convert them to cuDNN's order and number format, and their gradients back.
 //!
-//! The same bits come every time. Recurrent layers are none of the routines whose results NVIDIA lets differ ("Reproducibility", cuDNN documentation, "Odds and Ends"). What was
-//! known to make them differ, workspaces that a handle of cuBLAS shared out among several streams, is not in cuDNN 9.12, 9.19 and 9.28: their recurrent layers call cuBLASLt alone, which
-//! is told its workspace. For a version that still has it, `CUBLAS_WORKSPACE_CONFIG=:4096:8` in the environment of the process is NVIDIA's remedy.
+//! Results are the same every time. Recurrent layers are not among the routines whose results NVIDIA allows to differ
+//! ("Reproducibility", cuDNN documentation, "Odds and Ends"). The known cause of differences was a workspace of a
+//! cuBLAS handle shared by several streams. cuDNN 9.12, 9.19 and 9.28 do not have it: their recurrent layers call only
+//! cuBLASLt with an explicit workspace. For a version that has it, NVIDIA's remedy is `CUBLAS_WORKSPACE_CONFIG=:4096:8`
+//! in the environment of the process.
 
 mod describe;
 mod plan;
@@ -26,38 +28,39 @@ use plan::{Kind, Plan, plan};
 /// Parameters of a layer: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden], `bias_ih` and `bias_hh` [gates·hidden], each flat.
 const PARAMETERS: usize = 4;
 
-/// A stack of recurrent layers, without its sizes.
+/// The configuration of a stack of recurrent layers, without its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
     /// The cell of all layers.
     pub unit: Unit,
-    /// How many layers.
+    /// The number of layers.
     pub layers: usize,
-    /// How many times.
+    /// The number of time steps.
     pub width: usize,
-    /// The number format of products, inputs, answers and states; sums are in float32.
+    /// The number format of products, inputs, outputs and states; sums are in float32.
     pub format: FloatDType,
-    /// Factors in float32 may be rounded to TF32.
+    /// Whether float32 factors may be rounded to TF32.
     pub tf32: bool,
 }
 
-/// A stack of recurrent layers that cuDNN computes.
+/// A stack of recurrent layers that cuDNN supports.
 #[derive(Clone, Copy)]
 pub struct Recurrent(&'static Plan);
 
-/// What the backward of a training step needs.
+/// The tensors that the backward pass needs.
 pub struct SavedTensors {
     x: Tensor<2>,
     y: Tensor<2>,
-    /// As cuDNN has them.
+    /// The parameters in cuDNN's layout.
     weights: Tensor<1>,
-    /// Bytes that only cuDNN knows, and that its backward changes.
+    /// Opaque data of cuDNN, which its backward pass overwrites.
     reserve: Tensor<1>,
     plan: &'static Plan,
 }
 
 impl Recurrent {
-    /// For inputs [width·rows, inputs] in any format and the float32 parameters of the layers, from the lowest on. None where cuDNN cannot do this: it has bfloat16 since 9.13.
+    /// Prepares a stack for inputs [width·rows, inputs] in any format and the layers' float32 parameters, from the
+    /// lowest layer up. `None` if cuDNN does not support it; bfloat16 requires 9.13.
     pub fn of(how: Stack, x: &Tensor<2>, parameters: &[Tensor<1>]) -> Option<Self> {
         let Stack { unit, layers, width, tf32, .. } = how;
         let ([all, inputs], place) = (x.dims(), card(x)?);
@@ -76,7 +79,8 @@ impl Recurrent {
         if fits && transposes(x) { plan(kind).map(Self) } else { None }
     }
 
-    /// x to the states of the highest layer after each time, [width·rows, hidden] in the number format of the products, and what the backward needs where one comes.
+    /// Computes the states of the highest layer at each time step, [width·rows, hidden] in the number format of the
+    /// products. With `taped`, also returns what the backward pass needs.
     pub fn forward(self, x: Tensor<2>, parameters: &[Tensor<1>], taped: bool) -> (Tensor<2>, Option<SavedTensors>) {
         let Self(plan) = self;
         let x = plan.rounded(x);
@@ -105,9 +109,10 @@ impl Recurrent {
 }
 
 impl SavedTensors {
-    /// The gradient of x [width·rows, inputs] in the number format of the products, and those of the parameters in float32, each flat, from that of the answer.
+    /// Returns the gradient of x [width·rows, inputs] in the number format of the products, and the gradients of the
+    /// parameters, flat and in float32.
     ///
-    /// cuDNN has the gradient of the parameters in the number format of the products.
+    /// cuDNN computes the parameters' gradients in the number format of the products.
     pub fn backward(self, dy: Tensor<2>) -> (Tensor<2>, Vec<Tensor<1>>) {
         let Self { x, y, weights, reserve, plan } = self;
         assert_eq!(dy.dims(), y.dims(), "the gradient of an answer has its shape");

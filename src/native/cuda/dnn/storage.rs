@@ -4,36 +4,37 @@ use super::{primitive, tensor};
 use burn::tensor::Tensor;
 use burn_cubecl::kernel::into_contiguous;
 
-/// How images `[count, channels, height, width]` lie. Windows `[channels out, channels in, height, width]` lie likewise.
+/// The memory layout of images `[count, channels, height, width]`, and of weights `[channels out, channels in, height,
+/// width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Storage {
-    /// The columns innermost: Burn's order.
+    /// Columns innermost: Burn's order.
     Nchw,
-    /// The channels innermost: the order of tensor cores, PyTorch's `channels_last`.
+    /// Channels innermost: the order of tensor cores, PyTorch's `channels_last`.
     Nhwc,
 }
 
 impl Storage {
-    /// The storage of images on a GPU. It is NHWC where the strides say so and NCHW in all other cases.
+    /// Returns the storage of images on a GPU: NHWC if their strides say so, otherwise NCHW.
     pub fn of(images: &Tensor<4>) -> Self {
         let [_, channels, height, width] = images.dims();
         let nhwc = [height * width * channels, 1, width * channels, channels];
         let strides = primitive(images).map(|images| images.meta.strides().to_vec());
-        // Images of one channel or one pixel lie in both orders.
+        // For one channel or one pixel both orders are the same.
         let both = channels == 1 || height * width == 1;
         if !both && strides.is_some_and(|strides| strides == nhwc) { Self::Nhwc } else { Self::Nchw }
     }
 
-    /// The same images in this storage, copied where they lie otherwise. None for images that are not on a GPU.
+    /// Returns the images in this storage, copied if necessary. `None` for images that are not on a GPU.
     pub fn laid(self, images: Tensor<4>) -> Option<Tensor<4>> {
         let dims @ [_, channels, height, width] = images.dims();
-        // Both orders are the same, which Burn does not see: it would copy.
+        // Both orders are the same here, but Burn would copy.
         let lying =
             if channels == 1 || height * width == 1 { images.reshape(self.shape(dims)) } else { self.lying(images) };
         Some(self.named(tensor(into_contiguous(primitive(&lying)?))))
     }
 
-    /// The images with their axes in the order in which they lie.
+    /// Permutes the axes of images into their memory order.
     pub fn lying(self, images: Tensor<4>) -> Tensor<4> {
         match self {
             Self::Nchw => images,
@@ -41,7 +42,7 @@ impl Storage {
         }
     }
 
-    /// `[count, channels, height, width]` again, from what [`lying`](Self::lying) gives.
+    /// Restores the order `[count, channels, height, width]` of a tensor from [`lying`](Self::lying).
     pub fn named(self, lying: Tensor<4>) -> Tensor<4> {
         match self {
             Self::Nchw => lying,
@@ -49,7 +50,7 @@ impl Storage {
         }
     }
 
-    /// The shape of what [`lying`](Self::lying) gives.
+    /// Returns the shape of the tensor from [`lying`](Self::lying).
     pub fn shape(self, [count, channels, height, width]: [usize; 4]) -> [usize; 4] {
         match self {
             Self::Nchw => [count, channels, height, width],
@@ -57,7 +58,7 @@ impl Storage {
         }
     }
 
-    /// Values from one index to the next along each axis of images of this shape.
+    /// Returns the strides of images of this shape, in values.
     pub fn strides(self, [_, channels, height, width]: [i64; 4]) -> [i64; 4] {
         match self {
             Self::Nchw => [channels * height * width, height * width, width, 1],

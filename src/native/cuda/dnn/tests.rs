@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(super) const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::BF16, FloatDType::F16];
 
-/// Failures are noted in one place for all threads.
+/// Serialises tests, because failures are recorded in one place for all threads.
 pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -17,7 +17,7 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// Values between -1 and 1 with 16 digits, so that TF32 has to round them.
+/// Returns values between -1 and 1 with 16 digits, so that TF32 has to round them.
 pub(super) fn spread<const D: usize>(shape: [usize; D], seed: u32) -> TensorData {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let values: Vec<f32> = (0..shape.iter().product())
@@ -29,7 +29,7 @@ pub(super) fn spread<const D: usize>(shape: [usize; D], seed: u32) -> TensorData
     TensorData::new(values, shape)
 }
 
-/// Integers that every format holds, none twice in a window.
+/// Returns integers that every format can represent, all different within a window.
 fn apart(shape: [usize; 4]) -> TensorData {
     let values: Vec<f32> =
         (0..shape.iter().product()).map(|index| f32::from(u8::try_from(index * 37 % 251).unwrap()) - 125.0).collect();
@@ -40,7 +40,7 @@ pub(super) fn given<const D: usize>(data: TensorData, format: FloatDType) -> Ten
     Tensor::<D>::from_data(data, &Device::cuda(0)).cast(format)
 }
 
-/// The same values on the host, on a tape.
+/// Copies the values to the host, on a tape.
 fn taped<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     Tensor::from_data(tensor.clone().cast(FloatDType::F32).into_data(), &Device::flex().autodiff()).require_grad()
 }
@@ -49,7 +49,7 @@ pub(super) fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.cast(FloatDType::F32).into_data().try_to_vec::<f32>().unwrap()
 }
 
-/// The largest difference must be a small part of the largest value.
+/// Checks that the largest difference is a small part of the largest value.
 #[track_caller]
 fn same<const D: usize>(what: &str, ours: Tensor<D>, theirs: Tensor<D>, tolerance: f32) {
     assert_eq!(ours.dims(), theirs.dims(), "{what}");
@@ -73,7 +73,7 @@ fn how(stride: [usize; 2], padding: [usize; 2]) -> Convolution {
     Convolution { stride, padding, tf32: false, storage: Storage::Nchw }
 }
 
-/// Result and gradients by cuDNN and by Burn on the host. Whether cuDNN did it.
+/// Compares result and gradients by cuDNN with those by Burn on the host. Returns whether cuDNN supported it.
 pub(super) fn convolutions(x: Tensor<4>, w: Tensor<4>, how: Convolution, tolerance: f32) -> bool {
     let what = format!("{:?} {:?} {:?} {how:?}", x.dtype(), x.dims(), w.dims());
     let (tape_x, tape_w) = (taped(&x), taped(&w));
@@ -129,7 +129,7 @@ fn tensors_that_lie_otherwise_on_gpu() {
     for format in FORMATS {
         let close = tolerance(format, 1e-5);
         let w: Tensor<4> = given(spread([8, 8, 3, 3], 2), format);
-        // An addition makes new buffers, so that the axes do lie in another order.
+        // The addition makes new buffers, so that the axes really are in another order.
         let last = (given::<4>(spread([3, 9, 7, 8], 1), format) + 1.0).permute([0, 3, 1, 2]);
         assert_eq!(Storage::of(&last), Storage::Nhwc);
         assert!(convolutions(last.clone(), w.clone(), how([2, 2], [1, 1]), close), "channels last");
@@ -140,7 +140,7 @@ fn tensors_that_lie_otherwise_on_gpu() {
     assert_eq!(fault(), None);
 }
 
-/// As [`convolutions`].
+/// As [`convolutions`], for max pooling.
 fn pools(x: Tensor<4>, how: Pool, tolerance: f32) -> bool {
     let what = format!("{:?} {:?} {how:?}", x.dtype(), x.dims());
     let tape_x = taped(&x);
@@ -166,7 +166,7 @@ fn largest_values_are_those_of_burn_on_gpu() {
             }
         }
     }
-    // Where all are as large, exactly one of each window has the gradient.
+    // If all values are equal, exactly one of each window gets the gradient.
     let (how, x) = (square(2, 2, 0), Tensor::<4>::zeros([2, 3, 8, 8], &Device::cuda(0)));
     let y = pool_max(&x, how).unwrap();
     let dx = pool_max_back(&x, &y, &y.ones_like(), how).unwrap();
@@ -174,7 +174,7 @@ fn largest_values_are_those_of_burn_on_gpu() {
     assert_eq!(fault(), None);
 }
 
-/// Burn, cuDNN, Burn, … each on what came before, without waiting, in memory that is given back and taken again.
+/// Alternates Burn and cuDNN, each on the previous result, without waiting, in memory that is freed and reused.
 #[test]
 #[ignore = "needs a GPU"]
 fn work_stays_in_order_on_gpu() {
@@ -185,7 +185,7 @@ fn work_stays_in_order_on_gpu() {
     for _ in 0..300 {
         let grown = value.mul_scalar(0.5).add_scalar(0.5);
         value = convolve(grown, twice.clone(), how([1, 1], [0, 0])).unwrap();
-        // This lies where an operand lay before, if the runtime thinks that it is free.
+        // If the runtime considered an operand's memory free, this would overwrite it.
         drop(Tensor::<4>::full([4, 64, 28, 28], 1.0e6, &device) + 1.0);
     }
     assert_eq!(read(value).iter().filter(|value| **value != 301.0).count(), 0);

@@ -1,5 +1,5 @@
-//! A convolution with the bias of each channel, a residual, and the rectifier behind them, as one kernel: the sums are rounded once, and nothing between
-//! is written to memory.
+//! A convolution with bias, residual and ReLU in one kernel: sums are rounded once, and no intermediate result is
+//! written to memory.
 
 use super::{Convolution, Kind, Part, WORKSPACE, operation, output, windows};
 use crate::cuda::Fault;
@@ -22,11 +22,12 @@ pub(super) struct Epilogue {
     pub rectified: bool,
 }
 
-/// Operands are images, weights, result, bias, and the residual where there is one.
+/// The operands are images, weights, result, bias, and the residual if there is one.
 static PLANS: Plans<(Kind, Epilogue), Plan> = LazyLock::new(Mutex::default);
 
-/// Images `[count, channels in, height, width]` through weights `[channels out, channels in, height, width]`, plus a bias `[channels out]`
-/// and a residual in the shape of the result, all in one number format; with `rectified` the larger of that and zero. Arithmetic is in float32. None where cuDNN cannot do this.
+/// Convolves images `[count, channels in, height, width]` with weights `[channels out, channels in, height, width]`,
+/// and adds a bias `[channels out]` and a residual of the result's shape. With `rectified`, ReLU follows. All tensors
+/// have one number format; arithmetic is in float32. `None` if cuDNN does not support it.
 pub fn convolve_biased(
     x: &Tensor<4>,
     w: &Tensor<4>,
@@ -64,7 +65,7 @@ pub fn convolve_biased(
     made.pop().map(|made| how.storage.named(tensor(made)))
 }
 
-/// The first plan that will do.
+/// Returns the first acceptable plan.
 pub(super) fn planned(
     graph: &'static Graph,
     kind: Kind,
@@ -79,11 +80,11 @@ pub(super) fn planned(
     let [x, w, y, bias, residual @ ..] = given.as_slice() else { unreachable!("four operands") };
     let between = |place| Operand { format: Format::F32, ..kind.operand(kind.output) }.between(graph, place);
     let (windows, add, relu) = (windows(graph, kind.how)?, function(graph, ADD)?, function(graph, RELU)?);
-    // What is done to the sums, and with which operand beside them.
-    // The residual first: cuDNN has compiled kernels for this order alone.
+    // The operations after the sums, each with its second operand. The residual is first, because cuDNN has precompiled
+    // kernels only for this order.
     let beside = residual.iter().chain([bias]).map(|operand| (&add, Some(operand)));
     let behind: Vec<_> = beside.chain(epilogue.rectified.then_some((&relu, None))).collect();
-    // Operands have the numbers below.
+    // The operands have the smaller numbers.
     let sums = (5..5 + behind.len()).map(between).collect::<Result<Vec<_>, _>>()?;
     let mut operations = vec![operation(graph, Part::Result, [x, w, &sums[0], &windows])?];
     for (number, (function, beside)) in behind.iter().enumerate() {
@@ -98,18 +99,18 @@ pub(super) fn planned(
 const ADD: c_int = 0;
 const RELU: c_int = 100;
 
-/// A function of each value, in float32.
+/// Describes a pointwise function in float32.
 fn function(graph: &'static Graph, mode: c_int) -> Result<Object, Fault> {
     let attributes = [
         (0, Value::Pointwise(mode)),           // CUDNN_ATTR_POINTWISE_MODE
         (1, Value::Format(code(Format::F32))), // CUDNN_ATTR_POINTWISE_MATH_PREC
-        // CUDNN_ATTR_POINTWISE_NAN_PROPAGATION: CUDNN_PROPAGATE_NAN. What is no number stays none.
+        // CUDNN_ATTR_POINTWISE_NAN_PROPAGATION: CUDNN_PROPAGATE_NAN, so that NaN stays NaN.
         (2, Value::Nan(1)),
     ];
     Object::new(graph, POINTWISE, &attributes)
 }
 
-/// The function of a tensor, and of another one beside it, into a third.
+/// Describes the application of a function to a tensor, with an optional second operand.
 fn apply(
     graph: &'static Graph,
     function: &Object,

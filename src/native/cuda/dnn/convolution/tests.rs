@@ -21,7 +21,7 @@ const LAYERS: [([usize; 4], [usize; 4], usize, usize); 8] = [
     ([32, 256, 28, 28], [256, 256, 3, 3], 2, 1),
 ];
 
-/// An H200, as `CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION` has it.
+/// An H200, in the format of `CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION`.
 const H200: &[u8] = br#"{"deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0, "deviceName": "NVIDIA H200", "totalGlobalMem": 150754820096,
     "multiProcessorCount": 132, "warpSize": 32, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,
     "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
@@ -32,7 +32,8 @@ fn square(stride: usize, padding: usize, tf32: bool) -> Convolution {
     Convolution { stride: [stride; 2], padding: [padding; 2], tf32, storage: Storage::Nchw }
 }
 
-/// Windows of one, three and seven, one and two apart, with zeros around and without, over images of odd sides with few channels and many.
+/// Returns kernel sizes one, three and seven, strides one and two, with and without padding, for odd image sides, few
+/// channels and many.
 fn cases() -> Vec<([usize; 4], [usize; 4], Convolution)> {
     let mut cases = Vec::new();
     for (side, channels) in [1, 3, 7].into_iter().flat_map(|side| [3, 64].map(|channels| (side, channels))) {
@@ -40,14 +41,14 @@ fn cases() -> Vec<([usize; 4], [usize; 4], Convolution)> {
             cases.push(([2, channels, 15, 13], [64, channels, side, side], square(stride, padding, false)));
         }
     }
-    // Nothing of these is a whole piece of 16 bytes.
+    // No row of these is a multiple of 16 bytes.
     cases.push(([3, 5, 9, 7], [6, 5, 1, 1], square(1, 0, false)));
     cases.push(([1, 1, 5, 5], [1, 1, 3, 3], square(1, 0, false)));
     cases.push(([2, 7, 11, 9], [3, 7, 3, 3], square(2, 1, false)));
     cases
 }
 
-/// Every kind of a case's three computations, with TF32 and without.
+/// Returns the kinds of a case's three computations, with TF32 and without.
 fn kinds(input: [usize; 4], weight: [usize; 4], how: Convolution) -> Vec<Kind> {
     let output = output(input, weight, how).unwrap();
     let formats = [(Format::F32, false), (Format::F32, true), (Format::F16, false), (Format::Bf16, false)];
@@ -58,7 +59,7 @@ fn kinds(input: [usize; 4], weight: [usize; 4], how: Convolution) -> Vec<Kind> {
     PARTS.into_iter().flat_map(|part| formats.map(|format| kind(part, format))).collect()
 }
 
-/// The library plans for a card that is not there, with all that is decided before something runs.
+/// The library plans for an absent GPU, with all decisions that precede an execution.
 #[test]
 #[ignore = "needs cuDNN 9.14 and cuBLASLt"]
 fn plans_are_made_without_a_card() {
@@ -76,7 +77,7 @@ fn plans_are_made_without_a_card() {
             };
             for (rectified, residual) in [(true, false), (false, false), (true, true)] {
                 let kind = Kind { how: Convolution { storage: Storage::Nhwc, ..kind.how }, ..kind };
-                // Float32 without tensor cores has kernels for small windows alone.
+                // Without tensor cores, float32 has kernels only for small windows.
                 let needed = kind.part == Part::Result && (kind.format != Format::F32 || kind.how.tf32);
                 let made =
                     biased::planned(graph, kind, biased::Epilogue { residual, rectified }, &Target::properties(&card));
@@ -85,7 +86,7 @@ fn plans_are_made_without_a_card() {
             let (notes, strict) = (plan.notes(), kind.format == Format::F32 && !kind.how.tf32);
             assert!(!notes.iter().any(|note| [1, 2, 4].contains(note)), "{kind:?}: {notes:?}");
             assert!(!strict || !notes.contains(&0), "{kind:?}: {notes:?}");
-            // Float32 has none where TF32 is forbidden from outside.
+            // float32 has none if the environment forbids TF32.
             let forbidden =
                 kind.format == Format::F32 && std::env::var("NVIDIA_TF32_OVERRIDE").is_ok_and(|told| told == "0");
             let cores = notes.contains(&0) || strict || forbidden;
@@ -98,7 +99,7 @@ fn plans_are_made_without_a_card() {
     }
 }
 
-/// Half a plan is taken down again.
+/// A partly built plan is destroyed.
 #[test]
 #[ignore = "needs cuDNN 9.14 and cuBLASLt"]
 fn an_impossible_plan_is_an_error() {
@@ -115,7 +116,7 @@ fn an_impossible_plan_is_an_error() {
     assert!(Object::new(graph, PROPERTIES, &[(2702, Value::Text(b"{}"))]).is_err());
     assert!(Object::new(graph, CONVOLUTION, &[(100, Value::Real(1.0))]).is_err());
     let nothing = Demand { forbidden: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], workspace: 0 };
-    // In bfloat16 the gradient of images has no kernel that is deterministic and has no note.
+    // In bfloat16 the gradient of images has no kernel that is deterministic and without notes.
     let tensors = [input, weight, input].into_iter().enumerate();
     let operand = |shape| Operand { format: Format::Bf16, shape, storage: Storage::Nchw };
     let mut parts: Vec<_> = tensors.map(|(place, shape)| operand(shape).given(graph, place).unwrap()).collect();
@@ -153,7 +154,7 @@ fn windows_over_images_in_nhwc_on_gpu() {
             let laid = [&x, &w].map(|tensor: &Tensor<4>| how.storage.laid(tensor.clone()).unwrap());
             let [laid_x, laid_w] = laid;
             assert!(convolutions(laid_x.clone(), laid_w.clone(), how, close), "{format:?} {how:?}");
-            // The same from what lies otherwise: it is copied first.
+            // The same operands in another layout, which are copied first.
             let [y, other] = [(laid_x, laid_w), (x, w)].map(|(x, w)| read(convolve(x, w, how).unwrap()));
             assert!(y == other, "{format:?} {how:?}");
         }
@@ -200,7 +201,7 @@ fn biases_residuals_and_rectifiers_behind_a_convolution_on_gpu() {
     assert_eq!(fault(), None);
 }
 
-/// Many times in a row, as well as with other work in between.
+/// Runs a plan repeatedly, alone and between other work.
 #[test]
 #[ignore = "needs a GPU"]
 fn a_plan_gives_the_same_bits_each_time_on_gpu() {

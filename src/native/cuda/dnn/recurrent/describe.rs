@@ -1,4 +1,4 @@
-//! How cuDNN is told of a stack of recurrent layers.
+//! Descriptors for a stack of recurrent layers.
 
 use super::plan::Kind;
 use crate::cuda::dnn::descriptors::{code, lengths, made};
@@ -10,8 +10,8 @@ use crate::cuda::{Fault, check};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-/// `CUDNN_RNN_ALGO_STANDARD`, which PyTorch takes too for stacks whose states have more than 192 features. Whether a card can run one of the persistent algorithms shows only when it
-/// runs, which is too late.
+/// `CUDNN_RNN_ALGO_STANDARD`, which PyTorch also uses for more than 192 hidden features. Whether a GPU supports a
+/// persistent algorithm shows only at run time, which is too late.
 const ALGORITHM: c_int = 0;
 
 /// `CUDNN_FWD_MODE_INFERENCE`.
@@ -19,16 +19,16 @@ pub const ANSWERING: c_int = 0;
 /// `CUDNN_FWD_MODE_TRAINING`.
 pub const TRAINING: c_int = 1;
 
-/// Bytes.
+/// Sizes of memory in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
-    /// Beside the tensors.
+    /// The workspace.
     pub workspace: usize,
-    /// Kept from the forward to the backward.
+    /// The memory kept from the forward to the backward pass.
     pub reserve: usize,
 }
 
-/// Describes the layers.
+/// Creates the descriptor of the layers.
 pub fn stack(dnn: &Dnn, handle: Opaque, kind: Kind) -> Result<Opaque, Fault> {
     let math = match (kind.format, kind.tf32) {
         // CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION would round to binary16.
@@ -66,7 +66,7 @@ pub fn stack(dnn: &Dnn, handle: Opaque, kind: Kind) -> Result<Opaque, Fault> {
     Ok(recurrent)
 }
 
-/// Rows of so many features at each time, all rows of the first time first.
+/// Creates the descriptor of rows with this many features per time step, time steps outermost.
 pub fn rows(dnn: &Dnn, kind: Kind, features: usize) -> Result<Opaque, Fault> {
     let [width, many, features] = lengths([kind.width, kind.rows, features])?;
     // SAFETY: `new` can be written to.
@@ -82,7 +82,7 @@ pub fn rows(dnn: &Dnn, kind: Kind, features: usize) -> Result<Opaque, Fault> {
     Ok(rows)
 }
 
-/// The states of all layers at one time.
+/// Creates the descriptor of the states of all layers at one time step.
 pub fn states(dnn: &Dnn, kind: Kind) -> Result<Opaque, Fault> {
     let [layers, rows, hidden] = lengths([kind.layers, kind.rows, kind.hidden])?;
     let [down] = lengths([kind.rows * kind.hidden])?;
@@ -97,7 +97,7 @@ pub fn states(dnn: &Dnn, kind: Kind) -> Result<Opaque, Fault> {
     Ok(states)
 }
 
-/// What cuDNN needs in a mode.
+/// Returns the memory that cuDNN needs in a mode.
 pub fn room(dnn: &Dnn, handle: Opaque, recurrent: Opaque, x: Opaque, mode: c_int) -> Result<Room, Fault> {
     let mut room = Room::default();
     let (workspace, reserve) = (&raw mut room.workspace, &raw mut room.reserve);

@@ -1,4 +1,4 @@
-//! What cuDNN is told of a stack of recurrent layers, once for each kind, and the calls that compute it.
+//! Plans for stacks of recurrent layers, made once for each kind, and the calls that run them.
 
 use super::describe::{ANSWERING, Room, TRAINING, room, rows, stack, states};
 use super::weights::{self, Place};
@@ -16,49 +16,49 @@ use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 use std::sync::{LazyLock, Mutex};
 
-/// `CUDNN_WGRAD_MODE_ADD`, the only mode that cuDNN has made.
+/// `CUDNN_WGRAD_MODE_ADD`, the only mode that cuDNN implements.
 const ADD: c_int = 0;
 
-/// All on which the calls depend.
+/// Everything that a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
     /// The ordinal of the card.
     pub card: usize,
     /// The cell.
     pub unit: Unit,
-    /// How many layers.
+    /// The number of layers.
     pub layers: usize,
-    /// The number format of products, inputs, answers and states.
+    /// The number format of products, inputs, outputs and states.
     pub format: Format,
-    /// Factors in float32 may be rounded to TF32.
+    /// Whether float32 factors may be rounded to TF32.
     pub tf32: bool,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// How many times.
+    /// The number of time steps.
     pub width: usize,
-    /// Features of an input of the lowest layer.
+    /// Input features of the lowest layer.
     pub inputs: usize,
-    /// Features of a state.
+    /// Hidden features.
     pub hidden: usize,
 }
 
-/// A stack that is ready to run.
+/// A prepared stack.
 pub struct Plan {
     kind: Kind,
     recurrent: Opaque,
     x: Opaque,
     y: Opaque,
-    /// Of the states of all layers.
+    /// The descriptor of the hidden states of all layers.
     state: Opaque,
-    /// Of LSTM's memory.
+    /// The descriptor of LSTM's cell states.
     memory: Opaque,
-    /// Where cuDNN has the parameters.
+    /// The parameters' places in cuDNN's memory.
     pub places: Vec<Place>,
-    /// Bytes of all of them.
+    /// The size of all parameters in bytes.
     pub weights: usize,
-    /// What a training step needs.
+    /// The memory that a training step needs.
     pub training: Room,
-    /// Bytes beside the tensors where no backward comes.
+    /// The workspace of inference, in bytes.
     pub answering: usize,
 }
 
@@ -69,7 +69,7 @@ unsafe impl Send for Plan {}
 #[expect(unsafe_code, reason = "a plan is made on one thread and used on another")]
 unsafe impl Sync for Plan {}
 
-/// The plan for a kind of stack; none where cuDNN does not do it.
+/// Returns the plan for a kind of stack, or `None` if cuDNN does not support it.
 pub fn plan(kind: Kind) -> Option<&'static Plan> {
     static PLANS: Plans<Kind, Plan> = LazyLock::new(Mutex::default);
     descriptors::plan(&PLANS, &kind, |dnn| make(dnn, kind))
@@ -91,14 +91,14 @@ fn make(dnn: &Dnn, kind: Kind) -> Result<Plan, Fault> {
 }
 
 impl Kind {
-    /// Where cuDNN has the parameters.
+    /// Returns the parameters' places in cuDNN's memory.
     pub fn places(self) -> Vec<Place> {
         weights::places(self.unit, self.layers, [self.inputs, self.hidden])
     }
 }
 
 impl Plan {
-    /// The number format of products, inputs, answers and states.
+    /// Returns the number format of products, inputs, outputs and states.
     pub fn dtype(&self) -> DType {
         self.float().into()
     }
@@ -111,29 +111,30 @@ impl Plan {
         }
     }
 
-    /// In that format.
+    /// Converts a tensor to that format.
     pub fn rounded(&self, tensor: Tensor<2>) -> Tensor<2> {
         if tensor.dtype() == self.dtype() { tensor } else { tensor.cast(self.float()) }
     }
 
-    /// The shape of the answer.
+    /// Returns the shape of the output.
     pub fn states(&self) -> [usize; 2] {
         [self.kind.width * self.kind.rows, self.kind.hidden]
     }
 
-    /// How many values hold the weights, and how many float32 values what else is kept for the backward.
+    /// Returns the number of values of the weights, and the number of float32 values that hold cuDNN's reserve.
     pub fn kept(&self) -> [[usize; 1]; 2] {
         [[self.weights / self.kind.format.bytes()], [self.training.reserve.div_ceil(4).max(1)]]
     }
 
-    /// From x and the parameters to the answer, and the weights and what else is kept.
+    /// Runs the forward pass of training: reads x and the parameters, writes the output, the packed weights and the
+    /// reserve.
     pub fn train(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [y, weights, reserve] = all(&at.outputs);
         let [workspace] = all(&at.scratch);
         self.forward(dnn, handle, at, (TRAINING, self.training), [y, weights, workspace, reserve])
     }
 
-    /// From x and the parameters to the answer.
+    /// Runs inference: reads x and the parameters, writes the output.
     pub fn answer(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [workspace, weights] = all(&at.scratch);
         let room = Room { workspace: self.answering, reserve: 0 };
@@ -185,7 +186,8 @@ impl Plan {
         check("cudnnRNNForward", status)
     }
 
-    /// From x, the answer, its gradient, the weights and what else was kept to the gradients of x and of the parameters.
+    /// Runs the backward pass: reads x, the output, its gradient, the weights and the reserve, writes the gradients of
+    /// x and of the parameters.
     pub fn back(&self, dnn: &Dnn, handle: Opaque, at: &Addresses) -> Result<(), Fault> {
         let [dx] = all(&at.outputs);
         let [workspace, of_weights] = all(&at.scratch);
@@ -222,7 +224,7 @@ impl Plan {
             )
         };
         check("cudnnRNNBackwardData_v8", status)?;
-        // cuDNN adds to what is there.
+        // cuDNN adds to the existing values.
         clear(of_weights, self.weights, at.stream)?;
         // SAFETY: as above; it comes behind the gradient of the input, which it needs.
         #[expect(unsafe_code, reason = "a function of cuDNN")]
@@ -253,7 +255,7 @@ impl Plan {
         transpose(at.card, at.stream, [self.kind.format, Format::F32], &unpacked.ok_or(Fault::Absent)?)
     }
 
-    /// From a parameter to its place among the weights.
+    /// Describes the copy of a parameter to its place in the packed weights.
     fn packed(&self, place: Place, from: u64, weights: u64) -> Option<Transposition> {
         let to = weights + u64::try_from(place.start * self.kind.format.bytes()).ok()?;
         Some(Transposition {
@@ -264,14 +266,14 @@ impl Plan {
         })
     }
 
-    /// The other way round, from the gradient of the weights.
+    /// Describes the copy of a gradient out of the packed weights.
     fn unpacked(&self, place: Place, weights: u64, to: u64) -> Option<Transposition> {
         let Transposition { from, to, rows, columns } = self.packed(place, to, weights)?;
         Some(Transposition { from: to, to: from, rows: columns, columns: rows })
     }
 }
 
-/// The first addresses; zero for what is not there.
+/// Returns the first addresses; zero for missing ones.
 fn all<const N: usize>(places: &[u64]) -> [u64; N] {
     std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
 }

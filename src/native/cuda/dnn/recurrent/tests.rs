@@ -10,7 +10,7 @@ fn kind(unit: Unit, format: Format) -> Kind {
     Kind { card: 0, unit, layers: 2, format, tf32: false, rows: 3, width: 5, inputs: 10, hidden: 12 }
 }
 
-/// Values before each parameter, as cuDNN 9.19 and 9.28 tell them.
+/// The offset of each parameter in values, as cuDNN 9.19 and 9.28 report it.
 #[test]
 fn weights_lie_as_cudnn_has_them() {
     let starts = |unit| places(unit, 2, [10, 12]).iter().map(|place| place.start).collect::<Vec<_>>();
@@ -34,7 +34,7 @@ fn the_host_keeps_its_layers() {
 #[ignore = "needs cuDNN"]
 fn layers_are_taken_by_cudnn() {
     let dnn = library::dnn().unwrap();
-    // What is asked here looks at nothing of a handle but that there is one: no card is needed.
+    // The query only checks that a handle exists, so no GPU is needed.
     let mut handle = vec![0_u64; 1 << 17];
     let handle = handle.as_mut_ptr().cast();
     for unit in [Unit::Lstm, Unit::Gru] {
@@ -42,7 +42,7 @@ fn layers_are_taken_by_cudnn() {
             for (layers, inputs, hidden) in [(1, 10, 12), (2, 10, 12), (2, 256, 512), (3, 7, 5)] {
                 let kind = Kind { layers, inputs, hidden, ..kind(unit, format) };
                 let recurrent = match stack(dnn, handle, kind) {
-                    // Since 9.13.
+                    // Supported since 9.13.
                     Err(fault) if format == Format::Bf16 => {
                         println!("{kind:?}: {fault}");
                         continue;

@@ -1,6 +1,6 @@
-//! Where cuDNN has the parameters of a stack of recurrent layers: all of them in one piece of memory, in one number format.
+//! The layout of a stack's parameters in cuDNN: all in one buffer, in one number format.
 //!
-//! Knows how they lie there, and nothing of what is done with them.
+//! Knows this layout only, not its use.
 
 use crate::cuda::dnn::descriptors::{code, lengths, made};
 use crate::cuda::dnn::library::Dnn;
@@ -11,21 +11,22 @@ use crate::cuda::{Fault, check};
 use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
 
-/// Of the axes with which cuDNN tells of a matrix: one, its rows, its columns.
+/// The number of axes with which cuDNN describes a matrix: one, its rows, its columns.
 const AXES: usize = 3;
 
-/// Where a parameter lies: the transpose of ours, row after row, gate after gate in PyTorch's order.
+/// The place of a parameter: the transpose of ours, row-major, with the gates in PyTorch's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Values before it.
+    /// The number of values before it.
     pub start: usize,
-    /// Gates times features of a state.
+    /// Gates times hidden features.
     pub rows: usize,
-    /// Features of what it is multiplied by; one for a bias.
+    /// Features of its factor; one for a bias.
     pub columns: usize,
 }
 
-/// The places of all parameters of a stack in our order: of each layer `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`. The weights of all layers come first, then the biases of all.
+/// Returns the places of all parameters in our order: per layer `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`. The
+/// weights of all layers precede the biases of all layers.
 pub fn places(unit: Unit, layers: usize, [inputs, hidden]: [usize; 2]) -> Vec<Place> {
     let rows = unit.gates() * hidden;
     let mut start = 0;
@@ -40,7 +41,7 @@ pub fn places(unit: Unit, layers: usize, [inputs, hidden]: [usize; 2]) -> Vec<Pl
     weights.into_iter().zip(biases).flat_map(|([a, b], [c, d])| [a, b, c, d]).collect()
 }
 
-/// The bytes of all parameters together, where cuDNN has them at these places.
+/// Returns the size of all parameters in bytes, after checking that cuDNN has them at these places.
 pub fn bytes(
     dnn: &Dnn,
     handle: Opaque,
@@ -56,7 +57,7 @@ pub fn bytes(
     let asked = Asked { dnn, handle, recurrent, format, bytes };
     for (layer, of_layer) in places.chunks(4).enumerate() {
         let [of_input, of_hidden, bias_input, bias_hidden] = of_layer else { continue };
-        // Its products are counted gate by gate, those with the input first.
+        // cuDNN numbers the products by gate, those of the input first.
         let gates = (0..unit.gates()).map(|gate| (gate, of_input, bias_input));
         let gates = gates.chain((0..unit.gates()).map(|gate| (gate, of_hidden, bias_hidden)));
         for (product, (gate, weight, bias)) in gates.enumerate() {
@@ -69,7 +70,7 @@ pub fn bytes(
     if all == bytes { Ok(bytes) } else { Err(Fault::Runtime("cuDNN has more weights than there are".to_owned())) }
 }
 
-/// Where a part is: bytes before it, rows, columns, values from row to row.
+/// A part: bytes before it, rows, columns, values from row to row.
 type Part = [usize; 4];
 
 fn expected(unit: Unit, format: Format, place: Place, gate: usize) -> Part {
@@ -77,7 +78,7 @@ fn expected(unit: Unit, format: Format, place: Place, gate: usize) -> Part {
     [(place.start + gate * rows * place.columns) * format.bytes(), rows, place.columns, place.columns]
 }
 
-/// What cuDNN is asked about.
+/// The subject of a query to cuDNN.
 struct Asked<'a> {
     dnn: &'a Dnn,
     handle: Opaque,
@@ -87,9 +88,9 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Where the weight and the bias of a product are.
+    /// Returns the places of the weight and the bias of a product.
     fn about(&self, [layer, product]: [usize; 2]) -> Result<[Part; 2], Fault> {
-        // cuDNN only counts from this address; it takes none that is null.
+        // cuDNN only computes with this address, but refuses a null pointer.
         let base: Opaque = without_provenance_mut(1 << 20);
         let [layer, product] = lengths([layer, product])?;
         let dnn = self.dnn;
