@@ -1,4 +1,4 @@
-//! Functions of each value, and their backward.
+//! Pointwise activation functions, and their backward.
 
 use super::compile::Program;
 use super::run::{Argument, aligned, queue_some};
@@ -8,11 +8,11 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
-/// Values that are read at once, in bytes, and threads of a block.
+/// The number of bytes read at once; below, the threads of a block.
 const PACK: usize = 16;
 const THREADS: u32 = 256;
 
-/// A function of each value.
+/// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
     /// x·Φ(x), with the error function.
@@ -30,7 +30,7 @@ impl Curve {
     }
 }
 
-/// The values of a function, in the format of x: arithmetic is in float32. None where they cannot be computed here.
+/// Applies a function to each value, in the format of x; arithmetic is in float32. `None` if the kernels cannot run.
 pub fn curve(of: Curve, x: &Tensor<2>) -> Option<Tensor<2>> {
     let kernel = Kernel::of(of, x)?;
     let x = into_contiguous(primitive(x)?);
@@ -38,7 +38,8 @@ pub fn curve(of: Curve, x: &Tensor<2>) -> Option<Tensor<2>> {
     Some(kernel.run(&x, None, y))
 }
 
-/// What multiplies `dy`, in the format of x, by the slopes of the function at x, perhaps in its place. None where they cannot be computed here.
+/// Returns a closure that multiplies `dy`, in the format of x, by the derivative of the function at x, in place if
+/// possible. `None` if the kernels cannot run.
 pub fn curve_back(of: Curve, x: &Tensor<2>, dy: &Tensor<2>) -> Option<impl FnOnce(Tensor<2>) -> Tensor<2> + use<>> {
     let fits = dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(dy, x);
     let (kernel, x) = (Kernel::of(of, x).filter(|_| fits)?, primitive(x)?);
@@ -49,7 +50,7 @@ pub fn curve_back(of: Curve, x: &Tensor<2>, dy: &Tensor<2>) -> Option<impl FnOnc
     })
 }
 
-/// A kernel over so many values.
+/// A kernel over this many values.
 struct Kernel {
     name: &'static CStr,
     len: u32,
@@ -66,7 +67,7 @@ impl Kernel {
 
     fn run(self, x: &Cube, dy: Option<&Cube>, made: Cube) -> Tensor<2> {
         queue_some(Program::Activation, &made, &[Some(x), dy, Some(&made)], move |places, card| {
-            // What is not there has the address zero, which is aligned.
+            // A missing tensor has the address zero, which is aligned.
             let numbers = [self.len, aligned(&places, 16).into()].map(Argument::U32);
             let arguments: Vec<_> = places.into_iter().map(Argument::Address).chain(numbers).collect();
             card.launch(self.name, [self.blocks, 1], [THREADS, 1], &arguments)

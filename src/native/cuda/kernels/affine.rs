@@ -1,4 +1,5 @@
-//! Affine maps as one operation forward and one backward: products of cuBLASLt that add the bias themselves and sum its gradient themselves.
+//! Affine maps as one operation forward and one backward, by cuBLASLt products that add the bias and sum its gradient
+//! themselves.
 
 use super::compile::Program;
 use super::packing::{PARTS, pack, row_sums};
@@ -9,28 +10,28 @@ use crate::cuda::{Cube, Options, available, format};
 use burn::tensor::{DType, FloatDType, Tensor};
 use burn_cubecl::kernel::{into_contiguous, slice};
 
-/// What affine maps are besides their tensors.
+/// The configuration of affine maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affine {
     /// The shape of each weight.
     pub shape: [usize; 2],
-    /// The weight is a table [out, in], one map alone. Otherwise weights are [in, out].
+    /// Whether the weight is a table [out, in], for a single map. Otherwise weights are [in, out].
     pub table: bool,
-    /// Columns of the answer: those of all maps side by side, and what is filled up with 0.
+    /// The columns of the output: those of all maps side by side, and zero padding.
     pub columns: usize,
-    /// Factors in float32 may be rounded to TF32.
+    /// Whether float32 factors may be rounded to TF32.
     pub tf32: bool,
 }
 
-/// What maps answer, and what their backward needs.
+/// The output of affine maps, with the saved tensors.
 pub struct Mapped {
-    /// [rows, columns], in the format of x.
+    /// The output [rows, columns], in the format of x.
     pub y: Tensor<2>,
-    /// The rest.
+    /// The saved tensors.
     pub kept: SavedTensors,
 }
 
-/// What the backward of maps needs.
+/// The tensors that the backward pass needs.
 pub struct SavedTensors {
     x: Tensor<2>,
     /// All weights, flat.
@@ -38,20 +39,23 @@ pub struct SavedTensors {
     sizes: Sizes,
 }
 
-/// Gradients of maps.
+/// The gradients of affine maps.
 pub struct AffineGradients {
-    /// Of x, where it was wanted.
+    /// The gradient of x, if requested.
     pub x: Option<Tensor<2>>,
-    /// Of each weight, flat, float32, where they were wanted.
+    /// The gradient of each weight, flat, in float32, if requested.
     pub weights: Vec<Tensor<1>>,
-    /// Of each bias, float32, likewise.
+    /// The gradient of each bias, in float32, if requested.
     pub biases: Vec<Tensor<1>>,
 }
 
-/// x [rows, in], in the format of the products, through maps of one shape side by side: x·W + b, with flat weights and biases.
-/// They are in float32 and are rounded to the format of x; those of a single map may be in that format. There is a bias for each weight or none. Sums are in float32 and rounded once.
+/// Applies maps of one shape side by side to x [rows, in]: x·W + b, with flat weights and biases. x has the format of
+/// the products.
 ///
-/// None where the kernels cannot be run.
+/// Weights and biases are in float32 and rounded to the format of x; those of a single map may be in that format. Each
+/// weight has a bias, or none has. Sums are in float32 and rounded once.
+///
+/// `None` if the kernels cannot run.
 pub fn affine(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Option<Mapped> {
     let sizes = Sizes::of(x, weights, biases, how)?;
     let parameters: Vec<Cube> = weights.iter().chain(biases).map(primitive).collect::<Option<_>>()?;
@@ -60,8 +64,8 @@ pub fn affine(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: A
     Some(Mapped { y: tensor(y), kept: SavedTensors { x: x.clone(), weight, sizes } })
 }
 
-/// The gradients from that of the answer, in its format: of x in this format where one is given, and of weights and biases if they are wanted.
-/// None where the gradient does not fit the answer.
+/// Returns the gradients, from that of the output, in its format: of x in this format if one is given, and of weights
+/// and biases if requested. `None` if the gradient does not fit the output.
 pub fn affine_back(
     dy: Tensor<2>,
     kept: SavedTensors,
@@ -77,27 +81,27 @@ pub fn affine_back(
     Some(sizes.backward(given, x.map(DType::from), parameters))
 }
 
-/// The shape of maps, and how they are computed.
+/// The shape of the maps and their number formats.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     rows: usize,
-    /// In and out of one map.
+    /// The number of input features of one map; below, of output features.
     inputs: usize,
     outputs: usize,
-    /// Maps side by side.
+    /// The number of maps side by side.
     parts: usize,
     columns: usize,
     biased: bool,
     table: bool,
     tf32: bool,
-    /// Of the products.
+    /// The format of the products.
     dtype: DType,
-    /// Of the parameters.
+    /// The format of the parameters.
     given: DType,
 }
 
 impl Sizes {
-    /// None where they cannot be computed here.
+    /// Returns `None` if the maps cannot be computed here.
     fn of(x: &Tensor<2>, weights: &[Tensor<1>], biases: &[Tensor<1>], how: Affine) -> Option<Self> {
         let Affine { shape, table, columns, tf32 } = how;
         let ([rows, inputs], dtype, parts) = (x.dims(), x.dtype(), weights.len());
@@ -131,17 +135,17 @@ impl Sizes {
         })
     }
 
-    /// Whether the parameters can be used as they are.
+    /// Whether the parameters can be used without packing.
     fn plain(&self) -> bool {
         self.dtype == self.given && self.parts == 1 && self.columns == self.outputs
     }
 
-    /// The shape of a weight.
+    /// Returns the shape of a weight.
     fn weight(&self) -> [usize; 2] {
         if self.table { [self.outputs, self.inputs] } else { [self.inputs, self.outputs] }
     }
 
-    /// The shape of all weights together.
+    /// Returns the shape of all weights together.
     fn laid(&self) -> [usize; 2] {
         if self.table { [self.columns, self.inputs] } else { [self.inputs, self.columns] }
     }
@@ -150,7 +154,7 @@ impl Sizes {
         Options { transpose_lhs, transpose_rhs, tf32: self.tf32, exact: false }
     }
 
-    /// The answer; and the weights as they were laid out for it, flat, where they cannot be used as they are.
+    /// Returns the output, and the packed weights, flat, if packing was necessary.
     fn forward(self, x: Cube, parameters: Vec<Cube>) -> (Cube, Option<Cube>) {
         let parameters: Vec<Cube> = parameters.into_iter().map(into_contiguous).collect();
         let (weights, biases) = parameters.split_at(self.parts);
@@ -168,7 +172,7 @@ impl Sizes {
         (y, (!self.plain()).then(|| flat(&weight)))
     }
 
-    /// The gradient of x in this format, those of weights and those of biases.
+    /// Returns the gradients of x in this format, of the weights and of the biases.
     fn backward(self, given: [Cube; 3], x: Option<DType>, parameters: bool) -> AffineGradients {
         let [dy, of, weight] = given.map(into_contiguous);
         let x = x.map(|dtype| {
@@ -187,7 +191,8 @@ impl Sizes {
         AffineGradients { x, weights: of_weights, biases }
     }
 
-    /// The gradient of each weight; and the sums of the gradient of the answer over its rows, if the products can have them.
+    /// Returns the gradient of each weight. Also returns the sums of the output's gradient over its rows if the
+    /// products can compute them.
     fn of_weights(&self, dy: &Cube, x: Cube) -> (Vec<Cube>, Option<Cube>) {
         let (lhs, rhs, role) =
             if self.table { (dy.clone(), x, Role::SumsOfFirst) } else { (x, dy.clone(), Role::SumsOfSecond) };
@@ -207,7 +212,7 @@ impl Sizes {
         ((0..self.parts).map(part).collect(), sums)
     }
 
-    /// The gradient of the bias of one map.
+    /// Returns the gradient of the bias of one map.
     fn of_bias(&self, sums: &Cube, part: usize) -> Cube {
         if self.parts == 1 && self.columns == self.outputs {
             return sums.clone();
@@ -223,7 +228,7 @@ fn laid(sources: &[Cube], source: [usize; 2], shape: [usize; 2], dtype: DType) -
     }
 }
 
-/// The values of a contiguous tensor.
+/// Returns the values of a contiguous tensor as a vector.
 fn flat(tensor: &Cube) -> Cube {
     shaped(tensor, [tensor.meta.num_elements()])
 }

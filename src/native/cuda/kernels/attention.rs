@@ -7,9 +7,9 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
-/// What the kernels multiply scores by first: they come scaled.
+/// The factor of scores in the kernels: scores arrive already scaled.
 const SCALE: f32 = 1.0;
-/// Rows of a block, a warp each, as in the kernel.
+/// Rows of a block, one warp each, as in the kernel.
 const WARPS: u32 = 8;
 
 /// The configuration of the attention softmax: how scores become attention weights.
@@ -24,17 +24,19 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// Dropout's key, its threshold as in the kernels, and its factor of kept weights. None where it drops nothing.
+    /// Returns the dropout's key, its threshold as in the kernels, and the factor of kept weights. `None` without
+    /// dropout.
     pub(super) fn dropped(self) -> Option<(u32, f32, f32)> {
         let factor = single(1.0 / (1.0 - self.share));
         (self.share > 0.0).then_some((self.key, single(self.share * 16_777_216.0), factor))
     }
 }
 
-/// The softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to `into`, and dropped as
-/// [`drop`](fn@super::drop) does; and for the backward, `[batch·heads·width, 2]`, the largest score and the inverse sum of each row.
+/// Computes the softmax over the last axis of scores [batch, heads, width, width], in float32 and rounded once to
+/// `into`, with dropout as in [`drop`](fn@super::drop). Also returns, for the backward pass, the maximum and the
+/// inverse sum of each row, `[batch·heads·width, 2]`.
 ///
-/// None where the kernels cannot be run.
+/// `None` if the kernels cannot run.
 pub fn attention_softmax(
     scores: Tensor<4>,
     config: AttentionConfig,
@@ -63,8 +65,8 @@ pub fn attention_softmax(
     Some((tensor(y), tensor(rest)))
 }
 
-/// The gradient of the scores, in their format, from that of the shares, `dy`, in theirs. `rest` is what the forward gave beside the
-/// shares; `config` is the same as there. None where the kernels cannot be run.
+/// Returns the gradient of the scores, in their format, from that of the attention weights, `dy`, in theirs. `rest` is
+/// the second result of the forward pass, and `config` must be the same. `None` if the kernels cannot run.
 pub fn attention_softmax_back(
     scores: Tensor<4>,
     dy: Tensor<4>,
@@ -93,7 +95,7 @@ pub fn attention_softmax_back(
     Some(tensor(dx))
 }
 
-/// Forward and backward from and into these formats.
+/// Returns the forward and backward kernels for these formats.
 fn kernels(from: DType, into: DType) -> Option<[&'static CStr; 2]> {
     match (from, into) {
         (DType::F32, DType::F32) => Some([c"attend_f32_f32", c"attend_back_f32_f32"]),
@@ -105,7 +107,7 @@ fn kernels(from: DType, into: DType) -> Option<[&'static CStr; 2]> {
     }
 }
 
-/// What the kernels are told besides their tensors.
+/// The kernels' parameters besides their tensors.
 #[derive(Clone, Copy)]
 struct Layout {
     rows: u32,
@@ -115,11 +117,11 @@ struct Layout {
 }
 
 impl Layout {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(scores: &Tensor<4>, config: AttentionConfig) -> Option<Self> {
         let [batch, heads, height, width] = scores.dims();
         let all = count(scores.shape().num_elements())?;
-        // Dropout counts values with 32 bits, and the loops over a row go a little beyond it.
+        // Dropout counts values with 32 bits, and the loops over a row count slightly beyond its end.
         if all == 0 || height != width || !ready(Program::Attention, scores) {
             return None;
         }

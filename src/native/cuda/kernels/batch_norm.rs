@@ -1,4 +1,5 @@
-//! Batch normalisation of images with what follows it in residual networks, and its backward: one operation each.
+//! Batch normalisation of images, with the activation and residual that follow in residual networks, and its backward:
+//! one operation each.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue_some};
@@ -11,44 +12,46 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
-/// As in the kernels: threads of a block at most, and where packs have values of several channels; packs that a thread reads at a time.
+/// As in the kernels: the maximum threads of a block, those for packs with values of several channels, and the packs
+/// that a thread reads at a time.
 const THREADS: u32 = 512;
 const SPLIT_THREADS: u32 = 256;
 const AHEAD: u32 = 4;
-/// Packs that a thread can keep, and where they have values of two channels.
+/// The maximum packs that a thread can keep in registers; below, for packs with values of two channels.
 const KEPT: u32 = 8;
 const KEPT_SPLIT: u32 = 4;
-/// Blocks that keep the largest cards busy: some for each place, so that the last ones do not count.
+/// The number of blocks that keeps the largest GPUs busy, several per multiprocessor, so that the last ones do not
+/// matter.
 const BLOCKS: u32 = 2048;
 /// The same for NHWC, six for each of 132 multiprocessors: with more parts `batch_join` takes longer.
 const PIXEL_BLOCKS: u32 = 792;
-/// Bytes of a pack.
+/// The size of a pack in bytes.
 const PACK: u32 = 16;
-/// Packs of a pixel's channels that a block has at most, in NHWC.
+/// In NHWC, the maximum packs of a pixel's channels per block.
 const ACROSS: u32 = 8;
-/// Threads of a block where a warp joins the sums of a channel.
+/// Threads of a block in which each warp joins the sums of a channel.
 const JOINERS: u32 = 256;
-/// What the activation is of: the sum with a residual, or what is added to it.
+/// The argument of the activation: the sum with a residual, or what the residual is added to.
 const BEND_SUM: u32 = 1;
 const BEND_NORM: u32 = 2;
 
-/// How images are normalised, and what follows.
+/// The parameters of a normalisation, and the operations that follow.
 pub struct BatchNorm<'a> {
-    /// Gain, bias, running mean and running variance, a float32 value for each channel.
+    /// Gain, bias, running mean and running variance, one float32 value per channel.
     pub channels: [&'a Tensor<1>; 4],
-    /// What is added to a variance.
+    /// Added to the variance.
     pub epsilon: f64,
-    /// What is added to the normalised images, in their shape and format.
+    /// The residual, in the shape and format of the images. It is added to the normalised images.
     pub residual: Option<&'a Tensor<4>>,
-    /// It is added behind the activation.
+    /// Whether the residual is added after the activation.
     pub residual_last: bool,
-    /// What values below zero are multiplied by, not negative: 0 for a rectifier. None where there is no activation.
+    /// The factor of negative values, at least 0: 0 for ReLU. `None` without an activation.
     pub leak: Option<f64>,
 }
 
-/// What a training step gets.
+/// The results of a training step.
 pub struct BatchNormed {
-    /// The answer, in the format of the images.
+    /// The output, in the format of the images.
     pub y: Tensor<4>,
     /// The new running mean and variance.
     pub running: [Tensor<1>; 2],
@@ -56,36 +59,37 @@ pub struct BatchNormed {
     pub kept: SavedTensors,
 }
 
-/// What the backward needs of the forward.
+/// The saved tensors of the forward pass.
 pub struct SavedTensors {
     x: Tensor<4>,
-    /// Where it tells what the activation was of: without a residual before it that is computed once more.
+    /// The output, if a residual precedes the activation: its sign is that of the activation's argument. Otherwise the
+    /// argument is computed again.
     y: Option<Tensor<4>>,
     gain: Tensor<1>,
     bias: Tensor<1>,
-    /// The mean, what its rounding left, and the inverse deviation of each channel: [3, channels].
+    /// Per channel the mean, its rounding remainder, and the inverse standard deviation: [3, channels].
     saved: Tensor<2>,
     images: Images,
 }
 
-/// The gradients of what a batch normalisation was computed from.
+/// The gradients of a batch normalisation.
 pub struct BatchGradients {
-    /// Of the images.
+    /// The gradient of the images.
     pub x: Tensor<4>,
-    /// Of the gain.
+    /// The gradient of the gain.
     pub gain: Tensor<1>,
-    /// Of the bias.
+    /// The gradient of the bias.
     pub bias: Tensor<1>,
-    /// Of the residual, where there was one.
+    /// The gradient of the residual, if there was one.
     pub residual: Option<Tensor<4>>,
 }
 
-/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: activation((x − mean)·inverse·gain + bias + residual), or with the residual behind
-/// the activation, where inverse is 1/√(variance + epsilon). Running statistics move by `share` towards those of the batch, of which the variance is that of samples: over one
-/// value less than there are.
+/// Normalises each channel of images [rows, channels, height, width] over the batch, in float32: activation((x −
+/// mean)·inverse·gain + bias + residual), or with the residual after the activation. `inverse` is 1/√(variance +
+/// epsilon). Running statistics move by `share` towards those of the batch, with the unbiased sample variance.
 ///
-/// Where images lie NHWC and their channels are a whole number of packs of 16 bytes, the answer lies NHWC too, and NCHW otherwise. None where the
-/// kernels cannot be run.
+/// If images are NHWC and their channels fill whole packs of 16 bytes, the output is NHWC, otherwise NCHW. `None` if
+/// the kernels cannot run.
 pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<BatchNormed> {
     let (images, given) = Images::of(x, norm)?;
     let (y, statistics) = images.forward(Some(share), given);
@@ -96,14 +100,14 @@ pub fn batch_norm(x: &Tensor<4>, norm: &BatchNorm<'_>, share: f64) -> Option<Bat
     Some(BatchNormed { y, running: [tensor(mean), tensor(variance)], kept })
 }
 
-/// The same with the running statistics, which stay as they are.
+/// As [`batch_norm`], but normalises with the running statistics, which stay unchanged.
 pub fn batch_norm_answer(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<Tensor<4>> {
     let (images, given) = Images::of(x, norm)?;
     Some(images.forward(None, given).0)
 }
 
-/// The gradients, from that of the answer, which has the shape and format of the images. There may be a second part of it, which is added
-/// to the first. None where they do not fit.
+/// Returns the gradients, from that of the output, which has the shape and format of the images. An optional second
+/// part of the output's gradient is added to the first. `None` if they do not fit.
 pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTensors) -> Option<BatchGradients> {
     let SavedTensors { x, y, gain, bias, saved, images } = kept;
     let fits = |dy: &Tensor<4>| dy.dims() == x.dims() && dy.dtype() == x.dtype() && same_device(dy, &x);
@@ -115,7 +119,8 @@ pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTens
     let [shown, second] =
         [y, second].map(|images_beside| beside(images_beside.map(|it| images.storage.lying(it)).as_ref()));
     let (shown, second) = (shown?, second?);
-    // Without an activation behind the sum, the residual's gradient is the answer's. A second part is added by the backward kernel.
+    // Without an activation after the sum, the residual's gradient is the output's. The backward kernel adds a second
+    // part.
     let passed = (images.residual && !images.bends_sum() && second.is_none()).then(|| dy.clone());
     drop((dy, x, gain, bias, saved));
     let ([x, gain, bias], residual) = images.backward(given, shown, second);
@@ -124,14 +129,14 @@ pub fn batch_norm_back(dy: Tensor<4>, second: Option<Tensor<4>>, kept: SavedTens
     Some(BatchGradients { x: named(x), gain: tensor(gain), bias: tensor(bias), residual })
 }
 
-/// What the kernels are told besides their tensors, and where these lie.
+/// The kernels' parameters besides their tensors, and the tensors' layout.
 #[derive(Clone, Copy)]
 struct Images {
     shape: [usize; 4],
     storage: Storage,
     dtype: DType,
     format: Format,
-    /// Rows, channels, and values of a channel in a row, as kernels count: each pixel is a row of images in NHWC.
+    /// Rows, channels, and values of a channel per row, in the kernels' type. In NHWC each pixel is a row.
     counted: [u32; 3],
     epsilon: f32,
     residual: bool,
@@ -140,7 +145,7 @@ struct Images {
 }
 
 impl Images {
-    /// With its tensors; none where the kernels cannot be run.
+    /// Returns the parameters with their tensors, or `None` if the kernels cannot run.
     fn of(x: &Tensor<4>, norm: &BatchNorm<'_>) -> Option<(Self, Vec<Cube>)> {
         let (shape, dtype) = (x.dims(), x.dtype());
         let [rows, channels, height, width] = shape;
@@ -173,12 +178,12 @@ impl Images {
         Some((Self { shape, storage, dtype, format, counted, epsilon, residual, residual_last, leak }, given?))
     }
 
-    /// The activation is of a sum with a residual.
+    /// Whether the argument of the activation is a sum with a residual.
     fn bends_sum(&self) -> bool {
         self.leak.is_some() && self.residual && !self.residual_last
     }
 
-    /// As in the kernels: the bits of what values below zero are multiplied by, and which values.
+    /// Returns the bits of the factor of negative values, and the argument of the activation, as in the kernels.
     fn bend(&self) -> [u32; 2] {
         let place = match self.leak {
             None => 0,
@@ -188,7 +193,8 @@ impl Images {
         [self.leak.unwrap_or(0.0).to_bits(), place]
     }
 
-    /// The answer; and where running statistics move by a share what the backward needs of each channel, and the new ones.
+    /// Returns the output. If running statistics move by a share, also returns the saved values of each channel and the
+    /// new statistics.
     fn forward(self, share: Option<f64>, given: Vec<Cube>) -> (Tensor<4>, Option<[Cube; 3]>) {
         let given: Vec<Cube> = given.into_iter().map(|tensor| self.laid(tensor)).collect();
         let [x, gain, bias, mean, variance, residual @ ..] = given.as_slice() else {
@@ -205,7 +211,7 @@ impl Images {
         });
         let parts = (share.is_some() && !blocks.whole).then(|| fresh(x, blocks.room(3), DType::F32));
         let [saved, new_mean, new_variance] = [0, 1, 2].map(|place| statistics.as_ref().map(|all| &all[place]));
-        // As in the kernels' structure.
+        // In the order of the kernels' structure.
         let of_channels = [gain, bias, mean, variance].map(Some);
         let outputs = [parts.as_ref(), saved, new_mean, new_variance];
         let tensors: Vec<_> = [Some(x), residual, Some(&y)].into_iter().chain(of_channels).chain(outputs).collect();
@@ -228,8 +234,9 @@ impl Images {
         (self.storage.named(tensor(y)), statistics)
     }
 
-    /// The gradients of the images, the gain and the bias. The last tensor is there if the gradient of the answer has two parts, or if the
-    /// activation follows the residual: it is the sum of the parts, behind the activation's backward if that follows the residual.
+    /// Returns the gradients of the images, the gain and the bias. The last tensor exists if the output's gradient has
+    /// two parts or the activation follows the residual. It is the sum of the parts, after the activation's backward in
+    /// the latter case.
     fn backward(self, given: [Cube; 5], y: Option<Cube>, second: Option<Cube>) -> ([Cube; 3], Option<Cube>) {
         let [dy, x, gain, bias, saved] = &given.map(|tensor| self.laid(tensor));
         let [y, second] = [y, second].map(|images| images.map(|images| self.laid(images)));
@@ -237,7 +244,7 @@ impl Images {
         let blocks = self.blocks(true, [Some(dy), Some(x), y, second]);
         let [in_dy, in_x] = [dy, x].map(|tensor| own(tensor).then(|| tensor.clone()));
         let unlike = || fresh(x, self.storage.shape(self.shape), self.dtype);
-        // Every value is read by the thread that writes in its place, before.
+        // In-place is safe: every value is read before it is overwritten, by the same thread.
         let is_written = y.is_some() || second.is_some();
         let (dresidual, in_dy) = if is_written { (Some(in_dy.unwrap_or_else(unlike)), None) } else { (None, in_dy) };
         let dx = in_x.or(in_dy).unwrap_or_else(unlike);
@@ -268,11 +275,11 @@ impl Images {
             blocks.launch(card, [c"batch_back_sums", c"batch_back_sums_split"], &words)?;
             blocks.join(card, c"batch_back_join", &words)?;
             if is_written {
-                // The second part is in the residual's slopes by now.
+                // The residual's gradient now includes the second part.
                 (words[0], words[3], words[5]) = (words[5], 0, 0);
             }
             if shut {
-                // And so is what the activation does to them.
+                // It also includes the activation's backward.
                 words[2] = 0;
                 words.truncate(words.len() - 2);
                 words.extend([pair(leak, 0), pair(blocks.packed.into(), 0)]);
@@ -282,7 +289,7 @@ impl Images {
         ([dx, dgain, dbias], dresidual)
     }
 
-    /// How the work is divided, for tensors that begin where they do.
+    /// Returns the division of the work, given the tensors' alignment.
     fn blocks<const N: usize>(&self, sums: bool, tensors: [Option<&Cube>; N]) -> Blocks {
         let (lanes, aligned) = (lanes(self.format), begin_packs(tensors));
         match self.storage {
@@ -291,7 +298,7 @@ impl Images {
         }
     }
 
-    /// A tensor as the kernels read it.
+    /// Returns a tensor in the layout that the kernels read.
     fn laid(&self, tensor: Cube) -> Cube {
         match self.storage {
             Storage::Nchw => into_contiguous(tensor),
@@ -307,20 +314,20 @@ fn program(storage: Storage, format: Format) -> Program {
     }
 }
 
-/// Values of a pack.
+/// Returns the number of values in a pack.
 pub(super) fn lanes(format: Format) -> u32 {
     if format == Format::F32 { PACK / 4 } else { PACK / 2 }
 }
 
-/// Whether tensors begin where packs do.
+/// Whether tensors are aligned to packs.
 pub(super) fn begin_packs<const N: usize>(tensors: [Option<&Cube>; N]) -> bool {
     let begins = |tensor: &Cube| tensor.handle.offset_start.unwrap_or(0);
     tensors.into_iter().flatten().all(|tensor| begins(tensor).is_multiple_of(PACK.into()))
 }
 
-/// Whether kernels can count all of it.
+/// Whether the kernels' types can count all values.
 pub(super) fn countable([rows, channels, plane]: [u32; 3]) -> bool {
-    // The second axis of a grid has no more blocks.
+    // The maximum second dimension of a grid.
     let groups = channels <= u32::from(u16::MAX);
     rows > 0
         && channels > 0
@@ -330,15 +337,15 @@ pub(super) fn countable([rows, channels, plane]: [u32; 3]) -> bool {
         && channels.checked_mul(plane).is_some()
 }
 
-/// How images are divided among blocks and their threads.
+/// The division of images among blocks and threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Blocks {
-    /// The shape as the kernels have it.
+    /// The shape, as the kernels' structure has it.
     pub(super) words: [u64; 5],
-    /// Values are read in packs, which may have some of two channels.
+    /// Whether values are read in packs, which may contain values of two channels.
     pub(super) packed: bool,
     split: bool,
-    /// A block has all values of its channels, and keeps them.
+    /// Whether a block has all values of its channels, and keeps them in registers.
     whole: bool,
     channels: usize,
     parts: u32,
@@ -347,9 +354,10 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// For so many rows, channels and values of a channel in a row, and values of a pack. Without sums over a channel nothing has to be kept.
+    /// Divides images with these rows, channels and values of a channel per row; `lanes` is the number of values in a
+    /// pack. Without sums over a channel nothing is kept in registers.
     pub(super) fn of([rows, channels, plane]: [u32; 3], lanes: u32, aligned: bool, sums: bool) -> Self {
-        // As many channels as are a whole number of packs.
+        // The smallest number of channels that fills whole packs.
         let group = lanes >> plane.trailing_zeros().min(lanes.trailing_zeros());
         let fits = group == 1
             || (channels.is_multiple_of(group) && plane >= lanes && plane / (lanes / group) <= SPLIT_THREADS);
@@ -370,7 +378,7 @@ impl Blocks {
         Self { words, packed, split, whole, channels, parts, groups, threads }
     }
 
-    /// For NHWC. The channels are a whole number of packs, and a block has some packs of each of its pixels.
+    /// Divides NHWC images. The channels fill whole packs, and a block has some packs of each of its pixels.
     fn of_pixels([rows, channels, plane]: [u32; 3], lanes: u32) -> Self {
         let wide = 1 << (channels / lanes).trailing_zeros().min(ACROSS.trailing_zeros());
         let group = wide * lanes;
@@ -383,23 +391,23 @@ impl Blocks {
         Self { words, packed: true, split: true, whole: false, channels, parts, groups, threads }
     }
 
-    /// The shape of sums of all parts, so many of each channel.
+    /// Returns the shape of the partial sums, given the number of sums per channel.
     pub(super) fn room(&self, sums: usize) -> [usize; 3] {
         [sums, self.channels, usize::try_from(self.parts).unwrap_or(usize::MAX)]
     }
 
-    /// In how many parts the values of a channel are.
+    /// Returns the number of parts into which a channel's values are divided.
     pub(super) fn parts(&self) -> u32 {
         self.parts
     }
 
-    /// Launches a kernel that joins the sums of all parts, a warp for each channel.
+    /// Launches a kernel that joins the sums of all parts, one warp per channel.
     fn join(&self, card: &Launcher, name: &'static CStr, words: &[u64]) -> Result<(), Fault> {
         let channels = count(self.channels).unwrap_or(0);
         card.launch(name, [channels.div_ceil(JOINERS / 32), 1], [JOINERS, 1], &[Argument::Words(words)])
     }
 
-    /// Launches a kernel, or that for packs with values of several channels.
+    /// Launches the first kernel, or the second if packs have values of several channels.
     pub(super) fn launch(
         &self,
         card: &Launcher,

@@ -1,4 +1,4 @@
-//! Biases of images: a value for each channel that is added, with the rectifier behind it; and the backward.
+//! Biases of images, one value per channel, with an optional ReLU, and their backward.
 
 use super::batch_norm::{Blocks, begin_packs, countable, lanes};
 use super::compile::Program;
@@ -9,12 +9,13 @@ use crate::cuda::{Cube, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
-/// Threads of a block that ends the sums, a warp for each channel.
+/// Threads of a block that completes the sums, one warp per channel.
 const THREADS: u32 = 256;
 const CHANNELS: u32 = THREADS / 32;
 
-/// What computes x + bias for images `[rows, channels, height, width]` and a float32 bias `[channels]`, and with `rectified` the larger of that
-/// and zero. Computed in float32 and rounded once to the format of the images, whose memory it may take. None where the kernels cannot be run.
+/// Returns a closure that computes x + bias for images `[rows, channels, height, width]` and a float32 bias
+/// `[channels]`, with `rectified` followed by ReLU. It computes in float32, rounds once to the images' format, and may
+/// overwrite the images. `None` if the kernels cannot run.
 pub fn add_bias(
     x: &Tensor<4>,
     bias: &Tensor<1>,
@@ -25,30 +26,30 @@ pub fn add_bias(
     Some(move |x: Tensor<4>| tensor(task.forward(rectified, owned(x), bias)))
 }
 
-/// The gradients of x and of the bias from that of the answer, whose memory the first may take. `y` is the answer where it was rectified. None
-/// where the kernels cannot be run, or where y is another kind of tensor than dy.
+/// Returns the gradients of x and of the bias from that of the output, which it may overwrite. `y` is the output if
+/// ReLU followed. `None` if the kernels cannot run, or `y` and `dy` differ in shape or format.
 pub fn add_bias_back(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Option<(Tensor<4>, Tensor<1>)> {
     let of_dy = |y: &Tensor<4>| y.dims() == dy.dims() && y.dtype() == dy.dtype() && same_device(y, &dy);
     let task = Task::of(&dy).filter(|_| y.is_none_or(of_dy))?;
     let (given, y) = (primitive(&dy)?, beside(y)?);
-    // Without a rectifier it is that of the answer.
+    // Without ReLU it is the output's gradient.
     let passed = y.is_none().then(|| dy.clone());
     drop(dy);
     let (dbias, dx) = task.backward(given, y);
     Some((dx.map(tensor).or(passed)?, tensor(dbias)))
 }
 
-/// What the kernels are told besides their tensors.
+/// The kernels' parameters besides their tensors.
 #[derive(Clone, Copy)]
 struct Task {
     format: Format,
-    /// Rows, channels, and values of a channel in a row.
+    /// Rows, channels, and values of a channel per row.
     counted: [u32; 3],
     channels: usize,
 }
 
 impl Task {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(x: &Tensor<4>) -> Option<Self> {
         let [rows, channels, height, width] = x.dims();
         let counted = [count(rows)?, count(channels)?, count(height.checked_mul(width)?)?];
@@ -58,7 +59,7 @@ impl Task {
 
     fn forward(self, rectified: bool, x: Cube, bias: Cube) -> Cube {
         let [x, bias] = &[x, bias].map(into_contiguous);
-        // Every value is read by the thread that writes in its place, before.
+        // In-place is safe: every value is read before it is overwritten, by the same thread.
         let made = room(x);
         let blocks = Blocks::of(self.counted, lanes(self.format), begin_packs([Some(x)]), false);
         let tensors = [Some(x), None, Some(&made), Some(bias), None];
@@ -70,7 +71,7 @@ impl Task {
         made
     }
 
-    /// The gradient of the bias, and where there is an answer that of x.
+    /// Returns the gradient of the bias, and that of x if there is an output.
     fn backward(self, dy: Cube, y: Option<Cube>) -> (Cube, Option<Cube>) {
         let (dy, y) = (&into_contiguous(dy), y.map(into_contiguous));
         let y = y.as_ref();

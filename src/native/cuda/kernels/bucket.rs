@@ -1,4 +1,4 @@
-//! Many tensors into one bucket and out of it again, by one pass over them.
+//! Gathers many tensors into one bucket, and scatters them again, in one pass.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
@@ -8,24 +8,24 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
 
-/// As in the kernel: tensors of a launch, words of each, values of a block.
+/// As in the kernel: tensors per launch, words per tensor, values per block.
 const ENTRIES: usize = 120;
 const WORDS: usize = 4;
 const CHUNK: u32 = 16_384;
 const THREADS: u32 = 256;
 
-/// A tensor on its way: from where, to where, how many values, and how many are written.
+/// The copy of a tensor: source, target, number of values, and number of values written with padding.
 pub(in crate::cuda) type Entry = (u64, u64, u32, u32);
 
-/// The values of tensors, each times a factor, in a bucket of so many values: each at its place (start and length), with zeros up to the next
-/// one. None where the kernels cannot be run.
+/// Returns a bucket of `len` values with all tensors, each times a factor, at their places (start and length) and
+/// zero-padded up to the next one. `None` if the kernels cannot run.
 pub fn gathered(tensors: &[Tensor<1>], places: &[(usize, usize)], len: usize, factor: f32) -> Option<Tensor<1>> {
     let entries = entries(places, len).filter(|_| fits(tensors, places))?;
     let inputs: Vec<Cube> = tensors.iter().map(primitive).collect::<Option<_>>()?;
     Some(tensor(gather(inputs, entries, len, factor)))
 }
 
-/// The tensors at these places (start and length) of a bucket. None where the kernels cannot be run.
+/// Returns the tensors at these places (start and length) of a bucket. `None` if the kernels cannot run.
 pub fn scattered(bucket: &Tensor<1>, places: &[(usize, usize)]) -> Option<Vec<Tensor<1>>> {
     let [len] = bucket.dims();
     let fits = len > 0 && bucket.dtype() == DType::F32 && ready(Program::Bucket, bucket);
@@ -33,7 +33,7 @@ pub fn scattered(bucket: &Tensor<1>, places: &[(usize, usize)]) -> Option<Vec<Te
     Some(scatter(primitive(bucket)?, entries).into_iter().map(tensor).collect())
 }
 
-/// Whether tensors are ready to be put at such places (start and length).
+/// Whether tensors can be put at these places (start and length).
 pub(in crate::cuda) fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) -> bool {
     let Some(first) = tensors.first() else { return false };
     let fit = |(tensor, (_, len)): (&Tensor<1>, &(usize, usize))| {
@@ -42,7 +42,8 @@ pub(in crate::cuda) fn fits(tensors: &[Tensor<1>], places: &[(usize, usize)]) ->
     tensors.len() == places.len() && tensors.iter().zip(places).all(fit) && ready(Program::Bucket, first)
 }
 
-/// For each place its start, its length, and its length with the zeros behind it, as kernels count; none where one is empty or they do not lie one behind the other.
+/// Returns for each place its start, its length, and its length with padding, in the kernels' type. `None` if a place
+/// is empty or they do not follow each other.
 pub(in crate::cuda) fn entries(places: &[(usize, usize)], len: usize) -> Option<Vec<[u32; 3]>> {
     let ends = places.iter().skip(1).map(|(start, _)| *start).chain([len]);
     let entry = |((start, length), end): (&(usize, usize), usize)| {
@@ -52,7 +53,7 @@ pub(in crate::cuda) fn entries(places: &[(usize, usize)], len: usize) -> Option<
     places.iter().zip(ends).map(entry).collect()
 }
 
-/// The address of a value of a bucket.
+/// Returns the address of a value in a bucket.
 pub(in crate::cuda) fn at(bucket: u64, start: u32) -> u64 {
     bucket + 4 * u64::from(start)
 }
@@ -84,7 +85,7 @@ fn scatter(bucket: Cube, entries: Vec<[u32; 3]>) -> Vec<Cube> {
     made
 }
 
-/// Copies entries, each value times a factor.
+/// Copies entries, with each value times a factor.
 pub(in crate::cuda) fn launch(card: &Launcher, entries: &[Entry], factor: f32) -> Result<(), Fault> {
     entries.chunks(ENTRIES).try_for_each(|entries| {
         let (table, blocks) = table(entries);
@@ -94,7 +95,7 @@ pub(in crate::cuda) fn launch(card: &Launcher, entries: &[Entry], factor: f32) -
     })
 }
 
-/// The table of a launch, and its blocks.
+/// Returns the table of a launch, and the number of its blocks.
 fn table(entries: &[Entry]) -> ([u64; ENTRIES * WORDS], u32) {
     let mut table = [0_u64; ENTRIES * WORDS];
     let mut blocks = 0;

@@ -1,4 +1,4 @@
-//! The texts of the kernels, compiled by NVIDIA's run-time compiler: each once in a process for all cards of a kind, when it is first asked for.
+//! The sources of the kernels, compiled by NVRTC on first use: once per process for all GPUs of a compute capability.
 
 use crate::cuda::library::{Opaque, driver, functions, open};
 use crate::cuda::plan::Format;
@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 functions! {
-    /// Of `nvrtc.h`. Each answers an `nvrtcResult`.
+    /// Functions of `nvrtc.h`. Each returns an `nvrtcResult`.
     Compiler {
         /// `nvrtcCreateProgram(program, text, name, headers, their texts, their names)`.
         create = c"nvrtcCreateProgram" (
@@ -31,7 +31,7 @@ functions! {
     }
 }
 
-/// The compiler, loaded at the first call.
+/// Returns the compiler, loaded on first use.
 fn compiler() -> Option<&'static Compiler> {
     static COMPILER: OnceLock<Option<Compiler>> = OnceLock::new();
     let names = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"];
@@ -41,52 +41,52 @@ fn compiler() -> Option<&'static Compiler> {
 /// Kernels that are compiled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Program {
-    /// Steps of optimisers.
+    /// Optimiser steps.
     Update,
-    /// All gradients at once, and copies of many tensors.
+    /// Operations on all gradients at once, and copies of many tensors.
     Gradients,
-    /// Many tensors in one bucket.
+    /// Buckets of many tensors.
     Bucket,
     /// Dropout.
     Dropout,
-    /// Gradients of tables.
+    /// Gradients of embedding tables.
     Embedding,
     /// Losses.
     Loss,
     /// Losses of one-stage detectors.
     PlaceLoss,
-    /// Normalisation, alone and with the sum that it is of.
+    /// Layer normalisation, alone and with the residual sum.
     Norm,
     /// The softmax of attention.
     Attention,
-    /// Attention without stored scores, of queries in this format of two bytes.
+    /// Attention without stored scores, for queries in this 16-bit format.
     FusedAttention(Format),
-    /// Times of recurrent layers.
+    /// Time steps of recurrent layers.
     Recurrent,
     /// Batch normalisation and biases of images in this format.
     BatchNorm(Format),
-    /// Batch normalisation of images whose channels lie innermost.
+    /// Batch normalisation of NHWC images in this format.
     BatchNormNhwc(Format),
-    /// What goes with the products of affine maps.
+    /// Packing and row sums for affine maps.
     Affine,
-    /// Functions of each value.
+    /// Activation functions.
     Activation,
     /// Transposition.
     Transpose,
     /// RoIAlign of features in this format.
     RoiAlign(Format),
-    /// Images twice as large.
+    /// Upsampling of images by two.
     Upsample,
-    /// Images whose channels lie innermost.
+    /// Other operations on NHWC images.
     Nhwc,
-    /// Pictures as networks take them.
+    /// Standardisation of images.
     Standardise,
-    /// Nothing but work.
+    /// A computational load, for the calibration of power sensors.
     Load,
 }
 
 impl Program {
-    /// All of them.
+    /// All programs.
     #[cfg(test)]
     pub const ALL: [Self; 28] = [
         Self::Update,
@@ -152,7 +152,7 @@ impl Program {
             Self::Standardise => include_str!("standardise.cu"),
             Self::Load => include_str!("load.cu"),
         };
-        // For one format at a time: all three take three times as long to compile.
+        // Compiled for one format at a time: all three would take three times as long.
         let format = match self {
             Self::BatchNorm(format)
             | Self::BatchNormNhwc(format)
@@ -168,9 +168,9 @@ impl Program {
     }
 }
 
-/// Machine code of a program for the card with this ordinal; none where it cannot be made.
+/// Returns the machine code of a program for the GPU with this ordinal, or `None` if it cannot be compiled.
 ///
-/// It is never freed: there are a handful of programs.
+/// It is never freed, because there are only a few programs.
 pub fn image(program: Program, device: usize) -> Option<&'static [u8]> {
     type Images = HashMap<(Program, [c_int; 2]), Option<&'static [u8]>>;
     static GENERATIONS: OnceLock<Mutex<HashMap<usize, Option<[c_int; 2]>>>> = OnceLock::new();
@@ -183,13 +183,13 @@ pub fn image(program: Program, device: usize) -> Option<&'static [u8]> {
     *images.entry((program, of)).or_insert_with(|| make(program, of).map_err(told).ok().map(|image| &*image.leak()))
 }
 
-/// A card's compute capability.
+/// Returns a GPU's compute capability.
 fn generation(device: usize) -> Result<[c_int; 2], Fault> {
     // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
     Ok([attribute(device, 75)?, attribute(device, 76)?])
 }
 
-/// What a card is, by the number of a `CUdevice_attribute`.
+/// Returns a property of a GPU, by the number of a `CUdevice_attribute`.
 pub fn attribute(card: usize, attribute: c_int) -> Result<c_int, Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
     let ordinal = c_int::try_from(card).map_err(|_| Fault::Absent)?;
@@ -207,7 +207,7 @@ fn make(program: Program, [major, minor]: [c_int; 2]) -> Result<Vec<u8>, Fault> 
     let compiler = compiler().ok_or(Fault::Absent)?;
     let text = CString::new(program.text()).map_err(|_| Fault::Absent)?;
     let target = CString::new(format!("--gpu-architecture=sm_{major}{minor}")).map_err(|_| Fault::Absent)?;
-    // Contracted operations would round otherwise than the host's and those of tensors.
+    // Contracted operations would round differently from the host and from tensor operations.
     let options = [target.as_ptr(), c"--fmad=false".as_ptr()];
     let mut object = null_mut();
     // SAFETY: the text ends with a zero and is copied; there are no headers.
@@ -235,7 +235,7 @@ fn make(program: Program, [major, minor]: [c_int; 2]) -> Result<Vec<u8>, Fault> 
 type Length = unsafe extern "C" fn(Opaque, *mut usize) -> c_int;
 type Contents = unsafe extern "C" fn(Opaque, *mut c_char) -> c_int;
 
-/// Something that a program of the compiler has.
+/// Reads an output of a compiled program.
 fn bytes(length: Length, contents: Contents, object: Opaque) -> Result<Vec<u8>, Fault> {
     let mut len = 0;
     // SAFETY: the object is a program of the compiler, and the length can be written to.

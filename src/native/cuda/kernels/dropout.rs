@@ -6,13 +6,13 @@ use super::{count, of_format, owned, ready, room, single, tensor};
 use burn::tensor::Tensor;
 use burn_cubecl::kernel::into_contiguous;
 
-/// Values that are read at once, in bytes, and threads of a block.
+/// The number of bytes read at once; below, the threads of a block.
 const PACK: usize = 16;
 const THREADS: u32 = 256;
 
-/// What sets a share of the values to zero and multiplies the others by 1/(1-share), perhaps in their place. The n-th is decided by n and the key
-/// alone: through MurmurHash3's finaliser, of which the upper 24 bits are compared. Its backward is the same function of the gradient. None where
-/// the kernels cannot be run.
+/// Returns a closure that sets a share of the values to zero and multiplies the others by 1/(1-share), in place if
+/// possible. Only n and the key decide about the n-th value, through the upper 24 bits of MurmurHash3's finaliser. The
+/// backward pass applies the same function to the gradient. `None` if the kernels cannot run.
 pub fn drop<const D: usize>(
     x: &Tensor<D>,
     key: u32,

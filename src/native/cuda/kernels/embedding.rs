@@ -1,4 +1,4 @@
-//! The gradient of a table of vectors.
+//! The gradient of an embedding table.
 
 use super::compile::Program;
 use super::run::{Argument, aligned, queue};
@@ -7,15 +7,16 @@ use burn::tensor::{DType, Int, IntDType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
 const THREADS: u32 = 256;
-/// A card's blocks at a time: with fewer rows than these, each has its own block.
+/// The number of blocks that a GPU runs at a time. With fewer rows, each row has its own block.
 const BLOCKS: u32 = 1056;
-/// The rows of a block at most: as many as a word has bits.
+/// The maximum rows of a block: the number of bits in a word.
 const GROUP: u32 = 32;
 
-/// The gradient [rows, features] of a table of which the rows `ids` were taken, from theirs [ids, features], in float32. What one row gets is added up in the
-/// order of the ids, as if they were gone through one after the other; ids that the table does not have count for nothing.
+/// Returns the gradient [rows, features] of a table from which the rows `ids` were taken, from the rows' gradients
+/// [ids, features], in float32. Contributions to a row are added in the order of the ids, as in a sequential loop. Ids
+/// outside of the table are ignored.
 ///
-/// None where the kernels cannot be run.
+/// `None` if the kernels cannot run.
 pub fn embedding_back<const D: usize>(ids: &Tensor<D, Int>, dy: &Tensor<2>, rows: usize) -> Option<Tensor<2>> {
     let [n, features] = dy.dims();
     let (many, high, wide) = (count(n)?, count(rows)?, count(features)?);

@@ -1,4 +1,5 @@
-//! The backward of a normalisation of images by statistics that stay as they are. Its forward is [`batch_norm_answer`](super::batch_norm_answer).
+//! The backward of a normalisation of images with fixed statistics. Its forward is
+//! [`batch_norm_answer`](super::batch_norm_answer).
 
 use super::batch_norm::{Blocks, begin_packs, countable, lanes};
 use super::compile::Program;
@@ -9,20 +10,21 @@ use crate::cuda::{Cube, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
-/// How images were normalised, and what followed.
+/// The parameters of a normalisation, and the operations that followed.
 pub struct FrozenNorm<'a> {
-    /// Gain and variance, a float32 value for each channel.
+    /// Gain and variance, one float32 value per channel.
     pub channels: [&'a Tensor<1>; 2],
-    /// What is added to a variance.
+    /// Added to the variance.
     pub epsilon: f64,
-    /// The answer, and what values below zero were multiplied by; none where there was no activation.
+    /// The output, and the factor of negative values; `None` without an activation.
     pub activation: Option<(&'a Tensor<4>, f64)>,
-    /// A residual was added before the activation, and its gradient is wanted.
+    /// Whether a residual was added before the activation and its gradient is requested.
     pub residual: bool,
 }
 
-/// What computes the gradients of the images and of the residual, from that of the answer: dy·gain/√(variance + epsilon) and dy, both where the
-/// answer is above zero, and leak times as much elsewhere. They have its format, and one may take its memory. None where the kernels cannot be run.
+/// Returns a closure that computes the gradients of the images and of the residual from that of the output:
+/// dy·gain/√(variance + epsilon) and dy, both multiplied by `leak` where the output is not above zero. They have its
+/// format, and one may overwrite it. `None` if the kernels cannot run.
 pub fn frozen_norm_back(
     dy: &Tensor<4>,
     norm: &FrozenNorm<'_>,
@@ -30,26 +32,26 @@ pub fn frozen_norm_back(
     let (task, channels, y) = Task::of(dy, norm)?;
     let residual = norm.residual;
     Some(move |dy: Tensor<4>| {
-        // With nothing behind the sum it is that of the answer.
+        // Without an activation after the sum, it is the output's gradient.
         let passed = (residual && !task.writes_both).then(|| dy.clone());
         let (dx, dresidual) = task.run(owned(dy), channels, y);
         (tensor(dx), dresidual.map(tensor).or(passed))
     })
 }
 
-/// What the kernel is told besides its tensors.
+/// The kernel's parameters besides its tensors.
 #[derive(Clone, Copy)]
 struct Task {
     format: Format,
     counted: [u32; 3],
     epsilon: f32,
     leak: f32,
-    /// The gradient of a residual is another one than that of the answer.
+    /// Whether the residual's gradient differs from the output's.
     writes_both: bool,
 }
 
 impl Task {
-    /// With gain, variance and the answer; none where the kernels cannot be run.
+    /// Returns the parameters with gain, variance and the output, or `None` if the kernels cannot run.
     fn of(dy: &Tensor<4>, norm: &FrozenNorm<'_>) -> Option<(Self, [Cube; 2], Option<Cube>)> {
         let (shape, dtype) = (dy.dims(), dy.dtype());
         let [rows, channels, height, width] = shape;
@@ -75,7 +77,7 @@ impl Task {
         let y = y.map(into_contiguous);
         let y = y.as_ref();
         let blocks = Blocks::of(self.counted, lanes(self.format), begin_packs([Some(dy), y]), false);
-        // Every value is read by the thread that writes in its place, before.
+        // In-place is safe: every value is read before it is overwritten, by the same thread.
         let (in_dy, unlike) = (own(dy).then(|| dy.clone()), || fresh(dy, dy.meta.shape().clone(), dy.dtype));
         let (dx, dresidual) = if self.writes_both {
             (unlike(), Some(in_dy.unwrap_or_else(unlike)))

@@ -1,7 +1,7 @@
 //! Attention without stored scores, and its backward (Dao 2023, "FlashAttention-2", section 3.1).
 //!
-//! The backward computes the scores twice, once for the gradient of queries and once for those of keys and values. So no sum depends on which block
-//! of threads is first, and results are the same every time.
+//! The backward computes the scores twice: for the gradient of queries, and for those of keys and values. Thus no sum
+//! depends on the order of thread blocks, and results are the same every time.
 
 use super::attention::AttentionConfig;
 use super::compile::{Program, attribute};
@@ -17,7 +17,7 @@ use std::f32::consts::LOG2_E;
 const HEAD: usize = 64;
 const TILE: usize = 64;
 const THREADS: u32 = 128;
-/// The largest second axis of a grid.
+/// The maximum second dimension of a grid.
 const MOST_DOWN: usize = 65_535;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`, and the first version whose tensor cores multiply bfloat16.
 const MAJOR: i32 = 75;
@@ -26,34 +26,38 @@ const AMPERE: i32 = 8;
 /// The sizes of a layer of self-attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionShape {
-    /// Sequences of a batch.
+    /// The number of sequences in a batch.
     pub rows: usize,
-    /// Tokens of a sequence.
+    /// The number of tokens in a sequence.
     pub width: usize,
-    /// Heads.
+    /// The number of heads.
     pub heads: usize,
-    /// Features of a head.
+    /// Features per head.
     pub features: usize,
 }
 
-/// Kept by [`fused_attention`] for its backward.
+/// The tensors that [`fused_attention`] keeps for its backward pass.
 #[derive(Debug)]
 pub struct SavedAttention {
     task: Task,
     qkv: Cube,
     output: Cube,
-    /// The logarithm to base 2 of the sum of the powers of each row of scores: [rows·heads·width], in float32.
+    /// The base-2 logarithm of the sum of each row's exponentiated scores: [rows·heads·width], in float32.
     log_sums: Cube,
-    /// A bit for each attention weight, 1 if dropout kept it: [rows·heads·width·tiles, 2]. None without dropout.
+    /// A bit per attention weight, 1 if dropout kept it: [rows·heads·width·tiles, 2]. `None` without dropout.
     mask: Option<Cube>,
 }
 
-/// Self-attention of queries, keys and values [rows·width, 3·heads·features], side by side in this order, to [rows·width, heads·features]. Scores
-/// are scaled by 1/√features. Products take float16 or bfloat16 and sum in float32; the softmax is in float32. Attention weights are dropped as
-/// [`drop`](fn@super::drop) does it with a tensor [rows, heads, width, width].
+/// Self-attention of queries, keys and values [rows·width, 3·heads·features], side by side in this order, to
+/// [rows·width, heads·features]. Scores are scaled by 1/√features. Products take float16 or bfloat16 and sum in
+/// float32; the softmax is in float32. Dropout acts on attention weights as [`drop`](fn@super::drop) does on a tensor
+/// [rows, heads, width, width].
 ///
-/// None where the kernels cannot be run: on other devices and GPUs before Ampere, for heads without 64 features, in float32, beyond 65,535 heads of all
-/// sequences, and with dropout beyond 2³² attention weights.
+/// `None` if the kernels cannot run:
+/// - on other devices, and on GPUs before Ampere;
+/// - for heads with other than 64 features, and in float32;
+/// - with more than 65,535 heads in all sequences together;
+/// - with dropout and more than 2³² attention weights.
 pub fn fused_attention(
     qkv: &Tensor<2>,
     shape: AttentionShape,
@@ -77,15 +81,15 @@ pub fn fused_attention(
 }
 
 impl SavedAttention {
-    /// The gradient of queries, keys and values, in their shape and format, from that of the output. None if the latter has another shape or format than
-    /// the output.
+    /// Returns the gradient of queries, keys and values, in their shape and format, from that of the output. `None` if
+    /// the latter differs from the output in shape or format.
     pub fn backward(self, gradient: &Tensor<2>) -> Option<Tensor<2>> {
         let Self { task, qkv, output, log_sums, mask } = self;
         let dy = packed(primitive(gradient)?);
         if dy.meta.shape() != output.meta.shape() || dy.dtype != output.dtype || dy.device != output.device {
             return None;
         }
-        // For each row of scores, the sum of the output times its gradient.
+        // Per row of scores, the dot product of the output and its gradient.
         let dots = fresh(&qkv, log_sums.meta.shape().clone(), DType::F32);
         let result = fresh(&qkv, qkv.meta.shape().clone(), qkv.dtype);
         let tensors = [&qkv, &output, &dy, &log_sums, &dots, &result].map(Some);
@@ -105,21 +109,21 @@ impl SavedAttention {
     }
 }
 
-/// Sizes and dropout of a layer.
+/// The sizes and dropout of a layer.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     format: Format,
     width: u32,
     heads: u32,
-    /// Tiles of a sequence, and heads of all sequences.
+    /// Tiles per sequence, and heads of all sequences.
     blocks: [u32; 2],
     causal: bool,
-    /// The key of the dropout, its threshold and what it multiplies what it keeps by.
+    /// The dropout's key, its threshold, and the factor of kept weights.
     dropped: Option<(u32, f32, f32)>,
 }
 
 impl Task {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(qkv: &Tensor<2>, shape: AttentionShape, config: AttentionConfig) -> Option<Self> {
         let AttentionShape { rows, width, heads, features } = shape;
         let format = format(qkv.dtype()).filter(|format| *format != Format::F32)?;
@@ -148,7 +152,7 @@ impl Task {
 
     fn words(&self) -> [u64; 4] {
         let (key, threshold, factor) = self.dropped.unwrap_or_default();
-        // 1/√64; the softmax is of powers of two.
+        // 1/√64, times log2(e) because the softmax uses powers of two.
         let scale = 0.125 * LOG2_E;
         [
             pair(self.width, self.heads),

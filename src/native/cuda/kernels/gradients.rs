@@ -1,4 +1,4 @@
-//! Kernels over many tensors at once: the sum of the squares of gradients, a factor for all of them, and copies.
+//! Kernels over many tensors at once: the sum of squares of gradients, multiplication by a factor, and copies.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
@@ -9,29 +9,30 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
 
-/// As in the kernels: gradients of a launch, words of each, values of a block.
+/// As in the kernels: gradients per launch, words per gradient, values per block.
 const ENTRIES: usize = 150;
 const WORDS: usize = 3;
 const CHUNK: u32 = 16_384;
 const THREADS: u32 = 256;
 const THREADS_AT_THE_END: u32 = 1024;
 
-/// What all values are multiplied by.
+/// The factor of all values.
 #[derive(Clone, Copy)]
 pub enum Factor<'a> {
-    /// This.
+    /// A constant.
     Given(f32),
-    /// What shortens them to this norm where they are longer; their square sum is known.
+    /// Clipping: scales the gradients down to this norm if theirs is larger. Their sum of squares is known.
     Norm(&'a Tensor<1>, f32),
 }
 
-/// The sum of all squares, shape `[1]`, summed in float64. None where it cannot be had by these kernels.
+/// Returns the sum of all squares, shape `[1]`, summed in float64. `None` if the kernels cannot run.
 pub fn square_sum(gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
     let inputs = gradients.iter().map(primitive).collect::<Option<_>>().filter(|_| fits(gradients))?;
     Some(tensor(sum(inputs)))
 }
 
-/// What multiplies all of them by a factor, in place where nobody else has a tensor's memory. None where it cannot be had by these kernels.
+/// Returns a closure that multiplies all gradients by a factor, in place if a tensor's memory is not shared. `None` if
+/// the kernels cannot run.
 pub fn multiplied(
     gradients: &[Tensor<1>],
     factor: Factor<'_>,
@@ -56,7 +57,7 @@ fn fits(gradients: &[Tensor<1>]) -> bool {
     gradients.iter().all(fit) && ready(Program::Gradients, first)
 }
 
-/// The table of a launch, and its blocks. The entries are (where from, where to, length).
+/// Returns the table of a launch, and the number of its blocks. Entries are (source, target, length).
 fn table(entries: &[(u64, u64, u32)]) -> ([u64; ENTRIES * WORDS], u32) {
     let mut table = [0_u64; ENTRIES * WORDS];
     let mut blocks = 0;
@@ -77,7 +78,7 @@ fn sum(inputs: Vec<Cube>) -> Cube {
     let blocks: usize = lengths.iter().map(|len| usize::try_from(len.div_ceil(CHUNK)).unwrap_or(0)).sum();
     let like = &inputs[0];
     let total = fresh(like, [1], DType::F32);
-    // A float64 for each block.
+    // One float64 per block.
     let sums = fresh(like, [2 * blocks], DType::F32);
     let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();
     buffers.extend([&sums.handle, &total.handle]);
@@ -104,7 +105,7 @@ fn times(inputs: Vec<Cube>, factor: f32, total: Option<Cube>) -> Vec<Cube> {
     let lengths = lengths(&inputs);
     let made: Vec<Cube> = inputs.iter().map(room).collect();
     let mut buffers: Vec<&Handle> = inputs.iter().map(|input| &input.handle).collect();
-    // Where a gradient is overwritten both are the same memory.
+    // A gradient that is overwritten is both input and output.
     let first_made = buffers.len();
     buffers.extend(made.iter().map(|made| &made.handle));
     let place_of_total = total.as_ref().map(|total| {
@@ -121,7 +122,7 @@ fn times(inputs: Vec<Cube>, factor: f32, total: Option<Cube>) -> Vec<Cube> {
     made
 }
 
-/// Copies words of four bytes between places of a card: (where from, where to, words). Its context is current.
+/// Copies 4-byte words on a GPU; entries are (source, target, words). The GPU's context must be current.
 pub fn copied(card: usize, stream: Opaque, entries: &[(u64, u64, u32)]) -> Result<(), Fault> {
     let card = Launcher::of(Program::Gradients, card, stream)?;
     entries.chunks(ENTRIES).try_for_each(|entries| {

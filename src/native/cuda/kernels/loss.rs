@@ -6,21 +6,22 @@ use super::{count, fresh, of_format, primitive, ready, room, same_device, tensor
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
-/// Threads of a block: for a row, and for the sum over all rows.
+/// Threads of a block, for a row and for the sum over all rows.
 const THREADS: u32 = 256;
 const TOTAL_THREADS: u32 = 1024;
 
-/// What the softmax of each row is computed from besides its answers: the largest answer, and Σ exp(answer − largest). Undefined for rows that do
-/// not count.
+/// Saved values of each row's softmax: the largest logit, and Σ exp(logit − largest). Undefined for ignored rows.
 #[derive(Clone, Debug)]
 pub struct RowStatistics {
     largest: Tensor<1>,
     sum: Tensor<1>,
 }
 
-/// The sum of the cross-entropies in nats of answers `[rows, columns]` in any format, shape `[1]`, float32; and what [`cross_entropy_back`] needs of the rows. Arithmetic is in float32.
+/// Returns the summed cross-entropy in nats of logits `[rows, columns]` in any format, shape `[1]`, float32, with the
+/// row statistics for [`cross_entropy_back`]. Arithmetic is in float32.
 ///
-/// A row whose class is negative or not among the classes counts for nothing; columns from `classes` on neither. None where it cannot be computed here.
+/// Rows with a class outside of 0..`classes` are ignored, and so are columns from `classes` on. `None` if the kernels
+/// cannot run.
 pub fn cross_entropy(
     answers: &Tensor<2>,
     targets: &Tensor<1, Int>,
@@ -42,8 +43,9 @@ pub fn cross_entropy(
     Some((tensor(loss), RowStatistics { largest: tensor(largest), sum: tensor(sum) }))
 }
 
-/// `factor` times `upstream`, a tensor of one float32, times the gradient of [`cross_entropy`], in the format of the answers, whose memory it
-/// may take. It is rounded once, so that the factor of a loss scale belongs in here. None where it cannot be computed here.
+/// Returns `factor` times `upstream`, a tensor of one float32, times the gradient of [`cross_entropy`]. It has the
+/// format of the logits, which it may overwrite. It is rounded once, so include the factor of a loss scale here. `None`
+/// if the kernels cannot run.
 pub fn cross_entropy_back(
     answers: Tensor<2>,
     targets: &Tensor<1, Int>,
@@ -73,30 +75,30 @@ pub fn cross_entropy_back(
     Some(tensor(gradient))
 }
 
-/// What the kernels are told besides their tensors.
+/// The kernels' parameters besides their tensors.
 #[derive(Clone, Copy)]
 struct Launch {
     rows: usize,
     high: u32,
     wide: u32,
     classes: u32,
-    /// Values that are read at once where the addresses allow it.
+    /// The number of values read at once if the addresses are aligned.
     pack: u32,
 }
 
 impl Launch {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(answers: &Tensor<2>, targets: &Tensor<1, Int>, classes: usize) -> Option<Self> {
         let ([rows, columns], dtype) = (answers.dims(), answers.dtype());
         let (high, wide, classes) = (count(rows)?, count(columns)?, count(classes.min(columns))?);
         let right = targets.dims() == [rows] && targets.dtype() == DType::I32 && targets.device() == answers.device();
-        // Threads count columns a little further than there are.
+        // Threads count columns slightly beyond the last one.
         let fits = classes > 0 && rows > 0 && wide < u32::MAX / 2 && right;
         let pack = if dtype == DType::F32 { 4 } else { 8 };
         (fits && ready(Program::Loss, answers)).then_some(Self { rows, high, wide, classes, pack })
     }
 
-    /// Columns, classes, and whether packs can be read at these places.
+    /// Returns columns, classes, and whether packs can be read at these addresses.
     fn sizes(self, places: &[u64]) -> [Argument<'static>; 3] {
         let packed = aligned(places, 16) && self.wide.is_multiple_of(self.pack);
         [self.wide, self.classes, packed.into()].map(Argument::U32)

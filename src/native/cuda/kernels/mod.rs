@@ -1,7 +1,8 @@
-//! Kernels of our own for what takes Burn many passes, compiled on the machine where they run.
+//! Our own CUDA kernels for operations that take Burn several passes, compiled on the machine that runs them.
 //!
-//! Each function answers what the tensor operations of its description do, and `None` where there is no compiler, on another device, on a tape and
-//! for other formats. Some answer what does it once it gets its tensors: nobody else may hold these, for it overwrites them. Results are the same
+//! Each function computes what the tensor operations in its description compute. It returns `None` if there is no
+//! compiler, for other devices, for tensors on a tape, and for unsupported formats. Some functions return a closure
+//! that takes the tensors and may overwrite them in place, so these should have no other owner. Results are the same
 //! every time.
 
 mod activation;
@@ -64,7 +65,7 @@ pub(super) use compile::{Program, attribute};
 pub(super) use run::{Argument, Launcher};
 use std::ffi::CStr;
 
-/// Whether tensors like this one are where the kernels of a program can be run.
+/// Whether the kernels of a program can run on the device of this tensor.
 fn ready<const D: usize>(program: Program, tensor: &Tensor<D>) -> bool {
     card_of(&tensor.device()).is_some_and(|card| image(program, card).is_some())
 }
@@ -73,7 +74,7 @@ fn same_device<const D: usize, const E: usize>(one: &Tensor<D>, other: &Tensor<E
     one.device() == other.device()
 }
 
-/// Which of three kernels is that of a format.
+/// Selects one of three kernels by the format.
 fn of_format(dtype: DType, [f32, f16, bf16]: [&'static CStr; 3]) -> Option<&'static CStr> {
     match dtype {
         DType::F32 => Some(f32),
@@ -88,17 +89,17 @@ fn own(tensor: &Cube) -> bool {
     tensor.can_mut() && tensor.is_nonoverlapping()
 }
 
-/// Memory for what a kernel makes of a tensor value by value: the tensor's own where nobody else has it.
+/// Returns memory for the result of a pointwise kernel: the tensor's own if it is not shared.
 pub(super) fn room(tensor: &Cube) -> Cube {
     if own(tensor) { tensor.clone() } else { fresh(tensor, tensor.meta.shape().clone(), tensor.dtype) }
 }
 
-/// Memory on the device of a tensor.
+/// Allocates memory on the device of a tensor.
 fn fresh(like: &Cube, shape: impl Into<burn::backend::Shape>, dtype: DType) -> Cube {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
 
-/// A length as kernels count.
+/// Converts a length to the kernels' type.
 fn count(len: usize) -> Option<u32> {
     u32::try_from(len).ok()
 }

@@ -1,5 +1,4 @@
-//! Images [count, channels, height, width] that lie NHWC: the backward of a bias with the rectifier behind it, and the largest values of
-//! windows.
+//! NHWC images [count, channels, height, width]: the backward of a bias with ReLU, and max pooling.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, aligned, pair, queue, queue_some};
@@ -12,15 +11,15 @@ use std::ffi::CStr;
 
 /// Threads of a block, as in the kernels.
 const THREADS: u32 = 256;
-/// Stretches of pixels at most that sums are first taken over: eight blocks for each multiprocessor of an H200.
+/// The maximum number of partial sums over pixels: eight blocks for each multiprocessor of an H200.
 const STRETCHES: u32 = 1056;
-/// Pixels of a stretch at least.
+/// The minimum number of pixels per partial sum.
 const LEAST: u32 = 32;
-/// Bytes that are read at once.
+/// The number of bytes read at once.
 const PACK: usize = 16;
 
-/// The gradients of what a bias `[channels]` was added to and of the bias, from that of the answer, whose memory the first may take. `y` is
-/// the answer where it was rectified. None where the kernels cannot be run, or where y is another kind of tensor than dy.
+/// Returns the gradients of the images and of their bias `[channels]` from that of the output, which it may overwrite.
+/// `y` is the output if ReLU followed. `None` if the kernels cannot run, or `y` and `dy` differ in shape or format.
 pub fn add_bias_back_nhwc(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Option<(Tensor<4>, Tensor<1>)> {
     let (dims, dtype) = (dy.dims(), dy.dtype());
     let alike = |y: &Tensor<4>| y.dims() == dims && y.dtype() == dtype && same_device(y, &dy);
@@ -28,14 +27,14 @@ pub fn add_bias_back_nhwc(dy: Tensor<4>, y: Option<&Tensor<4>>) -> Option<(Tenso
     let counted = pixels(dims).filter(|_| y.is_none_or(alike) && ready(Program::Nhwc, &dy))?;
     let lying = |images: &Tensor<4>| Storage::Nhwc.lying(images.clone());
     let (given, y) = (primitive(&lying(&dy))?, beside(y.map(lying).as_ref())?);
-    // Without a rectifier it is that of the answer.
+    // Without ReLU it is the output's gradient.
     let passed = y.is_none().then(|| dy.clone());
     drop(dy);
     let (dbias, dx) = bias_back(name, counted, given, y);
     Some((dx.map(|dx| Storage::Nhwc.named(tensor(dx))).or(passed)?, tensor(dbias)))
 }
 
-/// The gradient of the bias, and where there is an answer that of what it was added to.
+/// Returns the gradient of the bias, and that of the images if there is an output.
 fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], dy: Cube, y: Option<Cube>) -> (Cube, Option<Cube>) {
     let (dy, y) = (&into_contiguous(dy), y.map(into_contiguous));
     let dx = y.as_ref().map(|_| if own(dy) { dy.clone() } else { fresh(dy, dy.meta.shape().clone(), dy.dtype) });
@@ -61,28 +60,28 @@ fn bias_back(name: &'static CStr, [pixels, channels]: [u32; 2], dy: Cube, y: Opt
     (dbias, dx)
 }
 
-/// Square windows of images.
+/// The configuration of square pooling windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// Pixels along a side, 16 at most.
+    /// The side of a window in pixels, at most 16.
     pub side: usize,
-    /// Pixels from one window to the next.
+    /// The stride in pixels.
     pub stride: usize,
-    /// Pixels added on each side of an image, which never win: half a window at most.
+    /// The padding on each side of an image, at most half a window. Padded pixels are never the maximum.
     pub padding: usize,
 }
 
-/// Kept by [`pool_max_nhwc`] for its backward.
+/// The tensors that [`pool_max_nhwc`] keeps for its backward pass.
 #[derive(Debug)]
 pub struct SavedMaxima {
     pool: Pool,
     dtype: DType,
-    /// The number in its window of each largest value, a byte each.
+    /// The index of each maximum in its window, one byte each.
     numbers: Cube,
 }
 
-/// The largest value of each window that fits in with its padding, in NHWC. Of equal values the first one counts. None where the kernels cannot
-/// be run.
+/// Returns the maximum of each window that fits with its padding, in NHWC. The first of equal values is chosen. `None`
+/// if the kernels cannot run.
 pub fn pool_max_nhwc(x: &Tensor<4>, windows: Windows) -> Option<(Tensor<4>, SavedMaxima)> {
     let pool = Pool::of(x, windows)?;
     let name = of_format(x.dtype(), [c"pool_f32", c"pool_f16", c"pool_bf16"])?;
@@ -97,7 +96,7 @@ pub fn pool_max_nhwc(x: &Tensor<4>, windows: Windows) -> Option<(Tensor<4>, Save
 }
 
 impl SavedMaxima {
-    /// The gradient of the images, in NHWC, from that of the largest values. None where it does not fit.
+    /// Returns the gradient of the images, in NHWC, from that of the maxima. `None` if it does not fit.
     pub fn backward(self, dy: &Tensor<4>) -> Option<Tensor<4>> {
         let Self { pool, dtype, numbers } = self;
         let name = of_format(dtype, [c"pool_back_f32", c"pool_back_f16", c"pool_back_bf16"])?;
@@ -112,35 +111,35 @@ impl SavedMaxima {
     }
 }
 
-/// What the kernels are told of windows.
+/// The kernels' parameters of a pooling.
 #[derive(Clone, Copy, Debug)]
 struct Pool {
     input: [usize; 4],
     output: [usize; 4],
     windows: Windows,
-    /// Values that are read at once where the addresses allow it.
+    /// The number of values read at once if the addresses are aligned.
     pack: u32,
 }
 
 impl Pool {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(x: &Tensor<4>, windows: Windows) -> Option<Self> {
         let input = x.dims();
         let [images, channels, height, width] = input;
         let Windows { side, stride, padding } = windows;
         let places = |length: usize| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
-        // Numbers of pixels in a window are bytes.
+        // Indices in a window are bytes.
         let fits = (1..=16).contains(&side) && stride > 0 && 2 * padding <= side && ready(Program::Nhwc, x);
         let places = |length| if fits { places(length) } else { None };
         let output = [images, channels, places(height)?, places(width)?];
-        // Threads count a little further than there are values.
+        // Threads count slightly beyond the last value.
         let all =
             |dims: [usize; 4]| dims.iter().try_fold(1_usize, |all, length| all.checked_mul(*length)).and_then(count);
         let counted = [all(input)?, all(output)?].iter().all(|all| (1..u32::MAX / 2).contains(all));
         counted.then(|| Self { input, output, windows, pack: lanes(x.dtype()) })
     }
 
-    /// With a thread for each pixel of images of this shape, and each pack of channels.
+    /// Launches a kernel with one thread per pixel of images of this shape and pack of channels.
     fn launch(
         self,
         card: &Launcher,
@@ -151,7 +150,7 @@ impl Pool {
         let number = |length: usize| count(length).unwrap_or(0);
         let packed = aligned(places, 16) && number(channels).is_multiple_of(self.pack);
         let pack = if packed { self.pack } else { 1 };
-        // No more than there are values.
+        // There are at most as many as values.
         let blocks = (number(images * channels * high * wide) / pack).div_ceil(THREADS);
         let ([_, _, height, width], [_, _, down, along]) = (self.input, self.output);
         let Windows { side, stride, padding } = self.windows;
@@ -170,11 +169,12 @@ impl Pool {
     }
 }
 
-/// Pixels of all images, and channels, as the kernels count them. None where there is nothing or too much of them.
+/// Returns the pixels of all images, and the channels, in the kernels' type. `None` if the images are empty or too
+/// large.
 fn pixels([images, channels, height, width]: [usize; 4]) -> Option<[u32; 2]> {
     let pixels = count(images.checked_mul(height)?.checked_mul(width)?)?;
     let channels = count(channels)?;
-    // Threads count a little further than there are.
+    // Threads count slightly beyond the last one.
     let fits = |length: u32| length > 0 && length < u32::MAX / 2;
     (fits(pixels) && fits(channels)).then_some([pixels, channels])
 }

@@ -6,23 +6,23 @@ use super::{count, fresh, of_format, primitive, ready, room, same_device, single
 use burn::tensor::{DType, FloatDType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
-/// Rows of a block, a warp each, as in the kernel.
+/// Rows of a block, one warp each, as in the kernel.
 const WARPS: u32 = 4;
-/// Stretches of rows at most that gradients of gain and bias are first summed over.
+/// The maximum number of partial sums of the gradients of gain and bias.
 const STRETCHES: u32 = 128;
 
-/// What layer normalisation answers, and what its backward needs.
+/// The results of layer normalisation, with the values that its backward needs.
 pub struct Normed {
-    /// The answer.
+    /// The output.
     pub y: Tensor<2>,
     /// The mean of each row.
     pub mean: Tensor<1>,
-    /// One over the deviation of each row.
+    /// The inverse standard deviation of each row.
     pub inverse: Tensor<1>,
 }
 
-/// Normalises each row of x [rows, features] in float32: (x − mean)·inverse·gain + bias, where inverse is 1/√(variance + epsilon). The answer is rounded to `into`.
-/// None where the kernels cannot be run.
+/// Normalises each row of x [rows, features] in float32: (x − mean)·inverse·gain + bias, where `inverse` is
+/// 1/√(variance + epsilon). The output is rounded to `into`. `None` if the kernels cannot run.
 pub fn layer_norm(x: Tensor<2>, gain: &Tensor<1>, bias: &Tensor<1>, epsilon: f64, into: FloatDType) -> Option<Normed> {
     let ([rows, features], into) = (x.dims(), DType::from(into));
     let fit = [gain, bias].into_iter().all(|vector| is_vector(vector, features, &x));
@@ -44,8 +44,8 @@ pub fn layer_norm(x: Tensor<2>, gain: &Tensor<1>, bias: &Tensor<1>, epsilon: f64
     Some(Normed { y: tensor(y), mean: tensor(mean), inverse: tensor(inverse) })
 }
 
-/// The gradients of x, gain and bias from that of the answer, `dy`, in the format of the answer; all others are in float32. None where the
-/// kernels cannot be run.
+/// Returns the gradients of x, gain and bias from that of the output, `dy`, which has the output's format; all others
+/// are in float32. `None` if the kernels cannot run.
 pub fn layer_norm_back(
     x: Tensor<2>,
     dy: Tensor<2>,
@@ -73,7 +73,7 @@ pub fn layer_norm_back(
     queue(Program::Norm, &x, &buffers, move |places, card| {
         let [x, dy, gain, mean, inverse, dx, parts, dgain, dbias] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| places[i]);
         let at = Argument::Address;
-        // This one reads x, whose place the gradient may take.
+        // This kernel reads x, which the gradient may overwrite.
         let shape = [Argument::U32(high), Argument::U32(wide)];
         let [rows, columns] = shape;
         let arguments = [at(x), at(dy), at(mean), at(inverse), at(parts), rows, columns, Argument::U32(tall)];
@@ -88,7 +88,7 @@ pub fn layer_norm_back(
     Some((tensor(dx), tensor(dgain), tensor(dbias)))
 }
 
-/// The shape as kernels count, of a tensor that they can read.
+/// Returns the shape in the kernels' type, or `None` if they cannot read the tensor.
 fn counted(x: &Tensor<2>) -> Option<[u32; 2]> {
     let [rows, features] = x.dims();
     let (rows, features) = (count(rows)?, count(features)?);

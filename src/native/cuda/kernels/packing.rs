@@ -6,17 +6,17 @@ use super::{count, fresh, of_format};
 use crate::cuda::Cube;
 use burn::tensor::DType;
 
-/// Threads of a block, across and down, as in the kernels.
+/// The width and height of a block in threads, as in the kernels.
 const BLOCK: [u32; 2] = [32, 8];
-/// Blocks down at most: a card takes no more than 65,535.
+/// The maximum number of blocks vertically; a GPU supports 65,535.
 const DOWN: u32 = 4096;
-/// Stretches of rows at most that sums are first taken over.
+/// The maximum number of partial sums over rows.
 const STRETCHES: u32 = 128;
-/// Matrices side by side, as in the kernel.
+/// The maximum number of matrices side by side, as in the kernel.
 pub const PARTS: usize = 3;
 
-/// Matrices of one shape [rows, columns] in float32, contiguous, side by side in a matrix of this shape and format; zeros below them and beside them. None where there are more than
-/// [`PARTS`], or where the shapes are too large for the kernel.
+/// Packs contiguous float32 matrices of one shape [rows, columns] side by side into a matrix of this shape and format,
+/// with zero padding below and beside them. `None` for more than [`PARTS`] matrices or shapes too large for the kernel.
 pub fn pack(sources: &[Cube], [rows, each]: [usize; 2], shape: [usize; 2], dtype: DType) -> Option<Cube> {
     let like = sources.first().filter(|_| sources.len() <= PARTS)?;
     let name = of_format(dtype, [c"lay_f32", c"lay_f16", c"lay_bf16"])?;
@@ -36,7 +36,8 @@ pub fn pack(sources: &[Cube], [rows, each]: [usize; 2], shape: [usize; 2], dtype
     Some(to)
 }
 
-/// The sums of a contiguous matrix over its rows, [columns] in float32. None where the shape is too large for the kernel.
+/// Returns the sums of a contiguous matrix over its rows, [columns] in float32. `None` if the shape is too large for
+/// the kernel.
 pub fn row_sums(x: &Cube) -> Option<Cube> {
     let [rows, columns] = <[usize; 2]>::try_from(x.meta.shape().to_vec()).ok()?;
     let name = of_format(x.dtype, [c"sums_f32", c"sums_f16", c"sums_bf16"])?;
@@ -61,7 +62,7 @@ pub fn row_sums(x: &Cube) -> Option<Cube> {
     Some(sums)
 }
 
-/// Lengths as kernels count, with room for what they count beyond.
+/// Converts lengths to the kernels' type, leaving room for counts beyond the end.
 fn counted<const N: usize>(lengths: [usize; N]) -> Option<[u32; N]> {
     let mut counted = [0; N];
     for (counted, length) in counted.iter_mut().zip(lengths) {

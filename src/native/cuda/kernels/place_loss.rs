@@ -14,7 +14,7 @@ const PLANES: usize = 5;
 
 /// The targets of a batch, all in float32.
 pub struct PlaceTargets<'a> {
-    /// [rows, 7, places]: x, y, width, height, the weight of these, whether there is an object, and its class.
+    /// [rows, 7, places]: x, y, width, height, the weight of these, objectness (0 or 1), and the class.
     pub dense: &'a Tensor<3>,
     /// [rows, most, 4]: left, top, right and bottom of each object.
     pub boxes: &'a Tensor<3>,
@@ -22,12 +22,12 @@ pub struct PlaceTargets<'a> {
     pub planes: &'a Tensor<3>,
     /// A place without an object does not count if its box has a larger intersection over union with any object.
     pub ignored: f64,
-    /// The largest logarithm of a side over the anchor's.
+    /// The maximum logarithm of a side divided by the anchor's side.
     pub largest: f64,
 }
 
-/// Of answers [rows, 5 + classes, places] in float32: the loss of each place, and 1 where its objectness counts, else 0, both
-/// [rows, places]. None where the kernel cannot be run.
+/// Returns, for outputs [rows, 5 + classes, places] in float32, the loss of each place, and 1 if its objectness counts,
+/// otherwise 0; both [rows, places]. `None` if the kernel cannot run.
 pub fn place_losses(answers: &Tensor<3>, targets: &PlaceTargets<'_>) -> Option<[Tensor<2>; 2]> {
     let sizes = Sizes::of(answers, targets.dense)?;
     let [rows, most, corners] = targets.boxes.dims();
@@ -52,8 +52,8 @@ pub fn place_losses(answers: &Tensor<3>, targets: &PlaceTargets<'_>) -> Option<[
     Some(made.map(tensor))
 }
 
-/// The gradient of the summed losses with respect to the answers, times a factor of shape `[1]`. `counted` is the second tensor of
-/// [`place_losses`]. None where the tensors do not fit.
+/// Returns the gradient of the summed losses with respect to the outputs, times a factor of shape `[1]`. `counted` is
+/// the second result of [`place_losses`]. `None` if the tensors do not fit.
 pub fn place_losses_back(
     answers: &Tensor<3>,
     dense: &Tensor<3>,
@@ -139,7 +139,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(answers: &Tensor<3>, dense: &Tensor<3>) -> Option<Self> {
         let [rows, entries, places] = answers.dims();
         let classes = entries.checked_sub(ENTRIES)?;
@@ -148,7 +148,7 @@ impl Sizes {
         (alike && fits && ready(Program::PlaceLoss, answers)).then_some(Self { rows, classes, places })
     }
 
-    /// As the kernels' structure has them.
+    /// Returns the words of the kernels' structure.
     fn words(&self, most: u32, [ignored, largest]: [f32; 2]) -> Option<[u64; 3]> {
         let [rows, places, classes] = [count(self.rows)?, count(self.places)?, count(self.classes)?];
         Some([pair(rows, places), pair(classes, most), pair(ignored.to_bits(), largest.to_bits())])

@@ -1,4 +1,5 @@
-//! The loops of a recurrent layer over time, forward and backward: for each time a product of the states and a kernel for the rest, all queued at once.
+//! The time loops of a recurrent layer, forward and backward: at each time step a product of the states and a kernel
+//! for the rest, all queued at once.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
@@ -12,10 +13,10 @@ use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
 use std::ffi::CStr;
 
-/// Values of a state that a block has.
+/// Values of a state per block.
 const THREADS: u32 = 128;
 
-/// A cell, as PyTorch and cuDNN define it.
+/// A recurrent cell, as PyTorch and cuDNN define it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Long short-term memory: the gates i, f, g, o.
@@ -25,7 +26,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Width of its gates over that of its state.
+    /// Returns the number of gates: the gates' width divided by the state's.
     pub fn gates(self) -> usize {
         match self {
             Self::Lstm => 4,
@@ -34,37 +35,38 @@ impl Unit {
     }
 }
 
-/// How a layer goes through time.
+/// The configuration of a layer's time loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Recurrence {
     /// The cell.
     pub unit: Unit,
-    /// How many times.
+    /// The number of time steps.
     pub width: usize,
-    /// Factors in float32 may be rounded to TF32.
+    /// Whether float32 factors may be rounded to TF32.
     pub tf32: bool,
-    /// A backward comes after it.
+    /// Whether a backward pass follows.
     pub taped: bool,
 }
 
 /// Saved tensors of the forward pass.
 pub struct SavedStates {
-    /// The states before each time, [width·rows, hidden] in the number format of the products.
+    /// The states before each time step, [width·rows, hidden] in the number format of the products.
     pub before: Tensor<2>,
-    /// The gates after their functions, like the inputs.
+    /// The gates after their activation functions, laid out like the inputs.
     gates: Tensor<2>,
-    /// LSTM's memory after each time, or what the states before give to GRU's n.
+    /// LSTM's cell states after each time step, or the contribution of the previous states to GRU's n.
     beside: Tensor<2>,
-    /// GRU's states after each time.
+    /// GRU's states after each time step.
     states: Option<Tensor<2>>,
     layer: Layer,
 }
 
-/// What computes the states after each time, [width·rows, hidden] in float32, and what the backward needs where one comes, from `inputs`, whose
-/// memory it may take. None where the kernels cannot be run.
+/// Returns a closure that computes the states after each time step, [width·rows, hidden] in float32, from `inputs`,
+/// which it may overwrite. With a backward pass it also returns the saved tensors. `None` if the kernels cannot run.
 ///
-/// `inputs`, what the inputs of all times give to the gates, [width·rows, gates·hidden], and `weight` [hidden, gates·hidden] are in the number format of the products; the biases
-/// [1, gates·hidden] in float32. Gates and states are computed in float32 and begin as zeros.
+/// `inputs` is the contribution of the inputs of all time steps to the gates, [width·rows, gates·hidden]. It and
+/// `weight` [hidden, gates·hidden] have the number format of the products; the biases [1, gates·hidden] are in float32.
+/// Gates and states are computed in float32, and the initial states are zero.
 pub fn recurrent(
     how: Recurrence,
     inputs: &Tensor<2>,
@@ -85,8 +87,9 @@ pub fn recurrent(
     })
 }
 
-/// The gradients of what the gates get from the inputs and from the states before, [width·rows, gates·hidden] in the number format of the products, from that of the
-/// states after each time. None where it is not of the device of the forward.
+/// Returns the gradients of the contributions of inputs and of previous states to the gates, [width·rows, gates·hidden]
+/// in the number format of the products, from that of the states after each time step. `None` if the gradient is not on
+/// the device of the forward pass.
 pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: SavedStates) -> Option<[Tensor<2>; 2]> {
     let SavedStates { gates, beside, states, layer, .. } = course;
     let given = [primitive(gradient)?, primitive(weight)?, primitive(&gates)?, primitive(&beside)?];
@@ -95,25 +98,25 @@ pub fn recurrent_back(gradient: &Tensor<2>, weight: &Tensor<2>, course: SavedSta
     Some(layer.backward(given, remembered).map(tensor))
 }
 
-/// What both loops are told besides their tensors.
+/// The parameters of both loops besides their tensors.
 #[derive(Clone, Copy, Debug)]
 struct Layer {
     unit: Unit,
     width: usize,
     rows: usize,
     hidden: usize,
-    /// Rows and width of a state as kernels count, and how many times as addresses do.
+    /// Rows and hidden width in the kernels' type; below, the number of time steps as addresses count.
     counted: [u32; 2],
     times: u64,
     /// The number format of the products.
     dtype: DType,
     tf32: bool,
-    /// The ordinal of the card.
+    /// The ordinal of the GPU.
     device: usize,
 }
 
 impl Layer {
-    /// None where one of the loops cannot be run.
+    /// Returns `None` if one of the loops cannot run.
     fn of(how: Recurrence, inputs: &Tensor<2>, weight: &Tensor<2>, biases: &[Tensor<2>; 2]) -> Option<Self> {
         let Recurrence { unit, width, tf32, taped } = how;
         let ([all, gates], [hidden, _], dtype) = (inputs.dims(), weight.dims(), inputs.dtype());
@@ -139,13 +142,13 @@ impl Layer {
         (runs && planned(false) && (!taped || planned(true))).then_some(layer)
     }
 
-    /// Width of the gates.
+    /// Returns the width of the gates.
     fn gates(&self) -> usize {
         self.hidden * self.unit.gates()
     }
 
-    /// How the product of one time is computed: of states [rows, hidden] and the weight, or of gradients of gates [rows, gates·hidden] and the transposed weight, which begins so far into
-    /// its memory.
+    /// Returns the plan for the product of one time step: of states [rows, hidden] and the weight, or of gradients of
+    /// gates [rows, gates·hidden] and the transposed weight. `weight` is the weight's offset in its memory.
     fn plan(&self, back: bool, weight: u64) -> Option<&'static Plan> {
         let (rows, hidden, gates) = (self.rows, self.hidden, self.gates());
         let lies = |shape: [usize; 2], strides: [usize; 2]| Some(matrices(&shape, &strides)?.0);
@@ -176,11 +179,12 @@ impl Layer {
         self.state_in(dtype) * if self.unit == Unit::Lstm { 4 } else { 3 }
     }
 
-    /// The states, and where a backward comes what it needs: the states before, the gates and what is beside them.
+    /// Returns the states and, if a backward pass follows, the previous states, the gates and the additional saved
+    /// tensor.
     fn forward(self, taped: bool, x: Cube, [weight, of_inputs, of_states]: [Cube; 3]) -> (Cube, Option<[Cube; 3]>) {
         let [x, weight, of_inputs, of_states] = &[x, weight, of_inputs, of_states].map(into_contiguous);
         let times = self.width * self.rows;
-        // That of one time is enough where nothing is asked for again.
+        // Without later use, one time step's memory is enough.
         let kept = if taped { times } else { self.rows };
         let states = fresh(x, [times, self.hidden], DType::F32);
         let before = fresh(x, [kept, self.hidden], self.dtype);
@@ -242,7 +246,7 @@ impl Layer {
         Ok(())
     }
 
-    /// The gradients of the gates; for LSTM those of both parts are the same. GRU's states are given too.
+    /// Returns the gradients of the gates; LSTM's are the same for both contributions. GRU also needs its states.
     fn backward(self, given: [Cube; 4], states: Option<Cube>) -> [Cube; 2] {
         let [gradient, weight, gates, beside] = &given.map(into_contiguous);
         let states = states.map(into_contiguous);
@@ -290,7 +294,7 @@ impl Layer {
                 pair(self.counted[1], 0),
             ];
             self.launch(card, names, &words)?;
-            // Nobody asks for the gradient of the zeros at the start.
+            // The gradient of the initial zero states is not needed.
             if time > 0 {
                 card.multiply(plan, [weight, of_states.at(time), through, scratch])?;
             }
@@ -309,7 +313,7 @@ impl Layer {
     }
 }
 
-/// Where something lies at each time.
+/// The place of a tensor at each time step.
 #[derive(Clone, Copy)]
 struct Track {
     start: u64,
@@ -322,12 +326,12 @@ impl Track {
     }
 }
 
-/// The addresses of all buffers; zero for what is not there.
+/// Returns the addresses of all buffers; zero for missing ones.
 fn all(places: &[u64]) -> [u64; 10] {
     std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
 }
 
-/// Memory that a plan needs beside its operands.
+/// Allocates the workspace of a plan.
 fn workspace(like: &Cube, plan: Option<&Plan>) -> Option<Handle> {
     let bytes = plan.map_or(0, |plan| plan.workspace);
     (bytes > 0).then(|| like.client.empty(bytes))

@@ -9,13 +9,14 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
-/// Rows of a block at a time, a warp each, as in the kernel.
+/// Rows that a block processes at a time, one warp each, as in the kernel.
 const WARPS: u32 = 4;
-/// Blocks of the backward at most, each of which has a part of the gradients of gain and bias: four for each of 132 multiprocessors.
+/// The maximum blocks of the backward, each with a part of the gradients of gain and bias: four for each of 132
+/// multiprocessors.
 const BLOCKS: u32 = 528;
-/// Features of a row at most: more would not stay in a warp's registers.
+/// The maximum features of a row, so that they fit into a warp's registers.
 const FEATURES: usize = 1024;
-/// What addresses are multiples of.
+/// The alignment of addresses in bytes.
 const PACK: u32 = 16;
 
 /// The configuration of a residual layer norm.
@@ -33,7 +34,7 @@ pub struct ResidualNorm {
 
 /// The output of a residual layer norm.
 pub struct ResidualNormOutput {
-    /// The normalised sum, in the format of what was added.
+    /// The normalised sum, in the format of the added values.
     pub normed: Tensor<2>,
     /// The new residual, in float32.
     pub stream: Tensor<2>,
@@ -52,19 +53,18 @@ pub struct SavedTensors {
 
 /// Gradients of the residual, of the added values (in their format), and of gain and bias.
 pub struct ResidualNormGradients {
-    /// Of the residual, float32.
+    /// The gradient of the residual, in float32.
     pub x: Tensor<2>,
-    /// Of what was added.
+    /// The gradient of the added values.
     pub added: Tensor<2>,
-    /// Of the gain, float32.
+    /// The gradient of the gain, in float32.
     pub gain: Tensor<1>,
-    /// Of the bias, float32.
+    /// The gradient of the bias, in float32.
     pub bias: Tensor<1>,
 }
 
-/// The sum of a residual x [rows, features] in float32 and of what is added to it, of which a share is dropped as [`drop`](super::drop) does; and its layer normalisation. All arithmetic is in
-/// float32, and each answer is rounded once.
-/// None where the kernels cannot be run.
+/// Adds values to a residual x [rows, features] in float32, after dropout as in [`drop`](super::drop), and normalises
+/// the sum. All arithmetic is in float32, and each result is rounded once. `None` if the kernels cannot run.
 pub fn residual_norm(
     x: Tensor<2>,
     added: Tensor<2>,
@@ -84,8 +84,8 @@ pub fn residual_norm(
     Some(ResidualNormOutput { normed, stream, kept })
 }
 
-/// The gradients from those of what was normalised, in its format, and of what goes on, in float32, where there is one. None where they do not
-/// fit the answers.
+/// Returns the gradients, from those of the normalised sum, in its format, and of the new residual, in float32, if
+/// there is one. `None` if they do not fit the outputs.
 pub fn residual_norm_back(
     of_normed: Tensor<2>,
     of_stream: Option<Tensor<2>>,
@@ -106,22 +106,22 @@ pub fn residual_norm_back(
     Some(ResidualNormGradients { x: tensor(x), added: tensor(added), gain: tensor(gain), bias: tensor(bias) })
 }
 
-/// The shape of a residual, and what happens to it.
+/// The shape of a residual, and its configuration.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     rows: usize,
     features: usize,
     high: u32,
     wide: u32,
-    /// Of what is added and of what was normalised.
+    /// The format of the added values and of the normalised sum.
     dtype: DType,
     how: ResidualNorm,
-    /// Forward and backward.
+    /// The forward and the backward kernel.
     names: [&'static CStr; 2],
 }
 
 impl Sizes {
-    /// None where the kernels cannot be run.
+    /// Returns `None` if the kernels cannot run.
     fn of(x: &Tensor<2>, added: &Tensor<2>, how: ResidualNorm) -> Option<Self> {
         let ([rows, features], dtype) = (x.dims(), added.dtype());
         let (high, wide) = (count(rows)?, count(features)?);
@@ -137,7 +137,7 @@ impl Sizes {
         runs.then_some(Self { rows, features, high, wide, dtype, how, names })
     }
 
-    /// Whether what goes on is something that is not written anyway.
+    /// Whether the new residual has to be written in addition to the other outputs.
     fn writes_exact(&self) -> bool {
         self.how.post && self.dtype != DType::F32
     }
@@ -148,7 +148,8 @@ impl Sizes {
         [pair((share > 0.0).into(), key), pair(threshold.to_bits(), factor.to_bits())]
     }
 
-    /// What was normalised, the sum, mean and inverse deviation of each row, and perhaps what goes on.
+    /// Returns the normalised sum, the sum, mean and inverse standard deviation of each row, and the new residual if it
+    /// is separate.
     fn forward(self, given: [Cube; 4]) -> ([Cube; 4], Option<Cube>) {
         let [x, added, gain, bias] = given.map(packed);
         let shape = [self.rows, self.features];
@@ -170,7 +171,7 @@ impl Sizes {
         ([normed, sum, mean, inverse], exact)
     }
 
-    /// The gradients of the residual, of what was added, of gain and bias.
+    /// Returns the gradients of the residual, of the added values, of gain and bias.
     fn backward(self, given: [Cube; 5], of_stream: Option<Cube>) -> [Cube; 4] {
         let of_stream = of_stream.map(packed);
         let [sum, of_normed, gain, mean, inverse] = given.map(packed);
@@ -197,7 +198,7 @@ impl Sizes {
     }
 }
 
-/// A tensor as the kernels read it.
+/// Returns a tensor in the layout that the kernels read.
 fn packed(tensor: Cube) -> Cube {
     let tensor = into_contiguous(tensor);
     if begins(&tensor) < PACK { tensor.copy() } else { tensor }

@@ -1,4 +1,4 @@
-//! RoIAlign over several levels of features, and its backward: one operation each.
+//! RoIAlign over several feature levels, and its backward: one operation each.
 
 use super::batch_norm::{begin_packs, lanes};
 use super::compile::Program;
@@ -9,25 +9,29 @@ use crate::cuda::{Cube, format};
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 
-/// As in the kernels: levels and bins along an axis at most, cells along a side of a tile, and threads of blocks.
+/// As in the kernels: the maximum levels and bins along an axis, the cells along a side of a tile, and the threads of
+/// blocks.
 const LEVELS: usize = 4;
 const LONGEST: usize = 16;
 const TILE: u32 = 16;
 const THREADS: u32 = 256;
 const SORTERS: u32 = 1024;
-/// Channels of a block of the backward, and of the forward with few bins and with many: as many as there is room for.
+/// Channels per block of the backward, and of the forward with few and with many bins, limited by shared memory.
 const CHANNELS: u32 = 16;
 const CHUNK: [u32; 2] = [64, 16];
-/// Bins along an axis that are few.
+/// The maximum bins along an axis that count as few.
 const FEW: u32 = 8;
 /// Words of a region that touches a level.
 const ENTRY: usize = 4;
 
-/// The bins of regions: [regions, channels, side, side] in the format of the features. A bin is the mean of two by two samples, each between the four cells around it (He et al. 2017, "Mask
-/// R-CNN", section 3; torchvision's `roi_align` with `sampling_ratio` 2 and without `aligned`). Sums are in float32.
+/// Returns the bins of regions: [regions, channels, side, side] in the format of the features. A bin is the mean of two
+/// by two samples, each interpolated from its four neighbouring cells (He et al. 2017, "Mask R-CNN", section 3;
+/// torchvision's `roi_align` with `sampling_ratio` 2 and without `aligned`). Sums are in float32.
 ///
-/// Up to four levels of features are [rows, channels, height, width], with so many cells for a pixel; regions [regions, 6] are in float32: the row of the batch, the level, and the left,
-/// upper, right and lower edge in pixels. Where there is no such row or level the bins are zeros. There are up to 16 bins along an axis. None where the kernels cannot be run.
+/// Up to four levels of features are [rows, channels, height, width]; `scales` are their cells per pixel. Regions
+/// [regions, 6] are in float32: the row of the batch, the level, and the left, upper, right and lower edge in pixels.
+/// Bins of a nonexistent row or level are zero. There are at most 16 bins along an axis. `None` if the kernels cannot
+/// run.
 pub fn roi_align(features: &[Tensor<4>], regions: &Tensor<2>, scales: &[f32], side: usize) -> Option<Tensor<4>> {
     let first = features.first()?;
     let shapes: Vec<[usize; 4]> = features.iter().map(Tensor::dims).collect();
@@ -40,7 +44,8 @@ pub fn roi_align(features: &[Tensor<4>], regions: &Tensor<2>, scales: &[f32], si
     task.forward(given.collect::<Option<_>>()?).map(tensor)
 }
 
-/// The gradients of levels of features with these shapes, in the format of that of the bins. Each cell has what the regions give to it, in their order. None where the kernels cannot be run.
+/// Returns the gradients of feature levels with these shapes, in the format of the bins' gradient. Each cell sums the
+/// contributions of regions in their order. `None` if the kernels cannot run.
 pub fn roi_align_back(
     gradient: &Tensor<4>,
     regions: &Tensor<2>,
@@ -56,7 +61,7 @@ pub fn roi_align_back(
     Some(task.backward(given).into_iter().map(tensor).collect())
 }
 
-/// What the kernels are told besides their tensors.
+/// The kernels' parameters besides their tensors.
 #[derive(Clone, Debug)]
 struct Task {
     dtype: DType,
@@ -66,11 +71,11 @@ struct Task {
     rows: usize,
     channels: usize,
     side: usize,
-    /// The four of them as kernels count.
+    /// Regions, rows, channels and side in the kernels' type.
     counted: [u32; 4],
 }
 
-/// A level of features: its shape, as kernels have it too, cells for a pixel, and tiles of an image.
+/// A feature level: its shape, also in the kernels' type, its cells per pixel, and the tiles of an image.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     shape: [usize; 4],
@@ -82,7 +87,7 @@ struct Level {
 impl Level {
     fn of(shape: [usize; 4], scale: f32) -> Option<Self> {
         let size = [count(shape[2])?, count(shape[3])?];
-        // Rows and columns are kept in halves of a word.
+        // Rows and columns are stored in half words.
         let small = size.iter().all(|length| (1..=u32::from(u16::MAX)).contains(length));
         let tiles = size[0].div_ceil(TILE).checked_mul(size[1].div_ceil(TILE))?;
         (small && size[0].checked_mul(size[1]).is_some()).then_some(Self { shape, size, scale, tiles })
@@ -90,7 +95,7 @@ impl Level {
 }
 
 impl Task {
-    /// None where there is nothing to do, too much to count, or something does not fit.
+    /// Returns `None` if there is nothing to do, the sizes are too large, or something does not fit.
     fn of(shapes: &[[usize; 4]], scales: &[f32], regions: &Tensor<2>, side: usize, dtype: DType) -> Option<Self> {
         let format = format(dtype)?;
         let [rows, channels, ..] = *shapes.first()?;
@@ -103,7 +108,7 @@ impl Task {
         let levels: Vec<Level> =
             shapes.iter().zip(scales).map(|(shape, scale)| Level::of(*shape, *scale)).collect::<Option<_>>()?;
         let counted = [count(many)?, count(rows)?, count(channels)?, count(side)?];
-        // The second axis of a grid has no more blocks.
+        // The maximum second dimension of a grid.
         let task = Self { dtype, format, levels, regions: many, rows, channels, side, counted };
         (task.counted[2].div_ceil(CHANNELS) <= u32::from(u16::MAX) && task.blocks().is_some()).then_some(task)
     }
@@ -112,18 +117,18 @@ impl Task {
         [self.regions, self.channels, self.side, self.side]
     }
 
-    /// Blocks of the backward for each group of channels.
+    /// Returns the blocks of the backward for each group of channels.
     fn blocks(&self) -> Option<u32> {
         let tiles = self.levels.iter().try_fold(0_u32, |tiles, level| tiles.checked_add(level.tiles))?;
         tiles.checked_mul(self.counted[1])
     }
 
-    /// Channels of a block of the forward.
+    /// Returns the channels per block of the forward.
     fn chunk(&self) -> u32 {
         CHUNK[usize::from(self.counted[3] > FEW)]
     }
 
-    /// The structure of the kernels, where tensors are at these addresses.
+    /// Returns the words of the kernels' structure for tensors at these addresses.
     fn words(&self, maps: &[u64], [regions, bins, entries, counts]: [u64; 4], aligned: bool) -> Vec<u64> {
         let mut words = Vec::with_capacity(20);
         for (level, map) in self.levels.iter().zip(maps) {
@@ -133,14 +138,14 @@ impl Task {
         words.resize(LEVELS * 3, 0);
         let [many, rows, channels, side] = self.counted;
         let depth = count(self.levels.len()).unwrap_or(0);
-        // All channels of a region are a whole number of packs, and so are those of every block.
+        // The channels of a region fill whole packs, and so do those of every block.
         let packed = aligned && channels.wrapping_mul(side * side).is_multiple_of(lanes(self.format));
         words.extend([regions, bins, entries, counts]);
         words.extend([pair(many, rows), pair(channels, side), pair(self.chunk(), depth), pair(packed.into(), 0)]);
         words
     }
 
-    /// Of regions and features.
+    /// Computes the bins, from regions and features.
     fn forward(&self, given: Vec<Cube>) -> Option<Cube> {
         let inputs: Vec<Cube> = given.into_iter().map(into_contiguous).collect();
         let like = inputs.first()?;
@@ -156,12 +161,12 @@ impl Task {
         Some(made)
     }
 
-    /// Of regions and the gradient of the bins.
+    /// Computes the gradients, from regions and the bins' gradient.
     fn backward(&self, given: [Cube; 2]) -> Vec<Cube> {
         let [regions, gradient] = &given.map(into_contiguous);
         let aligned = begin_packs([Some(gradient)]);
         let made: Vec<Cube> = self.levels.iter().map(|level| fresh(gradient, level.shape, self.dtype)).collect();
-        // Memory for whole numbers of the same size.
+        // Integers of the same size are stored in float32 tensors.
         let lists = self.rows * LEVELS;
         let entries = fresh(regions, [lists, self.regions, ENTRY], DType::F32);
         let counts = fresh(regions, [lists], DType::F32);

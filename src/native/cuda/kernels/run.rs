@@ -1,4 +1,4 @@
-//! Launches of kernels, in their turn among the work of Burn's runtime, on the thread that talks to the card.
+//! Launches kernels in order with the work of Burn's runtime, on the thread that talks to the GPU.
 
 use super::compile::{Program, image};
 use crate::cuda::library::{Opaque, driver};
@@ -14,29 +14,30 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 /// A parameter of a kernel.
 pub enum Argument<'a> {
-    /// Where a buffer is on the card; zero for none.
+    /// The address of a buffer on the GPU; zero for none.
     Address(u64),
-    /// A whole number.
+    /// An integer.
     U32(u32),
-    /// A real number.
+    /// A float32 number.
     F32(f32),
-    /// A structure, in the words of its memory.
+    /// A structure, as words of memory.
     Words(&'a [u64]),
 }
 
-/// Two halves of a word in the order of their addresses.
+/// Combines two half words in memory order.
 pub fn pair(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
-/// Whether all addresses are multiples of so many bytes, as a flag for a kernel.
+/// Whether all addresses are multiples of `bytes`, as a flag for a kernel.
 pub fn aligned(addresses: &[u64], bytes: u64) -> bool {
     addresses.iter().all(|address| address.is_multiple_of(bytes))
 }
 
-/// Sends launches to the thread that talks to the card, behind all that was sent there from this thread. They get the addresses of the buffers.
+/// Submits launches to the thread that talks to the GPU, after all work submitted from this thread. They get the
+/// addresses of the buffers.
 ///
-/// Memory beside the tensors comes as handles as well: the runtime takes it back in the order of the stream.
+/// Temporary memory is passed as handles, too: the runtime reuses it in stream order.
 pub fn queue(
     program: Program,
     like: &Cube,
@@ -49,7 +50,7 @@ pub fn queue(
     });
 }
 
-/// [`queue`] with the addresses of tensors, zero for those that are not there.
+/// As [`queue`], with the addresses of tensors, zero for missing ones.
 pub fn queue_some(
     program: Program,
     like: &Cube,
@@ -66,7 +67,8 @@ pub fn queue_some(
 }
 
 thread_local! {
-    /// The runtime talks to a card from one thread. By context and program, and by module and name.
+    /// The runtime talks to a GPU from one thread, so these are thread-local: modules by context and program, functions
+    /// by module and name.
     static MODULES: RefCell<HashMap<(usize, Program), usize>> = RefCell::default();
     static FUNCTIONS: RefCell<HashMap<(usize, &'static CStr), usize>> = RefCell::default();
 }
@@ -90,19 +92,19 @@ fn module(program: Program, device: usize) -> Result<Opaque, Fault> {
     Ok(module)
 }
 
-/// Where kernels of a program are launched: into the stream of the tensors.
+/// Launches kernels of a program, in the stream of the tensors.
 pub struct Launcher {
     module: Opaque,
     stream: Opaque,
 }
 
 impl Launcher {
-    /// Of a program on the card whose context is current, into one of its streams.
+    /// Loads a program on the GPU whose context is current, for one of its streams.
     pub fn of(program: Program, card: usize, stream: Opaque) -> Result<Self, Fault> {
         Ok(Self { module: module(program, card)?, stream })
     }
 
-    /// Launches a kernel. Its arguments have to be those of its text.
+    /// Launches a kernel. The arguments must match its source.
     pub fn launch(
         &self,
         name: &'static CStr,
@@ -145,7 +147,7 @@ impl Launcher {
         check("cuLaunchKernel", status)
     }
 
-    /// Queues a product of cuBLASLt between kernels: its operands, that of the plan, and the memory beside them lie at these addresses.
+    /// Queues a cuBLASLt product between kernels. `places` are the addresses of the plan's operands and workspace.
     pub fn multiply(&self, plan: &Plan, places: [u64; 4]) -> Result<(), Fault> {
         multiply(plan, places, self.stream)
     }

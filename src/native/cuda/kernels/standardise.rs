@@ -1,4 +1,4 @@
-//! Pictures as networks take them.
+//! Standardisation of images for networks.
 
 use super::compile::{Program, image};
 use super::run::{Argument, aligned, pair, queue};
@@ -9,16 +9,16 @@ use burn_cubecl::kernel::into_contiguous;
 const THREADS: u32 = 256;
 /// Values that a thread writes.
 const PACK: u32 = 4;
-/// Channels that the kernel has room for.
+/// The maximum number of channels.
 const CHANNELS: usize = 4;
 
-/// Bytes of pictures [count, channels, height, width] in float32: (byte / 255 − mean) / deviation, with a mean and a deviation for each channel. Each of the three is rounded. None where the
-/// kernel cannot be run.
+/// Converts bytes of images [count, channels, height, width] to float32: (byte / 255 − mean) / deviation, with a mean
+/// and a deviation per channel. Each of the three operations is rounded. `None` if the kernel cannot run.
 pub fn standardise<const C: usize>(bytes: &Tensor<4, Int>, means: [f32; C], deviations: [f32; C]) -> Option<Tensor<4>> {
     let shape @ [_, channels, height, width] = bytes.dims();
     let len = shape.iter().try_fold(1_usize, |len, side| len.checked_mul(*side)).and_then(count)?;
     let plane = count(height * width)?;
-    // Threads count a little further than there are values.
+    // Threads count slightly beyond the last value.
     let fits = bytes.dtype() == DType::U8 && channels == C && C <= CHANNELS && (1..u32::MAX / 2).contains(&len);
     card_of(&bytes.device()).and_then(|card| image(Program::Standardise, card)).filter(|_| fits)?;
     let x = into_contiguous(whole(bytes)?);

@@ -22,12 +22,12 @@ fn card() -> Device {
     Device::cuda(0)
 }
 
-/// Numbers in [-1, 1) on the host.
+/// Returns random numbers in [-1, 1) on the host.
 fn random<const D: usize>(shape: [usize; D]) -> Tensor<D> {
     Tensor::random(shape, Distribution::Uniform(-1.0, 1.0), &flex())
 }
 
-/// Numbers below a bound, other ones for other seeds.
+/// Returns integers below a bound, which depend on the seed.
 fn whole_numbers(count: usize, below: i32, seed: i32) -> Vec<i32> {
     (0..).take(count).map(|n: i32| (n.wrapping_mul(7919).wrapping_add(seed) ^ (n >> 3)).rem_euclid(below)).collect()
 }
@@ -36,7 +36,7 @@ fn ints(values: &[i32], device: &Device) -> Tensor<1, Int> {
     Tensor::<1, Int>::from_data(TensorData::from(values), (device, DType::I32))
 }
 
-/// The same values and format on another device.
+/// Copies a tensor to another device.
 fn moved<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Tensor<D> {
     let dtype = tensor.dtype();
     Tensor::from_data(tensor.clone().into_data(), (device, dtype))
@@ -60,7 +60,7 @@ fn same<const D: usize>(ours: Tensor<D>, theirs: Tensor<D>, what: &str) {
     near(ours, theirs, 0.0, what);
 }
 
-/// What a rounding may move a value by, relative to the largest.
+/// Returns the error of a rounding, relative to the largest value.
 fn rounding(format: FloatDType) -> f32 {
     match format {
         FloatDType::F16 => 1.0e-3,
@@ -132,7 +132,7 @@ fn updates_on_gpu() {
         Step::Adam { rate: 0.01, keep1: 0.1, beta2: 0.999, keep2: 0.001, root: 0.5, epsilon: 1e-8 },
     ];
     let decays = [Decay::None, Decay::Add(0.1), Decay::Shrink(0.99)];
-    // More parameters than a launch has room for, of lengths below, at and above what a block takes.
+    // More parameters than a launch can take, with lengths below, at and above a block's.
     let lengths: Vec<usize> =
         (0..100).map(|n| [1, 3, 4, 255, 1024, 8191, 8192, 8193, 20_000, 100_003][n % 10] + n / 10).collect();
     let decays: Vec<Decay> = (0..lengths.len()).map(|n| decays[n % 3]).collect();
@@ -152,7 +152,7 @@ fn updates_on_gpu() {
             let factor = if turn == 0 { 1.0 } else { 1.0 / 1024.0 };
             let gradients: Vec<Tensor<1>> =
                 lengths.iter().map(|length| random([*length]) / f64::from(factor)).collect();
-            // What somebody else has must not be overwritten.
+            // A shared tensor must not be overwritten.
             let before = held.then(|| (parameters.clone(), parameters.iter().cloned().map(read).collect::<Vec<_>>()));
             let state = State { parameters, gradients: gradients.iter().map(|g| moved(g, &card())).collect(), memory };
             let Some(update) = update(step, &decays, factor, &state) else { panic!("{step:?} is refused") };
@@ -183,7 +183,7 @@ fn mixed(mut h: u32) -> u32 {
     h ^ (h >> 16)
 }
 
-/// What the values are multiplied by.
+/// Returns the factors of the values.
 fn mask<const D: usize>(shape: [usize; D], key: u32, share: f64) -> Tensor<D> {
     let threshold = share * 16_777_216.0;
     let kept = |n: u32| f64::from(mixed(mixed(n.wrapping_mul(0x9e37_79b9)).wrapping_add(key)) >> 8) >= threshold;
@@ -204,7 +204,7 @@ fn dropout_on_gpu() {
                 let Some(kernel) = drop(&on_card, key, share) else { panic!("{what} is refused") };
                 same(kernel(on_card.clone()), theirs.clone(), &what);
                 same(on_card.clone(), x, &what);
-                // Once more in place, and behind another operation.
+                // Once more in place, and after another operation.
                 let Some(kernel) = drop(&on_card, key, share) else { panic!("{what} is refused") };
                 same(kernel(on_card * 1.0), theirs, &what);
             }
@@ -233,7 +233,7 @@ fn gradients_of_tables_on_gpu() {
     for [n, rows, features] in
         [[1, 1, 1], [5, 3, 7], [4096, 2, 64], [4097, 100, 33], [9000, 3001, 256], [16_384, 50_304, 768]]
     {
-        // Half of them are few, as tokens are.
+        // Half of the ids are from a few values, as tokens are.
         let mut ids = whole_numbers(n, i32::try_from(rows).expect("small"), 3);
         ids.iter_mut().step_by(2).for_each(|id| *id %= 5);
         let dy = random([n, features]);
@@ -291,7 +291,7 @@ fn cross_entropies_on_gpu() {
                         panic!("{what} is refused")
                     };
                     near(our_loss, loss.clone(), 1e-5, &what);
-                    // The largest may be beyond binary16, where it becomes infinite on both sides.
+                    // The largest value may exceed binary16, where it becomes infinite on both sides.
                     if format == FloatDType::F16 && factor > 60_000.0 {
                         continue;
                     }
@@ -336,7 +336,7 @@ fn layer_norms_on_gpu() {
             else {
                 panic!("{what} is refused")
             };
-            // A single feature has no gradient but roundings of one over a very small deviation.
+            // With a single feature, the gradient consists of rounding errors divided by a very small deviation.
             if features > 1 {
                 near(our_dx, dx, 2e-5, &what);
             }
@@ -388,7 +388,7 @@ fn softmax_of_attention_on_gpu() {
                 let Some(ours) = attention_softmax_back(on_card, moved(&dy, &card()), &rest, config) else {
                     panic!("{what} is refused")
                 };
-                // With one place there is nothing but roundings.
+                // With one place there are only rounding errors.
                 if width > 1 {
                     near(ours, gradient, rounding(from).max(2e-5), &what);
                 }

@@ -1,4 +1,4 @@
-//! Transposes of many matrices at once, on their way between float32 and another number format.
+//! Transposes many matrices at once, converting between float32 and another number format.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair};
@@ -9,22 +9,22 @@ use crate::cuda::plan::Format;
 use burn::tensor::Tensor;
 use std::ffi::CStr;
 
-/// As in the kernel: matrices of a launch, words of each, the side of the square that a block has, and its threads.
+/// As in the kernel: matrices per launch, words per matrix, the side of a block's square, and its threads.
 const ENTRIES: usize = 32;
 const WORDS: usize = 4;
 const SIDE: u32 = 32;
 const THREADS: [u32; 2] = [32, 8];
 
-/// A matrix, row after row, and where its transpose goes, which lies like it.
+/// The transposition of a row-major matrix into a row-major target.
 #[derive(Clone, Copy, Debug)]
 pub struct Transposition {
     /// The address of the matrix.
     pub from: u64,
-    /// That of its transpose.
+    /// The address of the transpose.
     pub to: u64,
     /// Rows of the matrix.
     pub rows: u32,
-    /// Its columns.
+    /// Columns of the matrix.
     pub columns: u32,
 }
 
@@ -34,13 +34,13 @@ impl Transposition {
     }
 }
 
-/// Whether [`transpose`] can run where tensors like this one are.
+/// Whether [`transpose`] can run on the device of this tensor.
 pub fn transposes<const D: usize>(tensor: &Tensor<D>) -> bool {
     ready(Program::Transpose, tensor)
 }
 
-/// Queues the transposes of matrices, none of them empty, each value rounded from the first format to the second, of which one is float32. On the thread that talks to the card, when its
-/// context is current.
+/// Queues the transposes of non-empty matrices, converting each value from the first format to the second, of which one
+/// is float32. Call it on the thread that talks to the GPU, with its context current.
 pub fn transpose(card: usize, stream: Opaque, formats: [Format; 2], matrices: &[Transposition]) -> Result<(), Fault> {
     launch(&Launcher::of(Program::Transpose, card, stream)?, formats, matrices)
 }
@@ -65,7 +65,7 @@ fn name(formats: [Format; 2]) -> Option<&'static CStr> {
     }
 }
 
-/// The kernel's table, and how many blocks there are; none where they cannot be counted.
+/// Returns the kernel's table and the number of blocks, or `None` if they cannot be counted.
 fn table(matrices: &[Transposition]) -> Option<([u64; ENTRIES * WORDS], u32)> {
     let mut table = [0; ENTRIES * WORDS];
     let mut blocks = 0_u32;
@@ -95,7 +95,7 @@ mod tests {
         assert!(table(&[matrix(u32::MAX, u32::MAX)]).is_none());
     }
 
-    /// Numbers of few digits, which every format holds.
+    /// Returns numbers of few digits, which every format can represent.
     fn numbers(len: usize) -> Vec<f32> {
         (0..len).map(|n| f32::from(u8::try_from(n * 37 % 251).expect("small")) - 125.0).collect()
     }
@@ -105,7 +105,7 @@ mod tests {
     fn matrices_are_transposed_on_gpu() {
         let (format, float) = ([Format::F32, Format::F16, Format::Bf16], [DType::F32, DType::F16, DType::BF16]);
         for (first, second) in [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0)] {
-            // More than a launch has room for.
+            // More than a launch can take.
             let sizes: Vec<[usize; 2]> = [[1, 1], [1, 48], [33, 65], [64, 32], [257, 3], [48, 1]].repeat(6);
             let values: Vec<Vec<f32>> = sizes.iter().map(|[rows, columns]| numbers(rows * columns)).collect();
             let of = |(size, values): (&[usize; 2], &Vec<f32>)| {

@@ -1,4 +1,4 @@
-//! A step of an optimiser over all parameters at once.
+//! An optimiser step over all parameters at once.
 
 use super::compile::Program;
 use super::run::{Argument, Launcher, pair, queue};
@@ -8,13 +8,13 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::server::Handle;
 
-/// As in the kernel: parameters of a launch, words of each, values of a block.
+/// As in the kernel: parameters per launch, words per parameter, values per block.
 const ENTRIES: usize = 48;
 const WORDS: usize = 9;
 const CHUNK: u32 = 8192;
 const THREADS: u32 = 256;
 
-/// One step's rule with its constants.
+/// The rule of a step, with its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// p ← p − g·rate.
@@ -26,7 +26,7 @@ pub enum Step {
     Momentum {
         /// The learning rate.
         rate: f64,
-        /// How much of b stays.
+        /// The factor with which b decays.
         momentum: f64,
     },
     /// m ← m + (g − m)·keep1, v ← v·beta2 + g²·keep2, p ← p − m/(√v/root + epsilon)·rate.
@@ -46,32 +46,33 @@ pub enum Step {
     },
 }
 
-/// What happens to a parameter and its gradient before the step.
+/// The weight decay before the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decay {
     /// Nothing.
     None,
-    /// The parameter times this is added to the gradient.
+    /// The parameter times this factor is added to the gradient.
     Add(f64),
-    /// The parameter is multiplied by this.
+    /// The parameter is multiplied by this factor.
     Shrink(f64),
 }
 
-/// All that a step changes or reads: one entry of each list for each parameter. Of the memory a rule takes what it needs; the rest stays as it is.
+/// The tensors that a step reads or changes, one entry per parameter in each list. A rule uses the state tensors that
+/// it needs and leaves the others unchanged.
 pub struct State {
     /// The parameters.
     pub parameters: Vec<Tensor<1>>,
     /// Their gradients.
     pub gradients: Vec<Tensor<1>>,
-    /// Momentum's b, or Adam's m and v.
+    /// The optimiser state: momentum's b, or Adam's m and v.
     pub memory: Vec<[Tensor<1>; 2]>,
 }
 
-/// Parameters and memory after a step.
+/// The parameters and optimiser state after a step.
 pub type Updated = (Vec<Tensor<1>>, Vec<[Tensor<1>; 2]>);
 
 impl Step {
-    /// How many of the memory's tensors it reads and changes.
+    /// Returns how many of the state tensors the rule reads and changes.
     fn remembers(self) -> usize {
         match self {
             Self::Sgd { .. } => 0,
@@ -80,7 +81,7 @@ impl Step {
         }
     }
 
-    /// The kernel's constants behind the rule's number and that of parameters.
+    /// Returns the kernel's constants, which follow the rule's number and the number of parameters.
     fn constants(self) -> [f64; 6] {
         match self {
             Self::Sgd { rate } => [rate, 0.0, 0.0, 0.0, 1.0, 0.0],
@@ -90,8 +91,9 @@ impl Step {
     }
 }
 
-/// What updates every parameter by `factor` times its gradient, with the arithmetic in float32 that the rules say, one rounding after the other. In
-/// place where nobody else has a tensor's memory. None where the kernels cannot be run.
+/// Returns a closure that updates every parameter by `factor` times its gradient, in float32 and by the rule's formula,
+/// rounding after each operation. It updates in place if a tensor's memory is not shared. `None` if the kernels cannot
+/// run.
 pub fn update(
     step: Step,
     decays: &[Decay],
@@ -109,7 +111,7 @@ fn updated(step: Step, decays: &[Decay], factor: f32, state: State) -> Updated {
     for ((parameter, gradient), memory) in parameters.into_iter().zip(gradients).zip(memory) {
         let mut of = [parameter, gradient].into_iter().chain(memory);
         inputs.extend(of.by_ref().take(2 + remembers).map(owned));
-        // What the step does not touch.
+        // The state tensors that the step does not use.
         rests.push(of.collect::<Vec<Tensor<1>>>());
     }
     let mut made = launch(step, decays, factor, inputs).into_iter().map(tensor);
@@ -127,7 +129,7 @@ fn updated(step: Step, decays: &[Decay], factor: f32, state: State) -> Updated {
     (parameters, memory)
 }
 
-/// The tensors that a step takes, parameter by parameter.
+/// Returns the tensors that a step uses, parameter by parameter.
 fn tensors(state: &State, remembers: usize) -> impl Iterator<Item = &Tensor<1>> {
     state.parameters.iter().zip(&state.gradients).zip(&state.memory).flat_map(move |((parameter, gradient), memory)| {
         [parameter, gradient].into_iter().chain(memory.iter().take(remembers))
@@ -149,11 +151,12 @@ fn fits(decays: &[Decay], remembers: usize, state: &State) -> bool {
     tensors(state, remembers).zip(lengths).all(fit) && ready(Program::Update, first)
 }
 
-/// A parameter on its way: where its tensors are among the buffers, or nowhere.
+/// The update of a parameter, with the indices of its tensors among the buffers.
 struct Entry {
     len: u32,
     decay: Decay,
-    /// The parameter, its new values, the gradient, the first memory, its new values, the second memory, its new values.
+    /// The parameter, its new values, the gradient, the first state tensor, its new values, the second state tensor,
+    /// its new values.
     places: [Option<usize>; 7],
 }
 
@@ -194,7 +197,7 @@ fn launch(step: Step, decays: &[Decay], factor: f32, inputs: Vec<Cube>) -> Vec<C
     made
 }
 
-/// One launch for as many parameters as its table has room for.
+/// Launches the kernel for as many parameters as its table can take.
 fn some(step: Step, factor: f32, entries: &[Entry], places: &[u64], card: &Launcher) -> Result<(), Fault> {
     let mut table = [0_u64; ENTRIES * WORDS];
     let mut blocks = 0_u32;

@@ -1,4 +1,4 @@
-//! Images twice as high and wide, and the backward.
+//! Upsampling of images by two, and the backward.
 
 use super::compile::Program;
 use super::run::{Argument, aligned, queue_some};
@@ -8,12 +8,13 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use std::ffi::CStr;
 
-/// Bytes that are read of a row of the smaller images at once, and threads of a block.
+/// The number of bytes read at once of a row of the smaller images; below, the threads of a block.
 const PACK: usize = 8;
 const THREADS: u32 = 256;
 
-/// Each value of images [rows, channels, height, width] four times, as two by two; and to that added a lateral tensor [rows, channels, 2·height, 2·width], where there is one, in float32 and
-/// rounded once. All in one format. None where the kernels cannot be run.
+/// Repeats each value of images [rows, channels, height, width] two by two, and adds an optional lateral tensor [rows,
+/// channels, 2·height, 2·width]. The sum is in float32 and rounded once. All tensors have one format. `None` if the
+/// kernels cannot run.
 pub fn upsample(x: &Tensor<4>, lateral: Option<&Tensor<4>>) -> Option<Tensor<4>> {
     let [rows, channels, height, width] = x.dims();
     let large = [rows, channels, height.checked_mul(2)?, width.checked_mul(2)?];
@@ -29,8 +30,8 @@ pub fn upsample(x: &Tensor<4>, lateral: Option<&Tensor<4>>) -> Option<Tensor<4>>
     Some(tensor(y))
 }
 
-/// Sums of two by two values of [rows, channels, 2·height, 2·width], in float32 and rounded once: the gradient of [`upsample`]. None where the
-/// kernels cannot be run.
+/// Sums two by two values of [rows, channels, 2·height, 2·width], in float32 and rounded once: the gradient of
+/// [`upsample`]. `None` if the kernels cannot run.
 pub fn upsample_back(dy: &Tensor<4>) -> Option<Tensor<4>> {
     let [rows, channels, height, width] = dy.dims();
     let small = [rows, channels, height / 2, width / 2];
@@ -53,7 +54,7 @@ struct Task {
 }
 
 impl Task {
-    /// None where there is nothing to do, or more than can be counted.
+    /// Returns `None` if there is nothing to do, or the sizes are too large.
     fn of(name: &'static CStr, shape: [usize; 4], dtype: DType) -> Option<Self> {
         let len = shape.iter().try_fold(1_usize, |len, side| len.checked_mul(*side)).and_then(count)?;
         (len > 0).then_some(Self { name, dtype, len, width: count(shape[3])? })
@@ -62,7 +63,7 @@ impl Task {
     fn queue(self, like: &Cube, tensors: &[Option<&Cube>]) {
         let lanes = count(PACK / self.dtype.size()).unwrap_or(1);
         queue_some(Program::Upsample, like, tensors, move |places, card| {
-            // Twice as many values are read and written of the larger images.
+            // Twice as many values of the larger images are read and written.
             let packed = self.width.is_multiple_of(lanes) && aligned(&places, 16);
             let count = if packed { self.len / lanes } else { self.len };
             let numbers = [count, self.width, packed.into()].map(Argument::U32);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::F16, FloatDType::BF16];
 
-/// Failures are noted in one place for all threads.
+/// Serialises tests, because failures are recorded in one place for all threads.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -18,7 +18,7 @@ fn card() -> Device {
     Device::cuda(0)
 }
 
-/// Values between -1 and 1 with 15 digits, rounded to a format and back, on the host.
+/// Returns values between -1 and 1 with 15 digits, rounded to a format and back, on the host.
 fn spread<const D: usize>(shape: [usize; D], seed: u32, format: FloatDType) -> Tensor<D> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let values: Vec<f32> = (0..shape.iter().product())
@@ -49,7 +49,7 @@ fn near<const D: usize>(what: &str, ours: Tensor<D>, theirs: Tensor<D>, toleranc
     assert_eq!(fault(), None, "{what}");
 }
 
-/// What a rounding may move a value by, and sums in another order, relative to the largest.
+/// Returns the relative error of a rounding and of sums in another order, relative to the largest value.
 fn rounding(format: FloatDType) -> f32 {
     match format {
         FloatDType::F16 => 1.0e-3,
@@ -58,7 +58,7 @@ fn rounding(format: FloatDType) -> f32 {
     }
 }
 
-/// What the order of a sum may move it by, and what tensor cores cut off of it.
+/// The relative error of sums in another order and of the truncation in tensor cores.
 const SUMS: f32 = 5e-5;
 
 /// Maps of one shape.
@@ -90,13 +90,13 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Everything that is computed of a case, by the card.
+/// All results of a case, from the GPU.
 struct Found {
     y: Tensor<2>,
     slopes: AffineGradients,
 }
 
-/// The shape of a weight.
+/// Returns the shape of a weight.
 fn shape(case: Case) -> [usize; 2] {
     if case.table { [case.outputs, case.inputs] } else { [case.inputs, case.outputs] }
 }
@@ -116,7 +116,7 @@ fn by_card(case: Case, format: FloatDType, of_x: FloatDType, given: &Given) -> F
     Found { y, slopes }
 }
 
-/// On the host, in float32, of numbers that the format holds.
+/// The inputs on the host, in float32, with values that the format can represent.
 struct Given {
     x: Tensor<2>,
     weights: Vec<Tensor<2>>,
@@ -136,7 +136,7 @@ impl Given {
         }
     }
 
-    /// The answer, and the gradients of x, of the weights and of the biases.
+    /// Returns the output, and the gradients of x, of the weights and of the biases.
     fn answers(&self, case: Case) -> Found {
         let Case { rows, inputs, outputs, parts, table, columns, .. } = case;
         let (mut ys, mut weights, mut biases) = (Vec::new(), Vec::new(), Vec::new());
@@ -229,7 +229,7 @@ fn maps_of_views_and_parts_of_gradients_on_gpu() {
     let given = Given::of(case, FloatDType::F32);
     let theirs = given.answers(case);
     let how = Affine { shape: [24, 16], table: false, columns: 16, tf32: false };
-    // x and dy that were transposed without moving a value.
+    // x and dy as transposed views.
     let turned = |tensor: &Tensor<2>| moved(&(tensor.clone().transpose() * 1.0)).transpose();
     let map = |x| affine(&x, &[moved(&flat(&given.weights[0]))], &[moved(&given.biases[0])], how).unwrap();
     let Mapped { y, kept } = map(turned(&given.x));
@@ -243,7 +243,7 @@ fn maps_of_views_and_parts_of_gradients_on_gpu() {
     near("dx", slopes.x.unwrap(), theirs.slopes.x.unwrap(), SUMS);
 }
 
-/// Sums over rows by the kernel that is there for when no product can have them.
+/// Sums over rows by the fallback kernel, for when no product can compute them.
 fn sums_by_kernel(x: &Tensor<2>) -> Tensor<1> {
     tensor(summed(&into_contiguous(primitive(x).unwrap())))
 }

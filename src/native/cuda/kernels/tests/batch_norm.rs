@@ -1,16 +1,16 @@
-//! Batch normalisation on a card against the formulas in double precision on the host.
+//! Batch normalisation on a GPU against the formulas in double precision on the host.
 
 use super::*;
 use crate::cuda::dnn::Storage;
 use crate::number::real_len;
 
-/// What lies otherwise than it was made.
+/// Creates a view with another layout.
 type View = fn(Tensor<4>) -> Tensor<4>;
 
 const EPSILON: f64 = 1e-5;
 const SHARE: f64 = 0.1;
 
-/// A residual, whether it is added behind the activation, and what values below zero are multiplied by.
+/// A residual, whether it is added after the activation, and the factor of negative values.
 #[derive(Clone, Copy, Debug)]
 struct Follow {
     residual: bool,
@@ -52,7 +52,7 @@ impl Follow {
         }
     }
 
-    /// The answer to what was normalised.
+    /// Applies the activation and the residual to a normalised value.
     fn apply(self, normed: f64, residual: f64) -> f64 {
         match (self.residual, self.last) {
             (false, _) => self.bent(normed),
@@ -62,7 +62,7 @@ impl Follow {
     }
 }
 
-/// Numbers in [-1, 1) with 16 digits, other ones for other seeds.
+/// Returns numbers in [-1, 1) with 16 digits, which depend on the seed.
 fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let digits = |n: u32| u16::try_from(mixed(n.wrapping_mul(0x9e37_79b9).wrapping_add(seed)) >> 16).expect("16 bits");
     (0..).take(len).map(|n| f32::from(digits(n)) / 32768.0 - 1.0).collect()
@@ -72,7 +72,7 @@ fn vector(values: &[f32]) -> Tensor<1> {
     Tensor::from_data(TensorData::from(values), &card())
 }
 
-/// What goes in, on the card and as the host reads it.
+/// The inputs, on the GPU and as read by the host.
 struct Given {
     dims: [usize; 4],
     x: Tensor<4>,
@@ -98,7 +98,7 @@ impl Given {
         Self { dims, x: images(1, mean), residual: images(2, 0.0), dy: images(3, 0.0), channels }
     }
 
-    /// With images that lie NHWC.
+    /// Converts the images to NHWC.
     fn nhwc(self) -> Self {
         let laid = |images| Storage::Nhwc.laid(images).expect("on the card");
         Self { x: laid(self.x), residual: laid(self.residual), dy: laid(self.dy), ..self }
@@ -108,7 +108,8 @@ impl Given {
         self.channels.each_ref().map(|values| vector(values))
     }
 
-    /// A training step: the answer, the running statistics, and the gradients of images, gain, bias and residual.
+    /// A training step on the GPU: the output, the running statistics, and the gradients of images, gain, bias and
+    /// residual.
     fn ours(&self, follow: Follow) -> Vec<Vec<f32>> {
         let channels = self.on_card();
         let norm = follow.norm(&channels, &self.residual);
@@ -122,11 +123,12 @@ impl Given {
         all
     }
 
-    /// The same by the formulas. On which side of zero a value was is read from our answer, before a residual that is last: one that is almost zero may be rounded to either side.
+    /// The same by the formulas. The sign of a value is read from the GPU's output, before a residual that is last,
+    /// because an almost-zero value may be rounded to either side.
     fn theirs(&self, follow: Follow, bent: &[f32]) -> Vec<Vec<f64>> {
         let doubled = |values: Vec<f32>| -> Vec<f64> { values.into_iter().map(f64::from).collect() };
         let [x, beside, dy] = [&self.x, &self.residual, &self.dy].map(|tensor| doubled(read(tensor.clone())));
-        // The gradient of the residual is rounded before it goes on to the images.
+        // The gradient of the residual is rounded before it is passed on to the images.
         let less = self.dy.clone().cast(FloatDType::F32) * single(follow.leak.unwrap_or(1.0));
         let less = if follow.residual && !follow.last { less.cast(FloatDType::from(self.dy.dtype())) } else { less };
         let less = doubled(read(less));
@@ -160,7 +162,7 @@ impl Given {
     }
 }
 
-/// The largest difference, relative to the largest value.
+/// Returns the largest difference, relative to the largest value.
 fn off(ours: &[f32], theirs: &[f64]) -> f64 {
     assert_eq!(ours.len(), theirs.len());
     let largest = theirs.iter().fold(1e-30_f64, |largest, value| largest.max(value.abs()));
@@ -168,7 +170,7 @@ fn off(ours: &[f32], theirs: &[f64]) -> f64 {
     ours.iter().zip(theirs).map(apart).fold(0.0, f64::max) / largest
 }
 
-/// Compares a training step. Images are rounded to the format, everything else is float32.
+/// Compares a training step. Images are rounded to the format; everything else is float32.
 fn compare(given: &Given, follow: Follow, image: f64, exact: f64) {
     const NAMES: [&str; 7] = ["y", "running mean", "running variance", "dx", "dgain", "dbias", "dresidual"];
     let what = format!("{:?} {:?}, {follow:?}", given.x.dtype(), given.dims);
@@ -193,7 +195,7 @@ fn rounds(format: FloatDType) -> f64 {
 #[test]
 #[ignore = "needs a GPU"]
 fn batch_norms_on_gpu() {
-    // In all of them at once, in parts, in packs of one channel and of two, value by value.
+    // Covers all code paths: whole channels, parts, packs of one channel and of two, single values.
     let small = [[2, 3, 5, 7], [1, 3, 1, 5], [17, 8, 1, 1], [5, 64, 28, 28], [33, 16, 14, 14], [3, 2, 61, 67]];
     let large = [[4, 64, 112, 112], [3, 2048, 7, 7], [32, 256, 14, 14], [128, 512, 7, 7]];
     for dims in small.into_iter().chain(large) {
@@ -209,7 +211,7 @@ fn batch_norms_on_gpu() {
 #[test]
 #[ignore = "needs a GPU"]
 fn batch_norms_in_nhwc_on_gpu() {
-    // Channels of a block that are one pack to eight, in one part and in many; and no whole number of packs.
+    // One to eight packs of channels per block, in one part and in many, and channels that do not fill whole packs.
     let small = [[2, 8, 5, 7], [2, 24, 3, 1], [5, 64, 28, 28], [33, 16, 14, 14], [3, 96, 61, 67], [2, 12, 9, 9]];
     let large = [[4, 64, 112, 112], [3, 2048, 7, 7], [128, 512, 7, 7]];
     for dims in small.into_iter().chain(large) {
@@ -245,7 +247,7 @@ fn batch_norms_keep_the_storage_on_gpu() {
 #[test]
 #[ignore = "needs a GPU"]
 fn gradients_of_batch_norms_in_two_parts_on_gpu() {
-    // In packs, value by value, where one block has a whole channel, and in many parts.
+    // In packs, in single values, with a whole channel in one block, and in many parts.
     for (dims, is_nhwc) in [
         ([5, 64, 28, 28], true),
         ([128, 8, 28, 28], true),
@@ -264,11 +266,11 @@ fn gradients_of_batch_norms_in_two_parts_on_gpu() {
                     [Some(read(found.x)), Some(read(found.gain)), Some(read(found.bias)), found.residual.map(read)]
                 };
                 let parts = all(given.dy.clone(), Some(second.clone()));
-                // Nobody else holds the first part here, so the result overwrites it.
+                // The first part is not shared here, so the result overwrites it.
                 assert!(parts == all(given.dy.clone() * 1.0, Some(second.clone())), "{format:?} {dims:?}: in place");
                 assert!(parts == all(given.dy.clone() + second.clone(), None), "{format:?} {dims:?}");
                 assert!(parts != all(given.dy.clone(), None), "{format:?} {dims:?}: without the second part");
-                // Without another holder of the images, their gradient overwrites them.
+                // The images are not shared, so their gradient overwrites them.
                 let alone = || {
                     let storage = Storage::of(&given.x);
                     let x = storage.named(storage.lying(given.x.clone()) * 1.0);
@@ -302,11 +304,11 @@ fn batch_norms_of_views_on_gpu() {
         let [nhwc, last, turned, long, odd] = dims.map(|dims| Given::new(dims, format, 0.0));
         let views: [(Given, View); 5] = [
             (nhwc, |tensor| tensor.permute([0, 3, 1, 2])),
-            // Its channels are no whole number of packs.
+            // The channels do not fill whole packs.
             (last, |tensor| tensor.permute([0, 3, 1, 2])),
             (turned, |tensor| tensor.permute([0, 2, 3, 1])),
             (long, |tensor| tensor.slice([1..7, 0..16, 0..4, 0..4])),
-            // It begins at an odd address.
+            // The tensor begins at an unaligned address.
             (odd, |tensor| tensor.slice([1..4, 0..1, 0..3, 0..3])),
         ];
         for (given, view) in views {

@@ -1,8 +1,8 @@
-//! Biases with what follows them on a card, against plain loops.
+//! Biases and ReLU on a GPU against plain loops.
 
 use super::*;
 
-/// Of planes that are a whole number of packs, of less than one, and of packs with values of two channels; with one part for each channel and with many.
+/// Planes of whole packs, of less than one pack, and with packs of two channels; one part per channel and many.
 const SHAPES: [[usize; 4]; 9] = [
     [2, 3, 4, 4],
     [3, 8, 7, 7],
@@ -19,7 +19,7 @@ fn bias(channels: usize) -> Tensor<1> {
     random([channels])
 }
 
-/// The answer, from values in the format of the images.
+/// Returns the output, from values in the format of the images.
 fn added(x: &Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Tensor<4> {
     let [_, channels, height, width] = x.dims();
     let bias = read(bias.clone());
@@ -31,7 +31,7 @@ fn added(x: &Tensor<4>, bias: &Tensor<1>, rectified: bool) -> Tensor<4> {
     Tensor::from_data(TensorData::new(values, x.dims()), &flex())
 }
 
-/// The gradients of x and of the bias, in double precision.
+/// Returns the gradients of x and of the bias, in double precision.
 fn slopes(dy: &Tensor<4>, y: Option<&Tensor<4>>) -> (Vec<f32>, Vec<f64>) {
     let [_, channels, height, width] = dy.dims();
     let mut dx = read(dy.clone());
@@ -89,7 +89,8 @@ fn gradients_of_biases_on_gpu() {
             assert!(dbias == read(again), "{what}: other bits");
             let terms = f64::from(single(crate::number::real_len(dy.dims().iter().product::<usize>() / dims[1])));
             for (channel, (found, sum)) in dbias.iter().zip(&sums).enumerate() {
-                // Terms up to 1, each rounded to a 24th bit of sums that grow like the root of their number.
+                // Terms are at most 1, each rounded to the 24th bit of a sum that grows like the square root of their
+                // number.
                 let near = (f64::from(*found) - sum).abs() <= 1e-6 * terms.sqrt().max(1.0) * 4.0;
                 assert!(near, "{what}, channel {channel}: {found} and not {sum}");
             }

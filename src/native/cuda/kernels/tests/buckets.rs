@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// More tensors than a launch has room for, of lengths below, at and above what a block takes, each at a multiple of 64 values.
+/// Returns more lengths than a launch can take, below, at and above a block's, each tensor at a multiple of 64 values.
 fn lengths() -> Vec<usize> {
     (0..250).map(|n| [1, 3, 4, 63, 64, 65, 16_383, 16_384, 16_385, 40_000][n % 10] + n / 10).collect()
 }

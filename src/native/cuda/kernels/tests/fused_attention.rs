@@ -1,6 +1,7 @@
 use super::*;
 
-/// By tensor operations of the host, from queries, keys and values [rows·width, 3·heads·features] in float32: the output and the gradient of them.
+/// Computes attention by tensor operations on the host, from queries, keys and values [rows·width, 3·heads·features] in
+/// float32. Returns the output and the gradient of the input.
 fn reference(qkv: &Tensor<2>, dy: &Tensor<2>, shape: AttentionShape, config: AttentionConfig) -> [Tensor<2>; 2] {
     let AttentionShape { rows, width, heads, features } = shape;
     let apart = |x: Tensor<2>| x.reshape([rows, width, heads, features]).swap_dims(1, 2);
@@ -32,7 +33,7 @@ fn fused_attention_on_gpu() {
                 let what = format!("{format:?}, {rows} x {width} x {heads}, causal {causal}, dropped {share}");
                 let shape = AttentionShape { rows, width, heads, features: 64 };
                 let config = AttentionConfig { causal, key: 99, share };
-                // What is compared is what the format holds.
+                // The compared values are representable in the format.
                 let round = |x: Tensor<2>| x.cast(format);
                 let qkv = round(random([rows * width, 3 * heads * 64]) * 2.0);
                 let dy = round(random([rows * width, heads * 64]));
@@ -47,7 +48,7 @@ fn fused_attention_on_gpu() {
                 // Attention weights and their gradients are rounded before they are multiplied.
                 near(first.clone(), output, 2.0 * rounding(format), &what);
                 for part in 0..3 {
-                    // With one place the gradients of queries and keys are nothing but roundings.
+                    // With one place, the gradients of queries and keys are only rounding errors.
                     if width > 1 || part == 2 {
                         let of = |x: &Tensor<2>| x.clone().narrow(1, part * heads * 64, heads * 64);
                         near(of(&slopes), of(&gradient), 2.0 * rounding(format), &format!("{what}, part {part}"));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// More gradients than a launch has room for, of lengths below, at and above what a block takes.
+/// Returns more gradients than a launch can take, with lengths below, at and above a block's.
 fn gradients() -> Vec<Tensor<1>> {
     let length = |n: usize| [1, 3, 4, 255, 1024, 16_383, 16_384, 16_385, 40_000, 100_003][n % 10] + n / 10;
     (0..310).map(|n| random([length(n)])).collect()

@@ -1,9 +1,9 @@
-//! Images in NHWC on a card, against plain loops.
+//! NHWC images on a GPU, against plain loops.
 
 use super::*;
 use crate::cuda::dnn::Storage;
 
-/// Of channels that are a whole number of packs and that are not, and of more than a block has threads for.
+/// Channels that fill whole packs and that do not, and more than a block has threads.
 const SHAPES: [[usize; 4]; 7] =
     [[2, 3, 4, 4], [3, 8, 7, 7], [2, 512, 14, 14], [32, 24, 28, 28], [70, 64, 33, 35], [1, 2304, 3, 5], [2, 300, 9, 9]];
 
@@ -55,7 +55,7 @@ fn gradients_of_biases_in_nhwc_on_gpu() {
     }
 }
 
-/// The largest values of windows, and the gradient that their images have, of equal values the first.
+/// Returns the maxima of windows and the gradient of the images, choosing the first of equal values.
 fn pooled(x: &Tensor<4>, dy: &[f32], windows: Windows, output: [usize; 4]) -> (Vec<f32>, Vec<f32>) {
     let ([images, channels, height, width], Windows { side, stride, padding }) = (x.dims(), windows);
     let (values, mut y) = (read(x.clone()), Vec::new());
@@ -89,7 +89,7 @@ fn largest_values_in_nhwc_on_gpu() {
         for (windows, rounded) in apart.into_iter().chain(overlapping).flat_map(|w| [(w, false), (w, true)]) {
             let what = format!("{dims:?} {format:?}, {windows:?}, rounded {rounded}");
             let x = random::<4>(dims);
-            // Whole numbers have many equals, and so has what the windows give them: sums of these are exact.
+            // Integers have many equal values, and sums of their gradients are exact.
             let x = (if rounded { (x * 2.0).round() } else { x }).cast(format);
             let places = |length: usize| (length + 2 * windows.padding - windows.side) / windows.stride + 1;
             let output = [dims[0], dims[1], places(dims[2]), places(dims[3])];
@@ -116,7 +116,7 @@ fn largest_values_in_nhwc_on_gpu() {
 #[ignore = "needs a GPU"]
 fn pictures_are_standardised_on_gpu() {
     let (means, deviations) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-    // In packs, and with planes that are no whole number of packs.
+    // In packs, and with planes that do not fill whole packs.
     for shape in [[2, 3, 16, 32], [5, 3, 7, 9], [1, 3, 1, 1]] {
         let bytes: Vec<u8> = (0..=255).cycle().step_by(37).take(shape.iter().product()).collect();
         let given = Tensor::<4, Int>::from_data(TensorData::new(bytes.clone(), shape), (&card(), DType::U8));

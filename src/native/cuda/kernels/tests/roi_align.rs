@@ -1,9 +1,9 @@
-//! RoIAlign on a card against loops over samples and the four cells around each, in double precision on the host.
+//! RoIAlign on a GPU against loops over samples and their four neighbouring cells, in double precision on the host.
 
 use super::*;
 use crate::number::real_len;
 
-/// Levels of features, and regions of them.
+/// Feature levels, and regions of them.
 #[derive(Clone, Debug)]
 struct Given {
     rows: usize,
@@ -14,7 +14,7 @@ struct Given {
     regions: Vec<[f32; 6]>,
 }
 
-/// From 0 to 1, other ones for other numbers.
+/// Returns a number from 0 to 1 that depends on n.
 fn share(n: u32) -> f32 {
     f32::from(u16::try_from(mixed(n.wrapping_mul(0x9e37_79b9)) >> 16).expect("16 bits")) / 65536.0
 }
@@ -24,7 +24,7 @@ fn small(n: usize) -> f32 {
 }
 
 impl Given {
-    /// With regions of all sizes within the picture and across its border, and some of each unusual kind.
+    /// Creates regions of all sizes within the image and across its border, and some unusual ones.
     fn new([rows, channels, side]: [usize; 3], sizes: &[[usize; 2]], many: u32) -> Self {
         let scales: Vec<f32> = [0.25, 0.125, 0.0625, 0.03125].into_iter().take(sizes.len()).collect();
         let [height, width] = sizes[0].map(|length| small(length) / scales[0]);
@@ -34,7 +34,7 @@ impl Given {
             let whole = |share: f32, many: usize| (share * small(many)).floor();
             let edges = [left, top, left + w * w * width, top + h * h * height];
             let [left, top, right, bottom] = match n % 16 {
-                // Empty, turned round, outside, all of it, around it, beyond all bounds.
+                // Empty, reversed, outside, the whole image, around it, beyond all bounds.
                 3 => [left, top, left, top],
                 4 => [left + 20.0, top + 9.0, left, top],
                 5 => edges.map(|edge| edge + 10.0 * (width + height)),
@@ -59,7 +59,7 @@ impl Given {
         Tensor::from_data(TensorData::new(values, [self.regions.len(), 6]), &card())
     }
 
-    /// Each sample's place and share: level, where in it, where in the bins, and how much of the one is in the other.
+    /// Calls `with` for each sample and cell: the level, the indices in the level and in the bins, and the weight.
     fn each(&self, mut with: impl FnMut(usize, usize, usize, f64)) {
         let bins = self.side * self.side;
         for (n, [row, level, edges @ ..]) in self.regions.iter().enumerate() {
@@ -89,7 +89,7 @@ impl Given {
     }
 }
 
-/// The cells around a sample, and its share in each; none where it is more than a cell beyond the border.
+/// Returns the cells around a sample with their weights; none if it is more than a cell beyond the border.
 fn around(at: f32, length: usize) -> Vec<(usize, f64)> {
     if !(-1.0..=small(length)).contains(&at) {
         return Vec::new();
@@ -166,7 +166,7 @@ fn roi_aligns_on_gpu() {
         Given::new([3, 32, 14], &[[32, 48]], 40),
         Given::new([1, 3, 1], &[[1, 1], [3, 2]], 32),
         Given::new([1, 4, 16], &[[18, 18]], 16),
-        // More regions of a tile than threads.
+        // More regions touch a tile than there are threads.
         Given::new([1, 8, 3], &[[24, 40]], 1500),
     ];
     for (given, format) in cases.iter().flat_map(|given| FORMATS.map(|format| (given, format))) {
@@ -209,7 +209,7 @@ fn roi_aligns_of_views_on_gpu() {
         let regions = given.on_card();
         let align = |level: Tensor<4>| roi_align(&[level], &regions, &given.scales, 7).expect("possible");
         same(align(view), align(plain), "a view of features");
-        // Its first value is at an odd address.
+        // The first value is at an unaligned address.
         let long = moved(&random([25, 5, 7, 7]).cast(format), &card());
         let part = long.clone().slice([1..25, 0..5, 0..7, 0..7]);
         let plain = moved(&Tensor::from_data(part.clone().into_data(), (&flex(), part.dtype())), &card());
