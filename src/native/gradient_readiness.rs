@@ -1,8 +1,10 @@
-//! Gradient readiness: which gradients are complete before the backward pass is over, so that communication can overlap with it.
+//! Gradient readiness: detects which gradients are complete before the end of the backward pass, so that communication
+//! can overlap with it.
 //!
-//! Operations of ours (`tape`) tell of each gradient of a parameter that they have found. Parameters are watched in groups; a group is whole when the last of its gradients has been
-//! found, and a mark is put behind the work that computes it. A parameter whose gradient comes from an operation of Burn's own is never told of, so that its group has no mark:
-//! whoever wants it waits for the whole pass. So does who wants one that Burn's operations may have used beside ours.
+//! Our operations (`tape`) report each parameter's gradient that they have computed. Parameters are watched in groups.
+//! A group is complete when its last gradient has been computed, and a mark is then put after the work that computes
+//! it. Gradients from Burn's own operations are not reported, so their group has no mark and is complete only at the
+//! end of the pass. The same applies to parameters that both our and Burn's operations may use.
 
 use crate::cuda;
 pub use crate::cuda::event::Mark;
@@ -13,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 /// Groups of parameters whose gradients are used together, as a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterGroups {
-    /// Of each parameter, the number of its group.
+    /// The index of each parameter's group.
     of: Vec<usize>,
     count: usize,
 }
@@ -23,25 +25,27 @@ pub struct ParameterGroups {
 pub struct ReadyMarks {
     /// The mark of each group that was complete before the end of the pass.
     pub groups: Vec<Option<Mark>>,
-    /// Marks that later ones took the place of. If the pass was captured, its graph still has them.
+    /// Marks that later ones replaced. If the pass was captured, its graph still records them.
     pub replaced: Vec<Mark>,
-    /// A timed mark behind the whole pass, if waits are measured from there on.
+    /// A timed mark after the whole pass, if waits are measured from there on.
     pub end: Option<Mark>,
-    /// Before and behind each pass of a micro-batch through a stage, one behind the other, with their times; none where the step waits between its phases.
+    /// Timed marks before and after each pass of a micro-batch through a stage; empty if the step waits between its
+    /// phases.
     pub passes: Vec<Mark>,
 }
 
-/// When a stage worked in a step.
+/// The times at which a stage worked in a step.
 #[derive(Debug)]
 pub struct StagePasses {
-    /// Before and behind each pass.
+    /// Marks before and after each pass.
     pub borders: Vec<Mark>,
-    /// Before and behind the update of the parameters.
+    /// Marks before and after the update of the parameters.
     pub update: [Mark; 2],
 }
 
 impl StagePasses {
-    /// The share of a step, of so many seconds and the update of the parameters left out, in which the stage was in no pass; none where its device has no clock.
+    /// Returns the share of a step of `step_s` seconds, without the update of the parameters, in which the stage was in
+    /// no pass. `None` if its device has no timing.
     pub fn idle(&self, step_s: f64) -> Option<f64> {
         let [before, behind] = &self.update;
         let span_s = step_s - behind.since(before)?;
@@ -51,7 +55,7 @@ impl StagePasses {
 }
 
 impl ParameterGroups {
-    /// Of parameters whose groups have these numbers.
+    /// Creates groups from the index of each parameter's group.
     pub fn new(of: Vec<usize>) -> Self {
         let count = of.iter().max().map_or(0, |last| last + 1);
         Self { of, count }
@@ -59,10 +63,10 @@ impl ParameterGroups {
 }
 
 struct Watcher {
-    /// By the tape's number of a parameter: its group.
+    /// The group of each parameter, by its number on the tape.
     groups: HashMap<u64, usize>,
     found: HashSet<u64>,
-    /// Of each group, how many gradients are missing.
+    /// The number of missing gradients of each group.
     missing: Vec<usize>,
     marks: Vec<Option<Mark>>,
     replaced: Vec<Mark>,
@@ -70,13 +74,12 @@ struct Watcher {
 }
 
 thread_local! {
-    /// A backward pass is gone through on the thread that asks for it.
+    /// A backward pass runs on the thread that requests it.
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// Runs a backward pass and returns where each group was complete. `leaves` are the tape's numbers of the parameters in their order; `None`
-/// for those whose gradients are not
-/// reported.
+/// Runs a backward pass and returns marks where each group was complete. `leaves` are the parameters' numbers on the
+/// tape, in order; `None` for those whose gradients are not reported.
 pub fn watch_backward<T>(
     groups: &ParameterGroups,
     leaves: Vec<Option<u64>>,
@@ -104,7 +107,7 @@ pub fn gradient_found(node: u64) {
         if watcher.found.insert(node) {
             watcher.missing[group] -= 1;
         }
-        // What is found once more is whole later.
+        // A gradient that is reported again is complete only later.
         if watcher.missing[group] == 0 {
             let before = watcher.marks[group].replace(Mark::of(&watcher.device, false));
             watcher.replaced.extend(before);
@@ -129,7 +132,7 @@ mod tests {
         Tensor::from_inner(Tensor::from_data([value], &Device::flex())).require_grad()
     }
 
-    /// x·w, recorded.
+    /// x·w, recorded on the tape.
     fn product(x: &Tensor<1>, w: &Tensor<1>) -> Tensor<1> {
         let (x_values, w_values) = (x.clone().inner(), w.clone().inner());
         let answer = x_values.clone() * w_values.clone();
@@ -141,7 +144,7 @@ mod tests {
     #[test]
     fn groups_are_whole_where_all_their_gradients_come_from_operations_of_ours() {
         let w: Vec<Tensor<1>> = [2.0, 3.0, 5.0, 7.0].map(leaf).into();
-        // The second is used twice, and the third by an operation of Burn's own.
+        // The second is used twice, and the third by one of Burn's operations.
         let y = product(&product(&w[0], &w[1]), &w[1]) + w[2].clone();
         let loss = product(&y, &w[3]);
         let marked = |marks: &ReadyMarks| marks.groups.iter().map(Option::is_some).collect::<Vec<_>>();
@@ -154,7 +157,7 @@ mod tests {
             .flat_map(|leaf| leaf.grad_remove(&mut tape).expect("used").try_into_vec_as::<f32>().expect("readable"))
             .collect();
         assert_eq!(gradients, [63.0, 84.0, 7.0, 23.0]);
-        // The first is one that nobody can tell of.
+        // The first is not reported.
         let leaves = [None, numbered(&w[1]), numbered(&w[2]), numbered(&w[3])];
         let loss = product(&(product(&w[0], &w[1]) + w[2].clone()), &w[3]);
         let (_, marks) = watch_backward(&groups, leaves.into(), &Device::flex(), || loss.backward());

@@ -1,7 +1,7 @@
-//! The few conversions between kinds of numbers that `From` cannot make.
+//! Conversions between number types that `From` cannot make.
 //!
-//! Knows what each of them loses and nothing else. Everything else converts with `From` and `TryFrom`. Inner loops of other crates use
-//! them, therefore they are marked for inlining.
+//! Each documents what it loses. Everything else converts with `From` and `TryFrom`. They are marked for inlining,
+//! because inner loops of other crates use them.
 
 /// A count as a real number; exact below 2^53, which no count of ours reaches.
 #[expect(clippy::cast_precision_loss, reason = "documented")]

@@ -1,6 +1,6 @@
-//! Operations whose backward pass is ours, put on Burn's tape.
+//! Puts operations with our own backward pass on Burn's tape.
 //!
-//! Knows how Burn records what was computed, and nothing of what the operations are.
+//! Knows how Burn records operations, and nothing about the operations themselves.
 
 use super::gradient_readiness;
 use burn::backend::{Autodiff, Backend, BackendTypes, Cuda, DispatchKindConversion, Flex};
@@ -13,12 +13,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Values of a backend, off the tape.
+/// A backend's tensor, off the tape.
 type Values<B> = <B as BackendTypes>::FloatTensorPrimitive;
-/// Values on the tape.
+/// A backend's tensor on the tape.
 type Recorded<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
 
-/// The most inputs that [`recorded_all`] takes.
+/// The maximum number of inputs of [`recorded_all`].
 pub const MOST: usize = 33;
 
 /// A tensor of any rank on the tape.
@@ -69,7 +69,7 @@ impl<const D: usize> From<Tensor<D>> for Plain {
     }
 }
 
-/// The tape's number of a tensor that is on one.
+/// Returns a tensor's number on the tape, or `None` if it is not on one.
 pub fn numbered<const D: usize>(tensor: &Tensor<D>) -> Option<u64> {
     if let Ok(tensor) = tensor.clone().try_into_primitive::<Autodiff<Cuda>>() {
         return Some(tensor.node.id.value);
@@ -77,9 +77,10 @@ pub fn numbered<const D: usize>(tensor: &Tensor<D>) -> Option<u64> {
     tensor.clone().try_into_primitive::<Autodiff<Flex>>().ok().map(|tensor| tensor.node.id.value)
 }
 
-/// An answer that was computed off the tape from `inputs`, put on it.
+/// Puts a result that was computed off the tape from `inputs` on the tape.
 ///
-/// `backward` turns the gradient of the answer into those of the inputs, each in its input's shape and number format. It is told which of them are wanted; the others may be none.
+/// `backward` converts the gradient of the result into those of the inputs, each in its input's shape and number
+/// format. It gets a flag per input whether its gradient is needed; others may be `None`.
 pub fn recorded<const N: usize, const D: usize>(
     inputs: [Taped; N],
     answer: Tensor<D>,
@@ -105,9 +106,10 @@ pub fn recorded<const N: usize, const D: usize>(
     })
 }
 
-/// [`recorded`] for two answers. `backward` gets the gradients of both, of the second none where nothing depends on it. Something has to depend on the first.
+/// As [`recorded`], for two results. `backward` gets both gradients; the second is `None` if nothing depends on the
+/// second result. Something must depend on the first.
 ///
-/// On the tape the second comes after the first, so that its gradient is known before the other is asked for.
+/// On the tape the second result comes after the first, so that its gradient is computed before the first one's.
 pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
     inputs: [Taped; N],
     (first, second): (Tensor<D>, Tensor<E>),
@@ -126,15 +128,16 @@ pub fn recorded_twice<const N: usize, const D: usize, const E: usize>(
     (first, second)
 }
 
-/// [`recorded`] for a number of inputs that is not known beforehand, [`MOST`] at the most: a fault of the caller.
+/// As [`recorded`], for a variable number of inputs, at most [`MOST`]; more are a mistake of the caller.
 ///
-/// `backward` answers as many gradients as there are inputs.
+/// `backward` returns as many gradients as there are inputs.
 pub fn recorded_all<const D: usize>(
     inputs: Vec<Taped>,
     answer: Tensor<D>,
     backward: impl FnOnce(Tensor<D>, &[bool]) -> Vec<Option<Plain>> + Send + 'static,
 ) -> Tensor<D> {
-    // Burn counts an operation's inputs when it is compiled: what is missing to the next of these numbers is filled up with inputs that nobody wants a gradient of.
+    // Burn needs the number of inputs at compile time. Inputs without a gradient are added up to the next of these
+    // numbers.
     match inputs.len() {
         0..=5 => filled::<5, D>(inputs, answer, backward),
         6..=9 => filled::<9, D>(inputs, answer, backward),
@@ -211,7 +214,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for Ours<B> {
 
 type Apply<V, const N: usize> = dyn FnOnce(V, [bool; N]) -> [Option<V>; N] + Send;
 
-/// A backward pass, which is gone through once; the tape wants to be able to copy it and to show it.
+/// A backward pass, which runs once. The tape requires it to be `Clone` and `Debug`.
 struct Rule<V, const N: usize>(Arc<Mutex<Option<Box<Apply<V, N>>>>>);
 
 impl<V, const N: usize> Rule<V, N> {
@@ -237,7 +240,8 @@ impl<V, const N: usize> fmt::Debug for Rule<V, N> {
     }
 }
 
-/// A tensor that is off the tape, without the trace of it that Burn leaves on gradients: what is made of whole numbers that come from such a tensor would be put on a tape.
+/// Removes the trace of the tape that Burn leaves on gradients. Otherwise results of integer tensors derived from the
+/// tensor would be put on a tape.
 pub fn clean<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let mut tensor = tensor.into_dispatch();
     tensor.checkpointing = None;
@@ -253,7 +257,7 @@ mod tests {
         tensor.try_into_vec_as().expect("readable")
     }
 
-    /// x·w of matrices, by Burn or recorded.
+    /// x·w of matrices, by Burn or recorded by us.
     fn product(x: Tensor<2>, w: Tensor<2>, ours: bool) -> Tensor<2> {
         if !ours {
             return x.matmul(w);
@@ -268,7 +272,7 @@ mod tests {
         })
     }
 
-    /// The gradients of a and b where both are used several times, in branches that meet again.
+    /// Returns the gradients of a and b, which are used several times in branches that join again.
     fn gradients(ours: bool) -> Vec<f32> {
         let device = Device::flex();
         let leaf = |values: [[f32; 2]; 2]| Tensor::<2>::from_inner(Tensor::from_data(values, &device)).require_grad();
@@ -303,12 +307,12 @@ mod tests {
         assert_eq!(values(w.grad_remove(&mut y.backward()).expect("used")), [2.0]);
     }
 
-    /// The gradients of a in a loss of one or both of a·b and a + b, where these are made together.
+    /// Returns the gradient of a for a loss of a·b, a + b or both, which are computed together.
     fn gradient_of_two(loss: impl FnOnce(Tensor<1>, Tensor<1>) -> Tensor<1>, ours: bool) -> Vec<f32> {
         let device = Device::flex();
         let leaf = |values: [f32; 2]| Tensor::<1>::from_inner(Tensor::from_data(values, &device)).require_grad();
         let (a, b) = (leaf([2.0, -3.0]), leaf([0.5, 4.0]));
-        // What comes before, so that there is more below on the tape.
+        // Earlier operations, so that more of the tape lies below.
         let before = a.clone() * 3.0;
         let (product, sum) = if ours {
             let (a_values, b_values) = (before.clone().inner(), b.clone().inner());
@@ -331,7 +335,7 @@ mod tests {
         let losses: [fn(Tensor<1>, Tensor<1>) -> Tensor<1>; 4] = [
             |product, _| product.clone() * product,
             |product, sum| product * sum.clone() * sum,
-            // The second is at the end of a longer way than the first, and of a shorter one.
+            // The second result is at the end of a longer path than the first, and of a shorter one.
             |product, sum| ((sum.clone() * 2.0).exp() + sum) * 0.1 + product,
             |product, sum| (product * 0.1).exp() * 0.1 + sum,
         ];
@@ -340,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Σ kᵢ·xᵢ with k = 1, 2, …, of which every third is a constant; the gradients of the others.
+    /// Σ kᵢ·xᵢ with k = 1, 2, …; every third is a constant. Returns the gradients of the others.
     fn weighted(many: u8) -> Vec<f32> {
         let device = Device::flex();
         let leaf = |n: u8| {

@@ -1,34 +1,37 @@
-//! How a tensor lies in memory, as cuBLASLt reads it: column after column, with a distance between columns and one between matrices.
+//! The memory layout of a tensor as cuBLASLt reads it: column-major, with a distance between columns and one between
+//! matrices.
 
 use super::Cube;
 use burn_cubecl::kernel::into_contiguous;
 
-/// Bytes that an address has to be a multiple of, so that a kernel may read as many at once.
+/// The alignment in bytes that allows a kernel to read 16 bytes at once.
 const PIECE: u32 = 16;
 
-/// A matrix of a row-major tensor, or as many as its leading axes count, in the order of columns: what Burn calls a row is a column here.
+/// A matrix of a row-major tensor, or as many as its leading axes count, in column-major order: Burn's rows are columns
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrix {
-    /// Values that lie next to each other.
+    /// The number of contiguous values.
     pub rows: u64,
-    /// How many times.
+    /// The number of columns.
     pub columns: u64,
-    /// Values from one column to the next.
+    /// The distance between columns, in values.
     pub distance: i64,
-    /// Values from one matrix to the next.
+    /// The distance between matrices, in values.
     pub apart: i64,
-    /// What lies next to each other are the tensor's columns: it was transposed without moving a value.
+    /// Whether the contiguous values are the tensor's columns, because it is a transposed view.
     pub transposed: bool,
 }
 
-/// A tensor as matrices and their number. None where no two numbers tell where its values are: it would have to be copied first.
+/// Returns a tensor as matrices, and their number. `None` if two distances do not describe the layout, so that it would
+/// have to be copied first.
 pub fn matrices(shape: &[usize], strides: &[usize]) -> Option<(Matrix, i32)> {
     let ([before @ .., high, wide], [steps @ .., down, along]) = (shape, strides) else { return None };
     if shape.len() != strides.len() || shape.contains(&0) {
         return None;
     }
     let (count, apart) = batch(before, steps)?;
-    // A stride over an axis of one value says nothing.
+    // The stride of an axis of length one has no meaning.
     let next_to = |length: usize, step: usize| length == 1 || step == 1;
     let distance = |length: usize, step: usize, other: usize| if other == 1 { length } else { step };
     let rows_lie = next_to(*wide, *along) && distance(*wide, *down, *high) >= *wide;
@@ -50,7 +53,7 @@ pub fn matrices(shape: &[usize], strides: &[usize]) -> Option<(Matrix, i32)> {
     Some((matrix, count))
 }
 
-/// How many matrices the leading axes count and how far they are apart, where all of them are as far.
+/// Returns the number of matrices along the leading axes and their distance, if the distance is uniform.
 fn batch(shape: &[usize], strides: &[usize]) -> Option<(i32, usize)> {
     let mut axes = shape.iter().zip(strides).rev().filter(|(length, _)| **length != 1);
     let Some((first, apart)) = axes.next() else { return Some((1, 0)) };
@@ -64,12 +67,13 @@ fn batch(shape: &[usize], strides: &[usize]) -> Option<(i32, usize)> {
     Some((i32::try_from(count).ok()?, *apart))
 }
 
-/// The bytes to which an address that begins so far into an allocation is aligned; allocations are to 512, and no kernel asks for more than 256.
+/// Returns the alignment in bytes of an address at this offset in an allocation. Allocations are aligned to 512, and no
+/// kernel requires more than 256.
 pub fn alignment(offset: u64) -> u32 {
     (0..=8).rev().map(|power| 1 << power).find(|bytes| offset.is_multiple_of(u64::from(*bytes))).unwrap_or(1)
 }
 
-/// The tensor, contiguous and from an address that is a multiple of 16 bytes: copied where it is not.
+/// Returns the tensor contiguous and aligned to 16 bytes, copied if necessary.
 pub fn packed(tensor: Cube) -> Cube {
     let tensor = into_contiguous(tensor);
     if alignment(tensor.handle.offset_start.unwrap_or(0)) < PIECE { into_contiguous(tensor.copy()) } else { tensor }
@@ -103,7 +107,7 @@ mod tests {
     #[test]
     fn batches() {
         assert_eq!(matrices(&[2, 4, 3, 5], &[60, 15, 5, 1]), Some((matrix(5, 3, 5, 15, false), 8)));
-        // The heads of an attention, before they are brought together.
+        // The heads of an attention, before they are concatenated.
         assert_eq!(matrices(&[2, 4, 3, 5], &[60, 5, 20, 1]), None);
         assert_eq!(matrices(&[1, 4, 3, 5], &[60, 5, 20, 1]), Some((matrix(5, 3, 20, 5, false), 4)));
         assert_eq!(matrices(&[4, 3, 5], &[0, 5, 1]), Some((matrix(5, 3, 5, 0, false), 4)), "one for all");

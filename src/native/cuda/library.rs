@@ -1,11 +1,12 @@
-//! The functions of cuBLASLt and of the CUDA driver that are called by hand, loaded at run time: a machine without them has the other path.
+//! Bindings to the functions of cuBLASLt and of the CUDA driver that are called directly, loaded at run time: a machine
+//! without them uses other code.
 
 use super::check;
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// Anything of a library that is only held and handed back.
+/// An opaque object of a library.
 pub type Opaque = *mut c_void;
 
 /// `cublasLtMatmulAlgo_t`.
@@ -17,13 +18,13 @@ pub type Algorithm = [u64; 8];
 pub struct Found {
     /// The algorithm with its configuration.
     pub algorithm: Algorithm,
-    /// Bytes that it needs beside its operands.
+    /// The size of its workspace in bytes.
     pub workspace: usize,
-    /// Zero where it can run.
+    /// Zero if it can run.
     pub state: c_int,
-    /// How full the card is with it.
+    /// The utilization of the GPU, in waves.
     pub waves: f32,
-    /// For later versions.
+    /// Reserved for later versions.
     pub reserved: [c_int; 4],
 }
 
@@ -32,7 +33,7 @@ macro_rules! functions {
         $(#[$about])*
         pub struct $table {
             $($(#[$what])* pub $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            /// Unloading it would take the functions away.
+            /// Keeps the library loaded, because unloading would remove the functions.
             _library: Library,
         }
 
@@ -53,7 +54,7 @@ macro_rules! functions {
 pub(super) use functions;
 
 functions! {
-    /// Of `cublasLt.h`. Each answers a `cublasStatus_t`.
+    /// Functions of `cublasLt.h`. Each returns a `cublasStatus_t`.
     Lt {
         /// `cublasLtCreate(handle)`.
         create = c"cublasLtCreate" (*mut Opaque);
@@ -84,7 +85,7 @@ functions! {
 }
 
 functions! {
-    /// Of `cuda.h`. Each answers a `CUresult`.
+    /// Functions of `cuda.h`. Each returns a `CUresult`.
     Driver {
         /// `cuInit(flags)`.
         init = c"cuInit" (c_uint);
@@ -110,11 +111,11 @@ functions! {
         memory = c"cuMemGetInfo_v2" (*mut usize, *mut usize);
         /// `cuMemAlloc(address, bytes)`.
         allocate = c"cuMemAlloc_v2" (*mut u64, usize);
-        /// `cuMemHostAlloc(address, bytes, flags)`: memory of the host that cards read and write.
+        /// `cuMemHostAlloc(address, bytes, flags)`: host memory that GPUs can read and write.
         pages = c"cuMemHostAlloc" (*mut Opaque, usize, c_uint);
         /// `cuDeviceCanAccessPeer(whether, device, other device)`.
         reaches = c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
-        /// `cuMemcpyAsync(to, from, bytes, stream)`, between cards and the host too.
+        /// `cuMemcpyAsync(to, from, bytes, stream)`, also between GPUs and the host.
         copy = c"cuMemcpyAsync" (u64, u64, usize, Opaque);
         /// `cuDeviceGetMemPool(pool, device)`.
         pool = c"cuDeviceGetMemPool" (*mut Opaque, c_int);
@@ -142,7 +143,8 @@ functions! {
         record_with = c"cuEventRecordWithFlags" (Opaque, Opaque, c_uint);
         /// `cuStreamIsCapturing(stream, status)`.
         is_capturing = c"cuStreamIsCapturing" (Opaque, *mut c_int);
-        /// `cuThreadExchangeStreamCaptureMode(mode)`: sets the mode of this thread and returns the one before in its place.
+        /// `cuThreadExchangeStreamCaptureMode(mode)`: sets the mode of this thread and stores the previous one in its
+        /// place.
         capture_mode = c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
         /// `cuEventQuery(event)`.
         query = c"cuEventQuery" (Opaque);
@@ -155,15 +157,15 @@ functions! {
     }
 }
 
-/// cuBLASLt, loaded at the first call.
+/// Returns cuBLASLt, loaded on first use.
 pub fn lt() -> Option<&'static Lt> {
     static LT: OnceLock<Option<Lt>> = OnceLock::new();
-    // In the order in which the survey of the machine looks for it, whose finding is in the run's identity.
+    // In the order of `ledger-gpu`'s survey, whose result is part of the run's identity.
     let names = ["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"];
     LT.get_or_init(|| names.iter().find_map(|name| open(name, Lt::of))).as_ref()
 }
 
-/// The CUDA driver, loaded and begun at the first call: that may be before the runtime's first.
+/// Returns the CUDA driver, loaded and initialised on first use, possibly before the runtime's.
 pub fn driver() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     let begun = |driver: &Driver| {

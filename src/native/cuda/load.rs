@@ -1,4 +1,5 @@
-//! Work that begins and ends at known times, for the calibration of power sensors: multiplications and additions on all multiprocessors.
+//! A computational load that begins and ends at known times, for the calibration of power sensors: multiplications and
+//! additions on all multiprocessors.
 
 use super::kernels::{Argument, Launcher, Program, attribute};
 use super::library::{Opaque, driver};
@@ -7,13 +8,13 @@ use super::{Fault, check};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// Blocks of a multiprocessor: as many threads as it holds.
+/// Blocks per multiprocessor: as many threads as it supports.
 const BLOCKS: u32 = 8;
 const THREADS: u32 = 256;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 const MULTIPROCESSORS: i32 = 16;
 
-/// A card that is ready to work. It belongs to the thread that made it.
+/// A GPU that is ready to work. It belongs to the thread that made it.
 pub struct Load {
     launcher: Launcher,
     stream: Opaque,
@@ -22,10 +23,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// On the card with this ordinal.
+    /// Prepares the GPU with this ordinal.
     ///
     /// # Errors
-    /// If the driver or its compiler is not there or fails.
+    /// If the driver or its compiler is missing or fails.
     pub fn on(card: usize) -> Result<Self, Fault> {
         let driver = driver().ok_or(Fault::Absent)?;
         enter(driver, card)?;
@@ -41,10 +42,10 @@ impl Load {
         Ok(Self { launcher, stream, out, blocks: processors * BLOCKS })
     }
 
-    /// Works for so long, and waits for its end.
+    /// Works for this time, and waits for the end.
     ///
     /// # Errors
-    /// If the card fails.
+    /// If the GPU fails.
     pub fn work(&self, time: Duration) -> Result<(), Fault> {
         let microseconds = u32::try_from(time.as_micros()).map_err(|_| Fault::Absent)?;
         let arguments = [Argument::Address(self.out), Argument::U32(microseconds)];

@@ -1,4 +1,4 @@
-//! A GPU's memory: how the runtime takes it, and how a large GPU stands for a small one.
+//! A GPU's memory: allocation by the runtime, and limiting a large GPU to the memory of a small one.
 
 use super::library::{Driver, driver};
 use super::plan::enter;
@@ -13,16 +13,17 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-/// A GPU has no more than that.
+/// The result of limiting a GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// The bytes that were taken. They stay taken until the process ends, and the GPU has as much left as a smaller one.
+    /// The number of bytes allocated to reduce the free memory to that of a smaller GPU. They stay allocated until the
+    /// process ends.
     Taken(u64),
-    /// The GPU has no more than this to begin with, or so much of it is in use that less is left.
+    /// The GPU has only this much memory in total, or too much of it is in use to reach the limit by allocation.
     Smaller(u64),
 }
 
-/// The bytes that were taken of each GPU to make it smaller.
+/// The bytes allocated on each GPU to make it smaller.
 static TAKEN: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 
 /// Returns unused memory of the runtime's pools to the driver.
@@ -30,31 +31,32 @@ pub fn release(card: usize) {
     CudaRuntime::client(&CudaDevice::new(card)).memory_cleanup();
 }
 
-/// The share of a GPU's memory that is in use, of what it was made to have.
+/// Returns the share of a GPU's memory that is in use, relative to its limited size.
 ///
 /// # Errors
-/// If the driver is not there or a call of it fails.
+/// If the driver is missing or a call of it fails.
 pub fn share_in_use(card: usize) -> Result<f64, Fault> {
     let (free, total) = left(card)?;
     let total = total - TAKEN.lock().unwrap_or_else(PoisonError::into_inner).get(&card).copied().unwrap_or(0);
     Ok(1.0 - real(free) / real(total.max(1)))
 }
 
-/// Makes a GPU as small as `limit_bytes`: takes the memory beyond them. What others use already is part of the limit.
+/// Limits a GPU to `limit_bytes` by allocating the memory beyond. Memory in use by other processes is part of the
+/// limit.
 ///
 /// # Errors
-/// If the driver is not there or a call of it fails.
+/// If the driver is missing or a call of it fails.
 pub fn shrink(card: usize, limit_bytes: u64) -> Result<Room, Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
-    // The driver's context is that of the thread: one of its own disturbs nobody.
+    // The driver's context belongs to a thread, so a separate thread leaves this one's unchanged.
     let shrunk = std::thread::spawn(move || shrink_here(driver, card, limit_bytes));
     shrunk.join().map_err(|_| Fault::Absent)?
 }
 
-/// Free and total bytes of a GPU.
+/// Returns the free and the total bytes of a GPU.
 ///
 /// # Errors
-/// If the driver is not there or a call of it fails.
+/// If the driver is missing or a call of it fails.
 pub fn left(card: usize) -> Result<(u64, u64), Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
     // As above.
@@ -88,15 +90,19 @@ fn shrink_here(driver: &Driver, card: usize, limit_bytes: u64) -> Result<Room, F
     Ok(Room::Taken(wide(beyond)))
 }
 
-/// Sizes of up to 1 MiB are sorted into classes, by powers of two: 512 bytes, to which the runtime aligns what it allocates, 1 KiB, 2 KiB, … 1 MiB.
+/// Size classes for allocations of up to 1 MiB, as powers of two: 512 bytes (the runtime's alignment), 1 KiB, 2 KiB, …
+/// 1 MiB.
 const SMALL_CLASSES: std::ops::RangeInclusive<u32> = 9..=20;
 
-/// Lets the runtime allocate each tensor by its size, and give free pieces back to the GPU once `reclaim_at_bytes` are taken.
+/// Makes the runtime allocate each tensor by its size, and return free memory to the GPU once `reclaim_at_bytes` are
+/// allocated.
 ///
-/// By default the runtime cuts pieces from pages, and searches all pieces of a page for each allocation. A training step asks for the sizes of the step before it, so
-/// a free piece of that size exists. Small sizes share the pieces of their class, which keeps the list of large pieces short.
+/// By default the runtime divides pages, and searches all parts of a page for each allocation. A training step requests
+/// the sizes of the previous step, so a free allocation of that size exists. Small sizes share the allocations of their
+/// class, which keeps the list of large ones short.
 ///
-/// It applies to the stream of this thread and to later streams. False if this stream holds memory already, and keeps its layout.
+/// This applies to the stream of this thread and to later streams. Returns false if this stream has memory already, and
+/// keeps its layout.
 ///
 /// # Errors
 /// If the runtime cannot be used.
@@ -116,10 +122,10 @@ fn pools(reclaim_at_bytes: u64) -> MemoryPoolsConfig {
     MemoryPoolsConfig::Explicit(small.chain([others]).collect())
 }
 
-/// Whether each of the first so many cards reaches the memory of the one after it, and of the one before.
+/// Whether each of the first `cards` GPUs can access the memory of the next and of the previous one.
 ///
 /// # Errors
-/// If the driver is not there or a call of it fails.
+/// If the driver is missing or a call of it fails.
 pub fn neighbours_reach_each_other(cards: usize) -> Result<bool, Fault> {
     if super::peer::forbidden() {
         return Ok(false);

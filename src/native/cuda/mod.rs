@@ -1,10 +1,10 @@
-//! Work on the very buffers of Burn's tensors on a CUDA device: products of matrices by cuBLASLt (on an H200 three to seven times as fast as Burn's kernels), convolutions by
-//! cuDNN (`dnn`), and kernels of ours (`kernels`).
+//! Operations directly on the buffers of Burn's tensors on a CUDA device: matrix products by cuBLASLt (on an H200 three
+//! to seven times as fast as Burn's kernels), convolutions by cuDNN (`dnn`), and our own kernels (`kernels`).
 //!
-//! Knows how Burn keeps tensors on a CUDA device, and nothing of models. All of it takes its place among Burn's operations (`submit`): nobody
-//! waits for the card, and nothing is copied. A function answers `None` where a library is not there, on other devices, on a tape, and for what
-//! its kernels do not take: that is decided from shapes and formats, before anything is queued. What fails only once it is queued is told by
-//! [`fault_on`].
+//! Knows how Burn stores tensors on a CUDA device, and nothing of models. All work is queued in order with Burn's
+//! operations (`submit`): no thread waits for the GPU, and nothing is copied. Functions return `None` if a library is
+//! missing, on other devices, on a tape, and for unsupported operands. Shapes and formats decide this before anything
+//! is queued. Failures after that are returned by [`fault_on`].
 
 pub mod dnn;
 pub mod event;
@@ -30,26 +30,26 @@ use cubecl::cuda::CudaRuntime;
 use plan::Format;
 use std::ffi::c_int;
 
-/// What Burn's CUDA backend has for a tensor, of whole numbers as well as of real ones: its buffer and how it lies there.
+/// A tensor of Burn's CUDA backend, floating-point or integer: its buffer and layout.
 pub(crate) type Cube = CubeTensor<CudaRuntime>;
 
-/// What a product is besides its operands.
+/// The configuration of a matrix product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The last two axes of the first factor are exchanged.
+    /// Whether the last two axes of the first factor are exchanged.
     pub transpose_lhs: bool,
-    /// The last two axes of the second factor are exchanged.
+    /// Whether the last two axes of the second factor are exchanged.
     pub transpose_rhs: bool,
-    /// Factors in float32 may be rounded to TF32.
+    /// Whether float32 factors may be rounded to TF32.
     pub tf32: bool,
-    /// The product is in float32 whatever the factors are in.
+    /// Whether the product is in float32 whatever the format of the factors.
     pub exact: bool,
 }
 
-/// Why NVIDIA's libraries or kernels of ours did not compute something.
+/// Why NVIDIA's libraries or our kernels did not compute something.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// A library is not there.
+    /// A library is missing.
     #[error("cuBLASLt, cuDNN, NVRTC or the CUDA driver cannot be loaded")]
     Absent,
     /// A function failed.
@@ -57,19 +57,19 @@ pub enum Fault {
     Failed {
         /// The function.
         what: &'static str,
-        /// What it answered.
+        /// Its status code.
         code: c_int,
     },
     /// Burn's runtime failed.
     #[error("the runtime failed: {0}")]
     Runtime(String),
-    /// Another card does not do its part of what both do.
+    /// Another GPU no longer takes part in a joint operation.
     #[error("another card takes no part any more")]
     Gone,
 }
 
-/// The product of the last two axes, for each index of the axes before them, which both factors have in common. None where cuBLASLt is not
-/// there or this is not its matter: another device, a tape, formats that differ.
+/// Multiplies matrices along the last two axes, for each index of the leading axes, which both factors share. `None` if
+/// cuBLASLt is missing or cannot be used: on another device, on a tape, or for formats that differ.
 pub fn matmul<const D: usize>(lhs: &Tensor<D>, rhs: &Tensor<D>, options: Options) -> Option<Tensor<D>> {
     product_shape(lhs.dims(), rhs.dims(), options)?;
     let alike = lhs.dtype() == rhs.dtype() && format(lhs.dtype()).is_some();
@@ -85,7 +85,7 @@ pub fn available() -> bool {
     library::lt().is_some() && library::driver().is_some()
 }
 
-/// The ordinal of a card; none for other devices.
+/// Returns the ordinal of a GPU, or `None` for other devices.
 pub fn card_of(device: &Device) -> Option<usize> {
     match device.as_dispatch() {
         DispatchDevice::Cuda(device) => Some(device.index),
@@ -93,17 +93,17 @@ pub fn card_of(device: &Device) -> Option<usize> {
     }
 }
 
-/// A second holder of a tensor of the CUDA backend.
+/// Returns a second reference to a tensor of the CUDA backend.
 fn primitive<const D: usize>(tensor: &Tensor<D>) -> Option<Cube> {
     tensor.clone().try_into_primitive::<Cuda>().ok()
 }
 
-/// [`primitive`] of a tensor that need not be there.
+/// As [`primitive`], for an optional tensor.
 fn beside<const D: usize>(tensor: Option<&Tensor<D>>) -> Option<Option<Cube>> {
     tensor.map_or(Some(None), |tensor| primitive(tensor).map(Some))
 }
 
-/// The same tensor, of which it is known that it is one of the CUDA backend.
+/// Converts a tensor that is known to be one of the CUDA backend.
 fn owned<const D: usize>(tensor: Tensor<D>) -> Cube {
     match tensor.try_into_primitive::<Cuda>() {
         Ok(tensor) => tensor,
@@ -111,7 +111,7 @@ fn owned<const D: usize>(tensor: Tensor<D>) -> Cube {
     }
 }
 
-/// A second holder of a tensor of whole numbers of the CUDA backend.
+/// Returns a second reference to an integer tensor of the CUDA backend.
 fn whole<const D: usize>(tensor: &Tensor<D, Int>) -> Option<Cube> {
     tensor.clone().try_into_primitive::<Cuda>().ok()
 }
@@ -120,7 +120,7 @@ fn tensor<const D: usize>(primitive: Cube) -> Tensor<D> {
     Tensor::from_primitive::<Cuda>(primitive)
 }
 
-/// The shape of a product; none where the factors do not fit or there is nothing in them.
+/// Returns the shape of a product, or `None` if the factors do not fit or are empty.
 fn product_shape<const D: usize>(mut lhs: [usize; D], mut rhs: [usize; D], options: Options) -> Option<[usize; D]> {
     let (rows, columns) = (D.checked_sub(2)?, D.checked_sub(1)?);
     if options.transpose_lhs {
@@ -145,7 +145,7 @@ fn format(dtype: DType) -> Option<Format> {
     }
 }
 
-/// A status of NVIDIA's libraries, where zero is success.
+/// Converts a status code of NVIDIA's libraries, of which zero is success.
 fn check(what: &'static str, code: c_int) -> Result<(), Fault> {
     if code == 0 { Ok(()) } else { Err(Fault::Failed { what, code }) }
 }

@@ -1,7 +1,8 @@
-//! NCCL: sums over the GPUs of this process, and values of the first one, on the memory of Burn's tensors.
+//! NCCL: sums over the GPUs of this process, and broadcasts from the first one, on the memory of Burn's tensors.
 //!
-//! Loaded at run time. Each GPU has a communicator, whose work goes into the runtime's stream behind all that was asked of that GPU before (`submit`), or into one beside it (`aside`). Whoever calls makes
-//! sure that every rank asks the same, and that none of them has ended: a GPU that waits for another one waits for ever.
+//! Loaded at run time. Each GPU has a communicator. Its work is queued in the runtime's stream after all earlier work
+//! on that GPU (`submit`), or in a separate stream (`overlap`). The caller must ensure that every rank makes the same
+//! calls, and that none has ended: a GPU that waits for another would wait forever.
 
 use super::kernels::room;
 use super::library::{Opaque, functions, open};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// In the order in which the survey of the machine looks for it, whose finding is in the run's identity.
+/// In the order of `ledger-gpu`'s survey, whose result is part of the run's identity.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// `ncclFloat32`, and `ncclSum`.
@@ -25,7 +26,7 @@ const FLOAT32: c_int = 7;
 const SUM: c_int = 0;
 
 functions! {
-    /// Of `nccl.h`. Each answers an `ncclResult_t`.
+    /// Functions of `nccl.h`. Each returns an `ncclResult_t`.
     Nccl {
         /// `ncclGetVersion(version)`.
         version = c"ncclGetVersion" (*mut c_int);
@@ -46,10 +47,10 @@ functions! {
     }
 }
 
-/// NCCL cannot be used.
+/// Why NCCL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NcclError {
-    /// It is not there.
+    /// It is missing.
     #[error(
         "NCCL is missing: neither libnccl.so.2 nor libnccl.so can be loaded (install package libnccl2, or pip's nvidia-nccl-cu13 with its directory in LD_LIBRARY_PATH; or set `hardware.gpus` to 1)"
     )]
@@ -57,14 +58,14 @@ pub enum NcclError {
     /// It failed.
     #[error("NCCL cannot connect {ranks} GPUs: {reason} (NCCL_DEBUG=INFO makes it say more)")]
     Failed {
-        /// How many GPUs.
+        /// The number of GPUs.
         ranks: usize,
-        /// What it answered.
+        /// NCCL's error.
         reason: String,
     },
 }
 
-/// The library, loaded at the first call.
+/// Returns the library, loaded on first use.
 fn nccl() -> Option<&'static Nccl> {
     static NCCL: OnceLock<Option<Nccl>> = OnceLock::new();
     NCCL.get_or_init(|| first(&NAMES)).as_ref()
@@ -74,7 +75,7 @@ fn first(names: &[&str]) -> Option<Nccl> {
     names.iter().find_map(|name| open(name, Nccl::of))
 }
 
-/// What `ncclResult_t` means.
+/// Returns the name of an `ncclResult_t`.
 fn meaning(code: c_int) -> String {
     let meaning = match code {
         1 => "a call of CUDA failed",
@@ -89,7 +90,7 @@ fn meaning(code: c_int) -> String {
     format!("{meaning} (error {code})")
 }
 
-/// Its version: major, minor and patch as `22803`; none where it is not there.
+/// Returns the version with major, minor and patch, such as `22803`, or `None` if NCCL is missing.
 pub fn version() -> Option<i64> {
     let nccl = nccl()?;
     let mut version = 0;
@@ -99,35 +100,35 @@ pub fn version() -> Option<i64> {
     (status == 0).then(|| i64::from(version))
 }
 
-/// One card's part in what they do together. It lives as long as the process.
+/// One GPU's part in collective operations. It lives as long as the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Communicator {
     /// `ncclComm_t` as a number, so that it can be sent to another thread.
     comm: usize,
     card: usize,
-    /// Where cards reach each other's memory, their buckets are summed by copies.
+    /// If GPUs can access each other's memory, their buckets are summed by copies.
     copies: Option<&'static End>,
 }
 
-/// The cards are parted, for good: their communicators are gone.
+/// Whether the GPUs have been disconnected, permanently: their communicators are gone.
 static CUT: AtomicBool = AtomicBool::new(false);
 
-/// What cards do together.
+/// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Collective {
     AllReduce,
     Broadcast,
 }
 
-/// Connects the first so many cards.
+/// Connects the first `ranks` GPUs.
 ///
 /// # Errors
-/// If NCCL is not there or fails, or does not answer in time.
+/// If NCCL is missing, fails, or does not answer in time.
 pub fn communicators(ranks: usize, limit: Duration) -> Result<Vec<Communicator>, NcclError> {
     let nccl = nccl().ok_or(NcclError::Absent)?;
     let failed = |reason: String| NcclError::Failed { ranks, reason };
     let (sender, receiver) = channel();
-    // A thread of its own: nobody has to wait for ever, and nobody's current context is changed.
+    // A separate thread allows a timeout, and leaves this thread's current context unchanged.
     std::thread::spawn(move || sender.send(connect(nccl, ranks)));
     match receiver.recv_timeout(limit) {
         Ok(connected) => connected.map_err(|code| failed(meaning(code))),
@@ -155,17 +156,17 @@ fn connect(nccl: &Nccl, ranks: usize) -> Result<Vec<Communicator>, c_int> {
 }
 
 impl Communicator {
-    /// The sums over all cards, value by value, of tensors in float32 on this card. None where they are elsewhere.
+    /// Sums float32 tensors on this GPU over all GPUs, value by value. `None` if they are elsewhere.
     pub fn all_reduce(self, tensors: Vec<Tensor<1>>) -> Option<Vec<Tensor<1>>> {
         self.queue(Collective::AllReduce, tensors)
     }
 
-    /// The first card's values in place of this card's. None where they are elsewhere.
+    /// Replaces this GPU's values with those of the first GPU. `None` if they are elsewhere.
     pub fn broadcast(self, tensors: Vec<Tensor<1>>) -> Option<Vec<Tensor<1>>> {
         self.queue(Collective::Broadcast, tensors)
     }
 
-    /// What went wrong while the cards worked, if anything did.
+    /// Returns an error of the collective operations so far, if there is one.
     pub fn fault(self) -> Option<String> {
         let nccl = nccl()?;
         let mut code = 0;
@@ -176,7 +177,8 @@ impl Communicator {
         (code != 0 && code != 7).then(|| format!("NCCL on card {}: {}", self.card, meaning(code)))
     }
 
-    /// Ends what the cards wait for. Nothing may be asked of the communicator afterwards. May itself wait.
+    /// Ends operations in which GPUs wait for each other. Do not use the communicator afterwards. This call may block
+    /// itself.
     pub fn abort(self) {
         CUT.store(true, Ordering::SeqCst);
         if let Some(nccl) = nccl() {
@@ -189,7 +191,7 @@ impl Communicator {
         }
     }
 
-    /// Buckets are summed by copies between cards, which take hardly any multiprocessors from other work, and not by NCCL's kernels.
+    /// Whether buckets are summed by copies between GPUs, which occupy few multiprocessors, instead of NCCL's kernels.
     pub fn copies(self) -> bool {
         self.copies.is_some()
     }
@@ -198,13 +200,13 @@ impl Communicator {
         with_exposed_provenance_mut(self.comm)
     }
 
-    /// All of them as one operation, so that nothing can come between them or change their order.
+    /// Queues all tensors as one operation, so that nothing can interrupt or reorder them.
     fn queue(self, what: Collective, tensors: Vec<Tensor<1>>) -> Option<Vec<Tensor<1>>> {
         let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card) && tensor.dtype() == DType::F32;
         if tensors.is_empty() || !tensors.iter().all(here) || nccl().is_none() {
             return None;
         }
-        // Nobody else may have what is to be overwritten.
+        // The tensors to overwrite must not be shared.
         let inputs = tensors.into_iter().map(|each| primitive(&each));
         let made = self.collect(what, inputs.collect::<Option<_>>()?);
         Some(made.into_iter().map(tensor).collect())
@@ -223,7 +225,7 @@ impl Communicator {
         made
     }
 
-    /// To be called on the thread that talks to the card, when its context is current.
+    /// Call it on the thread that talks to the GPU, with its context current.
     fn call(self, what: Collective, buffers: Vec<(u64, u64, usize)>, stream: Opaque) -> Result<(), Fault> {
         let name = if what == Collective::AllReduce { "ncclAllReduce" } else { "ncclBroadcast" };
         self.grouped(|nccl| {
@@ -244,7 +246,7 @@ impl Communicator {
         })
     }
 
-    /// The sums over all cards of so many values at an address, in their place. To be called as [`Self::call`].
+    /// Sums `length` values at an address over all GPUs, in place. Call it like [`Self::call`].
     fn sum_in_place(self, address: u64, length: usize, stream: Opaque) -> Result<(), Fault> {
         let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
         let place = pointer(Some(&address))?;
@@ -254,7 +256,7 @@ impl Communicator {
         check("ncclAllReduce", status)
     }
 
-    /// Calls that NCCL takes as one.
+    /// Makes calls that NCCL treats as one group.
     fn grouped(self, calls: impl FnOnce(&'static Nccl) -> Result<(), Fault>) -> Result<(), Fault> {
         let nccl = nccl().filter(|_| !CUT.load(Ordering::SeqCst)).ok_or(Fault::Absent)?;
         // SAFETY: it takes no memory; its end follows.

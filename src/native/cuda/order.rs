@@ -1,14 +1,16 @@
-//! The order of our work and that of Burn's runtime on a card. The runtime's streams do not wait for each other, nor for a default stream.
+//! Orders our work with that of Burn's runtime on a GPU. The runtime's streams do not wait for each other, nor for a
+//! default stream.
 //!
-//! Our work goes into the runtime's own stream, so that nothing has to wait. cubecl 0.11.0-pre.3 has no accessor for the stream: of what its
-//! server answers (the trait `ComputeServer`; `CudaServer` has no public function of its own) nothing holds one. `get_resource` gives an address
-//! (`GpuResource`), `stream_ids` gives numbers. The stream is `Stream::sys` in cubecl-cuda's module `compute::stream`, which is private, as are
-//! `CudaServer`'s fields and constructor; a stream cannot be handed in either, for the server makes its own. So it is read, once for each stream,
-//! from the server's `Debug` output, and the driver confirms that it is a stream of the card's context (`cuStreamGetCtx`). cubecl's version is
-//! pinned; an accessor in a later one replaces `shown` and `Search`.
+//! Our work is queued in the runtime's own stream, so that nothing has to wait. cubecl 0.11.0-pre.3 has no accessor for
+//! the stream: no public function of its server returns one (the trait `ComputeServer`; `CudaServer` has no other).
+//! `get_resource` returns an address (`GpuResource`), `stream_ids` returns numbers. The stream is `Stream::sys` in
+//! cubecl-cuda's private module `compute::stream`; `CudaServer`'s fields and constructor are private, too. Nor can a
+//! stream be passed in, because the server creates its own. Therefore the stream is read once from the server's `Debug`
+//! output, and the driver confirms that it belongs to the GPU's context (`cuStreamGetCtx`). cubecl's version is pinned;
+//! an accessor in a later one will replace `shown` and `Search`.
 //!
-//! Where the stream is not found, our work goes into a stream of ours, which waits for all work of the card's context and for which all later work
-//! waits: that needs CUDA 12.5, and makes the card idle for a moment each time.
+//! If the stream is not found, our work is queued in a separate stream. It waits for all earlier work of the GPU's
+//! context, and all later work waits for it. This requires CUDA 12.5, and makes the GPU idle for a moment each time.
 
 use super::library::{Driver, Opaque, driver};
 use super::{Fault, check};
@@ -21,15 +23,15 @@ use std::fmt::{self, Write};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 thread_local! {
-    /// The runtime talks to a card from one thread, so that what belongs to the card can belong to the thread.
+    /// The state of a GPU. It is thread-local, because the runtime talks to a GPU from one thread.
     static CARD: RefCell<Card> = RefCell::default();
 }
 
 #[derive(Default)]
 struct Card {
-    /// The runtime's streams by their place; none where it was not found.
+    /// The runtime's streams by their index; `None` for a stream that was not found.
     streams: HashMap<u64, Option<usize>>,
-    /// Ours.
+    /// Our separate stream.
     side_stream: Option<SideStream>,
 }
 
@@ -40,7 +42,8 @@ struct SideStream {
     after: Opaque,
 }
 
-/// Launches work in its turn among that of a stream of the runtime. To be called on the runtime's thread, when the card's context is current.
+/// Launches work in order with that of a stream of the runtime. Call it on the runtime's thread, with the GPU's context
+/// current.
 pub fn in_turn<S: ComputeServer>(
     server: &S,
     id: StreamId,
@@ -55,7 +58,7 @@ pub fn in_turn<S: ComputeServer>(
 
 impl Card {
     fn stream<S: ComputeServer>(&mut self, driver: &Driver, server: &S, id: StreamId) -> Option<Opaque> {
-        // The runtime keeps so many streams at most, and shares them out like this.
+        // The runtime has at most this many streams, and assigns them like this.
         let place = id.value % u64::from(CubeClRuntimeConfig::get().streaming.max_streams).max(1);
         let found = *self.streams.entry(place).or_insert_with(|| {
             let number = server.stream_ids().iter().position(|stream| stream.value == place);
@@ -106,7 +109,7 @@ impl SideStream {
     }
 }
 
-/// Whether the driver says that a stream belongs to the current context.
+/// Whether the driver confirms that a stream belongs to the current context.
 fn is_of_context(driver: &Driver, stream: usize) -> bool {
     let (mut current, mut context) = (null_mut(), null_mut());
     // SAFETY: both can be written to. The stream is what the runtime holds as one: the text around it says so, and the runtime's version is pinned.
@@ -117,10 +120,10 @@ fn is_of_context(driver: &Driver, stream: usize) -> bool {
     told == (0, 0) && current == context
 }
 
-/// The address of a stream in a server's debugging output, which shows its streams in the order of their places.
+/// Returns the address of a stream from a server's debug output, which lists its streams by index.
 fn shown(server: &impl fmt::Debug, number: usize) -> Option<usize> {
     let mut search = Search { skip: number, matched: 0, digits: String::new(), found: None };
-    // It ends with an error as soon as the address is known.
+    // It ends with an error as soon as the address is found.
     let _ = write!(search, "{server:?}");
     search.found
 }
@@ -128,9 +131,9 @@ fn shown(server: &impl fmt::Debug, number: usize) -> Option<usize> {
 const BEFORE: &[u8] = b"StreamWrapper { stream: Stream { sys: 0x";
 
 struct Search {
-    /// Streams that come before.
+    /// The number of streams to skip.
     skip: usize,
-    /// How much of the text before an address has been seen.
+    /// How much of the text before an address has been matched.
     matched: usize,
     digits: String,
     found: Option<usize>,
@@ -140,7 +143,7 @@ impl Write for Search {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if self.matched < BEFORE.len() {
-                // The text begins with a letter that it has nowhere else but in front of a shorter match.
+                // The first letter of the text occurs elsewhere in it only where a shorter match begins.
                 self.matched = match byte {
                     byte if byte == BEFORE[self.matched] => self.matched + 1,
                     b'S' => 1,

@@ -1,11 +1,12 @@
-//! Values from card to card: copied by the card that takes them, in its own stream, where it reaches the other one's memory; else through the host's, into which the card copies that
-//! gives them.
+//! Transfers tensors between GPUs. The receiving GPU copies them in its own stream if it can access the other GPU's
+//! memory. Otherwise they pass through host memory, into which the sending GPU copies.
 //!
-//! No card ever waits for work that has not been queued yet: the taker's stream waits for an event that the giver's stream has in it already. So whatever the driver waits for
-//! meanwhile (memory, modules, pinned pages) comes to its end, which a card that spins in a collective operation does not.
+//! No GPU waits for work that has not been queued yet: the receiver's stream waits for an event that is already in the
+//! sender's stream. Thus driver calls that block meanwhile (memory, modules, pinned pages) terminate, unlike with a GPU
+//! that spins in a collective operation.
 //!
-//! What was given stays as it is until the copy is made: the giver's stream waits for that before its memory is used for anything else
-//! ([`HeldTensors::release`]).
+//! The tensors stay unchanged until they have been copied: the sender's stream waits for the copy before their memory
+//! is reused ([`HeldTensors::release`]).
 
 use super::event::Event;
 use super::library::{Driver, Opaque, driver};
@@ -23,18 +24,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where values lie, and the event behind which they do.
+/// The sender's message: the addresses of the values, and the event after which they are valid.
 struct Ready {
     addresses: Vec<u64>,
     event: Event,
-    /// They lie in the host's memory.
+    /// The host memory with the values, if they pass through it.
     pages: Option<Pages>,
 }
 
-/// Behind what the values are copied.
+/// The receiver's message: the event after which the values have been copied.
 struct Taken {
     event: Event,
-    /// They lay there.
+    /// The host memory with the values, if they passed through it.
     pages: Option<Pages>,
 }
 
@@ -45,13 +46,13 @@ pub struct Offer {
     bytes: Vec<usize>,
 }
 
-/// The sender's part of a transfer: the tensors, held until they were copied.
+/// The sender's part of a transfer: the tensors, kept until they have been copied.
 pub struct HeldTensors {
     tensors: Vec<Cube>,
     taken: Receiver<Taken>,
 }
 
-/// Offers tensors to a card, behind all that was asked of theirs before. None where they are on no card or on several.
+/// Offers tensors to a GPU, after all earlier work on theirs. `None` if they are not all on one GPU.
 pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Option<(Offer, HeldTensors)> {
     let cards: BTreeSet<Option<usize>> = tensors.iter().map(|tensor| card_of(&tensor.device())).collect();
     let card = cards.first().copied().flatten().filter(|_| cards.len() == 1)?;
@@ -70,7 +71,7 @@ pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Option<(Offer, HeldTensors)>
             (addresses, Some(pages))
         };
         let event = Event::behind(driver, stream)?;
-        // Who takes may have ended.
+        // The receiver may have ended.
         let _ = say.send(Ready { addresses, event, pages });
         Ok(())
     });
@@ -79,9 +80,10 @@ pub fn offer(tensors: Vec<Tensor<1>>, to: usize) -> Option<(Offer, HeldTensors)>
 }
 
 impl Offer {
-    /// Copies of what is offered, on that card, in these formats. What is asked of the card afterwards comes behind the copies.
+    /// Copies the offered tensors to this GPU, in these formats. Later work on the GPU comes after the copies.
     ///
-    /// Panics if formats and offer do not fit, a fault of the caller.
+    /// # Panics
+    /// If the formats do not fit the offer, which is a mistake of the caller.
     pub fn take(self, device: &Device, lengths: &[usize], formats: &[DType]) -> Vec<Tensor<1>> {
         let Self { ready, taken, bytes } = self;
         let room = |(length, format): (&usize, &DType)| Tensor::<1>::empty([*length], (device, *format));
@@ -93,7 +95,7 @@ impl Offer {
         let buffers = all.iter().map(|tensor| bound(&tensor.handle)).collect();
         submit(&first.device.clone(), buffers, move |places, stream| {
             let driver = driver().ok_or(Fault::Absent)?;
-            // It comes, unless it failed there: what was offered had begun before the taker was told of it.
+            // The message arrives unless the sender failed: its work was started before the receiver got the offer.
             let Ready { addresses, event, pages } = ready.recv().map_err(|_| Fault::Gone)?;
             event.hold(driver, stream)?;
             for ((to, from), bytes) in places.iter().zip(addresses).zip(bytes) {
@@ -108,15 +110,15 @@ impl Offer {
 }
 
 impl HeldTensors {
-    /// Frees what was given, behind the copy. It waits until the taker's work is queued.
+    /// Frees the tensors after they have been copied. Waits until the receiver's work is queued.
     ///
     /// # Errors
-    /// If that takes longer than `limit`, or the taker has ended.
+    /// If that takes longer than `limit`, or the receiver has ended.
     pub fn release(self, limit: Duration) -> Result<(), RecvTimeoutError> {
         let Self { tensors, taken } = self;
         let Taken { event, pages } = taken.recv_timeout(limit)?;
         if let Some(pages) = pages {
-            // The card has copied them itself, before all that is asked of it from now on.
+            // The GPU has copied the tensors into these pages itself, before any later work.
             pages.give_back(event);
         } else if let Some(first) = tensors.first() {
             submit(&first.device, vec![bound(&first.handle)], move |_, stream| {
@@ -128,34 +130,36 @@ impl HeldTensors {
     }
 }
 
-/// Copies within a stream whose context is current. Both places have so many bytes, and stay what they are until the copy is queued, behind which nothing that the runtime does with
-/// either can come: who gives keeps its memory until its stream has waited for the copy.
+/// Copies memory in a stream whose context is current. Both places have `bytes` bytes, and must stay valid until the
+/// copy is queued; later operations of the runtime on them come after it. The sender keeps its memory until its stream
+/// has waited for the copy.
 pub(super) fn copy(driver: &Driver, to: u64, from: u64, bytes: usize, stream: Opaque) -> Result<(), Fault> {
     // SAFETY: as said above.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     check("cuMemcpyAsync", unsafe { (driver.copy)(to, from, bytes, stream) })
 }
 
-/// Page-locked memory of the host that all cards read and write.
+/// Page-locked host memory that all GPUs read and write.
 struct Pages {
     address: u64,
     bytes: usize,
 }
 
-/// Pages that nobody has, each with what the next one waits for before it writes there. Locking pages takes longer than copying them: none are given back to the host.
+/// Unused pages, each with the event that the next user has to wait for before writing. Locking pages takes longer than
+/// copying them, so they are never unlocked.
 static FREE: Mutex<Vec<(Pages, Event)>> = Mutex::new(Vec::new());
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: for all contexts.
 const PORTABLE: c_uint = 1;
 
-/// Copies of several tensors begin at multiples of so many bytes.
+/// The alignment of tensors in the pages, in bytes.
 const ALIGNED: usize = 256;
 
-/// Pages are locked so many bytes at a time, so that those of one length serve for others.
+/// Pages are locked in multiples of this size in bytes, so that they can be reused for other lengths.
 const LOCKED: usize = 1 << 20;
 
 impl Pages {
-    /// Pages into which a stream copies what lies in these places, and where each of them begins.
+    /// Copies tensors into pages in a stream. Returns the addresses of the copies, and the pages.
     fn filled(driver: &Driver, from: &[u64], bytes: &[usize], stream: Opaque) -> Result<(Vec<u64>, Self), Fault> {
         let starts = bytes.iter().scan(0, |end, bytes| {
             let start = *end;
@@ -172,7 +176,7 @@ impl Pages {
         Ok((addresses, pages))
     }
 
-    /// So many bytes, which are free where the stream has come to now.
+    /// Returns pages of this size, which are free at the current point of the stream.
     fn of(driver: &Driver, bytes: usize, stream: Opaque) -> Result<Self, Fault> {
         let bytes = bytes.max(1).next_multiple_of(LOCKED);
         let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +193,7 @@ impl Pages {
         Ok(Self { address: wide(address.expose_provenance()), bytes })
     }
 
-    /// Others may have them behind that event.
+    /// Makes the pages available after this event.
     fn give_back(self, event: Event) {
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push((self, event));
     }
@@ -203,24 +207,25 @@ struct Access {
     flags: c_int,
 }
 
-/// Cards that reach each other are treated as ones that do not. Tests do so.
+/// Treats GPUs as if they could not access each other. Set by tests.
 static APART: AtomicBool = AtomicBool::new(false);
 
-/// Whether NCCL was told that cards do not reach each other, as where a board's switches damage what goes between them: that holds for copies of ours too.
+/// Whether NCCL is configured to not use peer access, as on boards whose switches corrupt such transfers. This applies
+/// to our copies, too.
 pub fn forbidden() -> bool {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.trim().parse::<i64>().ok());
     let level = std::env::var("NCCL_P2P_LEVEL").unwrap_or_default();
     number("NCCL_P2P_DISABLE").is_some_and(|value| value != 0) || ["LOC", "0"].contains(&level.trim())
 }
 
-/// Whether each of the first so many cards can read the memory of all others, which they may from then on.
+/// Whether each of the first `cards` GPUs can access the memory of all others. Enables the access.
 pub(super) fn all_reach_each_other(cards: usize) -> bool {
     let Some(driver) = driver() else { return false };
     let mut pairs = (0..cards).flat_map(|one| (0..cards).map(move |other| (one, other)));
     pairs.all(|(one, other)| one == other || reaches(driver, one, other).unwrap_or(false))
 }
 
-/// Whether a card can read another one's memory, which it may from then on.
+/// Whether a GPU can access another one's memory. Enables the access.
 fn reaches(driver: &Driver, reader: usize, owner: usize) -> Result<bool, Fault> {
     static KNOWN: Mutex<BTreeMap<(usize, usize), bool>> = Mutex::new(BTreeMap::new());
     if APART.load(Ordering::Relaxed) || forbidden() {
@@ -241,7 +246,7 @@ fn reaches(driver: &Driver, reader: usize, owner: usize) -> Result<bool, Fault> 
         if reaches == 1 {
             let access = Access { kind: 1, device: reads, flags: 3 };
             check("cuDeviceGetMemPool", (driver.pool)(&raw mut pool, owns))?;
-            // Where it is refused there is still the host's way.
+            // If access is refused, transfers pass through host memory.
             reaches = c_int::from((driver.share)(pool, (&raw const access).cast(), 1) == 0);
         }
     }
@@ -268,11 +273,11 @@ mod tests {
         back_and_forth();
         APART.store(false, Ordering::Relaxed);
         let pages = FREE.lock().unwrap_or_else(PoisonError::into_inner).len();
-        // Of each direction one or two: they are used again.
+        // One or two for each direction, because pages are reused.
         assert!((2..=4).contains(&pages), "{pages}");
     }
 
-    /// Each way behind work that is still going on, with more memory taken and given back meanwhile.
+    /// Transfers in both directions behind running work, while memory is allocated and freed.
     fn back_and_forth() {
         let there = Device::enumerate(burn::tensor::DeviceType::Cuda).into_iter().count();
         if there < 2 {

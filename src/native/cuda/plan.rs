@@ -1,4 +1,4 @@
-//! What cuBLASLt needs to know of a product before it runs: made once for each kind of product, kept for the life of the process.
+//! Plans of cuBLASLt products, made once for each kind of product and kept until the process ends.
 
 use super::layout::Matrix;
 use super::library::{Algorithm, Driver, Found, Lt, Opaque, driver, lt};
@@ -8,10 +8,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes beside the operands that an algorithm may take: what NVIDIA recommends for Hopper.
+/// The maximum workspace of an algorithm in bytes: NVIDIA's recommendation for Hopper.
 const WORKSPACE: u64 = 32 << 20;
 
-/// A number format of values in memory.
+/// The number format of values in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// IEEE binary32.
@@ -23,7 +23,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Of a value.
+    /// Returns the size of a value in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -31,7 +31,7 @@ impl Format {
         }
     }
 
-    /// `cudaDataType`.
+    /// Returns the `cudaDataType`.
     fn code(self) -> c_int {
         match self {
             Self::F32 => 0,
@@ -41,10 +41,11 @@ impl Format {
     }
 }
 
-/// All on which the choice of a kernel depends. The operands are those of cuBLASLt, which computes the transposed product: its first is our second.
+/// Everything that the choice of a kernel depends on. The operands are cuBLASLt's, which computes the transposed
+/// product: its first is our second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
-    /// The ordinal of the card.
+    /// The ordinal of the GPU.
     pub device: usize,
     /// Our second factor.
     pub first: Matrix,
@@ -52,42 +53,42 @@ pub struct Kind {
     pub second: Matrix,
     /// The product.
     pub product: Matrix,
-    /// How many products.
+    /// The number of products.
     pub count: i32,
-    /// Format of the factors.
+    /// The format of the factors.
     pub factors: Format,
-    /// Format of the product.
+    /// The format of the product.
     pub result: Format,
-    /// Factors in binary32 may be rounded to TF32.
+    /// Whether binary32 factors may be rounded to TF32.
     pub rounded: bool,
-    /// What the addresses are multiples of, in bytes.
+    /// The alignments of the addresses, in bytes.
     pub aligned: [u32; 3],
 }
 
-/// A vector that takes part in a product, in the format of the product.
+/// An additional vector operand of a product, in the format of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vector {
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// What its address is a multiple of, in bytes.
+    /// The alignment of its address, in bytes.
     pub aligned: u32,
-    /// Values from that of one product to that of the next.
+    /// The distance between the vectors of two products, in values.
     pub apart: i64,
 }
 
-/// What a vector is to a product. Our second factor is the library's first.
+/// The role of a vector in a product. Our second factor is the library's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It is added to each of our rows, before the product is rounded.
+    /// A bias that is added to each of our rows, before the product is rounded.
     Bias,
-    /// It gets the sums of our first factor over what both factors have in common: a value for each of our rows.
+    /// An output with the sums of our first factor over the axis that both factors share: one value per row.
     SumsOfFirst,
-    /// It gets those of our second factor: a value for each of our columns.
+    /// An output with the sums of our second factor over that axis: one value per column.
     SumsOfSecond,
 }
 
 impl Role {
-    /// `cublasLtEpilogue_t`: BIAS, BGRADB and BGRADA.
+    /// Returns the `cublasLtEpilogue_t`: BIAS, BGRADB or BGRADA.
     fn code(self) -> u32 {
         match self {
             Self::Bias => 4,
@@ -97,26 +98,27 @@ impl Role {
     }
 }
 
-/// A product that is ready to run.
+/// A prepared product.
 pub struct Plan {
-    /// Of the library, for the card.
+    /// The library's handle for the GPU.
     pub handle: Opaque,
-    /// What is computed. The address of a vector is a part of it, so that it is for one call at a time.
+    /// The description of the operation. It contains the address of the vector, so only one call may use it at a time.
     operation: Mutex<Opaque>,
-    /// Of the first operand.
+    /// The layout of the first operand.
     pub first: Opaque,
-    /// Of the second.
+    /// The layout of the second operand.
     pub second: Opaque,
-    /// Of the product.
+    /// The layout of the product.
     pub product: Opaque,
     /// The kernel.
     pub algorithm: Algorithm,
-    /// Bytes that it needs beside the operands.
+    /// The size of its workspace in bytes.
     pub workspace: usize,
 }
 
 impl Plan {
-    /// Calls the library with the description of the product, in which the vector is at this address for as long as the call takes: the library reads it before it answers.
+    /// Calls the library with the description of the operation, in which `vector` is the vector's address during the
+    /// call: the library reads it before it returns.
     pub fn described(
         &self,
         lt: &Lt,
@@ -142,20 +144,20 @@ unsafe impl Sync for Plan {}
 
 #[derive(Default)]
 struct Plans {
-    /// None for what the library has no kernel for.
+    /// Plans by kind; `None` if the library has no kernel.
     plans: HashMap<(Kind, Option<Vector>), Option<&'static Plan>>,
-    /// A handle as a number, so that the table can be shared.
+    /// Handles by GPU, as numbers, so that the table can be shared.
     handles: HashMap<usize, usize>,
 }
 
-/// The plan for a kind of product; none where the library has no kernel for it.
+/// Returns the plan for a kind of product, or `None` if the library has no kernel for it.
 ///
 /// Plans are never freed: a run has as many kinds as its model has shapes.
 pub fn plan(kind: Kind) -> Option<&'static Plan> {
     plan_with(kind, None)
 }
 
-/// [`plan`] for a product with a vector.
+/// As [`plan`], for a product with a vector.
 pub fn plan_with(kind: Kind, vector: Option<Vector>) -> Option<&'static Plan> {
     static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
     let mut plans = PLANS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +177,7 @@ pub fn plan_with(kind: Kind, vector: Option<Vector>) -> Option<&'static Plan> {
 
 fn make(handles: &mut HashMap<usize, usize>, kind: Kind, vector: Option<Vector>) -> Result<Plan, Fault> {
     let (lt, driver) = (lt().ok_or(Fault::Absent)?, driver().ok_or(Fault::Absent)?);
-    // The thread that makes plans is none of those that Burn's runtime talks to the card from.
+    // This thread is not one from which Burn's runtime talks to the GPU, so it has to make the context current.
     enter(driver, kind.device)?;
     let handle = handle(lt, handles, kind.device)?;
     let operation = operation(lt, kind, vector)?;
@@ -220,7 +222,7 @@ fn make(handles: &mut HashMap<usize, usize>, kind: Kind, vector: Option<Vector>)
     Ok(Plan { handle, operation, first, second, product, algorithm: found.algorithm, workspace: found.workspace })
 }
 
-/// The description of what is computed.
+/// Creates the description of the operation.
 fn operation(lt: &Lt, kind: Kind, vector: Option<Vector>) -> Result<Opaque, Fault> {
     let compute = match (kind.factors, kind.rounded) {
         (Format::F32, true) => 77, // CUBLAS_COMPUTE_32F_FAST_TF32
@@ -238,7 +240,8 @@ fn operation(lt: &Lt, kind: Kind, vector: Option<Vector>) -> Result<Opaque, Faul
         set(lt.set_operation, operation, attribute, &c_int::from(matrix.transposed))?;
     }
     if let Some(vector) = vector {
-        // CUBLASLT_MATMUL_DESC_EPILOGUE, then _BIAS_POINTER: the search for a kernel reads nothing there and looks only at what the address is a multiple of.
+        // CUBLASLT_MATMUL_DESC_EPILOGUE, then _BIAS_POINTER: the search for a kernel only checks the alignment of this
+        // address and reads nothing there.
         set(lt.set_operation, operation, 7, &vector.role.code())?;
         set(lt.set_operation, operation, 8, &u64::from(vector.aligned))?;
         if kind.count > 1 {
@@ -249,7 +252,7 @@ fn operation(lt: &Lt, kind: Kind, vector: Option<Vector>) -> Result<Opaque, Faul
     Ok(operation)
 }
 
-/// Makes the card's primary context, the one of Burn's runtime, that of this thread.
+/// Makes the GPU's primary context, which Burn's runtime uses, current for this thread.
 pub fn enter(driver: &Driver, device: usize) -> Result<(), Fault> {
     let ordinal = c_int::try_from(device).map_err(|_| Fault::Absent)?;
     let (mut device, mut context) = (0, null_mut());
@@ -262,7 +265,7 @@ pub fn enter(driver: &Driver, device: usize) -> Result<(), Fault> {
     }
 }
 
-/// The library's handle of a card.
+/// Returns the library's handle for a GPU.
 fn handle(lt: &Lt, handles: &mut HashMap<usize, usize>, device: usize) -> Result<Opaque, Fault> {
     if let Some(handle) = handles.get(&device) {
         return Ok(std::ptr::with_exposed_provenance_mut(*handle));

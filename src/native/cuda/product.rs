@@ -1,4 +1,4 @@
-//! A product on the tensors of Burn's CUDA runtime: who computes it.
+//! Matrix products on the tensors of Burn's CUDA runtime, by cuBLASLt or by Burn.
 
 use super::layout::{alignment, matrices};
 use super::library::{Opaque, lt};
@@ -11,12 +11,12 @@ use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{add, empty_device_contiguous_dtype, empty_device_dtype};
 use std::ptr::from_ref;
 
-/// The product of tensors whose shapes fit. What cuBLASLt cannot do is done by Burn.
+/// Multiplies tensors whose shapes fit. Burn computes what cuBLASLt cannot.
 pub fn matmul(lhs: Cube, rhs: Cube, dtype: DType, options: Options) -> Cube {
     Task::new(lhs, rhs, dtype, options).run()
 }
 
-/// The product of matrices in this format, and to each of its rows added a bias [columns] in the same format, which is contiguous.
+/// Multiplies matrices in this format and adds a contiguous bias [columns] in the same format to each row.
 pub fn matmul_bias(lhs: Cube, rhs: Cube, bias: &Cube, dtype: DType, options: Options) -> Cube {
     let task = Task::new(lhs, rhs, dtype, options);
     let vector = Vector { role: Role::Bias, aligned: begins(bias), apart: 0 };
@@ -26,7 +26,8 @@ pub fn matmul_bias(lhs: Cube, rhs: Cube, bias: &Cube, dtype: DType, options: Opt
     }
 }
 
-/// The product of matrices in this format; and in the same format sums of one of the factors, where cuBLASLt can have them from the product.
+/// Multiplies matrices in this format. Also returns sums of one factor in the same format, if cuBLASLt can compute them
+/// with the product.
 pub fn matmul_sums(lhs: Cube, rhs: Cube, of: Role, dtype: DType, options: Options) -> (Cube, Option<Cube>) {
     let task = Task::new(lhs, rhs, dtype, options);
     let axis = task.out.meta.num_dims() - if of == Role::SumsOfFirst { 2 } else { 1 };
@@ -41,26 +42,26 @@ pub fn matmul_sums(lhs: Cube, rhs: Cube, of: Role, dtype: DType, options: Option
     }
 }
 
-/// Memory for a product. Rows that are not a multiple of 16 bytes are padded, for reads of 16 bytes. All others are contiguous, so that later kernels
-/// need no copy.
+/// Allocates memory for a product. Rows that are not a multiple of 16 bytes are padded, for reads of 16 bytes. All
+/// others are contiguous, so that later kernels need no copy.
 fn room(like: &Cube, shape: Shape, dtype: DType) -> Cube {
     let wide = shape.last().copied().unwrap_or(0) * dtype.size();
     let empty = if wide.is_multiple_of(16) { empty_device_contiguous_dtype } else { empty_device_dtype };
     empty(like.client.clone(), like.device.clone(), shape, dtype)
 }
 
-/// The values of a contiguous tensor in another shape, or the first of them.
+/// Returns the values of a contiguous tensor, or the first of them, in another shape.
 pub fn shaped(tensor: &Cube, shape: impl Into<Shape>) -> Cube {
     let (client, device) = (tensor.client.clone(), tensor.device.clone());
     Cube::new_contiguous(client, device, shape.into(), tensor.handle.clone(), tensor.dtype)
 }
 
-/// The bytes to which a tensor's address is aligned.
+/// Returns the alignment of a tensor's address, in bytes.
 pub fn begins(tensor: &Cube) -> u32 {
     alignment(tensor.handle.offset_start.unwrap_or(0))
 }
 
-/// A product that is to be computed.
+/// A product to be computed.
 struct Task {
     lhs: Cube,
     rhs: Cube,
@@ -79,7 +80,7 @@ impl Task {
         let mut shape = lhs.meta.shape().clone();
         shape[axes - 1] = rhs.meta.shape()[axes - 1];
         let out = room(&lhs, shape, dtype);
-        // What does not lie as the library reads it is brought together first: less work than a product by anyone else.
+        // Tensors in a layout that the library cannot read are copied first, which costs less than a product by Burn.
         for tensor in [&mut lhs, &mut rhs] {
             if matrices(tensor.meta.shape(), tensor.meta.strides()).is_none() {
                 *tensor = into_contiguous(tensor.clone());
@@ -117,7 +118,8 @@ fn slowly(lhs: Cube, rhs: Cube, out: Cube) -> Cube {
 
 fn kind(lhs: &Cube, rhs: &Cube, out: &Cube, options: Options) -> Option<Kind> {
     let lies = |tensor: &Cube| matrices(tensor.meta.shape(), tensor.meta.strides());
-    // Read column after column every matrix is its transpose, and that of a product is the product of the transposes in the other order.
+    // In column-major order every matrix is its transpose, and the transpose of a product is the product of the
+    // transposes in reverse order.
     let ((first, _), (second, _), (product, count)) = (lies(rhs)?, lies(lhs)?, lies(out)?);
     Some(Kind {
         device: lhs.device.index,
@@ -132,7 +134,8 @@ fn kind(lhs: &Cube, rhs: &Cube, out: &Cube, options: Options) -> Option<Kind> {
     })
 }
 
-/// Sends a product to the thread that talks to the card, behind all that was sent there from this thread: of two factors into its place, with the vector of the plan.
+/// Submits a product to the thread that talks to the GPU, after all earlier work of this thread. `out` receives the
+/// product, and `vector` is that of the plan.
 pub fn queue([lhs, rhs, out]: [&Cube; 3], vector: Option<&Cube>, plan: &'static Plan) {
     let mut buffers = vec![bound(&rhs.handle), bound(&lhs.handle), bound(&out.handle)];
     let scratch = (plan.workspace > 0).then(|| {
@@ -150,13 +153,13 @@ pub fn queue([lhs, rhs, out]: [&Cube; 3], vector: Option<&Cube>, plan: &'static 
     });
 }
 
-/// Queues a product, on the thread that talks to the card. The operands lie at these addresses in the order of the plan, behind them the memory that the plan needs beside
-/// them, zero for none.
+/// Queues a product, on the thread that talks to the GPU. The addresses are those of the plan's operands in order, then
+/// of its workspace; zero for none.
 pub fn multiply(plan: &Plan, places: [u64; 4], stream: Opaque) -> Result<(), Fault> {
     multiply_with(plan, places, None, stream)
 }
 
-/// [`multiply`] for a plan that has a vector, which lies at this address.
+/// As [`multiply`], for a plan with a vector at this address.
 fn multiply_with(plan: &Plan, places: [u64; 4], vector: Option<u64>, stream: Opaque) -> Result<(), Fault> {
     let lt = lt().ok_or(Fault::Absent)?;
     let [first, second, product, workspace] = places.map(|place| pointer(Some(&place)));

@@ -1,11 +1,12 @@
-//! Work that is recorded once as a CUDA graph and then repeated by one launch: the host no longer launches its kernels one by one.
+//! Records work once as a CUDA graph and repeats it by one launch, so that the host does not launch each kernel.
 //!
-//! A graph repeats its kernels on the same addresses. So it has buffers of its own for all that it reads and that changes (its operands), into which
-//! each repetition copies the new values, and for all that it computes, which the next repetition overwrites.
+//! A graph repeats its kernels on the same addresses. So it has its own buffers for all inputs that change (its
+//! operands), into which each repetition copies the new values. It also has its own buffers for all results, which the
+//! next repetition overwrites.
 //!
-//! The runtime records (`graph_prepare`, `start_capture`, `stop_capture`); work of ours in its stream is recorded with it. Nothing may be allocated,
-//! compiled or sent from the host while it records. So the work is done twice before: once as always, which compiles and tunes, and once with the
-//! memory that the recording takes.
+//! The runtime records (`graph_prepare`, `start_capture`, `stop_capture`), and our work in its stream is recorded with
+//! its own. During the recording nothing may be allocated, compiled or sent from the host. So the work is done twice
+//! before: once normally, which compiles and tunes, and once with the memory of the recording.
 
 use super::kernels::copied;
 use super::library::{Driver, driver};
@@ -19,35 +20,36 @@ use cubecl::client::{ComputeClient, Graph};
 use cubecl::cuda::CudaRuntime;
 use std::ffi::c_int;
 
-/// A tensor whose values a graph reads, and that other values take the place of.
+/// A tensor whose values a graph reads, and that can be replaced.
 #[derive(Clone)]
 pub struct Operand(Cube);
 
 impl Operand {
-    /// A second holder of a tensor. None on other devices, and of a tensor of which several values lie in one place.
+    /// Returns an operand for a tensor, sharing its memory. `None` on other devices, and if several values share one
+    /// address.
     pub fn of<const D: usize>(tensor: &Tensor<D>) -> Option<Self> {
         primitive(tensor).filter(Cube::is_nonoverlapping).map(Self)
     }
 
-    /// [`Self::of`] for whole numbers.
+    /// As [`Self::of`], for an integer tensor.
     pub fn of_whole<const D: usize>(tensor: &Tensor<D, Int>) -> Option<Self> {
         whole(tensor).filter(Cube::is_nonoverlapping).map(Self)
     }
 
-    /// How much is copied: rows may have gaps between them.
+    /// Returns the size of the memory to copy, in bytes; rows may have gaps between them.
     fn bytes(&self) -> u64 {
         self.0.handle.size_in_used()
     }
 
-    /// Whether the values of the other one fit into its place.
+    /// Whether the values of another operand fit into its memory.
     fn takes(&self, other: &Self) -> bool {
         (self.0.dtype, &self.0.meta, self.bytes()) == (other.0.dtype, &other.0.meta, other.bytes())
     }
 }
 
-/// Values that recorded work reads, and that change.
+/// Values that recorded work reads, and that change between repetitions.
 pub trait Operands: Clone {
-    /// Their tensors, in an order of their own. None where no graph can read them.
+    /// Returns their tensors, in a fixed order. `None` if a graph cannot read them.
     fn operands(&self) -> Option<Vec<Operand>>;
 }
 
@@ -75,15 +77,15 @@ impl<A: Operands, B: Operands> Operands for (A, B) {
     }
 }
 
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: captures of other threads forbid this one no call.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: captures of other threads do not restrict this one.
 const THREAD_LOCAL: c_int = 1;
 
-/// Lets this thread and the one that talks to a CUDA device work while other threads record for other devices. Without it the driver would refuse calls such as
-/// allocations on these threads, and end the other one's recording. Meanwhile, do not pass buffers between threads of one device: the runtime would wait on a thread
-/// that lacks this mode.
+/// Allows this thread, and the one that talks to a CUDA device, to work while other threads record for other devices.
+/// Otherwise the driver would refuse calls such as allocations on these threads, and abort the other recording. Do not
+/// pass buffers between threads of one device meanwhile: the runtime would wait on a thread that lacks this mode.
 ///
 /// # Errors
-/// If the driver is not there, or refuses on this thread. A refusal on the device's thread is noted for [`fault_on`].
+/// If the driver is missing, or refuses on this thread. A refusal on the device's thread is recorded for [`fault_on`].
 pub fn tolerate_other_recordings(device: &Device) -> Result<(), Fault> {
     let tolerate = || tolerate_here(driver().ok_or(Fault::Absent)?);
     if let DispatchDevice::Cuda(card) = device.as_dispatch() {
@@ -93,7 +95,7 @@ pub fn tolerate_other_recordings(device: &Device) -> Result<(), Fault> {
     Ok(())
 }
 
-/// [`tolerate_other_recordings`], for this thread alone.
+/// As [`tolerate_other_recordings`], for this thread only.
 pub(super) fn tolerate_here(driver: &Driver) -> Result<(), Fault> {
     let mut mode = THREAD_LOCAL;
     // SAFETY: the mode can be written to.
@@ -108,25 +110,28 @@ pub struct StepGraph {
 }
 
 impl StepGraph {
-    /// Records what is done on a CUDA device with these operands, and returns what the work returned when it was recorded: tensors that have values
-    /// after each [`replay`](Self::replay), and none before. The work must do the same each time and was done before.
+    /// Records the work on a CUDA device with these operands. Returns the graph and the result of the recorded work:
+    /// tensors that have values after each [`replay`](Self::replay), and none before. The work must do the same each
+    /// time, and must have been done before.
     ///
-    /// All else that the work reads has to stay where it is for as long as there is the graph. Whatever was asked of the device before has to be done.
+    /// Everything else that the work reads must stay at its address as long as the graph exists. All earlier work of
+    /// the device must be complete.
     ///
     /// # Errors
-    /// If the device cannot record it. Nothing is recorded any more then, and no failure of the recording is left for others.
+    /// If the device cannot record it. The recording has then been ended, and its failures have been cleared.
     pub fn record<T>(device: &Device, operands: Vec<Operand>, mut work: impl FnMut() -> T) -> Result<(Self, T), Fault> {
         let card = card_of(device).ok_or(Fault::Absent)?;
         let client = CudaRuntime::client(&cubecl::cuda::CudaDevice::new(card));
         let fault = |error: &dyn std::fmt::Display| Fault::Runtime(error.to_string());
         let found = client.graph_prepare().and_then(|()| {
-            // What it returns goes: the recording takes its memory.
+            // The result is dropped, so that the recording uses its memory.
             drop(work());
             client.start_capture()?;
             let recorded = work();
             Ok((client.stop_capture()?, recorded))
         });
-        // A failure of work of ours is known by now: the thread of the card has stopped recording behind it.
+        // A failure of our work is known by now, because the GPU's thread has processed it before the end of the
+        // recording.
         let failure = fault_on(card);
         match (found, failure) {
             (Ok((graph, recorded)), None) => Ok((Self { graph, operands }, recorded)),
@@ -142,14 +147,15 @@ impl StepGraph {
         }
     }
 
-    /// Whether these operands can take the places of its own.
+    /// Whether these operands can replace its own.
     pub fn takes(&self, operands: &[Operand]) -> bool {
         fit(&self.operands, operands)
     }
 
-    /// Does the work with other values of its operands, which it [takes](Self::takes).
+    /// Repeats the work with other values of its operands, which it must [take](Self::takes).
     ///
-    /// Panics if it does not, a fault of the caller.
+    /// # Panics
+    /// If it does not take them, which is a mistake of the caller.
     pub fn replay(&self, operands: &[Operand]) {
         copy_into(&self.operands, operands);
         // SAFETY: the runtime keeps all memory that was taken while it recorded for as long as there is the graph; the operands' is held here. Copies
@@ -161,10 +167,11 @@ impl StepGraph {
     }
 }
 
-/// Copies values into the places of others, which [take](StepGraph::takes) them, all at once: no value may lie in another one's place. Where both are one place
-/// there is nothing to do. It may be called while work is recorded.
+/// Copies values into the memory of operands that [take](StepGraph::takes) them, all at once: no source may overlap
+/// another target. Nothing is copied if source and target are the same. It may be called during a recording.
 ///
-/// Panics if one does not take the other, a fault of the caller.
+/// # Panics
+/// If an operand does not take a value, which is a mistake of the caller.
 pub fn copy_into(places: &[Operand], values: &[Operand]) {
     assert!(fit(places, values), "values do not fit into their places");
     let Some(Operand(first)) = places.first() else { return };
@@ -197,11 +204,11 @@ fn fit(places: &[Operand], values: &[Operand]) -> bool {
     places.len() == values.len() && places.iter().zip(values).all(|(place, value)| place.takes(value))
 }
 
-/// Leaves nothing of a recording that failed: errors that wait for whoever asks next, memory that is only for recordings, and a runtime that still
-/// expects one.
+/// Cleans up after a failed recording: pending errors, memory reserved for recordings, and a runtime that still expects
+/// a recording.
 fn give_up(client: &ComputeClient<CudaRuntime>, card: usize) {
     let _ = client.flush();
-    // Where it did not come to record, it still waits for that. An empty graph ends the waiting.
+    // If the recording did not start, the runtime still expects it. An empty graph ends this state.
     if client.start_capture().is_ok() {
         let _ = client.stop_capture();
     }
@@ -227,7 +234,7 @@ mod tests {
     #[ignore = "needs a GPU"]
     fn many_tensors_are_copied_as_they_are_on_gpu() {
         let device = Device::cuda(burn::tensor::DeviceIndex::Default);
-        // More than a launch takes, of one, few and many blocks, and with ends that fill no packed word.
+        // More than a launch can take, of one, few and many blocks, with ends that do not fill a word.
         let lengths = (1..200).chain([16_383, 16_384, 16_385, 40_001]);
         let tensor = |len: usize, first: f32| {
             let values: Vec<f32> =
@@ -264,7 +271,7 @@ mod tests {
             assert!(graph.takes(&new) && !graph.takes(&new[..1]));
             graph.replay(&new);
             let expected = read(&(other.clone().matmul(factor.clone()) + 1.0).exp());
-            // Something else in between takes no memory of the graph.
+            // Other work in between does not use the graph's memory.
             let _ = read(&(other.clone() * 3.0));
             assert_eq!(read(&answer), expected);
         }

@@ -1,4 +1,4 @@
-//! How work of ours gets to the thread that talks to a card.
+//! Submits our work to the thread that talks to a GPU.
 
 use super::Fault;
 use super::library::Opaque;
@@ -15,26 +15,26 @@ use std::sync::{Mutex, PoisonError};
 
 type Server = <CudaRuntime as Runtime>::Server;
 
-/// The first failure on each card, by its ordinal.
+/// The first failure on each GPU, by its ordinal.
 static FAULTS: Mutex<BTreeMap<usize, Noted>> = Mutex::new(BTreeMap::new());
 
 struct Noted {
     problem: String,
-    /// It is another card's.
+    /// Whether the failure originated on another GPU.
     is_another_s: bool,
 }
 
-/// What failed, and on which card.
+/// A failure, and the GPU on which it occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its ordinal.
+    /// The ordinal of the GPU.
     pub card: usize,
     /// What failed.
     pub problem: String,
 }
 
-/// The first failure on a card since this was last asked: its values are rubbish, and so is all that was computed from them. Where it only missed another card's
-/// part, that one's failure, if it is known.
+/// Returns and clears the first failure on a GPU. Its values, and all that depend on them, are invalid. If the GPU only
+/// missed another GPU's part, returns that GPU's failure, if known.
 pub fn fault_on(card: usize) -> Option<Failure> {
     let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
     let noted = faults.remove(&card)?;
@@ -45,12 +45,12 @@ pub fn fault_on(card: usize) -> Option<Failure> {
     })
 }
 
-/// The first failure on any card since this was last asked.
+/// Returns and clears the first failure on any GPU.
 pub fn fault() -> Option<String> {
     FAULTS.lock().unwrap_or_else(PoisonError::into_inner).pop_first().map(|(_, noted)| noted.problem)
 }
 
-/// Notes a failure on a card that its caller cannot be told of, since it has long gone on.
+/// Records a failure on a GPU, because the caller has continued and cannot get an error.
 pub fn report(card: usize, fault: &Fault) {
     log::error!("work on card {card} failed: {fault}");
     let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,13 +58,14 @@ pub fn report(card: usize, fault: &Fault) {
     faults.entry(card).or_insert_with(noted);
 }
 
-/// A buffer for [`submit`]. It is kept until the work is queued, without keeping others from writing into it later: the runtime takes memory back in the order of the
-/// stream.
+/// Returns a buffer for [`submit`]. It is kept until the work is queued. Later writes by others are allowed, because
+/// the runtime reuses memory in stream order.
 pub fn bound(handle: &Handle) -> BufferBinding {
     handle.clone().binding()
 }
 
-/// Has work queued on a card by the thread that talks to it, behind all that was sent there from this thread. It gets the addresses of the buffers, and the stream.
+/// Submits work for a GPU to the thread that talks to it, after all earlier work of this thread. `work` gets the
+/// addresses of the buffers, and the stream.
 pub fn submit(
     device: &CudaDevice,
     buffers: Vec<BufferBinding>,
@@ -79,13 +80,14 @@ pub fn submit(
     });
 }
 
-/// Has all that was sent to a card's thread begin. The thread takes work in batches of 32, and the rest of one waits until it is whole or somebody waits for an answer: whoever
-/// waits for the effect of work otherwise has to ask for it.
+/// Starts all work submitted to a GPU's thread. The thread takes work in batches of 32. An incomplete batch waits until
+/// it is full or a thread waits for a result. A thread that waits for the effect of work in another way has to call
+/// this.
 pub fn flush(device: &CudaDevice) {
     DeviceHandle::<Server>::new(device.to_id()).flush_queue();
 }
 
-/// Has all that was sent to the thread of the card with this ordinal begin.
+/// As [`flush`], for the GPU with this ordinal.
 pub fn begin(card: usize) {
     flush(&CudaDevice::new(card));
 }
@@ -98,14 +100,15 @@ fn run(
     let id = StreamId::current();
     let mut places = Vec::with_capacity(buffers.len());
     for buffer in buffers {
-        // This also makes the card's context current and lets the stream wait for others that the buffers come from.
+        // This also makes the GPU's context current, and makes the stream wait for other streams that the buffers come
+        // from.
         let resource = server.get_resource(buffer.clone(), id).map_err(|error| Fault::Runtime(error.to_string()))?;
         places.push(resource.resource().ptr);
     }
     in_turn(server, id, |stream| work(&places, stream))
 }
 
-/// An address as the libraries take it; null where there is none.
+/// Converts an address to a pointer; null if there is none.
 pub fn pointer(place: Option<&u64>) -> Result<Opaque, Fault> {
     let place = usize::try_from(place.copied().unwrap_or(0)).map_err(|_| Fault::Absent)?;
     Ok(with_exposed_provenance_mut(place))
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_card_that_missed_another_one_tells_what_failed_there() {
-        // No machine has them.
+        // Ordinals that no machine has.
         let [fails, first, second] = [901, 900, 902];
         report(first, &Fault::Gone);
         report(first, &Fault::Absent);

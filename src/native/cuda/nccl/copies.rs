@@ -1,10 +1,13 @@
-//! Sums over cards by copies from card to card, which take multiprocessors for additions alone: a card's engines copy its slice of a bucket from all others, it adds them up, and the engines copy the other
-//! slices' sums back, while the multiprocessors go on with the backward pass. NCCL's kernels take some of them from products that were cut for all
-//! (`docs/measurements/2026-11-22-h200-copies.md`).
+//! Sums over GPUs by copies between them, which need multiprocessors only for additions. A GPU's copy engines fetch its
+//! slice of a bucket from all others, the GPU adds these up, and the engines fetch the other slices' sums. Meanwhile,
+//! the multiprocessors continue the backward pass. NCCL's kernels would take some of them from products that were
+//! planned for all (`docs/measurements/2026-11-22-h200-copies.md`).
 //!
-//! Values are added in the order of the ranks, as the host's reducer adds them: the bits are the same, for any number of cards.
+//! Values are added in the order of the ranks, like in the host's reducer, so the bits are the same for any number of
+//! GPUs.
 //!
-//! No stream waits for an event that is not in another one already: the threads that talk to the cards give each other their events, bucket by bucket in the same order.
+//! No stream waits for an event that has not been recorded in another stream: the GPUs' threads exchange their events,
+//! bucket by bucket in the same order.
 
 use super::CUT;
 use crate::cuda::event::Event;
@@ -17,7 +20,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Slices begin at multiples of so many values, 256 bytes.
+/// The alignment of slices, in values: 256 bytes.
 const ALIGNED: usize = 64;
 
 /// Values that a block adds up.
@@ -41,15 +44,15 @@ pub struct End {
     rank: usize,
     ranks: usize,
     links: Mutex<PeerLinks>,
-    /// A sum has failed, of this card or of another one: what they would tell each other from now on is of different buckets.
+    /// Whether a sum has failed on any GPU. Further messages between the GPUs would refer to different buckets.
     broken: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct PeerLinks {
-    /// To and from the others, from the next rank on and in a circle.
+    /// The links to the other ranks, in a circle from the next rank on.
     others: Vec<PeerLink>,
-    /// The buckets were announced: other cards may still copy them.
+    /// Whether the buckets have been announced, so that other GPUs may still be copying them.
     announced: bool,
 }
 
@@ -60,7 +63,8 @@ struct PeerLink {
     receive: Receiver<Arc<PeerMessage>>,
 }
 
-/// The ends of so many cards; none where they do not reach each other's memory. They live as long as the process.
+/// Creates the ends for `ranks` GPUs, or returns `None` if they cannot access each other's memory. The ends live as
+/// long as the process.
 pub fn ends(ranks: usize) -> Option<Vec<&'static End>> {
     peer::all_reach_each_other(ranks).then(|| of(ranks).into_iter().map(|end| &*Box::leak(Box::new(end))).collect())
 }
@@ -83,14 +87,14 @@ fn of(ranks: usize) -> Vec<End> {
         });
         let mut others: Vec<PeerLink> = links.collect();
         others.rotate_left(rank);
-        // The first one is its own.
+        // The first link is to itself.
         others.remove(0);
         End { rank, ranks, links: Mutex::new(PeerLinks { others, announced: false }), broken: Arc::clone(&broken) }
     });
     ends.collect()
 }
 
-/// Where each rank's slice of so many values begins, and how long it is.
+/// Returns the start and length of each rank's slice of `len` values.
 fn slices(len: usize, ranks: usize) -> Vec<(usize, usize)> {
     let each = slice(len, ranks);
     (0..ranks).map(|rank| (rank * each).min(len)).map(|start| (start, each.min(len - start))).collect()
@@ -100,18 +104,18 @@ fn slice(len: usize, ranks: usize) -> usize {
     len.div_ceil(ranks).next_multiple_of(ALIGNED)
 }
 
-/// Which of the others' slices a rank's is, in their order.
+/// Returns the index of another rank's slice among the slices from all others.
 fn slot(rank: usize, other: usize) -> usize {
     if other < rank { other } else { other - 1 }
 }
 
 impl End {
-    /// Room for what is copied from the others of a bucket with so many values, in values.
+    /// Returns the memory needed for the slices copied from the others, in values, for a bucket of `len` values.
     pub fn room(&self, len: usize) -> usize {
         (self.ranks - 1) * slice(len, self.ranks)
     }
 
-    /// What is done with the others, unless something has failed before.
+    /// Exchanges messages with the others, unless something has failed before.
     fn together<T>(
         &self,
         what: impl FnOnce(&mut PeerLinks, &dyn Fn() -> bool) -> Result<T, Fault>,
@@ -127,7 +131,7 @@ impl End {
         done
     }
 
-    /// Has streams wait until the others have copied what is in this card's buckets.
+    /// Makes streams wait until the others have copied this GPU's buckets.
     pub fn begin(&self, driver: &Driver, streams: &[Opaque]) -> Result<(), Fault> {
         self.together(|links, over| {
             if std::mem::take(&mut links.announced) {
@@ -139,7 +143,8 @@ impl End {
         })
     }
 
-    /// The sum of a bucket that is whole where the stream has come to, in its place. `room` is that of [`Self::room`].
+    /// Sums a bucket, which is complete at this point of the stream, in place. `room` is memory of the size
+    /// [`Self::room`].
     pub fn sum(
         &self,
         (driver, card): (&Driver, &Launcher),
@@ -182,7 +187,7 @@ impl End {
         Ok(())
     }
 
-    /// All buckets have been summed where the stream has come to.
+    /// Announces that all buckets have been summed at this point of the stream.
     pub fn end(&self, driver: &Driver, stream: Opaque) -> Result<(), Fault> {
         self.together(|links, _| {
             links.announced = true;
@@ -197,7 +202,7 @@ impl PeerLinks {
         self.others.iter().try_for_each(|link| link.send.send(Arc::clone(&message)).map_err(|_| Fault::Gone))
     }
 
-    /// What each of the others said next, unless it is over before.
+    /// Receives the next message of each other rank, unless the run ends before.
     fn receive(&self, over: &dyn Fn() -> bool) -> Result<Vec<(usize, Arc<PeerMessage>)>, Fault> {
         let receive = |link: &PeerLink| loop {
             match link.receive.recv_timeout(POLL_EVERY) {
@@ -210,7 +215,7 @@ impl PeerLinks {
     }
 }
 
-/// Adds the others' values to this card's own, in the order of the ranks.
+/// Adds the others' values to this GPU's own, in the order of the ranks.
 fn add(
     card: &Launcher,
     (own, others): (u64, u64),

@@ -1,9 +1,9 @@
 //! Overlap of communication with computation: buckets are summed in a stream of their own, each as soon as its gradients are complete,
 //! while the backward pass goes on.
 //!
-//! The buckets' memory is kept: memory that the runtime has just given may still be used by work that comes before in its stream. Its stream waits for a bucket where that one's sums are
-//! taken out, so that whatever it does with these gradients' memory later comes behind. What it does with the sums of one bucket overlaps
-//! with the sums of the next.
+//! The memory of the buckets is kept between steps, because newly allocated memory may still be in use by earlier work
+//! in the runtime's stream. That stream waits for a bucket where its sums are taken, so that any later use of the
+//! gradients' memory comes after. What the runtime does with the sums of one bucket overlaps with the sums of the next.
 
 use super::{Communicator, End, nccl};
 use crate::cuda::event::{Event, Mark};
@@ -21,56 +21,55 @@ use std::ops::Range;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// `CU_STREAM_NON_BLOCKING`, and the highest priority: links must not wait for products.
+/// `CU_STREAM_NON_BLOCKING`, and the highest priority: communication must not wait for matrix products.
 const NON_BLOCKING: u32 = 1;
 const HIGHEST_PRIORITY: i32 = -5;
 
-/// A bucket to be summed: which tensors it has, where in it they lie (start and length), how many values it has in all, and behind what its gradients are whole; behind everything
-/// where that is not known.
+/// A bucket to be summed: its tensors, their places, and when its gradients are complete.
 pub struct BucketPlan {
-    /// Which of all tensors.
+    /// The range of its tensors among all.
     pub tensors: Range<usize>,
-    /// Where they lie.
+    /// The start and length of each tensor in the bucket.
     pub places: Vec<(usize, usize)>,
-    /// Values in all.
+    /// The number of values in the bucket.
     pub len: usize,
-    /// Behind what.
+    /// The mark after which its gradients are complete; `None` if unknown, then after all earlier work.
     pub mark: Option<Mark>,
 }
 
-/// A [`BucketPlan`] as kernels count.
+/// A [`BucketPlan`] with its places in the kernels' type.
 struct Job {
     tensors: Range<usize>,
     entries: Vec<[u32; 3]>,
-    /// Where the bucket begins in the memory of all, and its values.
+    /// The start of the bucket in the shared memory, and its length, both in values.
     start: u64,
     len: usize,
     mark: Option<Mark>,
 }
 
 thread_local! {
-    /// The communication stream, as a number. The runtime uses a card from one thread.
+    /// The communication stream, as a number. It is thread-local, because the runtime uses a GPU from one thread.
     static SIDE_STREAM: Cell<Option<usize>> = const { Cell::new(None) };
-    /// The waits of the runtime's stream for each bucket of past steps, which the card may not have reached yet.
+    /// The waits of the runtime's stream for each bucket of past steps, if the GPU has not reached all of them.
     static PENDING_WAITS: RefCell<VecDeque<Vec<Wait>>> = const { RefCell::new(VecDeque::new()) };
     /// The waits of the current step.
     static STEP_WAITS: RefCell<Vec<Wait>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A wait of the runtime's stream.
+/// A wait of the runtime's stream, between two points.
 struct Wait {
     from: From,
     to: Event,
 }
 
 enum From {
-    /// The end of a backward pass, behind which nothing is asked of the card until sums are.
+    /// The end of a backward pass, after which nothing is queued until the sums are needed.
     Pass(Mark),
-    /// The work on the bucket before.
+    /// The end of the work on the previous bucket.
     Bucket(Event),
 }
 
-/// The communication stream of this thread.
+/// Returns the communication stream of this thread.
 fn side_stream() -> Result<Opaque, Fault> {
     let driver = driver().ok_or(Fault::Absent)?;
     if let Some(stream) = SIDE_STREAM.get() {
@@ -85,11 +84,11 @@ fn side_stream() -> Result<Opaque, Fault> {
     Ok(stream)
 }
 
-/// By card, how long its stream has waited for each bucket of each step, in seconds.
+/// The time that each GPU's stream has waited for each bucket of each step, in seconds.
 static WAITED: Mutex<BTreeMap<usize, Vec<Vec<f64>>>> = Mutex::new(BTreeMap::new());
 
-/// The time that a card waits for sums in a step (exposed communication): the median over each card's steps, averaged over the first so
-/// many cards.
+/// Returns the time that a GPU waits for sums in a step (exposed communication), in seconds: the median over each GPU's
+/// steps, averaged over the first `cards` GPUs.
 pub fn exposed_s(cards: usize) -> Option<f64> {
     let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
     let steps = |steps: &Vec<Vec<f64>>| median(steps.iter().map(|waits| waits.iter().sum()).collect());
@@ -97,13 +96,14 @@ pub fn exposed_s(cards: usize) -> Option<f64> {
     (!medians.is_empty()).then(|| medians.iter().sum::<f64>() / real_len(medians.len()))
 }
 
-/// The same of each of so many cards, bucket by bucket in the order in which they are summed.
+/// Returns the median wait of each of the first `cards` GPUs in seconds, by bucket in the order in which they are
+/// summed.
 pub fn waits_s(cards: usize) -> Vec<Vec<f64>> {
     let waited = WAITED.lock().unwrap_or_else(PoisonError::into_inner);
     (0..cards).map(|card| by_bucket(waited.get(&card).map_or(&[], Vec::as_slice))).collect()
 }
 
-/// The median wait of these steps for each bucket.
+/// Returns the median wait of these steps for each bucket.
 fn by_bucket(steps: &[Vec<f64>]) -> Vec<f64> {
     let buckets = steps.iter().map(Vec::len).max().unwrap_or(0);
     (0..buckets)
@@ -117,11 +117,11 @@ fn median(mut seconds: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(seconds[(seconds.len() - 1) / 2], upper))
 }
 
-/// Records a wait of a card's stream. After a step's last wait, collects the durations of steps that are over.
+/// Records a wait of a GPU's stream. After a step's last wait, collects the durations of completed steps.
 fn record_wait(driver: &Driver, card: usize, wait: Wait, last: bool) {
     STEP_WAITS.with_borrow_mut(|step| {
         if matches!(wait.from, From::Pass(_)) {
-            // What is left of a step that failed.
+            // Waits of a step that failed.
             step.clear();
         }
         step.push(wait);
@@ -138,7 +138,7 @@ fn record_wait(driver: &Driver, card: usize, wait: Wait, last: bool) {
     });
 }
 
-/// The durations of waits in seconds; `None` if the card has not reached the end of one.
+/// Returns the durations of waits in seconds, or `None` if the GPU has not reached the end of one.
 fn durations_s(driver: &Driver, waits: &[Wait]) -> Option<Vec<f64>> {
     let each = waits.iter().map(|Wait { from, to }| match from {
         From::Pass(mark) => mark.until(driver, to),
@@ -154,28 +154,30 @@ pub struct PendingSum {
     tensors: Range<usize>,
     entries: Vec<[u32; 3]>,
     start: u64,
-    /// The gradients: their memory is free when the runtime's stream has come behind the sum that was made of them.
+    /// The gradients. Their memory may be reused once the runtime's stream has waited for the sum.
     inputs: Vec<Cube>,
-    /// Where the sum is.
+    /// The memory with the sums.
     memory: Cube,
     done: Arc<OnceLock<Event>>,
-    /// No other bucket comes behind it.
+    /// Whether it is the last bucket.
     last: bool,
-    /// Waits are counted, of the first bucket from this mark on.
+    /// Whether waits are recorded; for the first bucket with the mark at which its wait begins.
     counted: Option<Option<Mark>>,
 }
 
 impl PendingSum {
-    /// Which of all tensors are in it.
+    /// Returns the range of its tensors among all.
     pub fn tensors(&self) -> Range<usize> {
         self.tensors.clone()
     }
 
-    /// The sums, where they are in their bucket: until the next ones are asked for. All that is asked of the card behind this waits for them.
+    /// Returns the sums, in the bucket's memory, where they are valid until the next sums are requested. Later work on
+    /// the GPU waits for them.
     pub fn take(self) -> Vec<Tensor<1>> {
         let Self { communicator, entries, start, inputs, memory, done, last, counted, .. } = self;
         let card = communicator.card;
-        // The gradients too: the runtime would give their memory to work that is asked for before the wait, while the other stream has yet to read it.
+        // Also the gradients: otherwise the runtime could reuse their memory for work queued before the wait, while the
+        // communication stream still has to read it.
         let buffers = inputs.iter().chain([&memory]).map(|tensor| bound(&tensor.handle)).collect();
         submit(&memory.device, buffers, move |_, stream| {
             let driver = driver().ok_or(Fault::Absent)?;
@@ -196,7 +198,7 @@ impl PendingSum {
     }
 }
 
-/// So many values of a tensor in float32, from that one on, where they are. Nobody may write there by it: the memory has another holder.
+/// Returns a view of `len` float32 values from `start` on. It must not be written to, because the memory is shared.
 fn part(whole: &Cube, start: u64, len: u64) -> Cube {
     let handle = &whole.handle;
     let end = handle.size_in_used() - 4 * (start + len);
@@ -206,13 +208,13 @@ fn part(whole: &Cube, start: u64, len: u64) -> Cube {
 }
 
 impl Communicator {
-    /// The values of the memory that [`Self::sum_overlapped`] needs for buckets of these lengths.
+    /// Returns the number of values that the memory of [`Self::sum_overlapped`] needs for buckets of these lengths.
     pub fn room(self, lengths: &[usize]) -> usize {
         let copied = |copies: &End| lengths.iter().map(|len| copies.room(*len)).max().unwrap_or(0);
         lengths.iter().sum::<usize>() + self.copies.map_or(0, copied)
     }
 
-    /// Keeps the memory of [`Self::sum_overlapped`] until all cards have copied what is in it.
+    /// Keeps the memory of [`Self::sum_overlapped`] until all GPUs have copied its content.
     pub fn leave(self, memory: Tensor<1>) {
         let (Some(copies), Some(memory)) = (self.copies, primitive(&memory)) else { return };
         submit(&memory.device, vec![bound(&memory.handle)], move |_, stream| {
@@ -221,27 +223,28 @@ impl Communicator {
         flush(&memory.device);
     }
 
-    /// Whether gradients are where [`Self::sum_overlapped`] sums them, in these buckets.
+    /// Whether [`Self::sum_overlapped`] can sum these gradients in these buckets.
     pub fn overlaps(self, gradients: &[Tensor<1>], plans: &[BucketPlan]) -> bool {
         let here = |tensor: &Tensor<1>| card_of(&tensor.device()) == Some(self.card);
         let fit = |plan: &BucketPlan| {
             gradients.get(plan.tensors.clone()).is_some_and(|own| fits(own, &plan.places))
-                // Kernels take four values at a time.
+                // Kernels process four values at a time.
                 && plan.len.is_multiple_of(4)
                 && entries(&plan.places, plan.len).is_some()
         };
         nccl().is_some() && !gradients.is_empty() && gradients.iter().all(here) && plans.iter().all(fit)
     }
 
-    /// The sums over all cards of gradients in float32, each times a factor, bucket by bucket in this order. All of them are to be taken,
-    /// in their order.
+    /// Sums float32 gradients over all GPUs, each times a factor, bucket by bucket in this order. All sums must be
+    /// taken, in this order.
     ///
-    /// With a mark at the end of the backward pass the time is noted that the card waits from there on.
+    /// With a mark at the end of the backward pass, the time that the GPU waits from there on is recorded.
     ///
-    /// Buckets lie in `memory`, which nobody else uses and which has so many values as [`Self::room`] says. A bucket that is not known to be whole before the end of the backward pass holds up those behind it: all cards have to have the
-    /// same order.
+    /// Buckets are in `memory`, which is not shared and has the size [`Self::room`]. A bucket that is not known to be
+    /// complete before the end of the backward pass delays those after it, because all GPUs must use the same order.
     ///
-    /// Panics where [`Self::overlaps`] does not hold, a fault of the caller.
+    /// # Panics
+    /// If [`Self::overlaps`] does not hold, which is a mistake of the caller.
     pub fn sum_overlapped(
         self,
         gradients: Vec<Tensor<1>>,
@@ -252,7 +255,7 @@ impl Communicator {
         let mut jobs = jobs(plans);
         let (inputs, memory): (Vec<Cube>, Cube) = (gradients.into_iter().map(owned).collect(), owned(memory));
         for job in &mut jobs {
-            // What has yet to be put in order is not whole before that.
+            // A gradient that has to be made contiguous first is not complete at its mark.
             job.mark = job.mark.take().filter(|_| inputs[job.tensors.clone()].iter().all(Cube::is_contiguous));
         }
         let mut inputs: Vec<Cube> = inputs.into_iter().map(into_contiguous).collect();
@@ -264,7 +267,7 @@ impl Communicator {
                 tensors: job.tensors.clone(),
                 entries: job.entries.clone(),
                 start: job.start,
-                // The last tensors are in the first bucket.
+                // The first bucket has the last tensors.
                 inputs: inputs.split_off(job.tensors.start.min(inputs.len())),
                 memory: memory.clone(),
                 done: Arc::default(),
@@ -277,12 +280,12 @@ impl Communicator {
             let (memory, from) = places.split_last().ok_or(Fault::Absent)?;
             self.sum(&jobs, (from, *memory), (factor, &done), stream)
         });
-        // Others wait for it.
+        // Other GPUs wait for this work.
         flush(&memory.device);
         sums
     }
 
-    /// To be called on the thread that talks to the card, when its context is current.
+    /// Call it on the thread that talks to the GPU, with its context current.
     fn sum(
         self,
         jobs: &[Job],
@@ -293,7 +296,7 @@ impl Communicator {
         let (driver, side_stream) = (driver().ok_or(Fault::Absent)?, side_stream()?);
         let [own, other] = [stream, side_stream].map(|stream| Launcher::of(Program::Bucket, self.card, stream));
         let (own, other) = (own?, other?);
-        // Behind all buckets.
+        // After all buckets.
         let room = memory + 4 * jobs.iter().map(|job| wide(job.len)).sum::<u64>();
         if let Some(copies) = self.copies {
             copies.begin(driver, &[stream, side_stream])?;
@@ -306,7 +309,8 @@ impl Communicator {
                 mark.hold(driver, side_stream)?;
                 launch(&other, &entries, factor)?;
             } else {
-                // The runtime's stream has nothing to do until sums are there: it gathers a bucket while the one before is summed.
+                // The runtime's stream is idle until the sums exist, so it gathers a bucket while the previous one is
+                // summed.
                 launch(&own, &entries, factor)?;
                 Event::behind(driver, stream)?.hold(driver, side_stream)?;
             }
@@ -320,7 +324,7 @@ impl Communicator {
     }
 }
 
-/// Buckets one behind the other.
+/// Lays the buckets out one after the other.
 fn jobs(plans: Vec<BucketPlan>) -> Vec<Job> {
     let mut start = 0;
     let mut job = |BucketPlan { tensors, places, len, mark }: BucketPlan| {

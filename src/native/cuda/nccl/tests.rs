@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
 
-/// Builds a library that has NCCL's functions and counts in its `version` what was asked of it.
+/// Builds a library with NCCL's functions, which counts its calls in `version`.
 fn build(path: &Path, source: &str) {
     let c = path.with_extension("c");
     std::fs::write(&c, source).expect("a temporary folder");
@@ -53,7 +53,8 @@ fn errors_name_the_remedy() {
     );
 }
 
-/// Each rank's values are other ones, so that a rank that is left out shows. Whole numbers: their sum is exact in any order.
+/// Returns values that differ between ranks, so that a missing rank shows. They are integers, so their sum is exact in
+/// any order.
 fn values(rank: usize, len: usize) -> Vec<f32> {
     let rank = u16::try_from(rank).expect("small");
     (0_u16..1000).cycle().take(len).map(|n| f32::from(n) * f32::from(rank + 1) + f32::from(rank)).collect()
@@ -78,7 +79,7 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
                     |len: usize| Tensor::<1>::from_data(TensorData::from(values(rank, len).as_slice()), &device);
                 let read = |tensor: Tensor<1>| tensor.try_into_vec_as::<f32>().expect("readable");
                 for _ in 0..3 {
-                    // What is summed is still being computed when the sum is queued.
+                    // The values are still being computed when the sum is queued.
                     let given = lengths.map(|len| upload(len) * 2.0).to_vec();
                     together.wait();
                     let summed = communicator.all_reduce(given).expect("on a card");
@@ -101,8 +102,8 @@ fn cards_sum_and_send_behind_other_work_on_gpu() {
     });
 }
 
-/// Gradients that are views of one tensor, as those of a projection's three biases are: their memory may not go to others before the
-/// communication stream has read it.
+/// Tests gradients that are views of one tensor, like those of a projection's three biases. Their memory must not be
+/// reused before the communication stream has read it.
 #[test]
 #[ignore = "needs two GPUs"]
 fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
@@ -118,7 +119,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
     let work = |rank: usize| {
         let device = Device::cuda(rank);
         let upload = |values: &[f32]| Tensor::<1>::from_data(TensorData::from(values), &device);
-        // The first bucket is long, so that those behind it wait for it in the other stream.
+        // The first bucket is long, so that the others wait for it in the communication stream.
         let lengths: Vec<usize> = std::iter::once(LONG).chain((1..BUCKETS).map(|_| 3 * VIEW)).collect();
         let memory = Tensor::<1>::empty([all[rank].room(&lengths)], (&device, DType::F32));
         for round in 0..8_u16 {
@@ -142,7 +143,7 @@ fn sums_of_views_keep_what_they_are_made_of_on_gpu() {
             let mut found = Vec::new();
             for sum in sums {
                 let taken = sum.take();
-                // Work of its own takes memory at once.
+                // Other work allocates memory immediately.
                 drop((0..4).map(|_| Tensor::<1>::zeros([3 * VIEW], &device) + 7.0).collect::<Vec<_>>());
                 found.push(taken);
             }

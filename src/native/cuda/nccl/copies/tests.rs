@@ -10,18 +10,18 @@ use burn::backend::Cuda;
 use burn::tensor::{DType, Device, DeviceType, Tensor, TensorData};
 use std::ptr::null_mut;
 
-/// Other values of each rank, of which the order in which they are added shows.
+/// Returns values that differ between ranks such that the order of addition affects the sum.
 fn value(rank: usize, i: usize) -> f32 {
     let of = |n: usize| single(real_len(n));
     of((i * 37 + rank * 1013) % 997) * 0.1 + of(rank) * 1e5
 }
 
-/// The sum of all in the order of the ranks.
+/// The sum over all ranks, in their order.
 fn sum(ranks: usize, i: usize) -> f32 {
     (1..ranks).fold(value(0, i), |sum, rank| sum + value(rank, i))
 }
 
-/// What cards do, on vectors: every rank ends with the sum of all, in the order of the ranks.
+/// Simulates the copies on vectors: every rank ends with the sum of all, in the order of the ranks.
 #[test]
 fn slices_are_copied_summed_and_copied_back() {
     for (ranks, len) in [(2, 640), (2, 64), (3, 1000), (4, 1), (4, 63), (4, 129), (4, 4096 + 7)] {
@@ -36,7 +36,7 @@ fn slices_are_copied_summed_and_copied_back() {
                 room[place..place + mine].copy_from_slice(&buckets[other][start..start + mine]);
             }
             for i in 0..mine {
-                // As the kernel has it.
+                // As in the kernel.
                 let of = |other: usize| {
                     if other == rank { buckets[rank][start + i] } else { room[slot(rank, other) * each + i] }
                 };
@@ -78,7 +78,7 @@ fn a_failed_card_ends_the_waits_of_others() {
     assert!(ends[1].together(|_, _| Ok(())).is_err(), "no sum after it");
 }
 
-/// More ranks than there are cards share them by turns: all that four cards do but that they are four.
+/// Several ranks share a GPU, which covers all that four GPUs would do except running on four GPUs.
 #[test]
 #[ignore = "needs two GPUs"]
 fn ranks_that_share_cards_sum_in_their_order_on_gpu() {
@@ -97,7 +97,7 @@ fn ranks_that_share_cards_sum_in_their_order_on_gpu() {
     assert!((0..cards).all(|card| fault_on(card).is_none()));
 }
 
-/// A rank's part in the sums of some buckets, again and again in the same memory. It goes on while others copy what is there.
+/// A rank's part in the sums of some buckets, repeatedly in the same memory. It continues while others copy.
 fn sums_on(card: usize, end: &End) {
     const LENGTHS: [usize; 5] = [4, 252, 1_000, 1 << 20, (3 << 18) + 4];
     let (driver, device) = (driver().expect("a driver"), Device::cuda(card));
@@ -132,14 +132,14 @@ fn sums_on(card: usize, end: &End) {
         let wrong = (0..values).find(|i| found[*i].to_bits() != sum(end.ranks, i + round).to_bits());
         assert_eq!(wrong, None, "the first value that is wrong, rank {} of {}, round {round}", end.rank, end.ranks);
     }
-    // What is there is others' until all have copied it.
+    // Others may use the memory until all have copied it.
     end.begin(driver, &[stream]).expect("all are there");
     // SAFETY: as above.
     #[expect(unsafe_code, reason = "a function of the CUDA driver")]
     check("cuStreamSynchronize", unsafe { (driver.await_all)(stream) }).expect("the card works");
 }
 
-/// Where a tensor lies, and behind what it is whole.
+/// Returns a tensor's address, and the event after which its values are complete.
 fn place(tensor: &Tensor<1>) -> (u64, Event) {
     let tensor = tensor.clone().try_into_primitive::<Cuda>().expect("on a card");
     let (send, receive) = channel();
