@@ -14,7 +14,7 @@ mod pool;
 mod recurrent;
 mod storage;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use convolution::{Convolution, convolve, convolve_biased, of_input, of_weight, possible};
 pub use pool::{Pool, pool_max, pool_max_back};

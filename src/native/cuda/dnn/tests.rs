@@ -18,7 +18,7 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Returns values between -1 and 1 with 16 digits, so that TF32 has to round them.
-pub(super) fn spread<const D: usize>(shape: [usize; D], seed: u32) -> TensorData {
+pub(in crate::cuda) fn spread<const D: usize>(shape: [usize; D], seed: u32) -> TensorData {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let values: Vec<f32> = (0..shape.iter().product())
         .map(|_| {

@@ -12,13 +12,13 @@ use crate::cuda::fault;
 use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::{Device, Distribution, FloatDType, Int, IntDType, TensorData};
 
-const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::F16, FloatDType::BF16];
+pub(super) const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::F16, FloatDType::BF16];
 
 fn flex() -> Device {
     Device::flex()
 }
 
-fn card() -> Device {
+pub(super) fn card() -> Device {
     Device::cuda(0)
 }
 
@@ -42,11 +42,12 @@ fn moved<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Tensor<D> {
     Tensor::from_data(tensor.clone().into_data(), (device, dtype))
 }
 
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+pub(super) fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.cast(FloatDType::F32).into_data().try_to_vec().expect("readable")
 }
 
-fn near<const D: usize>(ours: Tensor<D>, theirs: Tensor<D>, tolerance: f32, what: &str) {
+#[track_caller]
+pub(super) fn near<const D: usize>(ours: Tensor<D>, theirs: Tensor<D>, tolerance: f32, what: &str) {
     assert_eq!(ours.dims(), theirs.dims(), "{what}");
     let (ours, theirs) = (read(ours), read(theirs));
     let largest = theirs.iter().fold(0.0_f32, |largest, value| largest.max(value.abs())).max(1e-30);

@@ -1,9 +1,9 @@
 use super::*;
+use crate::cuda::dnn::tests::spread as values;
 use crate::cuda::fault;
-use burn::tensor::{Device, TensorData};
+use crate::cuda::kernels::tests::{FORMATS, card, near, read};
+use burn::tensor::Device;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-const FORMATS: [FloatDType; 3] = [FloatDType::F32, FloatDType::F16, FloatDType::BF16];
 
 /// Serialises tests, because failures are recorded in one place for all threads.
 fn alone() -> MutexGuard<'static, ()> {
@@ -14,39 +14,13 @@ fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-fn card() -> Device {
-    Device::cuda(0)
-}
-
 /// Returns values between -1 and 1 with 15 digits, rounded to a format and back, on the host.
 fn spread<const D: usize>(shape: [usize; D], seed: u32, format: FloatDType) -> Tensor<D> {
-    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
-    let values: Vec<f32> = (0..shape.iter().product())
-        .map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            f32::from(u16::try_from(state >> 16).unwrap()) / 32768.0 - 1.0
-        })
-        .collect();
-    Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex()).cast(format).cast(FloatDType::F32)
+    Tensor::<D>::from_data(values(shape, seed), &Device::flex()).cast(format).cast(FloatDType::F32)
 }
 
 fn moved<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
     Tensor::from_data(tensor.clone().into_data(), (&card(), tensor.dtype()))
-}
-
-fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.cast(FloatDType::F32).into_data().try_to_vec().unwrap()
-}
-
-#[track_caller]
-fn near<const D: usize>(what: &str, ours: Tensor<D>, theirs: Tensor<D>, tolerance: f32) {
-    assert_eq!(ours.dims(), theirs.dims(), "{what}");
-    let (ours, theirs) = (read(ours), read(theirs));
-    let largest = theirs.iter().fold(1e-30_f32, |largest, value| largest.max(value.abs()));
-    for (place, (a, b)) in ours.iter().zip(&theirs).enumerate() {
-        assert!((a - b).abs() <= tolerance * largest, "{what}, value {place}: {a} and not {b}");
-    }
-    assert_eq!(fault(), None, "{what}");
 }
 
 /// Returns the relative error of a rounding and of sums in another order, relative to the largest value.
@@ -182,16 +156,16 @@ fn maps_of_all_shapes_on_gpu() {
             for of_x in [FloatDType::F32, format] {
                 let what = |part: &str| format!("{part} in {format:?}, x in {of_x:?}, {case:?}");
                 let ours = by_card(case, format, of_x, &given);
-                near(&what("y"), ours.y, theirs.y.clone(), rounding(format));
+                near(ours.y, theirs.y.clone(), rounding(format), &what("y"));
                 let AffineGradients { x, weights, biases } = ours.slopes;
-                near(&what("dx"), x.unwrap(), theirs.slopes.x.clone().unwrap(), rounding(of_x));
+                near(x.unwrap(), theirs.slopes.x.clone().unwrap(), rounding(of_x), &what("dx"));
                 assert_eq!(weights.len(), theirs.slopes.weights.len());
                 for (ours, theirs) in weights.into_iter().zip(&theirs.slopes.weights) {
-                    near(&what("dW"), ours, theirs.clone(), SUMS);
+                    near(ours, theirs.clone(), SUMS, &what("dW"));
                 }
                 assert_eq!(biases.len(), theirs.slopes.biases.len());
                 for (ours, theirs) in biases.into_iter().zip(&theirs.slopes.biases) {
-                    near(&what("db"), ours, theirs.clone(), SUMS);
+                    near(ours, theirs.clone(), SUMS, &what("db"));
                 }
             }
         }
@@ -233,14 +207,14 @@ fn maps_of_views_and_parts_of_gradients_on_gpu() {
     let turned = |tensor: &Tensor<2>| moved(&(tensor.clone().transpose() * 1.0)).transpose();
     let map = |x| affine(&x, &[moved(&flat(&given.weights[0]))], &[moved(&given.biases[0])], how).unwrap();
     let Mapped { y, kept } = map(turned(&given.x));
-    near("y", y, theirs.y, SUMS);
+    near(y, theirs.y, SUMS, "y");
     let slopes = affine_back(turned(&given.dy), kept, None, true).unwrap();
     assert!(slopes.x.is_none());
-    near("dW", slopes.weights[0].clone(), theirs.slopes.weights[0].clone(), SUMS);
-    near("db", slopes.biases[0].clone(), theirs.slopes.biases[0].clone(), SUMS);
+    near(slopes.weights[0].clone(), theirs.slopes.weights[0].clone(), SUMS, "dW");
+    near(slopes.biases[0].clone(), theirs.slopes.biases[0].clone(), SUMS, "db");
     let slopes = affine_back(moved(&given.dy), map(moved(&given.x)).kept, Some(FloatDType::F32), false).unwrap();
     assert!(slopes.weights.is_empty() && slopes.biases.is_empty());
-    near("dx", slopes.x.unwrap(), theirs.slopes.x.unwrap(), SUMS);
+    near(slopes.x.unwrap(), theirs.slopes.x.unwrap(), SUMS, "dx");
 }
 
 /// Sums over rows by the fallback kernel, for when no product can compute them.
@@ -257,7 +231,7 @@ fn sums_over_rows_on_gpu() {
             let x = spread(shape, 5, format);
             let on_card = moved(&x).cast(format);
             let theirs = x.sum_dim(0).reshape([shape[1]]);
-            near(&format!("{format:?} {shape:?}"), sums_by_kernel(&on_card), theirs, SUMS);
+            near(sums_by_kernel(&on_card), theirs, SUMS, &format!("{format:?} {shape:?}"));
             assert!(read(sums_by_kernel(&on_card)) == read(sums_by_kernel(&on_card)), "{format:?} {shape:?}");
         }
     }
