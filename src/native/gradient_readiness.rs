@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_whole_where_all_their_gradients_come_from_operations_of_ours() {
+    fn groups_are_complete_if_our_operations_report_all_their_gradients() {
         let w: Vec<Tensor<1>> = [2.0, 3.0, 5.0, 7.0].map(leaf).into();
         // The second is used twice, and the third by one of Burn's operations.
         let y = product(&product(&w[0], &w[1]), &w[1]) + w[2].clone();

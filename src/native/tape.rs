@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_gradients_of_parameters_are_asked_for() {
+    fn only_gradients_of_parameters_are_requested() {
         let device = Device::flex();
         let x = Tensor::<1>::from_inner(Tensor::from_data([2.0], &device));
         let w = Tensor::<1>::from_inner(Tensor::from_data([3.0], &device)).require_grad();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn two_answers_have_the_gradients_of_both() {
+    fn two_results_have_the_gradients_of_both() {
         let losses: [fn(Tensor<1>, Tensor<1>) -> Tensor<1>; 4] = [
             |product, _| product.clone() * product,
             |product, sum| product * sum.clone() * sum,
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "34 inputs")]
-    fn too_many_inputs_are_a_fault() {
+    fn too_many_inputs_are_an_error() {
         weighted(34);
     }
 

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_columns_that_lie_together() {
+    fn contiguous_rows_or_columns_are_matrices() {
         assert_eq!(matrices(&[3, 5], &[5, 1]), Some((matrix(5, 3, 5, 0, false), 1)));
         assert_eq!(matrices(&[3, 5], &[8, 1]), Some((matrix(5, 3, 8, 0, false), 1)), "padded rows");
         assert_eq!(matrices(&[5, 3], &[1, 5]), Some((matrix(5, 3, 5, 0, true), 1)));

@@ -158,7 +158,7 @@ mod tests {
     use cubecl::ir::MemoryDeviceProperties;
 
     #[test]
-    fn the_runtime_accepts_the_classes_and_one_pool_for_what_is_larger() {
+    fn the_runtime_accepts_the_memory_pools() {
         let gpu = MemoryDeviceProperties { max_page_size: 6 << 30, alignment: 512 };
         let accepted = MemoryConfiguration::default().resolve(Some(&pools(18 << 30)), &gpu).expect("a valid layout");
         let MemoryConfiguration::Custom { pool_options } = accepted else { panic!("not the pools that were given") };

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_of_products() {
+    fn shapes_of_products_are_computed() {
         let plain = Options::default();
         assert_eq!(product_shape([2, 3], [3, 5], plain), Some([2, 5]));
         assert_eq!(product_shape([3, 2], [3, 5], Options { transpose_lhs: true, ..plain }), Some([2, 5]));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_has_no_products_here() {
+    fn products_refuse_host_tensors() {
         let device = Device::flex();
         let (lhs, rhs) = (Tensor::<2>::ones([2, 3], &device), Tensor::<2>::ones([3, 4], &device));
         assert!(matmul(&lhs, &rhs, Options::default()).is_none(), "no CUDA device is asked for");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_read_in_order() {
+    fn streams_are_parsed_in_order() {
         let wrapper = |address: usize| {
             let stream = Stream { sys: std::ptr::without_provenance(address), other: None };
             Some(StreamWrapper { stream, cursor: 0x11 })

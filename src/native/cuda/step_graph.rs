@@ -223,7 +223,7 @@ mod tests {
     use burn::tensor::TensorData;
 
     #[test]
-    fn the_host_has_no_graphs() {
+    fn graphs_refuse_host_tensors() {
         let device = Device::flex();
         let tensor = Tensor::<2>::ones([2, 3], &device);
         assert!(Operand::of(&tensor).is_none());

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_that_missed_another_one_tells_what_failed_there() {
+    fn a_gpu_that_missed_another_one_returns_its_failure() {
         // Ordinals that no machine has.
         let [fails, first, second] = [901, 900, 902];
         report(first, &Fault::Gone);

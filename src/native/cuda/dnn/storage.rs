@@ -73,7 +73,7 @@ mod tests {
     use burn::tensor::Device;
 
     #[test]
-    fn axes_come_back_in_their_order() {
+    fn axes_are_restored_to_their_order() {
         let shape = [2, 3, 4, 5];
         for storage in [Storage::Nchw, Storage::Nhwc] {
             let images = Tensor::<4>::zeros(shape, &Device::flex());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_the_host_stay_as_they_are() {
+    fn host_images_are_nchw_and_cannot_be_converted() {
         let images = Tensor::<4>::zeros([2, 3, 4, 5], &Device::flex());
         assert_eq!(Storage::of(&images), Storage::Nchw);
         assert!(Storage::Nhwc.laid(images).is_none());

@@ -227,7 +227,7 @@ fn failures_are_reported_on_gpu() {
 
 #[test]
 #[ignore = "needs cuDNN"]
-fn descriptors_are_taken_by_cudnn() {
+fn cudnn_accepts_the_descriptors() {
     use super::descriptors::{pooling, tensor};
     use crate::cuda::plan::Format;
     let dnn = library::dnn().unwrap();
@@ -239,7 +239,7 @@ fn descriptors_are_taken_by_cudnn() {
 }
 
 #[test]
-fn windows_that_fit() {
+fn windows_that_fit_are_counted() {
     assert_eq!(fitting([9, 7], [3, 3], [2, 2], [1, 1]), Some([5, 4]));
     assert_eq!(fitting([224, 224], [7, 7], [2, 2], [3, 3]), Some([112, 112]));
     assert_eq!(fitting([9, 7], [1, 1], [2, 2], [0, 0]), Some([5, 4]));
@@ -249,7 +249,7 @@ fn windows_that_fit() {
 }
 
 #[test]
-fn the_host_has_nothing_of_cudnn() {
+fn cudnn_refuses_host_tensors() {
     let device = Device::flex();
     let (x, w) = (Tensor::<4>::ones([1, 2, 5, 5], &device), Tensor::<4>::ones([3, 2, 3, 3], &device));
     assert!(pool_max(&x, Pool { size: [2, 2], stride: [2, 2], padding: [0, 0] }).is_none());

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_say_where_each_block_works() {
+    fn tables_contain_the_first_block_of_each_tensor() {
         let (table, blocks) = table(&[(1000, 2000, 5, 64), (3000, 2256, CHUNK + 1, CHUNK + 64), (7, 8, 64, 64)]);
         assert_eq!(blocks, 1 + 2 + 1);
         assert_eq!(table[..4], [1000, 2000, 5, 64]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_do_not_follow_each_other_are_no_entries() {
+    fn places_that_do_not_follow_each_other_are_refused() {
         assert_eq!(entries(&[(0, 5), (64, 64)], 128), Some(vec![[0, 5, 64], [64, 64, 64]]));
         assert_eq!(entries(&[(0, 5), (4, 64)], 128), None, "they overlap");
         assert_eq!(entries(&[(0, 5), (64, 65)], 128), None, "beyond the end");

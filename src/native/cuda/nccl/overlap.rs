@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_even_number_the_median_is_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_number_is_between_the_middle_two() {
         assert_eq!(median(vec![9.0, 3.0, 1.0, 0.0]), Some(2.0));
         assert_eq!((median(vec![3.0]), median(vec![])), (Some(3.0), None));
     }

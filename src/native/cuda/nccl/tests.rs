@@ -23,7 +23,7 @@ int ncclBroadcast(const void *a, void *b, unsigned long n, int t, int r, void *c
 ";
 
 #[test]
-fn a_library_is_taken_where_it_has_every_function_and_its_answers_are_told() {
+fn a_library_with_every_function_is_loaded_and_called() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (part, whole) = (folder.path().join("libpart.so"), folder.path().join("libwhole.so"));
     build(&part, "int ncclGetVersion(int *v) { *v = 1; return 0; }");
@@ -38,13 +38,13 @@ fn a_library_is_taken_where_it_has_every_function_and_its_answers_are_told() {
 }
 
 #[test]
-fn tensors_elsewhere_are_not_summed() {
+fn tensors_on_other_devices_are_not_summed() {
     let tensor = Tensor::<1>::from_data(TensorData::from([1.0_f32].as_slice()), &Device::flex());
     assert!(Communicator { comm: 0, card: 0, copies: None }.all_reduce(vec![tensor]).is_none(), "not on a card");
 }
 
 #[test]
-fn errors_name_the_remedy() {
+fn nccl_errors_name_the_fix() {
     assert!(NcclError::Absent.to_string().starts_with("NCCL is missing: neither libnccl.so.2 nor libnccl.so"));
     let failed = NcclError::Failed { ranks: 4, reason: meaning(1) };
     assert_eq!(

@@ -12,7 +12,7 @@ fn kind(unit: Unit, format: Format) -> Kind {
 
 /// The offset of each parameter in values, as cuDNN 9.19 and 9.28 report it.
 #[test]
-fn weights_lie_as_cudnn_has_them() {
+fn places_of_weights_are_those_of_cudnn() {
     let starts = |unit| places(unit, 2, [10, 12]).iter().map(|place| place.start).collect::<Vec<_>>();
     assert_eq!(starts(Unit::Lstm), [0, 480, 2208, 2256, 1056, 1632, 2304, 2352]);
     assert_eq!(starts(Unit::Gru), [0, 360, 1656, 1692, 792, 1224, 1728, 1764]);
@@ -23,7 +23,7 @@ fn weights_lie_as_cudnn_has_them() {
 }
 
 #[test]
-fn the_host_keeps_its_layers() {
+fn recurrent_layers_refuse_host_tensors() {
     let device = Device::flex();
     let parameters = [480, 576, 48, 48].map(|length| Tensor::<1>::zeros([length], &device));
     let how = Stack { unit: Unit::Lstm, layers: 1, width: 5, format: FloatDType::F32, tf32: true };
@@ -32,7 +32,7 @@ fn the_host_keeps_its_layers() {
 
 #[test]
 #[ignore = "needs cuDNN"]
-fn layers_are_taken_by_cudnn() {
+fn cudnn_accepts_the_layers() {
     let dnn = library::dnn().unwrap();
     // The query only checks that a handle exists, so no GPU is needed.
     let mut handle = vec![0_u64; 1 << 17];

@@ -139,7 +139,7 @@ impl Given {
 }
 
 #[test]
-fn the_host_has_no_maps_here() {
+fn affine_maps_refuse_host_tensors() {
     let x = Tensor::<2>::ones([2, 3], &Device::flex());
     let how = Affine { shape: [3, 4], table: false, columns: 4, tf32: false };
     assert!(affine(&x, &[Tensor::ones([12], &Device::flex())], &[], how).is_none(), "no card is asked for");

@@ -46,7 +46,7 @@ fn slopes(dy: &Tensor<4>, y: Option<&Tensor<4>>) -> (Vec<f32>, Vec<f64>) {
 }
 
 #[test]
-fn the_host_keeps_its_biases() {
+fn bias_kernels_refuse_host_tensors() {
     assert!(add_bias(&random([1, 2, 3, 3]), &bias(2), true).is_none(), "no card is asked for");
     assert!(add_bias_back(random([1, 2, 3, 3]), None).is_none(), "no card is asked for");
 }

@@ -12,7 +12,7 @@ fn laid(images: &Tensor<4>) -> Tensor<4> {
 }
 
 #[test]
-fn the_host_keeps_its_images() {
+fn nhwc_kernels_refuse_host_tensors() {
     assert!(add_bias_back_nhwc(random([1, 2, 3, 3]), None).is_none(), "no card is asked for");
     let windows = Windows { side: 2, stride: 2, padding: 0 };
     assert!(pool_max_nhwc(&random([1, 2, 4, 4]), windows).is_none(), "no card is asked for");

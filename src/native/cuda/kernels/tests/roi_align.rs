@@ -118,7 +118,7 @@ fn close(ours: &[f32], theirs: &[f64], format: FloatDType, what: &str) {
 }
 
 #[test]
-fn the_loops_find_the_middle_of_a_bin_where_features_rise_evenly() {
+fn the_loops_find_the_middle_of_a_bin_of_linear_features() {
     let mut given = Given::new([2, 3, 7], &[[20, 30], [10, 15]], 0);
     given.regions = vec![[1.0, 0.0, 9.0, 11.0, 65.0, 53.0], [1.0, -1.0, 9.0, 11.0, 65.0, 53.0]];
     let mut bins = vec![0.0; 2 * 3 * 49];
@@ -141,7 +141,7 @@ fn the_loops_find_the_middle_of_a_bin_where_features_rise_evenly() {
 }
 
 #[test]
-fn the_host_keeps_its_images() {
+fn image_kernels_refuse_host_tensors() {
     let (x, vector) = (random([1, 2, 4, 4]), random([2]));
     let norm =
         BatchNorm { channels: [&vector; 4], epsilon: 1e-5, residual: None, residual_last: false, leak: Some(0.0) };

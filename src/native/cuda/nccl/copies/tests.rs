@@ -54,7 +54,7 @@ fn slices_are_copied_summed_and_copied_back() {
 }
 
 #[test]
-fn each_end_has_a_way_to_each_other_one_from_the_next_rank_on() {
+fn each_end_has_a_link_to_each_other_one_from_the_next_rank_on() {
     let ends = of(4);
     let links = |rank: usize| {
         let links = ends[rank].links.lock().expect("no panic");
@@ -66,7 +66,7 @@ fn each_end_has_a_way_to_each_other_one_from_the_next_rank_on() {
 }
 
 #[test]
-fn a_failed_card_ends_the_waits_of_others() {
+fn a_failed_gpu_ends_the_waits_of_others() {
     let ends = of(2);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| ends[0].together(|links, over| links.receive(over)));
