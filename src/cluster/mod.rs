@@ -76,7 +76,7 @@ pub enum ClusterError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         fault: String,
     },
     /// A file of a submission was written by a newer ledger.

@@ -18,7 +18,7 @@ pub struct ProgramText {
     pub command: Vec<String>,
     /// Files whose contents enter the identity.
     pub files: Vec<String>,
-    /// Which content of the program enters the identity.
+    /// The part of the program that enters the identity.
     pub identity: ProgramIdentity,
 }
 

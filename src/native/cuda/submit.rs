@@ -29,7 +29,7 @@ struct Noted {
 pub struct Failure {
     /// The ordinal of the GPU.
     pub card: usize,
-    /// What failed.
+    /// The description of the failure.
     pub problem: String,
 }
 

@@ -42,7 +42,7 @@ pub struct ResidualNormOutput {
     pub kept: SavedTensors,
 }
 
-/// What the backward of [`residual_norm`] needs.
+/// The tensors that the backward of [`residual_norm`] needs.
 pub struct SavedTensors {
     sum: Tensor<2>,
     gain: Tensor<1>,
