@@ -13,7 +13,6 @@ const PIECE: u32 = 16;
 pub struct Matrix {
     /// The number of contiguous values.
     pub rows: u64,
-    /// The number of columns.
     pub columns: u64,
     /// The distance between columns, in values.
     pub distance: i64,

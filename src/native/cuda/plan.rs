@@ -51,7 +51,6 @@ pub struct Kind {
     pub first: Matrix,
     /// Our first factor.
     pub second: Matrix,
-    /// The product.
     pub product: Matrix,
     /// The number of products.
     pub count: i32,
@@ -68,7 +67,6 @@ pub struct Kind {
 /// An additional vector operand of a product, in the format of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vector {
-    /// Its role.
     pub role: Role,
     /// The alignment of its address, in bytes.
     pub aligned: u32,
@@ -110,7 +108,6 @@ pub struct Plan {
     pub second: Opaque,
     /// The layout of the product.
     pub product: Opaque,
-    /// The kernel.
     pub algorithm: Algorithm,
     /// The size of its workspace in bytes.
     pub workspace: usize,

@@ -108,6 +108,11 @@ fn run(
     in_turn(server, id, |stream| work(&places, stream))
 }
 
+/// Returns the first addresses; zero for missing ones.
+pub fn all<const N: usize>(places: &[u64]) -> [u64; N] {
+    std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
+}
+
 /// Converts an address to a pointer; null if there is none.
 pub fn pointer(place: Option<&u64>) -> Result<Opaque, Fault> {
     let place = usize::try_from(place.copied().unwrap_or(0)).map_err(|_| Fault::Absent)?;

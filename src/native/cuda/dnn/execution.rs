@@ -91,11 +91,9 @@ fn id(place: usize) -> Result<i64, Fault> {
 /// A tensor of a graph: its format, shape [count, channels, height, width] and storage.
 #[derive(Clone, Copy)]
 pub struct Operand {
-    /// The number format.
     pub format: Format,
     /// The lengths of the axes in cuDNN's order.
     pub shape: [usize; 4],
-    /// The memory layout.
     pub storage: Storage,
 }
 

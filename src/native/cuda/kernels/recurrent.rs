@@ -6,6 +6,7 @@ use super::run::{Argument, Launcher, pair, queue};
 use super::{count, fresh, of_format, owned, primitive, ready, room, same_device, tensor};
 use crate::cuda::layout::{alignment, matrices};
 use crate::cuda::plan::{Format, Kind, Plan, plan};
+use crate::cuda::submit::all;
 use crate::cuda::{Cube, Fault, available, format};
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor};
@@ -324,11 +325,6 @@ impl Track {
     fn at(self, time: u64) -> u64 {
         self.start + time * self.step
     }
-}
-
-/// Returns the addresses of all buffers; zero for missing ones.
-fn all(places: &[u64]) -> [u64; 10] {
-    std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
 }
 
 /// Allocates the workspace of a plan.

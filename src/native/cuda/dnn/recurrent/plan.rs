@@ -8,7 +8,7 @@ use crate::cuda::dnn::library::Dnn;
 use crate::cuda::kernels::{Transposition, Unit, transpose};
 use crate::cuda::library::Opaque;
 use crate::cuda::plan::Format;
-use crate::cuda::submit::pointer;
+use crate::cuda::submit::{all, pointer};
 use crate::cuda::{Fault, check};
 use burn::backend::DType;
 use burn::tensor::{FloatDType, Tensor};
@@ -24,15 +24,12 @@ const ADD: c_int = 0;
 pub struct Kind {
     /// The ordinal of the card.
     pub card: usize,
-    /// The cell.
     pub unit: Unit,
-    /// The number of layers.
     pub layers: usize,
     /// The number format of products, inputs, outputs and states.
     pub format: Format,
     /// Whether float32 factors may be rounded to TF32.
     pub tf32: bool,
-    /// The number of rows.
     pub rows: usize,
     /// The number of time steps.
     pub width: usize,
@@ -271,11 +268,6 @@ impl Plan {
         let Transposition { from, to, rows, columns } = self.packed(place, to, weights)?;
         Some(Transposition { from: to, to: from, rows: columns, columns: rows })
     }
-}
-
-/// Returns the first addresses; zero for missing ones.
-fn all<const N: usize>(places: &[u64]) -> [u64; N] {
-    std::array::from_fn(|number| places.get(number).copied().unwrap_or(0))
 }
 
 fn pointers<const N: usize>(places: [u64; N]) -> Result<[Opaque; N], Fault> {
