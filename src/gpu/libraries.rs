@@ -333,8 +333,9 @@ mod tests {
     #[test]
     fn cublaslt_and_cudnn_report_their_versions() {
         let root = tempfile::tempdir().unwrap();
-        build(&root.path().join("a/libcublasLt.so.13"), "unsigned long cublasLtGetVersion(void) { return 130100; }", &[]);
-        build(&root.path().join("b/libcudnn.so.9"), "unsigned long cudnnGetVersion(void) { return 91400; }", &[]);
+        let version = |name: &str, number| format!("unsigned long {name}(void) {{ return {number}; }}");
+        build(&root.path().join("a/libcublasLt.so.13"), &version("cublasLtGetVersion", 130_100), &[]);
+        build(&root.path().join("b/libcudnn.so.9"), &version("cudnnGetVersion", 91_400), &[]);
         let found = survey(&env(root.path()));
         assert_eq!(found.cublaslt.path(), Some(root.path().join("a/libcublasLt.so.13").as_path()));
         assert_eq!((found.cublaslt_version, found.cudnn_version), (Some((13, 1, 0)), Some((9, 14, 0))));
