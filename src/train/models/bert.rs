@@ -1,7 +1,7 @@
-//! BERT that fills in masked tokens (Devlin et al. 2018, "BERT: Pre-training of deep bidirectional transformers", sections 3 and A.2), without the next-sentence
-//! task.
+//! BERT with its masked-language-model head (Devlin et al. 2018, "BERT: Pre-training of deep bidirectional transformers", sections 3 and A.2), without the
+//! next-sentence task.
 //!
-//! Parameters are those of Hugging Face's `BertForMaskedLM`. Their start and dropout are those of Google's code; every row is full and of one segment.
+//! Parameters are named as in Hugging Face's `BertForMaskedLM`. Initialisation and dropout are those of Google's code. Every row is full and has one segment.
 
 use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
@@ -14,31 +14,31 @@ use crate::number::wide;
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-/// What layer normalisation adds to a variance.
+/// The epsilon of layer normalisation.
 const EPSILON: f64 = 1e-12;
 /// The initialisation of every weight.
 const INIT: Init = Init::Truncated(0.02);
-/// The table of tokens, of which the head reads its answers too.
+/// The token embedding, whose weights the head shares.
 const WORDS: &str = "bert.embeddings.word_embeddings";
-/// Kinds of segments; only the first is used.
+/// Number of segment types; only the first is used.
 const SEGMENTS: usize = 2;
 
-/// A stack of encoder layers with a head that shares the embedding's weights.
+/// A stack of encoder layers with a head that shares the token embedding's weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bert {
-    /// Different tokens.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// Tokens of a row, at most.
+    /// Maximum number of tokens of a row.
     pub width: usize,
     /// Features of a token.
     pub hidden: usize,
     /// Encoder layers.
     pub layers: usize,
-    /// Heads of attention.
+    /// Attention heads.
     pub heads: usize,
-    /// Features between the two maps of a layer's second half.
+    /// Hidden features of a layer's feed-forward block.
     pub inner: usize,
-    /// The share that is dropped of embeddings, of attention after its softmax, and of what each half of a layer adds.
+    /// Dropout probability of the embeddings, the attention weights, and the output of each residual branch.
     pub dropout: f64,
 }
 
@@ -87,7 +87,7 @@ impl Bert {
         Activation::Stream(Stream::new(ctx, x), shape)
     }
 
-    /// Floating-point operations of the head at so many positions.
+    /// Floating-point operations of the head for this number of positions.
     fn head_flops(&self, positions: usize) -> u64 {
         2 * wide(positions) * wide(self.hidden) * wide(self.hidden + self.vocabulary)
     }
@@ -97,7 +97,7 @@ impl Bert {
     }
 }
 
-/// `name.weight` [in, out] and `name.bias`, which starts at 0.
+/// `name.weight` [in, out], and `name.bias` initialised to 0.
 fn affine(name: &str, inputs: usize, outputs: usize) -> [ParamSpec; 2] {
     [
         ParamSpec::new(format!("{name}.weight"), &[inputs, outputs], INIT),
@@ -130,7 +130,7 @@ impl Model for Bert {
         param_specs
     }
 
-    /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
+    /// Panics if the input is not tokens, or if a row has more tokens than the model has positions.
     fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         through(self, ctx, input)
     }
@@ -161,7 +161,7 @@ impl Model for Bert {
 }
 
 impl Units for Bert {
-    /// The embeddings, each layer, and the head, which uses the embedding's weights too.
+    /// The embeddings, each layer, and the head, which shares the embedding's weights.
     fn units(&self, width: usize) -> Vec<Unit> {
         let positions = width;
         let [width, hidden, inner] = [width, self.hidden, self.inner].map(wide);

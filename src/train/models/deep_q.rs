@@ -1,7 +1,6 @@
-//! Values of actions: what deep Q-learning approximates.
+//! Networks that estimate action values, for deep Q-learning.
 //!
-//! Knows nothing of environments, nor of how the values are learned. The answer of a row holds one value for each action, in the order of the actions; it is not a
-//! logit of anything.
+//! Knows nothing of environments or of the learning algorithm. An output row holds one value for each action, in the order of the actions. The values are not logits.
 
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
@@ -11,53 +10,54 @@ use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
-/// Frames that an answer sees.
+/// Stacked frames of an input.
 const FRAMES: usize = 4;
 /// Rows and columns of a frame.
 const SIDE: usize = 84;
 /// Width of the layer after the convolutions.
 const HIDDEN: usize = 512;
 
-/// Name; channels out, channels in, side of the kernel; how it moves.
+/// Name; channels out, channels in, side of the kernel; stride and padding.
 const CONVOLUTIONS: [(&str, [usize; 3], Window); 3] = [
     ("network.0", [32, FRAMES, 8], Window { stride: 4, padding: 0 }),
     ("network.2", [64, 32, 4], Window { stride: 2, padding: 0 }),
     ("network.4", [64, 64, 3], Window { stride: 1, padding: 0 }),
 ];
 
-/// A network that values actions. All of its layers start as PyTorch's do by default.
+/// A network that estimates the value of each action. All layers have PyTorch's default initialisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeepQ {
     body: Body,
     actions: usize,
 }
 
-/// What a network sees.
+/// The input of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
-    /// The numbers of a state, and the width of two layers.
+    /// A state vector: its length, and the width of the two hidden layers.
     State([usize; 2]),
-    /// The last frames.
+    /// The last [`FRAMES`] frames.
     Frames,
 }
 
 impl DeepQ {
-    /// Two layers of 128 between the four numbers of CartPole's state and the actions, [rows, 4] to [rows, actions]: 640 + 16,512 + 129·actions parameters, which are
-    /// 17,410 for its 2 actions. Width and names are those of PyTorch's tutorial on deep Q-learning.
+    /// A network with two hidden layers of 128, from CartPole's state [rows, 4] to [rows, actions]. Width and names are those of PyTorch's tutorial on deep Q-learning.
+    ///
+    /// It has 640 + 16,512 + 129·actions parameters: 17,410 for CartPole's 2 actions.
     pub fn cart_pole(actions: usize) -> Self {
         Self { body: Body::State([4, 128]), actions }
     }
 
     /// The convolutional network of Mnih et al. 2015, "Human-level control through deep reinforcement learning" (Methods, model architecture), [rows, 4, 84, 84] to
-    /// [rows, actions]. The frames are grey values that were scaled before, by 1/255 as a rule.
+    /// [rows, actions]. The caller scales the grey values of the frames, usually by 1/255.
     ///
     /// (8²·4·32 + 32) + (4²·32·64 + 64) + (3²·64·64 + 64) + (7²·64·512 + 512) + (512 + 1)·actions parameters: with 4 actions
-    /// 8,224 + 32,832 + 36,928 + 1,606,144 + 2,052 = 1,686,180. Names are those of the layers one after the other as `network`.
+    /// 8,224 + 32,832 + 36,928 + 1,606,144 + 2,052 = 1,686,180. Names are those of one `nn.Sequential` called `network`.
     pub fn nature(actions: usize) -> Self {
         Self { body: Body::Frames, actions }
     }
 
-    /// The layers after the convolutions: name, inputs, outputs.
+    /// The linear layers: name, inputs, outputs.
     fn linear_layers(&self) -> Vec<(&'static str, [usize; 2])> {
         match self.body {
             Body::State([numbers, width]) => {
@@ -71,7 +71,7 @@ impl DeepQ {
     }
 }
 
-/// Side and channels of what the convolutions give.
+/// Side and channels of the last convolution's output.
 fn convolved() -> (usize, usize) {
     CONVOLUTIONS
         .iter()

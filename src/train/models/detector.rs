@@ -1,4 +1,4 @@
-//! What every model is that finds objects in pictures.
+//! The interface of object detectors.
 //!
 //! Knows boxes, masks and tensors; nothing of data files, optimisers or events.
 
@@ -11,30 +11,30 @@ use burn::tensor::Tensor;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-/// A model that finds objects in pictures.
+/// A model that detects objects in images.
 pub trait Detector: Send + Sync {
-    /// The parameters in their order.
+    /// The parameters, in their fixed order.
     fn param_specs(&self) -> Vec<ParamSpec>;
 
-    /// The running statistics in their order.
+    /// The running statistics, in their fixed order.
     fn statistics(&self) -> Vec<ParamSpec> {
         Vec::new()
     }
 
-    /// Classes without the background.
+    /// The number of classes, without the background.
     fn classes(&self) -> usize;
 
-    /// Whether it tells masks.
+    /// Whether the model predicts masks.
     fn masks(&self) -> bool {
         false
     }
 
-    /// Called once, before the first step, with its pictures and an inference context: sets what is frozen from then on.
+    /// Initialises statistics that stay frozen afterwards. Called once before the first step, with the step's images and an inference context.
     fn calibrate(&self, _pass: &mut ForwardContext<'_>, _images: Tensor<4>) {}
 
-    /// Loss of a training step, shape [1], float32, on the tape if the context is. `images` [rows, 3, side, side], float32 from 0 to 1, are
-    /// ready to meet the
-    /// parameters ([`ForwardContext::constant`] was applied); each row's objects are given.
+    /// The loss of a training step: shape [1], float32, on the tape if the context is.
+    ///
+    /// `images` [rows, 3, side, side] are float32 from 0 to 1; the caller has applied [`ForwardContext::constant`]. `objects` has the objects of each row.
     fn loss(
         &self,
         ctx: &mut ForwardContext<'_>,
@@ -43,7 +43,7 @@ pub trait Detector: Send + Sync {
         host: &mut HostTime,
     ) -> Result<Tensor<1>, ReadError>;
 
-    /// The first part of inference, which is the same work for all images of a shape. Later work depends on what was found.
+    /// The first part of inference, whose work depends only on the shape of the images.
     fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>>;
 
     /// The predictions of each row, best first, from the [features](Self::features) of images of this side.
@@ -67,25 +67,27 @@ pub trait Detector: Send + Sync {
         self.detect_in(ctx, features, side, host)
     }
 
-    /// Floating-point operations of the forward pass of a training step over one picture of this side, or less where that depends on what is in it.
+    /// Floating-point operations of a training step's forward pass over one image of this side; a lower bound where the number depends on the
+    /// image's objects.
     fn learning_flops(&self, side: usize) -> u64 {
         self.forward_flops(side)
     }
 
-    /// Floating-point operations of the forward pass over one picture of this side, as [`Model::forward_flops`](super::Model::forward_flops).
+    /// Floating-point operations of the forward pass over one image of this side, counted as in
+    /// [`Model::forward_flops`](super::Model::forward_flops).
     fn forward_flops(&self, side: usize) -> u64;
 }
 
 /// A predicted object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// From 0, without a background.
+    /// Class index from 0, without the background.
     pub class: usize,
     /// From 0 to 1.
     pub score: f32,
-    /// In pixels.
+    /// Bounding box in pixels.
     pub bounds: Xyxy,
-    /// Of the picture's size, where the model tells masks.
+    /// Mask of the image's size, if the model predicts masks.
     pub mask: Option<Mask>,
 }
 
@@ -94,7 +96,7 @@ pub struct Prediction {
 pub struct HostTime(pub Duration);
 
 impl HostTime {
-    /// Does a piece of such work, and counts its time.
+    /// Runs `work` and adds its duration.
     pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let done = work();
@@ -102,17 +104,17 @@ impl HostTime {
         done
     }
 
-    /// Counts the time since then, in which the host waited for such work of other threads.
+    /// Adds the time since `start`, in which the host waited for such work on other threads.
     pub fn since(&mut self, start: Instant) {
         self.0 += start.elapsed();
     }
 }
 
-/// Values of a device could not be read.
+/// A tensor could not be read from the device.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} cannot be read back from the device (its own messages say more)")]
 pub struct ReadError {
-    /// What was to be read.
+    /// The name of the tensor.
     pub what: &'static str,
     /// The runtime's message.
     #[source]
@@ -120,7 +122,7 @@ pub struct ReadError {
 }
 
 impl ReadError {
-    /// Of what was to be read.
+    /// Returns a function that wraps the runtime's error, for `map_err`.
     pub fn of<E: Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self { what, source: Box::new(source) }
     }

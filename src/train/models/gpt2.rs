@@ -1,6 +1,6 @@
 //! GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3).
 //!
-//! Parameters are those of Hugging Face's `GPT2LMHeadModel`.
+//! Parameters are named as in Hugging Face's `GPT2LMHeadModel`.
 
 use super::units::{Activation, Unit, Units, through};
 use super::{Input, Model};
@@ -13,32 +13,32 @@ use crate::number::{real_len, wide};
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-/// What layer normalisation adds to a variance.
+/// The epsilon of layer normalisation.
 const EPSILON: f64 = 1e-5;
-/// The table of tokens, of which the head reads its answers too.
+/// The token embedding, whose weights the head shares.
 const WORDS: &str = "transformer.wte";
-/// Standard deviation of every weight at the start, but for those that end in the sum of all layers.
+/// Standard deviation of the initial weights, except those of the residual projections.
 const DEVIATION: f64 = 0.02;
 
-/// A stack of decoder layers with a head that shares the embedding's weights.
+/// A stack of decoder layers with a head that shares the token embedding's weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpt2 {
-    /// Different tokens.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// Tokens of a row, at most.
+    /// Maximum number of tokens of a row.
     pub context: usize,
     /// Features of a token.
     pub hidden: usize,
     /// Decoder layers.
     pub layers: usize,
-    /// Heads of attention.
+    /// Attention heads.
     pub heads: usize,
-    /// The share that is dropped of embeddings, of attention after its softmax, and of what each half of a layer adds.
+    /// Dropout probability of the embeddings, the attention weights, and the output of each residual branch.
     pub dropout: f64,
 }
 
 impl Gpt2 {
-    /// The smallest of the paper: 124,439,808 parameters with a vocabulary of 50,257 and a context of 1,024 tokens.
+    /// The paper's smallest model: 124,439,808 parameters with a vocabulary of 50,257 and a context of 1,024 tokens.
     ///
     /// | part | parameters |
     /// |---|---|
@@ -54,7 +54,7 @@ impl Gpt2 {
         Self { vocabulary, context, hidden: 24, layers: 2, heads: 3, dropout: 0.1 }
     }
 
-    /// A decoder layer over [rows·width, hidden], which is normalised for what comes behind it, too.
+    /// A decoder layer over [rows·width, hidden]. It also applies the norm of the next layer (or of the head).
     fn layer(&self, ctx: &mut ForwardContext<'_>, layer: usize, stream: Stream, shape: [usize; 2]) -> Stream {
         let name = format!("transformer.h.{layer}");
         let attention = Attention {
@@ -82,7 +82,7 @@ impl Gpt2 {
         Activation::Stream(Stream { residual, normed: ctx.round(normed) }, shape)
     }
 
-    /// The norm in front of a layer, or of the head.
+    /// The name of the norm before a layer; for `layer == layers`, of the norm before the head.
     fn norm_before(&self, layer: usize) -> String {
         if layer < self.layers { format!("transformer.h.{layer}.ln_1") } else { "transformer.ln_f".to_owned() }
     }
@@ -93,7 +93,7 @@ impl Gpt2 {
 }
 
 impl Model for Gpt2 {
-    /// The maps that end in the sum of all layers start smaller by 1/√(number of them) (section 2.3).
+    /// The initial weights of the residual projections are scaled by 1/√(number of projections) (section 2.3).
     fn param_specs(&self) -> Vec<ParamSpec> {
         let hidden = self.hidden;
         let start = Init::Normal(DEVIATION);
@@ -121,7 +121,7 @@ impl Model for Gpt2 {
         param_specs
     }
 
-    /// Panics on anything but tokens, or if a row has more of them than the model has positions: faults of the caller.
+    /// Panics if the input is not tokens, or if a row has more tokens than the model has positions.
     fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         through(self, ctx, input)
     }
@@ -144,7 +144,7 @@ impl Model for Gpt2 {
 }
 
 impl Units for Gpt2 {
-    /// The embeddings with the first layer's norm, each layer with the norm behind it, and the head, which uses the embedding's weights too.
+    /// The embeddings with the first layer's norm, each layer with the norm after it, and the head, which shares the embedding's weights.
     fn units(&self, width: usize) -> Vec<Unit> {
         let [width, hidden, vocabulary] = [width, self.hidden, self.vocabulary].map(wide);
         let layer = |number: usize| {

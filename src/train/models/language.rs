@@ -1,4 +1,4 @@
-//! Tests of the language models together: what holds for one holds for all, but that BERT looks ahead.
+//! Tests that all language models share.
 
 use super::bert::Bert;
 use super::gpt2::Gpt2;
@@ -36,7 +36,7 @@ fn tiny() -> [(&'static str, Box<dyn Model>); 4] {
     ]
 }
 
-/// What a training step over the tokens of the formula computes, every third position ignored.
+/// The results of a training step over tokens from the parity formula; every third position has no target.
 fn step(model: &dyn Model, shape: [usize; 2], precision: Precision) -> BTreeMap<String, Vec<f64>> {
     let bound = i32::try_from(model.classes()).expect("few");
     let mut targets = below("targets", shape[0] * shape[1], bound);
@@ -44,7 +44,7 @@ fn step(model: &dyn Model, shape: [usize; 2], precision: Precision) -> BTreeMap<
     computed(model, tokens(shape, bound), &targets, true, precision)
 }
 
-/// A model with parameters of a seed.
+/// A model with initial parameters.
 struct Trained<'a> {
     model: &'a dyn Model,
     index: Index,
@@ -59,7 +59,7 @@ impl<'a> Trained<'a> {
         Self { model, index: Index::new(&param_specs), parameters }
     }
 
-    /// The answers to rows of tokens as they are, and as [position][class]; in step `step` of training, or without training.
+    /// The logits [position][class] for rows of tokens: of training step `training`, or of inference if `None`.
     fn answers(&self, tokens: &[i32], shape: [usize; 2], training: Option<u64>) -> Vec<Vec<f32>> {
         let (device, none) = (Device::flex(), Index::default());
         let leaves: Vec<Tensor<1>> = self.parameters.iter().cloned().map(Tensor::from_inner).collect();
@@ -138,7 +138,7 @@ fn models_have_the_parameters_of_the_published_ones() {
 }
 
 #[test]
-fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
+fn selecting_the_positions_with_targets_changes_neither_loss_nor_gradients() {
     let model = bert();
     let ([rows, width], classes) = (SHAPE, model.classes());
     let asked = [1, 4, 7, 7 + 5, 14 + 2, 14];
@@ -176,7 +176,7 @@ fn positions_that_are_not_asked_for_change_neither_loss_nor_gradients() {
 }
 
 #[test]
-fn a_head_at_some_positions_has_fewer_operations() {
+fn selecting_positions_lowers_the_operations_of_the_head() {
     // 12 layers as below; then 2·19·768·(768 + 30522).
     assert_eq!(Bert::base(30_522, 512).flops_at_positions(128, 19), 23_260_419_072);
     let (all, gpt2) = (Bert::tiny(61, 9).forward_flops(7), Gpt2::tiny(61, 9));
@@ -185,7 +185,7 @@ fn a_head_at_some_positions_has_fewer_operations() {
 }
 
 #[test]
-fn operations_are_those_counted_by_hand() {
+fn operation_counts_match_a_count_by_hand() {
     // 12 layers of 2·128·4·768² + 4·128²·768 + 4·128·768·3072, then 2·128·768·(768 + 30522).
     assert_eq!(Bert::base(30_522, 512).forward_flops(128), 28_499_116_032);
     // 12 layers of 2·512·4·768² + 4·512²·768 + 16·512·768², then 2·512·768·50257.
@@ -249,10 +249,10 @@ fn half_precision_is_near_single_precision() {
 }
 
 #[test]
-fn only_bert_looks_ahead() {
+fn only_bert_attends_to_later_tokens() {
     let [rows, width] = SHAPE;
     let before = below("input", rows * width, 61);
-    // The sixth of seven tokens of the second row.
+    // The sixth of the second row's seven tokens.
     let changed = width + 5;
     let mut after = before.clone();
     after[changed] = (after[changed] + 1) % 61;
@@ -270,7 +270,7 @@ fn only_bert_looks_ahead() {
 }
 
 #[test]
-fn a_row_does_not_depend_on_the_rows_beside_it() {
+fn the_logits_of_a_row_do_not_depend_on_other_rows() {
     let [rows, width] = SHAPE;
     let ids = below("input", rows * width, 61);
     for (name, model) in tiny() {
@@ -284,7 +284,7 @@ fn a_row_does_not_depend_on_the_rows_beside_it() {
 }
 
 #[test]
-fn dropout_is_of_training_alone_and_new_in_every_step() {
+fn dropout_applies_in_training_only_and_differs_between_steps() {
     let ids = below("input", SHAPE[0] * SHAPE[1], 61);
     let models: [Box<dyn Model>; 2] =
         [Box::new(Bert::tiny(VOCABULARY, CONTEXT)), Box::new(Gpt2::tiny(VOCABULARY, CONTEXT))];
@@ -299,7 +299,7 @@ fn dropout_is_of_training_alone_and_new_in_every_step() {
 }
 
 #[test]
-fn without_dropout_training_answers_the_same() {
+fn without_dropout_training_and_inference_give_the_same_logits() {
     let ids = below("input", SHAPE[0] * SHAPE[1], 61);
     for (name, model) in tiny() {
         let trained = Trained::new(&*model);
@@ -311,7 +311,7 @@ fn without_dropout_training_answers_the_same() {
 }
 
 #[test]
-fn tiny_models_learn_one_batch_by_heart() {
+fn tiny_models_overfit_one_batch() {
     let [rows, width] = SHAPE;
     let ids = below("input", rows * width, 61);
     let targets = below("targets", rows * width, 61);

@@ -1,4 +1,4 @@
-//! Whether a model learns: a few steps on one batch, with nothing around them.
+//! Test helpers: trains a model for a few steps on one batch.
 
 use super::{Input, Model};
 use crate::forward_context::{ForwardContext, ModelState, initial_statistics, int_tensor};
@@ -7,7 +7,7 @@ use crate::parameters::{Index, ParamSpec, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// The loss before each of `steps` steps of Adam on one batch.
+/// Returns the loss before each of `steps` steps of Adam on one batch.
 pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rate: f64) -> Vec<f32> {
     let mut loss = |ctx: &mut ForwardContext<'_>| {
         let input = input.clone().taped(ctx);
@@ -19,13 +19,13 @@ pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rat
     learned([&model.param_specs(), &model.statistics()], &mut loss, steps, rate).losses
 }
 
-/// What became of a model.
+/// The result of [`learned`].
 pub struct Learned {
     /// The loss before each step.
     pub losses: Vec<f32>,
-    /// Its parameters after them.
+    /// The parameters after the last step.
     pub parameters: Vec<Tensor<1>>,
-    /// Its running statistics.
+    /// The running statistics after the last step.
     pub running: Vec<Tensor<1>>,
 }
 

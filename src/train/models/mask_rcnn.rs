@@ -1,10 +1,10 @@
 //! Mask R-CNN (He et al. 2017) on the feature pyramid of a residual network (Lin et al. 2017, "Feature pyramid networks for object detection").
 //!
-//! As torchvision's `maskrcnn_resnet50_fpn` has it, with its names, constants and losses; every parameter is learned. Pictures come in their final size. What the network says is turned into
-//! proposals, matches and detections on the host; regions come in few numbers, and those that are missing count nothing.
+//! Follows torchvision's `maskrcnn_resnet50_fpn` with its names, constants and losses, except that every parameter is trained and images have their final size on input. The
+//! host turns network outputs into proposals, matches and detections. Region counts are padded to a few sizes; padding does not contribute to losses or results.
 //!
-//! The body's norms are frozen. torchvision fills them from a network that was trained to name pictures; [`calibrate`](Detector::calibrate) sets their statistics to those of the first
-//! batch instead, so that a network that starts from nothing starts with normalised activations.
+//! The backbone's norms are frozen. torchvision takes their statistics from a network pretrained for classification. [`calibrate`](Detector::calibrate) sets them to the
+//! statistics of the first batch instead, so that training from scratch starts with normalised activations.
 
 mod anchors;
 mod box_head;
@@ -38,39 +38,39 @@ use rayon::prelude::*;
 use regions::{Slot, roi};
 use std::time::Instant;
 
-/// Means and deviations of ImageNet's colours, from 0 to 1, red first.
+/// Means and standard deviations of ImageNet's RGB channels, on a scale from 0 to 1.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// A detector that tells masks. Pictures are [rows, 3, side, side] with a side that is a multiple of 32.
+/// A detector that predicts masks. Images are [rows, 3, side, side], with a side that is a multiple of 32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaskRcnn {
-    /// Blocks of each of the body's four stages.
+    /// Blocks of each of the backbone's four stages.
     pub blocks: [usize; 4],
-    /// Channels of the body's first convolution.
+    /// Channels of the backbone's first convolution.
     pub base: usize,
     /// Channels of each level of the pyramid.
     pub channels: usize,
-    /// Width of the maps that name a region.
+    /// Width of the box head's two hidden layers.
     pub hidden: usize,
     /// Classes without the background.
     pub classes: usize,
     /// Side of the square anchor of each level, in pixels.
     pub sizes: [f32; LEVELS],
-    /// Proposals of a training step.
+    /// Proposal counts in training.
     pub training_proposals: ProposalCounts,
-    /// Proposals in inference.
+    /// Proposal counts in inference.
     pub inference_proposals: ProposalCounts,
-    /// Anchors of a picture that a step learns from.
+    /// Anchors sampled for an image's proposal loss.
     pub anchors: usize,
-    /// Regions of a picture that a step learns from; a quarter of them at most are objects'.
+    /// Regions sampled for an image's box and mask losses; at most a quarter are positive.
     pub regions: usize,
-    /// The maximum number of detections of a picture.
+    /// Maximum number of detections of an image.
     pub max_detections: usize,
 }
 
 impl MaskRcnn {
-    /// On ResNet-50: 44,401,393 parameters with 90 classes.
+    /// The model on ResNet-50: 44,401,393 parameters with 90 classes.
     pub fn fifty(classes: usize) -> Self {
         Self {
             blocks: [3, 4, 6, 3],
@@ -87,7 +87,7 @@ impl MaskRcnn {
         }
     }
 
-    /// The same form with a block a stage and few channels, for pictures of 64 x 64 or 128 x 128: what a CPU trains in seconds.
+    /// The same architecture with one block per stage and few channels, for images of 64 x 64 or 128 x 128. A CPU trains it in seconds.
     pub fn tiny(classes: usize) -> Self {
         Self {
             blocks: [1; 4],
@@ -135,12 +135,12 @@ impl MaskRcnn {
         self.pyramid().levels(ctx, stages)
     }
 
-    /// Regions of a picture, at most, that masks are learned for: the least of 16, 32, 64, … that all those of a batch fit in, so that there are few shapes.
+    /// Mask slots of an image: the smallest power of two from 16 that holds the batch's `largest` number of positive regions, so that there are few shapes.
     fn mask_slots(&self, largest: usize) -> usize {
         largest.next_power_of_two().max(16).min(self.sampled_regions().most())
     }
 
-    /// The five losses of a step in torchvision's order.
+    /// The five losses of a training step.
     fn losses(
         &self,
         ctx: &mut ForwardContext<'_>,
@@ -150,7 +150,7 @@ impl MaskRcnn {
     ) -> Result<Losses, ReadError> {
         let side = images.dims()[3];
         let keys = [ctx.dropout_key(), ctx.dropout_key()];
-        // While this thread asks the device for its answers, others find out what they should be.
+        // Other threads compute the targets while this thread submits the forward pass to the device.
         let mut taught = None;
         let (levels, answers, asked) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| taught = Some(self.lesson(side, objects, keys[0])));
@@ -171,7 +171,7 @@ impl MaskRcnn {
         Ok(Losses { classes, boxes, masks, objectness, proposals })
     }
 
-    /// The anchors of pictures of this side, and what the network should answer for each.
+    /// The anchors of images of this side, and the proposal network's targets.
     fn lesson(&self, side: usize, objects: &[Vec<Object>], key: Option<u32>) -> (Anchors, Lesson) {
         let boxes = |objects: &Vec<Object>| learnable(objects).iter().map(|object| object.bounds).collect();
         let boxes: Vec<Vec<Xyxy>> = objects.iter().map(boxes).collect();
@@ -193,7 +193,7 @@ impl MaskRcnn {
         slots: &[Vec<Slot<'_>>],
         host: &mut HostTime,
     ) -> Tensor<1> {
-        // Those of objects come first.
+        // Positive regions come first.
         let objects = slots.iter().map(|slots| slots.iter().filter(|slot| slot.class > 0).count());
         let many = self.mask_slots(objects.max().unwrap_or(0));
         let slots: Vec<&[Slot<'_>]> = slots.iter().map(|slots| &slots[..many]).collect();
@@ -208,7 +208,7 @@ impl MaskRcnn {
         mask_head::loss(ctx, maps, targets)
     }
 
-    /// Operations of the forward pass over a picture of this side, with so many regions that are named and so many masks.
+    /// Floating-point operations of the forward pass over an image of this side, with this many regions in the box head and in the mask head.
     fn flops(&self, side: usize, [regions, masks]: [usize; 2]) -> u64 {
         self.body(Norm::Frozen).flops(side)
             + self.pyramid().flops(side)
@@ -217,7 +217,7 @@ impl MaskRcnn {
             + self.mask_head().flops(masks)
     }
 
-    /// The detections of each picture, without masks, from the pyramid's levels and the proposal network's answers.
+    /// The detections of each image, without masks, from the pyramid's levels and the proposal network's outputs.
     fn boxes(
         &self,
         ctx: &ForwardContext<'_>,
@@ -241,7 +241,7 @@ impl MaskRcnn {
     }
 }
 
-/// The losses of a step.
+/// The losses of a training step.
 struct Losses {
     classes: Tensor<1>,
     boxes: Tensor<1>,
@@ -272,7 +272,7 @@ impl Detector for MaskRcnn {
         true
     }
 
-    /// Goes through the body once and sets each norm's mean and variance to those of what it is given, in their order.
+    /// Runs the backbone once and sets each norm's mean and variance, in order, to those of its input.
     fn calibrate(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) {
         let images = normalised(ctx, images);
         self.body(Norm::Calibrated).stages(ctx, images);
@@ -289,7 +289,7 @@ impl Detector for MaskRcnn {
         Ok(classes + boxes + masks + objectness + proposals)
     }
 
-    /// The levels of the pyramid and the proposal network's answers.
+    /// The levels of the pyramid, then the proposal network's outputs.
     fn features(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
         let levels = self.levels(ctx, images);
         let answers = proposals::answers(ctx, &levels).unsqueeze_dim(3);
@@ -329,41 +329,41 @@ impl Detector for MaskRcnn {
         }))
     }
 
-    /// With the regions of a step and the fewest masks that are learned at a time.
+    /// With all sampled regions and the smallest number of mask slots.
     fn learning_flops(&self, side: usize) -> u64 {
         self.flops(side, [self.regions, self.mask_slots(0)])
     }
 
-    /// With as many regions as there may be; of a region's masks that of its class.
+    /// With the maximum number of regions and detections, and one mask per detection.
     fn forward_flops(&self, side: usize) -> u64 {
         self.flops(side, [self.inference_proposals.after, self.max_detections])
     }
 }
 
-/// Colours less their mean, over their deviation.
+/// Normalises the colour channels by mean and standard deviation.
 fn normalised(ctx: &ForwardContext<'_>, images: Tensor<4>) -> Tensor<4> {
     let [mean, deviation] =
         ctx.constant_of("colours", || [MEAN, DEVIATION].map(|values| ctx.values(values.to_vec(), [1, 3, 1, 1])));
     (images - mean) / deviation
 }
 
-/// The proposals of each picture, of all answers [rows, anchors, 5].
+/// The proposals of each image, from the outputs [rows, anchors, 5].
 fn proposed(answers: &[f32], anchors: &Anchors, side: usize, numbers: ProposalCounts) -> Vec<Vec<Xyxy>> {
     let rows = answers.par_chunks(anchors.boxes.len() * ANSWER);
     rows.map(|answers| proposals::propose(answers, anchors, side, numbers)).collect()
 }
 
-/// As many boxes as are asked for; those that are missing are nowhere.
+/// Truncates boxes to `many`, or pads them with empty boxes.
 fn filled(boxes: impl Iterator<Item = Xyxy>, many: usize) -> impl Iterator<Item = Xyxy> {
     boxes.chain(std::iter::repeat(Xyxy::default())).take(many)
 }
 
-/// The regions of all pictures, of the boxes of each.
+/// The regions of a batch, from the boxes of each image.
 fn rois<B: Iterator<Item = Xyxy>>(pictures: impl Iterator<Item = B>) -> Vec<Roi> {
     pictures.enumerate().flat_map(|(row, boxes)| boxes.map(move |bounds| roi(row, bounds))).collect()
 }
 
-/// What a tensor off the tape holds.
+/// Reads the values of a tensor off the tape.
 fn read<const D: usize>(what: &'static str, tensor: Tensor<D>) -> Result<Vec<f32>, ReadError> {
     tensor.try_into_vec_as().map_err(ReadError::of(what))
 }

@@ -47,7 +47,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// What a training step asks, ready to meet parameters on the tape.
+    /// The input of a training step, as constants on the tape.
     pub fn taped(self, ctx: &ForwardContext<'_>) -> Self {
         match self {
             Self::Rows(rows) => Self::Rows(ctx.constant(rows)),
@@ -69,42 +69,45 @@ impl Operands for Input {
 
 /// A model.
 pub trait Model: Send + Sync {
-    /// The parameters in their order.
+    /// The parameters, in their fixed order.
     fn param_specs(&self) -> Vec<ParamSpec>;
 
-    /// The running statistics in their order.
+    /// The running statistics, in their fixed order.
     fn statistics(&self) -> Vec<ParamSpec> {
         Vec::new()
     }
 
-    /// The answers, [positions, columns]: a position for each row, or for each token of each row, in their order, or those positions that
-    /// the context selects. In float32 or the number format of the context; not yet a softmax. The first [`classes`](Self::classes) columns
-    /// count.
+    /// The logits [positions, columns], in float32 or the number format of the context.
+    ///
+    /// A position is a row, or a token of a row, in order; or only the positions that the context selects. Columns from
+    /// [`classes`](Self::classes) on are padding.
     fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2>;
 
-    /// Whether a position is a token of a text.
+    /// Whether each position is a token (a language model) and not a whole row.
     fn answers_tokens(&self) -> bool {
         false
     }
 
-    /// Whether it can [limit its answers to some positions](ForwardContext::select_positions).
+    /// Whether the model can [compute logits for some positions only](ForwardContext::select_positions).
     fn selects_positions(&self) -> bool {
         false
     }
 
-    /// How many different answers there are.
+    /// The number of classes (for a language model: the vocabulary size).
     fn classes(&self) -> usize;
 
-    /// The same model as parts that follow each other, if it is made of such.
+    /// The model as a sequence of units for pipeline parallelism, if it supports that.
     fn units(&self) -> Option<&dyn Units> {
         None
     }
 
-    /// Floating-point operations of the forward pass over one row: two for each multiplication with its addition in products of matrices and convolutions; the rest is
-    /// left out, as in the papers. `width` is the number of tokens of a row, and of no meaning for other models.
+    /// Floating-point operations of the forward pass over one row.
+    ///
+    /// Counts two for each multiply-add of matrix products and convolutions and leaves out the rest, as the papers do. `width` is the number of tokens of a
+    /// row; other models ignore it.
     fn forward_flops(&self, width: usize) -> u64;
 
-    /// [`forward_flops`](Self::forward_flops) of a forward pass that answers at `positions` of the row's positions.
+    /// [`forward_flops`](Self::forward_flops) of a forward pass that computes logits for only `positions` positions of the row.
     fn flops_at_positions(&self, width: usize, _positions: usize) -> u64 {
         self.forward_flops(width)
     }

@@ -1,7 +1,7 @@
-//! The same arithmetic as the reference implementation's: fixed parameters and inputs go through both, and a few numbers of what comes out are compared.
+//! Compares models with their reference implementations on fixed parameters and inputs.
 //!
-//! `tests/parity/*.py` computes the reference's numbers with PyTorch and prints them as lines `name value…`. Parameters and inputs come from one formula that
-//! both sides have, so that the files hold results alone, at every size.
+//! `tests/parity/*.py` computes the reference results with PyTorch and prints them as lines `name value…`. Both sides compute parameters and inputs from the same formula, so
+//! the files contain only results, whatever the size of the model.
 
 use super::{Input, Model};
 use crate::forward_context::{ForwardContext, ModelState, int_tensor};
@@ -12,7 +12,7 @@ use crate::precision::{Precision, exact};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 
-/// The n-th value of a sequence with this name: in [-1, 1), a multiple of 2^-23.
+/// The n-th value of the sequence with this name: in [-1, 1), a multiple of 2^-23.
 pub fn value(name: &str, n: usize) -> f32 {
     let hash = |h: u32| {
         let h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b);
@@ -26,11 +26,12 @@ pub fn value(name: &str, n: usize) -> f32 {
     2.0 * fraction(bits) - 1.0
 }
 
-/// Values for a parameter or a running statistic: around 1 for gains and variances, around 0 for biases and means, and for every other weight ±√(3/n) where n is the
-/// number of values over the largest dimension, so that activations keep their size.
+/// The values of a parameter or a running statistic.
 ///
-/// The gain at the end of a bottleneck is around 0.1: at 1, fifty layers of ReLU multiply the rounding of float32 until the reference itself, in float32 and in float64,
-/// differs by a tenth.
+/// They are around 1 for gains and variances and around 0 for biases and means. Other weights are within ±√(3/n), where n is the number of values divided by the largest
+/// dimension, so that activations keep their scale.
+///
+/// The last gain of a bottleneck is around 0.1. At 1, fifty layers of ReLU amplify float32 rounding until the reference's own results in float32 and float64 differ by a tenth.
 pub fn values(param_spec: &ParamSpec) -> Vec<f32> {
     let largest = param_spec.shape.iter().copied().max().unwrap_or(1);
     let (middle, bound) = match param_spec.shape.as_slice() {
@@ -42,7 +43,7 @@ pub fn values(param_spec: &ParamSpec) -> Vec<f32> {
     (0..param_spec.len()).map(|n| middle + bound * value(&param_spec.name, n)).collect()
 }
 
-/// Where the arithmetic is compared: on the CPU, or on the first GPU where `LEDGER_PARITY=cuda` asks for it.
+/// The device of the comparison: the CPU, or the first GPU if `LEDGER_PARITY=cuda` is set.
 pub fn device() -> Device {
     if on_gpu() {
         return Device::cuda(0);
@@ -50,7 +51,7 @@ pub fn device() -> Device {
     Device::flex()
 }
 
-/// With TF32, whose factors have ten bits, unless NVIDIA's own variable forbids it.
+/// Whether products use TF32 (ten-bit mantissas): on a GPU, unless `NVIDIA_TF32_OVERRIDE=0` is set.
 pub fn rounds() -> bool {
     on_gpu() && std::env::var("NVIDIA_TF32_OVERRIDE").map_or(true, |value| value != "0")
 }
@@ -59,13 +60,13 @@ fn on_gpu() -> bool {
     std::env::var("LEDGER_PARITY").is_ok_and(|device| device == "cuda")
 }
 
-/// Images [rows, channels, side, side] of the sequence `input`.
+/// Images [rows, channels, side, side] from the sequence `input`.
 pub fn images([rows, channels, side]: [usize; 3]) -> Input {
     let values: Vec<f32> = (0..rows * channels * side * side).map(|n| 2.0 * value("input", n)).collect();
     Input::Images(Tensor::from_data(TensorData::new(values, [rows, channels, side, side]), &device()))
 }
 
-/// Whole numbers below `bound` of a sequence.
+/// Integers from 0 to `bound` - 1 from the sequence with this name.
 pub fn below(name: &str, len: usize, bound: i32) -> Vec<i32> {
     (0..len)
         .map(|n| {
@@ -75,13 +76,12 @@ pub fn below(name: &str, len: usize, bound: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Tokens [rows, width] of the sequence `input`.
+/// Tokens [rows, width] from the sequence `input`.
 pub fn tokens([rows, width]: [usize; 2], vocabulary: i32) -> Input {
     Input::Tokens(int_tensor(&below("input", rows * width, vocabulary), [rows, width], &device()))
 }
 
-/// What a model computes: `answers` as Euclidean norm and product with the sequence `answers`, `loss`, and the same two numbers of each parameter's gradient under its name and of
-/// each running statistic after the step.
+/// The [summaries](told) of a model's step: of its outputs (`answers`), of each parameter's gradient and of each running statistic after the step (by name); and its `loss`.
 pub fn computed(
     model: &dyn Model,
     input: Input,
@@ -103,7 +103,7 @@ pub fn computed(
     traced([&model.param_specs(), &model.statistics()], step, trains, precision)
 }
 
-/// The same of any function of parameters and running statistics, which gives its loss and its answers.
+/// As [`computed`], for a function that returns loss and outputs.
 pub fn traced(
     [param_specs, statistics]: [&[ParamSpec]; 2],
     step: impl FnOnce(&mut ForwardContext<'_>) -> [Tensor<1>; 2],
@@ -142,15 +142,14 @@ pub fn traced(
     found
 }
 
-/// Norm, and product with a sequence over the root of the length: both change if any value does, the second also with their order.
+/// Summarises values by their Euclidean norm and their dot product with the sequence of this name. Any changed value changes both; the product also depends on the order.
 pub fn told(name: &str, values: &[f32]) -> Vec<f64> {
     let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
     let product: f64 = values.iter().enumerate().map(|(n, v)| f64::from(*v) * f64::from(value(name, n))).sum();
     vec![norm, product]
 }
 
-/// Compares with the lines of a file: norms within `tolerance` of themselves, products within `tolerance` of the norm times the root of a third, which is what a product of unrelated
-/// sequences has.
+/// Asserts that results agree with the lines of a file: their differences are at most `tolerance` times the expected norm.
 pub fn agree(found: &BTreeMap<String, Vec<f64>>, file: &str, tolerance: f64) {
     let expected: BTreeMap<&str, Vec<f64>> = file
         .lines()
@@ -164,7 +163,7 @@ pub fn agree(found: &BTreeMap<String, Vec<f64>>, file: &str, tolerance: f64) {
     let names: Vec<&str> = found.keys().map(String::as_str).collect();
     assert_eq!(names, expected.keys().copied().collect::<Vec<_>>(), "the same names");
     let (mut faults, mut worst) = (Vec::new(), (0.0, ""));
-    // A gradient that is nothing but rounding (a bias before batch normalisation) is compared with the largest of all.
+    // Gradients that are only rounding errors (a bias before batch normalisation) are compared relative to the largest norm.
     let gradients = expected.iter().filter(|(name, _)| !["answers", "loss"].contains(name));
     let largest = gradients.map(|(_, values)| values[0].abs()).fold(0.0, f64::max);
     for (name, values) in found {
@@ -178,7 +177,7 @@ pub fn agree(found: &BTreeMap<String, Vec<f64>>, file: &str, tolerance: f64) {
         if answers {
             println!("{name}: {off:.1e} off");
         }
-        // Rounded factors open and close other ReLUs, and the gradients of the first layers of many show it most.
+        // TF32 rounding flips some ReLUs, which changes the gradients of the first layers of deep networks most.
         let tolerance = match (rounds(), answers) {
             (true, true) => tolerance.max(2e-3),
             (true, false) => tolerance.max(0.25),
@@ -194,7 +193,7 @@ pub fn agree(found: &BTreeMap<String, Vec<f64>>, file: &str, tolerance: f64) {
     assert!(wide(found.len()) > 2, "nothing was compared");
 }
 
-/// A step in half formats gives numbers, and about the loss of float32.
+/// Asserts that a step in fp16 and bf16 gives finite results and nearly the loss of float32.
 pub fn half_is_near(step: impl Fn(Precision) -> BTreeMap<String, Vec<f64>>) {
     let right = step(Precision::Fp32)["loss"][0];
     for (precision, share) in [(Precision::Fp16, 0.01), (Precision::Bf16, 0.05)] {
@@ -206,8 +205,8 @@ pub fn half_is_near(step: impl Fn(Precision) -> BTreeMap<String, Vec<f64>>) {
 }
 
 #[test]
-fn the_formula_is_the_one_of_the_scripts() {
-    // The same numbers stand in `tests/parity/formula.py`.
+fn the_formula_matches_the_scripts() {
+    // `tests/parity/formula.py` prints these numbers.
     assert_eq!([value("input", 0), value("input", 1), value("fc.weight", 70_000)], VALUES);
     let tokens = below("input", 8, 100);
     assert_eq!(tokens, TOKENS);

@@ -1,6 +1,6 @@
-//! Language models of recurrent layers: an embedding, a stack of one kind of cell, and a map to the vocabulary.
+//! Recurrent language models: an embedding, a stack of recurrent layers, and a linear layer to the vocabulary.
 //!
-//! Parameters are those of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`, and start as they do. Every row starts from a state of zeros.
+//! Parameters have the names and default initialisation of PyTorch's `nn.Embedding`, `nn.LSTM` or `nn.GRU`, and `nn.Linear`. Every row starts from a zero state.
 
 use super::{Input, Model};
 use crate::forward_context::ForwardContext;
@@ -12,20 +12,20 @@ use burn::tensor::Tensor;
 /// A recurrent language model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recurrent {
-    /// What its layers are made of.
+    /// The type of the recurrent layers.
     pub cell: Cell,
-    /// Different tokens.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// Features of an embedded token.
+    /// Features of a token's embedding.
     pub embedded: usize,
-    /// Features of a state.
+    /// Features of the hidden state.
     pub hidden: usize,
-    /// Layers of the stack.
+    /// Number of recurrent layers.
     pub layers: usize,
 }
 
 impl Recurrent {
-    /// Two layers of long short-term memory: 11,368,208 parameters with a vocabulary of 10,000.
+    /// Two LSTM layers: 11,368,208 parameters with a vocabulary of 10,000.
     ///
     /// | part | parameters |
     /// |---|---|
@@ -37,7 +37,7 @@ impl Recurrent {
         Self { cell: Cell::Lstm, vocabulary, embedded: 256, hidden: 512, layers: 2 }
     }
 
-    /// Two layers of gated recurrent units: 10,448,656 parameters with a vocabulary of 10,000.
+    /// Two GRU layers: 10,448,656 parameters with a vocabulary of 10,000.
     ///
     /// | part | parameters |
     /// |---|---|
@@ -54,7 +54,7 @@ impl Recurrent {
         Self { cell, vocabulary, embedded: 10, hidden: 12, layers: 2 }
     }
 
-    /// As PyTorch's users call it.
+    /// The prefix of the recurrent layers' parameter names.
     fn name(&self) -> &'static str {
         match self.cell {
             Cell::Lstm => "lstm",
@@ -79,11 +79,11 @@ impl Model for Recurrent {
         param_specs
     }
 
-    /// Panics on anything but tokens: a fault of the caller.
+    /// Panics if the input is not tokens.
     fn forward(&self, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
         let Input::Tokens(tokens) = input else { panic!("a language model answers to tokens") };
         let [rows, width] = tokens.dims();
-        // Times first, so that what is used at one time lies together.
+        // Time is the first dimension, so that the data of one time step is contiguous.
         let x = embed(ctx, "embedding", tokens.transpose());
         let x = recurrent_stack(ctx, self.name(), self.layers, self.cell, x, width);
         let x = x.reshape([width, rows, self.hidden]).swap_dims(0, 1).reshape([rows * width, self.hidden]);

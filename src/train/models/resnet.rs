@@ -1,6 +1,6 @@
 //! Residual networks of bottlenecks (He et al. 2015, "Deep residual learning for image recognition", table 1).
 //!
-//! As torchvision has them: a stage that halves the image does so in its first block's 3 x 3 convolution ("v1.5"), where the paper takes the 1 x 1 convolution
+//! Follows torchvision: a stage that halves the image does so in the 3 x 3 convolution of its first block ("v1.5"), while the paper uses the 1 x 1 convolution
 //! before it. Names are those of torchvision's `state_dict`.
 
 mod body;
@@ -15,16 +15,16 @@ use crate::number::wide;
 use crate::parameters::ParamSpec;
 use burn::tensor::Tensor;
 
-/// A residual network. It answers to images [rows, 3, side, side] with [rows, classes].
+/// A residual network, from images [rows, 3, side, side] to logits [rows, classes].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resnet {
     /// Blocks of each of the four stages.
     pub blocks: [usize; 4],
     /// Channels of the first convolution and of the first stage's 3 x 3 convolutions; each further stage has twice as many.
     pub base: usize,
-    /// How many different answers there are.
+    /// Number of classes.
     pub classes: usize,
-    /// Rows and columns of an image. [`forward_flops`](Model::forward_flops) alone asks for them.
+    /// Rows and columns of an image; only [`forward_flops`](Model::forward_flops) uses this.
     pub side: usize,
 }
 
@@ -34,7 +34,7 @@ impl Resnet {
         Self { blocks: [3, 4, 6, 3], base: 64, classes, side: 224 }
     }
 
-    /// The same form with five blocks of a sixteenth of the width, for images of 32 x 32: what a CPU trains in an instant. 35,470 parameters with 10 classes.
+    /// The same architecture with five blocks of a sixteenth of the width, for images of 32 x 32: 35,470 parameters with 10 classes. A CPU trains it in an instant.
     pub fn tiny(classes: usize) -> Self {
         Self { blocks: [1, 2, 1, 1], base: 4, classes, side: 32 }
     }
@@ -43,7 +43,7 @@ impl Resnet {
         Body { prefix: "", blocks: self.blocks, base: self.base, norm: Norm::Batch }
     }
 
-    /// Channels that the classes are read from.
+    /// Input features of the classifier.
     fn features(&self) -> usize {
         self.body().channels()[3]
     }
@@ -78,7 +78,7 @@ impl Model for Resnet {
 }
 
 impl Units for Resnet {
-    /// The stem, each block, and the layer that reads the classes.
+    /// The stem, each block, and the classifier.
     fn units(&self, _width: usize) -> Vec<Unit> {
         let head = Unit::new(["fc".to_owned()], 2 * wide(self.features() * self.classes));
         self.body().parts(self.side).into_iter().chain([head]).collect()

@@ -1,7 +1,7 @@
-//! The small models that people learn on: their parameters, answers and losses.
+//! The small models for teaching: their parameters, outputs and losses.
 //!
-//! Knows tensors and nothing of data files, optimisers or events. On the CPU some of their work is done by code of ours, which no tape knows: so they have passes of
-//! their own there.
+//! Knows tensors and nothing of data files, optimisers or events. On the CPU our own code, outside the tape, computes the convolutions; so the models have
+//! separate forward and backward passes there.
 
 mod convolution;
 
@@ -21,7 +21,7 @@ use convolution::{FEATURES, Trace};
 mod device;
 
 impl Batch {
-    /// Its inputs [rows, width] where the model wants them.
+    /// The inputs [rows, width] as a tensor on the device.
     pub fn inputs(&self, place: &Place) -> Tensor<2> {
         tensor(&self.inputs, self.rows, place)
     }
@@ -36,7 +36,7 @@ fn tensor(values: &[f32], rows: usize, place: &Place) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values.to_vec(), [rows, width]), &place.device())
 }
 
-/// What one step works on.
+/// The inputs of one training step.
 #[derive(Clone)]
 pub struct Fed {
     inputs: Inputs,
@@ -46,7 +46,7 @@ pub struct Fed {
 
 #[derive(Clone)]
 enum Inputs {
-    /// For convolutions of ours, which read memory.
+    /// For our own convolutions, which read host memory.
     Memory(Vec<f32>),
     /// For everything else.
     Tensor(Box<Tensor<2>>),
@@ -59,14 +59,14 @@ impl Operands for Fed {
     }
 }
 
-/// A loss and all that the gradients of it need. It holds the parameters' memory: drop it before they are changed.
+/// A loss and everything that its backward pass needs. It shares the parameters' memory: drop it before they change.
 pub struct Taped {
     loss: Tensor<1>,
     leaves: Vec<Tensor<1>>,
     convolved: Option<Convolved>,
 }
 
-/// What the convolutions of ours, which no tape knows, did.
+/// The saved state of our own convolutions, which are not on the tape.
 struct Convolved {
     blocks: [Tensor<1>; 4],
     inputs: Vec<f32>,
@@ -75,7 +75,7 @@ struct Convolved {
 }
 
 impl Taped {
-    /// The loss, shape [1] and off the tape, and the gradient of every parameter in their order.
+    /// The loss, shape [1] and off the tape, and the gradients of the parameters in their order.
     pub fn backward(self) -> Result<(Tensor<1>, Vec<Tensor<1>>), TensorReadError> {
         let mut tape = self.loss.backward();
         let mut gradients = Vec::with_capacity(self.leaves.len());
@@ -95,7 +95,7 @@ impl Taped {
 const WIDE: usize = 1024;
 
 impl Small {
-    /// The parameters in their order.
+    /// The parameters, in their fixed order.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let affine = |name, inputs, outputs| ParamSpec::pair(name, &[inputs, outputs], outputs);
         match *self {
@@ -119,12 +119,12 @@ impl Small {
         if matches!(self, Self::Linear { .. }) { 1 } else { PIXELS }
     }
 
-    /// Width of an answer.
+    /// Width of an output row.
     pub fn outputs(&self) -> usize {
         if matches!(self, Self::Linear { .. }) { 1 } else { CLASSES }
     }
 
-    /// The dropout mask of a step, [rows, 1024]: 0 where a value is dropped, 1/(1-p) where it stays. None for models without dropout.
+    /// The dropout mask of a step, [rows, 1024]: 0 where a value is dropped, 1/(1-p) where it is kept. `None` for models without dropout.
     pub fn mask(&self, seed: u64, step: u64, rows: usize, place: &Place) -> Option<Tensor<2>> {
         let Self::Cnn { dropout } = *self else {
             return None;
@@ -135,7 +135,7 @@ impl Small {
         Some(Tensor::from_data(TensorData::new(mask, [rows, WIDE]), &place.device()))
     }
 
-    /// The answers [rows, outputs] to inputs [rows, inputs], off the tape and without dropout.
+    /// The outputs [rows, outputs] for inputs [rows, inputs], off the tape and without dropout.
     pub fn answer(&self, parameters: &[Tensor<1>], batch: Batch, place: &Place) -> Result<Tensor<2>, TensorReadError> {
         if let Place::Device(device) = place {
             return Ok(self.answer_on_device(parameters, batch.inputs(place), device));
@@ -147,7 +147,7 @@ impl Small {
         Ok(self.head(parameters, features, None))
     }
 
-    /// Brings what a step works on to where the model wants it.
+    /// Moves the inputs of a step to where the model reads them.
     pub fn feed(&self, batch: Batch, mask: Option<Tensor<2>>, place: &Place) -> Fed {
         let targets = batch.targets(place);
         let inputs = match (self, place) {
@@ -180,7 +180,7 @@ impl Small {
         Ok(Taped { loss, leaves, convolved })
     }
 
-    /// Weights and biases of the convolutions, where there are some.
+    /// Weights and biases of the convolutions, if the model has any.
     fn blocks(&self, parameters: &[Tensor<1>]) -> Option<[Tensor<1>; 4]> {
         match (*self, parameters) {
             (Self::Cnn { .. }, [c1, d1, c2, d2, ..]) => Some([c1, d1, c2, d2].map(Tensor::clone)),
@@ -188,7 +188,7 @@ impl Small {
         }
     }
 
-    /// On the host: answers [rows, outputs] from what the layers after the convolutions see. A mask is given in training alone.
+    /// Applies the linear layers on the host: outputs [rows, outputs] from their input. The mask is given only in training.
     fn head(&self, parameters: &[Tensor<1>], features: Tensor<2>, mask: Option<Tensor<2>>) -> Tensor<2> {
         match (*self, parameters) {
             (Self::Mlp { hidden }, [w1, b1, w2, b2]) => {
@@ -208,9 +208,9 @@ impl Small {
         }
     }
 
-    /// The loss of answers, shape [1]: the sum of squares for `linear`, else the mean cross-entropy.
+    /// The loss of outputs, shape [1]: the sum of squared errors for `linear`, otherwise the mean cross-entropy.
     ///
-    /// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
+    /// Sums along one dimension, as a full `sum` may use atomics, whose order changes from run to run.
     pub fn loss(&self, answers: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
         let [rows, columns] = answers.dims();
         let flat = |terms: Tensor<2>| terms.reshape([1, rows * columns]).sum_dim(1).reshape([1]);
@@ -239,7 +239,7 @@ mod tests {
     const CNN: Small = Small::Cnn { dropout: 0.5 };
 
     #[test]
-    fn parameters_are_as_many_as_published() {
+    fn parameter_counts_match_the_published_ones() {
         let count = |model: Small| model.param_specs().iter().map(ParamSpec::len).sum::<usize>();
         assert_eq!(count(CNN), 3_274_634);
         assert_eq!(count(Small::Softmax), 7_850);
@@ -272,7 +272,7 @@ mod tests {
         assert!((25_034..26_166).contains(&kept), "{kept}");
     }
 
-    /// The host's way against that of other devices, both in float32: sums of up to 12,544 terms, rounded in another order.
+    /// Compares the host's code with that of other devices, both in float32. Sums of up to 12,544 terms are rounded in different orders.
     #[test]
     fn host_and_device_compute_the_same() {
         for model in [CNN, Small::Softmax, Small::Mlp { hidden: 33 }] {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cross_entropy_of_equal_answers_is_ln_10() {
+    fn the_cross_entropy_of_equal_logits_is_ln_10() {
         let device = Device::flex();
         let answers = Tensor::from_data(TensorData::new(vec![3.0_f32; 20], [2, 10]), &device);
         let mut targets = vec![0.0_f32; 20];

@@ -1,13 +1,13 @@
-//! Models as parts that follow each other, of which the stages of a pipeline are made.
+//! Models as a sequence of units, from which the stages of a pipeline are built.
 //!
-//! Knows the activations between parts, and nothing of devices, ranks or micro-batches.
+//! Knows the activations between units, and nothing of devices, ranks or micro-batches.
 
 use super::Input;
 use crate::forward_context::ForwardContext;
 use crate::layers::Stream;
 use burn::tensor::Tensor;
 
-/// A part of a model.
+/// A unit of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Prefixes of the names of its parameters and running statistics. A parameter that two units use belongs to both.
@@ -17,33 +17,33 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Of these names.
+    /// A unit with these name prefixes.
     pub fn new<const N: usize>(names: [String; N], flops: u64) -> Self {
         Self { names: names.into(), flops }
     }
 
-    /// Whether a parameter or a running statistic of this name is its own.
+    /// Whether the unit uses the parameter or running statistic of this name.
     pub fn has(&self, name: &str) -> bool {
         let below = |prefix: &String| name.strip_prefix(prefix.as_str());
         self.names.iter().any(|prefix| below(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
     }
 }
 
-/// The activation between two parts of a model.
+/// The activation between two units of a model.
 #[expect(clippy::large_enum_variant, reason = "moved a few times a step; boxes would be an allocation for each")]
 pub enum Activation {
     /// The model's input.
     Input(Input),
     /// [rows, channels, height, width].
     Images(Tensor<4>),
-    /// [rows, features], and in the end the answers.
+    /// [rows, features]; after the last unit, the logits.
     Rows(Tensor<2>),
-    /// Between the layers of a transformer, with the rows and tokens of a row that its positions are.
+    /// The residual stream between the layers of a transformer, with the shape [rows, tokens per row] of its positions.
     Stream(Stream, [usize; 2]),
 }
 
 impl Activation {
-    /// Panics on anything but images, a fault of the model's code.
+    /// Returns the images; panics if it is anything else.
     pub fn images(self) -> Tensor<4> {
         match self {
             Self::Input(Input::Images(images)) | Self::Images(images) => images,
@@ -51,7 +51,7 @@ impl Activation {
         }
     }
 
-    /// Panics on anything but rows, a fault of the model's code.
+    /// Returns the rows; panics if it is anything else.
     pub fn rows(self) -> Tensor<2> {
         match self {
             Self::Rows(rows) => rows,
@@ -59,7 +59,7 @@ impl Activation {
         }
     }
 
-    /// Panics on anything but a stream, a fault of the model's code.
+    /// Returns the stream; panics if it is anything else.
     pub fn stream(self) -> (Stream, [usize; 2]) {
         match self {
             Self::Stream(stream, shape) => (stream, shape),
@@ -68,18 +68,18 @@ impl Activation {
     }
 }
 
-/// A model that is made of parts.
+/// A model that consists of units.
 pub trait Units: Send + Sync {
-    /// The parts in their order, for rows of `width` tokens. Each parameter belongs to at least one.
+    /// The units in their order, for rows of `width` tokens. Each parameter belongs to at least one.
     fn units(&self, width: usize) -> Vec<Unit>;
 
-    /// Applies the part of this number. The first part takes the input, and the last one returns the answers.
+    /// Applies the unit of this number. The first unit takes the input, and the last one returns the logits.
     fn unit(&self, ctx: &mut ForwardContext<'_>, number: usize, activation: Activation) -> Activation;
 }
 
-/// The answers of all parts, one after the other.
+/// Applies all units in order and returns the logits.
 pub fn through(model: &dyn Units, ctx: &mut ForwardContext<'_>, input: Input) -> Tensor<2> {
-    // The number of parts does not depend on the width.
+    // The number of units does not depend on the width.
     let count = model.units(1).len();
     (0..count).fold(Activation::Input(input), |activation, number| model.unit(ctx, number, activation)).rows()
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_begins_with_whole_words() {
+    fn prefixes_match_whole_name_components() {
         let unit = Unit::new(["h.1".to_owned(), "head".to_owned()], 0);
         assert!(unit.has("h.1.weight") && unit.has("head"));
         assert!(!unit.has("h.10.weight") && !unit.has("header.bias") && !unit.has("x.h.1"));

@@ -1,7 +1,7 @@
 //! Deep stacks of 3 x 3 convolutions (Simonyan and Zisserman 2014, "Very deep convolutional networks for large-scale image recognition", table 1), without batch
 //! normalisation.
 //!
-//! As torchvision has them: what the convolutions give is brought to 7 x 7 by means, so that images of any size have an answer; at 224 x 224 it has that size already.
+//! Follows torchvision: adaptive mean pooling brings the convolutions' output to 7 x 7, so that images of any size are accepted; at 224 x 224 it has that size already.
 //! Names are those of torchvision's `state_dict`.
 
 use super::units::{Activation, Unit, Units, through};
@@ -17,14 +17,14 @@ use burn::tensor::activation::relu;
 
 /// Channels of an image.
 const COLOURS: usize = 3;
-/// Rows and columns that the classifier sees.
+/// Rows and columns of the classifier's input.
 const SEEN: usize = 7;
-/// How a 3 x 3 convolution moves.
+/// The 3 x 3 convolutions keep the size.
 const KEEP: Window = Window { stride: 1, padding: 1 };
-/// How 2 x 2 maxima move.
+/// The 2 x 2 max pooling.
 const HALVE: Window = Window { stride: 2, padding: 0 };
 
-/// A stack of convolutions with a classifier of three layers. It answers to images [rows, 3, side, side] with [rows, classes]; `side` must be 32 or more.
+/// A stack of convolutions with a classifier of three layers, from images [rows, 3, side, side] to logits [rows, classes]; `side` must be 32 or more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vgg {
     /// Convolutions of each of the five stages.
@@ -33,11 +33,11 @@ pub struct Vgg {
     pub channels: [usize; 5],
     /// Width of the classifier's first two layers.
     pub hidden: usize,
-    /// How many different answers there are.
+    /// Number of classes.
     pub classes: usize,
-    /// Rows and columns of an image. [`forward_flops`](Model::forward_flops) alone asks for them.
+    /// Rows and columns of an image; only [`forward_flops`](Model::forward_flops) uses this.
     pub side: usize,
-    /// Share of the classifier's values that a training step drops after each of the first two layers.
+    /// Dropout probability after each of the classifier's first two layers.
     pub dropout: f64,
 }
 
@@ -54,7 +54,7 @@ impl Vgg {
         }
     }
 
-    /// The same form with six convolutions of few channels, for images of 32 x 32: what a CPU trains in an instant. 33,706 parameters with 10 classes.
+    /// The same architecture with six convolutions of few channels, for images of 32 x 32: 33,706 parameters with 10 classes. A CPU trains it in an instant.
     pub fn tiny(classes: usize) -> Self {
         Self {
             convolutions: [1, 2, 1, 1, 1],
@@ -66,7 +66,7 @@ impl Vgg {
         }
     }
 
-    /// The convolutions of each stage: name, and channels out, channels in, side of the kernel. A ReLU follows each and takes a number too, as do the maxima after a stage.
+    /// The convolutions of each stage: name, and channels out, channels in, side of the kernel. The ReLU after each and the max pooling after a stage are numbered too.
     fn stages(&self) -> Vec<Vec<(String, [usize; 3])>> {
         let (mut number, mut from) = (0, COLOURS);
         let mut stages = Vec::new();
@@ -82,7 +82,7 @@ impl Vgg {
         stages
     }
 
-    /// The layers of the classifier: name, inputs, outputs. Between them stand a ReLU and dropout, with a number each.
+    /// The layers of the classifier: name, inputs, outputs. The ReLU and dropout between them are numbered too.
     fn classifier(&self) -> [(&'static str, [usize; 2]); 3] {
         let features = self.channels[4] * SEEN * SEEN;
         [
@@ -125,7 +125,7 @@ impl Model for Vgg {
 }
 
 impl Units for Vgg {
-    /// Each convolution with what follows it, then the layers of the classifier.
+    /// Each convolution with its ReLU and pooling, then the layers of the classifier.
     fn units(&self, _width: usize) -> Vec<Unit> {
         let (mut units, mut image) = (Vec::new(), self.side);
         for stage in self.stages() {

@@ -1,7 +1,7 @@
 //! YOLOv3 (Redmon and Farhadi 2018, "YOLOv3: an incremental improvement"): boxes of objects from one pass through a convolutional network, at three scales.
 //!
-//! Layers are numbered as in Darknet's `yolov3.cfg`, and parameters carry the names that the usual PyTorch form of that file gives them: `module_list.0.conv_0.weight`,
-//! `module_list.0.batch_norm_0.weight`. Batch normalisation has the constants of that form (1e-5 is added to a variance, a tenth of a batch goes into the running statistics).
+//! Layers are numbered as in Darknet's `yolov3.cfg`. Parameters have the names of the usual PyTorch port of that file: `module_list.0.conv_0.weight`,
+//! `module_list.0.batch_norm_0.weight`. Batch normalisation has the constants of that port (epsilon 1e-5, momentum 0.1).
 
 mod boxes;
 mod detections;
@@ -19,11 +19,11 @@ use network::Network;
 use places::Places;
 use targets::Targets;
 
-/// Boxes of a cell.
+/// Boxes per cell.
 const BOXES: usize = 3;
-/// Which of a box's answers is whether there is an object: x, y, width and height come before it, the classes after it.
+/// The index of objectness in a box's predictions: x, y, width and height come before it, the classes after it.
 const OBJECTNESS: usize = 4;
-/// Widths and heights of the nine clusters of COCO's boxes, in pixels of the picture that the network sees (section 2.3).
+/// Widths and heights of the nine clusters of COCO's boxes, in pixels of the network's input (section 2.3).
 const ANCHORS: [[f32; 2]; 9] = [
     [10.0, 13.0],
     [16.0, 30.0],
@@ -36,21 +36,21 @@ const ANCHORS: [[f32; 2]; 9] = [
     [373.0, 326.0],
 ];
 
-/// Finds objects in square pictures whose side is a multiple of 32.
+/// A detector for square images whose side is a multiple of 32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct YoloV3 {
     /// Residual blocks of each of the five stages.
     pub blocks: [usize; 5],
-    /// Channels of the first convolution; each stage has twice as many as what comes before it.
+    /// Channels of the first convolution; each stage doubles them.
     pub base: usize,
-    /// How many classes there are.
+    /// Number of classes.
     pub classes: usize,
-    /// Widths and heights that boxes start from, in pixels, small to large; three for each scale.
+    /// Widths and heights of the anchors, in pixels, small to large; three for each scale.
     pub anchors: [[f32; 2]; 9],
 }
 
 impl YoloV3 {
-    /// The published network: Darknet-53, whose 52 convolutions are used, and 23 more, with the anchors for pictures of 416 x 416.
+    /// The published network: the 52 convolutions of Darknet-53 and 23 more, with the anchors for images of 416 x 416.
     ///
     /// 61,949,149 parameters with 80 classes:
     /// - 40,549,216 weights and 35,712 gains and biases of the norms in Darknet-53,
@@ -60,9 +60,9 @@ impl YoloV3 {
         Self { blocks: [1, 2, 8, 8, 4], base: 32, classes, anchors: ANCHORS }
     }
 
-    /// The same form with one block a stage and an eighth of the channels, with anchors for pictures of 64 x 64: what a CPU trains in an instant.
+    /// The same architecture with one block per stage, an eighth of the channels and anchors for images of 64 x 64. A CPU trains it in an instant.
     pub fn tiny(classes: usize) -> Self {
-        // A sixth of the published ones.
+        // A sixth of the published anchors.
         let anchors = ANCHORS.map(|anchor| anchor.map(|pixels| pixels / 6.0));
         Self { blocks: [1; 5], base: 4, classes, anchors }
     }

@@ -15,12 +15,12 @@ fn networks_have_as_many_parameters_and_operations_as_published() {
     assert_eq!([count(&state.param_specs()), count(&frames.param_specs())], [17_410, 1_686_180]);
     let each: Vec<usize> = frames.param_specs().chunks(2).map(|pair| pair[0].len() + pair[1].len()).collect();
     assert_eq!(each, [8_224, 32_832, 36_928, 1_606_144, 2_052]);
-    // Those of PyTorch's `FlopCounterMode`.
+    // The numbers of PyTorch's `FlopCounterMode`.
     assert_eq!([state.forward_flops(0), frames.forward_flops(0)], [34_304, 18_690_048]);
 }
 
 #[test]
-fn layers_start_as_pytorchs() {
+fn layers_are_initialised_as_in_pytorch() {
     let param_specs = DeepQ::nature(4).param_specs();
     let bounds: Vec<f32> = param_specs
         .iter()
@@ -32,14 +32,14 @@ fn layers_start_as_pytorchs() {
 }
 
 #[test]
-fn values_of_states_are_those_of_pytorch() {
+fn values_of_states_match_pytorch() {
     let targets = parity::below("targets", 6, 2);
     let found = parity::computed(&DeepQ::cart_pole(2), states(6), &targets, true, Precision::Fp32);
     parity::agree(&found, include_str!("../../../../tests/parity/deep_q_state.txt"), 1e-4);
 }
 
 #[test]
-fn values_of_frames_are_those_of_pytorch() {
+fn values_of_frames_match_pytorch() {
     let targets = parity::below("targets", 2, 4);
     let found = parity::computed(&DeepQ::nature(4), parity::images([2, 4, 84]), &targets, true, Precision::Fp32);
     parity::agree(&found, include_str!("../../../../tests/parity/deep_q_frames.txt"), 1e-4);
@@ -62,6 +62,6 @@ fn half_precision_gives_about_the_same() {
 
 #[test]
 #[should_panic(expected = "does not answer")]
-fn frames_are_no_state() {
+fn a_state_network_rejects_frames() {
     parity::computed(&DeepQ::cart_pole(2), parity::images([2, 4, 84]), &[0, 1], false, Precision::Fp32);
 }

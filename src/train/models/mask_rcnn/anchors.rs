@@ -1,25 +1,27 @@
-//! Anchors: the boxes relative to which proposals are told (Ren et al. 2015, "Faster R-CNN", section 3.1.1), with one size on each level of the pyramid (Lin et al. 2017, section 4.1).
+//! Anchors: the reference boxes of proposals (Ren et al. 2015, "Faster R-CNN", section 3.1.1), with one size per pyramid level (Lin et al. 2017, section 4.1).
 
 use crate::detection::boxes::Xyxy;
 use crate::number::{real_len, single};
 use std::ops::Range;
 
-/// Height over width of the anchors of a place.
+/// Aspect ratios (height over width) of the anchors of a cell.
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
-/// How many there are at a place.
+/// Number of anchors of a cell.
 pub const PER_PLACE: usize = RATIOS.len();
 
-/// The anchors of a picture: level by level, row by row, column by column, and those of a place in the order of their ratios.
+/// The anchors of an image: level by level, row by row, column by column, and for each cell in the order of the ratios.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Anchors {
-    /// All of them, in pixels of the picture.
+    /// All anchors, in pixels of the image.
     pub boxes: Vec<Xyxy>,
-    /// Which of them each level has.
+    /// The range of each level's anchors in `boxes`.
     pub levels: Vec<Range<usize>>,
 }
 
 impl Anchors {
-    /// Of a picture of this side, with the level's size and its rows and columns for each level. Edges around a place are whole numbers, as torchvision rounds them.
+    /// The anchors of a square image of this side. `levels` has the anchor size and the number of cells along a side for each level.
+    ///
+    /// Offsets from a cell are rounded to whole pixels, as in torchvision.
     pub fn new(side: usize, levels: &[(f32, usize)]) -> Self {
         let mut anchors = Self { boxes: Vec::new(), levels: Vec::new() };
         for (size, places) in levels {
@@ -38,7 +40,7 @@ impl Anchors {
     }
 }
 
-/// An anchor around the origin.
+/// The anchor of this size and ratio around the origin.
 fn around(size: f32, ratio: f32) -> [f32; 4] {
     let height = ratio.sqrt();
     let width = 1.0 / height;
@@ -49,9 +51,9 @@ fn around(size: f32, ratio: f32) -> [f32; 4] {
 mod tests {
     use super::*;
 
-    /// What torchvision's `AnchorGenerator(((32,), …, (512,)), ((0.5, 1.0, 2.0),) * 5).cell_anchors` holds.
+    /// The expected values are `AnchorGenerator(((32,), …, (512,)), ((0.5, 1.0, 2.0),) * 5).cell_anchors` of torchvision.
     #[test]
-    fn anchors_around_a_place_are_those_of_torchvision() {
+    fn cell_anchors_match_torchvision() {
         let expected = [
             (32.0, [[-23.0, -11.0, 23.0, 11.0], [-16.0, -16.0, 16.0, 16.0], [-11.0, -23.0, 11.0, 23.0]]),
             (64.0, [[-45.0, -23.0, 45.0, 23.0], [-32.0, -32.0, 32.0, 32.0], [-23.0, -45.0, 23.0, 45.0]]),
@@ -65,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn anchors_stand_row_by_row_a_whole_stride_apart() {
-        // 13 places in 800 pixels are 61 apart, as torchvision divides.
+    fn anchors_are_in_row_order_a_whole_stride_apart() {
+        // 13 cells in 800 pixels are 61 apart: torchvision rounds the stride down.
         let anchors = Anchors::new(800, &[(32.0, 2), (512.0, 13)]);
         assert_eq!(anchors.levels, [0..12, 12..12 + 507]);
         assert_eq!(anchors.boxes[4], Xyxy::new([384.0, -16.0, 416.0, 16.0]));

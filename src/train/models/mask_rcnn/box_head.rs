@@ -1,4 +1,4 @@
-//! What a region shows, and where exactly it is (Girshick 2015; He et al. 2017, figure 4, right).
+//! The box head: classifies regions and refines their boxes (Girshick 2015; He et al. 2017, figure 4, right).
 
 use super::loss::{Goal, smooth_l1};
 use super::regions::{SCALES, Slot};
@@ -14,23 +14,23 @@ use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, softmax};
 
-/// Rows and columns of a region.
+/// Rows and columns of a region's features.
 const SIDE: usize = 7;
-/// Nothing is found with a score that is not above this.
+/// Detections need a score above this.
 const SCORE: f32 = 0.05;
-/// Above this overlap the less certain of two boxes of a class is dropped.
+/// Non-maximum suppression drops the lower-scored of two boxes of a class whose IoU is above this.
 const SAME: f32 = 0.5;
-/// Nothing that was found is narrower or lower, in pixels.
+/// Minimum width and height of a detection, in pixels.
 const LEAST: f32 = 1e-2;
 
-/// The maps of the head.
+/// The linear layers of the head.
 #[derive(Clone, Copy, Debug)]
 pub struct BoxHead {
-    /// Channels of a region.
+    /// Channels of a region's features.
     pub channels: usize,
-    /// Width of the first two maps.
+    /// Width of the first two layers.
     pub hidden: usize,
-    /// Classes with the background, which is the first.
+    /// Number of classes, including the background, which is class 0.
     pub classes: usize,
 }
 
@@ -44,17 +44,17 @@ impl BoxHead {
         ]
     }
 
-    /// As PyTorch starts them.
+    /// The parameters, with PyTorch's default initialisation.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         self.maps().iter().flat_map(|(name, shape)| ParamSpec::pair(name, shape, shape[1])).collect()
     }
 
-    /// Operations for so many regions.
+    /// Floating-point operations for this many regions.
     pub fn flops(&self, regions: usize) -> u64 {
         self.maps().iter().map(|(_, [from, to])| 2 * wide(from * to)).sum::<u64>() * wide(regions)
     }
 
-    /// Logits of the classes [n, classes] and deltas for each of them [n, 4·classes], of regions of the levels.
+    /// The class logits [n, classes] and the box deltas of each class [n, 4·classes], for n regions of the levels.
     pub fn answers(&self, ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> [Tensor<2>; 2] {
         let [first, second, classes, deltas] = self.maps().map(|(name, _)| name);
         let x = roi_align(ctx, levels, rois, &SCALES, SIDE).flatten::<2>(1, 3);
@@ -62,7 +62,10 @@ impl BoxHead {
         [linear(ctx, classes, x.clone()), linear(ctx, deltas, x)]
     }
 
-    /// Cross-entropy of the classes, mean over the regions that count, and smooth L1 of the deltas of the right class, sum over the objects' regions over the number of all that count.
+    /// The classification and box losses.
+    ///
+    /// The first is the cross-entropy of the classes, averaged over the used slots. The second is the smooth L1 loss of the true class's deltas, summed over
+    /// positive regions and divided by the number of used slots.
     pub fn losses(
         &self,
         ctx: &ForwardContext<'_>,
@@ -85,13 +88,13 @@ impl BoxHead {
         [of_classes, smooth_l1(ctx, deltas.sum_dim(1).reshape([many, 4]), goal)]
     }
 
-    /// Probabilities of the classes and their deltas side by side, [n, 5·classes], float32.
+    /// Class probabilities, then deltas, in each row: [n, 5·classes], float32.
     pub fn judged(&self, answers: [Tensor<2>; 2]) -> Tensor<2> {
         let [logits, deltas] = answers.map(exact);
         Tensor::cat(vec![softmax(logits, 1), deltas], 1)
     }
 
-    /// What is found in a picture of this side, best first, of what was judged of each of its proposals. Classes are those of the head, the background is never found.
+    /// The detections in an image of this side, best first, from the rows of [`judged`](Self::judged) for its proposals. Classes count from 1; 0 is the background.
     pub fn found(&self, judged: &[f32], proposals: &[Xyxy], side: usize, most: usize) -> Vec<Detection<Xyxy>> {
         let mut all = Vec::new();
         let side = single(real_len(side));
@@ -111,7 +114,7 @@ impl BoxHead {
     }
 }
 
-/// 1 in the column of each row's class and 0 elsewhere, [rows, columns], off the tape; all 0 where the class is below 0.
+/// One-hot rows of the classes, [rows, columns], off the tape. A row is all 0 if its class is negative.
 pub fn chosen(ctx: &ForwardContext<'_>, classes: &[i32], columns: usize) -> Tensor<2> {
     let all: Vec<i32> = (0..).take(columns).collect();
     let rows = classes.len();

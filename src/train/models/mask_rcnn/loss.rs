@@ -1,18 +1,18 @@
-//! Weighted sums of the two losses that are no cross-entropy over classes. In float32; what has weight 0 has no part in them.
+//! Weighted sums, in float32, of the binary cross-entropy and of the smooth L1 loss. Values with weight 0 do not contribute.
 
 use crate::forward_context::ForwardContext;
 use crate::precision::exact;
 use burn::tensor::activation::{relu, sigmoid};
 use burn::tensor::{Tensor, TensorData};
 
-/// Where the loss of a box's number goes from a square to an absolute value (torchvision's `beta`).
+/// The difference at which smooth L1 changes from a square to an absolute value (torchvision's `beta`).
 const BETA: f64 = 1.0 / 9.0;
 
-/// What is compared with an answer, row by row: as many values as the answer has, and for each of them how much it counts.
+/// Targets and weights for a prediction, row by row: one of each per value.
 pub struct Goal {
-    /// What the answer should be.
+    /// The target of each value.
     pub targets: Vec<f32>,
-    /// How much each counts.
+    /// The weight of each value.
     pub weights: Vec<f32>,
 }
 
@@ -27,7 +27,7 @@ pub fn binary(ctx: &ForwardContext<'_>, logits: Tensor<2>, goal: Goal) -> Tensor
     )
 }
 
-/// Σ weight·l(x − t), shape [1], of answers [rows, columns], where l(d) is d²/2β below β = 1/9 and |d| − β/2 from there on (Girshick 2015, "Fast R-CNN", equation 3).
+/// Σ weight·l(x − t), shape [1], of predictions [rows, columns]: l(d) is d²/2β if |d| < β = 1/9, otherwise |d| − β/2 (Girshick 2015, "Fast R-CNN", equation 3).
 pub fn smooth_l1(ctx: &ForwardContext<'_>, answers: Tensor<2>, goal: Goal) -> Tensor<1> {
     weighted(
         ctx,
@@ -44,7 +44,7 @@ pub fn smooth_l1(ctx: &ForwardContext<'_>, answers: Tensor<2>, goal: Goal) -> Te
 
 type Curve = fn(Tensor<2>, Tensor<2>) -> Tensor<2>;
 
-/// The sum of a function of each answer and its target, whose slope is given.
+/// The weighted sum of `value(x, t)` over predictions x and targets t, with `slope` as its derivative by x.
 fn weighted(ctx: &ForwardContext<'_>, answers: Tensor<2>, goal: Goal, value: Curve, slope: Curve) -> Tensor<1> {
     let ([rows, columns], format) = (answers.dims(), answers.dtype());
     let upload =

@@ -1,6 +1,6 @@
-//! Which pixels of a region are the object's (He et al. 2017, section 3, and figure 4, right).
+//! The mask head: predicts which pixels of a region belong to the object (He et al. 2017, section 3, and figure 4, right).
 //!
-//! A region has a map for each class, of which only that of its own class is ever looked at: only that one is computed.
+//! The network defines one mask per class, but only that of a region's own class is used, so only that one is computed.
 
 use super::box_head::chosen;
 use super::loss::{Goal, binary};
@@ -15,13 +15,13 @@ use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 
-/// Rows and columns of a region.
+/// Rows and columns of a region's features.
 const SIDE: usize = 14;
-/// Rows and columns of a map.
+/// Rows and columns of a mask.
 pub const MAP: usize = 2 * SIDE;
-/// Convolutions before the map is enlarged.
+/// Convolutions before the upsampling.
 const CONVOLUTIONS: usize = 4;
-/// Pixels that one becomes when the map is enlarged.
+/// Output pixels per input pixel of the transposed convolution.
 const BECOMES: usize = 4;
 
 const ENLARGE: &str = "roi_heads.mask_predictor.conv5_mask";
@@ -30,14 +30,15 @@ const MAPS: &str = "roi_heads.mask_predictor.mask_fcn_logits";
 /// The layers of the head.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskHead {
-    /// Channels of a region and of everything before the maps.
+    /// Channels of a region's features and of all hidden layers.
     pub channels: usize,
-    /// Classes with the background, which is the first.
+    /// Number of classes, including the background, which is class 0.
     pub classes: usize,
 }
 
 impl MaskHead {
-    /// Weights are normal with the deviation √(2/fan_out); biases are 0 in the convolutions and PyTorch's own behind them (torchvision).
+    /// The parameters, initialised as in torchvision: weights are normal with standard deviation √(2/fan_out). Biases are 0 in the convolutions and
+    /// PyTorch's default in the last two layers.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let Self { channels, classes } = *self;
         let mut param_specs = Vec::new();
@@ -46,7 +47,7 @@ impl MaskHead {
             param_specs.push(convolution_spec(&name, [channels, channels, 3]));
             param_specs.push(ParamSpec::new(format!("{name}.bias"), &[channels], Init::Constant(0.0)));
         }
-        // For a transposed convolution PyTorch takes the inputs for outputs and the other way round.
+        // PyTorch swaps the roles of inputs and outputs for a transposed convolution.
         let last = [(ENLARGE, [channels, channels, 2], channels), (MAPS, [classes, channels, 1], classes)];
         for (name, shape, outputs) in last {
             let fan_in = shape[1] * shape[2] * shape[2];
@@ -57,7 +58,7 @@ impl MaskHead {
         param_specs
     }
 
-    /// Operations for so many regions.
+    /// Floating-point operations for this many regions.
     pub fn flops(&self, regions: usize) -> u64 {
         let channels = self.channels;
         let convolutions = wide(CONVOLUTIONS) * convolution_flops([channels, channels, 3], SIDE);
@@ -65,7 +66,7 @@ impl MaskHead {
         (convolutions + enlarged + convolution_flops([1, channels, 1], MAP)) * wide(regions)
     }
 
-    /// The logits of the map of each region's class, row by row: [n, 28·28], float32. A class below 0 has any map.
+    /// The mask logits of each region's class, row by row: [n, 28·28], float32. The result is unspecified for a negative class.
     pub fn maps(&self, ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi], classes: &[i32]) -> Tensor<2> {
         let (many, channels) = (rois.len(), self.channels);
         let mut x = roi_align(ctx, levels, rois, &SCALES, SIDE);
@@ -79,12 +80,12 @@ impl MaskHead {
         let values = rowwise(ctx, weights, enlarged.reshape([many, BECOMES * SIDE * SIDE, channels]));
         let biases = ctx.constant(chosen) * ctx.parameter::<2>(&format!("{MAPS}.bias")).reshape([1, self.classes]);
         let logits: Tensor<2> = exact(values).reshape([many, MAP * MAP]) + biases.sum_dim(1);
-        // The four pixels that one became stand one after the other.
+        // The four output pixels of an input pixel are adjacent in memory.
         let logits: Tensor<5> = logits.reshape([many, SIDE, SIDE, 2, 2]).permute([0, 1, 3, 2, 4]);
         logits.reshape([many, MAP * MAP])
     }
 
-    /// The transposed convolution of 2 x 2 with stride 2, of pixels [n, channels]: the four pixels that each becomes, [n, 4·channels].
+    /// The 2 x 2 transposed convolution with stride 2, over pixels [n, channels]: the four output pixels of each, [n, 4·channels].
     fn enlarged(&self, ctx: &ForwardContext<'_>, pixels: Tensor<2>) -> Tensor<2> {
         let (channels, columns) = (self.channels, BECOMES * self.channels);
         let weight: Tensor<3> =
@@ -96,7 +97,9 @@ impl MaskHead {
         maps.apply(ctx, pixels)
     }
 
-    /// The weights of each region's class, [n, channels]: a product, whose gradient is one too, where picking them would add to a class in any order.
+    /// The weights of each region's class, [n, channels].
+    ///
+    /// Computed as a matrix product with one-hot rows: the gradient of indexing would accumulate in an unspecified order.
     fn weights(&self, ctx: &ForwardContext<'_>, chosen: Tensor<2>) -> Tensor<2> {
         let weights = vec![ctx.flat_parameter(&format!("{MAPS}.weight")).0];
         let (shape, columns) = ([self.classes, self.channels], self.channels);
@@ -108,7 +111,7 @@ fn convolution_name(number: usize) -> String {
     format!("roi_heads.mask_head.{number}.0")
 }
 
-/// Products of [n, 1, channels] with [n, pixels, channels], for each n and pixel: [n, 1, pixels], in the number format of the context.
+/// The dot products of `weights` [n, 1, channels] with each pixel of [n, pixels, channels]: [n, 1, pixels], in the number format of the context.
 fn rowwise(ctx: &ForwardContext<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> Tensor<3> {
     let [w, x] = [&weights, &pixels].map(|tensor| ctx.off_tape(tensor.clone()));
     let (how, formats) = (Product::of(ctx.precision), [w.dtype(), x.dtype()]);
@@ -124,7 +127,7 @@ fn rowwise(ctx: &ForwardContext<'_>, weights: Tensor<3>, pixels: Tensor<3>) -> T
     )
 }
 
-/// The mean binary cross-entropy of the maps [n, 28·28], over those that have a target: `targets` has one for each region that counts.
+/// The binary cross-entropy of the mask logits [n, 28·28], averaged over the regions that have a target.
 pub fn loss(ctx: &ForwardContext<'_>, maps: Tensor<2>, targets: Vec<Option<Vec<f32>>>) -> Tensor<1> {
     let pixels = MAP * MAP;
     let weight = single(1.0 / real_len(pixels * targets.iter().flatten().count().max(1)));

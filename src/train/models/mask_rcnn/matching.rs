@@ -1,4 +1,4 @@
-//! Which object a box answers for, and which boxes a step learns from.
+//! Matches boxes with objects and samples the boxes that a training step uses.
 
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
@@ -6,42 +6,42 @@ use crate::number::{part, wide};
 use crate::rng::{Rng, Stream};
 use rayon::prelude::*;
 
-/// The objects of a picture that boxes answer for: crowds and empty boxes are left out, as torchvision's reference training does.
+/// The objects of an image that boxes can match: all but crowds and empty boxes, as in torchvision's reference training.
 pub fn learnable(objects: &[Object]) -> Vec<&Object> {
     objects.iter().filter(|object| !object.crowd && !object.bounds.is_empty()).collect()
 }
 
-/// What a box answers for.
+/// The match of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// The object of this place.
+    /// The object with this index.
     Object(usize),
     /// The background.
     Background,
-    /// Neither: nothing is learned from it.
+    /// Neither: the box is not used.
     Unclear,
 }
 
-/// From which overlap on a box answers for an object.
+/// The IoU thresholds of matching.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlap {
-    /// A box answers for the object with which its intersection over union is the largest and at least this.
+    /// A box matches the object with which its IoU is largest, if that is at least this.
     pub object: f32,
-    /// Below, it answers for the background.
+    /// A box whose largest IoU is below this matches the background.
     pub background: f32,
-    /// Those that overlap most with an object answer for something however little that is.
+    /// Whether the boxes with an object's largest IoU always match an object, even below the thresholds.
     pub best: bool,
 }
 
-/// Of anchors (Ren et al. 2015, section 3.1.2).
+/// The thresholds for anchors (Ren et al. 2015, section 3.1.2).
 pub const ANCHORS: Overlap = Overlap { object: 0.7, background: 0.3, best: true };
-/// Of proposals (He et al. 2017, section 3.1).
+/// The thresholds for proposals (He et al. 2017, section 3.1).
 pub const PROPOSALS: Overlap = Overlap { object: 0.5, background: 0.5, best: false };
 
-/// Fewer boxes than that are not worth a thread.
+/// Minimum number of boxes per parallel task.
 const LEAST: usize = 2048;
 
-/// What each box answers for. Of objects with which it overlaps equally it is the first, also where another object made it one of `best` (torchvision's `Matcher`).
+/// The match of each box. Of objects with the same IoU the first wins, even if another object made the box one of `best` (torchvision's `Matcher`).
 pub fn matches(objects: &[Xyxy], boxes: &[Xyxy], overlap: Overlap) -> Vec<Match> {
     let ious: Vec<Vec<f32>> = objects.par_iter().map(|object| object.ious(boxes)).collect();
     let most: Vec<f32> = ious.iter().map(|ious| ious.iter().copied().fold(0.0, f32::max)).collect();
@@ -63,41 +63,41 @@ pub fn matches(objects: &[Xyxy], boxes: &[Xyxy], overlap: Overlap) -> Vec<Match>
     (0..boxes.len()).into_par_iter().with_min_len(LEAST).map(of).collect()
 }
 
-/// How many boxes of a picture a step learns from.
+/// How many boxes of an image are sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// At most, of both kinds.
+    /// Maximum number of boxes in total.
     pub all: usize,
-    /// The share of those that answer for an object, at most.
+    /// Maximum fraction of positive boxes (those that match an object).
     pub objects: f64,
 }
 
 impl Share {
-    /// How many answer for an object, at most.
+    /// Maximum number of positive boxes.
     pub fn most(self) -> usize {
         part(self.all, self.objects)
     }
 }
 
-/// The boxes that a step learns from.
+/// The sampled boxes, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Those that answer for an object.
+    /// Boxes that match an object.
     pub objects: Vec<usize>,
-    /// Those that answer for the background.
+    /// Boxes that match the background.
     pub background: Vec<usize>,
 }
 
-/// What is drawn by a key in a picture at this place of the batch; without a key the first ones are taken.
+/// The random source of a sample; without a key the first boxes are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Of the step.
+    /// The random key of the step.
     pub key: Option<u32>,
-    /// Of the picture.
+    /// The image's row in the batch.
     pub row: usize,
 }
 
-/// Draws from both kinds; what is missing of the one is made up by the background.
+/// Samples positive and background boxes; background boxes fill up missing positive ones.
 pub fn sample(matches: &[Match], share: Share, choice: Choice) -> Sample {
     let of = |wanted: fn(&Match) -> bool| {
         matches.iter().enumerate().filter(|(_, found)| wanted(found)).map(|(place, _)| place).collect::<Vec<usize>>()
@@ -108,7 +108,7 @@ pub fn sample(matches: &[Match], share: Share, choice: Choice) -> Sample {
     Sample { background: some(of(|found| *found == Match::Background), rest, &mut rng), objects }
 }
 
-/// So many of the places in a random order, or the first of them.
+/// Draws `many` of the places without replacement; without a generator, takes the first ones.
 fn some(mut places: Vec<usize>, many: usize, rng: &mut Option<Rng>) -> Vec<usize> {
     let many = many.min(places.len());
     if let Some(rng) = rng {

@@ -1,4 +1,4 @@
-//! The same arithmetic as torchvision's: fixed parameters, pictures and objects go through both (`tests/parity/mask_rcnn.py`), and nothing is drawn.
+//! Compares the model with torchvision on fixed parameters, images and objects (`tests/parity/mask_rcnn.py`), without random sampling.
 
 use super::*;
 use crate::detection::mask::Mask;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 type Numbers = BTreeMap<String, Vec<f64>>;
 
-/// Parameters and statistics. Those of the layers whose answers are boxes and scores are an eighth of the formula's, so that boxes have an extent and scores are not all 0 or 1.
+/// The values of a parameter or statistic. The weights of the output layers are an eighth of the formula's, so that boxes are not empty and scores are not all 0 or 1.
 fn flat(param_spec: &ParamSpec) -> Tensor<1> {
     let last = ["cls_logits.weight", "cls_score.weight", "bbox_pred.weight"]
         .iter()
@@ -44,7 +44,7 @@ fn objects(side: u16) -> Vec<Vec<Object>> {
     there.iter().map(|there| there.iter().map(of).collect()).collect()
 }
 
-/// Calls a function with a context with these parameters, on the tape.
+/// Calls a function with an inference context that has the model's parameters on the tape.
 fn with<T>(model: &MaskRcnn, work: impl FnOnce(ForwardContext<'_>) -> T) -> T {
     let (param_specs, statistics) = (model.param_specs(), model.statistics());
     let leaves: Vec<Tensor<1>> =
@@ -65,7 +65,7 @@ fn numbers<const D: usize>(found: &mut Numbers, name: &str, tensor: Tensor<D>) {
     found.insert(name.to_owned(), told(name, &values));
 }
 
-/// The levels, the anchors, what the proposal network says, and what is found, in pictures of one pixel's width.
+/// The pyramid's levels, the anchors, the proposal network's outputs and the detections. Boxes and areas are relative to the image's size.
 fn forward(model: &MaskRcnn, side: u16) -> Numbers {
     let (mut found, extent) = (Numbers::new(), usize::from(side));
     let detected = with(model, |mut ctx| {
@@ -98,7 +98,7 @@ fn forward(model: &MaskRcnn, side: u16) -> Numbers {
     found
 }
 
-/// The losses of a step, and the gradients of all parameters.
+/// The losses of a training step, and the gradients of all parameters.
 fn training(model: &MaskRcnn, side: u16) -> Numbers {
     let mut found = Numbers::new();
     with(model, |mut ctx| {
@@ -127,25 +127,25 @@ fn training(model: &MaskRcnn, side: u16) -> Numbers {
 }
 
 #[test]
-fn a_training_step_is_that_of_torchvision() {
+fn a_training_step_matches_torchvision() {
     let found = training(&MaskRcnn::tiny(3), 64);
     agree(&found, include_str!("../../../../tests/parity/mask_rcnn_tiny_train.txt"), 1e-4);
 }
 
 #[test]
-fn an_answer_is_that_of_torchvision() {
+fn inference_matches_torchvision() {
     let found = forward(&MaskRcnn::tiny(3), 64);
     agree(&found, include_str!("../../../../tests/parity/mask_rcnn_tiny.txt"), 1e-4);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn fifty_layers_are_those_of_torchvision() {
+fn fifty_layers_match_torchvision() {
     let model = MaskRcnn::fifty(90);
     let (mut found, mut file) =
         (forward(&model, 128), include_str!("../../../../tests/parity/mask_rcnn_128.txt").to_owned());
     if rounds() {
-        // With TF32 two detections of nearly the same score change places.
+        // With TF32 two detections of nearly the same score swap.
         found.retain(|name, _| !name.starts_with("found."));
         file = file.lines().filter(|line| !line.starts_with("found.")).collect::<Vec<_>>().join("\n");
     }
@@ -153,9 +153,9 @@ fn fifty_layers_are_those_of_torchvision() {
     agree(&training(&model, 128), include_str!("../../../../tests/parity/mask_rcnn_128_train.txt"), 1e-3);
 }
 
-/// Regions of four levels for pictures of 64 x 64, and their gradients. torchvision has them in the order of the pictures.
+/// Region features from four levels of 64 x 64 images, and the gradients of the levels. torchvision orders regions by image.
 #[test]
-fn regions_are_those_of_torchvision() {
+fn region_features_match_torchvision() {
     let boxes = [
         (0, [3.3, 4.7, 20.1, 29.9]),
         (0, [57.5, 60.0, 90.0, 91.0]),

@@ -1,6 +1,6 @@
-//! The region proposal network (Ren et al. 2015, section 3.1): where something may be.
+//! The region proposal network (Ren et al. 2015, section 3.1).
 //!
-//! A small network tells for each anchor whether an object is there and how the anchor becomes its box. The device computes that; the host makes proposals of it.
+//! A small network predicts an objectness logit and box deltas for each anchor on the device. The host turns them into proposals.
 
 use super::anchors::{Anchors, PER_PLACE};
 use super::loss::{Goal, binary, smooth_l1};
@@ -18,21 +18,21 @@ use crate::precision::exact;
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 
-/// Numbers of an answer: the logit of being an object, then four deltas.
+/// Values predicted per anchor: the objectness logit, then four deltas.
 pub const ANSWER: usize = 5;
-/// No proposal is narrower or lower, in pixels.
+/// Minimum width and height of a proposal, in pixels.
 const LEAST: f32 = 1e-3;
-/// Above this overlap the worse of two proposals of a level is dropped.
+/// Non-maximum suppression drops the lower-scored of two proposals of a level whose IoU is above this.
 const SAME: f32 = 0.7;
 
 const NAMES: [&str; 3] = ["rpn.head.conv.0.0", "rpn.head.cls_logits", "rpn.head.bbox_pred"];
 
-/// How many proposals there are.
+/// The maximum numbers of proposals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProposalCounts {
-    /// Of each level, at most, before those are dropped that are almost the same.
+    /// Of each level, before non-maximum suppression.
     pub before: usize,
-    /// Of a picture, at most.
+    /// Of an image, after non-maximum suppression.
     pub after: usize,
 }
 
@@ -42,7 +42,7 @@ fn convolutions(channels: usize) -> [(&'static str, [usize; 3]); 3] {
     [(shared, [channels, channels, 3]), (objectness, [PER_PLACE, channels, 1]), (deltas, [PER_PLACE * 4, channels, 1])]
 }
 
-/// Weights are normal with the deviation 0.01, biases 0.
+/// The parameters: weights are normal with standard deviation 0.01, biases 0.
 pub fn param_specs(channels: usize) -> Vec<ParamSpec> {
     let of = |(name, [to, from, side]): (&str, [usize; 3])| {
         let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(0.01));
@@ -51,14 +51,14 @@ pub fn param_specs(channels: usize) -> Vec<ParamSpec> {
     convolutions(channels).into_iter().flat_map(of).collect()
 }
 
-/// Operations for a picture of this side.
+/// Floating-point operations for an image of this side.
 pub fn flops(channels: usize, side: usize) -> u64 {
     let of =
         |places: usize| convolutions(channels).map(|(_, shape)| convolution_flops(shape, places)).iter().sum::<u64>();
     Pyramid::sides(side).map(of).iter().sum()
 }
 
-/// An answer for each anchor, in their order: [rows, anchors, 5], in float32.
+/// The predictions for each anchor, in the order of the anchors: [rows, anchors, 5], float32.
 pub fn answers(ctx: &ForwardContext<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor<3> {
     let point = Window { stride: 1, padding: 0 };
     let of = |level: &Tensor<4>| -> Tensor<3> {
@@ -74,7 +74,7 @@ pub fn answers(ctx: &ForwardContext<'_>, levels: &[Tensor<4>; LEVELS]) -> Tensor
     Tensor::cat(levels.iter().map(of).collect(), 1)
 }
 
-/// The proposals of a picture, best first, of its answers.
+/// The proposals of an image, best first, from its predictions [anchors, 5].
 pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: ProposalCounts) -> Vec<Xyxy> {
     let of = |level: usize| {
         let found = best_of_level(answers, anchors, level, side, numbers.before);
@@ -87,11 +87,11 @@ pub fn propose(answers: &[f32], anchors: &Anchors, side: usize, numbers: Proposa
     all.into_iter().take(numbers.after).map(|proposal| proposal.region).collect()
 }
 
-/// The best so many of a level as boxes within the picture, best first.
+/// The `many` best boxes of a level, clipped to the image, best first.
 fn best_of_level(answers: &[f32], anchors: &Anchors, level: usize, side: usize, many: usize) -> Vec<Detection<Xyxy>> {
     let places = anchors.levels[level].clone();
     let logit = |place: usize| answers[place * ANSWER];
-    // Whole numbers in the order of the logits, of equal ones the first place first: they lie side by side, the logits do not.
+    // Integers that sort by descending logit, then by place. They are contiguous in memory, unlike the logits.
     let mut ranks: Vec<u64> = (0..=u32::MAX)
         .zip(places.clone())
         .map(|(number, place)| u64::from(descending(logit(place))) << 32 | u64::from(number))
@@ -112,14 +112,14 @@ fn best_of_level(answers: &[f32], anchors: &Anchors, level: usize, side: usize, 
     places.map(boxed).filter(large).collect()
 }
 
-/// The number that was ranked.
+/// The place within the level that a rank encodes.
 fn number_of(rank: u64) -> usize {
     usize::try_from(rank & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }
 
-/// What the network should have answered, in a batch.
+/// The proposal network's targets for a batch.
 pub struct Lesson {
-    /// The place of each sampled anchor in its picture, `share.all` for each; unused ones are 0.
+    /// The index of each sampled anchor in its image: `share.all` slots per image, 0 if unused.
     places: Vec<i32>,
     objectness: Goal,
     deltas: Goal,
@@ -127,7 +127,7 @@ pub struct Lesson {
 }
 
 impl Lesson {
-    /// Of the boxes of each picture's objects.
+    /// The targets for the object boxes of each image.
     pub fn new(anchors: &Anchors, objects: &[Vec<Xyxy>], share: Share, key: Option<u32>) -> Self {
         let of = |(row, boxes): (usize, &Vec<Xyxy>)| {
             let found = matches(boxes, &anchors.boxes, ANCHORS);
@@ -155,12 +155,15 @@ impl Lesson {
         lesson
     }
 
-    /// The losses of the answers [rows, anchors, 5]: mean of the binary cross-entropies, and sum over the objects' anchors of the smooth L1 over the number of all that were sampled.
+    /// The objectness and box losses of predictions [rows, anchors, 5].
+    ///
+    /// The first is the mean binary cross-entropy of the sampled anchors. The second is the smooth L1 loss, summed over positive anchors and divided by the
+    /// number of sampled anchors.
     pub fn losses(self, ctx: &ForwardContext<'_>, answers: Tensor<3>) -> [Tensor<1>; 2] {
         let ([rows, ..], slots) = (answers.dims(), self.places.len());
         let places: Vec<i32> = self.places.iter().flat_map(|place| [*place; ANSWER]).collect();
         let places = ctx.indices(int_tensor(&places, [rows, self.all, ANSWER], ctx.device()));
-        // No place but the unused ones' is there twice, and those have no gradient: its sum is the same in any order.
+        // Only the place of unused slots occurs more than once, and their gradient is 0: the order of accumulation does not matter.
         let sampled: Tensor<2> = answers.gather(1, places).reshape([slots, ANSWER]);
         let objectness = binary(ctx, sampled.clone().narrow(1, 0, 1), self.objectness);
         [objectness, smooth_l1(ctx, sampled.narrow(1, 1, 4), self.deltas)]

@@ -1,4 +1,4 @@
-//! Regions of pictures: of which level each is taken, and which of them a step learns from.
+//! Regions of images: assigns each to a pyramid level, and samples those that a training step uses.
 
 use super::matching::{Choice, Match, PROPOSALS, Share, learnable, matches, sample};
 use super::pyramid::STAGES;
@@ -10,15 +10,15 @@ use crate::layers::Roi;
 use crate::number::whole;
 use rayon::prelude::*;
 
-/// Side of the pictures on which networks are trained to name things, in pixels, and the level, counted from the finest, that a region of that size is taken from (Lin et al. 2017,
-/// equation 1, with torchvision's 1e-6).
+/// The image side of ImageNet training, in pixels, and the pyramid level (0 is the finest) of a region of that size (Lin et al. 2017, equation 1).
 const CANONICAL: (f32, f32) = (224.0, 2.0);
+/// Added to the level before rounding down, as in torchvision.
 const EPSILON: f32 = 1e-6;
 
-/// The sides of pixels of the levels as shares of the picture's.
+/// The side of each level as a fraction of the image's.
 pub const SCALES: [f32; STAGES] = [0.25, 0.125, 0.0625, 0.03125];
 
-/// A region of a picture with the level that it is taken from.
+/// A region of the image at `row` of the batch, with its pyramid level.
 pub fn roi(row: usize, bounds: Xyxy) -> Roi {
     let (side, level) = CANONICAL;
     let level = (level + (bounds.area().max(0.0).sqrt() / side).log2() + EPSILON).floor();
@@ -26,21 +26,22 @@ pub fn roi(row: usize, bounds: Xyxy) -> Roi {
     Roi { row, level, bounds }
 }
 
-/// A region that a step learns from.
+/// A region that a training step uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slot<'a> {
-    /// Where it is; nowhere, if the slot is not used.
+    /// The region's box; empty if the slot is unused.
     pub bounds: Xyxy,
-    /// 0 for the background, otherwise one more than the object's; −1 if the slot is not used.
+    /// 0 for the background, otherwise the object's class + 1; −1 if the slot is unused.
     pub class: i32,
-    /// How the region becomes the object's box, if it is an object's.
+    /// The deltas from the region to the object's box, if the region is positive.
     pub deltas: Option<[f32; 4]>,
     /// The object's mask.
     pub mask: Option<&'a Mask>,
 }
 
-/// The regions that a step learns from: `share.all` slots for each picture, those of objects first, then the background's, then unused ones. Of each picture's proposals and of the
-/// objects' own boxes.
+/// Samples the regions that a training step uses from each image's proposals and its objects' own boxes.
+///
+/// Each image has `share.all` slots: positive regions first, then background, then unused slots.
 pub fn slots<'a>(
     proposals: Vec<Vec<Xyxy>>,
     objects: &'a [Vec<Object>],
@@ -76,9 +77,9 @@ pub fn slots<'a>(
 mod tests {
     use super::*;
 
-    /// The levels of torchvision's `LevelMapper(2, 5)`, less 2: the second box is one of 224 x 224, where the level begins.
+    /// The expected levels are those of torchvision's `LevelMapper(2, 5)`, less 2.
     #[test]
-    fn levels_are_those_of_torchvision() {
+    fn levels_match_torchvision() {
         let square = |side: f32| roi(3, Xyxy::new([0.0, 0.0, side, side]));
         let sides = [0.0, 1.0, 111.9, 112.0, 223.9, 224.0, 447.9, 448.0, 4000.0];
         assert_eq!(sides.map(|side| square(side).level), [0, 0, 0, 1, 1, 2, 2, 3, 3]);
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_filled_with_objects_first() {
+    fn slots_have_positive_regions_first() {
         let bounds = Xyxy::new([10.0, 10.0, 30.0, 30.0]);
         let object = |crowd| Object { class: 4, bounds, area: 400.0, crowd, mask: None };
         let proposals = vec![
@@ -97,10 +98,10 @@ mod tests {
         let share = Share { all: 4, objects: 0.5 };
         let found = slots(proposals, &objects, share, None);
         let classes = |row: usize| found[row].iter().map(|slot| slot.class).collect::<Vec<_>>();
-        // A proposal and the object's own box, then the background; in the other picture there is nothing else.
+        // A proposal and the object's own box, then the background. The other image has one background region.
         assert_eq!((classes(0), classes(1)), (vec![5, 5, 0, -1], vec![0, -1, -1, -1]));
         let deltas = found[0][0].deltas.expect("an object's");
-        // The centre is a pixel further left, of 18: 10/18; the width is 20/18 of it.
+        // The object's centre is 1 of 18 pixels further left, times 10; its width is 20/18 of the proposal's, and its logarithm is scaled by 5.
         let expected = [-10.0 / 18.0, 0.0, 5.0 * (20.0_f32 / 18.0).ln(), 0.0];
         assert!(deltas.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{deltas:?}");
         assert_eq!((found[0][1].bounds, found[0][1].deltas), (bounds, Some([0.0; 4])));

@@ -6,13 +6,13 @@ use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
 
 #[test]
-fn it_has_as_many_parameters_as_published() {
+fn the_parameter_count_matches_the_published_one() {
     let model = MaskRcnn::fifty(90);
     let param_specs = model.param_specs();
     let of = |prefix: &str| -> u64 {
         count(&param_specs.iter().filter(|param_spec| param_spec.name.starts_with(prefix)).cloned().collect::<Vec<_>>())
     };
-    // ResNet-50 has 25,557,032 with its classifier of 2,049,000 and norms of 53,120.
+    // ResNet-50 has 25,557,032, including 2,049,000 of its classifier and 53,120 of its norms.
     assert_eq!(of("backbone.body."), 25_557_032 - 2_049_000 - 53_120);
     // 1 x 1 from 256, 512, 1024 and 2048 channels, and four of 3 x 3, with biases.
     assert_eq!(of("backbone.fpn."), (3840 * 256 + 4 * 256) + 4 * (9 * 256 * 256 + 256));
@@ -22,12 +22,12 @@ fn it_has_as_many_parameters_as_published() {
     // torchvision publishes this number.
     assert_eq!(count(&param_specs), 44_401_393);
     assert_eq!(model.statistics().len(), 53 * 4);
-    // Frozen norms have four values for each channel; as many are learned as two of them.
+    // Frozen norms have four values for each channel; trained norms have two parameters.
     assert_eq!(count(&model.statistics()), 2 * 53_120);
 }
 
 #[test]
-fn names_are_those_of_torchvision() {
+fn names_match_torchvision() {
     let model = MaskRcnn::fifty(90);
     let param_specs = model.param_specs();
     let find = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect(name);
@@ -54,7 +54,7 @@ fn names_are_those_of_torchvision() {
     assert_eq!(model.statistics()[2].name, "backbone.body.bn1.running_mean");
 }
 
-/// A model with its parameters, and pictures to learn.
+/// A model with its training state, and a batch to train on.
 struct Learner {
     model: MaskRcnn,
     parameters: Vec<Tensor<1>>,
@@ -92,7 +92,7 @@ impl Learner {
         work(&self.model, &mut ForwardContext::inference(state))
     }
 
-    /// The loss and the gradients of a step.
+    /// The loss and the gradients of a training step.
     fn gradients(&mut self, step: u64, precision: Precision) -> (f32, Vec<Tensor<1>>) {
         let (index, statistics) = (Index::new(&self.model.param_specs()), Index::new(&self.model.statistics()));
         let leaves: Vec<Tensor<1>> =
@@ -116,7 +116,7 @@ impl Learner {
         (loss.inner().try_into_scalar().expect("readable"), gradients.collect())
     }
 
-    /// A step of Adam (Kingma and Ba 2014, algorithm 1); the loss before it.
+    /// Takes a step of Adam and returns the loss before it.
     fn step(&mut self, step: i32, rate: f64) -> f32 {
         let (loss, gradients) = self.gradients(u64::from(step.unsigned_abs()), Precision::Fp32);
         let [first_share, second_share] = [0.9_f64, 0.999].map(|decay| 1.0 - decay.powi(step));
@@ -137,7 +137,7 @@ impl Learner {
     }
 }
 
-/// Pictures of 64 x 64 with a bright rectangle or two of two colours, which are the classes, on a ground that is not even.
+/// Two images of 64 x 64 with one or two bright rectangles on an uneven background. The colour of a rectangle is its class.
 fn rectangles() -> (Tensor<4>, Vec<Vec<Object>>) {
     let there: [&[(usize, [u8; 4])]; 2] = [&[(0, [6, 10, 30, 34]), (1, [36, 30, 60, 58])], &[(1, [20, 8, 52, 36])]];
     let mut pixels = vec![0.0; 2 * 3 * 64 * 64];
@@ -163,7 +163,8 @@ fn rectangles() -> (Tensor<4>, Vec<Vec<Object>>) {
     (Tensor::from_data(TensorData::new(pixels, [2, 3, 64, 64]), &Device::flex()), objects)
 }
 
-/// What is there and was found: as many as there are objects, and box and mask overlap by more than a half with one of the class.
+/// Whether each image has as many confident detections as objects, and each object has one of its class whose box and mask have
+/// an IoU above one half.
 fn right(found: &[Vec<Prediction>], objects: &[Vec<Object>]) -> bool {
     objects.iter().zip(found).all(|(objects, found)| {
         let is = |object: &Object, found: &Prediction| {
@@ -186,14 +187,14 @@ fn one_batch_is_learned_by_heart() {
 }
 
 #[test]
-fn a_few_steps_learn_something() {
+fn a_few_steps_lower_the_loss() {
     let mut learner = Learner::new(MaskRcnn::tiny(2), rectangles());
     let losses: Vec<f32> = (1..=8).map(|step| learner.step(step, 3e-3)).collect();
     assert!(losses[7] < 0.8 * losses[0], "{losses:?}");
 }
 
 #[test]
-fn the_same_step_has_the_same_bits() {
+fn a_repeated_step_gives_the_same_bits() {
     let step = || {
         let mut learner = Learner::new(MaskRcnn::tiny(2), rectangles());
         let (loss, gradients) = learner.gradients(1, Precision::Fp32);
@@ -226,22 +227,22 @@ fn half_precision_gives_about_the_same() {
     let exact = loss(Precision::Fp32);
     for precision in [Precision::Fp16, Precision::Bf16] {
         let half = loss(precision);
-        // Other boxes may be sampled.
+        // Different boxes may be sampled.
         assert!((half - exact).abs() < 0.1 * exact, "{precision:?}: {half}, not {exact}");
     }
 }
 
 #[test]
-fn slots_for_masks_have_few_sizes() {
+fn mask_slots_come_in_few_sizes() {
     let model = MaskRcnn::fifty(90);
     assert_eq!([0, 1, 16, 17, 64, 65, 128].map(|many| model.mask_slots(many)), [16, 16, 16, 32, 64, 128, 128]);
 }
 
 #[test]
-fn operations_are_those_of_convolutions_and_maps() {
+fn operations_are_those_of_convolutions_and_linear_layers() {
     let places = [56_u64, 28, 14, 7, 4].map(|side| side * side);
     let four: u64 = places[..4].iter().sum();
-    // ResNet-50 without its classifier, as its own tests have it.
+    // ResNet-50 without its classifier; see the tests of `resnet`.
     let body = 8_178_368_512 - 2 * 2048 * 1000;
     let inner = 2 * 256 * (256 * places[0] + 512 * places[1] + 1024 * places[2] + 2048 * places[3]);
     let pyramid = inner + 2 * 9 * 256 * 256 * four;

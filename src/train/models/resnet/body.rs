@@ -1,6 +1,6 @@
 //! The convolutions of a residual network: its stem and the four stages of bottlenecks.
 //!
-//! Knows their names, their shapes and which normalisation follows them; nothing of what is read from the last of them.
+//! Knows their names, their shapes and their normalisation, and nothing of the layers after them.
 
 use crate::forward_context::ForwardContext;
 use crate::layers::{
@@ -13,37 +13,37 @@ use burn::tensor::Tensor;
 
 /// Channels of an image.
 const COLOURS: usize = 3;
-/// How many times wider a block's answer is than its 3 x 3 convolution.
+/// Ratio of a block's output channels to those of its 3 x 3 convolution.
 const EXPANSION: usize = 4;
-/// The maxima after the first convolution: 3 x 3.
+/// The 3 x 3 max pooling after the first convolution.
 const HALVE: Window = Window { stride: 2, padding: 1 };
 
-/// What normalises the answers of convolutions.
+/// The normalisation after convolutions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
-    /// Batch normalisation, whose gain and bias are learned.
+    /// Batch normalisation with trained gain and bias.
     Batch,
-    /// Batch normalisation with statistics, gain and bias that stay as they are.
+    /// Batch normalisation with fixed statistics, gain and bias.
     Frozen,
-    /// The same after its statistics were set to those of the batch.
+    /// As [`Frozen`](Self::Frozen), after setting the statistics to those of the batch.
     Calibrated,
 }
 
 /// The convolutions of a residual network.
 #[derive(Clone, Copy, Debug)]
 pub struct Body {
-    /// What stands before the names, with its full stop.
+    /// The prefix of all names, including its final dot.
     pub prefix: &'static str,
     /// Blocks of each of the four stages.
     pub blocks: [usize; 4],
     /// Channels of the first convolution and of the first stage's 3 x 3 convolutions; each further stage has twice as many.
     pub base: usize,
-    /// What follows each convolution.
+    /// The normalisation after each convolution.
     pub norm: Norm,
 }
 
 impl Body {
-    /// The parameters in the order of torchvision's.
+    /// The parameters in torchvision's order.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let mut param_specs = Vec::new();
         for unit in self.units() {
@@ -55,7 +55,7 @@ impl Body {
         param_specs
     }
 
-    /// The running statistics in that order; those of frozen norms are all that they have.
+    /// The running statistics in the same order. For frozen norms they include gain and bias.
     pub fn statistics(&self) -> Vec<ParamSpec> {
         let of = |unit: Unit| match self.norm {
             Norm::Batch => norm_statistics(&unit.norm, unit.shape[0]).to_vec(),
@@ -64,12 +64,12 @@ impl Body {
         self.units().into_iter().flat_map(of).collect()
     }
 
-    /// Channels of each stage's answer.
+    /// Channels of each stage's output.
     pub fn channels(&self) -> [usize; 4] {
         [0, 1, 2, 3].map(|stage| (self.base << stage) * EXPANSION)
     }
 
-    /// Images [rows, 3, side, side] to the answer of each stage, each half as wide and high as the one before; the first has a quarter of the images' side.
+    /// The outputs of the stages for images [rows, 3, side, side]. The first has a quarter of the images' side, and each further one half the side of the one before.
     pub fn stages(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> [Tensor<4>; 4] {
         let (mut x, mut number) = (self.part(ctx, 0, images), 0);
         self.blocks.map(|blocks| {
@@ -81,9 +81,9 @@ impl Body {
         })
     }
 
-    /// What a part makes of what the one before gave: the stem with its maxima, of images, is the first; each block is one.
+    /// Applies a part to the output of the one before. Part 0 is the stem with its max pooling, and each block is a further part.
     pub fn part(&self, ctx: &mut ForwardContext<'_>, number: usize, x: Tensor<4>) -> Tensor<4> {
-        // The backward of frozen norms has kernels for NCHW alone.
+        // The backward kernels of frozen norms support only NCHW.
         let x = if self.norm == Norm::Batch { stored_nhwc(ctx, x) } else { x };
         match number.checked_sub(1) {
             None => {
@@ -97,7 +97,7 @@ impl Body {
         }
     }
 
-    /// The parts, for an image of this side.
+    /// The parts as pipeline units, for an image of this side.
     pub fn parts(&self, side: usize) -> Vec<Part> {
         let (flops, places) = self.stem().flops(side);
         let stem = ["conv1", "bn1"].map(|name| format!("{}{name}", self.prefix));
@@ -113,7 +113,7 @@ impl Body {
         parts
     }
 
-    /// Operations for an image of this side.
+    /// Floating-point operations for an image of this side.
     pub fn flops(&self, side: usize) -> u64 {
         self.parts(side).iter().map(|part| part.flops).sum()
     }
@@ -131,7 +131,7 @@ impl Body {
 
     fn bottleneck(&self, stage: usize, number: usize) -> Bottleneck {
         let width = self.base << stage;
-        // Each stage takes up what the one before gives: half as wide, and expanded; the first takes up the stem's.
+        // The input of a stage is the output of the one before (half the width, expanded), or of the stem.
         let before = if stage == 0 { self.base } else { width / 2 * EXPANSION };
         Bottleneck {
             name: format!("{}layer{}.{number}", self.prefix, stage + 1),
@@ -152,7 +152,7 @@ impl Body {
     }
 }
 
-/// A convolution without a bias, and its normalisation with what follows.
+/// A convolution without bias and its normalisation.
 struct Unit {
     convolution: String,
     norm: String,
@@ -174,14 +174,15 @@ impl Unit {
         frozen_norm(ctx, &self.norm, x, after)
     }
 
-    /// Operations for an image of this side, and the side of its answer.
+    /// Floating-point operations for an image of this side, and the side of the output.
     fn flops(&self, image: usize) -> (u64, usize) {
         let places = self.window.places(self.shape[2], image);
         (convolution_flops(self.shape, places), places)
     }
 }
 
-/// Fewer channels, a 3 x 3 convolution among them, more channels; and around them the input itself (figure 5 of the paper, right).
+/// A bottleneck block: a 1 x 1 convolution to fewer channels, a 3 x 3 convolution, a 1 x 1 convolution to more channels, and a shortcut (figure 5 of the
+/// paper, right).
 struct Bottleneck {
     name: String,
     how: Norm,
@@ -207,7 +208,7 @@ impl Bottleneck {
         ]
     }
 
-    /// A projection where input and answer differ in their shapes (option B of the paper).
+    /// The projection of the shortcut, if input and output differ in shape (option B of the paper).
     fn shortcut(&self) -> Option<Unit> {
         let Self { name, how, from, width, stride } = self;
         let to = width * EXPANSION;

@@ -18,7 +18,7 @@ fn fifty_layers_have_as_many_parameters_and_operations_as_published() {
 }
 
 #[test]
-fn names_and_their_order_are_those_of_torchvision() {
+fn names_and_their_order_match_torchvision() {
     let param_specs = Resnet::fifty(1000).param_specs();
     let first: Vec<(&str, &[usize])> =
         param_specs[..16].iter().map(|param_spec| (param_spec.name.as_str(), param_spec.shape.as_slice())).collect();
@@ -49,7 +49,7 @@ fn names_and_their_order_are_those_of_torchvision() {
 }
 
 #[test]
-fn parameters_start_as_torchvisions() {
+fn parameters_are_initialised_as_in_torchvision() {
     let param_specs = Resnet::fifty(1000).param_specs();
     let init = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect("there").init;
     assert_eq!(init("conv1.weight"), Init::Normal((2.0_f64 / 3136.0).sqrt()));
@@ -67,21 +67,21 @@ fn agrees(model: Resnet, [rows, side]: [usize; 2], trains: bool, file: &str, tol
 }
 
 #[test]
-fn a_training_step_is_that_of_pytorch() {
+fn a_training_step_matches_pytorch() {
     let file = include_str!("../../../../tests/parity/resnet_tiny_train.txt");
     agrees(Resnet::tiny(10), [4, 64], true, file, 1e-4);
 }
 
 #[test]
-fn an_answer_is_that_of_pytorch() {
+fn inference_matches_pytorch() {
     let file = include_str!("../../../../tests/parity/resnet_tiny_eval.txt");
     agrees(Resnet::tiny(10), [4, 64], false, file, 1e-4);
 }
 
-/// Rounding may turn a ReLU on or off whose input is within 1e-6 of 0, and with it the gradients below by up to a hundredth: where this fails by so much, it is that.
+/// Rounding may flip a ReLU whose input is within 1e-6 of 0, which changes the gradients below it by up to a hundredth. A failure of that size is no fault.
 #[test]
 #[ignore = "takes ten seconds"]
-fn fifty_layers_are_those_of_torchvision() {
+fn fifty_layers_match_torchvision() {
     let train = include_str!("../../../../tests/parity/resnet50_64_train.txt");
     let answer = include_str!("../../../../tests/parity/resnet50_64_eval.txt");
     agrees(Resnet::fifty(1000), [3, 64], false, answer, 1e-4);
@@ -90,7 +90,7 @@ fn fifty_layers_are_those_of_torchvision() {
 
 #[test]
 #[ignore = "takes ten seconds"]
-fn fifty_layers_are_those_of_torchvision_at_full_size() {
+fn fifty_layers_match_torchvision_at_full_size() {
     let file = include_str!("../../../../tests/parity/resnet50_224_train.txt");
     agrees(Resnet::fifty(1000), [2, 224], true, file, 2e-2);
 }
@@ -99,7 +99,7 @@ fn fifty_layers_are_those_of_torchvision_at_full_size() {
 fn one_batch_is_learned_by_heart() {
     let targets: Vec<i32> = (0..8).collect();
     let losses = learning::losses(&Resnet::tiny(10), &parity::images([8, 3, 32]), &targets, 40, 1e-2);
-    // At the start the answers know nothing: ln 10, and what the spread of random answers adds.
+    // The initial loss is that of random logits: ln 10 plus a contribution of their spread.
     assert!((1.5..6.0).contains(&losses[0]), "{losses:?}");
     assert!(losses.last().is_some_and(|loss| *loss < 0.05), "{losses:?}");
 }

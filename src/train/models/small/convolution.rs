@@ -1,25 +1,25 @@
-//! Convolution, pooling and ReLU as one block for the CPU, forwards and backwards.
+//! Convolution, pooling and ReLU as one block on the CPU, with its backward pass.
 //!
-//! Knows the two blocks of the convolutional model. Burn's own operations do the same on other devices; on two processor cores
-//! this takes about half of their time: pixels lie channels-last, so that every patch of the image is copied as five runs of
-//! memory, one matrix product serves several images, and pooling compares whole rows of channels.
+//! Knows the two blocks of the convolutional model. On two processor cores it takes about half the time of Burn's operations.
+//! Pixels are stored channels-last, so that a patch of the image is copied as five runs of memory. One matrix product serves
+//! several images, and pooling compares whole rows of channels.
 //!
-//! Images are worked off in fixed groups, on as many threads as there are. What the groups give is added in their order, so
-//! that the number of threads changes no bit.
+//! Threads process images in groups of fixed size. The results of the groups are added in their order, so the number of
+//! threads does not change any bit.
 
 use crate::data::images::{PIXELS, SIDE};
 use burn::tensor::{Device, Tensor, TensorData, TensorReadError};
 use rayon::prelude::*;
 
-/// Side of a kernel, of which 2 lie on each side of its centre.
+/// Side of a kernel.
 const KERNEL: usize = 5;
 const TAPS: usize = KERNEL * KERNEL;
 const MARGIN: usize = KERNEL / 2;
 
-/// Images of one matrix product: their patches stay in the caches.
+/// Images per matrix product: few enough that their patches stay in the caches.
 const GROUP: usize = 4;
 
-/// One block: 5 x 5 convolution that keeps the size, maxima of 2 x 2, ReLU.
+/// One block: a 5 x 5 convolution that keeps the size, 2 x 2 max pooling, ReLU.
 #[derive(Clone, Copy)]
 struct Block {
     side: usize,
@@ -30,25 +30,25 @@ struct Block {
 const FIRST: Block = Block { side: SIDE, from: 1, to: 32 };
 const SECOND: Block = Block { side: SIDE / 2, from: 32, to: 64 };
 
-/// Where nothing was passed on, because ReLU gave 0.
+/// The source of an output that ReLU set to 0.
 const CLOSED: u8 = 4;
 
-/// What a block gave: its values, channels last, and which of its four inputs each came from.
+/// The output of a block, channels last, and which of its four input pixels each value came from.
 struct Pooled {
     values: Vec<f32>,
     source: Vec<u8>,
 }
 
-/// What the backward pass needs of the forward one.
+/// The saved state of the forward pass for the backward pass.
 pub struct Trace {
     first: Pooled,
     second: Pooled,
 }
 
-/// Values of an image that the blocks give: 64 channels of 7 x 7, channel by channel.
+/// Output values per image: 64 channels of 7 x 7, channel by channel.
 pub const FEATURES: usize = 64 * 7 * 7;
 
-/// Images as [rows, 784] to features [rows, 3136]. `parameters` are weight and bias of each block.
+/// Computes features [rows, 3136] of images [rows, 784]. `parameters` are weight and bias of each block.
 pub fn forward(parameters: &[Tensor<1>; 4], inputs: &[f32]) -> Result<(Tensor<2>, Trace), TensorReadError> {
     let [c1, d1, c2, d2] = parameters;
     let first = FIRST.forward(inputs, &FIRST.matrix(c1)?, d1)?;
@@ -59,7 +59,7 @@ pub fn forward(parameters: &[Tensor<1>; 4], inputs: &[f32]) -> Result<(Tensor<2>
     Ok((features, Trace { first, second }))
 }
 
-/// The gradients of the four parameters, given that of the features.
+/// The gradients of the four parameters from that of the features.
 pub fn backward(
     parameters: &[Tensor<1>; 4],
     inputs: &[f32],
@@ -74,7 +74,7 @@ pub fn backward(
     Ok([flat(first.weight), flat(first.bias), flat(second.weight), flat(second.bias)])
 }
 
-/// Gradients that a group of images, or all of them, give.
+/// The gradients of a group of images, or their sum.
 struct Gradients {
     weight: Vec<f32>,
     bias: Vec<f32>,
@@ -98,7 +98,7 @@ impl Block {
         TAPS * self.from
     }
 
-    /// The weight as a matrix [taps x from, to], from its own order [to, from, taps].
+    /// Converts a weight [to, from, taps] to a matrix [taps x from, to].
     fn matrix(self, weight: &Tensor<1>) -> Result<Tensor<2>, TensorReadError> {
         let data = weight.try_to_data()?;
         let weight: &[f32] = data.as_slice()?;
@@ -113,7 +113,7 @@ impl Block {
         Ok(tensor(matrix, [self.patch(), self.to]))
     }
 
-    /// A gradient of [`Block::matrix`] in the weight's own order.
+    /// Converts a gradient of [`Block::matrix`] to the weight's layout.
     fn unmatrix(self, matrix: &[f32]) -> Vec<f32> {
         let mut weight = vec![0.0; matrix.len()];
         for (row, values) in matrix.chunks_exact(self.to).enumerate() {
@@ -187,7 +187,7 @@ impl Block {
         Ok(Gradients { weight: weight.as_slice()?.to_vec(), bias, inputs })
     }
 
-    /// The patch around every pixel, zeros beyond the border, as a matrix [pixels of all images, taps x from].
+    /// The patch around each pixel, with zeros beyond the border, as a matrix [pixels of all images, taps x from] (im2col).
     fn patches(self, inputs: &[f32]) -> Tensor<2> {
         let rows = inputs.len() / self.from;
         let mut patches = vec![0.0; rows * self.patch()];
@@ -201,7 +201,7 @@ impl Block {
         tensor(patches, [rows, self.patch()])
     }
 
-    /// The inverse of [`Block::patches`] for gradients: adds up what each pixel got as a part of several patches.
+    /// The backward pass of [`Block::patches`]: sums the gradients of a pixel over the patches that contain it.
     fn unpatch(self, patches: &[f32]) -> Vec<f32> {
         let images = patches.len() / (self.pixels() * self.patch());
         let mut inputs = vec![0.0; images * self.input()];
@@ -213,7 +213,7 @@ impl Block {
         inputs
     }
 
-    /// Calls with each run of memory that image and patches share: where it lies in the image, where in the patches, how long it is.
+    /// Calls `run` for each run of memory that is copied between image and patches, with its offsets in both and its length.
     fn each_run(self, mut run: impl FnMut(usize, usize, usize)) {
         for y in 0..self.side {
             for x in 0..self.side {
@@ -227,7 +227,7 @@ impl Block {
         }
     }
 
-    /// Takes the maximum of each square of four pixels, adds the bias and keeps what is above 0. NaN is passed on.
+    /// Takes the maximum of each square of four pixels, adds the bias and applies ReLU. NaN propagates.
     fn pool(self, convolved: &[f32], bias: &[f32], values: &mut [f32], source: &mut [u8]) {
         let pooled = values.chunks_exact_mut(self.to).zip(source.chunks_exact_mut(self.to));
         for (spot, (values, source)) in pooled.enumerate() {
@@ -249,7 +249,7 @@ impl Block {
         }
     }
 
-    /// Sends each gradient to the pixel that it came from; also the sum of them by channel.
+    /// Returns each gradient at the pixel that its value came from, and the sum of the gradients by channel.
     fn unpool(self, source: &[u8], gradient: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let mut convolved = vec![0.0; gradient.len() * 4];
         let mut bias = vec![0.0; self.to];
@@ -267,11 +267,11 @@ impl Block {
         (convolved, bias)
     }
 
-    /// Where the four pixels lie that a pooled one is made of, counting pooled pixels through all images.
+    /// The offsets of the four pixels behind a pooled pixel. `spot` counts pooled pixels through all images.
     fn corners(self, spot: usize) -> [usize; 4] {
         let half = self.side / 2;
         let (row, column) = (spot / half, spot % half);
-        // Rows of pooled pixels go on from image to image, and so do their pairs of rows.
+        // Rows are numbered through all images, before and after pooling.
         let upper = (2 * row * self.side + 2 * column) * self.to;
         let lower = upper + self.side * self.to;
         [upper, upper + self.to, lower, lower + self.to]
@@ -286,7 +286,7 @@ fn add(sum: &mut [f32], values: &[f32]) {
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
-/// Turns the [rows, columns] matrix of every image around.
+/// Transposes the [rows, columns] matrix of each image.
 fn swap(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut swapped = vec![0.0; values.len()];
     for (swapped, values) in swapped.chunks_exact_mut(rows * columns).zip(values.chunks_exact(rows * columns)) {

@@ -1,4 +1,4 @@
-//! The small models anywhere but on the host: by the layers that the published ones are made of, and so by NVIDIA's libraries on a GPU.
+//! The small models on devices other than the host. They use the layers of the published models, and so NVIDIA's libraries on a GPU.
 
 use super::{FEATURES, SIDE, Small};
 use crate::forward_context::{ForwardContext, ModelState};
@@ -8,13 +8,13 @@ use crate::precision::Precision;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-/// How 5 x 5 convolutions move: they keep the size.
+/// The 5 x 5 convolutions keep the size.
 const KEEP: Window = Window { stride: 1, padding: 2 };
-/// How 2 x 2 maxima move.
+/// The 2 x 2 max pooling.
 const HALVE: Window = Window { stride: 2, padding: 0 };
 
 impl Small {
-    /// The answers [rows, outputs] of a training step to inputs [rows, inputs], with parameters on a tape. The mask [rows, 1024] is that of dropout.
+    /// The outputs [rows, outputs] of a training step for inputs [rows, inputs], with parameters on a tape. The mask [rows, 1024] is that of dropout.
     pub(super) fn train_on_device(
         &self,
         leaves: &[Tensor<1>],
@@ -25,7 +25,7 @@ impl Small {
         self.passed(leaves, device, true, inputs, mask)
     }
 
-    /// The answers [rows, outputs] to inputs [rows, inputs], off any tape.
+    /// The outputs [rows, outputs] for inputs [rows, inputs], off any tape.
     pub fn answer_on_device(&self, parameters: &[Tensor<1>], inputs: Tensor<2>, device: &Device) -> Tensor<2> {
         self.passed(parameters, device, false, inputs, None)
     }
@@ -47,7 +47,7 @@ impl Small {
             precision: Precision::Fp32,
             device: device.clone(),
         };
-        // What a step draws is in the mask already: seed and number of the step are of no meaning here.
+        // The mask already contains the step's random numbers; seed and step number are unused here.
         let ctx = if trains { ForwardContext::training(state, 0, 0) } else { ForwardContext::inference(state) };
         self.layered(&ctx, inputs, mask)
     }
@@ -64,7 +64,7 @@ impl Small {
                 let [rows, _] = inputs.dims();
                 let mut images = inputs.reshape([rows, 1, SIDE, SIDE]);
                 for name in ["conv1", "conv2"] {
-                    // Taking maxima first gives the same values for a quarter of the work.
+                    // ReLU after max pooling gives the same values for a quarter of the work.
                     images = relu(max_pool(ctx, convolve(ctx, name, images, KEEP), 2, HALVE));
                 }
                 let inner = relu(linear(ctx, "fc1", images.reshape([rows, FEATURES])));

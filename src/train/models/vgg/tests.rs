@@ -15,7 +15,7 @@ fn sixteen_layers_have_as_many_parameters_and_operations_as_published() {
 }
 
 #[test]
-fn names_and_their_order_are_those_of_torchvision() {
+fn names_and_their_order_match_torchvision() {
     let param_specs = Vgg::sixteen(1000).param_specs();
     let weights: Vec<&str> =
         param_specs.iter().filter_map(|param_spec| param_spec.name.strip_suffix(".weight")).collect();
@@ -27,7 +27,7 @@ fn names_and_their_order_are_those_of_torchvision() {
 }
 
 #[test]
-fn parameters_start_as_torchvisions() {
+fn parameters_are_initialised_as_in_torchvision() {
     for param_spec in Vgg::sixteen(1000).param_specs() {
         let right = match param_spec.shape.as_slice() {
             [to, _, 3, 3] => Init::Normal((2.0 / crate::number::real_len(9 * to)).sqrt()),
@@ -38,7 +38,7 @@ fn parameters_start_as_torchvisions() {
     }
 }
 
-/// One file serves both: without dropout a training step is an answer, and in an answer nothing is dropped.
+/// Checks training without dropout and inference with it against the same file, as they compute the same.
 fn agrees(model: Vgg, [rows, side]: [usize; 2], file: &str, tolerance: f64) {
     let classes = i32::try_from(model.classes).expect("small");
     let targets = parity::below("targets", rows, classes);
@@ -50,30 +50,30 @@ fn agrees(model: Vgg, [rows, side]: [usize; 2], file: &str, tolerance: f64) {
 }
 
 #[test]
-fn a_pixel_for_the_classifier_is_repeated_as_in_pytorch() {
+fn mean_pooling_repeats_a_single_pixel_as_in_pytorch() {
     agrees(Vgg::tiny(10), [3, 32], include_str!("../../../../tests/parity/vgg_tiny_32.txt"), 1e-4);
 }
 
 #[test]
-fn overlapping_means_for_the_classifier_are_those_of_pytorch() {
+fn mean_pooling_with_overlap_matches_pytorch() {
     agrees(Vgg::tiny(10), [2, 96], include_str!("../../../../tests/parity/vgg_tiny_96.txt"), 1e-4);
 }
 
 #[test]
 #[ignore = "takes half a minute"]
-fn sixteen_layers_are_those_of_torchvision() {
+fn sixteen_layers_match_torchvision() {
     agrees(Vgg::sixteen(1000), [2, 64], include_str!("../../../../tests/parity/vgg16_64.txt"), 1e-4);
 }
 
 /// See the tests of `resnet` for the tolerance.
 #[test]
 #[ignore = "takes a minute"]
-fn sixteen_layers_are_those_of_torchvision_at_full_size() {
+fn sixteen_layers_match_torchvision_at_full_size() {
     agrees(Vgg::sixteen(1000), [2, 224], include_str!("../../../../tests/parity/vgg16_224.txt"), 1e-2);
 }
 
 #[test]
-fn a_training_step_drops_and_an_answer_does_not() {
+fn dropout_applies_in_training_only() {
     let loss = |dropout, trains| {
         let model = Vgg { dropout, ..Vgg::tiny(10) };
         parity::computed(&model, parity::images([3, 3, 32]), &[3, 1, 4], trains, Precision::Fp32)["loss"][0]
@@ -88,7 +88,7 @@ fn one_batch_is_learned_by_heart() {
     let model = Vgg { dropout: 0.0, ..Vgg::tiny(10) };
     let targets: Vec<i32> = (0..8).collect();
     let losses = learning::losses(&model, &parity::images([8, 3, 32]), &targets, 100, 3e-3);
-    // At the start the classifier's weights are small and its answers nearly equal: ln 10.
+    // The classifier's initial weights are small, so its logits are nearly equal: the loss is ln 10.
     assert!((losses[0] - 10_f32.ln()).abs() < 0.05, "{losses:?}");
     assert!(losses.last().is_some_and(|loss| *loss < 0.05), "{losses:?}");
 }

@@ -1,4 +1,4 @@
-//! The answers of all places, and their cells and anchors.
+//! The network's outputs as predictions for all places, and the cells and anchors of the places.
 
 use super::places::{PLANES, Places};
 use crate::forward_context::ForwardContext;
@@ -6,8 +6,8 @@ use crate::precision::exact;
 use crate::tape::clean;
 use burn::tensor::{Tensor, TensorData};
 
-/// The three answers of the network [rows, boxes·entries, side, side] as one of [rows, entries, places], float32: x, y, width, height, objectness and classes of every place, before
-/// any function.
+/// Joins the network's three outputs [rows, boxes·entries, side, side] to one tensor [rows, entries, places], float32. Entries are x, y, width, height, objectness and
+/// classes, before any activation function.
 pub fn joined(answers: Vec<Tensor<4>>) -> Tensor<3> {
     let level = |answer: Tensor<4>| {
         let [rows, channels, height, width] = answer.dims();
@@ -18,12 +18,12 @@ pub fn joined(answers: Vec<Tensor<4>>) -> Tensor<3> {
     Tensor::cat(answers.into_iter().map(level).collect(), 2)
 }
 
-/// The same off the tape, without a trace of it.
+/// The predictions off the tape, [clean](crate::tape::clean).
 pub fn off_tape<const D: usize>(ctx: &ForwardContext<'_>, answers: &Tensor<D>) -> Tensor<D> {
     clean(ctx.off_tape(answers.clone()))
 }
 
-/// Cell and anchor of each place ([`PlaceTargets::planes`](crate::ops::PlaceTargets::planes)).
+/// The cell and anchor of each place ([`PlaceTargets::planes`](crate::ops::PlaceTargets::planes)).
 pub fn planes(ctx: &ForwardContext<'_>, places: &Places) -> Tensor<3> {
     ctx.constant_of(&format!("places of {} pixels", places.side()), || {
         Tensor::from_data(TensorData::new(places.planes(), [1, PLANES, places.count()]), ctx.device())

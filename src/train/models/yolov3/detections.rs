@@ -1,4 +1,4 @@
-//! From answers to what was found.
+//! Turns predictions into detections.
 
 use super::BOXES;
 use super::boxes::{joined, off_tape, planes};
@@ -14,15 +14,15 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use rayon::prelude::*;
 
-/// What stays of a picture's candidates.
+/// The limits of non-maximum suppression in an image.
 const LIMITS: Suppression = Suppression { score: 0.005, iou: 0.45, max: 100 };
-/// Boxes and scores are read of at most this many places of a picture, the best ones.
+/// Maximum number of places of an image whose boxes and scores are read; the best ones.
 const LOOKED_AT: usize = 1024;
-/// And of at least this many, so that few lengths occur.
+/// Minimum number of places read, so that few sizes occur.
 const FEWEST: usize = 16;
 
-/// From the three outputs of the network: the corners of each place's box and the scores of its classes, [rows, places, 4 + classes, 1];
-/// and the best score of each place, [rows, places, 1, 1]. Both are in float32.
+/// Decodes the three outputs of the network. Returns the corners of each place's box and the scores of its classes,
+/// [rows, places, 4 + classes, 1], and the best score of each place, [rows, places, 1, 1], both in float32.
 pub fn scored(ctx: &ForwardContext<'_>, outputs: Vec<Tensor<4>>, places: &Places) -> [Tensor<4>; 2] {
     let outputs: Vec<Tensor<4>> = outputs.iter().map(|output| off_tape(ctx, output)).collect();
     let planes = planes(ctx, places);
@@ -36,13 +36,13 @@ pub fn scored(ctx: &ForwardContext<'_>, outputs: Vec<Tensor<4>>, places: &Places
     [lines.unsqueeze_dim(3), best.unsqueeze_dims(&[2, 3])]
 }
 
-/// The predictions of each row, best first, from the tensors of [`scored`].
+/// The detections of each row, best first, from the tensors of [`scored`].
 ///
-/// A place has a candidate for every class whose probability times that of objectness is above 0.005, as in Darknet's evaluation, which lets one box have several classes. Of those of one class that overlap by
-/// more than 0.45 the best one stays; of all that stay the best 100 are told, within the picture.
+/// A place has a candidate for every class whose probability times objectness is above 0.005: as in Darknet's evaluation, one box may have several classes. Non-maximum suppression
+/// within a class drops candidates with an IoU above 0.45. The best 100 of the rest are returned, clipped to the image.
 ///
-/// Two transfers: the best score of every place; then boxes and scores of the best places of each row. Their number is that of the row
-/// with the most candidates, rounded up to a power of two from 16 to 1,024. Nothing more is read where no place has a candidate.
+/// There are two transfers: the best score of every place, then boxes and scores of the best places of each row. The number of places per row is that of the row with the most
+/// candidates, rounded up to a power of two from 16 to 1,024. The second transfer is skipped if there are no candidates.
 pub fn detect(
     ctx: &ForwardContext<'_>,
     features: Vec<Tensor<4>>,
@@ -67,7 +67,7 @@ pub fn detect(
     Ok(host.during(|| of_rows.map(|(lines, chosen)| found(lines, chosen.len(), entries, side)).collect()))
 }
 
-/// The places with a candidate, at most so many: the best ones, of equal ones the first. In their order.
+/// The places with a candidate, in ascending order: at most the `most` best ones, the first of equal ones.
 fn chosen(best: &[f32], most: usize) -> Vec<usize> {
     let mut chosen: Vec<usize> = (0..best.len()).filter(|place| best[*place] > LIMITS.score).collect();
     if chosen.len() > most {
@@ -78,19 +78,19 @@ fn chosen(best: &[f32], most: usize) -> Vec<usize> {
     chosen
 }
 
-/// The lines of the chosen places in a table of all rows' places; what is missing to `looked_at` is filled up with the first line.
+/// The line numbers of the chosen places in a table of all rows' places, padded to `looked_at` per row with 0.
 fn numbers(chosen: &[Vec<usize>], count: usize, looked_at: usize) -> Vec<i32> {
     let mut numbers = vec![0; chosen.len() * looked_at];
     for ((row, chosen), numbers) in chosen.iter().enumerate().zip(numbers.chunks_exact_mut(looked_at)) {
         for (place, number) in chosen.iter().zip(numbers) {
-            // A batch with more places would not fit into a device.
+            // A batch with more places would not fit on a device.
             *number = i32::try_from(row * count + place).unwrap_or(0);
         }
     }
     numbers
 }
 
-/// What is found in a row with these boxes and scores, of which the first `count` lines count.
+/// The detections of a row from its lines of corners and scores; only the first `count` lines are used.
 fn found(lines: &[f32], count: usize, entries: usize, side: usize) -> Vec<Prediction> {
     let mut candidates = Vec::new();
     for line in lines.chunks_exact(entries).take(count) {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_places_are_chosen_in_their_order() {
+    fn the_best_places_are_chosen_in_ascending_order() {
         let best = [0.005, 0.3, f32::NAN, 0.9, 0.3, 0.006, 0.3];
         assert_eq!(chosen(&best, 7), [1, 3, 4, 5, 6]);
         assert_eq!(chosen(&best, 3), [1, 3, 4]);
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_those_of_their_rows() {
+    fn line_numbers_count_through_all_rows() {
         assert_eq!(numbers(&[vec![2, 5], vec![], vec![0]], 10, 3), [2, 5, 0, 0, 0, 0, 20, 0, 0]);
     }
 
     #[test]
-    fn classes_are_candidates_of_their_own_and_overlap_suppresses_within_a_class() {
-        // Boxes of 10 x 10 shifted by 2 overlap by 80 / 120, by 5 by 50 / 150.
+    fn suppression_applies_within_a_class_only() {
+        // Boxes of 10 x 10 have an IoU of 80 / 120 if shifted by 2, and of 50 / 150 if shifted by 5.
         let lines = [
             [0.0, 0.0, 10.0, 10.0, 0.5, 0.9],
             [2.0, 0.0, 12.0, 10.0, 0.6, 0.8],
@@ -137,7 +137,7 @@ mod tests {
         let found = found(&lines.concat(), 4, 6, 64);
         let told: Vec<(usize, f32, [f32; 4])> =
             found.iter().map(|found| (found.class, found.score, found.bounds.array())).collect();
-        // In class 1 the second is suppressed by the first and the third, 50 / 150 from the first, stays; the last line is beyond what counts.
+        // In class 1 the first suppresses the second, and the third stays. The last line is beyond `count`.
         assert_eq!(
             told,
             [

@@ -1,6 +1,6 @@
-//! The loss, and its gradient written by hand.
+//! The loss, with a hand-written gradient.
 //!
-//! All of it is computed on the device, off the tape, and nothing of it is read: the tape gets one operation.
+//! Everything is computed on the device, off the tape, without reading values back. The tape records one operation.
 
 use super::boxes::{off_tape, planes};
 use super::places::Places;
@@ -10,18 +10,16 @@ use crate::number::real_len;
 use crate::ops::{PlaceTargets, place_loss};
 use burn::tensor::{Tensor, TensorData};
 
-/// The loss of answers [rows, entries, places], shape [1], float32. The entries behind the fifth are classes.
+/// The loss of predictions [rows, entries, places], shape [1], float32. The entries after the fifth are classes.
 ///
-/// The sum over all places of
-/// - the cross-entropies of the sigmoids of x and y with where the object's centre lies in the cell, and half the squared errors of the logarithms of width and height, both times 2 − w·h,
-///   where w and h are the shares of the object's box in the picture's width and height;
-/// - the cross-entropy of the sigmoid of objectness with whether there is an object; a place without one does not count where its box overlaps with that of any object by more than a half;
-/// - where there is an object, the cross-entropies of the sigmoids of all classes with whether it is one of them;
+/// It is the sum over all places, divided by the number of rows, of
+/// - the cross-entropies of the sigmoids of x and y with the object's centre in the cell, and half the squared errors of the logarithms of width and height, both times 2 − w·h,
+///   where w and h are the object's width and height as fractions of the image's;
+/// - the cross-entropy of the sigmoid of objectness with whether there is an object; places without an object are ignored if their box has an IoU above one half with any object;
+/// - where there is an object, the cross-entropies of the sigmoids of all classes with whether the object has that class.
 ///
-/// divided by the number of rows.
-///
-/// The paper says "sum of squared error" for the boxes and gives the gradient: target minus prediction. For x and y cross-entropy has that gradient, and it is Darknet's, which never multiplies by the slope
-/// of the sigmoid; for width and height half the squared error has it.
+/// The paper says "sum of squared error" for the boxes and gives the gradient: target minus prediction. Cross-entropy has that gradient for x and y, as in Darknet, which never
+/// multiplies by the derivative of the sigmoid. Half the squared error has it for width and height.
 pub fn loss(ctx: &ForwardContext<'_>, answers: Tensor<3>, targets: Targets, places: &Places) -> Tensor<1> {
     let given = off_tape(ctx, &answers);
     let [rows, ..] = given.dims();

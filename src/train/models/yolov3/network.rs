@@ -9,49 +9,49 @@ use crate::number::real_len;
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-/// Channels of a picture.
+/// Channels of an image.
 const COLOURS: usize = 3;
-/// What the rectifiers multiply negative values by (table 1's network in Darknet's configuration).
+/// Negative slope of the leaky ReLUs (Darknet's configuration of table 1's network).
 const SLOPE: f64 = 0.1;
-/// Deviation of the three output convolutions' initial weights.
+/// Standard deviation of the initial weights of the three output convolutions.
 const OUTPUT_DEVIATION: f64 = 0.01;
-/// The probability that there is an object, as every place tells it at the start.
+/// The initial predicted probability of an object at every place.
 const PRIOR: f32 = 0.01;
 
-/// A layer. What it reads are places in a list in which the picture is first and the answer of layer n stands at n + 1.
+/// A layer. Inputs are indices into a list that starts with the image and has the output of layer n at n + 1.
 enum Layer {
-    /// Of what stands before it.
+    /// A convolution of the preceding entry.
     Convolution {
         /// Channels out, channels in, side of the kernel.
         shape: [usize; 3],
         stride: usize,
-        /// Batch normalisation and the leaky rectifier follow; otherwise it has a bias.
+        /// Whether batch normalisation and a leaky ReLU follow; otherwise the convolution has a bias.
         normed: bool,
-        /// What stands there is added to the answer.
+        /// The entry that is added to the output.
         residual: Option<usize>,
     },
-    /// What stands before it, to which the residual is added already: a number in Darknet's configuration.
+    /// The preceding entry, which already includes the residual. It only exists because Darknet's configuration numbers it.
     Shortcut,
-    /// What stands at these places, one after the other along the channels.
+    /// The concatenation of these entries along the channels.
     Route(Vec<usize>),
-    /// What stands before it, twice as large.
+    /// The preceding entry at twice the size.
     Upsample,
-    /// What stands before it is one of the three answers.
+    /// Marks the preceding entry as one of the network's three outputs.
     Output,
 }
 
-/// How wide and how deep the network is.
+/// The size of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Residual blocks of each of the five stages.
     pub blocks: [usize; 5],
-    /// Channels of the first convolution; each stage has twice as many as what comes before it.
+    /// Channels of the first convolution; each stage doubles them.
     pub base: usize,
-    /// Channels of each of the three answers.
+    /// Channels of each of the three outputs.
     pub outputs: usize,
 }
 
-/// The layers so far, and the channels at every place.
+/// The layers so far, and the channels of every entry.
 struct Plan {
     layers: Vec<Layer>,
     channels: Vec<usize>,
@@ -76,7 +76,7 @@ impl Plan {
         self.push(Layer::Convolution { shape, stride, normed: true, residual }, to);
     }
 
-    /// 1 x 1 to half the channels and 3 x 3 back, and around both the input itself.
+    /// A residual block: 1 x 1 to half the channels, 3 x 3 back, plus the input.
     fn block(&mut self, channels: usize) {
         let start = self.last();
         self.convolve(channels / 2, 1, 1);
@@ -89,7 +89,7 @@ impl Plan {
         self.push(Layer::Route(places), channels);
     }
 
-    /// Six convolutions of 1 x 1 and 3 x 3 in turn and an output. The answer is the place of the fifth, which the next level goes on from.
+    /// Six alternating convolutions of 1 x 1 and 3 x 3, and an output. Returns the entry of the fifth convolution, where the next level starts.
     fn output(&mut self, half: usize, outputs: usize) -> usize {
         let mut branch = 0;
         for _ in 0..3 {
@@ -128,9 +128,11 @@ impl Network {
         plan.layers
     }
 
-    /// The parameters in the order of the layers. Convolutions start normal around 0 with the deviation √(2/((1 + 0.1²)·in·side²)) (He et al. 2015, "Delving deep into
-    /// rectifiers", equation 15); outputs with a deviation of 0.01 and with biases of 0, but for those of objectness, which start at a probability of 0.01 (Lin et al. 2017,
-    /// "Focal loss for dense object detection", section 4.1), so that a picture's thousands of empty places do not drown the few objects in the first steps.
+    /// The parameters in the order of the layers.
+    ///
+    /// The weights are normal with standard deviation √(2/((1 + 0.1²)·in·side²)) (He et al. 2015, "Delving deep into rectifiers", equation 15), or 0.01 in the
+    /// output convolutions. Output biases are 0, except those of objectness, which give an initial probability of 0.01 (Lin et al. 2017, "Focal loss for dense
+    /// object detection", section 4.1). Otherwise an image's thousands of empty places would dominate the first steps.
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let mut param_specs = Vec::new();
         for (n, layer) in self.layers().into_iter().enumerate() {
@@ -163,7 +165,7 @@ impl Network {
         self.layers().into_iter().enumerate().filter_map(normed).flatten().collect()
     }
 
-    /// The three answers [rows, outputs, side, side], coarsest first, in the number format of the context.
+    /// The three outputs [rows, outputs, side, side], coarsest first, in the number format of the context.
     pub fn forward(&self, ctx: &mut ForwardContext<'_>, images: Tensor<4>) -> Vec<Tensor<4>> {
         let layers = self.layers();
         let mut uses = vec![0; layers.len() + 1];
@@ -178,7 +180,7 @@ impl Network {
                 let Some(found) = kept[place].take() else {
                     unreachable!("a place is kept until it was read for the last time")
                 };
-                // What nobody reads any more is let go.
+                // The last reader takes the tensor, which frees it early.
                 if uses[place] == 0 {
                     return found;
                 }
@@ -199,7 +201,7 @@ impl Network {
         answers
     }
 
-    /// Operations of the convolutions on one picture of this side.
+    /// Floating-point operations of the convolutions for one image of this side.
     pub fn flops(&self, side: usize) -> u64 {
         let (mut flops, mut sides) = (0, vec![side]);
         for (n, layer) in self.layers().iter().enumerate() {
@@ -219,7 +221,7 @@ impl Network {
 }
 
 impl Layer {
-    /// The places that layer n reads.
+    /// The entries that layer n reads.
     fn reads(&self, n: usize) -> Vec<usize> {
         match self {
             Self::Convolution { residual, .. } => std::iter::once(n).chain(*residual).collect(),
@@ -243,7 +245,7 @@ impl Layer {
     }
 }
 
-/// Sides stay, or are halved by a stride of 2.
+/// Keeps the side of the image, or halves it with a stride of 2.
 fn window(side: usize, stride: usize) -> Window {
     Window { stride, padding: side / 2 }
 }

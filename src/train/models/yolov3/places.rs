@@ -1,16 +1,16 @@
-//! Where boxes are predicted: three levels of grids, three anchors in each cell.
+//! The places where boxes are predicted: three levels of grids with three anchors in each cell.
 //!
-//! A place has a number: levels follow each other from the coarsest on, in each its anchors, in each of those the rows of the grid and their cells.
+//! Places are numbered by level (coarsest first), then anchor, then row, then column of the grid.
 
 use super::BOXES;
 use crate::number::{real_len, single};
 
-/// Pixels of a cell's side in each level.
+/// Side of a cell of each level, in pixels.
 pub const STRIDES: [usize; 3] = [32, 16, 8];
-/// Planes of [`Places::planes`].
+/// Number of planes of [`Places::planes`].
 pub const PLANES: usize = 5;
 
-/// The places of pictures of one size.
+/// The places of images of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Places {
     side: usize,
@@ -18,12 +18,12 @@ pub struct Places {
 }
 
 impl Places {
-    /// In pictures of this side, a multiple of 32, with widths and heights of boxes in pixels: the first three belong to the finest level.
+    /// The places of images of this side, a multiple of 32. The anchors are widths and heights in pixels; the first three belong to the finest level.
     pub fn new(side: usize, anchors: [[f32; 2]; 9]) -> Self {
         Self { side, anchors }
     }
 
-    /// Rows and columns of a picture.
+    /// Rows and columns of an image.
     pub fn side(&self) -> usize {
         self.side
     }
@@ -33,21 +33,21 @@ impl Places {
         self.side / STRIDES[level]
     }
 
-    /// How many there are.
+    /// The number of places.
     pub fn count(&self) -> usize {
         self.start(STRIDES.len())
     }
 
-    /// The number of a level's first place.
+    /// The number of the level's first place.
     fn start(&self, level: usize) -> usize {
         (0..level).map(|level| BOXES * self.cells(level) * self.cells(level)).sum()
     }
 
-    /// The place of one of the nine anchors in the cell that holds a point of the picture, and where in the cell it lies, from 0 to 1.
+    /// The place of one of the nine anchors in the cell that contains a point of the image, and the point's position in the cell, from 0 to 1.
     pub fn around(&self, anchor: usize, [x, y]: [f32; 2]) -> (usize, [f32; 2]) {
         let level = STRIDES.len() - 1 - anchor / BOXES;
         let (cells, stride) = (self.cells(level), single(real_len(STRIDES[level])));
-        // A point on the far border belongs to the last cell, and one beyond a border to the cell at it.
+        // Points on or beyond a border belong to the cell at that border.
         let cell = |along: f32| (1..cells).rev().find(|cell| along >= single(real_len(*cell))).unwrap_or(0);
         let along = [x, y].map(|pixels| pixels / stride);
         let [column, row] = along.map(cell);
@@ -56,7 +56,7 @@ impl Places {
         (place, inside.map(|share| share.clamp(0.0, 1.0)))
     }
 
-    /// The anchor whose width and height overlap most with these where both have one corner; the first of equal ones.
+    /// The anchor with the largest IoU with this width and height if both share a corner, and its size; the first of equal ones.
     pub fn best_anchor(&self, [width, height]: [f32; 2]) -> (usize, [f32; 2]) {
         let mut best = (0, self.anchors[0], -1.0);
         for (n, anchor) in self.anchors.into_iter().enumerate() {
@@ -69,7 +69,7 @@ impl Places {
         (best.0, best.1)
     }
 
-    /// What a place's box is made of, [[`PLANES`], places]: column and row of its cell, the cell's side in pixels, width and height of its anchor in pixels.
+    /// The data to decode each place's box, [[`PLANES`], places]: column and row of the cell, the cell's side in pixels, width and height of the anchor in pixels.
     pub fn planes(&self) -> Vec<f32> {
         let mut planes = vec![Vec::new(); PLANES];
         for (level, stride) in STRIDES.into_iter().enumerate() {
@@ -94,19 +94,19 @@ mod tests {
     use crate::models::yolov3::ANCHORS;
 
     #[test]
-    fn a_picture_of_416_has_10647_places() {
+    fn an_image_of_416_has_10647_places() {
         // 3·(13² + 26² + 52²).
         assert_eq!(Places::new(416, ANCHORS).count(), 10_647);
         assert_eq!(Places::new(64, ANCHORS).count(), 252);
     }
 
     #[test]
-    fn the_best_anchor_is_that_of_the_largest_overlap() {
+    fn the_best_anchor_has_the_largest_iou() {
         let places = Places::new(416, ANCHORS);
         for (n, anchor) in ANCHORS.into_iter().enumerate() {
             assert_eq!(places.best_anchor(anchor), (n, anchor));
         }
-        // 20 x 20: 200 / 430 with 10 x 13 (130 / 400), 16 x 30 (320 / 560), 33 x 23 (400 / 759): the second.
+        // The IoUs of 20 x 20 are 130 / 400 with 10 x 13, 320 / 560 with 16 x 30 and 400 / 759 with 33 x 23.
         assert_eq!(places.best_anchor([20.0, 20.0]).0, 1);
         assert_eq!(places.best_anchor([1000.0, 900.0]).0, 8);
         assert_eq!(places.best_anchor([0.5, 0.5]).0, 0);
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_point_lies_in_its_cell() {
         let places = Places::new(64, ANCHORS);
-        // The coarsest level has 2 x 2 cells of 32 pixels, the finest 8 x 8 of 8 after 3·(4 + 16) places.
+        // The coarsest level has 2 x 2 cells of 32 pixels; the finest has 8 x 8 cells of 8 pixels and starts after 3·(4 + 16) places.
         assert_eq!(places.around(6, [0.0, 0.0]), (0, [0.0, 0.0]));
         assert_eq!(places.around(8, [40.0, 16.0]), (2 * 4 + 1, [0.25, 0.5]));
         assert_eq!(places.around(0, [9.0, 22.0]), (60 + 2 * 8 + 1, [0.125, 0.75]));

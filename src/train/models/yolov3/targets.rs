@@ -1,29 +1,31 @@
-//! What the network should answer: each object at one place.
+//! The training targets: each object is assigned to one place.
 
 use super::places::Places;
 use crate::data::objects::Object;
 use crate::number::{real_len, single};
 
-/// Planes of [`Targets::dense`].
+/// Number of planes of [`Targets::dense`].
 pub const PLANES: usize = 7;
-/// Fewer boxes than this are filled up to it.
+/// Minimum of [`Targets::most`].
 const LEAST: usize = 8;
 
 /// The targets of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    /// [rows, [`PLANES`], places]: of a place's object x and y in its cell, the logarithms of width and height over those of the anchor, the weight of these four, 1, and the class. Where there is
-    /// no object the class is −1 and the rest 0.
+    /// [rows, [`PLANES`], places]: for a place's object x and y in its cell, the logarithms of width and height relative to the anchor, the weight of these four, 1, and the class.
+    /// Without an object the class is −1 and the rest 0.
     pub dense: Vec<f32>,
-    /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels. What is missing is filled up with boxes without area.
+    /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels, padded with boxes without area.
     pub boxes: Vec<f32>,
-    /// The least power of two that no row has more objects than, 8 or more.
+    /// The largest number of objects of a row, rounded up to a power of two, at least 8.
     pub most: usize,
 }
 
 impl Targets {
-    /// Each object goes to the anchor, of all nine, whose width and height overlap most with its own, in the cell of its centre on that anchor's level; no other place is responsible for it
-    /// (section 2.1). Of several at one place the last one counts. An object without area has no place, and neither has a crowd: where a crowd is, no place is told that nothing is there.
+    /// Assigns each object to the anchor with the largest IoU of the nine, in the cell of its centre on that anchor's level (section 2.1).
+    ///
+    /// If several objects have the same place, the last one wins. Objects without area and crowds get no place. A crowd's box is still among
+    /// [`boxes`](Self::boxes), so that places that predict it are not penalised.
     pub fn new(places: &Places, objects: &[Vec<Object>]) -> Self {
         let count = places.count();
         let most = objects.iter().map(Vec::len).fold(LEAST, usize::max).next_power_of_two();
@@ -47,7 +49,7 @@ impl Targets {
     }
 }
 
-/// The place of an object, and what stands there in every plane.
+/// The place of an object, and its value in every plane.
 fn target(places: &Places, object: &Object) -> (usize, [f32; PLANES]) {
     let bounds = object.bounds;
     let (width, height) = (bounds.width(), bounds.height());
@@ -55,7 +57,7 @@ fn target(places: &Places, object: &Object) -> (usize, [f32; PLANES]) {
     let centre = [(bounds.left + bounds.right) / 2.0, (bounds.top + bounds.bottom) / 2.0];
     let (place, [x, y]) = places.around(anchor, centre);
     let side = single(real_len(places.side()));
-    // Small boxes count more, up to twice (Darknet).
+    // Small boxes get up to twice the weight (Darknet).
     let weight = 2.0 - width / side * (height / side);
     let class = single(real_len(object.class));
     (place, [x, y, (width / anchor_width).ln(), (height / anchor_height).ln(), weight, 1.0, class])
@@ -73,9 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_one_place_with_what_its_box_is_made_of() {
+    fn an_object_has_one_place_with_its_box_and_class() {
         let places = Places::new(64, ANCHORS);
-        // 16 x 32 around (20, 36): the second anchor, 16 x 30, finest level, cell (2, 4) of 8 pixels.
+        // A box of 16 x 32 around (20, 36): the second anchor, 16 x 30, on the finest level, in cell (2, 4) of 8 pixels.
         let targets = Targets::new(&places, &[vec![], vec![object(2, [12.0, 20.0, 28.0, 52.0])]]);
         let (count, place) = (252, 60 + 64 + 4 * 8 + 2);
         let row = &targets.dense[PLANES * count..];
@@ -84,14 +86,14 @@ mod tests {
         let empty: Vec<f32> = [vec![0.0; 6 * count], vec![-1.0; count]].concat();
         assert_eq!(targets.dense[..PLANES * count], empty);
         let filled = row.iter().zip(&empty).filter(|(found, empty)| found != empty).count();
-        // The logarithm of the width is 0 as well.
+        // The logarithm of the width is 0, as in the empty row.
         assert_eq!(filled, PLANES - 1);
         assert_eq!((targets.most, targets.boxes.len()), (8, 2 * 8 * 4));
         assert_eq!(targets.boxes[32..40], [12.0, 20.0, 28.0, 52.0, 0.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
-    fn the_last_of_two_at_one_place_counts() {
+    fn the_last_of_two_objects_at_one_place_wins() {
         let places = Places::new(64, ANCHORS);
         let (first, last) = (object(0, [12.0, 20.0, 28.0, 52.0]), object(1, [13.0, 21.0, 29.0, 51.0]));
         let both = Targets::new(&places, &[vec![first.clone(), last.clone()]]);

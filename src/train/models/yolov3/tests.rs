@@ -6,7 +6,7 @@ use super::*;
 use crate::parameters::{Init, count};
 
 #[test]
-fn the_published_network_has_as_many_parameters_as_its_sum() {
+fn parameter_counts_match_the_published_network() {
     let model = YoloV3::darknet53(80);
     let param_specs = model.param_specs();
     assert_eq!(count(&param_specs), 61_949_149);
@@ -29,7 +29,7 @@ fn the_published_network_has_as_many_parameters_as_its_sum() {
 }
 
 #[test]
-fn layers_stand_where_darknets_configuration_has_them() {
+fn layers_are_numbered_as_in_darknets_configuration() {
     let param_specs = YoloV3::darknet53(80).param_specs();
     let shape =
         |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect("there").shape.clone();
@@ -44,7 +44,7 @@ fn layers_stand_where_darknets_configuration_has_them() {
         (75, [512, 1024, 1, 1]),
         (81, [255, 1024, 1, 1]),
         (84, [256, 512, 1, 1]),
-        // What is enlarged, 256 channels, and the fourth stage's 512; then 128 and the third's 256.
+        // Inputs: 256 upsampled channels and the fourth stage's 512; at 99, 128 and the third stage's 256.
         (87, [256, 768, 1, 1]),
         (93, [255, 512, 1, 1]),
         (99, [128, 384, 1, 1]),
@@ -58,8 +58,8 @@ fn layers_stand_where_darknets_configuration_has_them() {
 }
 
 #[test]
-fn operations_are_those_of_every_convolution() {
-    // Output pixels, input channels times those of the kernel, output channels: row by row from table 1 of the paper for pictures of 416 x 416.
+fn operations_are_the_sum_over_all_convolutions() {
+    // Count, output side, input channels times kernel pixels, output channels: the rows of table 1 of the paper, for images of 416 x 416.
     let darknet: [(u64, u64, u64, u64); 16] = [
         (1, 416, 3 * 9, 32),
         (1, 208, 32 * 9, 64),
@@ -78,7 +78,7 @@ fn operations_are_those_of_every_convolution() {
         (4, 13, 1024, 512),
         (4, 13, 512 * 9, 1024),
     ];
-    // Between the levels, and in each of them 1 x 1 and 3 x 3 in turn.
+    // The convolutions after Darknet-53.
     let after: [(u64, u64, u64, u64); 13] = [
         (3, 13, 1024, 512),
         (3, 13, 512 * 9, 1024),
@@ -101,14 +101,14 @@ fn operations_are_those_of_every_convolution() {
     assert_eq!(sum, FLOPS);
     let model = YoloV3::darknet53(80);
     assert_eq!(model.forward_flops(416), FLOPS);
-    // The side is in every convolution's operations as its square.
+    // The operations of every convolution are proportional to the square of the side.
     assert_eq!(model.forward_flops(608) * 13 * 13, FLOPS * 19 * 19);
 }
 
 const FLOPS: u64 = 65_864_075_264;
 
 #[test]
-fn parameters_start_as_they_say() {
+fn parameters_are_initialised_as_documented() {
     let param_specs = YoloV3::darknet53(80).param_specs();
     let init = |name: &str| param_specs.iter().find(|param_spec| param_spec.name == name).expect("there").init;
     let Init::Normal(deviation) = init("module_list.1.conv_1.weight") else { panic!("normal") };

@@ -13,7 +13,7 @@ fn numbers(len: usize, by: usize) -> Vec<f32> {
 }
 
 #[test]
-fn unused_slots_do_not_count() {
+fn unused_slots_do_not_change_the_losses() {
     let slot = |class, deltas| Slot { class, deltas, ..Slot::default() };
     let used = vec![slot(2, Some([0.5, -1.0, 0.0, 0.3])), slot(0, None)];
     let of = |unused: usize| {
@@ -33,11 +33,11 @@ fn unused_slots_do_not_count() {
 }
 
 #[test]
-fn classes_are_found_each_with_its_own_box() {
+fn each_class_is_detected_with_its_own_box() {
     let proposals =
         [Xyxy::new([0.0, 0.0, 20.0, 20.0]), Xyxy::new([1.0, 0.0, 21.0, 20.0]), Xyxy::new([40.0, 40.0, 50.0, 50.0])];
     let mut judged = vec![0.0; 3 * 20];
-    // The first proposal is of class 1, or a little of class 3, whose box is moved by a whole width; the second is the first once more; the third is nothing.
+    // The first proposal scores 0.6 for class 1 and 0.15 for class 3, whose box is shifted by a whole width. The second duplicates the first. The third is background.
     judged[..4].copy_from_slice(&[0.2, 0.6, 0.05, 0.15]);
     judged[4 + 3 * 4] = 10.0;
     judged[20..24].copy_from_slice(&[0.4, 0.5, 0.05, 0.05]);
@@ -47,12 +47,12 @@ fn classes_are_found_each_with_its_own_box() {
         found.iter().map(|one| (one.class, one.score, one.region.array())).collect();
     assert_eq!(told, [(1, 0.6, [0.0, 0.0, 20.0, 20.0]), (3, 0.15, [20.0, 0.0, 40.0, 20.0])]);
     assert_eq!(HEAD.found(&judged, &proposals, 64, 1).len(), 1);
-    // Slots without a proposal are not looked at.
+    // Slots without a proposal are ignored.
     assert_eq!(HEAD.found(&judged, &proposals[..0], 64, 10).len(), 0);
 }
 
 #[test]
-fn a_class_is_chosen_by_a_one_in_its_column() {
+fn classes_become_one_hot_rows() {
     let found: Vec<f32> = with(|ctx| chosen(ctx, &[2, -1, 0], 3).try_into_vec_as().expect("readable"));
     assert_eq!(found, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
 }

@@ -8,7 +8,7 @@ const WEIGHTS: [f32; 8] = [1.0, 0.5, 2.0, 1.0, 1.0, 0.25, 0.125, 0.0];
 
 type Loss = fn(&ForwardContext<'_>, Tensor<2>, Goal) -> Tensor<1>;
 
-/// The loss, and its gradient for each answer when it is multiplied by 3.
+/// The loss, and the gradient of three times the loss for each prediction.
 fn found(loss: Loss) -> (f32, Vec<f32>) {
     let ctx = ForwardContext::without_parameters(Precision::Fp32, &Device::flex());
     let answers = Tensor::<2>::from_data(TensorData::new(ANSWERS.to_vec(), [4, 2]), &Device::flex());
@@ -20,7 +20,7 @@ fn found(loss: Loss) -> (f32, Vec<f32>) {
     (sum.inner().try_into_scalar().expect("readable"), gradient.try_into_vec_as().expect("readable"))
 }
 
-/// The formula in double precision, and its differences.
+/// Compares loss and gradient with the formula in float64 and its central differences.
 fn agrees(loss: Loss, formula: fn(f64, f64) -> f64, slope_at_zero: f64) {
     let (sum, gradients) = found(loss);
     let triples = || ANSWERS.iter().zip(TARGETS).zip(WEIGHTS).map(|((x, t), w)| [*x, t, w].map(f64::from));
@@ -34,13 +34,13 @@ fn agrees(loss: Loss, formula: fn(f64, f64) -> f64, slope_at_zero: f64) {
 }
 
 #[test]
-fn binary_cross_entropies_are_those_of_the_formula() {
-    // ln(1 + e^x) − t·x; where e^x has no place in a number it is x itself.
+fn binary_cross_entropy_matches_its_formula() {
+    // ln(1 + e^x) − t·x. For large x the logarithm is x, while e^x would overflow.
     agrees(binary, |x, t| if x > 50.0 { x } else { x.exp().ln_1p() } - t * x, -0.5);
 }
 
 #[test]
-fn smooth_absolute_values_are_those_of_the_formula() {
+fn smooth_l1_matches_its_formula() {
     let formula = |x: f64, t: f64| {
         let d = (x - t).abs();
         if d < 1.0 / 9.0 { 4.5 * d * d } else { d - 1.0 / 18.0 }

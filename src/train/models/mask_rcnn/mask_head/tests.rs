@@ -16,7 +16,7 @@ fn parameters() -> Vec<Vec<f32>> {
     initial(&param_specs, 3)
 }
 
-/// What the last two layers give for the pixels of a region [channels, 14, 14], by their definitions.
+/// The output of the last two layers for a region [channels, 14, 14], computed from their definitions.
 fn expected(region: &[f64], class: usize) -> Vec<f64> {
     let param_specs = HEAD.param_specs();
     let of = |name: &str| -> Vec<f64> {
@@ -39,7 +39,7 @@ fn expected(region: &[f64], class: usize) -> Vec<f64> {
     logits
 }
 
-/// The region before the last two layers, by the layers that have tests of their own.
+/// The input of the last two layers, computed by layers that have their own tests.
 fn region(ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> Vec<f64> {
     let mut x = roi_align(ctx, levels, rois, &SCALES, SIDE);
     for number in 0..CONVOLUTIONS {
@@ -49,7 +49,7 @@ fn region(ctx: &ForwardContext<'_>, levels: &[Tensor<4>], rois: &[Roi]) -> Vec<f
 }
 
 #[test]
-fn a_region_has_the_map_of_its_class() {
+fn a_region_gets_the_mask_of_its_class() {
     let device = Device::flex();
     let leaves: Vec<Tensor<1>> = parameters()
         .iter()
@@ -89,7 +89,7 @@ fn a_region_has_the_map_of_its_class() {
 }
 
 #[test]
-fn only_regions_with_a_target_count() {
+fn only_regions_with_a_target_contribute_to_the_loss() {
     let ctx = ForwardContext::without_parameters(Precision::Fp32, &Device::flex());
     let maps = ctx.constant(Tensor::<2>::ones([3, MAP * MAP], &Device::flex()));
     let of = |targets| loss(&ctx, maps.clone(), targets).inner().try_into_scalar::<f32>().expect("readable");

@@ -5,16 +5,16 @@ fn square(left: f32, side: f32) -> Xyxy {
     Xyxy::new([left, 0.0, left + side, side])
 }
 
-/// Overlaps with squares of 10 moved by d pixels are (10 − d)/(10 + d): 1, 0.818, 0.538, 0.333 and 0.176 for 0, 1, 3, 5 and 7.
+/// The IoU of a square of 10 pixels with itself moved by d pixels is (10 − d)/(10 + d): 1, 0.818, 0.538, 0.333 and 0.176 for 0, 1, 3, 5 and 7.
 #[test]
-fn boxes_answer_for_what_they_overlap_most() {
+fn boxes_match_the_object_with_the_largest_iou() {
     let objects = [square(0.0, 10.0)];
     let boxes = [1.0, 3.0, 5.0, 7.0, 50.0].map(|left| square(left, 10.0));
     let object = Match::Object(0);
     use Match::{Background, Unclear};
     assert_eq!(matches(&objects, &boxes, ANCHORS), [object, Unclear, Unclear, Background, Background]);
     assert_eq!(matches(&objects, &boxes, PROPOSALS), [object, object, Background, Background, Background]);
-    // The best answer for the object, both of them, even below every threshold; but not what has nothing in common with it.
+    // Both boxes with the largest IoU match, even below the thresholds; a box that does not overlap never matches.
     assert_eq!(matches(&objects, &boxes[3..], ANCHORS), [object, Background]);
     let both = [square(7.0, 10.0), square(-7.0, 10.0), square(50.0, 10.0)];
     assert_eq!(matches(&objects, &both, ANCHORS), [object, object, Background]);
@@ -22,9 +22,9 @@ fn boxes_answer_for_what_they_overlap_most() {
     assert_eq!(matches(&[], &boxes[..1], ANCHORS), [Background]);
 }
 
-/// A box that is the best of one object answers for the other one if it overlaps with that one more (torchvision's `set_low_quality_matches_`).
+/// The best box of one object matches the other object if its IoU with that one is larger (torchvision's `set_low_quality_matches_`).
 #[test]
-fn the_best_of_one_may_answer_for_another() {
+fn the_best_box_of_one_object_may_match_another() {
     let objects = [square(0.0, 10.0), square(6.0, 10.0)];
     let boxes = [square(4.0, 10.0), square(7.0, 10.0)];
     assert_eq!(matches(&objects, &boxes, ANCHORS), [Match::Object(1), Match::Object(1)]);
@@ -37,7 +37,7 @@ fn many(objects: usize, background: usize) -> Vec<Match> {
 }
 
 #[test]
-fn samples_have_their_sizes_and_are_fixed_by_their_key() {
+fn samples_have_the_right_sizes_and_depend_only_on_their_key_and_row() {
     let share = Share { all: 16, objects: 0.25 };
     for (objects, background, expected) in
         [(40, 100, (4, 12)), (2, 100, (2, 14)), (40, 3, (4, 3)), (0, 30, (0, 16)), (0, 0, (0, 0))]
@@ -70,14 +70,14 @@ fn every_box_is_drawn_equally_often() {
         let one = sample(&found, Share { all: 4, objects: 0.5 }, Choice { key: Some(key), row: 0 });
         one.objects.into_iter().chain(one.background).for_each(|place| counts[place] += 1);
     }
-    // Two of four and two of eight: 1000 and 500 times, with deviations of 22 and 19; 5 of them are allowed.
+    // Two of four and two of eight: 1000 and 500 times, with standard deviations of 22 and 19; 5 of them are allowed.
     assert!(counts[..4].iter().all(|count| (890..1110).contains(count)), "{counts:?}");
     assert_eq!(counts[4..9], [0; 5]);
     assert!(counts[9..].iter().all(|count| (405..595).contains(count)), "{counts:?}");
 }
 
 #[test]
-fn crowds_and_empty_boxes_are_not_learned() {
+fn crowds_and_empty_boxes_are_not_learnable() {
     let object = |crowd, bounds| Object {
         class: 0,
         bounds,

@@ -1,4 +1,4 @@
-//! Decoding against numbers by hand, and the loss of answers in large and on GPUs.
+//! Tests of decoding against numbers computed by hand, and of the loss for large predictions and on GPUs.
 
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
@@ -17,7 +17,7 @@ const ENTRIES: usize = 5 + CLASSES;
 const SIDE: usize = 32;
 const CELLS: [usize; 3] = [1, 2, 4];
 
-/// A twelfth of the published ones.
+/// A twelfth of the published anchors.
 fn anchors() -> [[f32; 2]; 9] {
     ANCHORS.map(|anchor| anchor.map(|pixels| pixels / 12.0))
 }
@@ -34,7 +34,7 @@ fn ctx<'a>(none: &'a Index, taped: bool, device: &Device) -> ForwardContext<'a> 
     if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) }
 }
 
-/// Answers of the three levels to two pictures, [2, boxes·entries, cells, cells].
+/// Predictions of the three levels for two images, [2, boxes·entries, cells, cells].
 fn answers() -> [Vec<f32>; 3] {
     [0, 1, 2].map(|level| {
         let len = 2 * BOXES * ENTRIES * CELLS[level] * CELLS[level];
@@ -42,7 +42,7 @@ fn answers() -> [Vec<f32>; 3] {
     })
 }
 
-/// Answers of which an exponential is no number.
+/// Predictions whose exponentials overflow.
 fn large(answers: [Vec<f32>; 3]) -> [Vec<f32>; 3] {
     answers.map(|level| level.into_iter().map(|value| value * 200.0).collect())
 }
@@ -52,7 +52,7 @@ fn object(class: usize, corners: [f32; 4]) -> Object {
     Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
 }
 
-/// Two rows: in the first more objects than are compared at once, some of them about where a box is told, two at one place, and a crowd; in the second one, and a box without area.
+/// The objects of two images. The first has more than are compared at once: some near predicted boxes, two at one place, and a crowd. The second has one and a box without area.
 fn objects() -> Vec<Vec<Object>> {
     let answers = answers();
     let told = [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 1), (1, 1, 1, 1), (1, 2, 1, 0), (2, 0, 1, 2), (2, 2, 3, 1)];
@@ -66,13 +66,13 @@ fn objects() -> Vec<Vec<Object>> {
     vec![first, vec![object(0, [3.0, 3.0, 3.0, 9.0]), object(1, [20.0, 17.0, 32.0, 32.0])]]
 }
 
-/// An answer of a picture at a level, anchor, row and column.
+/// One entry of an image's prediction at a level, anchor, row and column.
 fn answer(answers: &[Vec<f32>; 3], picture: usize, place: (usize, usize, usize, usize), entry: usize) -> f64 {
     let (level, anchor, row, column) = place;
     f64::from(answers[level][(((picture * 3 + anchor) * ENTRIES + entry) * CELLS[level] + row) * CELLS[level] + column])
 }
 
-/// The box that a picture's answers tell there.
+/// The predicted box of an image at a level, anchor, row and column.
 fn own(answers: &[Vec<f32>; 3], picture: usize, place: (usize, usize, usize, usize)) -> [f64; 4] {
     let (level, anchor, row, column) = place;
     let of = |entry| answer(answers, picture, place, entry);
@@ -92,7 +92,7 @@ fn levels(answers: &[Vec<f32>; 3], taped: bool, device: &Device) -> Vec<Tensor<4
     answers.iter().zip(CELLS).map(level).collect()
 }
 
-/// The gradient of every answer, and the loss that it is of, times a factor.
+/// The gradients of all predictions, then the loss, both times `factor`.
 fn graded(answers: &[Vec<f32>; 3], factor: f64, device: &Device) -> Vec<f32> {
     let none = Index::default();
     let leaves = levels(answers, true, device);
@@ -109,18 +109,18 @@ fn graded(answers: &[Vec<f32>; 3], factor: f64, device: &Device) -> Vec<f32> {
 }
 
 #[test]
-fn large_answers_give_finite_losses() {
+fn large_predictions_give_finite_losses() {
     let found = graded(&large(answers()), 1.0, &Device::flex());
     assert!(found.iter().all(|value| value.is_finite()));
 }
 
 #[test]
-fn what_comes_from_above_counts_in_the_gradient() {
+fn the_gradient_scales_with_the_upstream_gradient() {
     let [once, twice] = [1.0, 2.0].map(|factor| graded(&answers(), factor, &Device::flex()));
     assert_eq!(once.into_iter().map(|value| 2.0 * value).collect::<Vec<f32>>(), twice);
 }
 
-/// What is found for levels of answers in pictures of this side.
+/// The detections for the predictions of the three levels, in images of this side.
 fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec<Prediction>> {
     let none = Index::default();
     let device = levels[0].device();
@@ -131,7 +131,7 @@ fn found(levels: Vec<Tensor<4>>, side: usize, anchors: [[f32; 2]; 9]) -> Vec<Vec
 }
 
 #[test]
-fn boxes_are_those_that_were_computed_by_hand() {
+fn boxes_match_those_computed_by_hand() {
     let device = Device::flex();
     let mut answers = answers().map(|level| vec![-20.0; level.len()]);
     assert_eq!(found(levels(&answers, false, &device), SIDE, anchors()), [vec![], vec![]]);
@@ -142,7 +142,7 @@ fn boxes_are_those_that_were_computed_by_hand() {
     }
     let found = found(levels(&answers, false, &device), SIDE, anchors());
     assert_eq!(found[0], []);
-    // Probabilities 9/10 of an object, 4/5 and 1/5 of the classes; the height of 5.75 reaches over the border.
+    // The probability of an object is 9/10, those of the classes 4/5 and 1/5. The box (height 5.75) crosses the border.
     let expected = [(0, 0.72, [9.25, 27.125, 14.75, 32.0]), (1, 0.18, [9.25, 27.125, 14.75, 32.0])];
     assert_eq!(found[1].len(), 2);
     for (found, (class, score, corners)) in found[1].iter().zip(expected) {
@@ -154,10 +154,10 @@ fn boxes_are_those_that_were_computed_by_hand() {
 }
 
 #[test]
-fn of_very_many_candidates_the_best_hundred_are_told() {
+fn at_most_the_best_hundred_candidates_are_returned() {
     let level =
         |cells: usize, logit: f32| Tensor::<4>::full([1, BOXES * ENTRIES, cells, cells], logit, &Device::flex());
-    // Everywhere an object of both classes: a quarter each, and more on the coarsest level, whose 507 places are told first.
+    // Every place predicts both classes with a score of a quarter, and more on the coarsest level, whose 507 places come first.
     let found = found(vec![level(13, 0.5), level(26, 0.0), level(52, 0.0)], 416, ANCHORS);
     assert_eq!(found[0].len(), 100);
     let best = (1.0_f32 / (1.0 + (-0.5_f32).exp())).powi(2);

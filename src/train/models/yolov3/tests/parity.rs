@@ -1,4 +1,4 @@
-//! Loss, answers and gradients against those of PyTorch, see `tests/parity/yolov3.py`.
+//! Compares loss, predictions and gradients with PyTorch (`tests/parity/yolov3.py`).
 
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
@@ -11,7 +11,7 @@ use crate::number::{part, real_len, single};
 use crate::precision::Precision;
 use std::collections::BTreeMap;
 
-/// What a test is of: pictures, their side, objects of each.
+/// A test case: number of images, their side, and the number of objects in each.
 #[derive(Clone, Copy)]
 struct Case {
     rows: usize,
@@ -20,7 +20,7 @@ struct Case {
     trains: bool,
 }
 
-/// Objects of every row, as the script draws them: the centre anywhere, sides between a sixteenth and ten sixteenths of the picture's, in whole pixels and cut off at its border.
+/// The objects of every image, as in the script: centres anywhere, sides from a sixteenth to ten sixteenths of the image's, in whole pixels, clipped to the image.
 fn truths(Case { rows, side, objects, .. }: Case, classes: usize) -> Vec<Vec<Object>> {
     let classes = below("kinds", rows * objects, i32::try_from(classes).expect("small"));
     let share = |object: usize, n: usize| f64::from(value("objects", object * 4 + n)) / 2.0 + 0.5;
@@ -57,15 +57,15 @@ fn computed(model: &YoloV3, case: Case, precision: Precision) -> BTreeMap<String
 }
 
 #[test]
-fn a_training_step_is_that_of_pytorch() {
+fn a_training_step_matches_pytorch() {
     let case = Case { rows: 4, side: 64, objects: 5, trains: true };
     let file = include_str!("../../../../../tests/parity/yolov3_tiny_train.txt");
-    // TF32 moves answers by four thousandths.
+    // TF32 changes predictions by four thousandths.
     agree(&computed(&YoloV3::tiny(3), case, Precision::Fp32), file, if rounds() { 8e-3 } else { 1e-4 });
 }
 
 #[test]
-fn an_answer_is_that_of_pytorch() {
+fn inference_matches_pytorch() {
     let case = Case { rows: 3, side: 96, objects: 11, trains: false };
     let file = include_str!("../../../../../tests/parity/yolov3_tiny_eval.txt");
     agree(&computed(&YoloV3::tiny(3), case, Precision::Fp32), file, 1e-4);
@@ -77,10 +77,11 @@ fn half_precision_gives_about_the_same() {
     half_is_near(|precision| computed(&YoloV3::tiny(3), case, precision));
 }
 
-/// Fifty layers of rectifiers turn the last bits of float32 into gradients that are two hundredths off: PyTorch's own are, in float32 and in float64, at 128 x 128. What has no slopes in it is compared more closely.
+/// Fifty layers of leaky ReLUs amplify float32 rounding to differences of two hundredths in the gradients. PyTorch's own gradients in float32 and float64 differ as much at
+/// 128 x 128. Outputs, loss and running statistics are compared more strictly.
 fn published(case: Case, file: &str) {
     let found = computed(&YoloV3::darknet53(80), case, Precision::Fp32);
-    // TF32 moves gradients by up to a half, and answers by a hundredth.
+    // TF32 changes gradients by up to a half, and predictions by a hundredth.
     if !rounds() {
         agree(&found, file, 5e-2);
     }
