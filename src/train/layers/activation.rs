@@ -1,20 +1,20 @@
-//! The two forms of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
+//! The two variants of the Gaussian error linear unit (Hendrycks and Gimpel 2016), in float32.
 
 use crate::forward_context::ForwardContext;
 use crate::ops::{Curve, curve, curve_back};
 use burn::tensor::Tensor;
 
-/// x·Φ(x), with the error function. Arithmetic is in float32, the answer in the number format of the context.
+/// x·Φ(x), with the error function. Arithmetic is in float32, the output in the number format of the context.
 pub fn gelu(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     applied(ctx, Curve::Gelu, x)
 }
 
-/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the answer in the number format of the context.
+/// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), `gelu_new` in GPT-2. Arithmetic is in float32, the output in the number format of the context.
 pub fn gelu_tanh(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     applied(ctx, Curve::GeluTanh, x)
 }
 
-/// The tape keeps what it is a function of.
+/// Applies a function and saves its input for the backward pass.
 fn applied(ctx: &ForwardContext<'_>, of: Curve, x: Tensor<2>) -> Tensor<2> {
     let (at, precision) = (ctx.off_tape(x.clone()), ctx.precision);
     let y = curve(of, &at, precision);
@@ -31,7 +31,7 @@ mod tests {
 
     type Function = fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>;
 
-    /// Values and slopes at these points, on the tape, and the values off it.
+    /// Values and derivatives at these points, computed on the tape, and the values computed off it.
     fn at(points: &[f32], function: Function) -> [Vec<f32>; 3] {
         let device = Device::flex();
         let none = Index::default();
@@ -52,8 +52,8 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_pytorch_and_slopes_are_theirs() {
-        // `torch.nn.functional.gelu` in double precision, and with `approximate="tanh"`.
+    fn values_match_pytorch() {
+        // `torch.nn.functional.gelu` in float64, and with `approximate="tanh"`.
         let points = [-3.0, -1.0, -0.1, 0.0, 0.5, 2.0];
         let exact = [-0.004_049_694, -0.158_655_25, -0.046_017_215, 0.0, 0.345_731_23, 1.954_499_7];
         let tanh = [-0.003_637_392, -0.158_808_01, -0.046_017_25, 0.0, 0.345_714, 1.954_597_7];
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn slopes_are_differences_of_values() {
+    fn derivatives_match_differences_of_values() {
         let points: Vec<f32> = (-20..=20_i8).map(|n| f32::from(n) / 5.0).collect();
         let moved = |by: f32| -> Vec<f32> { points.iter().map(|point| point + by).collect() };
         for function in [gelu as Function, gelu_tanh as Function] {
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Values and slopes in a number format, of numbers that every format holds.
+    /// Values and gradients in a number format, at points that every format represents exactly.
     fn on(device: &Device, precision: Precision, shape: [usize; 2], function: Function) -> [Vec<f32>; 2] {
         let none = Index::default();
         let state = ModelState {

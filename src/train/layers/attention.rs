@@ -5,22 +5,21 @@ use crate::forward_context::ForwardContext;
 use crate::ops::{AttentionConfig, AttentionShape, attention};
 use burn::tensor::Tensor;
 
-/// One layer of attention: where its parameters are, and how it looks.
+/// The parameter names and the configuration of an attention layer.
 pub struct Attention {
-    /// The maps to queries, keys and values, [hidden, hidden] each in this order, or one map to all of them side by side.
+    /// The projections to queries, keys and values, in this order and [hidden, hidden] each, or one projection to all three, concatenated.
     pub qkv: Vec<String>,
-    /// The map of what was seen, [hidden, hidden].
+    /// The output projection, [hidden, hidden].
     pub output: String,
-    /// How many look at once, each with its share of the features.
+    /// Number of heads, which split the features evenly.
     pub heads: usize,
-    /// A token does not see those that come after it.
+    /// Whether later tokens are masked.
     pub causal: bool,
-    /// The share of attention weights that is dropped.
+    /// Dropout probability of the attention weights.
     pub dropout: f64,
 }
 
-/// x [rows·width, hidden] to the same shape in the number format of the context. Every token of a row sees all of that row, but what comes
-/// after it where attention is causal.
+/// Applies attention within each row to x [rows·width, hidden]. The output has the same shape, in the number format of the context.
 pub fn attend(ctx: &mut ForwardContext<'_>, layer: &Attention, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
     let (heads, hidden) = (layer.heads, x.dims()[1]);
     let qkv = linear_joined(ctx, &layer.qkv, x);
@@ -33,7 +32,8 @@ pub fn attend(ctx: &mut ForwardContext<'_>, layer: &Attention, x: Tensor<2>, [ro
     linear(ctx, &layer.output, attended)
 }
 
-/// Floating-point operations of [`attend`] over one row, counted as `Model::forward_flops` says: four maps, and products of T×d with d×T and of T×T with T×d for each head.
+/// Floating-point operations of [`attend`] over one row, counted as in `Model::forward_flops`: four projections, and for each head a product of T×d with d×T
+/// and one of T×T with T×d.
 pub fn attention_flops(width: u64, hidden: u64) -> u64 {
     2 * width * 4 * hidden * hidden + 2 * 2 * width * width * hidden
 }

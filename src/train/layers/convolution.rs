@@ -7,25 +7,25 @@ use crate::ops::{self, Activation, After, Filters, Window};
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-/// `name.weight` [out, in, side, side], normal around 0 with the deviation √(2/(out·side²)): it keeps the size of gradients where half of them pass a ReLU (He et al. 2015,
+/// `name.weight` [out, in, side, side], normal with standard deviation √(2/(out·side²)). This preserves the variance of gradients through ReLUs (He et al. 2015,
 /// "Delving deep into rectifiers", section 2.2, backward case; torchvision's `kaiming_normal_` with `fan_out`).
 pub fn convolution_spec(name: &str, [to, from, side]: [usize; 3]) -> ParamSpec {
     let deviation = (2.0 / real_len(to * side * side)).sqrt();
     ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(deviation))
 }
 
-/// Floating-point operations of a convolution that gives images of `places` x `places`: 2·side²·in·out·places².
+/// Floating-point operations of a convolution with an output of `places` x `places` pixels: 2·side²·in·out·places².
 pub fn convolution_flops([to, from, side]: [usize; 3], places: usize) -> u64 {
     2 * wide(side * side * from * to) * wide(places * places)
 }
 
-/// [rows, in, height, width] to [rows, out, height', width'], with `name.weight` [out, in, side, side] and, where there is one, `name.bias` [out], in the number
-/// format of the context.
+/// Convolves [rows, in, height, width] to [rows, out, height', width'], in the number format of the context. The parameters are `name.weight` [out, in, side, side]
+/// and, if it exists, `name.bias` [out].
 pub fn convolve(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
     followed(ctx, name, x, window, false)
 }
 
-/// [`convolve`] with a rectifier behind it.
+/// [`convolve`] followed by ReLU.
 pub fn convolve_relu(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window) -> Tensor<4> {
     followed(ctx, name, x, window, true)
 }
@@ -38,8 +38,8 @@ fn followed(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, window: Window, 
     ops::convolve(ctx, x, Filters { name, weight, shape: [to, from, height, width], bias }, window, rectified)
 }
 
-/// A convolution without a bias and the [`batch_norm`] of its answer. Where constants are folded, the normalisation becomes part of weights and
-/// bias, if the rectifier or nothing follows it.
+/// A convolution without bias, followed by [`batch_norm`]. If the context folds constants, the normalisation becomes part of weight and bias,
+/// unless a leaky ReLU, a residual after the activation, or a residual without activation follows.
 pub fn convolve_normed(
     ctx: &mut ForwardContext<'_>,
     [name, norm]: [&str; 2],

@@ -1,12 +1,12 @@
-//! Dropout with masks that depend on seed, step and place alone, and are made where they are used.
+//! Dropout with masks that depend only on seed, step and place, and are computed on the device.
 //!
-//! A generator of the device would be shared by its threads, and masks drawn on the host are too many: attention alone drops a billion values a step.
+//! A random generator of the device would be shared by its threads. Masks drawn on the host are too large: attention alone drops a billion values a step.
 
 use crate::forward_context::ForwardContext;
 use crate::ops::dropped;
 use burn::tensor::Tensor;
 
-/// Sets a share of the values to zero and scales the others up by 1/(1-share) (Srivastava et al. 2014, in the "inverted" form); nothing outside of training.
+/// In training, sets a share of the values to zero and scales the others by 1/(1-share) (Srivastava et al. 2014, "inverted" dropout).
 pub fn dropout<const D: usize>(ctx: &mut ForwardContext<'_>, x: Tensor<D>, share: f64) -> Tensor<D> {
     if share <= 0.0 {
         return x;
@@ -17,7 +17,7 @@ pub fn dropout<const D: usize>(ctx: &mut ForwardContext<'_>, x: Tensor<D>, share
     }
 }
 
-/// Dropout with a key that was drawn before.
+/// Dropout with a given key.
 pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
     let answer = dropped(ctx.off_tape(x.clone()), key, share);
     ctx.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])

@@ -1,4 +1,4 @@
-//! Tables of vectors: one for each token, one for each position.
+//! Token and position embeddings.
 
 use super::linear::Maps;
 use crate::forward_context::ForwardContext;
@@ -6,10 +6,10 @@ use crate::ops::gathered;
 use crate::precision::exact;
 use burn::tensor::{Int, Tensor, module};
 
-/// Columns of a table's product are filled up to a multiple of this: vocabularies are odd numbers, and tiles of a matrix product are not.
+/// Logit columns are padded to a multiple of this, as vocabulary sizes rarely fit the tiles of a matrix product.
 const COLUMNS: usize = 64;
 
-/// The vectors of tokens [rows, width], each a row of `name.weight` [vocabulary, features]: [rows·width, features] in float32.
+/// The embeddings of tokens [rows, width], which are rows of `name.weight` [vocabulary, features]: [rows·width, features] in float32.
 pub fn embed(ctx: &ForwardContext<'_>, name: &str, tokens: Tensor<2, Int>) -> Tensor<2> {
     let [rows, width] = tokens.dims();
     let (table, [words, features]) = table(ctx, name);
@@ -23,15 +23,14 @@ pub fn embed(ctx: &ForwardContext<'_>, name: &str, tokens: Tensor<2, Int>) -> Te
     )
 }
 
-/// `name.weight` as it is kept, and its shape [vectors, features].
+/// The flat parameter `name.weight`, and its shape [vectors, features].
 fn table(ctx: &ForwardContext<'_>, name: &str) -> (Tensor<1>, [usize; 2]) {
     let (table, shape) = ctx.flat_parameter(&format!("{name}.weight"));
     let &[vectors, features] = shape else { panic!("`{name}` is no table") };
     (table, [vectors, features])
 }
 
-/// Of x [positions, features] the rows that the context selects, in their order: [selected, features]. All rows where it selects none in
-/// particular.
+/// The rows of x [positions, features] that the context selects, in the order of selection: [selected, features]. All rows if it has no selection.
 pub fn selected_rows(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     let Some(positions) = ctx.selected_positions() else { return x };
     let ([rows, _], [asked], format) = (x.dims(), positions.dims(), x.dtype());
@@ -46,7 +45,7 @@ pub fn selected_rows(ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
     )
 }
 
-/// Adds to x [rows·width, features] at each position the vector of that position, a row of `name.weight` [at least width, features].
+/// Adds position embeddings, the rows of `name.weight` [at least width, features], to x [rows·width, features].
 pub fn add_positions(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, [rows, width]: [usize; 2]) -> Tensor<2> {
     let (table, [positions, features]) = table(ctx, name);
     let vectors = ctx.off_tape(table.clone()).reshape([positions, features]).narrow(0, 0, width);
@@ -63,8 +62,9 @@ pub fn add_positions(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>, [rows, 
     )
 }
 
-/// How near x [rows, features] is to each vector of the table `name.weight` [vocabulary, features], plus `bias` [vocabulary]: answers with the same weights as [`embed`]
-/// (Press and Wolf 2017). [rows, vocabulary filled up to a multiple of 64] in the number format of the context; what was filled up is 0.
+/// The logits of x [rows, features]: its product with the transposed embedding `name.weight` [vocabulary, features], plus `bias` [vocabulary] (Press and Wolf 2017).
+///
+/// The output is [rows, vocabulary padded to a multiple of 64] in the number format of the context. Padding is 0.
 pub fn unembed(ctx: &ForwardContext<'_>, name: &str, bias: Option<&str>, x: Tensor<2>) -> Tensor<2> {
     let (table, [words, features]) = table(ctx, name);
     let biases = bias.map(|name| ctx.flat_parameter(name).0).into_iter().collect();

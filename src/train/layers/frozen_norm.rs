@@ -1,4 +1,4 @@
-//! Batch normalisation whose statistics, gain and bias stay as they are.
+//! Batch normalisation with fixed statistics, gain and bias.
 
 use super::norm::running_names;
 use crate::forward_context::ForwardContext;
@@ -8,16 +8,16 @@ use crate::precision::exact;
 use crate::tape::{Plain, Taped};
 use burn::tensor::Tensor;
 
-/// The four statistics of a frozen normalisation: `name.weight` and `name.running_var`, which start at 1, `name.bias` and `name.running_mean`, which start at 0.
+/// The four statistics of a frozen norm: `name.weight` and `name.running_var`, initially 1, and `name.bias` and `name.running_mean`, initially 0.
 pub fn frozen_statistics(name: &str, features: usize) -> [ParamSpec; 4] {
     [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)]
         .map(|(part, start)| ParamSpec::new(format!("{name}.{part}"), &[features], Init::Constant(start)))
 }
 
-/// Sets the mean and the variance of a frozen norm to those of the channels of x, so that what it gives for them is normalised.
+/// Sets the mean and the variance of a frozen norm to those of the channels of x, so that its output for x is normalised.
 pub fn calibrate_norm(ctx: &mut ForwardContext<'_>, name: &str, x: &Tensor<4>) {
     let [rows, channels, height, width] = x.dims();
-    // Means over equally many values each: their mean is the mean of all.
+    // All inner means are over the same number of values, so their mean is the overall mean.
     let mean_of = |values: Tensor<4>| -> Tensor<1> {
         values.reshape([rows, channels, height * width]).mean_dim(2).mean_dim(0).reshape([channels])
     };
@@ -30,13 +30,13 @@ pub fn calibrate_norm(ctx: &mut ForwardContext<'_>, name: &str, x: &Tensor<4>) {
     }
 }
 
-/// (x − mean)·weight/√(variance + 10⁻⁵) + bias of [rows, channels, height, width], with what follows it; torchvision's `FrozenBatchNorm2d`.
-/// All four are statistics of the context, and none
-/// of them changes. Computed in float32 and rounded once, to the number format of the input.
+/// (x − mean)·weight/√(variance + 10⁻⁵) + bias for x [rows, channels, height, width], followed by `after` (torchvision's `FrozenBatchNorm2d`).
+///
+/// All four vectors are statistics of the context and do not change. Computed in float32 and rounded once, to the number format of the input.
 pub fn frozen_norm(ctx: &ForwardContext<'_>, name: &str, x: Tensor<4>, after: After) -> Tensor<4> {
     let After { residual, residual_last, activation } = after;
     if let (Some(residual), true) = (residual.clone(), residual_last && activation.leak().is_some()) {
-        // The sum does not tell what the activation was of.
+        // The backward pass needs the sign of the activation's input, which the sum does not show.
         return frozen_norm(ctx, name, x, After { activation, ..After::default() }) + residual;
     }
     let [mean, variance] = running_names(name);

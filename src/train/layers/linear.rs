@@ -1,4 +1,4 @@
-//! Affine maps.
+//! Linear layers (affine maps).
 
 use crate::forward_context::ForwardContext;
 use crate::ops::{Affine, AffineGradients, affine, folded_affine};
@@ -6,14 +6,14 @@ use crate::precision::Precision;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// x·W + b: [rows, in] to [rows, out] in the number format of the context, with `name.weight` [in, out] and, where there is one,
+/// x·W + b: [rows, in] to [rows, out] in the number format of the context. The parameters are `name.weight` [in, out] and, if it exists,
 /// `name.bias` [out].
 pub fn linear(ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
     linear_joined(ctx, &[name.to_owned()], x)
 }
 
-/// Up to three affine maps of the same rows and of one shape as one product: [rows, in] to their answers side by side, [rows, sum of all out]. Each has a weight and a bias, or none has
-/// a bias.
+/// Applies up to three affine maps of the same shape to the same rows as one product: [rows, in] to their concatenated outputs, [rows, sum of all out]. Either
+/// all maps have a bias or none has.
 pub fn linear_joined(ctx: &ForwardContext<'_>, names: &[String], x: Tensor<2>) -> Tensor<2> {
     let (mut weights, mut biases, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
@@ -33,23 +33,23 @@ pub fn linear_joined(ctx: &ForwardContext<'_>, names: &[String], x: Tensor<2>) -
     maps.apply_named(ctx, &names.join(" "), x)
 }
 
-/// Affine maps of the same rows, side by side, with flat parameters in float32.
+/// Affine maps of the same rows, with flat parameters in float32; their outputs are concatenated.
 pub struct Maps {
-    /// Of each weight: [in, out], or [out, in] of a table.
+    /// The shape of each weight: [in, out], or [out, in] of a table.
     pub shape: [usize; 2],
-    /// As many as there are maps.
+    /// One weight for each map.
     pub weights: Vec<Tensor<1>>,
-    /// [out] each; one for every weight or none at all.
+    /// One bias [out] for each map, or none at all.
     pub biases: Vec<Tensor<1>>,
-    /// The weight is a table, one alone.
+    /// Whether the (single) weight is an embedding table.
     pub table: bool,
-    /// Columns of the answer; those for which there are no parameters are 0.
+    /// Columns of the output; columns beyond the parameters are 0.
     pub columns: usize,
 }
 
 impl Maps {
-    /// [rows, in] to [rows, columns] in the number format of the context. The gradient of x comes back in its own format, those of the
-    /// parameters are not rounded.
+    /// Maps [rows, in] to [rows, columns] in the number format of the context. The gradient of x has the format of x; those of the parameters are
+    /// not rounded.
     pub fn apply(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         match (self.weights.len(), self.biases.len()) {
             (1, 0) => self.recorded::<2>(ctx, x),
@@ -61,7 +61,7 @@ impl Maps {
         }
     }
 
-    /// [`Self::apply`] of parameters of the model as they are. Where constants are folded, they are rounded and brought together once, under this name.
+    /// [`Self::apply`] for unchanged parameters of the model. If the context folds constants, the parameters are rounded and joined once, and cached under this name.
     pub fn apply_named(self, ctx: &ForwardContext<'_>, name: &str, x: Tensor<2>) -> Tensor<2> {
         if !ctx.folds() {
             return self.apply(ctx, x);
@@ -73,7 +73,7 @@ impl Maps {
         affine(ctx.precision, ctx.round(x), vec![weight], bias.into_iter().collect(), Affine { shape, ..how }).0
     }
 
-    /// With as many inputs as x and the parameters are.
+    /// [`Self::apply`] as an operation of the tape with N inputs: x and the parameters.
     fn recorded<const N: usize>(self, ctx: &ForwardContext<'_>, x: Tensor<2>) -> Tensor<2> {
         let Self { shape, table, columns, .. } = self;
         let off_tape = |vectors: &[Tensor<1>]| vectors.iter().map(|vector| ctx.off_tape(vector.clone())).collect();
@@ -90,7 +90,7 @@ impl Maps {
             let parameters = wanted[1..].contains(&true);
             let AffineGradients { x, weights, biases } = kept.backward(gradient, of_x, parameters);
             let parameters = weights.into_iter().chain(biases).map(Plain::from);
-            // What is not wanted is nowhere to be found.
+            // Unwanted gradients are `None`.
             let all = [x.map(Plain::from)].into_iter().chain(parameters.map(Some)).chain((0..N).map(|_| None));
             array::<_, N>(all.take(N))
         })

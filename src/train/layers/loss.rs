@@ -5,8 +5,9 @@ use crate::number::real_len;
 use crate::ops::{cross_entropy_sum, picked, possible, summed};
 use burn::tensor::{Int, Tensor};
 
-/// Mean cross-entropy in nats, shape [1], float32, of answers [rows, columns] to the right classes [rows]. A row whose class is negative does not count; `counted` says
-/// how many do. Columns from `classes` on are padding and are never an answer.
+/// The mean cross-entropy in nats, shape [1], float32, of logits [rows, columns] with target classes [rows].
+///
+/// Rows with a negative target are ignored; `counted` is the number of the others. Columns from `classes` on are padding.
 pub fn cross_entropy(
     ctx: &ForwardContext<'_>,
     answers: Tensor<2>,
@@ -17,8 +18,8 @@ pub fn cross_entropy(
     cross_entropy_sum(ctx, answers, targets, classes, share)
 }
 
-/// Shape [2], float32: the sum of the cross-entropies in nats, and how many answers are right, where the largest of a row is the answer. A row that has no cross-entropy is
-/// never right. Otherwise as [`cross_entropy`].
+/// The sum of the cross-entropies in nats, and the number of rows whose largest logit is that of the target: shape [2], float32. Rows whose cross-entropy is NaN are never
+/// correct. Otherwise as [`cross_entropy`].
 pub fn loss_and_correct(
     ctx: &ForwardContext<'_>,
     answers: Tensor<2>,
@@ -29,7 +30,7 @@ pub fn loss_and_correct(
     let rows = answers.dims()[0];
     let largest = answers.clone().argmax(1).reshape([rows]).equal(targets.clone()).float();
     let picked = picked(answers, targets.clone());
-    // Where a NaN is, devices differ in what they take for the largest, but all of the row's softmax is NaN, which equals nothing.
+    // Devices disagree on the largest of values with a NaN. The row's softmax is then all NaN, which is not equal to itself.
     let right = largest * picked.clone().equal(picked.clone()).float();
     let right = ctx.constant(right.reshape([1, rows]).sum_dim(1).reshape([1]));
     Tensor::cat(vec![summed(ctx, picked, targets), right], 0)
@@ -43,7 +44,7 @@ mod tests {
     use crate::precision::Precision;
     use burn::tensor::{Device, TensorData};
 
-    /// The loss, and how many answers are right, where columns from `classes` on are padding.
+    /// The loss and the number of correct rows; columns from `classes` on are padding.
     fn judged<const COLUMNS: usize>(
         answers: &[[f32; COLUMNS]],
         targets: &[i32],
@@ -71,7 +72,7 @@ mod tests {
     fn largest_is_right(device: &Device) {
         let answers = [[0.0, 2.0, 9.0], [2.0, 2.0, 9.0], [2.0, 2.0, 9.0], [3.0, 1.0, 9.0]];
         let [loss, right] = judged(&answers, &[1, 0, 1, -1], 2, device);
-        // The first of two that are as large is the answer, and the last row does not count.
+        // The first of two equal logits is the prediction, and the last row is ignored.
         assert_eq!(right, 2.0);
         let expected = (1.0 + (-2.0_f32).exp()).ln() + 2.0 * 2.0_f32.ln();
         assert!((loss - expected).abs() < 1e-5, "{loss} for {expected}");
@@ -92,12 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_answer_of_those_that_count_is_right() {
+    fn rows_whose_largest_logit_is_the_target_are_correct() {
         largest_is_right(&Device::flex());
     }
 
     #[test]
-    fn answers_that_are_no_numbers_are_wrong() {
+    fn rows_with_nan_are_not_correct() {
         none_is_right(&Device::flex());
     }
 

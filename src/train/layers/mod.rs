@@ -1,7 +1,7 @@
 //! Layers: functions of a forward context, a name and a tensor.
 //!
-//! Parameters are found by the name of the layer and PyTorch's name of the part (`.weight`, `.bias`). What is summed over many values is
-//! summed in float32; products and convolutions take the number format of the context.
+//! Parameters are found by the name of the layer and PyTorch's name of the part (`.weight`, `.bias`). Sums over many values are computed
+//! in float32; products and convolutions use the number format of the context.
 
 mod activation;
 mod attention;

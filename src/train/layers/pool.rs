@@ -6,10 +6,12 @@ use crate::ops::{Product, product};
 use crate::precision::{Precision, exact};
 use burn::tensor::{Tensor, TensorData};
 
-/// Images of any size to [rows, channels, side, side], in float32: row i is the mean of the rows ⌊i·height/side⌋ up to ⌈(i+1)·height/side⌉, and likewise for columns
-/// (PyTorch's `AdaptiveAvgPool2d`). A smaller image is repeated.
+/// Adaptive mean pooling of images of any size to [rows, channels, side, side], in float32 (PyTorch's `AdaptiveAvgPool2d`).
 ///
-/// It is one product with the shares of all pixels in all means, which takes a GPU no time; Burn's own operation takes it longer than all convolutions before it.
+/// Output row i is the mean of the rows from ⌊i·height/side⌋ up to ⌈(i+1)·height/side⌉, and likewise for columns. Pixels of smaller images are repeated.
+///
+/// Computed as one matrix product with the weights of all pixels in all means, which takes negligible time on a GPU. Burn's own operation takes longer than all
+/// convolutions before it.
 pub fn mean_to(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize) -> Tensor<4> {
     let [rows, channels, height, width] = x.dims();
     if [height, width] == [side; 2] {
@@ -21,7 +23,7 @@ pub fn mean_to(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize) -> Tensor<4>
         Tensor::<2>::from_data(shares, ctx.device())
     });
     let given = exact(ctx.off_tape(x.clone())).reshape([rows * channels, height * width]);
-    // In half precision a gradient that many windows share would be summed up in half precision.
+    // In float32, as otherwise the gradient of overlapping windows would be summed in half precision.
     let how = Product::of(Precision::Fp32);
     let y = product(given, shares.clone(), how).reshape([rows, channels, side, side]);
     ctx.recorded(
@@ -35,7 +37,7 @@ pub fn mean_to(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize) -> Tensor<4>
     )
 }
 
-/// What each pixel of an image, row by row, adds to each mean, [height·width, side·side].
+/// The weight of each pixel of an image, row by row, in each mean: [height·width, side·side].
 fn shares([height, width]: [usize; 2], side: usize) -> Vec<f32> {
     let span = |place: usize, length: usize| place * length / side..((place + 1) * length).div_ceil(side);
     let mut shares = vec![0.0; height * width * side * side];
@@ -57,7 +59,7 @@ mod tests {
     use crate::parameters::Index;
     use burn::tensor::{DType, Device, FloatDType};
 
-    /// Values whose order is not that of their places, all different.
+    /// Distinct values in shuffled order.
     fn pixels(count: usize) -> Vec<f32> {
         (0..count).map(|n| f32::from(u16::try_from(n * 37 % 101).expect("small"))).collect()
     }
@@ -83,7 +85,7 @@ mod tests {
         })
     }
 
-    /// The gradient of Σ weight·y with respect to x.
+    /// The gradient of Σ weight·y by x.
     fn gradient(x: &Tensor<4>, y: Tensor<4>, weights: &[f32]) -> Vec<f32> {
         let weights = Tensor::from_data(TensorData::new(weights.to_vec(), y.dims()), &Device::flex());
         let mut tape = (y * Tensor::from_inner(weights)).sum().backward();
@@ -91,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn maxima_see_nothing_beyond_the_border_and_pass_their_gradient_to_their_pixel() {
-        // 3 x 3 windows with stride 2 and padding 1 on 4 x 5: centres at rows 0, 2 and columns 0, 2, 4. All values are below 0, so that a border of zeros would win.
+    fn max_pooling_ignores_padding_and_passes_gradients_to_the_largest_pixel() {
+        // 3 x 3 windows with stride 2 and padding 1 on 4 x 5: centres at rows 0, 2 and columns 0, 2, 4. All values are negative, so that padding with zeros would win.
         let values: Vec<f32> = pixels(20).into_iter().map(|value| value - 200.0).collect();
         let window = Window { stride: 2, padding: 1 };
         assert_eq!([4, 5].map(|side| window.places(3, side)), [2, 3]);
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_mean_pixel_is_in_float32() {
-        // In binary16 the sum would stop growing at 2048.
+        // In fp16 the sum would stop growing at 2048.
         let half = Tensor::<4>::ones([2, 3, 64, 64], &Device::flex()).cast(FloatDType::F16);
         let none = Index::default();
         let mean = crate::ops::mean_pixel(&taped(&none), Tensor::from_inner(half));
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_those_of_their_windows_and_so_are_their_gradients() {
+    fn means_and_gradients_match_their_windows() {
         for [height, width] in [[1, 1], [2, 3], [7, 7], [10, 5], [14, 20]] {
             let values = pixels(2 * height * width);
             let (mut means, mut gradients) = (Vec::new(), vec![0.0; values.len()]);

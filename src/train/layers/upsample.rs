@@ -1,19 +1,19 @@
-//! Images twice as high and wide.
+//! Upsampling of images by a factor of two.
 
 use crate::forward_context::ForwardContext;
 use crate::ops::{doubled, halved, in_format};
 use crate::tape::Plain;
 use burn::tensor::Tensor;
 
-/// Each value four times, as two by two (nearest neighbour): [rows, channels, height, width] to [rows, channels, 2·height, 2·width], in the number format of the input.
+/// Nearest-neighbour upsampling: [rows, channels, height, width] to [rows, channels, 2·height, 2·width], in the number format of the input.
 pub fn upsample_nearest(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     let given = ctx.off_tape(x.clone());
     let y = doubled(given, None);
     ctx.recorded(|| [x.into()], y, move |gradient, _| [Some(halved(&gradient).into())])
 }
 
-/// The sum of a lateral tensor [rows, channels, 2·height, 2·width] and of [`upsample_nearest`] of x, in the number format of the lateral tensor; rounded once (Lin et al. 2017, "Feature
-/// pyramid networks", figure 3).
+/// The sum of a lateral tensor [rows, channels, 2·height, 2·width] and [`upsample_nearest`] of x, rounded once, to the number format of the lateral tensor (Lin
+/// et al. 2017, "Feature pyramid networks", figure 3).
 pub fn upsample_add(ctx: &ForwardContext<'_>, x: Tensor<4>, lateral: Tensor<4>) -> Tensor<4> {
     let format = x.dtype();
     let [given, beside] = [&x, &lateral].map(|tensor| ctx.off_tape(tensor.clone()));

@@ -7,14 +7,14 @@ use crate::precision::{Precision, exact};
 use crate::sample_tensors::uniform;
 use burn::tensor::{Device, TensorData};
 
-/// A convolution of images [rows, in, height, width], 3 x 3: what goes in.
+/// A 3 x 3 convolution of images [rows, in, height, width].
 #[derive(Debug)]
 struct Case {
     images: [usize; 4],
     channels: usize,
     biased: bool,
     rectified: bool,
-    /// They are stored so where the device can.
+    /// Whether images are stored NHWC where the device supports it.
     nhwc: bool,
 }
 
@@ -32,8 +32,7 @@ impl Case {
         [rows, self.channels, height, width]
     }
 
-    /// By the layer: the answer off the tape and on it, and the gradients of images, weight and bias. On the tape it is the mean of two uses of the
-    /// images.
+    /// The layer's output off the tape and on it, and the gradients of images, weight and bias. On the tape the output is the mean of two uses of the images.
     fn by_layer(&self, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
         let param_specs = self.param_specs();
         let (index, none) = (Index::new(&param_specs), Index::default());
@@ -67,7 +66,7 @@ impl Case {
         found
     }
 
-    /// The same by loops in double precision, in the same order. On which side of zero a sum was is read from our answer: one that is next to nothing may be rounded to either side.
+    /// The same results in the same order, by loops in float64. Whether a ReLU is active is read from the layer's output, as sums near 0 may be rounded to either side.
     fn by_loops(&self, answer: &[f32]) -> Vec<Vec<f64>> {
         let [_, from, height, width] = self.images;
         let wide = |values: Vec<f32>| -> Vec<f64> { values.into_iter().map(f64::from).collect() };
@@ -143,20 +142,20 @@ fn biases_and_rectifiers_follow_a_convolution_on_gpu() {
         [false, true].map(|nhwc| Case { images, channels, biased: !nhwc, rectified: true, nhwc })
     });
     for case in cases().iter().chain(large.iter().flatten()) {
-        // With TF32, whose rounding is 2⁻¹¹.
+        // TF32 has a rounding error of 2⁻¹¹.
         for (precision, close) in [(Precision::Fp32, 2e-3), (Precision::Fp16, 2e-3), (Precision::Bf16, 2e-2)] {
             compare(case, precision, &Device::cuda(0), close);
         }
     }
 }
 
-/// The channels of two images, one after the other, and the gradients of both: parts of those of the answer.
+/// Checks that concatenation joins the channels of two images and splits the gradient.
 fn joined_and_parted(parts: [usize; 2], device: &Device) {
     let all = parts[0] + parts[1];
     let ctx = ForwardContext::without_parameters(Precision::Bf16, device);
     let (rows, pixels) = (2, 4 * 5);
     let values = |seed, channels: usize| {
-        // What bf16 holds exactly.
+        // Values that bf16 represents exactly.
         uniform(seed, rows * channels * pixels).into_iter().map(|value| (value * 64.0).round()).collect::<Vec<f32>>()
     };
     let images = |values: Vec<f32>, channels| {
@@ -193,7 +192,7 @@ fn channels_are_joined_and_their_gradients_parted() {
 #[test]
 #[ignore = "needs a GPU"]
 fn channels_are_joined_and_their_gradients_parted_on_gpu() {
-    // Parts that begin at any byte, and at those that a view can.
+    // Channel offsets that are and are not aligned for a view.
     for parts in [[3, 8], [128, 256], [256, 512]] {
         joined_and_parted(parts, &Device::cuda(0));
     }

@@ -8,7 +8,7 @@ use burn::tensor::{Device, TensorData};
 
 const SHAPE: [usize; 4] = [2, 3, 4, 5];
 
-/// What follows, and of what.
+/// The shape of the input, and the residual and activation after the norm.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     dims: [usize; 4],
@@ -25,7 +25,7 @@ fn cases(dims: [usize; 4]) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Weight, bias, mean and variance; images, residual and the gradient of the answer.
+/// Weight, bias, mean and variance; then images, residual and the gradient of the output.
 fn given(dims: [usize; 4]) -> ([Vec<f32>; 4], [Vec<f32>; 3]) {
     let (all, channels) = (dims.iter().product(), dims[1]);
     let vectors = [(1, 1.0, 0.5), (2, 0.0, 0.5), (3, 0.3, 1.0), (4, 2.0, 1.0)];
@@ -57,7 +57,7 @@ fn with<T>(
     work(&mut if taped { ForwardContext::inference_on_tape(state) } else { ForwardContext::inference(state) })
 }
 
-/// The answer and the gradients of images and residual, by the layer.
+/// The layer's output, and the gradients of images and residual.
 fn by_layer(case: Case, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
     let (vectors, [x, residual, slopes]) = given(case.dims);
     let mut statistics = vectors.map(|values| Tensor::from_data(TensorData::from(values.as_slice()), device));
@@ -75,7 +75,7 @@ fn by_layer(case: Case, precision: Precision, device: &Device) -> Vec<Vec<f32>> 
     })
 }
 
-/// The same by the formula in double precision, of values that were rounded.
+/// The same by the formula in float64, from rounded inputs.
 fn by_formula(case: Case, precision: Precision) -> Vec<Vec<f64>> {
     let (vectors, of_images) = given(case.dims);
     let [gain, bias, mean, variance] = vectors.map(|values| values.into_iter().map(f64::from).collect::<Vec<_>>());
@@ -116,12 +116,12 @@ fn compare(case: Case, device: &Device) {
 }
 
 #[test]
-fn answers_and_gradients_are_those_of_the_formula() {
+fn outputs_and_gradients_match_the_formula() {
     cases(SHAPE).for_each(|case| compare(case, &Device::flex()));
 }
 
 #[test]
-fn what_is_calibrated_is_normalised() {
+fn a_calibrated_norm_normalises_its_input() {
     let device = Device::flex();
     let mut statistics = initial_statistics(&frozen_statistics("n", 3), &device);
     let given = || images(around(3, 120, 0.5, 2.0), SHAPE, &device);

@@ -9,7 +9,7 @@ use burn::tensor::{Device, TensorData};
 const SHAPE: [usize; 2] = [5, 7];
 const ROWS: usize = 3;
 
-/// Numbers between -1 and 1 that every format holds, of a seed.
+/// Random numbers between -1 and 1 that every format represents exactly.
 fn values<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
     let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(1.0))], seed).remove(0);
     Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex())
@@ -18,7 +18,7 @@ fn values<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
         .cast(FloatDType::F32)
 }
 
-/// The parameters of maps `0`, `1` and so on, one of them a table of 61 vectors.
+/// The parameters of maps `0`, `1` and `2`, and of a table of 61 vectors.
 fn param_specs() -> Vec<ParamSpec> {
     let start = Init::Uniform(1.0);
     let map = |name: usize| {
@@ -33,10 +33,10 @@ fn param_specs() -> Vec<ParamSpec> {
     param_specs
 }
 
-/// What is computed of x and the parameters.
+/// A function of x and the parameters.
 type Function = fn(&ForwardContext<'_>, Tensor<2>) -> Tensor<2>;
 
-/// The answer to [`ROWS`] rows of x in this format, and the gradients of x and of every parameter; those of what is not used are empty.
+/// The output for [`ROWS`] rows of x in this format, and the gradients of x and of every parameter; those of unused parameters are empty.
 fn computed(function: Function, format: FloatDType, precision: Precision, device: &Device) -> Vec<Vec<f32>> {
     let (param_specs, none) = (param_specs(), Index::default());
     let index = Index::new(&param_specs);
@@ -70,7 +70,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|name| name.to_string()).collect()
 }
 
-/// The same by Burn's operations in float32, from numbers that every format holds.
+/// The same by Burn's operations in float32.
 fn by_burn(ctx: &ForwardContext<'_>, x: Tensor<2>, maps: usize) -> Tensor<2> {
     let answers = names(maps).into_iter().map(|name| {
         let bias = ctx.parameter::<1>(&format!("{name}.bias"));
@@ -79,7 +79,7 @@ fn by_burn(ctx: &ForwardContext<'_>, x: Tensor<2>, maps: usize) -> Tensor<2> {
     Tensor::cat(answers.collect(), 1)
 }
 
-/// Each of the functions with what it should be, in float32.
+/// Each function with its reference in float32.
 fn functions() -> [(&'static str, Function, Function); 5] {
     [
         ("one", |ctx, x| linear(ctx, "0", x), |ctx, x| by_burn(ctx, x, 1)),
@@ -120,7 +120,7 @@ fn agree(device: &Device) {
     for (what, ours, theirs) in functions() {
         let theirs = computed(theirs, FloatDType::F32, Precision::Fp32, &Device::flex());
         for (precision, tolerance) in formats {
-            // TF32 rounds nothing of what bfloat16 and binary16 both hold.
+            // TF32 represents every number exactly that both bf16 and fp16 represent.
             for format in [FloatDType::F32, precision.format()] {
                 let found = computed(ours, format, precision, device);
                 assert_eq!(found, computed(ours, format, precision, device), "{what}: other bits");
@@ -133,7 +133,7 @@ fn agree(device: &Device) {
 }
 
 #[test]
-fn maps_have_the_answers_and_gradients_of_burns_operations() {
+fn maps_match_burns_operations() {
     agree(&Device::flex());
 }
 
@@ -146,7 +146,7 @@ fn maps_on_gpu_have_them_too() {
 
 #[test]
 fn gradients_of_a_bias_are_summed_in_float32() {
-    // From 256 on, bfloat16 has no odd numbers: a sum of ones would stay there.
+    // bf16 has no odd numbers above 256, so a sum of ones would stop there.
     let (rows, device) = (1001, Device::flex());
     let leaf = |tensor: Tensor<1>| Tensor::from_inner(tensor).require_grad();
     let param_specs =
@@ -170,7 +170,7 @@ fn gradients_of_a_bias_are_summed_in_float32() {
 
 #[test]
 #[should_panic(expected = "2 maps side by side, and 1 have a bias")]
-fn a_bias_for_some_maps_is_a_fault() {
+fn biases_for_only_some_maps_panic() {
     let device = Device::flex();
     let (index, none) = (Index::default(), Index::default());
     let state = ModelState {

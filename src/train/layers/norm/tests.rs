@@ -7,15 +7,15 @@ use crate::precision::Precision;
 use crate::sample_tensors::{around, off_double, read};
 use burn::tensor::{Device, TensorData};
 
-/// What batch normalisation adds to a variance.
+/// The epsilon of batch normalisation.
 const BATCH_EPSILON: f64 = 1e-5;
 
-/// What follows, and whether it is a training step.
+/// The shape of the input, the residual and activation after the norm, and whether it is a training step.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     dims: [usize; 4],
     residual: bool,
-    /// The residual is added behind the activation.
+    /// Whether the residual is added after the activation.
     last: bool,
     activation: Activation,
     trains: bool,
@@ -29,7 +29,7 @@ fn cases(dims: [usize; 4], trains: bool) -> impl Iterator<Item = Case> {
     })
 }
 
-/// The activation in double precision.
+/// The activation in float64.
 fn bent(case: Case, value: f64) -> f64 {
     match case.activation {
         Activation::Relu => value.max(0.0),
@@ -38,7 +38,7 @@ fn bent(case: Case, value: f64) -> f64 {
     }
 }
 
-/// All that goes in: images, gain, bias, residual, the gradient of the answer, running mean and running variance.
+/// All inputs: images, gain, bias, residual, the gradient of the output, running mean and running variance.
 fn given(case: Case) -> [Vec<f32>; 7] {
     let (all, channels) = (case.dims.iter().product(), case.dims[1]);
     [
@@ -52,7 +52,7 @@ fn given(case: Case) -> [Vec<f32>; 7] {
     ]
 }
 
-/// The formula in double precision: the answer, the new running statistics, and what the activation is of.
+/// The formula in float64: the output, the new running statistics, and the input of the activation.
 fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>; 7]) -> [Vec<f64>; 4] {
     let [_, channels, height, width] = case.dims;
     let of = |n: usize| n / (height * width) % channels;
@@ -78,7 +78,7 @@ fn formula(case: Case, [x, gain, bias, residual, _, mean, variance]: &[Vec<f64>;
     [y, means, variances, before]
 }
 
-/// By the layer: the answer, the running statistics, and on a tape the gradients of images, gain, bias and residual.
+/// The layer's output and running statistics, and on a tape the gradients of images, gain, bias and residual.
 fn by_layer(case: Case, device: &Device, precision: Precision, taped: bool) -> Vec<(&'static str, Vec<f32>)> {
     let [x, gain, bias, residual, dy, mean, variance] = given(case);
     let (param_specs, statistics) = (norm_specs("bn", case.dims[1]), norm_statistics("bn", case.dims[1]));
@@ -126,7 +126,7 @@ fn doubled(values: &[f32]) -> Vec<f64> {
 }
 
 #[test]
-fn answers_and_statistics_are_those_of_the_formula() {
+fn outputs_and_statistics_match_the_formula() {
     for case in [true, false].into_iter().flat_map(|trains| cases([3, 4, 3, 2], trains)) {
         let [y, mean, variance, _] = formula(case, &given(case).map(|values| doubled(&values)));
         let taped = by_layer(case, &Device::flex(), Precision::Fp32, true);
@@ -140,7 +140,7 @@ fn answers_and_statistics_are_those_of_the_formula() {
 }
 
 #[test]
-fn gradients_are_differences_of_the_formula() {
+fn gradients_match_differences_of_the_formula() {
     const STEP: f64 = 1e-6;
     for case in [true, false].into_iter().flat_map(|trains| cases([3, 4, 3, 2], trains)) {
         let inputs = given(case).map(|values| doubled(&values));
@@ -182,7 +182,7 @@ fn half_precision_is_rounded_once() {
         let [y, ..] = formula(case, &[x, gain, bias, residual, dy, mean, variance]);
         let found = by_layer(case, &Device::flex(), Precision::Bf16, true);
         for (ours, value) in found[0].1.iter().zip(y) {
-            // Half a unit of eight significant bits, and what float32 adds.
+            // Half a unit in the last of eight significant bits, plus the rounding of float32.
             assert!((f64::from(*ours) - value).abs() <= value.abs() / 256.0 + 1e-6, "{case:?}: {ours}, not {value}");
         }
     }

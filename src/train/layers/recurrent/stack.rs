@@ -1,4 +1,4 @@
-//! A stack of layers as one operation of cuDNN, and one of the tape.
+//! A stack of recurrent layers as one operation of cuDNN and of the tape.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use crate::tape::{MOST, Plain};
 use burn::tensor::Tensor;
 use std::iter::once;
 
-/// `recurrent_stack`; none where cuDNN does not do it.
+/// `recurrent_stack` by cuDNN; `None` if cuDNN does not support it.
 pub(super) fn stack(
     ctx: &ForwardContext<'_>,
     name: &str,
@@ -23,7 +23,7 @@ pub(super) fn stack(
     stack_in(ctx, name, layers, cell, x, (width, ctx.precision == Precision::Fp32))
 }
 
-/// [`stack`]; factors in float32 may be rounded to TF32 or not.
+/// [`stack`], with or without TF32 for float32 products.
 fn stack_in(
     ctx: &ForwardContext<'_>,
     name: &str,
@@ -36,7 +36,7 @@ fn stack_in(
     let how = Stack { unit: cell.unit(), layers, width, format: ctx.precision.format(), tf32 };
     let parameters = parameters(ctx, name, layers);
     let values: Vec<Tensor<1>> = parameters.iter().map(|parameter| ctx.off_tape(parameter.clone())).collect();
-    // On the tape is x beside them.
+    // The tape also records x.
     let recurrent = if parameters.len() < MOST { Recurrent::of(how, &given, &values) } else { None }?;
     let (answer, kept) = recurrent.forward(given, &values, ctx.taped());
     let Some(kept) = kept else { return Some(answer) };
@@ -50,7 +50,7 @@ fn stack_in(
     }))
 }
 
-/// Of each layer, from the lowest on, `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`, flat.
+/// The flat parameters `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh` of each layer, from the lowest on.
 fn parameters(ctx: &ForwardContext<'_>, name: &str, layers: usize) -> Vec<Tensor<1>> {
     let of_layer = |layer| {
         ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]

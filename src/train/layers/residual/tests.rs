@@ -10,13 +10,13 @@ use burn::tensor::{Device, FloatDType, TensorData};
 
 const EPSILON: f64 = 1e-5;
 
-/// A residual and what is added to it, which every format holds, gain and bias, and slopes of both answers.
+/// A residual connection with random inputs.
 struct Case {
     shape: [usize; 2],
     post: bool,
     dropout: f64,
     precision: Precision,
-    /// Whether the loss depends on what goes on.
+    /// Whether the loss also depends on the residual stream.
     whole: bool,
 }
 
@@ -43,7 +43,7 @@ impl Case {
         })
     }
 
-    /// What the layer computes: what goes on, what was normalised, and the gradients of the residual, of what was added, of gain and bias.
+    /// The layer's residual stream and normalised output, and the gradients of the residual, the branch output, gain and bias.
     fn computed(&self, device: &Device) -> Vec<Vec<f32>> {
         let Self { shape, post, dropout, precision, whole } = *self;
         let [x, added, gain, bias, of_residual, of_normed] = self.given();
@@ -72,7 +72,7 @@ impl Case {
         found
     }
 
-    /// What the values of x that are added are multiplied by.
+    /// The dropout mask of the branch output, including its scale.
     fn mask(&self) -> Vec<f64> {
         let [rows, features] = self.shape;
         let ones = Tensor::<2>::ones([rows, features], &Device::flex());
@@ -82,7 +82,7 @@ impl Case {
         read(mask).into_iter().map(f64::from).collect()
     }
 
-    /// What goes on and what was normalised, in double precision by the definition.
+    /// The residual stream and the normalised output, by their definition in float64.
     fn defined(&self, [x, added, gain, bias]: &[Vec<f64>; 4], mask: &[f64]) -> [Vec<f64>; 2] {
         let features = self.shape[1];
         let sum: Vec<f64> = x.iter().zip(added).zip(mask).map(|((x, added), mask)| x + added * mask).collect();
@@ -98,7 +98,7 @@ impl Case {
 }
 
 #[test]
-fn answers_are_those_of_the_definition_and_gradients_their_differences() {
+fn outputs_match_the_definition_and_gradients_its_differences() {
     for (post, dropout, whole) in
         [(true, 0.0, true), (false, 0.0, true), (true, 0.4, true), (false, 0.4, true), (false, 0.4, false)]
     {

@@ -10,7 +10,7 @@ fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -
     precision.round(Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), dims), device))
 }
 
-/// The answer and the gradients, by the layer. Where the device can, images are stored NHWC if they are to be.
+/// The layer's output and gradients. With `nhwc`, images are stored NHWC where the device supports it.
 fn by_layer(dims: [usize; 4], [lateral, nhwc]: [bool; 2], precision: Precision, device: &Device) -> Vec<Vec<f32>> {
     let [rows, channels, height, width] = dims;
     let large = [rows, channels, height * 2, width * 2];
@@ -24,7 +24,7 @@ fn by_layer(dims: [usize; 4], [lateral, nhwc]: [bool; 2], precision: Precision, 
     };
     assert_eq!((y.dims(), y.dtype()), (large, x.dtype()));
     let slopes = Tensor::from_inner(uniform(3, large, precision, device));
-    // So that the gradient lies as the answer does.
+    // The gradient gets the same storage as the output.
     let slopes = if nhwc { stored_nhwc(&ctx, slopes) } else { slopes };
     let mut tape = exact(y.clone() * slopes).reshape([1, large.iter().product()]).sum_dim(1).backward();
     let gradient = |leaf: Tensor<4>| read(leaf.grad_remove(&mut tape).expect("on the tape"));
@@ -32,7 +32,7 @@ fn by_layer(dims: [usize; 4], [lateral, nhwc]: [bool; 2], precision: Precision, 
     std::iter::once(read(y.inner())).chain(gradients).collect()
 }
 
-/// The same value by value in double precision.
+/// The same, value by value in float64.
 fn by_loops(dims: [usize; 4], lateral: bool, precision: Precision) -> Vec<Vec<f64>> {
     let [rows, channels, height, width] = dims;
     let large = [rows, channels, height * 2, width * 2];

@@ -11,7 +11,7 @@ use burn::tensor::{Device, FloatDType, TensorData};
 
 const INPUTS: usize = 16;
 
-/// Random numbers, rounded to a number format and back, so that all devices and formats begin with the same.
+/// Random numbers that the number format represents exactly, so that all devices and formats get the same inputs.
 fn values<const D: usize>(seed: u64, shape: [usize; D], bound: f32, format: FloatDType) -> Tensor<D> {
     let values = initial(&[ParamSpec::new("values", &shape, Init::Uniform(bound))], seed).remove(0);
     let values = Tensor::<D>::from_data(TensorData::new(values, shape), &Device::flex());
@@ -25,7 +25,7 @@ struct Case {
     hidden: usize,
 }
 
-/// The answer, the answer without a tape, and the gradients of the inputs and of the four parameters; numbers of `format` go in, products are in `precision`.
+/// The output without a tape and with one, and the gradients of the inputs and of the four parameters. Inputs are in `format`, products in `precision`.
 fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precision) -> Vec<(String, Vec<f32>)> {
     let Case { cell, rows, width, hidden } = *case;
     let param_specs = recurrent_specs("rnn", 0, cell, [INPUTS, hidden]);
@@ -65,7 +65,7 @@ fn computed(case: &Case, device: &Device, format: FloatDType, precision: Precisi
 
 fn compare(case: &Case) -> [f32; 3] {
     let Case { cell, rows, width, hidden } = *case;
-    // The host computes in float32: what a format may differ by is its roundings of gates, states and gradients, at each time anew.
+    // The host computes in float32. The tolerances cover the rounding of gates, states and gradients at every time step.
     [(Precision::Fp32, 4e-3), (Precision::Fp16, 8e-3), (Precision::Bf16, 6e-2)].map(|(precision, tolerance)| {
         let format = precision.format();
         let ours = computed(case, &Device::cuda(0), format, precision);
@@ -78,7 +78,7 @@ fn compare(case: &Case) -> [f32; 3] {
             assert!(off <= tolerance, "{told}: {off:e} off");
             worst = worst.max(off);
         }
-        // No rounding depends on whether there is a tape.
+        // The tape must not change the output.
         assert_eq!(ours[0].1, ours[1].1, "{cell:?} {precision:?}");
         worst
     })
@@ -121,7 +121,7 @@ fn recurrent_loops_run_as_a_whole_on_gpu() {
             let weights = weights(cell, hidden, precision, &device);
             let x = precision.round(moved(&values(10, [5 * 4, INPUTS], 1.0, FloatDType::F32), &device));
             let (answer, course) = weights.forward(cell.unit(), x.clone(), 5, true);
-            // An odd width in half precision is not for every version of the library.
+            // Not every version of the library supports odd widths in half precision.
             assert!(hidden % 8 != 0 || matches!(course, SavedStates::Whole(_)), "{cell:?} {precision:?}");
             let (gates, before) = weights.backward(answer.clone(), course);
             let (again, course) = weights.forward(cell.unit(), x, 5, true);

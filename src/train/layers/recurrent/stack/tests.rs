@@ -21,7 +21,7 @@ struct Case {
 const REAL: Case = Case { cell: Cell::Lstm, layers: 2, rows: 32, width: 128, inputs: 256, hidden: 512 };
 const ODD: Case = Case { cell: Cell::Lstm, layers: 2, rows: 3, width: 5, inputs: 10, hidden: 12 };
 
-/// Random numbers that the format holds, so that all devices and formats begin with the same.
+/// Random numbers that the number format represents exactly, so that all devices and formats get the same inputs.
 fn values(seed: u64, length: usize, bound: f32, format: FloatDType) -> Vec<f32> {
     let values = initial(&[ParamSpec::new("values", &[length], Init::Uniform(bound))], seed).remove(0);
     let values = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
@@ -41,7 +41,7 @@ impl Case {
         (0..self.layers).flat_map(of_layer).collect()
     }
 
-    /// The parameters, the inputs and the gradient of the answer.
+    /// The parameters, the inputs and the gradient of the output.
     fn given(&self, format: FloatDType) -> (Vec<Vec<f32>>, Vec<f32>, Vec<f32>) {
         let bound = single(1.0 / real_len(self.hidden).sqrt());
         let param_specs = self.param_specs();
@@ -51,7 +51,7 @@ impl Case {
         (parameters, values(100, all * self.inputs, 1.0, format), values(101, all * self.hidden, 1.0, format))
     }
 
-    /// The answer without a tape, the answer, and the gradients of the inputs and of all parameters, by `stack`.
+    /// The output of `stack` without a tape and with one, and the gradients of the inputs and of all parameters.
     fn computed(
         &self,
         device: &Device,
@@ -95,7 +95,7 @@ impl Case {
         found
     }
 
-    /// By cuDNN.
+    /// The results of cuDNN.
     fn on_card(&self, precision: Precision, tf32: bool) -> Vec<(String, Vec<f32>)> {
         let Self { cell, layers, width, .. } = *self;
         let found = self.computed(&Device::cuda(0), (precision.format(), precision), |ctx, x| {
@@ -106,19 +106,19 @@ impl Case {
         found
     }
 
-    /// By the host, in float32, from numbers that the format holds.
+    /// The results of the host in float32, from inputs in `format`.
     fn on_host(&self, format: FloatDType) -> Vec<(String, Vec<f32>)> {
         self.computed(&Device::flex(), (format, Precision::Fp32), |ctx, x| {
             recurrent_stack(ctx, "rnn", self.layers, self.cell, x, self.width)
         })
     }
 
-    /// How far cuDNN's results are from the host's, the worst of them.
+    /// Compares the results of cuDNN with those of the host and prints the largest difference.
     fn compare(&self) {
         let modes = [
             (Precision::Fp32, false, 1e-4),
             (Precision::Fp32, true, 6e-3),
-            // States, memory and gradients are rounded at each time anew.
+            // States, cell states and gradients are rounded at every time step.
             (Precision::Fp16, true, 1.5e-2),
             (Precision::Bf16, true, 1e-1),
         ];
@@ -135,7 +135,8 @@ impl Case {
     }
 }
 
-/// A stack as cuDNN's documentation has it, in float64: each gate has a matrix for what is below and one for the state before, whose rows are features of the state, and a bias for each.
+/// A stack by the equations of cuDNN's documentation, in float64. Each gate has a matrix for the input and one for the previous state, with a row per feature
+/// of the state, and a bias for each.
 fn published(case: &Case, weights: &[f64], x: &[f32]) -> Vec<f64> {
     let Case { cell, layers, rows, width, inputs, hidden } = *case;
     let places = places(cell.unit(), layers, [inputs, hidden]);
@@ -182,7 +183,7 @@ fn published(case: &Case, weights: &[f64], x: &[f32]) -> Vec<f64> {
 }
 
 #[test]
-fn weights_where_cudnn_has_them_are_those_of_its_equations() {
+fn the_cudnn_weight_layout_matches_its_equations() {
     for cell in [Cell::Lstm, Cell::Gru] {
         for layers in [1, 2, 3] {
             let case = Case { cell, layers, ..ODD };
