@@ -1,4 +1,4 @@
-//! Affine maps of the same rows, side by side.
+//! Affine maps of the same rows, with concatenated outputs.
 
 use super::product::{Product, product, widen};
 use crate::native::kernels::affine::{self as kernels, Mapped};
@@ -7,7 +7,7 @@ use burn::tensor::{FloatDType, Tensor};
 
 pub use kernels::{Affine, AffineGradients};
 
-/// x [rows, in], in the number format, to [rows, columns], with flat parameters in float32 or those of [`folded_affine`]; and what the backward pass needs.
+/// Maps x [rows, in], in the number format, to [rows, columns], with flat parameters in float32 or from [`folded_affine`]. Also returns the saved tensors.
 pub fn affine(
     precision: Precision,
     x: Tensor<2>,
@@ -28,14 +28,14 @@ pub struct SavedTensors {
     by: By,
 }
 
-/// Who went forward, and goes backward too.
+/// The implementation of the forward pass, which also computes the backward pass.
 enum By {
     Kernels(Box<kernels::SavedTensors>),
     Reference(Box<Reference>),
 }
 
 impl SavedTensors {
-    /// The gradients of x in this format, if one is given, and of weights and biases, where they are wanted.
+    /// The gradients: of x in format `x`, if one is given, and of weights and biases, if `parameters` is set.
     pub fn backward(self, gradient: Tensor<2>, x: Option<FloatDType>, parameters: bool) -> AffineGradients {
         let gradient = self.precision.round(gradient);
         match self.by {
@@ -47,7 +47,7 @@ impl SavedTensors {
 
 struct Reference {
     x: Tensor<2>,
-    /// All weights.
+    /// All weights, joined.
     weight: Tensor<2>,
     maps: usize,
     /// Columns of each map.
@@ -103,21 +103,21 @@ impl Reference {
     }
 }
 
-/// The weights of maps as one, and the biases, in the number format.
+/// The weights of all maps as one matrix, and the biases as one row, in the number format.
 fn together(
     precision: Precision,
     weights: Vec<Tensor<1>>,
     biases: Vec<Tensor<1>>,
     Affine { shape, table, columns, .. }: Affine,
 ) -> (Tensor<2>, Option<Tensor<2>>) {
-    // Rounded first: there is less to bring together.
+    // Rounding first leaves less to copy.
     let weights = weights.into_iter().map(|weight| precision.round(weight).reshape(shape)).collect();
     let biases: Vec<_> = biases.into_iter().map(|bias| precision.round(bias).unsqueeze()).collect();
     let bias = (!biases.is_empty()).then(|| filled(biases, 1, columns));
     (filled(weights, usize::from(!table), columns), bias)
 }
 
-/// The parameters of maps side by side as those of one map, flat, in the number format, ready for [`affine`].
+/// Joins the parameters of several maps to those of one map for [`affine`], flat and in the number format.
 pub fn folded_affine(
     precision: Precision,
     weights: Vec<Tensor<1>>,
@@ -128,7 +128,7 @@ pub fn folded_affine(
     (weight.flatten(0, 1), bias.map(|bias| bias.flatten(0, 1)))
 }
 
-/// Matrices one after the other along an axis, and zeros behind them.
+/// Concatenates matrices along an axis and pads the result with zeros to `length`.
 fn filled(mut matrices: Vec<Tensor<2>>, axis: usize, length: usize) -> Tensor<2> {
     let joined = if matrices.len() == 1 { matrices.remove(0) } else { Tensor::cat(matrices, axis) };
     if joined.dims()[axis] < length { widen(joined, axis, length) } else { joined }

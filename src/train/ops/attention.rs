@@ -1,6 +1,6 @@
-//! Self-attention between its maps (Vaswani et al. 2017, section 3.2), and its backward.
+//! Self-attention between its projections (Vaswani et al. 2017, section 3.2), and its backward pass.
 //!
-//! Off the tape: slices on it would give three gradients, each of the size of the whole input.
+//! It runs off the tape, where slices would create three gradients of the size of the whole input.
 
 use super::softmax::{AttentionConfig, Softmax, attention_softmax};
 use super::{Product, computed, product};
@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 
 pub use kernels::AttentionShape;
 
-/// Kept for the backward pass.
+/// The saved state for the backward pass.
 pub struct SavedAttention {
     precision: Precision,
     by: By,
@@ -33,7 +33,7 @@ struct Stored {
     softmax: Softmax,
 }
 
-/// qkv [rows·width, 3·heads·features], queries, keys and values side by side, to [rows·width, heads·features].
+/// Maps qkv [rows·width, 3·heads·features], the concatenated queries, keys and values, to [rows·width, heads·features].
 ///
 /// Products are in the number format, the softmax in float32.
 pub fn attention(
@@ -75,7 +75,7 @@ impl Reference {
             let part = qkv.clone().narrow(1, part * heads * features, heads * features);
             part.reshape([rows, width, heads, features]).swap_dims(1, 2)
         });
-        // Before the product, so that scores stay within binary16.
+        // Scaled before the product, so that scores stay within the range of fp16.
         let queries = queries * self.scale();
         let how = Product::of(self.precision);
         let scores = product(queries.clone(), keys.clone(), how.second_transposed());

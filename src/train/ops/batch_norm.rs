@@ -1,4 +1,4 @@
-//! Batch normalisation of images, with what follows it.
+//! Batch normalisation of images, with an optional residual and activation.
 
 use super::computed;
 use crate::forward_context::{ForwardContext, SecondPart};
@@ -10,25 +10,25 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use std::sync::PoisonError;
 
-/// What batch normalisation adds to a variance (Ioffe and Szegedy 2015; PyTorch's default).
+/// The epsilon of batch normalisation (Ioffe and Szegedy 2015; PyTorch's default).
 pub const BATCH_EPSILON: f64 = 1e-5;
-/// The share of a batch in the running statistics (PyTorch's `momentum`).
+/// The weight of a batch in the running statistics (PyTorch's `momentum`).
 const SHARE: f64 = 0.1;
 
-/// A function of each value behind a normalisation.
+/// The activation function after a normalisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// The value itself.
+    /// The identity.
     #[default]
     None,
-    /// The value, or zero where it is below.
+    /// ReLU.
     Relu,
-    /// The value, or this times it where it is below zero; not negative (Maas et al. 2013).
+    /// Leaky ReLU with this slope for negative values, which is not negative (Maas et al. 2013).
     Leaky(f64),
 }
 
 impl Activation {
-    /// What values below zero are multiplied by; none where they are not.
+    /// The factor of negative values; `None` for the identity.
     pub fn leak(self) -> Option<f64> {
         match self {
             Self::None => None,
@@ -46,34 +46,34 @@ impl Activation {
     }
 }
 
-/// What follows a normalisation.
+/// The residual and activation after a normalisation.
 #[derive(Clone, Debug, Default)]
 pub struct After {
-    /// Is added, in the shape of what is normalised.
+    /// A residual to add, in the shape of the normalised tensor.
     pub residual: Option<Tensor<4>>,
-    /// The residual is added behind the activation, as in Darknet; otherwise before it.
+    /// Whether the residual is added after the activation, as in Darknet; otherwise before it.
     pub residual_last: bool,
-    /// What becomes of each value.
+    /// The activation function.
     pub activation: Activation,
 }
 
 impl After {
-    /// The rectifier alone.
+    /// ReLU only.
     pub fn relu() -> Self {
         Self { activation: Activation::Relu, ..Self::default() }
     }
 
-    /// The rectifier of the sum with a residual.
+    /// ReLU of the sum with a residual.
     pub fn relu_of_sum(residual: Tensor<4>) -> Self {
         Self { residual: Some(residual), ..Self::relu() }
     }
 
-    /// The leaky rectifier, and behind it the sum with a residual where there is one.
+    /// Leaky ReLU, then the sum with the residual, if there is one.
     pub fn leaky(leak: f64, residual: Option<Tensor<4>>) -> Self {
         Self { residual, residual_last: true, activation: Activation::Leaky(leak) }
     }
 
-    /// What follows values in float32.
+    /// Applies residual and activation to values in float32.
     pub fn apply(self, y: Tensor<4>) -> Tensor<4> {
         let add = |y: Tensor<4>, residual: Option<Tensor<4>>| match residual {
             Some(residual) => y + exact(residual),
@@ -87,8 +87,8 @@ impl After {
     }
 }
 
-/// Batch normalisation of [rows, channels, height, width], with the names of the running mean and the running variance. All is computed in
-/// float32 and rounded once, to the number format of the input.
+/// Batch normalisation of [rows, channels, height, width]. `vectors` are gain and bias, `running` the names of running mean and variance.
+/// Computed in float32 and rounded once, to the number format of the input.
 pub fn batch_norm(
     ctx: &mut ForwardContext<'_>,
     x: Tensor<4>,
@@ -96,7 +96,7 @@ pub fn batch_norm(
     running: &[String; 2],
     after: After,
 ) -> Tensor<4> {
-    // The kernels have no gradients with running statistics.
+    // The kernels have no backward pass for running statistics.
     let by_kernels = if ctx.taped() && !ctx.is_training() { None } else { kernel(ctx, &x, &vectors, running, &after) };
     by_kernels.unwrap_or_else(|| reference(ctx, x, vectors, running, after))
 }
@@ -113,7 +113,7 @@ fn reference(
     let per_channel = |values: Tensor<1>| values.reshape([1, channels, 1, 1]);
     let x = exact(x);
     let y = if ctx.is_training() {
-        // Means over equally many values each: their mean is the mean of all.
+        // All inner means are over the same number of values, so their mean is the overall mean.
         let mean_of = |values: Tensor<4>| {
             values.reshape([rows, channels, height * width]).mean_dim(2).mean_dim(0).reshape([1, channels, 1, 1])
         };
@@ -137,7 +137,7 @@ fn reference(
     if y.dtype() == format { y } else { ctx.round(y) }
 }
 
-/// Batch normalisation in inference as a factor and a summand of each channel.
+/// Batch normalisation in inference as a scale and a shift for each channel.
 pub fn scale_and_shift(
     ctx: &ForwardContext<'_>,
     [gain, bias]: [Tensor<1>; 2],

@@ -1,4 +1,4 @@
-//! Convolutions of images, with their bias and the rectifier behind them.
+//! Convolutions of images, with bias and ReLU.
 
 use super::computed;
 use crate::forward_context::ForwardContext;
@@ -12,17 +12,17 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{DType, Tensor};
 use std::sync::PoisonError;
 
-/// How a square window moves over an image.
+/// Stride and padding of a square window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Pixels between two places.
+    /// Distance between two positions, in pixels.
     pub stride: usize,
-    /// Rows and columns around the image: of zeros for convolutions, of minus infinity for maxima.
+    /// Rows and columns around the image: zeros for convolutions, minus infinity for max pooling.
     pub padding: usize,
 }
 
 impl Window {
-    /// Places of a window of this side along one side of an image.
+    /// Number of positions of a window of this side along one side of an image.
     pub fn places(self, window: usize, image: usize) -> usize {
         (image + 2 * self.padding).saturating_sub(window) / self.stride.max(1) + 1
     }
@@ -30,18 +30,18 @@ impl Window {
 
 /// The parameters of a convolution, flat, float32.
 pub struct Filters<'a> {
-    /// The name by which they are told apart from others of the model.
+    /// A name that is unique in the model.
     pub name: &'a str,
     /// The weight.
     pub weight: Tensor<1>,
-    /// Its shape [out, in, side, side].
+    /// The shape of the weight, [out, in, side, side].
     pub shape: [usize; 4],
-    /// [out].
+    /// The bias [out], if there is one.
     pub bias: Option<Tensor<1>>,
 }
 
-/// [rows, in, height, width] to [rows, out, height', width'] in the number format of the context. Images that lie NHWC give ones that do too, if
-/// cuDNN has a plan for them.
+/// Convolves [rows, in, height, width] to [rows, out, height', width'] in the number format of the context. If images are stored NHWC, so is the
+/// output, provided that cuDNN has a plan for it.
 pub fn convolve(
     ctx: &ForwardContext<'_>,
     x: Tensor<4>,
@@ -82,7 +82,7 @@ fn reference(
     if rectified { relu(y) } else { y }
 }
 
-/// y + bias, with the rectifier if there is one, in the format of y.
+/// y + bias, followed by ReLU if `rectified`, in the format of y.
 fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bool) -> Tensor<4> {
     let on_tape = ctx.taped().then(|| y.clone());
     let (given, vector) = (ctx.off_tape(y), ctx.off_tape(bias.clone()));
@@ -105,8 +105,8 @@ fn biased(ctx: &ForwardContext<'_>, y: Tensor<4>, bias: Tensor<1>, rectified: bo
     )
 }
 
-/// Images in the number format of the context and stored NHWC. Convolutions, batch normalisation, rectifiers, maxima of windows,
-/// [`concat_channels`] and upsampling by nearest neighbours keep this storage. On the CPU, without cuDNN, and with one pixel or one channel, the images stay as they are.
+/// Converts images to the number format of the context and NHWC storage. Convolutions, batch normalisation, ReLU, max pooling, [`concat_channels`] and nearest-neighbour
+/// upsampling keep this storage. Images stay unchanged on the CPU, without cuDNN, and with one pixel or one channel.
 pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     let ([_, channels, height, width], format) = (x.dims(), x.dtype());
     if channels == 1 || height * width == 1 || !dnn::available() {
@@ -125,8 +125,8 @@ pub fn stored_nhwc(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<4> {
     }
 }
 
-/// Images for two uses. The gradients of images in NHWC are added by the operation that computed the images if it can, else in the order
-/// in which they lie: Burn would add them without vector reads.
+/// Duplicates images for two uses. If they are stored NHWC, the operation that computed them adds the two gradients if it can. Otherwise they
+/// are added in storage order, as Burn's own addition would not use vector reads.
 pub fn forked(ctx: &ForwardContext<'_>, x: Tensor<4>) -> [Tensor<4>; 2] {
     let (given, storage) = (ctx.off_tape(x.clone()), dnn::Storage::Nhwc);
     if dnn::Storage::of(&given) != storage {
@@ -169,20 +169,20 @@ pub fn concat_channels(ctx: &ForwardContext<'_>, images: Vec<Tensor<4>>) -> Tens
     ctx.recorded_all(|| images.into_iter().map(Into::into).collect(), storage.named(joined), backward)
 }
 
-/// The operands of a convolution by cuDNN, kept for its gradients.
+/// The operands of a cuDNN convolution, saved for its gradients.
 struct Given {
     images: Tensor<4>,
     filters: Tensor<4>,
     input: [usize; 4],
-    /// Of the weight.
+    /// The shape of the weight.
     shape: [usize; 4],
     how: dnn::Convolution,
-    /// Of images and weight as they came.
+    /// The original number formats of images and weight.
     formats: [DType; 2],
 }
 
 impl Given {
-    /// None where cuDNN cannot compute all of it in this storage.
+    /// Prepares the operands; `None` if cuDNN cannot compute the convolution and its gradients in this storage.
     fn of(
         ctx: &ForwardContext<'_>,
         x: &Tensor<4>,
@@ -204,14 +204,14 @@ impl Given {
         Some(Self { input: images.dims(), images, filters, shape, how, formats })
     }
 
-    /// The gradients of images and weight that are wanted.
+    /// The wanted gradients of images and weight.
     fn gradients(self, gradient: Tensor<4>, [of_x, of_weight]: [bool; 2]) -> [Option<Plain>; 2] {
         let Self { images, filters, input, shape, how, formats } = self;
         let of_x = of_x.then(|| computed(dnn::of_input(gradient.clone(), filters, input, how)));
         let of_weight = of_weight.then(|| computed(dnn::of_weight(images, gradient, shape, how)));
         let [_, _, height, width] = shape;
         let flat = |weight: Tensor<4>| {
-            // Windows of one pixel are the same in both orders; Burn would copy them.
+            // Windows of one pixel have the same layout in both storage orders; Burn would copy them.
             let weight = if height * width == 1 { how.storage.lying(weight) } else { weight };
             weight.reshape([shape.iter().product::<usize>()]).cast(formats[1])
         };
@@ -219,7 +219,7 @@ impl Given {
     }
 }
 
-/// A convolution with its bias, a residual in the number format of the context, and the rectifier of their sum, off any tape.
+/// ReLU of the sum of a convolution with bias and a residual in the number format of the context, off any tape.
 pub fn convolve_residual_relu(
     ctx: &ForwardContext<'_>,
     x: Tensor<4>,
@@ -240,7 +240,7 @@ fn rounded_bias(ctx: &ForwardContext<'_>, name: &str, bias: &Tensor<1>) -> Tenso
     ctx.constant_of(&format!("{name} bias"), || ctx.round(ctx.off_tape(bias.clone())))
 }
 
-/// A convolution with its bias and rectifier in one pass over images that lie NHWC. The result is NHWC as well. None where cuDNN cannot do it.
+/// A fused convolution with bias and optional ReLU over images in NHWC, with output in NHWC. `None` if cuDNN cannot do it.
 fn biased_nhwc(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,
@@ -262,7 +262,7 @@ fn biased_nhwc(
     }))
 }
 
-/// A convolution without its bias, over images in this storage and to it. None where cuDNN cannot do it.
+/// A convolution without its bias, with images and output in this storage. `None` if cuDNN cannot do it.
 fn unbiased(
     ctx: &ForwardContext<'_>,
     x: &Tensor<4>,

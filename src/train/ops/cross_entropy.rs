@@ -8,11 +8,11 @@ use crate::precision::exact;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 
-/// What an answer that no class has is set to before the softmax: nothing remains of it, and it is no infinity.
+/// Added to padding logits before the softmax: their probability becomes 0, and the value is finite.
 const NEVER: f32 = -1.0e30;
 
-/// The sum of the cross-entropies in nats, times a share, shape [1], float32, of answers [rows, columns] to the right classes [rows]. A row whose
-/// class is negative does not count. Columns from `classes` on are padding and are never an answer.
+/// The sum of the cross-entropies in nats, times `share`, shape [1], float32, of logits [rows, columns] with target classes [rows]. Rows with a
+/// negative target are ignored. Columns from `classes` on are padding.
 pub fn cross_entropy_sum(
     ctx: &ForwardContext<'_>,
     answers: Tensor<2>,
@@ -35,7 +35,7 @@ pub fn cross_entropy_sum(
     )
 }
 
-/// In float32, and without what no class has.
+/// The logits in float32, with padding masked out.
 pub fn possible(ctx: &ForwardContext<'_>, answers: Tensor<2>, classes: usize) -> Tensor<2> {
     let (answers, columns) = (exact(answers.clone()), answers.dims()[1]);
     if columns == classes {
@@ -45,16 +45,17 @@ pub fn possible(ctx: &ForwardContext<'_>, answers: Tensor<2>, classes: usize) ->
     answers + ctx.values(padding, [1, columns])
 }
 
-/// The logarithm of each right class's probability, shape [rows]; that of the first class where none is right.
+/// The log-probability of each target class, shape [rows]; of class 0 if the target is negative.
 pub fn picked(answers: Tensor<2>, targets: Tensor<1, Int>) -> Tensor<1> {
     let rows = answers.dims()[0];
     log_softmax(answers, 1).gather(1, targets.clamp_min(0).reshape([rows, 1])).reshape([rows])
 }
 
-/// Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
+/// The negative sum of the log-probabilities of rows with a target, shape [1]. Sums along one dimension, as a full `sum` may use atomics, whose
+/// order changes from run to run.
 pub fn summed(ctx: &ForwardContext<'_>, picked: Tensor<1>, targets: Tensor<1, Int>) -> Tensor<1> {
     let rows = picked.dims()[0];
-    // Whole numbers are never on a tape, and what is made of them is not either.
+    // Integer tensors, and tensors computed from them, are never on a tape.
     let counts = ctx.constant(targets.greater_equal_elem(0).float());
     -(picked * counts).reshape([1, rows]).sum_dim(1).reshape([1])
 }

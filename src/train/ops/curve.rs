@@ -1,4 +1,4 @@
-//! Functions of each value.
+//! Element-wise functions.
 
 use crate::native::kernels;
 use crate::precision::{Precision, exact};
@@ -7,10 +7,10 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, TAU};
 
 pub use kernels::Curve;
 
-/// What the tanh form multiplies x³ by.
+/// The factor of x³ in the tanh variant.
 const CUBIC: f64 = 0.044_715;
 
-/// The values of a function in the number format. Arithmetic is in float32.
+/// Applies a function; the output is in the number format. Arithmetic is in float32.
 pub fn curve(of: Curve, x: &Tensor<2>, precision: Precision) -> Tensor<2> {
     let by_kernel = if has_kernel(x, precision) { kernels::curve(of, x) } else { None };
     by_kernel.unwrap_or_else(|| {
@@ -19,7 +19,7 @@ pub fn curve(of: Curve, x: &Tensor<2>, precision: Precision) -> Tensor<2> {
     })
 }
 
-/// The gradient of x, in its format, from that of the values.
+/// The gradient of x, in the format of x, from that of the output.
 pub fn curve_back(of: Curve, x: &Tensor<2>, gradient: Tensor<2>, precision: Precision) -> Tensor<2> {
     let has_kernel = has_kernel(x, precision);
     let gradient = if has_kernel { precision.round(gradient) } else { gradient };
@@ -30,14 +30,14 @@ pub fn curve_back(of: Curve, x: &Tensor<2>, gradient: Tensor<2>, precision: Prec
     (exact(gradient) * slope).cast(FloatDType::from(x.dtype()))
 }
 
-/// Kernels answer in the format of x.
+/// The output of kernels has the format of x.
 fn has_kernel(x: &Tensor<2>, precision: Precision) -> bool {
     x.dtype() == DType::from(precision.format())
 }
 
-/// A function and its slope.
+/// A function and its derivative.
 ///
-/// Burn's own x·Φ(x) has on CUDA the slope of the tanh form (0.22.0-pre.3).
+/// Burn's own x·Φ(x) has the derivative of the tanh variant on CUDA (0.22.0-pre.3).
 fn reference(of: Curve, x: Tensor<2>) -> [Tensor<2>; 2] {
     match of {
         Curve::Gelu => {

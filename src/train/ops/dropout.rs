@@ -1,9 +1,9 @@
-//! Dropout with masks that depend on a key and the place of a value alone.
+//! Dropout with masks that depend only on a key and the place of a value.
 
 use crate::native::kernels;
 use burn::tensor::{DType, Device, Int, Tensor};
 
-/// Sets a share of the values to zero and scales the others up by 1/(1-share); all stay as they are where the share is 0. Its backward is the same
+/// Sets a share of the values to zero and scales the others by 1/(1-share); does nothing if the share is 0. The backward pass is the same
 /// function of the gradient.
 pub fn dropped<const D: usize>(x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
     if share <= 0.0 {
@@ -18,10 +18,9 @@ pub fn dropped<const D: usize>(x: Tensor<D>, key: u32, share: f64) -> Tensor<D> 
     x * mask
 }
 
-/// 1 where a value stays, 0 where it is dropped.
+/// The mask: 1 where a value is kept, 0 where it is dropped.
 ///
-/// The n-th value is decided by the n-th number of a sequence: n and the key through the finaliser of MurmurHash3 (Appleby 2011), of which the upper
-/// 24 bits are compared.
+/// The random number of value n is a hash of n and the key by MurmurHash3's finaliser (Appleby 2011). Its upper 24 bits are compared with the share.
 fn kept(key: u32, len: usize, share: f64, device: &Device) -> Tensor<1> {
     let end = i64::try_from(len).unwrap_or(i64::MAX);
     let n: Tensor<1, Int> = Tensor::arange(0..end, (device, DType::U32));
@@ -49,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_are_those_of_32_bit_arithmetic() {
+    fn masks_match_32_bit_integer_arithmetic() {
         let mask: Vec<f32> = kept(0xdead_beef, 5000, 0.3, &Device::flex()).try_into_vec_as().expect("readable");
         for (n, kept) in (0_u32..).zip(&mask) {
             let bits = mix_of(mix_of(n.wrapping_mul(0x9e37_79b9)).wrapping_add(0xdead_beef)) >> 8;
@@ -63,7 +62,7 @@ mod tests {
         for key in 0..20 {
             let mask = mask(key);
             let share = mask.iter().filter(|kept| **kept == 0.0).count();
-            // 10,000 with a deviation of 95; 5 of them are allowed.
+            // 10,000 with a standard deviation of 95; 5 of them are allowed.
             assert!((9_525..10_475).contains(&share), "{key}: {share}");
             let pairs = mask.windows(2).filter(|pair| pair == &[0.0, 0.0]).count();
             assert!((800..1_200).contains(&pairs), "{key}: {pairs} neighbours are dropped together");

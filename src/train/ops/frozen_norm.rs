@@ -1,11 +1,11 @@
-//! Batch normalisation of images whose statistics, gain and bias stay as they are.
+//! Batch normalisation of images with fixed statistics, gain and bias.
 
 use super::batch_norm::{After, BATCH_EPSILON};
 use crate::native::kernels::{self, BatchNorm, FrozenNorm};
 use crate::precision::exact;
 use burn::tensor::Tensor;
 
-/// (x − mean)·gain/√(variance + 10⁻⁵) + bias of images, with what follows, off the tape. `channels` are gain, bias, mean and variance.
+/// (x − mean)·gain/√(variance + 10⁻⁵) + bias of images, followed by `after`, off the tape. `channels` are gain, bias, mean and variance.
 pub fn frozen_norm(channels: &[Tensor<1>; 4], x: Tensor<4>, after: After) -> Tensor<4> {
     let (residual, residual_last, leak) = (after.residual.as_ref(), after.residual_last, after.activation.leak());
     let norm = BatchNorm { channels: channels.each_ref(), epsilon: BATCH_EPSILON, residual, residual_last, leak };
@@ -29,9 +29,9 @@ fn per_channel(values: Tensor<1>) -> Tensor<4> {
     values.reshape([1, channels, 1, 1])
 }
 
-/// What the backward needs: the answer and what values below zero were multiplied by, where there was an activation.
+/// The saved state for the backward pass.
 pub struct FrozenSaved {
-    /// The answer, and what values below zero were multiplied by.
+    /// The output, and the factor of negative values; `None` without an activation.
     pub activation: Option<(Tensor<4>, f64)>,
     /// The gain of each channel.
     pub gain: Tensor<1>,
@@ -40,7 +40,7 @@ pub struct FrozenSaved {
 }
 
 impl FrozenSaved {
-    /// The gradients of what was normalised and of the residual, where there was one.
+    /// The gradients of the input and, if `residual` is set, of the residual.
     pub fn backward(self, gradient: Tensor<4>, residual: bool) -> (Tensor<4>, Option<Tensor<4>>) {
         let Self { activation, gain, variance } = self;
         let bent = activation.as_ref().map(|(y, leak)| (y, *leak));

@@ -1,9 +1,9 @@
-//! The gradient of rows that were taken from a table.
+//! The gradient of a gather of table rows.
 
 use crate::native::kernels;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
-/// The sum of the rows [ids, features] of each row of a table: [rows, features], float32.
+/// For each row of a table, the sum of the gradient rows [ids, features] with its id: [rows, features], float32.
 pub fn gathered(ids: &Tensor<2, Int>, gradient: Tensor<2>, rows: usize) -> Tensor<2> {
     kernels::embedding_back(ids, &gradient, rows).unwrap_or_else(|| {
         let [many, features] = gradient.dims();

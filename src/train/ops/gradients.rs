@@ -1,11 +1,11 @@
-//! Many gradients at once: the sum of their squares, and one factor for all.
+//! Sums of squares, scaling and clipping of many gradients at once.
 
 use crate::native::kernels::{self, Factor};
 use crate::number::single;
 use crate::ops::joined;
 use burn::tensor::Tensor;
 
-/// The sum of the squares of all values, shape [1]. Sums run along one dimension: a full `sum` may use atomics, whose order changes from run to run.
+/// The sum of the squares of all values, shape [1]. Sums along one dimension, as a full `sum` may use atomics, whose order changes from run to run.
 pub fn square_sum(gradients: &[Tensor<1>]) -> Tensor<1> {
     kernels::square_sum(gradients).unwrap_or_else(|| {
         let squares = |gradient: &Tensor<1>| {
@@ -18,7 +18,7 @@ pub fn square_sum(gradients: &[Tensor<1>]) -> Tensor<1> {
     })
 }
 
-/// All of them times a factor, in place where nobody else has a tensor's memory.
+/// Multiplies all gradients by a factor, in place if a tensor's memory is not shared.
 pub fn scaled(gradients: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
     if let Some(multiply) = kernels::multiplied(&gradients, Factor::Given(single(factor))) {
         return multiply(gradients);
@@ -26,7 +26,7 @@ pub fn scaled(gradients: Vec<Tensor<1>>, factor: f64) -> Vec<Tensor<1>> {
     gradients.into_iter().map(|gradient| gradient * factor).collect()
 }
 
-/// Shortened so that the norm of all together is at most `norm` (Pascanu et al. 2013; PyTorch's `clip_grad_norm_`, with its 1e-6).
+/// Clips gradients to a total norm of at most `norm` (Pascanu et al. 2013; PyTorch's `clip_grad_norm_`, with its 1e-6).
 pub fn clipped(gradients: Vec<Tensor<1>>, norm: f64) -> Vec<Tensor<1>> {
     let sum = square_sum(&gradients);
     if let Some(multiply) = kernels::multiplied(&gradients, Factor::Norm(&sum, single(norm))) {

@@ -5,7 +5,7 @@ use crate::forward_context::ForwardContext;
 use crate::native::kernels::{self, Normed};
 use burn::tensor::{FloatDType, Tensor};
 
-/// Normalises each row of x [rows, features] (Ba, Kiros, Hinton 2016). All of it is float32.
+/// Normalises each row of x [rows, features] in float32 (Ba, Kiros, Hinton 2016).
 pub fn layer_norm(ctx: &ForwardContext<'_>, x: Tensor<2>, [gain, bias]: [Tensor<1>; 2], epsilon: f64) -> Tensor<2> {
     let [scale, shift] = [&gain, &bias].map(|vector| ctx.off_tape(vector.clone()));
     let given = ctx.off_tape(x.clone());

@@ -1,8 +1,8 @@
-//! The operations that layers, optimisers and buckets are made of: the one seam between them and what computes.
+//! The operations that layers, optimisers and buckets use: the only interface between them and the compute backends.
 //!
-//! Each has two ways. NVIDIA's libraries and kernels of ours (`native`) are asked first; they answer `None` where they are not there, on the CPU,
-//! and for shapes and formats that they do not take. Then the operation is made of Burn's own (`reference` in each file), which run on every device
-//! and are what the kernels are compared with. Nobody above knows which of them it was.
+//! Each operation has two implementations. NVIDIA's libraries and our own kernels (`native`) are tried first. They return `None` if they are not
+//! available, on the CPU, and for shapes and formats that they do not support. Then Burn's operations are used (`reference` in each file), which run
+//! on every device and are the reference for the kernels. Callers do not see which implementation was used.
 //!
 //! Knows tensors, number formats and the tape, and nothing of the names of parameters.
 
@@ -57,13 +57,12 @@ pub use upsample::{doubled, halved, in_format};
 
 use burn::tensor::Tensor;
 
-/// One tensor after the other.
+/// Concatenates tensors.
 pub fn joined(mut tensors: Vec<Tensor<1>>) -> Tensor<1> {
     if tensors.len() == 1 { tensors.remove(0) } else { Tensor::cat(tensors, 0) }
 }
 
-/// What a backward pass computed with what its forward pass was computed with. To go on without it would be to leave out a part of the gradient, and
-/// nobody would see it.
+/// The result of a backward pass by the implementation of its forward pass. Panics if there is none, as a part of the gradient would silently be missing.
 fn computed<T>(found: Option<T>) -> T {
     match found {
         Some(gradient) => gradient,

@@ -1,6 +1,6 @@
 //! The loss of a one-stage detector at each place of its grids (Redmon and Farhadi 2018, "YOLOv3", section 2), and its gradient.
 //!
-//! A place has the entries x, y, width, height, objectness and classes, before any function.
+//! The entries of a place are x, y, width, height, objectness and classes, before any activation function.
 
 use super::computed;
 use crate::native::kernels;
@@ -10,26 +10,26 @@ use burn::tensor::{Tensor, TensorData};
 
 /// Entries before the classes; the last of them is objectness.
 const ENTRIES: usize = 5;
-/// A place without an object does not count if its box overlaps with one by more (section 2.1).
+/// A place without an object is ignored if its box has an IoU above this with any object (section 2.1).
 const IGNORED: f64 = 0.5;
-/// Beyond, the exponential of a side is no box of any picture, but its square may be no number.
+/// Maximum of a side's logarithm. Larger boxes fit no image, and their area may overflow.
 const LARGEST: f64 = 20.0;
-/// How many boxes of the truth are compared at once.
+/// Number of ground-truth boxes that are compared at once.
 const TOGETHER: usize = 8;
 
 /// The targets of a batch, off any tape, float32.
 pub struct PlaceTargets {
-    /// [rows, 7, places]. Of the object at a place: x and y in its cell; the logarithms of its width and height over those of the anchor;
-    /// the weight of these four; 1; the class. Without an object the class is −1 and the rest 0.
+    /// [rows, 7, places]: for the object at a place x and y in its cell, the logarithms of width and height relative to the anchor,
+    /// the weight of these four, 1, and the class. Without an object the class is −1 and the rest 0.
     pub dense: Tensor<3>,
-    /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels. Boxes without area overlap with nothing.
+    /// Every object's box, [rows, most, 4]: left, top, right, bottom in pixels. Boxes without area (padding) overlap with nothing.
     pub boxes: Tensor<3>,
     /// [1, 5, places]: column and row of a place's cell; the cell's side in pixels; width and height of the anchor in pixels.
     pub planes: Tensor<3>,
 }
 
-/// The summed loss of all places, shape [1], of answers [rows, 5 + classes, places] in float32. And a function that gives the gradient
-/// of the answers, times a factor of shape [1].
+/// The summed loss of all places, shape [1], for predictions [rows, 5 + classes, places] in float32. Also returns a function that
+/// computes the gradient of the predictions, times a factor of shape [1].
 pub fn place_loss(
     answers: &Tensor<3>,
     targets: PlaceTargets,
@@ -46,8 +46,8 @@ pub fn place_loss(
     (loss, Box::new(move |factor| target.gradient(&answers) * factor.reshape([1, 1, 1])))
 }
 
-/// Left, top, right and bottom of each place's box in pixels, each [rows, 1, places]. The centre is the sigmoid of x and y, from the
-/// corner of the cell. Width and height are those of the anchor times the exponential (section 2.1, figure 2).
+/// Left, top, right and bottom of each place's box in pixels, each [rows, 1, places]. The centre is the sigmoid of x and y, relative to
+/// the corner of the cell. Width and height are those of the anchor times the exponential of the prediction (section 2.1, figure 2).
 pub fn decoded(answers: &Tensor<3>, planes: &Tensor<3>) -> [Tensor<3>; 4] {
     let plane = |n: usize| planes.clone().narrow(1, n, 1);
     let answer = |n: usize| answers.clone().narrow(1, n, 1);
@@ -72,7 +72,7 @@ pub fn class_logits(answers: &Tensor<3>) -> Tensor<3> {
     answers.clone().narrow(1, ENTRIES, answers.dims()[1] - ENTRIES)
 }
 
-/// 1 for each box whose intersection over union with any of the others [rows, most, 4] is above the threshold, else 0: [rows, 1, places].
+/// 1 for each box whose IoU with any of the others [rows, most, 4] is above the threshold, otherwise 0: [rows, 1, places].
 fn overlapping(boxes: [Tensor<3>; 4], others: &Tensor<3>, threshold: f64) -> Tensor<3> {
     let most = others.dims()[1];
     let [left, top, right, bottom] = boxes;
@@ -86,7 +86,7 @@ fn overlapping(boxes: [Tensor<3>; 4], others: &Tensor<3>, threshold: f64) -> Ten
         let width = smaller(right.clone(), to_x) - larger(left.clone(), from_x);
         let height = smaller(bottom.clone(), to_y) - larger(top.clone(), from_y);
         let common = width.clamp_min(0.0) * height.clamp_min(0.0);
-        // Above 0 where common / (area + other area − common) is above the threshold; nothing is divided by 0.
+        // Positive if common / (area + other area − common) is above the threshold, without a division by 0.
         let excess = common * (1.0 + threshold) - (area.clone() + other_area) * threshold;
         let best = excess.max_dim(1);
         largest = Some(match largest {
@@ -100,24 +100,24 @@ fn overlapping(boxes: [Tensor<3>; 4], others: &Tensor<3>, threshold: f64) -> Ten
     }
 }
 
-/// The larger of two values each, of tensors that may have 1 where the other has more.
+/// The element-wise maximum, with broadcasting.
 fn larger(a: Tensor<3>, b: Tensor<3>) -> Tensor<3> {
     a.clone() + (b - a).clamp_min(0.0)
 }
 
-/// The smaller; see [`larger`].
+/// The element-wise minimum, with broadcasting.
 fn smaller(a: Tensor<3>, b: Tensor<3>) -> Tensor<3> {
     a.clone() - (a - b).clamp_min(0.0)
 }
 
-/// Targets and weights in planes [rows, n, places].
+/// Targets and weights as planes [rows, n, places].
 struct Target {
     centre: Tensor<3>,
     extent: Tensor<3>,
-    /// Of centre and extent.
+    /// The weight of centre and extent.
     weight: Tensor<3>,
     object: Tensor<3>,
-    /// Of objectness.
+    /// The weight of objectness.
     counted: Tensor<3>,
     classes: Tensor<3>,
 }
@@ -130,7 +130,7 @@ impl Target {
         let numbers = Tensor::<3>::from_data(TensorData::new(numbers, shape), &answers.device());
         let planes = |start, count| dense.clone().narrow(1, start, count);
         let object = planes(5, 1);
-        // 1 where the numbers are equal, for they are whole, and 0 elsewhere.
+        // One-hot: the numbers are integers, so this is 1 if they are equal and 0 otherwise.
         let classes = ((planes(6, 1) - numbers).abs() * -1.0 + 1.0).clamp_min(0.0);
         Self {
             centre: planes(0, 2),
@@ -151,13 +151,13 @@ impl Target {
         let [centre, extent, object, classes] = self.parts(answers);
         let error = extent - self.extent.clone();
         let coordinates = cross_entropy(centre, self.centre.clone()) + error.clone() * error * 0.5;
-        // x with width and y with height: both have the same weight.
+        // Adds x to width and y to height, as all four have the same weight.
         summed(coordinates * self.weight.clone())
             + summed(cross_entropy(object, self.object.clone()) * self.counted.clone())
             + summed(cross_entropy(classes, self.classes.clone()) * self.object.clone())
     }
 
-    /// Of the loss with respect to the answers.
+    /// The gradient of the loss by the predictions.
     fn gradient(&self, answers: &Tensor<3>) -> Tensor<3> {
         let [centre, extent, object, classes] = self.parts(answers);
         let centre = (sigmoid(centre) - self.centre.clone()) * self.weight.clone();
@@ -168,13 +168,13 @@ impl Target {
     }
 }
 
-/// −t·ln σ(x) − (1 − t)·ln(1 − σ(x)) of each x with its target t, without a number that overflows.
+/// −t·ln σ(x) − (1 − t)·ln(1 − σ(x)) of each x with its target t, without overflow.
 fn cross_entropy(x: Tensor<3>, target: Tensor<3>) -> Tensor<3> {
     let beyond = (x.clone().abs() * -1.0).exp().log1p();
     x.clone().clamp_min(0.0) - x * target + beyond
 }
 
-/// The sum of everything, one dimension at a time, shape [1].
+/// The sum of all values, one dimension at a time, shape [1].
 fn summed(values: Tensor<3>) -> Tensor<1> {
     let [rows, entries, _] = values.dims();
     values.sum_dim(2).reshape([1, rows * entries]).sum_dim(1).reshape([1])

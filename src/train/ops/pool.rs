@@ -1,4 +1,4 @@
-//! The largest values of windows of images, and means of images.
+//! Max pooling and mean pooling of images.
 
 use super::{Window, computed};
 use crate::forward_context::ForwardContext;
@@ -8,8 +8,8 @@ use crate::precision::exact;
 use burn::tensor::Tensor;
 use burn::tensor::module::max_pool2d;
 
-/// The maxima of windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the input.
-/// Images that lie NHWC give ones that do too.
+/// Max pooling with windows of `side` x `side`: [rows, channels, height, width] to [rows, channels, height', width'], in the number format of the
+/// input. If images are stored NHWC, so is the output.
 pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Window) -> Tensor<4> {
     let (given, Window { stride, padding }) = (ctx.off_tape(x.clone()), window);
     let lie_nhwc = dnn::Storage::of(&given) == dnn::Storage::Nhwc;
@@ -30,7 +30,7 @@ pub fn max_pool(ctx: &ForwardContext<'_>, x: Tensor<4>, side: usize, window: Win
 pub fn mean_pixel(ctx: &ForwardContext<'_>, x: Tensor<4>) -> Tensor<2> {
     let [rows, channels, height, width] = x.dims();
     if dnn::Storage::of(&ctx.off_tape(x.clone())) == dnn::Storage::Nhwc {
-        // In the order in which they lie: Burn would read and write one value at a time.
+        // In storage order, as otherwise Burn would read and write one value at a time.
         let pixels = exact(x.permute([0, 2, 3, 1])).reshape([rows, height * width, channels]);
         return pixels.mean_dim(1).reshape([rows, channels]);
     }

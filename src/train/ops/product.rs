@@ -1,22 +1,22 @@
-//! Products of matrices.
+//! Matrix products.
 
 use crate::native;
 use crate::precision::{Precision, exact};
 use burn::tensor::Tensor;
 
-/// What a product is besides its factors.
+/// The configuration of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// The number format of the factors.
     pub precision: Precision,
-    /// Whether the last two axes of a factor are exchanged.
+    /// Whether each factor is transposed (its last two axes).
     pub transposed: [bool; 2],
-    /// The answer is in float32, without having been rounded to the number format of the factors where the device allows it.
+    /// Whether the output is in float32. It is then not rounded to the number format of the factors, where the device supports that.
     pub exact: bool,
 }
 
 impl Product {
-    /// Of factors as they are, with an answer in their number format.
+    /// A product of untransposed factors, with an output in their number format.
     pub fn of(precision: Precision) -> Self {
         Self { precision, transposed: [false; 2], exact: false }
     }
@@ -31,13 +31,13 @@ impl Product {
         Self { transposed: [self.transposed[0], true], ..self }
     }
 
-    /// With an answer in float32.
+    /// With an output in float32.
     pub fn exact(self) -> Self {
         Self { exact: true, ..self }
     }
 }
 
-/// The product of the last two axes for each index of the others, off the tape, with factors rounded to the number format.
+/// The batched matrix product over the last two axes, off the tape, with factors rounded to the number format.
 pub fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>, how: Product) -> Tensor<D> {
     let Product { precision, transposed: [transpose_lhs, transpose_rhs], exact } = how;
     let (a, b) = (precision.round(a), precision.round(b));
@@ -52,15 +52,15 @@ fn reference<const D: usize>(a: Tensor<D>, b: Tensor<D>, how: Product) -> Tensor
     if how.exact { exact(product) } else { product }
 }
 
-/// Rows are filled up to a multiple of 16 bytes: a product that was tuned with such rows is taken for others of about the same size too, and then fails
-/// to launch on CUDA: "TMA requires strides to be aligned to 16 bytes" (cubek-matmul 0.3.0-pre.3).
+/// The product, with rows padded to a multiple of 16 bytes. Burn reuses a kernel tuned for aligned rows for other rows of about the same size, where it
+/// fails to launch on CUDA: "TMA requires strides to be aligned to 16 bytes" (cubek-matmul 0.3.0-pre.3).
 fn aligned<const D: usize>(a: Tensor<D>, b: Tensor<D>, lanes: usize) -> Tensor<D> {
     let columns = b.dims()[D - 1];
     let widened = widen(a, D - 1, lanes).matmul(widen(widen(b, D - 2, lanes), D - 1, lanes));
     if widened.dims()[D - 1] == columns { widened } else { widened.narrow(D - 1, 0, columns) }
 }
 
-/// Zeros at the end of a dimension, up to a multiple of `lanes`.
+/// Pads a dimension with zeros to a multiple of `lanes`.
 pub fn widen<const D: usize>(matrix: Tensor<D>, dim: usize, lanes: usize) -> Tensor<D> {
     let mut zeros = matrix.dims();
     zeros[dim] = zeros[dim].next_multiple_of(lanes) - zeros[dim];

@@ -1,4 +1,4 @@
-//! The loops of a recurrent layer over time: one operation on a CUDA device, and else a product for each time.
+//! The time loop of a recurrent layer: one operation on a CUDA device, otherwise one product per time step.
 
 mod gru;
 mod lstm;
@@ -19,34 +19,34 @@ pub struct Weights {
     pub input: Tensor<2>,
     /// [hidden, gates·hidden].
     pub hidden: Tensor<2>,
-    /// Of the products with the inputs and with the states, [1, gates·hidden] in float32.
+    /// The biases of the products with inputs and states, [1, gates·hidden] in float32.
     pub biases: [Tensor<2>; 2],
 }
 
-/// What the gates get from the inputs and from the state before, or the gradients of these.
+/// The contributions of the input and of the previous state to the gates, or their gradients.
 pub struct Gates {
-    /// From the inputs.
+    /// From the input.
     pub input: Tensor<2>,
-    /// From the state before.
+    /// From the previous state.
     pub hidden: Tensor<2>,
 }
 
-/// What the backward pass needs of one time.
+/// The saved state of one time step for the backward pass.
 pub enum Step {
     Lstm(Box<lstm::Step>),
     Gru(Box<gru::Step>),
 }
 
-/// What the backward pass needs of all times.
+/// The saved state of all time steps for the backward pass.
 pub enum SavedStates {
-    /// The states before each, and the rest; nothing where there is no backward.
+    /// For each time step the state before it, and the rest; empty if there is no backward pass.
     Steps(Vec<Tensor<2>>, Vec<Step>),
-    /// Of a loop that kernels ran as a whole.
+    /// The saved state of a loop that ran in kernels as a whole.
     Whole(Box<kernels::SavedStates>),
 }
 
 impl Weights {
-    /// The states after each time, [width·rows, hidden], and what the backward pass needs where there is one.
+    /// The states after each time step, [width·rows, hidden], and if `taped` the saved state for the backward pass.
     pub fn forward(&self, unit: Unit, inputs: Tensor<2>, width: usize, taped: bool) -> (Tensor<2>, SavedStates) {
         let inputs = product(inputs, self.input.clone(), Product::of(self.precision));
         let how = Recurrence { unit, width, tf32: self.precision == Precision::Fp32, taped };
@@ -61,7 +61,8 @@ impl Weights {
         (answer, SavedStates::Steps(states, steps))
     }
 
-    /// The gradients of the gates at all times, [width·rows, gates·hidden], and the states before, [width·rows, hidden], both in the number format of the products.
+    /// The gradients of the gates at all time steps, [width·rows, gates·hidden], and the states before each, [width·rows, hidden], both in the number format of
+    /// the products.
     pub fn backward(&self, gradient: Tensor<2>, course: SavedStates) -> (Gates, Tensor<2>) {
         match course {
             SavedStates::Steps(before, steps) => {
@@ -75,7 +76,7 @@ impl Weights {
         }
     }
 
-    /// The states [rows, hidden] before the first time and after each, from what the inputs give to the gates, and what the backward pass needs where there is one.
+    /// The states [rows, hidden] before the first time step and after each, and if `taped` the saved steps. `inputs` are the contributions of the input to the gates.
     fn forward_each(&self, unit: Unit, inputs: Tensor<2>, width: usize, taped: bool) -> (Vec<Tensor<2>>, Vec<Step>) {
         let rows = inputs.dims()[0] / width;
         let start = Tensor::zeros([rows, self.hidden.dims()[0]], &inputs.device());

@@ -1,4 +1,4 @@
-//! What is added to a residual, and the layer normalisation of the sum.
+//! A residual sum with dropout, and its layer normalisation.
 
 use super::{computed, dropped, layer_norm};
 use crate::forward_context::ForwardContext;
@@ -8,8 +8,8 @@ use burn::tensor::Tensor;
 
 pub use kernels::ResidualNorm;
 
-/// Adds to x, float32, what a half of a layer gave, in the number format of the context, some of it dropped, and normalises the sum: what goes on,
-/// in float32, and what was normalised, in the number format. All arithmetic is in float32. A loss has to depend on what was normalised.
+/// Applies dropout to the branch output `added`, adds it to x and normalises the sum. Returns the residual stream in float32 and the normalised
+/// output in the number format of the context. x is float32, and all arithmetic is in float32. The loss must depend on the normalised output.
 pub fn residual_norm(
     ctx: &ForwardContext<'_>,
     x: Tensor<2>,

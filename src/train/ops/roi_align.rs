@@ -1,6 +1,6 @@
-//! RoIAlign: a region of an image, of any size, as a grid of values (He et al. 2017, "Mask R-CNN", section 3), of one of several images of different resolutions.
+//! RoIAlign: samples regions of any size on grids of fixed size (He et al. 2017, "Mask R-CNN", section 3). Each region is taken from one of several feature levels.
 //!
-//! As torchvision has it with `aligned=False` and four samples in each cell. The arithmetic here is on the host, simple and in a fixed order.
+//! As torchvision's with `aligned=False` and four samples per cell. The reference implementation runs on the host, in a fixed order.
 
 use super::computed;
 use crate::detection::boxes::Xyxy;
@@ -12,23 +12,23 @@ use crate::tape::Plain;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
-/// Samples along each side of a cell, and the share of each sample in a cell's mean.
+/// Samples along each side of a cell, and the weight of each sample in a cell's mean.
 const SAMPLES: u16 = 2;
 const MEAN: f32 = 0.25;
 
-/// A region of a picture.
+/// A region of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Roi {
-    /// The picture's place in the batch.
+    /// The image's row in the batch.
     pub row: usize,
-    /// Which of the images it is taken from.
+    /// The index of the feature level that it is taken from.
     pub level: usize,
-    /// In pixels of the picture.
+    /// The box, in pixels of the image.
     pub bounds: Xyxy,
 }
 
 impl Roi {
-    /// As kernels have it.
+    /// The row format of the kernels.
     fn numbers(&self) -> [f32; 6] {
         let [row, level] = [self.row, self.level].map(|place| single(real_len(place)));
         let [left, top, right, bottom] = self.bounds.array();
@@ -36,8 +36,8 @@ impl Roi {
     }
 }
 
-/// [n, channels, side, side] of as many regions, in the number format of the images. `features` are [rows, channels, height, width] with equally many rows and channels, and
-/// `scales` the sides of their pixels as shares of those of the picture's: 1/4, say.
+/// The features [n, channels, side, side] of n regions, in the number format of `features`. The levels of `features` are [rows, channels, height, width], with the same rows
+/// and channels. `scales` are their resolutions relative to the image: 1/4, for example.
 pub fn roi_align(
     ctx: &ForwardContext<'_>,
     features: &[Tensor<4>],
@@ -48,7 +48,7 @@ pub fn roi_align(
     kernel(ctx, features, rois, scales, side).unwrap_or_else(|| reference(ctx, features, rois, scales, side))
 }
 
-/// None where kernels cannot be run, and where there are no regions.
+/// `None` if kernels are not available or there are no regions.
 fn kernel(
     ctx: &ForwardContext<'_>,
     features: &[Tensor<4>],
@@ -88,17 +88,17 @@ fn reference(ctx: &ForwardContext<'_>, features: &[Tensor<4>], rois: &[Roi], sca
     )
 }
 
-/// Between which two pixels of a line a sample lies, and the share of each.
+/// The two pixels of a line around a sample, with their interpolation weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Taps {
-    /// Both pixels, which are one at the end of the line.
+    /// Both pixels; the same one twice at the end of the line.
     pub places: [usize; 2],
-    /// Their shares: 0 for a sample that is further than a pixel beyond the line.
+    /// Their weights: 0 for samples more than a pixel beyond the line.
     pub shares: [f32; 2],
 }
 
 impl Taps {
-    /// Of a line of pixels of this length, on which a region begins at `start` and is `extent` long: `samples` for each of `cells` equal parts, in their order.
+    /// The samples of a region from `start` with length `extent` on a line of `length` pixels: `samples` for each of `cells` equal parts, in order.
     pub fn along(start: f32, extent: f32, [cells, samples]: [u16; 2], length: usize) -> Vec<Self> {
         let cell = extent / f32::from(cells);
         let place = |part: u16, sample: u16| {
@@ -109,7 +109,7 @@ impl Taps {
     }
 
     fn at(coordinate: f32, length: usize) -> Self {
-        // No picture has more pixels in a line.
+        // No image has more than 65,535 pixels in a line.
         let end = f32::from(u16::try_from(length).unwrap_or(u16::MAX));
         if !(coordinate >= -1.0 && coordinate <= end) {
             return Self::default();
@@ -124,7 +124,7 @@ impl Taps {
     }
 }
 
-/// Where regions lie in images of these shapes.
+/// The feature levels' shapes and scales, and the side of the sampling grid.
 struct Grid {
     shapes: Vec<[usize; 4]>,
     scales: Vec<f32>,
@@ -132,12 +132,12 @@ struct Grid {
 }
 
 impl Grid {
-    /// The samples down and across of a region.
+    /// The vertical and the horizontal samples of a region.
     fn taps(&self, roi: &Roi) -> [Vec<Taps>; 2] {
         let [_, _, height, width] = self.shapes[roi.level];
         let [left, top, right, bottom] = roi.bounds.array().map(|edge| edge * self.scales[roi.level]);
         let samples = [u16::try_from(self.side).unwrap_or(u16::MAX), SAMPLES];
-        // A region is never less than a pixel wide.
+        // Regions are at least one pixel wide and high.
         let along = |from: f32, to: f32, length| Taps::along(from, (to - from).max(1.0), samples, length);
         [along(top, bottom, height), along(left, right, width)]
     }
@@ -157,7 +157,7 @@ impl Grid {
         Tensor::from_data(TensorData::new(values, [rois.len(), channels, self.side, self.side]), device)
     }
 
-    /// The gradients of the images that are wanted.
+    /// The wanted gradients of the feature levels.
     fn backward(&self, gradient: Tensor<4>, rois: &[Roi], wanted: &[bool], device: &Device) -> Vec<Option<Tensor<4>>> {
         let (gradient, channels, cells) = (read(gradient), self.shapes[0][1], self.side * self.side);
         let of_level = |(level, shape): (usize, &[usize; 4])| {
@@ -181,7 +181,7 @@ impl Grid {
     }
 }
 
-/// Each pixel that takes part, with its cell, its place in a plane of this width, and its share in the mean of the cell.
+/// Calls `with` for each contributing pixel, with its cell, its place in a plane of this width, and its weight in the cell's mean.
 fn each_sample(down: &[Taps], across: &[Taps], width: usize, mut with: impl FnMut(usize, usize, f32)) {
     let samples = usize::from(SAMPLES);
     let side = across.len() / samples;
@@ -197,7 +197,7 @@ fn each_sample(down: &[Taps], across: &[Taps], width: usize, mut with: impl FnMu
     }
 }
 
-/// What a tensor off the tape holds, in float32.
+/// Reads the values of a tensor off the tape, in float32.
 fn read(tensor: Tensor<4>) -> Vec<f32> {
     match exact(tensor).try_into_vec_as() {
         Ok(values) => values,

@@ -9,18 +9,18 @@ use burn::tensor::{Device, Int, Tensor};
 
 pub use kernels::AttentionConfig;
 
-/// What is added to the score of a token that may not be seen: nothing of it remains after the softmax, and it is no infinity.
+/// Added to the scores of masked tokens: their weight becomes 0, and the value is finite.
 const NEVER: f64 = -1.0e30;
 
-/// What the backward pass needs.
+/// The saved state for the backward pass.
 pub enum Softmax {
-    /// The scores, and what a kernel of ours wants to have again.
+    /// The scores, and what our kernel saved.
     Scores(Box<(Tensor<4>, Tensor<2>)>),
-    /// The softmax before any of it was dropped, in float32.
+    /// The attention weights before dropout, in float32.
     Weights(Box<Tensor<4>>),
 }
 
-/// From scores [rows, heads, width, width] to attention weights in the number format, some of them dropped. The softmax is in float32.
+/// Computes attention weights after dropout, in the number format, from scores [rows, heads, width, width]. The softmax is in float32.
 pub fn attention_softmax(scores: Tensor<4>, config: AttentionConfig, precision: Precision) -> (Tensor<4>, Softmax) {
     if let Some((weights, rest)) = kernels::attention_softmax(scores.clone(), config, precision.format()) {
         return (weights, Softmax::Scores(Box::new((scores, rest))));
@@ -49,7 +49,7 @@ impl Softmax {
     }
 }
 
-/// What is added to scores so that no token sees those after it: [1, 1, width, width].
+/// The additive mask that hides later tokens: [1, 1, width, width].
 fn causal_mask(width: usize, device: &Device) -> Tensor<4> {
     let end = i64::try_from(width).unwrap_or(i64::MAX);
     let places = Tensor::<1, Int>::arange(0..end, device);

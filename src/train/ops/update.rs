@@ -1,11 +1,11 @@
-//! A step of an optimiser over many parameters.
+//! The update of many parameters by an optimiser.
 
 use crate::native::kernels;
 use burn::tensor::Tensor;
 
 pub use kernels::{Decay, State, Step, Updated};
 
-/// Updates every parameter by its gradient, in place where nobody else has a tensor's memory.
+/// Updates every parameter by its gradient, in place if a tensor's memory is not shared.
 pub fn update(step: Step, decays: &[Decay], state: State) -> Updated {
     if let Some(kernel) = kernels::update(step, decays, 1.0, &state) {
         return kernel(state);
@@ -19,7 +19,7 @@ pub fn update(step: Step, decays: &[Decay], state: State) -> Updated {
     .unzip()
 }
 
-/// Shrinks the parameter, or gives the gradient that will.
+/// Applies weight decay to the parameter or to the gradient.
 pub fn decayed(decay: Decay, parameter: Tensor<1>, gradient: Tensor<1>) -> (Tensor<1>, Tensor<1>) {
     match decay {
         Decay::None => (parameter, gradient),

@@ -1,12 +1,12 @@
-//! Images twice as high and wide, and back.
+//! Upsampling of images by a factor of two, and its backward pass.
 
 use crate::native::dnn::Storage;
 use crate::native::kernels;
 use crate::precision::exact;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-/// Each value four times, as two by two. A lateral tensor of that shape may be added, in whose format the answer is then. Without one,
-/// images that are stored NHWC stay so.
+/// Repeats each value as two by two. An optional lateral tensor of the output's shape is added; the output then has its format.
+/// Without one, images that are stored NHWC stay so.
 pub fn doubled(x: Tensor<4>, lateral: Option<Tensor<4>>) -> Tensor<4> {
     let storage = Storage::of(&x);
     match lateral {
@@ -30,7 +30,7 @@ fn spread(x: Tensor<4>, storage: Storage) -> Tensor<4> {
     storage.named(Tensor::cat(vec![wide; 2], 1).reshape(storage.shape(large)))
 }
 
-/// Sums of two by two values, in their format. Images that are stored NHWC stay so.
+/// Sums each two by two values, in their format. Images that are stored NHWC stay so.
 pub fn halved(gradient: &Tensor<4>) -> Tensor<4> {
     let storage = Storage::of(gradient);
     let by_kernel = if storage == Storage::Nchw { kernels::upsample_back(gradient) } else { None };
@@ -45,7 +45,7 @@ pub fn halved(gradient: &Tensor<4>) -> Tensor<4> {
     })
 }
 
-/// How many lines of pixels images of this shape have as they are stored, and how many values lie together at a pixel.
+/// The number of stored pixel rows of images of this shape, and the number of adjacent values per pixel.
 fn lines([rows, channels, height, _]: [usize; 4], storage: Storage) -> (usize, usize) {
     match storage {
         Storage::Nchw => (rows * channels * height, 1),
@@ -53,7 +53,7 @@ fn lines([rows, channels, height, _]: [usize; 4], storage: Storage) -> (usize, u
     }
 }
 
-/// A tensor in a number format.
+/// Casts a tensor to a number format, if needed.
 pub fn in_format(tensor: Tensor<4>, format: DType) -> Tensor<4> {
     if tensor.dtype() == format { tensor } else { tensor.cast(FloatDType::from(format)) }
 }

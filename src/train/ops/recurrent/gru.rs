@@ -1,11 +1,11 @@
-//! One time of a gated recurrent unit: h = (1 − z)·n + z·h₋₁, where r, z = σ of the gates, and n = tanh(what the inputs give + r · what h₋₁ gives, with its bias).
+//! One time step of a GRU: h = (1 − z)·n + z·h₋₁, where r, z = σ of their gates and n = tanh(input part + r · state part). The state part includes its bias.
 
 use super::lstm::rest;
 use super::{Gates, parts};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 
-/// The gates after their functions, what h before gave to n, and h before.
+/// The activated gates, the state part of n, and the previous state.
 pub struct Step {
     r: Tensor<2>,
     z: Tensor<2>,
@@ -14,7 +14,7 @@ pub struct Step {
     before: Tensor<2>,
 }
 
-/// h after, [rows, hidden].
+/// The next state [rows, hidden], and the saved step.
 pub fn forward(gates: Gates, before: Tensor<2>) -> (Tensor<2>, Step) {
     let ([r, z, n], [r_given, z_given, given]) = (parts(&gates.input), parts(&gates.hidden));
     let (r, z) = (sigmoid(r + r_given), sigmoid(z + z_given));
@@ -22,7 +22,7 @@ pub fn forward(gates: Gates, before: Tensor<2>) -> (Tensor<2>, Step) {
     (rest(z.clone()) * n.clone() + z.clone() * before.clone(), Step { r, z, n, given, before })
 }
 
-/// From the gradient of h after to those of the gates, and of h before without what goes through the gates.
+/// The gradients of the gates, and that of the previous state without its part through the gates, from the gradient of the next state.
 pub fn backward(step: Step, of_h: Tensor<2>) -> (Gates, Tensor<2>) {
     let Step { r, z, n, given, before } = step;
     let of_n = of_h.clone() * rest(z.clone()) * rest(n.clone() * n.clone());

@@ -1,10 +1,10 @@
-//! One time of long short-term memory: c = f·c₋₁ + i·g and h = o·tanh c, where i, f, o = σ and g = tanh of the gates.
+//! One time step of an LSTM: c = f·c₋₁ + i·g and h = o·tanh c, where i, f, o = σ and g = tanh of their gates.
 
 use super::{Gates, parts};
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 
-/// The gates after their functions, c before, and tanh of c after.
+/// The activated gates, the previous cell state c₋₁, and tanh c.
 pub struct Step {
     i: Tensor<2>,
     f: Tensor<2>,
@@ -14,7 +14,7 @@ pub struct Step {
     tanh: Tensor<2>,
 }
 
-/// h and c after, [rows, hidden].
+/// The next h and c, [rows, hidden], and the saved step.
 pub fn forward(gates: Gates, before: Tensor<2>) -> (Tensor<2>, Tensor<2>, Step) {
     let [i, f, g, o] = parts(&(gates.input + gates.hidden));
     let ([i, f, o], g) = ([i, f, o].map(sigmoid), g.tanh());
@@ -23,7 +23,7 @@ pub fn forward(gates: Gates, before: Tensor<2>) -> (Tensor<2>, Tensor<2>, Step) 
     (o.clone() * tanh.clone(), after, Step { i, f, g, o, before, tanh })
 }
 
-/// From the gradients of h and c after, the latter without what goes through h, to those of the gates and of c before.
+/// The gradients of the gates and of c₋₁, from those of h and c. That of c excludes its part through h.
 pub fn backward(step: Step, of_h: Tensor<2>, of_c: Tensor<2>) -> (Gates, Tensor<2>) {
     let Step { i, f, g, o, before, tanh } = step;
     let of_c = of_c + of_h.clone() * o.clone() * rest(tanh.clone() * tanh.clone());
@@ -37,7 +37,7 @@ pub fn backward(step: Step, of_h: Tensor<2>, of_c: Tensor<2>) -> (Gates, Tensor<
     (Gates { input: gates.clone(), hidden: gates }, of_c * f)
 }
 
-/// 1 minus it.
+/// 1 − x.
 pub fn rest(x: Tensor<2>) -> Tensor<2> {
     x.neg() + 1.0
 }

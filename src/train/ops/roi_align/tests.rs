@@ -7,7 +7,7 @@ use crate::sample_tensors::uniform;
 const SHAPES: [[usize; 4]; 2] = [[2, 3, 8, 8], [2, 3, 4, 4]];
 const SCALES: [f32; 2] = [0.25, 0.125];
 
-/// Regions within the pictures of 32 x 32, across their edges, far beyond them, without an extent, and the wrong way round.
+/// Regions inside images of 32 x 32, across their edges, far outside, without area, and with swapped corners.
 fn rois() -> Vec<Roi> {
     let bounds = [
         [3.3, 4.7, 20.1, 29.9],
@@ -39,7 +39,7 @@ fn values(tensor: Tensor<4>) -> Vec<f32> {
     tensor.try_into_vec_as().expect("readable")
 }
 
-/// The answer and the gradients of both images in the sum of its products with `slopes`.
+/// The output and the gradients of both levels, for the upstream gradient `slopes`.
 fn found(slopes: &[f32]) -> (Vec<f32>, [Vec<f32>; 2]) {
     with(|ctx| {
         let leaves: Vec<Tensor<4>> =
@@ -52,9 +52,9 @@ fn found(slopes: &[f32]) -> (Vec<f32>, [Vec<f32>; 2]) {
     })
 }
 
-/// The layer is linear: ⟨y, g⟩ = ⟨x, back(g)⟩, and a change of one pixel changes the answer by what the gradient says.
+/// The layer is linear: ⟨y, g⟩ = ⟨x, back(g)⟩, and a change of one pixel changes the output as the gradient predicts.
 #[test]
-fn gradients_are_those_of_the_answers() {
+fn gradients_match_the_outputs() {
     let slopes = uniform(5, rois().len() * 3 * 49);
     let (y, gradients) = found(&slopes);
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
@@ -77,7 +77,7 @@ fn gradients_are_those_of_the_answers() {
 }
 
 #[test]
-fn the_same_bits_come_twice_and_no_region_gives_nothing() {
+fn results_are_reproducible_and_nan_coordinates_have_no_weight() {
     let slopes = uniform(5, rois().len() * 3 * 49);
     assert_eq!(found(&slopes), found(&slopes));
     let samples = Taps::along(f32::NAN, 1.0, [1, 2], 8);

@@ -1,4 +1,4 @@
-//! By kernels of ours, against the host.
+//! Compares our kernels with the host.
 
 use crate::native::fault;
 use crate::ops::roi_align::*;
@@ -10,7 +10,7 @@ fn uniform<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Ten
     Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), shape), device)
 }
 
-/// Regions within, across the border and outside of a picture of 80 x 64 pixels, one of them empty.
+/// Regions inside, across the border and outside of an image of 80 x 64 pixels, and an empty one.
 fn rois() -> Vec<Roi> {
     let edges = [
         [3.0, 5.0, 40.0, 60.0],
@@ -28,7 +28,7 @@ fn rois() -> Vec<Roi> {
     edges.into_iter().cycle().take(12).enumerate().map(roi).collect()
 }
 
-/// The bins and the gradients of both levels, by the layer.
+/// The layer's output, and the gradients of both levels.
 fn by_layer(device: &Device, precision: Precision, side: usize) -> Vec<Vec<f32>> {
     let read = |tensor: Tensor<4>| exact(tensor).try_into_vec_as::<f32>().expect("readable");
     let level = |seed, shape| Tensor::from_inner(precision.round(uniform(seed, shape, device))).require_grad();
