@@ -1,28 +1,28 @@
-//! What is done to gradients between the backward pass and the update.
+//! Checks and norms of gradients between the backward pass and the update.
 //!
-//! Everything stays on the device; only whether all values are finite is read, where half precision needs it.
+//! Gradients stay on the device; only the sum of their squares is read.
 
 use crate::ops::square_sum;
 use burn::tensor::{Tensor, TensorReadError};
 
-/// Whether every value of a step's gradients is a number, and none so large that its square is none.
+/// Whether the sum of the squares of a step's gradients is finite. It is not if any value is NaN or infinite, or if its square overflows.
 pub fn finite(gradients: &[Tensor<1>]) -> Result<bool, TensorReadError> {
     square_sum(gradients).try_into_scalar::<f32>().map(f32::is_finite)
 }
 
 /// The sum of the squares of all values.
 pub fn squares(gradients: &[Tensor<1>]) -> Result<f64, TensorReadError> {
-    // A stage of a pipeline may have nothing but a table that another one counts.
+    // A pipeline stage may have only an embedding that another stage counts.
     if gradients.is_empty() {
         return Ok(0.0);
     }
     square_sum(gradients).try_into_scalar::<f32>().map(f64::from)
 }
 
-/// By what gradients of this sum of squares are multiplied so that their norm is at most `norm`, as [`clipped`](crate::ops::clipped) has it.
+/// The factor that clips gradients with this sum of squares to the norm `norm`, as in [`clipped`](crate::ops::clipped).
 pub fn shortening(squares: f64, norm: f64) -> f64 {
     let share = norm / (squares.sqrt() + 1e-6);
-    // What is no number stays none, on all stages.
+    // NaN stays NaN, on all stages.
     if share >= 1.0 { 1.0 } else { share }
 }
 
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_value_among_all_is_seen() {
+    fn a_single_bad_value_is_detected() {
         assert!(finite(&tensors(&[&[1.0, 2.0], &[3.0]])).expect("readable"));
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert!(!finite(&tensors(&[&[1.0, 2.0], &[3.0, bad, 0.0]])).expect("readable"));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_norm_of_all_together_is_bounded() {
+    fn clipping_bounds_the_norm_of_all_gradients() {
         let long = read(clipped(tensors(&[&[3.0, 0.0], &[4.0]]), 1.0));
         let expected = [vec![0.6, 0.0], vec![0.8]];
         for (found, expected) in long.concat().iter().zip(expected.concat()) {

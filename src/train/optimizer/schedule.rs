@@ -1,32 +1,32 @@
-//! Learning rates over the steps of a run.
+//! Learning rate schedules.
 //!
-//! Knows step numbers only; which step belongs to which epoch is told to it.
+//! Knows step numbers only; the caller passes the epoch of a step.
 
 use crate::number::real;
 use std::f64::consts::PI;
 
-/// How the learning rate changes.
+/// A learning rate schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// It does not.
+    /// The learning rate does not change.
     Constant,
-    /// It is multiplied by `gamma` after every `every` epochs or steps (PyTorch's `StepLR`).
+    /// Multiplies the learning rate by `gamma` after every `every` epochs or steps (PyTorch's `StepLR`).
     Step {
-        /// How many of them.
+        /// Number of epochs or steps.
         every: u64,
-        /// What it is multiplied by.
+        /// The factor.
         gamma: f64,
-        /// Whether epochs are counted, and not steps.
+        /// Whether epochs are counted instead of steps.
         epochs: bool,
     },
-    /// It falls to 0 in a straight line over the whole run (PyTorch's `LinearLR` to 0, advanced at every step).
+    /// Linear decay to 0 over the whole run (PyTorch's `LinearLR` to 0, advanced at every step).
     Linear,
-    /// It falls to 0 along half a cosine over the whole run (PyTorch's `CosineAnnealingLR`, advanced at every step, in closed form; Loshchilov and Hutter, arXiv:1608.03983, without restarts).
+    /// Cosine decay to 0 over the whole run (PyTorch's `CosineAnnealingLR`, advanced at every step, in closed form; Loshchilov and Hutter, arXiv:1608.03983, without restarts).
     Cosine,
 }
 
 impl Schedule {
-    /// What the initial learning rate is multiplied by, at a step of a run of `steps` steps. `step` and `epoch` count from 1.
+    /// The factor of the initial learning rate at a step of a run of `steps` steps. `step` and `epoch` count from 1.
     pub fn factor(self, step: u64, epoch: u64, steps: u64) -> f64 {
         match self {
             Self::Constant => 1.0,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_falls_by_the_same_amount_at_every_step() {
+    fn linear_decay_falls_by_the_same_amount_at_every_step() {
         let factors: Vec<f64> = (1..=4).map(|step| Schedule::Linear.factor(step, 1, 4)).collect();
         assert_eq!(factors, [1.0, 0.75, 0.5, 0.25]);
     }
@@ -65,14 +65,14 @@ mod tests {
     ];
 
     #[test]
-    fn cosine_is_that_of_pytorch() {
+    fn cosine_decay_matches_pytorch() {
         for (step, want) in (1..).zip(COSINE) {
             assert!((Schedule::Cosine.factor(step, 1, 10) - want).abs() < 1e-15, "step {step}");
         }
     }
 
     #[test]
-    fn step_counts_what_it_is_told_to_count() {
+    fn step_decay_counts_steps_or_epochs() {
         let by_step = Schedule::Step { every: 3, gamma: 0.5, epochs: false };
         let factors: Vec<f64> = (1..=7).map(|step| by_step.factor(step, 1, 7)).collect();
         assert_eq!(factors, [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]);

@@ -3,7 +3,7 @@ use crate::parameters::Init;
 use burn::tensor::{Device, TensorData};
 use proptest::prelude::*;
 
-/// The rules once more in double precision, as PyTorch's documentation writes them.
+/// The rules in float64, as in PyTorch's documentation.
 struct Reference {
     rule: Rule,
     decay: Decay,
@@ -52,7 +52,7 @@ fn tensor(values: &[f32]) -> Tensor<1> {
     Tensor::from_data(TensorData::from(values), &Device::flex())
 }
 
-/// All of them at once.
+/// All gradients as one part.
 fn whole(gradients: Vec<Tensor<1>>) -> impl Iterator<Item = (Range<usize>, Vec<Tensor<1>>)> {
     std::iter::once((0..gradients.len(), gradients))
 }
@@ -71,7 +71,7 @@ fn row(len: usize) -> [ParamSpec; 1] {
     [ParamSpec::new("p", &[1, len], Init::Constant(0.0))]
 }
 
-/// Both ways to update against the reference: at most `steps` roundings of a few units in the last place of the largest number that occurs.
+/// Compares both implementations with the reference: they may differ by a few units in the last place of the largest number for each step.
 fn agree((rule, decay): (Rule, Decay), start: &[f32], gradients: &[Vec<f32>], rate: f64) {
     let mut reference = Reference::new(rule, decay, start);
     let mut hosts = vec![tensor(start)];
@@ -97,7 +97,7 @@ fn the_first_adam_step_moves_each_number_by_the_learning_rate() {
     let mut adam = Optimizer::on_host(RULES[2], Decay::None, &row(3));
     adam.step(&mut parameters, whole(vec![tensor(&[1e-3, -50.0, 0.0])]), 0.25).expect("readable");
     let moved = values(&parameters[0]);
-    // ε is 1e-5 of the first gradient.
+    // ε is 1e-5 times the first gradient.
     assert!((moved[0] - 0.75).abs() < 1e-5, "{moved:?}");
     assert_eq!(moved[1..], [1.25, 1.0]);
 }
@@ -114,7 +114,7 @@ fn vectors_do_not_decay() {
 }
 
 #[test]
-fn gradients_that_come_in_parts_give_what_they_give_at_once() {
+fn gradients_in_parts_give_the_same_update_as_all_at_once() {
     let param_specs: Vec<ParamSpec> = [3, 1, 2, 4].iter().flat_map(|len| row(*len)).collect();
     let start = |scale: f32| -> Vec<Tensor<1>> {
         param_specs
@@ -134,7 +134,7 @@ fn gradients_that_come_in_parts_give_what_they_give_at_once() {
             for scale in [0.1, -0.3, 0.7] {
                 at_once.step(&mut once, whole(start(scale)), 0.01).expect("readable");
                 let mut gradients = start(scale);
-                // As buckets come: the last tensors first.
+                // The order of buckets: the last tensors first.
                 let each = [(3..4, gradients.split_off(3)), (1..3, gradients.split_off(1)), (0..1, gradients)];
                 in_parts.step(&mut parts, each.into_iter(), 0.01).expect("readable");
             }
@@ -155,13 +155,13 @@ fn long_tensors_are_updated_to_their_last_number() {
 
 proptest! {
     #[test]
-    fn every_rule_is_that_of_pytorch(
+    fn every_rule_matches_pytorch(
         start in proptest::collection::vec(-2.0..2.0_f32, 3),
         gradients in proptest::collection::vec(proptest::collection::vec(-1.0..1.0_f32, 3), 1..60),
         exponent in -5.0..0.0_f64,
     ) {
         for rule in RULES {
-            // Adam's steps do not shrink with the gradient: where decay alone decides on a sign, rounding does.
+            // Adam's steps do not shrink with the gradient: if only coupled decay determines its sign, rounding does.
             for decay in DECAYS.into_iter().filter(|decay| matches!((rule, decay), (Rule::Adam { .. }, Decay::None | Decay::Decoupled(_)) | (Rule::Sgd | Rule::Momentum { .. }, _))) {
                 agree((rule, decay), &start, &gradients, 10_f64.powf(exponent));
             }
