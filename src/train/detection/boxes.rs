@@ -1,7 +1,7 @@
-//! Axis-aligned boxes in the three usual forms, and how much two of them overlap.
+//! Axis-aligned boxes in the three usual formats, and their overlaps.
 //!
-//! Knows coordinates alone. x grows to the right and y downwards; a pixel is one wide, so that a box from 0 to 1 is one pixel. What
-//! models compute with is float32; COCO's form is float64, as its evaluation computes.
+//! Knows only coordinates. x grows to the right and y downwards; a pixel is one wide, so a box from 0 to 1 is one pixel. Models use
+//! float32; COCO's format is float64, as in its evaluation.
 
 use crate::number::single;
 
@@ -70,12 +70,12 @@ impl Xyxy {
         self.width() * self.height()
     }
 
-    /// Whether there is nothing in it: an edge lies on or beyond its opposite, or is not a number.
+    /// Whether the box is empty: an edge lies on or beyond its opposite, or is NaN.
     pub fn is_empty(self) -> bool {
         !(self.right > self.left && self.bottom > self.top)
     }
 
-    /// The part of it that lies in a picture of this width and height; empty if none does.
+    /// The part of the box inside an image of this width and height; empty if there is none.
     pub fn clipped(self, width: f32, height: f32) -> Self {
         let within = |coordinate, last| lesser(greater(coordinate, 0.0), last);
         Self {
@@ -86,12 +86,12 @@ impl Xyxy {
         }
     }
 
-    /// The box in a picture of this width whose left and right are exchanged.
+    /// The box in a horizontally flipped image of this width.
     pub fn mirrored(self, width: f32) -> Self {
         Self { left: width - self.right, right: width - self.left, ..self }
     }
 
-    /// Area that both have in common, in square pixels.
+    /// The area of the intersection, in square pixels.
     #[cfg(test)]
     pub fn intersection(self, other: Self) -> f32 {
         let width = lesser(self.right, other.right) - greater(self.left, other.left);
@@ -99,17 +99,17 @@ impl Xyxy {
         greater(width, 0.0) * greater(height, 0.0)
     }
 
-    /// Intersection over union, 0 to 1; 0 where both are empty.
+    /// Intersection over union, 0 to 1; 0 if both are empty.
     #[cfg(test)]
     pub fn iou(self, other: Self) -> f32 {
         let common = self.intersection(other);
         if common > 0.0 { common / (self.area() + other.area() - common) } else { 0.0 }
     }
 
-    /// Intersection over union with each of many boxes, 0 to 1; 0 where both are empty.
+    /// Intersection over union with each of many boxes, 0 to 1; 0 if both are empty.
     pub fn ious(self, others: &[Self]) -> Vec<f32> {
         let area = self.area();
-        // Without a jump for each: most of many overlap with nothing.
+        // Branch-free: most boxes do not overlap.
         let iou = |other: &Self| {
             let width = greater(lesser(self.right, other.right) - greater(self.left, other.left), 0.0);
             let height = greater(lesser(self.bottom, other.bottom) - greater(self.top, other.top), 0.0);
@@ -121,7 +121,7 @@ impl Xyxy {
     }
 }
 
-/// The smaller of two numbers. Unlike `f32::min` it is one instruction, for it has no rule of its own for NaN.
+/// The smaller of two numbers. Compiles to one instruction, unlike `f32::min`, which treats NaN specially.
 pub(super) fn lesser(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
@@ -131,7 +131,7 @@ pub(super) fn greater(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// Intersections over unions of two lists of boxes: row-major, a row for each of `a` and a column for each of `b`.
+/// The IoUs of two lists of boxes: row-major, a row for each of `a` and a column for each of `b`.
 #[cfg(test)]
 pub fn iou_matrix(a: &[Xyxy], b: &[Xyxy]) -> Vec<f32> {
     let mut matrix = Vec::with_capacity(a.len() * b.len());
@@ -158,8 +158,8 @@ impl Xywh {
         self.width * self.height
     }
 
-    /// Intersection over union, 0 to 1, with `other` from the ground truth. With a crowd it is the share of this box that lies in
-    /// the crowd, however large the crowd is. 0 where the boxes do not overlap.
+    /// Intersection over union, 0 to 1, with `other` from the ground truth. For a crowd, intersection over the area of this box. 0
+    /// if the boxes do not overlap.
     pub fn iou(self, other: Self, crowd: bool) -> f64 {
         let width = (self.left + self.width).min(other.left + other.width) - self.left.max(other.left);
         let height = (self.top + self.height).min(other.top + other.height) - self.top.max(other.top);
@@ -210,7 +210,7 @@ mod tests {
             .prop_map(|(left, top, width, height)| Xyxy::new([left, top, left + width, top + height].map(f32::from)))
     }
 
-    /// Counts the pixels, which for whole coordinates is exact.
+    /// Counts the pixels of intersection and union, which is exact for integer coordinates.
     fn counted(a: Xyxy, b: Xyxy) -> (f32, f32) {
         let holds =
             |bounds: Xyxy, x: f32, y: f32| x >= bounds.left && x < bounds.right && y >= bounds.top && y < bounds.bottom;
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn overlap_is_what_counting_pixels_gives(a in whole_box(), b in whole_box()) {
+        fn overlaps_match_counted_pixels(a in whole_box(), b in whole_box()) {
             let (both, any) = counted(a, b);
             prop_assert_eq!(a.intersection(b), both);
             prop_assert_eq!(a.iou(b), both / any);
@@ -235,23 +235,23 @@ mod tests {
         }
 
         #[test]
-        fn forms_turn_into_each_other(corners in whole_box()) {
+        fn conversions_between_formats_round_trip(corners in whole_box()) {
             prop_assert_eq!(Xyxy::from(Cxcywh::from(corners)), corners);
             prop_assert_eq!(Xyxy::from(Xywh::from(corners)), corners);
         }
     }
 
     #[test]
-    fn forms_of_one_box() {
+    fn one_box_in_all_formats() {
         let corners = Xyxy::new([10.0, 20.0, 13.0, 24.0]);
         assert_eq!(Cxcywh::from(corners), Cxcywh { x: 11.5, y: 22.0, width: 3.0, height: 4.0 });
         assert_eq!(Xywh::from(corners), Xywh::new([10.0, 20.0, 3.0, 4.0]));
         assert_eq!((corners.width(), corners.height(), corners.area()), (3.0, 4.0, 12.0));
     }
 
-    /// 2 × 2 pixels are common to a square of 3 and one of 4: 4 / (9 + 16 − 4), and 4 / 9 of the first lie in a crowd.
+    /// Squares of side 3 and 4 share 2 × 2 pixels: the IoU is 4 / (9 + 16 − 4), and 4 / 9 of the first lie in a crowd.
     #[test]
-    fn a_crowd_counts_only_the_detection() {
+    fn iou_with_a_crowd_is_relative_to_the_detection() {
         let (found, there) = (Xywh::new([0.0, 0.0, 3.0, 3.0]), Xywh::new([1.0, 1.0, 4.0, 4.0]));
         assert_eq!(found.iou(there, false), 4.0 / 21.0);
         assert_eq!(found.iou(there, true), 4.0 / 9.0);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_touches_or_is_empty_has_no_overlap() {
+    fn touching_and_empty_boxes_do_not_overlap() {
         let (left, right) = (Xyxy::new([0.0, 0.0, 2.0, 2.0]), Xyxy::new([2.0, 0.0, 4.0, 2.0]));
         let empty = Xyxy::new([1.0, 1.0, 1.0, 1.0]);
         assert_eq!([left.iou(right), empty.iou(empty), empty.iou(left)], [0.0; 3]);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_has_a_row_for_each_of_the_first() {
+    fn an_iou_matrix_has_a_row_for_each_of_the_first_boxes() {
         let unit = |left: f32| Xyxy::new([left, 0.0, left + 2.0, 1.0]);
         let matrix = iou_matrix(&[unit(0.0), unit(1.0)], &[unit(0.0), unit(1.0), unit(5.0)]);
         assert_eq!(matrix, [1.0, 1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0, 0.0]);
@@ -277,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mirrored_box_is_as_far_from_the_other_side() {
+    fn a_mirrored_box_has_the_same_distance_from_the_other_side() {
         assert_eq!(Xyxy::new([1.0, 2.0, 4.0, 6.0]).mirrored(10.0), Xyxy::new([6.0, 2.0, 9.0, 6.0]));
     }
 
     #[test]
-    fn a_box_is_clipped_to_its_picture() {
+    fn a_box_is_clipped_to_the_image() {
         let clip = |array| Xyxy::new(array).clipped(10.0, 8.0);
         assert_eq!(clip([-3.0, 2.0, 11.0, 9.0]), Xyxy::new([0.0, 2.0, 10.0, 8.0]));
         assert!(clip([12.0, 0.0, 14.0, 3.0]).is_empty());

@@ -1,8 +1,8 @@
-//! Masks of pictures as run lengths, column after column, as COCO keeps them.
+//! Masks of images as column-major run lengths, as in COCO.
 //!
-//! Knows which pixels are set, how masks are joined, compared and moved, and how they become a model's grids and come from them;
-//! nothing of files, models or classes. Every mask has exactly one form here: runs of clear and of set pixels in turn, the first
-//! of them of clear ones (and of length 0 where the first pixel is set), no other of length 0. Equal masks are equal values.
+//! Joins, compares, flips and scales masks, and converts them to and from the grids of a mask head. Knows nothing of files, models
+//! or classes. The representation is unique, so equal masks are equal values: runs of clear and set pixels alternate. The first
+//! run is clear, and has length 0 if the first pixel is set. No other run has length 0.
 
 mod bitmap;
 mod code;
@@ -13,7 +13,7 @@ mod polygon;
 use super::boxes::Xywh;
 use std::ops::Range;
 
-/// Width and height of a picture in pixels; 16 bits are what JPEG has, and the number of pixels fits into 32.
+/// Width and height of an image in pixels. JPEG has 16 bits for each, and the number of pixels fits into 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Size {
     /// Number of columns.
@@ -28,43 +28,43 @@ impl Size {
         u32::from(self.width) * u32::from(self.height)
     }
 
-    /// The size as it is written: width × height.
+    /// The size as text: width × height.
     pub fn text(self) -> String {
         format!("{} × {}", self.width, self.height)
     }
 }
 
-/// Run lengths are not those of a mask.
+/// Invalid run lengths of a mask.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MaskError {
-    /// The runs are shorter or longer than the picture.
+    /// The sum of the runs is not the number of pixels.
     #[error("the run lengths add up to {found} (a picture of {size} has {pixels} pixels)", size = size.text(), pixels = size.pixels())]
     Sum {
         /// Their sum.
         found: u64,
-        /// The picture's size.
+        /// The image's size.
         size: Size,
     },
-    /// The compressed form has a character that it cannot have.
+    /// The compressed form has an invalid character.
     #[error("the compressed run lengths have {found:?} at character {place} (only `0` to `o` of ASCII can be there)")]
     Character {
         /// The character.
         found: char,
-        /// Where it is, from 0.
+        /// Its index, from 0.
         place: usize,
     },
     /// The compressed form ends within a number.
     #[error("the compressed run lengths end within a number (the text is cut off)")]
     CutOff,
-    /// The compressed form has a number that is no length.
+    /// The compressed form has a number that is not a valid length.
     #[error("run length {place} of the compressed form is below 0 or has more than 32 bits (the text is damaged)")]
     Length {
-        /// Which length, from 0.
+        /// The index of the length, from 0.
         place: usize,
     },
 }
 
-/// Which pixels of a picture belong to an object.
+/// The pixels of an image that belong to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mask {
     size: Size,
@@ -78,8 +78,8 @@ impl Mask {
         Self::from_runs(size, [])
     }
 
-    /// A mask of run lengths in column-major order, the first of clear pixels: COCO's uncompressed form. Runs of length 0 are left
-    /// out. Fails unless the lengths add up to the number of pixels.
+    /// A mask from run lengths in column-major order, starting with clear pixels: COCO's uncompressed form. Runs of length 0 are
+    /// dropped. Fails unless the lengths add up to the number of pixels.
     pub fn from_counts(size: Size, counts: &[u32]) -> Result<Self, MaskError> {
         let found = counts.iter().map(|count| u64::from(*count)).sum();
         if found != u64::from(size.pixels()) {
@@ -94,7 +94,7 @@ impl Mask {
         Ok(Self::from_runs(size, ranges.skip(1).step_by(2)))
     }
 
-    /// A mask of the set pixels' runs, which ascend and do not overlap; they may touch or be empty.
+    /// A mask from runs of set pixels, which must ascend and not overlap; they may touch or be empty.
     fn from_runs(size: Size, runs: impl IntoIterator<Item = Range<u32>>) -> Self {
         let mut counts: Vec<u32> = Vec::new();
         let mut end = 0;
@@ -112,19 +112,19 @@ impl Mask {
         Self { size, counts }
     }
 
-    /// The picture's size.
+    /// The image's size.
     #[cfg(test)]
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// The run lengths in column-major order, the first of clear pixels.
+    /// The run lengths in column-major order, starting with clear pixels.
     #[cfg(test)]
     pub fn counts(&self) -> &[u32] {
         &self.counts
     }
 
-    /// The runs of set pixels in ascending order: none is empty, no two touch.
+    /// The runs of set pixels in ascending order. None is empty, and no two touch.
     fn runs(&self) -> impl Iterator<Item = Range<u32>> {
         let mut at = 0;
         self.counts.chunks_exact(2).map(move |pair| {
@@ -134,7 +134,7 @@ impl Mask {
         })
     }
 
-    /// The runs, cut at the ends of columns: each column and the rows in it, in ascending order.
+    /// The runs, split at the ends of columns: column and range of rows, in ascending order.
     fn stretches(&self) -> impl Iterator<Item = (u32, Range<u32>)> {
         let height = u32::from(self.size.height).max(1);
         self.runs().flat_map(move |run| {
@@ -150,14 +150,14 @@ impl Mask {
         self.counts.iter().skip(1).step_by(2).sum()
     }
 
-    /// The smallest box around the set pixels; of extent 0 at the origin if there is none.
+    /// The smallest box around the set pixels; an empty box at the origin if there are none.
     pub fn bounds(&self) -> Xywh {
         let height = u32::from(self.size.height);
         let mut found: Option<[u32; 4]> = None;
         for run in self.runs() {
             let last = run.end - 1;
             let (left, right) = (run.start / height, last / height);
-            // A run that goes on in the next column has been at the lower edge and is now at the upper one.
+            // A run that continues in the next column contains the bottom and the top pixel of a column.
             let (top, bottom) = if left == right { (run.start % height, last % height) } else { (0, height - 1) };
             let [l, t, r, b] = found.unwrap_or([left, top, right, bottom]);
             found = Some([l.min(left), t.min(top), r.max(right), b.max(bottom)]);
@@ -169,7 +169,7 @@ impl Mask {
         Xywh::new([left, top, right - left, bottom - top].map(f64::from))
     }
 
-    /// The pixels that are set in any of the masks; masks of another size than `size` are left out.
+    /// The pixels that are set in any of the masks; masks of other sizes are ignored.
     pub fn union<'a>(size: Size, masks: impl IntoIterator<Item = &'a Self>) -> Self {
         let same_size = masks.into_iter().filter(|mask| mask.size == size);
         let mut runs: Vec<Range<u32>> = same_size.flat_map(Self::runs).collect();
@@ -202,15 +202,15 @@ impl Mask {
         common
     }
 
-    /// Intersection over union, 0 to 1, with `other` from the ground truth. With a crowd it is the share of this mask that lies in
-    /// the crowd, however large the crowd is. 0 where the masks do not overlap.
+    /// Intersection over union, 0 to 1, with `other` from the ground truth. For a crowd, intersection over the area of this mask.
+    /// 0 if the masks do not overlap.
     #[cfg(test)]
     pub fn iou(&self, other: &Self, crowd: bool) -> f64 {
         over(self.intersection(other), self.area(), other.area(), crowd)
     }
 
-    /// [`iou`](Self::iou) of every detection with every truth, row-major with a row for each detection. Masks whose boxes do not
-    /// overlap are not compared pixel by pixel.
+    /// The IoU of every detection with every truth, row-major with a row for each detection. For a crowd, intersection over the
+    /// area of the detection. Masks whose boxes do not overlap are not compared pixel by pixel.
     pub fn iou_matrix(detections: &[&Self], truths: &[&Self], crowd: &[bool]) -> Vec<f64> {
         let known = |masks: &[&Self]| masks.iter().map(|mask| (mask.area(), mask.bounds())).collect::<Vec<_>>();
         let (found, there) = (known(detections), known(truths));

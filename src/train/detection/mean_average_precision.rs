@@ -1,18 +1,21 @@
-//! Mean average precision as COCO's evaluation defines it (Lin et al. 2014, "Microsoft COCO: Common Objects in Context", and the
-//! numbers that its challenges rank by), for boxes and for masks.
+//! Mean average precision of boxes and masks, as defined by COCO's evaluation (Lin et al. 2014, "Microsoft COCO: Common Objects in
+//! Context", and the metrics of its challenges).
 //!
-//! Knows detections and truths as plain regions; nothing of models, files or tensors. Pictures are added one after the other: what
-//! is kept of a picture is a few bytes for each detection.
+//! Knows detections and truths as plain regions; nothing of models, files or tensors. Images are added one after the other; an image
+//! takes a few bytes for each detection.
 //!
-//! The definition. Within a picture and a class the 100 best detections are matched, best first, for each of ten thresholds from .50
-//! to .95: a detection takes the free truth of the largest intersection over union at or above the threshold, of equal ones the
-//! last, and one that counts before one that does not. Crowds and truths outside the range of areas do not count: what is
-//! matched with them is left out, and so is what is unmatched and outside the range. A crowd is never taken. Then, by falling
-//! score over all pictures and of equal scores in their order, recall and precision follow; precision at a recall is the largest
-//! at that or any higher one, 0 beyond the highest, and its mean over the recalls 0, .01 … 1 is the average precision of a class.
-//! The summary means over classes and thresholds, where a class without a truth that counts is left out.
+//! The definition:
+//! - Within an image and a class, the 100 best detections are matched, best first, for each of ten thresholds from .50 to .95.
+//! - A detection takes the free truth with the largest IoU at or above the threshold, of equal ones the last. Truths that count have
+//!   priority over those that do not.
+//! - Crowds and truths outside the range of areas do not count, and detections matched with them are ignored. Unmatched detections
+//!   outside the range are ignored too. A crowd can match any number of detections.
+//! - Recall and precision are accumulated by falling score over all images; equal scores keep their order. The precision at a recall
+//!   is the largest at that or any higher recall, and 0 beyond the highest.
+//! - The average precision of a class is the mean precision over the recalls 0, .01 … 1.
+//! - The summary averages over classes and thresholds. Classes without a truth that counts are left out.
 //!
-//! One difference to COCO's tools: there a truth with the id 0 is never matched, for 0 also says that there is no match.
+//! One difference from COCO's tools: there a truth with id 0 is never matched, as 0 also means "no match".
 
 mod accumulate;
 mod matching;
@@ -23,38 +26,37 @@ use accumulate::{Scored, accumulate};
 pub use matching::{Matches, match_picture};
 use rayon::prelude::*;
 
-/// Detections or truths cannot be evaluated.
+/// Invalid detections or truths.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EvaluationError {
-    /// A class is not one of the classes.
+    /// A class index is out of range.
     #[error("{what} {index} has the class {class} (there are {classes}, from 0)")]
     Class {
         /// `detection` or `truth`.
         what: &'static str,
-        /// Which of the picture, from 0.
+        /// Its index in the image, from 0.
         index: usize,
         /// Its class.
         class: usize,
-        /// How many there are.
+        /// The number of classes.
         classes: usize,
     },
-    /// A score cannot be ordered.
+    /// A score is not finite.
     #[error("detection {index} has the score {score} (it must be finite)")]
     Score {
-        /// Which of the picture, from 0.
+        /// Its index in the image, from 0.
         index: usize,
         /// Its score.
         score: f32,
     },
 }
 
-/// A part of a picture that can be compared with others: a box or a mask.
+/// A region of an image that can be compared with others: a box or a mask.
 pub trait Region: Sized {
     /// Its area in pixels.
     fn area(&self) -> f64;
 
-    /// Intersections over unions, row-major with a row for each detection and a column for each truth. With a crowd it is the share
-    /// of the detection that lies in it.
+    /// The IoUs, row-major with a row for each detection and a column for each truth. For a crowd, intersection over the area of the detection.
     fn overlaps(detections: &[&Self], truths: &[&Self], crowd: &[bool]) -> Vec<f64>;
 }
 
@@ -85,16 +87,16 @@ impl Region for Mask {
 /// Ranges of areas: all, small, medium, large. In square pixels, both ends included.
 const AREAS: [[f64; 2]; 4] = [[0.0, 1e10], [0.0, 1024.0], [1024.0, 9216.0], [9216.0, 1e10]];
 
-/// Number of thresholds of intersection over union.
+/// Number of IoU thresholds.
 const THRESHOLDS: usize = 10;
 
-/// The place of .75 among the thresholds; .50 is the first.
+/// The index of .75 among the thresholds; .50 is the first.
 const THREE_QUARTERS: usize = 5;
 
-/// How many detections of a picture and a class are looked at; precision is told for the last.
+/// Maximum numbers of detections per image and class; precision uses the last.
 const MOST: [u8; 3] = [1, 10, 100];
 
-/// The numbers that COCO's evaluation ends with; none where no class has a truth that counts, where COCO's tools have −1.
+/// COCO's summary metrics; `None` if no class has a truth that counts, where COCO's tools report −1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Average precision, mean over the thresholds .50, .55 … .95.
@@ -109,11 +111,11 @@ pub struct Summary {
     pub ap_medium: Option<f64>,
     /// Average precision of objects from 96² pixels.
     pub ap_large: Option<f64>,
-    /// Highest recall with one detection for each picture and class, mean over the thresholds.
+    /// Highest recall with one detection for each image and class, mean over the thresholds.
     pub ar_1: Option<f64>,
-    /// Highest recall with 10 detections for each picture and class.
+    /// Highest recall with 10 detections for each image and class.
     pub ar_10: Option<f64>,
-    /// Highest recall with 100 detections for each picture and class.
+    /// Highest recall with 100 detections for each image and class.
     pub ar_100: Option<f64>,
     /// Highest recall of objects of up to 32² pixels.
     pub ar_small: Option<f64>,
@@ -124,7 +126,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The numbers with their names, in the order in which COCO's tools tell them.
+    /// The metrics with their names, in the order of COCO's tools.
     #[cfg(test)]
     pub fn named(&self) -> [(&'static str, Option<f64>); 12] {
         [
@@ -144,7 +146,7 @@ impl Summary {
     }
 }
 
-/// Average precision of one class; none if it has no truth that counts.
+/// Average precision of one class; `None` if it has no truth that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassPrecision {
     /// Mean over the thresholds .50, .55 … .95.
@@ -153,34 +155,32 @@ pub struct ClassPrecision {
     pub ap_50: Option<f64>,
 }
 
-/// What an evaluation finds.
+/// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// Over all classes.
     pub summary: Summary,
-    /// For each class, in the order of their numbers.
+    /// For each class, in the order of the class indices.
     pub classes: Vec<ClassPrecision>,
 }
 
-/// Gathers the matches of pictures, and tells mean average precision at the end.
+/// Collects the matches of images and computes mean average precision.
 ///
-/// Where detections of different pictures have equal scores, the order in which the pictures are added decides between them; COCO's
-/// tools take pictures by ascending id.
+/// Detections with equal scores are ordered by the order in which their images were added; COCO's tools take images by ascending id.
 #[derive(Clone, Debug)]
 pub struct MeanAveragePrecision {
     detections: Vec<Vec<Scored>>,
-    /// How many truths count, by class and range of areas.
+    /// Number of truths that count, by class and range of areas.
     truths: Vec<[u64; AREAS.len()]>,
 }
 
 impl MeanAveragePrecision {
-    /// An evaluation without pictures. A class for the background may be among the classes: without truths it is left out.
+    /// An evaluation without images. The classes may include the background, which is left out as it has no truths.
     pub fn new(classes: usize) -> Self {
         Self { detections: vec![Vec::new(); classes], truths: vec![[0; AREAS.len()]; classes] }
     }
 
-    /// Takes in a picture that was matched by [`match_picture`] with the same number of classes; of another one, what has a class
-    /// beyond ours is left out.
+    /// Adds the matches of an image from [`match_picture`] with the same number of classes. Classes out of range are ignored.
     pub fn add(&mut self, picture: Matches) {
         for (class, scored) in picture.detections {
             if let Some(detections) = self.detections.get_mut(class) {
@@ -193,7 +193,7 @@ impl MeanAveragePrecision {
         }
     }
 
-    /// The numbers for the pictures that were added. Takes several threads; the numbers are the same for any number of them.
+    /// Computes the metrics of the added images on several threads. The number of threads does not change the result.
     pub fn finish(self) -> Evaluation {
         let Self { mut detections, truths } = self;
         let tables = detections.par_iter_mut().zip(&truths).map(|(detections, truths)| accumulate(detections, *truths));

@@ -8,35 +8,34 @@ pub mod mask;
 pub mod mean_average_precision;
 pub mod nms;
 
-/// Something that was found in a picture.
+/// A detected object of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detection<R> {
     /// Its class.
     pub class: usize,
-    /// How sure the model is; only the order of the scores matters.
+    /// The model's confidence; only the order of the scores matters.
     pub score: f32,
     /// Where it is: a box or a mask.
     pub region: R,
 }
 
-/// Something that is in a picture.
+/// A ground-truth object of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Truth<R> {
     /// Its class.
     pub class: usize,
-    /// What decides whether it is small, medium or large, in pixels: COCO's `area`, which is its mask's even where boxes are
-    /// compared.
+    /// The area in pixels that decides whether it is small, medium or large: COCO's `area`, which is that of the mask even if boxes are compared.
     pub area: f64,
-    /// Whether it stands for many objects that were not told apart: any number of detections may lie in it, and none of them counts.
+    /// Whether it is a crowd of objects that are not annotated individually. Detections in a crowd are ignored.
     pub crowd: bool,
     /// Where it is: a box or a mask.
     pub region: R,
 }
 
-/// Numbers that `tests/parity/coco.py` and `mask_grid.py` compute as well.
+/// The formulas that `tests/parity/coco.py` and `mask_grid.py` share.
 #[cfg(test)]
 mod formula {
-    /// Knuth's linear congruential generator of 64 bits (MMIX), of which the upper 31 are taken.
+    /// Knuth's 64-bit linear congruential generator (MMIX); the upper 31 bits are used.
     pub struct Lcg(pub u64);
 
     impl Lcg {
@@ -45,7 +44,7 @@ mod formula {
             u32::try_from(self.0 >> 33).expect("31 bits") % bound
         }
 
-        /// A number below a bound, as a real one.
+        /// An integer below a bound, as a float.
         pub fn real(&mut self, bound: u32) -> f64 {
             f64::from(self.below(bound))
         }
@@ -56,7 +55,7 @@ mod formula {
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |value, byte| (value ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// The fields of the line of a file that begins with a name.
+    /// The fields after the name, of the line of a file with this name.
     pub fn find(file: &'static str, name: &str) -> Vec<&'static str> {
         let mut lines = file.lines().filter_map(|line| line.split_once(' '));
         lines.find(|(first, _)| *first == name).expect("a line of this name").1.split(' ').collect()

@@ -1,6 +1,6 @@
 //! Greedy non-maximum suppression on the host, class by class.
 //!
-//! Knows boxes, scores and classes. The answer is a function of the candidates and their order, the same on every machine.
+//! Knows boxes, scores and classes. The result depends only on the candidates and their order, and is the same on every machine.
 
 use super::Detection;
 use super::boxes::{Xyxy, greater, lesser};
@@ -8,22 +8,22 @@ use crate::number::{real_len, single, whole};
 use std::collections::BTreeMap;
 use std::mem;
 
-/// When a candidate is dropped.
+/// The limits of suppression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suppression {
     /// A candidate needs a score above this; NaN is never above it.
     pub score: f32,
-    /// A candidate goes if its intersection over union with a better one of its class, which stays, is above this: 0 to 1.
+    /// A candidate is dropped if its IoU with a better kept one of its class is above this, 0 to 1.
     pub iou: f32,
-    /// At most so many stay, over all classes.
+    /// Maximum number of kept candidates, over all classes.
     pub max: usize,
 }
 
-/// The places of the candidates that stay, best first; of equal scores the earlier one comes first.
+/// The indices of the kept candidates, best first; of equal scores the earlier one comes first.
 ///
-/// A box that is empty overlaps with nothing and therefore stays, and so does one with a coordinate that is not a number.
+/// Empty boxes and boxes with a NaN coordinate overlap with nothing, so they are kept.
 pub fn nms(candidates: &[Detection<Xyxy>], limits: Suppression) -> Vec<usize> {
-    // In the lower half of a key is the place: keys are never equal, and of equal scores the earlier one's is smaller.
+    // The lower half of a key is the index, so keys are unique and of equal scores the earlier one has the smaller key.
     let mut keys: Vec<u64> = (0..=u32::MAX)
         .zip(candidates)
         .filter(|(_, candidate)| candidate.score > limits.score)
@@ -32,7 +32,7 @@ pub fn nms(candidates: &[Detection<Xyxy>], limits: Suppression) -> Vec<usize> {
     let mut kept: BTreeMap<usize, Kept> = BTreeMap::new();
     let mut places = Vec::with_capacity(limits.max.min(keys.len()));
     let mut rest = keys.as_mut_slice();
-    // Only as many are put in order as are looked at.
+    // Sorts only as many candidates as are needed.
     let mut portion = limits.max.saturating_mul(2).max(LEAST_PORTION);
     while !rest.is_empty() {
         let (best, others) = smallest(rest, portion);
@@ -56,7 +56,7 @@ pub fn nms(candidates: &[Detection<Xyxy>], limits: Suppression) -> Vec<usize> {
 
 const LEAST_PORTION: usize = 256;
 
-/// Parts the smallest keys, which are put in order, from the others.
+/// Splits off the `count` smallest keys, sorted.
 fn smallest(keys: &mut [u64], count: usize) -> (&[u64], &mut [u64]) {
     let count = count.min(keys.len());
     if count < keys.len() {
@@ -67,7 +67,7 @@ fn smallest(keys: &mut [u64], count: usize) -> (&[u64], &mut [u64]) {
     (best, others)
 }
 
-/// Bits that grow as the number falls; zeros of both signs are one number.
+/// Maps a number to bits in reverse order; zeros of both signs are equal.
 pub fn descending(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     // IEEE 754 orders positive numbers by their bits, and negative ones the other way round.
@@ -80,11 +80,11 @@ fn centre(bounds: Xyxy) -> [f32; 2] {
     [0.5 * (bounds.left + bounds.right), 0.5 * (bounds.top + bounds.bottom)]
 }
 
-/// Boxes that stay, by the cell of a grid that their centre lies in, and so that several of a cell are compared by one instruction. The grid is a single cell as long as they are few.
+/// Kept boxes, in a grid by their centres, in blocks for SIMD comparison. The grid is a single cell while there are few boxes.
 struct Kept {
     /// Cells along each axis.
     side: usize,
-    /// Where the grid begins, and its cells for each pixel.
+    /// The start of the grid, and its number of cells per pixel.
     origin: [f32; 2],
     scale: [f32; 2],
     cells: Vec<Cell>,
@@ -128,7 +128,7 @@ impl Block {
             let width = greater(lesser(self.right[lane], right) - greater(self.left[lane], left), 0.0);
             let height = greater(lesser(self.bottom[lane], bottom) - greater(self.top[lane], top), 0.0);
             let common = width * height;
-            // Without `&`, which has no shortcut, there would be a jump for each lane.
+            // `&` instead of `&&` avoids a branch for each lane.
             any |= (common > 0.0) & (common / (area + self.area[lane] - common) > iou);
         }
         any
@@ -136,7 +136,7 @@ impl Block {
 }
 
 impl Kept {
-    /// The same boxes in a grid over their centres.
+    /// Distributes the boxes in a grid over their centres.
     fn spread(self) -> Self {
         let boxes: Vec<Xyxy> = self.cells.iter().flat_map(Cell::boxes).collect();
         let (mut least, mut most) = ([f32::INFINITY; 2], [f32::NEG_INFINITY; 2]);
@@ -155,16 +155,16 @@ impl Kept {
         spread
     }
 
-    /// The cell of a coordinate along an axis; the first or last one for what lies beyond or is no number.
+    /// The cell of a coordinate along an axis, clamped to the grid; the first one for NaN.
     fn cell(&self, axis: usize, coordinate: f32) -> usize {
         let cell = whole(f64::from((coordinate - self.origin[axis]) * self.scale[axis]));
         usize::try_from(cell).unwrap_or(usize::MAX).min(self.side - 1)
     }
 
-    /// Whether one that stays overlaps with a box by more than this.
+    /// Whether the IoU of a box with any kept one is above `iou`.
     ///
-    /// Of boxes w and v wide they have at most min(w, v)/max(w, v) in common along an axis, and (w + v)/2 − d over max(w, v) where their centres are d apart. For more than t
-    /// to be left d must be below w·max(1 − t, (1 − t)/2t), whatever v is: nothing further away is looked at.
+    /// Along an axis, boxes of widths w and v have an IoU of at most min(w, v)/max(w, v), and of at most ((w + v)/2 − d)/max(w, v) if their centres are d apart. An IoU above t
+    /// requires d < w·max(1 − t, (1 − t)/2t) for any v, so boxes further away are skipped.
     fn cover(&self, bounds: Xyxy, iou: f32) -> bool {
         let area = bounds.area();
         let reach = (1.0 - iou) * greater(1.0, 0.5 / iou) * ROUNDING;
@@ -194,11 +194,11 @@ impl Kept {
     }
 }
 
-/// So many boxes are no longer compared one by one.
+/// Number of boxes from which a grid is used.
 const MANY: usize = 128;
 /// Cells of a grid along each axis.
 const SIDE: usize = 8;
-/// What rounding may move a border by, and more.
+/// A safety factor for rounding.
 const ROUNDING: f32 = 1.01;
 
 impl Cell {
@@ -234,9 +234,9 @@ mod tests {
 
     const ALL: Suppression = Suppression { score: 0.0, iou: 0.5, max: usize::MAX };
 
-    /// Boxes of 10 × 10 shifted by 1, 5 and 20: the overlaps with the first are 90 / 110, 50 / 150 and 0.
+    /// Boxes of 10 × 10 shifted by 1, 5 and 20 have IoUs of 90 / 110, 50 / 150 and 0 with the first.
     #[test]
-    fn the_better_of_two_that_overlap_stays() {
+    fn the_better_of_two_overlapping_boxes_is_kept() {
         let row = |score, left: f32| found(0, score, [left, 0.0, left + 10.0, 10.0]);
         let candidates = [row(0.3, 1.0), row(0.9, 0.0), row(0.5, 5.0), row(0.1, 20.0)];
         assert_eq!(nms(&candidates, ALL), [1, 2, 3]);
@@ -248,9 +248,9 @@ mod tests {
         assert_eq!(nms(&[], ALL), [0_usize; 0]);
     }
 
-    /// A half of the second box covers the first: exactly 1/2 is not above 1/2.
+    /// The first box covers half of the second: an IoU of exactly 1/2 is not above 1/2.
     #[test]
-    fn the_threshold_itself_does_not_suppress() {
+    fn an_iou_equal_to_the_threshold_does_not_suppress() {
         let candidates = [found(0, 0.9, [0.0, 0.0, 4.0, 4.0]), found(0, 0.8, [0.0, 0.0, 4.0, 8.0])];
         assert_eq!(nms(&candidates, ALL), [0, 1]);
         assert_eq!(nms(&candidates, Suppression { iou: 0.499, ..ALL }), [0]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_candidates_do_no_harm() {
+    fn nan_empty_and_infinite_candidates_are_handled() {
         let square = [0.0, 0.0, 4.0, 4.0];
         let candidates = [
             found(0, f32::NAN, square),
@@ -273,11 +273,11 @@ mod tests {
             found(0, f32::INFINITY, [f32::NAN, 0.0, 1.0, 1.0]),
             found(0, -1.0, square),
         ];
-        // Zeros of both signs are equal, so that the earlier one comes first; the last box is suppressed by the third.
+        // Zeros of both signs are equal, so the earlier one comes first. The third box suppresses the last.
         assert_eq!(nms(&candidates, Suppression { score: -2.0, ..ALL }), [3, 1, 2]);
     }
 
-    /// Straight from the definition.
+    /// The definition, without optimisations.
     fn naive(candidates: &[Detection<Xyxy>], limits: Suppression) -> Vec<usize> {
         let mut order: Vec<usize> = (0..candidates.len()).filter(|n| candidates[*n].score > limits.score).collect();
         order.sort_by(|a, b| candidates[*b].score.partial_cmp(&candidates[*a].score).expect("numbers"));
@@ -296,9 +296,9 @@ mod tests {
         kept
     }
 
-    /// More than are put in order at once: every second one is suppressed by the one before it.
+    /// More candidates than are sorted at once, in pairs of which the first suppresses the second.
     #[test]
-    fn many_candidates_are_looked_at_in_portions() {
+    fn many_candidates_are_sorted_in_portions() {
         let row = |n: u16| {
             let left = f32::from(n / 2) * 10.0;
             found(0, 1.0 - f32::from(n) / 8192.0, [left, 0.0, left + 10.0, 10.0])
@@ -315,9 +315,9 @@ mod tests {
         })
     }
 
-    /// So many that a grid is made, of all sizes, some of them without a centre or without an end.
+    /// Enough boxes for a grid, of many sizes, some with NaN or infinite coordinates.
     #[test]
-    fn a_grid_changes_no_answer() {
+    fn the_grid_does_not_change_the_result() {
         let mut state = 1_u32;
         let mut rng = |below: u16| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -340,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_answer_is_that_of_the_definition(
+        fn the_result_matches_the_definition(
             candidates in proptest::collection::vec(candidate(), 0..60), score in -4_i8..8, iou in 0_u8..10, max in 0_usize..40,
         ) {
             let limits = Suppression { score: f32::from(score) / 8.0, iou: f32::from(iou) / 10.0, max };

@@ -1,21 +1,20 @@
-//! Masks from and to bitmaps, which are row-major as pictures are: a byte a pixel.
+//! Conversion of masks from and to bitmaps, which are row-major with one byte per pixel.
 
 use super::{Mask, Size};
 use std::ops::Range;
 
-/// Columns that are turned at a time: few enough that a cache line of each row is still there when the next column needs it.
+/// Columns that are transposed at a time: few enough that a cache line of each row stays cached for the next column.
 const BAND: usize = 64;
 
 impl Mask {
-    /// The mask of a bitmap: `pixels` has `width` × `height` bytes, row after row, and what is not 0 is set. Bytes that are missing
-    /// are clear.
+    /// A mask from a bitmap: `pixels` has `width` × `height` bytes, row by row, and a pixel is set if its byte is not 0. Missing bytes are clear.
     #[cfg(test)]
     pub fn from_bitmap(size: Size, pixels: &[u8]) -> Self {
         Self::from_part(size, (0, 0), size.width, pixels)
     }
 
-    /// The mask of a bitmap that is `width` wide and lies at (`left`, `top`) within a picture that is clear elsewhere; what lies beyond
-    /// the picture is cut off. As a mask that a model tells for a box is kept, without a bitmap of the whole picture.
+    /// A mask from a bitmap of this `width` at (`left`, `top`) in an image that is clear elsewhere. Pixels outside the image are cut
+    /// off. Stores a predicted mask of a box without a bitmap of the whole image.
     pub fn from_part(size: Size, (left, top): (u16, u16), width: u16, pixels: &[u8]) -> Self {
         let stride = usize::from(width).max(1);
         let columns = usize::from(width.min(size.width.saturating_sub(left)));
@@ -37,7 +36,7 @@ impl Mask {
         Self::from_runs(size, runs)
     }
 
-    /// The bitmap: `width` × `height` bytes, row after row, 1 where a pixel is set and 0 elsewhere.
+    /// The bitmap: `width` × `height` bytes, row by row, 1 where a pixel is set and 0 elsewhere.
     #[cfg(test)]
     pub fn to_bitmap(&self) -> Vec<u8> {
         let (width, height) = (usize::from(self.size.width), usize::from(self.size.height));
@@ -57,7 +56,7 @@ impl Mask {
     }
 }
 
-/// Adds the runs of set pixels of one column, whose first pixel has the place `first`.
+/// Adds the runs of set pixels of one column; `first` is the place of its first pixel.
 fn column_runs(first: u32, column: &[u8], runs: &mut Vec<Range<u32>>) {
     // A column has at most 65,535 pixels.
     let place = |row: usize| first + u32::try_from(row).unwrap_or(0);

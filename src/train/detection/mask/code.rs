@@ -1,9 +1,8 @@
-//! COCO's compressed run lengths: text of 6 bits a character.
+//! COCO's compressed run lengths: text with 6 bits per character.
 //!
-//! From the fourth length on, what is written is the difference to the length two before it, the last one of the same kind. A
-//! number is written in groups of five bits in two's complement, the lowest group first; a sixth bit, of value 32, says that more
-//! groups follow; and the character is the one whose ASCII code is the group's value plus 48. The last group's highest bit is the
-//! sign.
+//! From the fourth length on, the text stores the difference to the length two before it (the previous one of the same kind). A
+//! number consists of groups of five bits in two's complement, lowest group first. A sixth bit of value 32 marks that more groups
+//! follow. The character's ASCII code is the group's value plus 48. The highest bit of the last group is the sign.
 
 use super::{Mask, MaskError, Size};
 
@@ -12,11 +11,11 @@ const GROUP: u8 = 0x1f;
 const MORE: u8 = 0x20;
 const SIGN: u8 = 0x10;
 
-/// Seven groups hold 35 bits: enough for a difference of two lengths of 32 bits.
+/// Seven groups hold 35 bits, enough for the difference of two 32-bit lengths.
 const MAX_GROUPS: u32 = 7;
 
 impl Mask {
-    /// COCO's compressed form, ASCII.
+    /// COCO's compressed form, in ASCII.
     #[cfg(test)]
     pub fn to_compressed(&self) -> String {
         let mut text = String::new();
@@ -27,7 +26,7 @@ impl Mask {
         text
     }
 
-    /// The mask of COCO's compressed form. Fails if the text is not such a form or is one of a mask of another number of pixels.
+    /// A mask from COCO's compressed form. Fails if the text is invalid or has another number of pixels.
     pub fn from_compressed(size: Size, text: &str) -> Result<Self, MaskError> {
         let mut counts: Vec<u32> = Vec::new();
         let (mut number, mut groups) = (0_i64, 0);

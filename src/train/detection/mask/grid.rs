@@ -1,27 +1,27 @@
-//! Between masks and the grids of m × m numbers that a mask head learns and tells for a box (He et al. 2017, "Mask R-CNN").
+//! Conversion between masks and the m × m grids of a mask head (He et al. 2017, "Mask R-CNN").
 //!
-//! Both directions are torchvision's, number for number but for rounding: `project_masks_on_boxes`, which is RoIAlign of the mask's
-//! zeros and ones, and `paste_masks_in_image` with what is above one half.
+//! Both directions match torchvision except for rounding: `project_masks_on_boxes`, which is RoIAlign of the mask's zeros and ones,
+//! and `paste_masks_in_image` with a threshold of one half.
 
 use super::{Mask, Size};
 use crate::detection::boxes::{Xyxy, greater, lesser};
 use crate::number::{real, real_len, single, truncated, whole};
 use std::ops::Range;
 
-/// A probability above this makes a pixel of a mask.
+/// Pixels with a probability above this are set.
 const THRESHOLD: f32 = 0.5;
 
-/// Clear cells that are put around a grid before it is pasted, so that a mask can end within its box.
+/// Clear cells around a grid before it is pasted, so that a mask can end inside its box.
 const PADDING: usize = 1;
 
-/// More samples of a cell than pixels that a picture can have change nothing.
+/// Maximum number of samples of a cell: more than an image has pixels would not change the result.
 const MAX_SAMPLES: u32 = 1 << 16;
 
 impl Mask {
-    /// What a mask head learns for a box: `side` × `side` numbers from 0 to 1, row after row.
+    /// The target of a mask head for a box: `side` × `side` numbers from 0 to 1, row by row.
     ///
-    /// RoIAlign with as many samples of a cell in each direction as it has pixels, rounded up; a coordinate is that of a pixel's
-    /// upper left corner, where its value is (torchvision's `aligned = False`), and a box has an extent of at least 1.
+    /// This is RoIAlign with as many samples of a cell in each direction as it has pixels, rounded up. A pixel's value is at the
+    /// coordinates of its upper left corner (torchvision's `aligned = False`), and a box is at least 1 wide and high.
     pub fn aligned(&self, bounds: Xyxy, side: usize) -> Vec<f32> {
         let rows = cells(bounds.top, bounds.bottom, side, self.size.height);
         let columns = cells(bounds.left, bounds.right, side, self.size.width);
@@ -42,9 +42,9 @@ impl Mask {
         grid
     }
 
-    /// The mask, in a picture of `size`, of what a mask head tells for a box: `grid` has `side` × `side` probabilities, row after row.
+    /// The mask, in an image of `size`, of a mask head's prediction for a box. `grid` has `side` × `side` probabilities, row by row.
     ///
-    /// The grid with one clear cell around it is spread bilinearly over the whole pixels of the box, which grows alike.
+    /// The grid is padded with one clear cell and the box grows accordingly. The grid is then resized bilinearly to the whole pixels of the box.
     pub fn pasted(size: Size, bounds: Xyxy, side: usize, grid: &[f32]) -> Self {
         let padded = padded(side, grid);
         let cells = side + 2 * PADDING;
@@ -57,7 +57,7 @@ impl Mask {
             for (value, line) in profile.iter_mut().zip(padded.chunks_exact(cells)) {
                 *value = across.of(line);
             }
-            // What is mixed is never above the largest.
+            // An interpolated value is never above the largest.
             if !profile.iter().any(|value| *value > THRESHOLD) {
                 continue;
             }
@@ -75,21 +75,21 @@ impl Mask {
     }
 }
 
-/// How much pixels of an axis count for a cell.
+/// The weights of an axis' pixels in a cell.
 struct Cell {
-    /// The first pixel that counts.
+    /// The first pixel with a weight.
     first: u32,
-    /// The sum of all before each pixel, and of all.
+    /// The cumulative sums of the weights: before each pixel, then of all.
     sums: Vec<f32>,
 }
 
 impl Cell {
-    /// The pixel after the last that counts.
+    /// The pixel after the last one with a weight.
     fn end(&self) -> u32 {
         self.first + u32::try_from(self.sums.len() - 1).unwrap_or(0)
     }
 
-    /// How much the pixels of a range count together.
+    /// The total weight of a range of pixels.
     fn share(&self, pixels: &Range<u32>) -> f32 {
         let before = |pixel: u32| {
             let place = usize::try_from(pixel.saturating_sub(self.first)).unwrap_or(usize::MAX);
@@ -99,7 +99,7 @@ impl Cell {
     }
 }
 
-/// The cells of an axis between two coordinates over a picture's pixels; from cell to cell neither firsts nor ends descend.
+/// The cells of an axis between two coordinates. Both `first` and `end` ascend from cell to cell.
 fn cells(from: f32, to: f32, count: usize, pixels: u16) -> Vec<Cell> {
     let step = greater(to - from, 1.0) / single(real_len(count));
     let samples = whole(f64::from(step).ceil()).clamp(1, MAX_SAMPLES);
@@ -132,7 +132,7 @@ fn cells(from: f32, to: f32, count: usize, pixels: u16) -> Vec<Cell> {
     (0..count).map(cell).collect()
 }
 
-/// The pixel before a coordinate and how near the next one is, from 0 to 1; none more than a pixel beyond the picture.
+/// The pixel before a coordinate, and the interpolation weight of the next one; `None` more than a pixel outside the image.
 fn between(at: f32, pixels: u16) -> Option<(u32, f32)> {
     if !(-1.0..=f32::from(pixels)).contains(&at) {
         return None;
@@ -142,12 +142,12 @@ fn between(at: f32, pixels: u16) -> Option<(u32, f32)> {
     Some(if pixel >= last { (last, 0.0) } else { (pixel, at - at.floor()) })
 }
 
-/// The cells in which some of these pixels count.
+/// The cells in which any of these pixels has a weight.
 fn meeting(cells: &[Cell], pixels: &Range<u32>) -> Range<usize> {
     cells.partition_point(|cell| cell.end() <= pixels.start)..cells.partition_point(|cell| cell.first < pixels.end)
 }
 
-/// A grid with clear cells around it.
+/// A grid padded with clear cells.
 fn padded(side: usize, grid: &[f32]) -> Vec<f32> {
     let cells = side + 2 * PADDING;
     let mut padded = vec![0.0; cells * cells];
@@ -158,11 +158,11 @@ fn padded(side: usize, grid: &[f32]) -> Vec<f32> {
     padded
 }
 
-/// A value between two of a line.
+/// An interpolation between two values of a line.
 struct Mix {
     low: usize,
     high: usize,
-    /// How much the second one counts.
+    /// The weight of the second value.
     share: f32,
 }
 
@@ -172,13 +172,13 @@ impl Mix {
     }
 }
 
-/// What pixels from one on take of the cells.
+/// The interpolations of consecutive pixels, starting at `first`.
 struct Spread {
     first: u32,
     mixes: Vec<Mix>,
 }
 
-/// Spreads cells over the whole pixels between two coordinates after these grew around their middle; keeps what lies in the picture.
+/// Resizes cells to the whole pixels between two coordinates, which first grow around their middle. Keeps only pixels inside the image.
 fn spread(from: f32, to: f32, growth: f32, cells: usize, pixels: u16) -> Spread {
     let (middle, half) = ((to + from) * 0.5, (to - from) * 0.5 * growth);
     let [first, last] = [middle - half, middle + half].map(|edge| i64::from(truncated(edge.into())));
@@ -189,7 +189,7 @@ fn spread(from: f32, to: f32, growth: f32, cells: usize, pixels: u16) -> Spread 
         let low = usize::try_from(whole(at.into())).unwrap_or(usize::MAX).min(cells - 1);
         Mix { low, high: (low + 1).min(cells - 1), share: lesser(at - single(real_len(low)), 1.0) }
     };
-    // A box whose edges are no numbers, or in the wrong order, holds nothing.
+    // A box with NaN or swapped edges contains nothing.
     let inside = if to >= from { first.max(0)..(last + 1).min(pixels.into()) } else { 0..0 };
     Spread { first: u32::try_from(inside.start).unwrap_or(u32::MAX), mixes: inside.map(mix).collect() }
 }

@@ -1,10 +1,10 @@
-//! Masks of pictures that are mirrored, or scaled and put into another picture.
+//! Masks of images that are flipped, or scaled and placed in another image.
 
 use super::{Mask, Size};
 use std::ops::Range;
 
 impl Mask {
-    /// The mask of the picture whose left and right are exchanged.
+    /// The mask of the horizontally flipped image.
     pub fn mirrored(&self) -> Self {
         let (height, last) = (u32::from(self.size.height), u32::from(self.size.width).saturating_sub(1));
         let stretches: Vec<(u32, Range<u32>)> = self.stretches().collect();
@@ -16,8 +16,8 @@ impl Mask {
         Self::from_runs(self.size, runs)
     }
 
-    /// The mask of the picture after it was scaled to `extent` and put at (`left`, `top`) into one of `size`, which is clear elsewhere;
-    /// what lies beyond that one is cut off. A pixel is set if the one that its middle lies in was.
+    /// The mask after scaling the image to `extent` and placing it at (`left`, `top`) in an image of `size`, which is clear elsewhere.
+    /// Pixels outside that image are cut off. A pixel is set if the source pixel under its centre was (nearest neighbour).
     pub fn scaled_into(&self, size: Size, extent: Size, (left, top): (u16, u16)) -> Self {
         let rows = sources(self.size.height, extent.height, size.height.saturating_sub(top));
         let columns = sources(self.size.width, extent.width, size.width.saturating_sub(left));
@@ -34,14 +34,14 @@ impl Mask {
     }
 }
 
-/// For each of the first `kept` of `to` pixels the one of `from` that its middle lies in.
+/// For each of the first `kept` of `to` pixels, the pixel of `from` under its centre.
 fn sources(from: u16, to: u16, kept: u16) -> Vec<u32> {
     let [from, to] = [from, to].map(u64::from);
     let source = |pixel: u16| u32::try_from((2 * u64::from(pixel) + 1) * from / (2 * to)).unwrap_or(u32::MAX);
     (0..kept.min(u16::try_from(to).unwrap_or(u16::MAX))).map(source).collect()
 }
 
-/// The first place whose source is not before this one.
+/// The first pixel whose source is not before this one.
 fn place(sources: &[u32], source: u32) -> u32 {
     u32::try_from(sources.partition_point(|one| *one < source)).unwrap_or(u32::MAX)
 }

@@ -1,10 +1,10 @@
-//! The same pixels as pycocotools': polygons of one formula go through both; see `tests/parity/coco.py`.
+//! Compares the pixels of polygons from the same formula with pycocotools; see `tests/parity/coco.py`.
 
 use super::*;
 use crate::detection::formula::{Lcg, fnv, line};
 
 #[test]
-fn polygons_have_exactly_the_pixels_that_pycocotools_gives() {
+fn polygons_match_pycocotools_exactly() {
     let mut rng = Lcg(1);
     for n in 0..400_u32 {
         let (width, height) = (1 + rng.below(90), 1 + rng.below(90));

@@ -5,7 +5,7 @@ fn size(width: u16, height: u16) -> Size {
     Size { width, height }
 }
 
-/// A mask of rows of `#` and `.`.
+/// A mask from rows of `#` and `.`.
 fn drawn(rows: &[&str]) -> Mask {
     let pixels: Vec<u8> = rows.iter().flat_map(|row| row.bytes()).map(|byte| u8::from(byte == b'#')).collect();
     let side = |len| u16::try_from(len).expect("small");
@@ -13,7 +13,7 @@ fn drawn(rows: &[&str]) -> Mask {
 }
 
 #[test]
-fn runs_go_down_the_columns() {
+fn runs_are_in_column_order() {
     let mask = drawn(&[
         "..#.", //
         ".##.", ".#..",
@@ -28,15 +28,15 @@ fn runs_go_down_the_columns() {
 }
 
 #[test]
-fn bounds_are_those_of_the_set_pixels() {
+fn bounds_are_the_smallest_box_around_the_set_pixels() {
     assert_eq!(drawn(&["....", ".#..", ".#.#"]).bounds(), Xywh::new([1.0, 1.0, 3.0, 2.0]));
     assert_eq!(Mask::clear(size(5, 4)).bounds(), Xywh::new([0.0; 4]));
     assert_eq!(drawn(&["##", "##"]).bounds(), Xywh::new([0.0, 0.0, 2.0, 2.0]));
 }
 
-/// Squares of 2 × 2 and 3 × 3 pixels that share one: 1 / (4 + 9 − 1), and a quarter or a ninth of what lies in a crowd.
+/// Squares of 2 × 2 and 3 × 3 pixels that share one pixel: the IoU is 1 / (4 + 9 − 1), and with a crowd a quarter or a ninth.
 #[test]
-fn overlap_by_hand() {
+fn overlaps_match_values_computed_by_hand() {
     let (a, b) = (drawn(&["##..", "##..", "....", "...."]), drawn(&["....", ".###", ".###", ".###"]));
     assert_eq!((a.intersection(&b), a.iou(&b, false), a.iou(&b, true)), (1, 1.0 / 12.0, 1.0 / 4.0));
     assert_eq!(b.iou(&a, true), 1.0 / 9.0);
@@ -48,7 +48,7 @@ fn overlap_by_hand() {
 }
 
 #[test]
-fn lengths_must_fill_the_picture() {
+fn run_lengths_must_fill_the_image() {
     let read = |counts: &[u32]| Mask::from_counts(size(3, 2), counts).map(|mask| mask.counts().to_vec());
     assert_eq!(read(&[1, 2, 3]), Ok(vec![1, 2, 3]));
     // Runs of length 0 join their neighbours.
@@ -60,10 +60,10 @@ fn lengths_must_fill_the_picture() {
     assert_eq!(Mask::from_counts(size(0, 5), &[]), Ok(Mask::clear(size(0, 5))));
 }
 
-/// 5 is one group; 40 is 8 and then 1; from the fourth length on differences are written: 3 − 40 = −37 is 27 (−37 + 64) with the
-/// rest −2, which is 30; 5 − 2 = 3.
+/// 5 is one group, and 40 is 8 and then 1. From the fourth length on the text has differences: 3 − 40 = −37 is 27 (−37 + 64),
+/// and the rest −2 is 30.
 #[test]
-fn the_compressed_form_by_hand() {
+fn the_compressed_form_matches_one_computed_by_hand() {
     let mask = Mask::from_counts(size(5, 10), &[5, 40, 2, 3]).expect("50 pixels");
     let code = |group: u32| char::from_u32(48 + group).expect("ASCII");
     let text: String = [5, 32 + 8, 1, 2, 32 + 27, 30].map(code).into_iter().collect();
@@ -91,23 +91,23 @@ fn damaged_text_is_an_error() {
     assert!(fault("").contains("add up to 0"));
 }
 
-/// A pixel is drawn where its column's middle is inside, from the first row that begins below the edge's row less a half on.
+/// A pixel is drawn if the middle of its column is inside, from the first row that begins below the edge's row minus a half.
 #[test]
-fn rectangles_on_whole_pixels_are_drawn_whole() {
+fn rectangles_with_integer_corners_are_exact() {
     let rectangle = |[left, top, right, bottom]: [f64; 4]| {
         Mask::from_polygon(size(6, 5), &[left, top, right, top, right, bottom, left, bottom])
     };
     let expected = drawn(&["......", ".###..", ".###..", "......", "......"]);
     assert_eq!(rectangle([1.0, 1.0, 4.0, 3.0]), expected);
     assert_eq!(rectangle([0.0, 0.0, 6.0, 5.0]).counts(), [0, 30]);
-    // Whatever is beyond the picture is cut off, however far it goes.
+    // Pixels outside the image are cut off, at any distance.
     assert_eq!(rectangle([-3.0, -3.0, 60.0, 50.0]).counts(), [0, 30]);
     assert_eq!(rectangle([-1e300, -1e300, 1e300, 1e300]).counts(), [0, 30]);
     assert_eq!(rectangle([7.0, 1.0, 9.0, 3.0]), Mask::clear(size(6, 5)));
 }
 
 #[test]
-fn what_is_no_polygon_has_no_pixels() {
+fn degenerate_polygons_have_no_pixels() {
     let clear = Mask::clear(size(6, 5));
     for corners in [&[][..], &[1.0], &[1.0, 1.0], &[1.0, 1.0, 4.0, 4.0], &[f64::NAN; 6], &[2.0; 8]] {
         assert_eq!(Mask::from_polygon(size(6, 5), corners), clear, "{corners:?}");
@@ -117,7 +117,7 @@ fn what_is_no_polygon_has_no_pixels() {
 }
 
 #[test]
-fn a_part_lies_where_it_is_put() {
+fn a_part_is_placed_at_its_position() {
     let part = [0, 1, 1, 1, 0, 1];
     let put = |at| Mask::from_part(size(4, 3), at, 3, &part);
     assert_eq!(put((1, 1)), drawn(&["....", "..##", ".#.#"]));
@@ -129,14 +129,14 @@ fn a_part_lies_where_it_is_put() {
     assert_eq!(Mask::from_part(edge, (u16::MAX - 1, 0), 9, &[1; 9]).counts(), [65_534, 1]);
 }
 
-/// Each pixel becomes four, of which the lowest lie beyond the new picture.
+/// Each pixel becomes four, of which the lowest lie outside the new image.
 #[test]
-fn masks_move_with_their_pictures() {
+fn masks_are_flipped_and_scaled_like_their_images() {
     let mask = drawn(&["#..", ".##"]);
     assert_eq!(mask.mirrored(), drawn(&["..#", "##."]));
     let doubled = mask.scaled_into(size(8, 4), size(6, 4), (1, 1));
     assert_eq!(doubled, drawn(&["........", ".##.....", ".##.....", "...####."]));
-    // A third of it: the middles of pixels 1 and 4.
+    // Scaled by a third: the centres lie in pixels 1 and 4.
     let wide = drawn(&[".#..#.", ".#....", "######"]);
     assert_eq!(wide.scaled_into(size(2, 1), size(2, 1), (0, 0)), drawn(&["#."]));
     assert_eq!(mask.scaled_into(size(3, 2), size(3, 2), (0, 0)), mask);
@@ -153,7 +153,7 @@ fn bitmap() -> impl Strategy<Value = (Size, Vec<u8>, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn every_form_of_a_mask_gives_it_back((size, pixels, _) in bitmap()) {
+    fn every_representation_of_a_mask_round_trips((size, pixels, _) in bitmap()) {
         let mask = Mask::from_bitmap(size, &pixels);
         prop_assert_eq!(&mask.to_bitmap(), &pixels);
         prop_assert!(mask.counts().iter().skip(1).all(|count| *count > 0));
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn joining_and_comparing_is_what_counting_pixels_gives((size, a, b) in bitmap()) {
+    fn union_and_overlap_match_counted_pixels((size, a, b) in bitmap()) {
         let both = a.iter().zip(&b).filter(|(a, b)| **a + **b == 2).count();
         let any: Vec<u8> = a.iter().zip(&b).map(|(a, b)| a | b).collect();
         let [one, two] = [&a, &b].map(|pixels| Mask::from_bitmap(size, pixels));
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn bounds_hold_all_pixels_and_touch_them((size, pixels, _) in bitmap()) {
+    fn bounds_enclose_all_pixels_tightly((size, pixels, _) in bitmap()) {
         let places = (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x, y)));
         let set: Vec<(u16, u16)> = places.zip(&pixels).filter(|(_, pixel)| **pixel > 0).map(|(place, _)| place).collect();
         let range = |values: Vec<u16>| {
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mirror_exchanges_left_and_right((size, mut pixels, _) in bitmap()) {
+    fn mirroring_swaps_left_and_right((size, mut pixels, _) in bitmap()) {
         let mask = Mask::from_bitmap(size, &pixels);
         pixels.chunks_exact_mut(usize::from(size.width)).for_each(<[u8]>::reverse);
         prop_assert_eq!(mask.mirrored(), Mask::from_bitmap(size, &pixels));

@@ -1,17 +1,17 @@
-//! Precision and recall of one class over all pictures.
+//! Precision and recall of one class over all images.
 
 use super::{AREAS, MOST, THRESHOLDS};
 use crate::number::{real, real_len};
 
-/// A detection after matching. A bit of a mask stands for a threshold, the lowest for the first.
+/// A detection after matching. Each bit of the bit masks is for one threshold, the lowest bit for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scored {
     score: f32,
-    /// How many detections of its picture and class are better.
+    /// Number of better detections of its image and class.
     rank: u8,
-    /// Whether it found a truth that counts, by range of areas.
+    /// Whether it matched a truth that counts, by range of areas.
     right: [u16; AREAS.len()],
-    /// Whether it is left out, by range of areas.
+    /// Whether it is ignored, by range of areas.
     ignored: [u16; AREAS.len()],
 }
 
@@ -26,21 +26,21 @@ impl Scored {
     }
 }
 
-/// The numbers of one class, each for every threshold; none where no truth counts.
+/// The metrics of one class for every threshold; `None` if no truth counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Table {
     /// Average precision by range of areas.
     pub(super) precision: [Option<[f64; THRESHOLDS]>; AREAS.len()],
-    /// Highest recall: of all areas with 1, 10 and 100 detections, then of the other ranges with 100.
+    /// Highest recall: over all areas with 1, 10 and 100 detections, then for the other ranges with 100.
     pub(super) recall: [Option<[f64; THRESHOLDS]>; MOST.len() + AREAS.len() - 1],
 }
 
-/// The rows of [`Table::recall`]: range of areas, and how many detections.
+/// The rows of [`Table::recall`]: range of areas, and maximum number of detections.
 const RECALLS: [(usize, u8); 6] = [(0, MOST[0]), (0, MOST[1]), (0, MOST[2]), (1, MOST[2]), (2, MOST[2]), (3, MOST[2])];
 
-/// The numbers of one class of these detections, which are put in order of their scores, and of so many truths that count.
+/// Computes the metrics of one class. Sorts its detections by score. `truths` are the numbers of truths that count.
 pub(super) fn accumulate(detections: &mut [Scored], truths: [u64; AREAS.len()]) -> Table {
-    // Stable: of equal scores the one of the earlier picture comes first.
+    // A stable sort: of equal scores the one of the earlier image comes first.
     detections.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap_or(std::cmp::Ordering::Equal));
     let each = |area: usize, of_threshold: &dyn Fn(usize) -> f64| {
         let mut values = [0.0; THRESHOLDS];
@@ -60,7 +60,7 @@ pub(super) fn accumulate(detections: &mut [Scored], truths: [u64; AREAS.len()]) 
 /// Mean precision over the recalls 0, .01 … 1.
 fn average_precision(detections: &[Scored], area: usize, threshold: usize, truths: u64) -> f64 {
     let (mut right, mut wrong) = (0.0, 0.0);
-    // Precision after each right one: after a wrong one it is lower, and recall is the same.
+    // Only the precision after each right detection: after a wrong one it is lower at the same recall.
     let mut precisions: Vec<f64> = Vec::new();
     for one in detections {
         if one.ignored[area] >> threshold & 1 == 1 {
@@ -68,7 +68,7 @@ fn average_precision(detections: &[Scored], area: usize, threshold: usize, truth
         }
         if one.right[area] >> threshold & 1 == 1 {
             right += 1.0;
-            // COCO's tools guard thus against 0 / 0; the guard is felt in the last bit of the first.
+            // COCO's tools avoid 0 / 0 this way; it changes the last bit of the first precision.
             precisions.push(right / (wrong + right + f64::EPSILON));
         } else {
             wrong += 1.0;

@@ -1,4 +1,4 @@
-//! Which detection of a picture finds which truth, at each threshold and for each range of areas.
+//! Matches the detections of an image with its truths, for each threshold and each range of areas.
 
 use super::accumulate::Scored;
 use super::{AREAS, EvaluationError, MOST, Region, THRESHOLDS};
@@ -6,17 +6,17 @@ use crate::detection::{Detection, Truth};
 use crate::number::real_len;
 use std::collections::BTreeSet;
 
-/// What is kept of a picture: for each detection its score and whether it is right, and how many truths there were.
+/// The matches of an image: the score and correctness of each detection, and the numbers of truths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matches {
-    /// Class, and what is known of a detection.
+    /// The class and the matched detection.
     pub(super) detections: Vec<(usize, Scored)>,
-    /// Class, and how many of its truths count in each range of areas.
+    /// The class, and the number of its truths that count in each range of areas.
     pub(super) truths: Vec<(usize, [u64; AREAS.len()])>,
 }
 
-/// Matches the detections of one picture with its truths. A function of this picture alone, so that pictures can be matched on
-/// several threads and added in their order. An IoU that is not a number matches nothing.
+/// Matches the detections of one image with its truths. Images are independent, so they can be matched on several threads and
+/// added in order. An IoU of NaN matches nothing.
 pub fn match_picture<R: Region>(
     classes: usize,
     detections: &[Detection<R>],
@@ -29,7 +29,7 @@ pub fn match_picture<R: Region>(
     for class in present {
         let there: Vec<&Truth<R>> = truths.iter().filter(|truth| truth.class == class).collect();
         let mut found: Vec<&Detection<R>> = detections.iter().filter(|found| found.class == class).collect();
-        // Stable: of equal scores the earlier one is matched first.
+        // A stable sort: of equal scores the earlier one is matched first.
         found.sort_by(|a, b| b.score.partial_cmp(&a.score).unwrap_or(std::cmp::Ordering::Equal));
         found.truncate(usize::from(MOST[2]));
         let matched = match_class(&found, &there);
@@ -64,7 +64,7 @@ fn counts<R>(truth: &Truth<R>, area: usize) -> bool {
     !truth.crowd && !outside(truth.area, area)
 }
 
-/// COCO's ten thresholds, rounded as its tools round them: an overlap may equal one of them.
+/// COCO's ten thresholds, rounded as in its tools, as an IoU may equal one of them.
 pub(super) fn thresholds() -> [f64; THRESHOLDS] {
     let step = (0.95 - 0.5) / 9.0;
     let mut thresholds = [0.95; THRESHOLDS];
@@ -74,7 +74,7 @@ pub(super) fn thresholds() -> [f64; THRESHOLDS] {
     thresholds
 }
 
-/// A truth that overlaps enough with a detection for the lowest threshold.
+/// A truth whose IoU with a detection reaches the lowest threshold.
 struct Candidate {
     truth: usize,
     iou: f64,
@@ -110,7 +110,7 @@ fn match_class<R: Region>(found: &[&Detection<R>], there: &[&Truth<R>]) -> Vec<S
     scored
 }
 
-/// For each detection the truths that it may be matched with, in their order.
+/// For each detection the truths that it may match, in their order.
 fn candidates<R: Region>(found: &[&Detection<R>], there: &[&Truth<R>], least: f64) -> Vec<Vec<Candidate>> {
     let regions: Vec<&R> = found.iter().map(|found| &found.region).collect();
     let truths: Vec<&R> = there.iter().map(|truth| &truth.region).collect();

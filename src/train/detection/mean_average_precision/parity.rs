@@ -1,4 +1,4 @@
-//! The same numbers as pycocotools': truths and detections of one formula go through both; see `tests/parity/coco.py`.
+//! Compares the metrics with pycocotools, on truths and detections from the same formula; see `tests/parity/coco.py`.
 
 use super::*;
 use crate::detection::formula::{Lcg, line};
@@ -11,30 +11,30 @@ fn index(n: u32) -> usize {
     usize::try_from(n).expect("small")
 }
 
-/// In every second image scores are coarse, so that many are equal.
+/// A random score. In every second image scores are coarse, so that many are equal.
 fn score(rng: &mut Lcg, image: usize) -> f32 {
     let share = if image.is_multiple_of(2) { rng.real(16) / 16.0 } else { rng.real(65_536) / 65_536.0 };
     crate::number::single(share)
 }
 
-/// Classes 6 and 7 have no truths.
+/// The class of a truth; classes 6 and 7 have none.
 fn there(rng: &mut Lcg) -> usize {
     index(rng.below(6))
 }
 
-/// Classes 5 and 7 have no detections.
+/// The class of a detection; classes 5 and 7 have none.
 fn told(rng: &mut Lcg) -> usize {
     [0, 1, 2, 3, 4, 6][index(rng.below(6))]
 }
 
-/// How a region of a picture is drawn, how a detection of it is, and its area in the ground truth.
+/// Draws a region of an image, a detection of a region, and the area of a region in the ground truth.
 struct Form<R> {
     rng: fn(&mut Lcg) -> R,
     moved: fn(&mut Lcg, &R) -> R,
     area: fn(&mut Lcg, &R) -> f64,
 }
 
-/// The pictures of a set, in whatever form its regions are drawn.
+/// The images of a set.
 fn pictures<S: Clone>(rng: &mut Lcg, set: usize, images: usize, form: &Form<S>) -> Vec<Picture<S>> {
     let mut pictures = Vec::new();
     for image in 0..if set == 5 { 1 } else { images } {
@@ -136,7 +136,7 @@ fn mask_pictures(set: usize) -> Vec<Picture<Mask>> {
         .collect()
 }
 
-/// The twelve numbers, then the average precision of each class.
+/// Compares the twelve summary metrics and the average precision of each class.
 fn agrees<R: Region>(name: &str, pictures: &[Picture<R>]) {
     let mut evaluation = MeanAveragePrecision::new(8);
     for (detections, truths) in pictures {
@@ -156,7 +156,7 @@ fn agrees<R: Region>(name: &str, pictures: &[Picture<R>]) {
 }
 
 #[test]
-fn boxes_have_the_numbers_that_pycocotools_gives() {
+fn box_metrics_match_pycocotools() {
     for set in 1..=7 {
         let mut rng = Lcg(u64::try_from(100 + set).expect("small"));
         agrees(&format!("boxes.{set}"), &pictures(&mut rng, set, 24, &BOXES));
@@ -164,13 +164,13 @@ fn boxes_have_the_numbers_that_pycocotools_gives() {
 }
 
 #[test]
-fn masks_have_the_numbers_that_pycocotools_gives() {
+fn mask_metrics_match_pycocotools() {
     for set in 1..=7 {
         agrees(&format!("masks.{set}"), &mask_pictures(set));
     }
 }
 
 #[test]
-fn thresholds_are_rounded_as_those_of_numpy() {
+fn thresholds_are_rounded_as_in_numpy() {
     assert_eq!(matching::thresholds().map(|threshold| threshold.to_string()).to_vec(), line("thresholds"));
 }

@@ -11,7 +11,7 @@ fn there(bounds: [f64; 4]) -> Truth<Xywh> {
     Truth { class: 0, area: region.area(), crowd: false, region }
 }
 
-/// What was found in a picture, and what is there.
+/// The detections and the truths of an image.
 type Picture<'a, R> = (&'a [Detection<R>], &'a [Truth<R>]);
 
 fn evaluated<R: Region>(classes: usize, pictures: &[Picture<'_, R>]) -> Evaluation {
@@ -30,11 +30,11 @@ fn near(found: Option<f64>, expected: f64) {
     assert!(found.is_some_and(|found| (found - expected).abs() < 1e-14), "{found:?}, not {expected}");
 }
 
-/// The first detection is a truth's very box, the second is nothing, and the third, shifted by 1 of 10, overlaps by 90 / 110 = .818:
-/// enough for the seven thresholds up to .80. There, recall 1/2 comes with precision 1 and recall 1 with 2/3; of the recalls 0,
-/// .01 … 1, 51 are at most 1/2 and 50 above. Beyond, the first truth alone is found.
+/// By score, the first detection is exactly a truth's box and the second is wrong. The third, shifted by 1 of 10, has an IoU of
+/// 90 / 110 = .818: enough for the seven thresholds up to .80. There the precision is 1 at recall 1/2 and 2/3 at recall 1. Of the
+/// recalls 0, .01 … 1, 51 are at most 1/2 and 50 above. At higher thresholds only the first truth is found.
 #[test]
-fn three_boxes_by_hand() {
+fn metrics_of_three_boxes_match_values_computed_by_hand() {
     let truths = [there([0.0, 0.0, 10.0, 10.0]), there([20.0, 0.0, 10.0, 10.0])];
     let detections =
         [found(0.7, [21.0, 0.0, 10.0, 10.0]), found(0.9, [0.0, 0.0, 10.0, 10.0]), found(0.8, [50.0, 0.0, 10.0, 10.0])];
@@ -54,7 +54,7 @@ fn three_boxes_by_hand() {
 }
 
 #[test]
-fn any_number_of_detections_may_lie_in_a_crowd_and_none_counts() {
+fn all_detections_in_a_crowd_are_ignored() {
     let crowd = Truth { crowd: true, ..there([0.0, 0.0, 100.0, 100.0]) };
     let truth = there([200.0, 0.0, 10.0, 10.0]);
     let inside = |score, left| found(score, [left, 5.0, 20.0, 20.0]);
@@ -62,17 +62,17 @@ fn any_number_of_detections_may_lie_in_a_crowd_and_none_counts() {
     let detections = [inside(0.9, 0.0), inside(0.8, 30.0), right.clone()];
     let all = summary(&detections, &[crowd.clone(), truth.clone()]);
     near(all.ap, 1.0);
-    // Half of the box lies in the crowd, which is enough for the threshold .50 alone; for the nine others it is wrong, and before the
-    // right one.
+    // Half of the box lies in the crowd, which is enough for the threshold .50 only. For the nine others it is a wrong detection with
+    // a higher score than the right one.
     let half = summary(&[inside(0.9, 90.0), right], &[crowd.clone(), truth]);
     near(half.ap_50, 1.0);
     near(half.ap, (1.0 + 9.0 * 0.5) / 10.0);
     assert_eq!(summary(&detections, &[crowd]).named().map(|(_, value)| value), [None; 12]);
 }
 
-/// A truth of 40 × 40 is medium by its box, but its mask has 1000 pixels: small.
+/// A truth of 40 × 40 would be medium by its box, but its mask has 1000 pixels: small.
 #[test]
-fn what_is_of_another_size_is_left_out() {
+fn regions_outside_the_size_range_are_ignored() {
     let truths = [there([0.0, 0.0, 100.0, 100.0]), Truth { area: 1000.0, ..there([200.0, 0.0, 40.0, 40.0]) }];
     let mut detections = vec![
         found(0.9, [0.0, 0.0, 100.0, 100.0]),
@@ -80,12 +80,12 @@ fn what_is_of_another_size_is_left_out() {
         found(0.95, [0.0, 200.0, 10.0, 10.0]),
     ];
     let all = summary(&detections, &truths);
-    // The wrong detection comes first and is of 100 pixels: precisions 1/2 and 2/3, of which the larger one holds for both.
+    // The wrong detection comes first and has 100 pixels. The precisions are 1/2 and 2/3, and the larger one applies to both recalls.
     near(all.ap, 2.0 / 3.0);
     near(all.ap_small, 0.5);
     near(all.ap_large, 1.0);
     assert_eq!(all.ap_medium, None);
-    // Of medium size, it is not small and not large.
+    // The wrong detection is now medium, so it does not affect small and large.
     detections[2].region = Xywh::new([0.0, 200.0, 50.0, 50.0]);
     let all = summary(&detections, &truths);
     near(all.ap, 2.0 / 3.0);
@@ -93,7 +93,7 @@ fn what_is_of_another_size_is_left_out() {
     near(all.ap_large, 1.0);
 }
 
-/// Ranges have an end in common, and what is exactly there is in both.
+/// Adjacent ranges share their bound, and an area equal to it is in both.
 #[test]
 fn an_area_of_1024_is_small_and_medium() {
     let truths = [there([0.0, 0.0, 32.0, 32.0])];
@@ -101,10 +101,10 @@ fn an_area_of_1024_is_small_and_medium() {
     assert_eq!([all.ap_small, all.ap_medium, all.ap_large].map(|ap| ap.is_some()), [true, true, false]);
 }
 
-/// Between the truths at 0 and at 4 the detection at 2 overlaps with both by 80 / 120; it takes the last, and leaves the first to the
-/// detection at −2, which overlaps by 80 / 120 with that one and by 40 / 160 with the last.
+/// The detection at 2 has an IoU of 80 / 120 with both truths, at 0 and at 4. It takes the last and leaves the first to the detection
+/// at −2, whose IoU is 80 / 120 with the first and 40 / 160 with the last.
 #[test]
-fn of_equal_overlaps_the_last_truth_is_taken() {
+fn the_last_of_truths_with_equal_iou_is_matched() {
     let truths = [there([0.0, 0.0, 10.0, 10.0]), there([4.0, 0.0, 10.0, 10.0])];
     let detections = [found(0.9, [2.0, 0.0, 10.0, 10.0]), found(0.8, [-2.0, 0.0, 10.0, 10.0])];
     near(summary(&detections, &truths).ap_50, 1.0);
@@ -112,27 +112,27 @@ fn of_equal_overlaps_the_last_truth_is_taken() {
     near(summary(&detections, &reversed).ap_50, 51.0 / 101.0);
 }
 
-/// The detection lies in the crowd altogether, and overlaps with the truth by 90 / 110.
+/// The detection lies entirely in the crowd, and has an IoU of 90 / 110 with the truth.
 #[test]
-fn a_truth_that_counts_is_taken_before_one_that_does_not() {
+fn truths_that_count_have_priority_in_matching() {
     let truths = [Truth { crowd: true, ..there([0.0, 0.0, 50.0, 50.0]) }, there([10.0, 0.0, 10.0, 10.0])];
     let all = summary(&[found(0.9, [11.0, 0.0, 10.0, 10.0])], &truths);
-    // For the three thresholds above 90 / 110 it falls to the crowd: nothing is found, and nothing is wrong.
+    // For the three thresholds above 90 / 110 it matches the crowd: no truth is found, and no detection is wrong.
     near(all.ap, 0.7);
     near(all.ar_100, 0.7);
 }
 
 #[test]
-fn a_truth_is_found_once() {
+fn a_truth_matches_only_one_detection() {
     let square = [0.0, 0.0, 10.0, 10.0];
     let second = there([20.0, 0.0, 10.0, 10.0]);
     let detections = [found(0.9, square), found(0.8, square), found(0.7, second.region.array())];
     near(summary(&detections, &[there(square), second]).ap, (51.0 + 50.0 * 2.0 / 3.0) / 101.0);
 }
 
-/// The 100th of 101 detections is right: its precision is 1/100 at every recall. As the 101st it is not looked at.
+/// The 100th of 101 detections is right: the precision is 1/100 at every recall. As the 101st it would be ignored.
 #[test]
-fn a_hundred_detections_are_looked_at() {
+fn only_the_best_hundred_detections_are_used() {
     let truths = [there([0.0, 0.0, 10.0, 10.0])];
     let wrong = |n: u8| found(1.0 - f32::from(n) / 200.0, [100.0, 100.0, 10.0, 10.0]);
     let with = |score| (0..100).map(wrong).chain([found(score, [0.0, 0.0, 10.0, 10.0])]).collect::<Vec<_>>();
@@ -143,7 +143,7 @@ fn a_hundred_detections_are_looked_at() {
 }
 
 #[test]
-fn equal_scores_are_in_the_order_of_the_pictures() {
+fn equal_scores_keep_the_order_of_the_images() {
     let square = [0.0, 0.0, 10.0, 10.0];
     let (right, wrong) = ([found(0.5, square)], [found(0.5, [50.0, 0.0, 10.0, 10.0])]);
     let truths = [there(square)];
@@ -166,9 +166,9 @@ fn classes_without_truths_are_left_out() {
     assert_eq!(nothing.classes, [ClassPrecision::default(); 2]);
 }
 
-/// 4 × 4 pixels and the upper 4 × 3 of them: 12 / 16 = .75, which is enough for the threshold .75 itself.
+/// 4 × 4 pixels and the upper 4 × 3 of them have an IoU of 12 / 16 = .75, which equals the threshold .75.
 #[test]
-fn masks_by_hand() {
+fn mask_metrics_match_values_computed_by_hand() {
     let size = Size { width: 8, height: 8 };
     let rows = |rows: u8| Mask::from_part(size, (2, 2), 4, &vec![1; usize::from(rows) * 4]);
     let truth = Truth { class: 0, area: 16.0, crowd: false, region: rows(4) };
@@ -179,7 +179,7 @@ fn masks_by_hand() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_is_an_error() {
+fn invalid_detections_and_truths_are_errors() {
     let square = [0.0, 0.0, 10.0, 10.0];
     let fault = |detections: &[Detection<Xywh>], truths: &[Truth<Xywh>]| {
         match_picture(3, detections, truths).expect_err("a fault").to_string()
@@ -188,7 +188,7 @@ fn what_cannot_be_evaluated_is_an_error() {
     assert_eq!(fault(&odd, &[]), "detection 1 has the class 3 (there are 3, from 0)");
     assert_eq!(fault(&[], &[Truth { class: 9, ..there(square) }]), "truth 0 has the class 9 (there are 3, from 0)");
     assert_eq!(fault(&[found(f32::NAN, square)], &[]), "detection 0 has the score NaN (it must be finite)");
-    // A box that is none is wrong wherever it counts.
+    // A NaN box is a wrong detection in every range of areas.
     let summary = summary(&[found(0.9, [f64::NAN; 4]), found(0.8, square)], &[there(square)]);
     near(summary.ap_small, 0.5);
 }

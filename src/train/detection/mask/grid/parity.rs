@@ -1,4 +1,5 @@
-//! The same grids and pixels as torchvision's: masks and probabilities of one formula go through both; see `tests/parity/mask_grid.py`.
+//! Compares grids and pasted pixels with torchvision, on masks and probabilities from the same formula; see
+//! `tests/parity/mask_grid.py`.
 
 use super::*;
 use crate::detection::formula::{Lcg, find, fnv};
@@ -16,7 +17,7 @@ fn picture(rng: &mut Lcg, spread: u32) -> Size {
     Size { width, height }
 }
 
-/// Three rectangles in a picture of some size.
+/// Three rectangles in an image of random size.
 fn mask(rng: &mut Lcg) -> Mask {
     let size = picture(rng, 60);
     let (width, height) = (u32::from(size.width), u32::from(size.height));
@@ -31,7 +32,7 @@ fn mask(rng: &mut Lcg) -> Mask {
     Mask::from_bitmap(size, &pixels)
 }
 
-/// Within the picture, but for every fourth, which goes beyond it.
+/// A random box inside the image; one in four extends beyond it.
 fn bounds(rng: &mut Lcg, size: Size) -> Xyxy {
     let mut edges = |pixels: u16| {
         let mut both = [(); 2].map(|()| single(rng.real(u32::from(pixels) * 16) / 16.0));
@@ -44,7 +45,7 @@ fn bounds(rng: &mut Lcg, size: Size) -> Xyxy {
 }
 
 #[test]
-fn targets_are_those_of_torchvision() {
+fn targets_match_torchvision() {
     let mut rng = Lcg(3);
     for n in 0..40 {
         let mask = mask(&mut rng);
@@ -62,7 +63,7 @@ fn targets_are_those_of_torchvision() {
 }
 
 #[test]
-fn pasted_masks_have_exactly_the_pixels_of_torchvision() {
+fn pasted_masks_match_torchvision_exactly() {
     let mut rng = Lcg(4);
     for n in 0..120 {
         let size = picture(&mut rng, 90);
