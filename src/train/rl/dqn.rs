@@ -1,79 +1,79 @@
-//! Deep Q-learning without the network: when to act at random, what to learn from, towards which values, and how good the result is.
+//! Deep Q-learning without the network: exploration, replay batches, the schedule of updates, and evaluation.
 //!
 //! Mnih et al.: "Human-level control through deep reinforcement learning", Nature 518 (2015), algorithm 1. Knows environments and
-//! replay memories, and of a network only that it gives a value to each action. Tensors, the optimiser and the copy of the
-//! parameters that targets are computed with belong to whoever learns:
+//! replay memories, and of a network only that it returns a value for each action. The caller owns the tensors, the optimiser and the
+//! target network:
 //!
 //! ```text
 //! while let Some(batch) = agent.next_batch(&mut network, &mut ended)? {
 //!     learn from the batch: squared error up to 1 and linear beyond, towards r + γ · max Q'(s', a), or r where the episode terminated
-//!     if agent.target_due() { copy the parameters to those that targets are computed with }
+//!     if agent.target_due() { copy the parameters to the target network }
 //! }
 //! ```
 //!
-//! Everything is a function of the seed and of the values that the network gives.
+//! Everything depends only on the seed and on the values that the network returns.
 
 use crate::number::{real, real_len, single, wide};
 use crate::rl::environment::Environment;
 use crate::rl::replay::{Batch, Replay};
 use crate::rng::{Rng, Stream};
 
-/// A network, as far as acting needs it.
+/// A network that estimates action values.
 pub trait Q<T> {
-    /// Why it can fail.
+    /// The error of the network.
     type Error;
 
-    /// The values of all actions for each of `rows` observations: `rows` times the number of actions.
+    /// The values of all actions for each of `rows` observations, row by row.
     fn values(&mut self, observations: &[T], rows: usize) -> Result<Vec<f32>, Self::Error>;
 }
 
-/// How often an action is random: from 1 linearly to `last` (ε).
+/// The probability of random actions (ε), which falls linearly from `first` to `last`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exploration {
-    /// The share of random actions at the beginning.
+    /// The initial probability.
     pub first: f32,
-    /// The share that stays.
+    /// The final probability.
     pub last: f32,
-    /// Steps from the one to the other, counted from where learning starts.
+    /// Steps from the initial to the final probability, counted from the start of learning.
     pub over: u64,
 }
 
 impl Exploration {
-    /// The share of random actions `steps` steps after learning started.
+    /// The probability of random actions `steps` steps after the start of learning.
     pub fn share(&self, steps: u64) -> f32 {
         let done = if self.over == 0 { 1.0 } else { single((real(steps) / real(self.over)).min(1.0)) };
         self.first + (self.last - self.first) * done
     }
 }
 
-/// How long and from what an agent learns. Steps are actions in the environment; updates are changes of the parameters.
+/// The hyperparameters. Steps are actions in the environment; updates are changes of the parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// Steps of the whole run.
     pub steps: u64,
-    /// Transitions of an update.
+    /// Transitions per update.
     pub batch: usize,
-    /// Frames that the replay memory holds.
+    /// Capacity of the replay memory, in frames.
     pub capacity: usize,
-    /// Steps that are random, before the first update.
+    /// Random steps before the first update.
     pub learning_starts: u64,
-    /// Steps from an update to the next.
+    /// Steps between updates.
     pub train_every: u64,
-    /// Updates from a copy of the parameters to the next (C).
+    /// Updates between copies of the parameters to the target network (C).
     pub target_every: u64,
-    /// What a reward is worth a step earlier (γ).
+    /// The discount factor (γ).
     pub discount: f32,
-    /// How often an action is random.
+    /// The probability of random actions.
     pub exploration: Exploration,
-    /// Rewards are clipped to -1..=1 before they are learned from.
+    /// Whether rewards are clipped to -1..=1 before learning.
     pub clip_rewards: bool,
-    /// What rewards are multiplied by then. The loss is linear in errors above 1, so that values of 100 are learned like medians
-    /// and not like means, and grow without bound where ends are rare: with 1 - γ, values of rewards up to 1 stay within 1.
+    /// The factor of rewards after clipping. The loss is linear in errors above 1, so large values (such as 100) are learned like medians
+    /// instead of means, and grow without bound if terminal states are rare. With 1 - γ, the values of rewards up to 1 stay within 1.
     pub reward_scale: f32,
 }
 
 impl Config {
-    /// The values of Mnih et al. 2015, extended data table 1, for 50 million steps of four frames each. The paper's optimiser is
+    /// The hyperparameters of Mnih et al. 2015, extended data table 1, for 50 million steps of four frames each. The paper's optimiser is
     /// a centred RMSProp with learning rate 0.00025.
     #[cfg(test)]
     pub fn paper() -> Self {
@@ -91,7 +91,7 @@ impl Config {
         }
     }
 
-    /// Updates that the whole run makes.
+    /// Number of updates of the whole run.
     #[cfg(test)]
     pub fn updates(&self) -> u64 {
         let every = self.train_every.max(1);
@@ -100,10 +100,10 @@ impl Config {
     }
 }
 
-/// An episode that has ended.
+/// A finished episode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Episode {
-    /// The step of the run with which it ended, from 1.
+    /// The step of the run that ended it, from 1.
     pub step: u64,
     /// Its number of steps.
     pub length: u64,
@@ -111,7 +111,7 @@ pub struct Episode {
     pub score: f64,
 }
 
-/// Acts, remembers, and says what to learn from.
+/// An agent: acts, stores transitions and samples batches.
 #[derive(Clone, Debug)]
 pub struct Agent<E: Environment> {
     config: Config,
@@ -121,7 +121,7 @@ pub struct Agent<E: Environment> {
     steps: u64,
     updates: u64,
     episodes: u64,
-    /// The episode that is going on.
+    /// The current episode.
     current: Option<Episode>,
     observation: Vec<E::Item>,
 }
@@ -134,24 +134,24 @@ impl<E: Environment> Agent<E> {
         Self { config, seed, environment, replay, steps: 0, updates: 0, episodes: 0, current: None, observation }
     }
 
-    /// Steps done.
+    /// Number of steps so far.
     #[cfg(test)]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Updates for which a batch was given.
+    /// Number of batches so far.
     #[cfg(test)]
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// Whether the parameters are to be copied for the targets after the newest update.
+    /// Whether to copy the parameters to the target network after the latest update.
     pub fn target_due(&self) -> bool {
         self.updates > 0 && self.updates.is_multiple_of(self.config.target_every.max(1))
     }
 
-    /// The share of random actions at the next step.
+    /// The probability of a random action at the next step.
     pub fn exploration(&self) -> f32 {
         match self.steps.checked_sub(self.config.learning_starts) {
             Some(since) => self.config.exploration.share(since),
@@ -159,8 +159,7 @@ impl<E: Environment> Agent<E> {
         }
     }
 
-    /// Acts until an update is due and gives what to learn from, or None after the last step. Episodes that end on the way are
-    /// appended to `ended`.
+    /// Acts until an update is due and returns its batch; `None` after the last step. Appends episodes that end on the way to `ended`.
     pub fn next_batch<N: Q<E::Item>>(
         &mut self,
         network: &mut N,
@@ -179,7 +178,7 @@ impl<E: Environment> Agent<E> {
         Ok(None)
     }
 
-    /// Does one step, beginning an episode if none is going on, and gives the episode if it ended with this step.
+    /// Takes one step, starting an episode if necessary. Returns the episode if this step ended it.
     fn act<N: Q<E::Item>>(&mut self, network: &mut N) -> Result<Option<Episode>, N::Error> {
         let mut episode = match self.current.take() {
             Some(episode) => episode,
@@ -213,7 +212,7 @@ impl<E: Environment> Agent<E> {
     }
 }
 
-/// The first of the greatest values; NaN is the smallest.
+/// The index of the first of the largest values; NaN is smaller than any number.
 pub fn best(values: &[f32]) -> usize {
     let mut best = 0;
     for (action, value) in values.iter().enumerate() {
@@ -225,16 +224,15 @@ pub fn best(values: &[f32]) -> usize {
     best
 }
 
-/// The loss of an error, half its square up to 1 and linear beyond (Huber), and its slope: the error clipped to -1..=1, as the
-/// paper has it.
+/// The Huber loss of an error (half its square up to 1 and linear beyond), and its derivative: the error clipped to -1..=1, as in the paper.
 #[cfg(test)]
 pub fn huber(error: f32) -> (f32, f32) {
     let loss = if error.abs() <= 1.0 { 0.5 * error * error } else { error.abs() - 0.5 };
     (loss, error.clamp(-1.0, 1.0))
 }
 
-/// The scores of that many episodes in which the best action is taken always (ε is 0). No episode that is learned from begins with the same draws. All are played at the same time, so that the network is asked for many rows at
-/// once.
+/// The scores of evaluation episodes with greedy actions (ε is 0). Their random numbers differ from those of all training episodes. All episodes are played at
+/// the same time, so that the network evaluates many rows at once.
 pub fn play<E: Environment, N: Q<E::Item>>(
     environment: &E,
     seed: u64,
@@ -264,7 +262,7 @@ pub fn play<E: Environment, N: Q<E::Item>>(
     Ok(scores)
 }
 
-/// The mean of some scores; 0 of none.
+/// The mean of scores; 0 if there are none.
 pub fn mean(scores: &[f64]) -> f64 {
     scores.iter().sum::<f64>() / real_len(scores.len()).max(1.0)
 }

@@ -1,4 +1,4 @@
-//! Reinforcement learning without the network: environments, what an agent remembers, and what it learns from.
+//! Reinforcement learning without the network: environments, replay memory and deep Q-learning.
 
 pub mod dqn;
 pub mod environment;

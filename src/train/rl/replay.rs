@@ -1,77 +1,76 @@
-//! What an agent has lived through, to be learned from again: a ring of transitions, drawn from uniformly.
+//! Replay memory: a ring buffer of transitions that is sampled uniformly.
 //!
 //! Lin: "Self-improving reactive agents based on reinforcement learning, planning and teaching", Machine Learning 8 (1992); Mnih
-//! et al. 2015. Knows frames, actions and rewards, and nothing of how they came about or what is learned.
+//! et al. 2015. Knows frames, actions and rewards, and nothing of environments or learning.
 //!
-//! A frame is kept once, whatever the number of observations that it is part of. The memory is taken as it is filled: at most
-//! `capacity` times a frame's bytes and 16 more.
+//! Each frame is stored once, however many observations contain it. Memory grows with the number of stored frames.
 
 use crate::rl::environment::Item;
 use crate::rng::Rng;
 
-/// The newest transitions, as many as fit.
+/// A ring buffer of the newest transitions.
 #[derive(Clone, Debug)]
 pub struct Replay<T> {
     capacity: usize,
     frame_len: usize,
     stack: usize,
-    /// The slot that is written next, once the ring is full.
+    /// The slot to overwrite next, once the ring is full.
     next: usize,
     slots: Vec<Slot>,
     frames: Vec<T>,
 }
 
-/// A frame's place in its episode, and what was done when it was the newest.
+/// The place of a frame in its episode, and the transition from it.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// None if nothing has been done yet, or if it was the last of its episode. Otherwise the next slot has the next frame.
+    /// The action taken. `None` if there is none yet, or if this is the last frame of its episode. Otherwise the next slot has the next frame.
     action: Option<i32>,
     reward: f32,
     terminated: bool,
-    /// Earlier frames of the episode that its observation has.
+    /// Number of earlier frames of the episode in its observation.
     before: usize,
 }
 
-/// Transitions to learn from, row by row.
+/// A batch of transitions, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch<T> {
     /// Number of rows.
     pub rows: usize,
-    /// For each row one frame more than an observation has: those of the observation, oldest first, then the next frame.
+    /// For each row the frames of the observation, oldest first, then the next frame.
     pub frames: Vec<T>,
-    /// What was done.
+    /// The actions.
     pub actions: Vec<i32>,
-    /// What it brought.
+    /// The rewards.
     pub rewards: Vec<f32>,
-    /// 0 where the episode terminated, so that nothing more came, and otherwise 1: also where it was cut off.
+    /// 0 if the episode terminated with this transition, otherwise 1, even if it was truncated.
     pub continues: Vec<f32>,
 }
 
 impl<T: Item> Replay<T> {
-    /// An empty memory for `capacity` frames of `frame_len` items (at least 2 frames), of which `stack` make an observation. An
-    /// episode of n steps takes n + 1 of them.
+    /// An empty memory for `capacity` frames (at least 2) of `frame_len` items, with `stack` frames per observation. An episode of
+    /// n steps takes n + 1 frames.
     pub fn new(capacity: usize, frame_len: usize, stack: usize) -> Self {
         Self { capacity: capacity.max(2), frame_len, stack, next: 0, slots: Vec::new(), frames: Vec::new() }
     }
 
-    /// Number of frames that it holds.
+    /// Number of stored frames.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether it holds nothing.
+    /// Whether the memory is empty.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Keeps the first frame of an episode.
+    /// Stores the first frame of an episode.
     pub fn begin(&mut self, frame: &[T]) {
         self.append(0, frame);
     }
 
-    /// Keeps what an action brought and the frame that followed. An episode must have begun.
+    /// Stores a transition and the frame after it. An episode must have begun.
     pub fn push(&mut self, action: usize, reward: f32, terminated: bool, frame: &[T]) {
         let newest = self.newest();
         let before = match self.slots.get_mut(newest) {
@@ -85,7 +84,7 @@ impl<T: Item> Replay<T> {
         self.append(before.min(self.stack.saturating_sub(1)), frame);
     }
 
-    /// Draws `rows` transitions with replacement, each of those that it holds in full with the same chance. None if there is none.
+    /// Draws `rows` transitions uniformly with replacement from those whose frames are all stored. `None` if there are none.
     pub fn sample(&self, rows: usize, rng: &mut Rng) -> Option<Batch<T>> {
         let mut batch = Batch {
             rows,
@@ -106,7 +105,7 @@ impl<T: Item> Replay<T> {
         Some(batch)
     }
 
-    /// The place of the frame that is `age` frames younger than the oldest.
+    /// The slot of the frame that is `age` frames newer than the oldest.
     fn place(&self, age: usize) -> usize {
         (self.next + age) % self.slots.len().max(1)
     }
@@ -127,8 +126,8 @@ impl<T: Item> Replay<T> {
         self.next = (self.next + 1) % self.capacity;
     }
 
-    /// Draws until it meets a transition whose frames are all there. At least every second slot is one, but for the first few:
-    /// should none be met, the next one is taken.
+    /// Draws slots until one has a transition whose frames are all stored. Except for the first few slots, at least every second
+    /// one does. If all draws miss, takes the next one.
     fn pick(&self, rng: &mut Rng) -> Option<(usize, Slot, i32)> {
         let whole = |age: usize| {
             let slot = *self.slots.get(self.place(age))?;
@@ -150,7 +149,7 @@ impl<T: Item> Replay<T> {
     }
 }
 
-/// Draws that may miss before the memory is searched.
+/// Maximum number of draws before the memory is searched.
 const DRAWS: u8 = 100;
 
 #[cfg(test)]

@@ -2,8 +2,8 @@ use super::*;
 use crate::rl::environment::{CartPole, Transition};
 use std::convert::Infallible;
 
-/// The target of each row: r + γ · max Q'(s', a), or r where the episode terminated. `next` has the values of all actions in the next
-/// observations, by the copied parameters.
+/// The target of each row: r + γ · max Q'(s', a), or r if the episode terminated. `next` has the target network's values of all
+/// actions in the next observations.
 fn targets<T>(batch: &Batch<T>, next: &[f32], discount: f32) -> Vec<f32> {
     let actions = (next.len() / batch.rows.max(1)).max(1);
     let worth = next.chunks_exact(actions).map(|next| next[best(next)]);
@@ -13,7 +13,7 @@ fn targets<T>(batch: &Batch<T>, next: &[f32], discount: f32) -> Vec<f32> {
     batch.rewards.iter().zip(&batch.continues).zip(worth).map(row).collect()
 }
 
-/// Cells in a row. Action 1 goes right, 0 left; the cell beyond the last terminates with reward 1, or is a wall. Cut off after
+/// A row of cells. Action 1 goes right, 0 left. The cell beyond the last terminates with reward 1, or is a wall. Truncated after
 /// `limit` steps.
 #[derive(Clone)]
 struct Corridor {
@@ -81,7 +81,7 @@ impl Environment for Corridor {
     }
 }
 
-/// A value for each cell and action, and the copy for the targets.
+/// A value for each cell and action, and the copy that serves as the target network.
 struct Table {
     values: Vec<f32>,
     copy: Vec<f32>,
@@ -150,10 +150,10 @@ fn train(config: Config, seed: u64, environment: Corridor) -> (Table, Vec<Episod
 }
 
 #[test]
-fn it_finds_the_optimal_values() {
+fn training_finds_the_optimal_values() {
     let (mut table, _) = train(config(6000), 3, Corridor::new(5, 30, 0.0));
     for cell in 0..5_u8 {
-        // Right: 0.9 for every step before the last. Left: a step back, but for the first cell, whose left is a wall.
+        // Right: a factor of 0.9 for every step before the last. Left: one step further, except in the first cell, which has a wall there.
         let right = 0.9_f32.powi(4 - i32::from(cell));
         let left = 0.9_f32.powi(1 + 4 - (i32::from(cell) - 1).max(0));
         let at = Table::row(f32::from(cell));
@@ -165,18 +165,18 @@ fn it_finds_the_optimal_values() {
 }
 
 #[test]
-fn values_reach_beyond_a_cut_but_not_beyond_a_terminal_state() {
-    // A walk of reward 0.1 a step that never arrives is worth 0.1 / (1 - 0.9) = 1, though each episode is cut off after 3 steps.
+fn values_bootstrap_from_truncated_but_not_from_terminal_states() {
+    // An endless walk with reward 0.1 per step is worth 0.1 / (1 - 0.9) = 1, although each episode is truncated after 3 steps.
     let (table, ended) = train(config(6000), 1, Corridor { walled: true, ..Corridor::new(3, 3, 0.1) });
     assert!(ended.iter().all(|episode| episode.length == 3));
     assert!(table.values[..6].iter().all(|value| (value - 1.0).abs() < 1e-2), "{:?}", table.values);
-    // One cell whose right ends: worth 1 there, and to the left 0.1 + 0.9.
+    // One cell: right terminates and is worth 1, left is worth 0.1 + 0.9.
     let (table, _) = train(config(2000), 1, Corridor::new(1, 3, 0.1));
     assert!((table.values[1] - 1.0).abs() < 1e-3 && (table.values[0] - 1.0).abs() < 1e-2, "{:?}", table.values);
 }
 
 #[test]
-fn a_run_repeats_and_another_seed_does_not() {
+fn runs_are_reproducible_and_depend_on_the_seed() {
     let run = |seed| {
         let (table, ended) = train(config(600), seed, Corridor::new(5, 30, 0.0));
         (table.values, ended)
@@ -186,7 +186,7 @@ fn a_run_repeats_and_another_seed_does_not() {
 }
 
 #[test]
-fn episodes_are_told_with_their_lengths_and_scores() {
+fn episodes_are_returned_with_their_lengths_and_scores() {
     let mut table = Table::new(4);
     let mut agent = Agent::new(Config { learning_starts: u64::MAX, ..config(500) }, 9, Corridor::new(4, 6, 0.5));
     let mut ended = Vec::new();
@@ -204,7 +204,7 @@ fn episodes_are_told_with_their_lengths_and_scores() {
 }
 
 #[test]
-fn updates_and_copies_come_when_they_are_due() {
+fn updates_and_copies_follow_their_schedule() {
     let config = Config { learning_starts: 10, train_every: 4, target_every: 3, ..config(41) };
     let mut agent = Agent::new(config, 0, Corridor::new(5, 30, 0.0));
     let (mut table, mut due) = (Table::new(5), Vec::new());
@@ -222,7 +222,7 @@ fn updates_and_copies_come_when_they_are_due() {
 }
 
 #[test]
-fn the_share_of_random_actions_falls_linearly_after_learning_starts() {
+fn the_probability_of_random_actions_falls_linearly_after_learning_starts() {
     let mut agent = Agent::new(config(10_000), 0, CartPole::new());
     let at = |agent: &mut Agent<CartPole>, steps| {
         agent.steps = steps;
@@ -237,7 +237,7 @@ fn the_share_of_random_actions_falls_linearly_after_learning_starts() {
 }
 
 #[test]
-fn actions_are_random_as_often_as_they_should_be() {
+fn actions_are_random_with_the_right_probability() {
     let exploration = Exploration { first: 0.4, last: 0.4, over: 1 };
     let config = Config { learning_starts: 0, train_every: u64::MAX, exploration, ..config(5000) };
     let mut table = Table::new(5);
@@ -248,7 +248,7 @@ fn actions_are_random_as_often_as_they_should_be() {
 }
 
 #[test]
-fn clipped_rewards_are_learned_from_and_true_ones_are_told() {
+fn batches_have_clipped_rewards_and_episodes_true_scores() {
     let config = Config { clip_rewards: true, train_every: 1, learning_starts: 50, ..config(50) };
     let mut ended = Vec::new();
     let batch = Agent::new(config, 0, Corridor::new(5, 2, -3.0)).next_batch(&mut Table::new(5), &mut ended);
@@ -258,7 +258,7 @@ fn clipped_rewards_are_learned_from_and_true_ones_are_told() {
 }
 
 #[test]
-fn the_best_action_is_the_first_of_the_greatest() {
+fn the_best_action_is_the_first_with_the_largest_value() {
     assert_eq!(best(&[1.0, 3.0, 3.0, 2.0]), 1);
     assert_eq!(best(&[f32::NAN, -5.0, f32::NAN]), 1);
     assert_eq!(best(&[f32::NAN, f32::NAN]), 0);
@@ -266,7 +266,7 @@ fn the_best_action_is_the_first_of_the_greatest() {
 }
 
 #[test]
-fn the_loss_has_the_clipped_error_as_its_slope() {
+fn the_derivative_of_the_huber_loss_is_the_clipped_error() {
     for (error, want) in
         [(0.5, (0.125, 0.5)), (-0.5, (0.125, -0.5)), (1.0, (0.5, 1.0)), (3.0, (2.5, 1.0)), (-3.0, (2.5, -1.0))]
     {
@@ -275,7 +275,7 @@ fn the_loss_has_the_clipped_error_as_its_slope() {
 }
 
 #[test]
-fn episodes_of_an_evaluation_are_their_own_and_do_not_meet_those_of_training() {
+fn training_and_evaluation_episodes_all_start_differently() {
     let starts = |stream| -> Vec<Vec<u32>> {
         let start = |episode| {
             let mut cart = CartPole::new();
@@ -291,7 +291,7 @@ fn episodes_of_an_evaluation_are_their_own_and_do_not_meet_those_of_training() {
 }
 
 #[test]
-fn episodes_that_are_played_together_end_each_for_itself() {
+fn episodes_that_are_played_together_end_independently() {
     // With equal values the first action is taken, and the pole falls to the right.
     struct Indifferent;
     impl Q<f32> for Indifferent {

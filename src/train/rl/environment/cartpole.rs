@@ -1,11 +1,11 @@
-//! A pole on a cart, to be kept upright by pushing the cart to the left or to the right.
+//! CartPole: balance a pole on a cart by pushing the cart to the left or to the right.
 //!
 //! Barto, Sutton, Anderson: "Neuronlike adaptive elements that can solve difficult learning control problems", IEEE Transactions
 //! on Systems, Man, and Cybernetics 13 (1983), with the constants, the limits and the integration of Gymnasium's `CartPole-v1`.
 //! Knows the mechanics and nothing of learning.
 //!
-//! Sine and cosine are computed by their series with additions and multiplications only, which IEEE 754 rounds in one way: every
-//! machine plays the same episode, whatever its mathematical library.
+//! Sine and cosine are computed by their series with basic arithmetic only, whose rounding IEEE 754 defines. So every machine
+//! plays the same episode, whatever its mathematical library.
 
 use super::{Environment, Transition};
 use crate::number::single;
@@ -29,21 +29,21 @@ const FORCE: f64 = 10.0;
 /// Seconds of a step.
 const TAU: f64 = 0.02;
 
-/// How far the cart may be from the middle in m.
+/// Maximum distance of the cart from the middle in m.
 const TRACK: f64 = 2.4;
 
-/// How far the pole may lean, 12 degrees, in radians.
+/// Maximum angle of the pole, 12 degrees, in radians.
 const LEAN: f64 = 12.0 * 2.0 * std::f64::consts::PI / 360.0;
 
-/// Every number of the first state is drawn from -`START` to `START`.
+/// Every number of the initial state is drawn from -`START` to `START`.
 const START: f32 = 0.05;
 
-/// Steps after which an episode is cut off.
+/// Steps after which an episode is truncated.
 const LIMIT: u32 = 500;
 
-/// The cart and its pole. Two actions: 0 pushes to the left, 1 to the right. The reward of every step is 1, that of the last one
-/// too; an episode terminates when the cart is more than 2.4 m from the middle or the pole leans more than 12 degrees, and is
-/// truncated after 500 steps. The return of an episode is the number of its steps, 500 at best.
+/// The cart and its pole. Action 0 pushes to the left, 1 to the right. The reward of every step, including the last, is 1. An
+/// episode terminates when the cart is more than 2.4 m from the middle or the pole leans more than 12 degrees. It is truncated
+/// after 500 steps. The return of an episode is the number of its steps, 500 at best.
 ///
 /// A frame is the state: position in m, velocity in m/s, angle in radians from upright, angular velocity in rad/s.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub struct CartPole {
 }
 
 impl CartPole {
-    /// A cart that stands still until the first `reset`.
+    /// A cart that does not move until the first `reset`.
     pub fn new() -> Self {
         let last = Transition { terminated: true, ..Transition::default() };
         Self { state: [0.0; 4], frame: [0.0; 4], steps: 0, last }
@@ -119,7 +119,7 @@ impl Environment for CartPole {
     }
 }
 
-/// The state a step later (explicit Euler: positions move by the velocities of before).
+/// The state a step later, by explicit Euler integration.
 fn moved([position, velocity, angle, turning]: [f64; 4], force: f64) -> [f64; 4] {
     let (sine, cosine) = sine_cosine(angle);
     let push = (force + POLE * HALF * turning * turning * sine) / (CART + POLE);
@@ -128,10 +128,10 @@ fn moved([position, velocity, angle, turning]: [f64; 4], force: f64) -> [f64; 4]
     [position + TAU * velocity, velocity + TAU * pull, angle + TAU * turning, turning + TAU * fall]
 }
 
-/// Terms of each series: the first that is left out is below 10^-19 up to an angle of 0.5, more than twice the limit.
+/// Terms of each series: the first omitted one is below 10^-19 up to an angle of 0.5, more than twice the limit.
 const TERMS: u8 = 8;
 
-/// Sine and cosine of a small angle (Maclaurin's series, from the smallest term).
+/// Sine and cosine of a small angle (Maclaurin series, summed from the smallest term).
 fn sine_cosine(angle: f64) -> (f64, f64) {
     let square = angle * angle;
     let nested = |offset: f64| {
@@ -149,8 +149,8 @@ mod tests {
     use crate::number::real_len;
     use crate::rng::Stream;
 
-    /// Accelerations of cart and pole as the solution of the two equations of motion, which the energies give by Lagrange's
-    /// method for a thin rod of half length l and moment of inertia m l²/3 about its centre:
+    /// Accelerations of cart and pole: the solution of Lagrange's equations of motion for a thin rod of half length l and moment
+    /// of inertia m l²/3 about its centre:
     ///
     /// - (M + m) x'' + m l cos θ θ'' = F + m l θ'² sin θ
     /// - m l cos θ x'' + (4/3) m l² θ'' = m g l sin θ
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_from_rest_is_as_by_hand() {
+    fn a_step_from_rest_matches_values_computed_by_hand() {
         // Upright and at rest, pushed by 10 N: θ'' = -(10/1.1) / (0.5 (4/3 - 0.1/1.1)) = -600/41 rad/s² and
         // x'' = 10/1.1 + 0.05 · (600/41) / 1.1 = 400/41 m/s². After 0.02 s the velocities are 8/41 and -12/41, and nothing
         // has moved yet; a step later the places are 0.02 times these.
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_motion_solves_lagranges_equations() {
+    fn the_motion_satisfies_lagranges_equations() {
         for (position, velocity, angle, turning, force) in
             [(0.1, -0.3, 0.15, 0.7, 10.0), (-2.0, 1.5, -0.2, -2.1, 10.0), (1.0, 0.0, 0.05, 3.0, -10.0)]
         {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn sine_and_cosine_are_those_of_the_library() {
+    fn sine_and_cosine_match_the_standard_library() {
         for step in -50_i8..=50 {
             let angle = f64::from(step) / 100.0;
             let (sine, cosine) = sine_cosine(angle);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_begins_near_rest_and_repeats() {
+    fn episodes_begin_near_rest_and_are_reproducible() {
         let starts: Vec<Vec<f32>> = (1..=100).map(|episode| begun(episode).frame().to_vec()).collect();
         assert!(starts.iter().flatten().all(|value| value.abs() <= 0.05));
         assert!(starts.iter().flatten().any(|value| value.abs() > 0.045));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pole_that_is_pushed_one_way_falls_and_the_episode_terminates() {
+    fn pushing_one_way_makes_the_pole_fall_and_terminates() {
         let mut cart = begun(1);
         let steps = (1..).find(|_| cart.step(1).ended()).expect("it falls");
         assert!((8..=11).contains(&steps), "{steps} steps");
@@ -238,13 +238,13 @@ mod tests {
         assert!(!cart.step(1).terminated);
     }
 
-    /// Pushes towards the side to which the pole will lean: a feedback on the whole state, found by hand.
+    /// A hand-tuned linear feedback policy that pushes towards the side to which the pole will lean.
     fn balance(frame: &[f32]) -> usize {
         usize::from(0.1 * frame[0] + 0.3 * frame[1] + 3.0 * frame[2] + frame[3] > 0.0)
     }
 
     #[test]
-    fn a_pole_that_is_balanced_is_cut_off_after_500_steps() {
+    fn a_balanced_pole_is_truncated_after_500_steps() {
         for episode in 1..=20 {
             let mut cart = begun(episode);
             let last = (1..500).map(|_| cart.step(balance(&cart.frame))).find(Transition::ended);
@@ -262,7 +262,7 @@ mod tests {
             let mut rng = Rng::new(1, Stream::Explore, episode);
             steps.push((1..).find(|_| cart.step(rng.below(2)).ended()).unwrap_or_default());
         }
-        // Gymnasium's has a mean of 22.2 and a standard deviation of 11.8: 0.37 for a mean of 1,000, of which 5 are allowed.
+        // Gymnasium's mean is 22.2 with a standard deviation of 11.8, or 0.37 for a mean of 1,000; 5 of them are allowed.
         let mean = real_len(steps.iter().sum()) / 1000.0;
         assert!((20.3..24.1).contains(&mean), "{mean}");
     }

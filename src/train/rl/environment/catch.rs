@@ -1,13 +1,13 @@
-//! Balls to be caught, seen as pixels: an environment of the shape of an Atari game, small enough to be learned in minutes.
+//! Catch balls, observed as pixels: an environment with the shapes of an Atari game, small enough to be learned in minutes.
 //!
-//! Knows the rules and the picture and nothing of learning. Everything is in whole pixels and steps.
+//! Knows the rules and the image and nothing of learning. All positions are whole pixels, and time is in steps.
 //!
-//! A ball falls from the top to the paddle at the bottom in 15 steps, on a slope, and bounces off the walls. The paddle goes 2
-//! pixels a step, or 6 when it dashes; going slowly it reaches at most 30 pixels, so that not every ball can be caught without a
-//! dash. With dashes every ball can: the worst way is 70 pixels, and 14 dashes and a step to turn around go 86.
+//! A ball falls diagonally from the top to the paddle at the bottom in 15 steps, and bounces off the walls. The paddle moves 2
+//! pixels a step, or 6 in a dash. Without dashes it reaches at most 30 pixels, so it cannot catch every ball. With dashes it
+//! can: the longest way is 70 pixels, and 14 dashes and a step to turn around cover 86.
 //!
-//! The reward is 1 for a ball that is caught and -1 for one that is missed. An episode is cut off after 10 balls, 150 steps: it
-//! is truncated and not terminated, because the picture does not show how many balls are left. The best return is 10.
+//! The reward is 1 for a caught ball and -1 for a missed one. An episode is truncated after 10 balls (150 steps), not
+//! terminated, because the image does not show how many balls are left. The best return is 10.
 
 use super::{Environment, Stack, Transition};
 use crate::rng::{Rng, Stream};
@@ -15,7 +15,7 @@ use crate::rng::{Rng, Stream};
 /// Pixels of a side.
 const SIDE: usize = 84;
 
-/// Frames of an observation (Mnih et al. 2015, "agent history length").
+/// Frames per observation (Mnih et al. 2015, "agent history length").
 const FRAMES: usize = 4;
 
 /// Balls of an episode.
@@ -24,13 +24,13 @@ pub const BALLS: u32 = 10;
 /// Pixels of a ball's side.
 const BALL: usize = 4;
 
-/// The row in which a ball's upper edge begins.
+/// The initial row of a ball's upper edge.
 const TOP: usize = 1;
 
 /// Rows that a ball falls in a step.
 const FALL: usize = 5;
 
-/// The most columns that a ball goes sideways in a step.
+/// The maximum number of columns that a ball moves sideways in a step.
 const SLOPE: usize = 3;
 
 /// Pixels of the paddle's width.
@@ -39,13 +39,13 @@ const PADDLE: usize = 14;
 /// The paddle's first row; it fills all rows below.
 const FLOOR: usize = 80;
 
-/// Columns at the side to which the paddle faces that are brighter.
+/// Width of the brighter columns at the side that the paddle faces.
 const NOSE: usize = 3;
 
-/// Columns that the paddle goes in a step.
+/// Columns that the paddle moves in a step.
 const WALK: usize = 2;
 
-/// Columns that it goes in a dash.
+/// Columns that the paddle moves in a dash.
 const DASH: usize = 6;
 
 /// Grey value of a ball and of the paddle's nose.
@@ -54,12 +54,12 @@ const BRIGHT: u8 = 255;
 /// Grey value of the paddle.
 const DULL: u8 = 128;
 
-/// Which actions there are. Both sets are complete: every ball can be caught with the smaller one.
+/// The set of actions. Every ball can be caught with either set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controls {
-    /// Stay, left, right, dash to the side that the paddle faces, which is that of its last move.
+    /// Stay, left, right, and dash to the side that the paddle faces, which is that of its last move.
     Four,
-    /// These, and dash to the left, dash to the right: as many as Pong has on the Atari 2600.
+    /// The same, plus dash to the left and dash to the right: as many as Pong has on the Atari 2600.
     Six,
 }
 

@@ -1,7 +1,7 @@
-//! Worlds to act in: a step takes an action and gives a reward.
+//! Environments for reinforcement learning.
 //!
-//! Knows what every environment has in common, and nothing of agents, replay memories or networks. An environment draws no seed
-//! of its own: each episode is given a sequence of random numbers, and depends on that sequence and on the actions alone.
+//! Knows what all environments have in common, and nothing of agents, replay memories or networks. An environment has no seed: the
+//! caller passes each episode a random generator. An episode depends only on that generator and on the actions.
 
 mod cartpole;
 mod catch;
@@ -11,61 +11,61 @@ use crate::rng::Rng;
 pub use cartpole::CartPole;
 pub use catch::{Catch, Controls};
 
-/// What a step brought.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Transition {
     /// The reward.
     pub reward: f32,
-    /// The episode ended in a state from which nothing more can come: its value is 0.
+    /// The episode ended in a terminal state, whose value is 0.
     pub terminated: bool,
-    /// The episode was cut off in a state like any other, whose value is not 0. A step can be both; it is then terminated.
+    /// The episode was cut off in a non-terminal state, whose value is not 0. If both flags are set, the state is terminal.
     pub truncated: bool,
 }
 
 impl Transition {
-    /// Whether no step follows in this episode.
+    /// Whether the episode has ended.
     pub fn ended(&self) -> bool {
         self.terminated || self.truncated
     }
 }
 
-/// What frames are made of.
+/// An element of a frame.
 pub trait Item: Copy + Default + Send + Sync {}
 
 /// A grey value.
 impl Item for u8 {}
 
-/// A number of a state.
+/// A component of a state vector.
 impl Item for f32 {}
 
-/// A world with a fixed number of actions. An observation is the newest frames of the episode, the oldest first; where the
-/// episode has had fewer, the missing ones are zeros.
+/// An environment with a fixed number of actions. An observation is the newest frames of the episode, oldest first.
+/// Missing frames at the start of an episode are zeros.
 pub trait Environment: Clone {
-    /// What its frames are made of.
+    /// The elements of frames.
     type Item: Item;
 
     /// Number of actions; they are counted from 0.
     fn actions(&self) -> usize;
 
-    /// Items of a frame.
+    /// Number of items of a frame.
     fn frame_len(&self) -> usize;
 
-    /// Frames of an observation.
+    /// Number of frames of an observation.
     fn stack(&self) -> usize;
 
-    /// Numbers of an observation.
+    /// Number of items of an observation.
     fn observation_len(&self) -> usize {
         self.frame_len() * self.stack()
     }
 
-    /// The greatest sum of rewards of an episode.
+    /// The maximum return of an episode.
     fn best_return(&self) -> f64;
 
-    /// Begins an episode, which is a function of `rng` and of the actions that follow.
+    /// Starts an episode, which depends only on `rng` and on the following actions.
     fn reset(&mut self, rng: Rng);
 
-    /// Does an action; one that does not exist is taken for the last one. After the end of an episode nothing changes any more,
-    /// and the reward is 0. Before the first `reset` the episode has ended.
+    /// Takes an action; an action out of range counts as the last one. After the end of an episode, and before the
+    /// first `reset`, nothing changes and the reward is 0.
     fn step(&mut self, action: usize) -> Transition;
 
     /// The newest frame.
@@ -93,7 +93,7 @@ impl<T: Item> Stack<T> {
         self.items.fill(T::default());
     }
 
-    /// Drops the oldest frame and gives the place of the newest, which is zero, to be drawn.
+    /// Drops the oldest frame and returns a zeroed newest frame to draw on.
     pub fn advance(&mut self) -> &mut [T] {
         self.items.copy_within(self.frame_len.., 0);
         let start = self.items.len() - self.frame_len;
@@ -107,7 +107,7 @@ impl<T: Item> Stack<T> {
         &self.items[self.items.len() - self.frame_len..]
     }
 
-    /// Writes all frames, the oldest first, into as many items.
+    /// Writes all frames, oldest first, to `out`, which must have the same length.
     pub fn observe(&self, out: &mut [T]) {
         out.copy_from_slice(&self.items);
     }

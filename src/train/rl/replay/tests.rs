@@ -6,11 +6,11 @@ use proptest::prelude::*;
 /// One row of a batch of bytes: observation, action, reward, next observation, continue.
 type Row = (Vec<u8>, i32, i32, Vec<u8>, bool);
 
-/// Every transition that was ever pushed, told by an oracle that keeps whole observations.
+/// An oracle that stores every transition that was ever pushed, with whole observations.
 struct Diary {
     replay: Replay<u8>,
     stack: Stack<u8>,
-    /// With the number of frames that had been kept before the first of its observation's.
+    /// Each transition with the number of frames stored before the first frame of its observation.
     rows: Vec<(usize, Row)>,
     frames: usize,
     since: usize,
@@ -30,7 +30,7 @@ impl Diary {
         seen
     }
 
-    /// Lives through an episode of that many steps. Frames count from 1 to 250 and over again, actions are frames modulo 5.
+    /// Plays an episode of this many steps. Frame values cycle from 1 to 250, and actions are the frame count modulo 5.
     fn live(&mut self, steps: usize, terminates: bool) {
         self.stack.clear();
         self.since = self.frames;
@@ -53,7 +53,7 @@ impl Diary {
         self.frames += 1;
     }
 
-    /// The transitions that the memory must still have.
+    /// The transitions that the memory must still contain.
     fn kept(&self) -> Vec<Row> {
         let gone = self.frames.saturating_sub(self.replay.capacity);
         let mut kept: Vec<Row> =
@@ -81,7 +81,7 @@ fn rows(batch: &Batch<u8>) -> Vec<Row> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn it_gives_exactly_what_was_lived_through(
+    fn samples_are_exactly_the_stored_transitions(
         seed: u64,
         capacity in 2..40_usize,
         episodes in proptest::collection::vec((1..12_usize, any::<bool>()), 1..12),
@@ -97,14 +97,14 @@ proptest! {
             let mut drawn = rows(&batch);
             drawn.sort();
             drawn.dedup();
-            // Of at most 38 transitions, one that 600 draws miss has a chance of 10^-7.
+            // 600 draws miss one of at most 38 transitions with a probability of 10^-7.
             prop_assert_eq!(drawn, kept);
         }
     }
 }
 
 #[test]
-fn every_transition_has_the_same_chance() {
+fn transitions_are_drawn_uniformly() {
     let mut diary = Diary::new(30);
     for steps in [5, 1, 9, 7, 1, 12] {
         diary.live(steps, true);
@@ -121,7 +121,7 @@ fn every_transition_has_the_same_chance() {
 }
 
 #[test]
-fn an_episode_that_is_cut_off_goes_on_and_one_that_terminates_does_not() {
+fn truncated_episodes_continue_and_terminated_ones_do_not() {
     for (terminated, want) in [(true, 0.0), (false, 1.0)] {
         let mut replay = Replay::new(10, 2, 1);
         replay.begin(&[0.25_f32, -1.0]);
@@ -140,7 +140,7 @@ fn an_episode_that_is_cut_off_goes_on_and_one_that_terminates_does_not() {
 }
 
 #[test]
-fn nothing_is_drawn_from_a_memory_without_a_transition() {
+fn a_memory_without_transitions_has_no_samples() {
     let mut replay = Replay::<u8>::new(10, 1, 4);
     let sample = |replay: &Replay<u8>| replay.sample(2, &mut Rng::new(0, Stream::Replay, 1));
     assert!(replay.is_empty() && sample(&replay).is_none());
@@ -149,7 +149,7 @@ fn nothing_is_drawn_from_a_memory_without_a_transition() {
 }
 
 #[test]
-fn a_draw_repeats_and_another_update_draws_others() {
+fn samples_are_reproducible_and_depend_on_the_update() {
     let mut diary = Diary::new(100);
     diary.live(90, false);
     let sample = |update| diary.replay.sample(32, &mut Rng::new(5, Stream::Replay, update)).expect("not empty");

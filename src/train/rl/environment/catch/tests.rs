@@ -8,7 +8,7 @@ fn begun(controls: Controls, episode: u64) -> Catch {
     game
 }
 
-/// The return of an episode and the number of its steps.
+/// Plays an episode; its return and number of steps.
 fn play(game: &mut Catch, mut policy: impl FnMut(&Catch) -> usize) -> (f32, u32) {
     let (mut score, mut steps) = (0.0, 0);
     loop {
@@ -22,7 +22,7 @@ fn play(game: &mut Catch, mut policy: impl FnMut(&Catch) -> usize) -> (f32, u32)
     }
 }
 
-/// Goes to where the ball will land, with the four actions that both sets have.
+/// A policy that moves to where the ball will land, with the four actions that both sets have.
 fn oracle(game: &Catch) -> usize {
     let mut ahead = game.clone();
     while ahead.row + BALL < FLOOR {
@@ -39,7 +39,7 @@ fn oracle(game: &Catch) -> usize {
 }
 
 #[test]
-fn a_policy_that_knows_where_balls_land_catches_all() {
+fn a_policy_that_knows_where_balls_land_catches_all_of_them() {
     for controls in [Controls::Four, Controls::Six] {
         for episode in 1..=200 {
             assert_eq!(play(&mut begun(controls, episode), oracle), (10.0, 150), "{controls:?}, episode {episode}");
@@ -60,10 +60,11 @@ fn without_dashes_not_every_ball_is_caught() {
     assert!((SLOW - 0.9..SLOW + 0.9).contains(&mean), "{mean}");
 }
 
-/// Mean return of a policy that goes to where the ball lands without dashes, over 20,000 episodes.
+/// Mean return over 20,000 episodes of a policy that moves to where the ball lands without dashes.
 const SLOW: f32 = 5.74;
 
-/// Mean returns of random actions over 20,000 episodes, with four actions and with six. An episode's has a standard deviation of 2.5.
+/// Mean returns of random actions over 20,000 episodes, with four actions and with six. The return of an episode has a standard
+/// deviation of 2.5.
 const RANDOM: [f32; 2] = [-5.90, -5.90];
 
 fn random(controls: Controls, episodes: u16) -> f32 {
@@ -87,7 +88,7 @@ fn random_actions_miss_most_balls() {
 }
 
 #[test]
-fn the_picture_shows_ball_paddle_and_nose() {
+fn the_image_shows_ball_paddle_and_nose() {
     let mut game = begun(Controls::Four, 1);
     (game.paddle, game.faces, game.column, game.row) = (20, Side::Left, 50, 11);
     game.paint();
@@ -113,7 +114,7 @@ fn an_observation_begins_with_zeros_and_ends_with_the_newest_frame() {
 }
 
 #[test]
-fn the_paddle_obeys_and_stays_inside() {
+fn the_paddle_follows_the_actions_and_stays_inside() {
     let mut game = begun(Controls::Six, 1);
     (game.paddle, game.faces) = (40, Side::Right);
     let mut go = |action: usize| {
@@ -143,7 +144,7 @@ fn a_ball_bounces_off_both_walls() {
 }
 
 #[test]
-fn nothing_happens_after_the_end() {
+fn steps_after_the_end_change_nothing() {
     let mut game = begun(Controls::Four, 1);
     play(&mut game, |_| 0);
     let frame = game.frame().to_vec();
@@ -152,7 +153,7 @@ fn nothing_happens_after_the_end() {
 }
 
 #[test]
-fn episodes_with_other_draws_differ() {
+fn episodes_with_different_random_numbers_differ() {
     let frames = |seed| {
         let mut game = begun(Controls::Four, seed);
         (0..20).map(|_| game.step(0)).for_each(drop);
