@@ -131,16 +131,6 @@ pub(super) fn greater(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// The IoUs of two lists of boxes: row-major, a row for each of `a` and a column for each of `b`.
-#[cfg(test)]
-pub fn iou_matrix(a: &[Xyxy], b: &[Xyxy]) -> Vec<f32> {
-    let mut matrix = Vec::with_capacity(a.len() * b.len());
-    for one in a {
-        matrix.extend(b.iter().map(|other| one.iou(*other)));
-    }
-    matrix
-}
-
 impl Xywh {
     /// A box of `[left, top, width, height]`.
     pub fn new([left, top, width, height]: [f64; 4]) -> Self {
@@ -266,14 +256,6 @@ mod tests {
         assert_eq!(empty.ious(&[empty, left, right]), [0.0; 3]);
         assert_eq!(Xywh::from(empty).iou(empty.into(), true), 0.0);
         assert!(empty.is_empty() && !left.is_empty() && Xyxy::new([0.0, 0.0, f32::NAN, 1.0]).is_empty());
-    }
-
-    #[test]
-    fn an_iou_matrix_has_a_row_for_each_of_the_first_boxes() {
-        let unit = |left: f32| Xyxy::new([left, 0.0, left + 2.0, 1.0]);
-        let matrix = iou_matrix(&[unit(0.0), unit(1.0)], &[unit(0.0), unit(1.0), unit(5.0)]);
-        assert_eq!(matrix, [1.0, 1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0, 0.0]);
-        assert!(iou_matrix(&[], &[unit(0.0)]).is_empty());
     }
 
     #[test]

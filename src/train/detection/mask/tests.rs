@@ -6,7 +6,7 @@ fn size(width: u16, height: u16) -> Size {
 }
 
 /// A mask from rows of `#` and `.`.
-fn drawn(rows: &[&str]) -> Mask {
+pub(super) fn drawn(rows: &[&str]) -> Mask {
     let pixels: Vec<u8> = rows.iter().flat_map(|row| row.bytes()).map(|byte| u8::from(byte == b'#')).collect();
     let side = |len| u16::try_from(len).expect("small");
     Mask::from_bitmap(size(side(rows[0].len()), side(rows.len())), &pixels)

@@ -1,11 +1,6 @@
 use super::*;
+use crate::detection::mask::tests::drawn;
 use proptest::prelude::*;
-
-fn drawn(rows: &[&str]) -> Mask {
-    let pixels: Vec<u8> = rows.iter().flat_map(|row| row.bytes()).map(|byte| u8::from(byte == b'#')).collect();
-    let side = |len| u16::try_from(len).expect("small");
-    Mask::from_bitmap(Size { width: side(rows[0].len()), height: side(rows.len()) }, &pixels)
-}
 
 fn near(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
