@@ -73,24 +73,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The hyperparameters of Mnih et al. 2015, extended data table 1, for 50 million steps of four frames each. The paper's optimiser is
-    /// a centred RMSProp with learning rate 0.00025.
-    #[cfg(test)]
-    pub fn paper() -> Self {
-        Self {
-            steps: 50_000_000,
-            batch: 32,
-            capacity: 1_000_000,
-            learning_starts: 50_000,
-            train_every: 4,
-            target_every: 10_000,
-            discount: 0.99,
-            exploration: Exploration { first: 1.0, last: 0.1, over: 1_000_000 },
-            clip_rewards: true,
-            reward_scale: 1.0,
-        }
-    }
-
     /// Number of updates of the whole run.
     #[cfg(test)]
     pub fn updates(&self) -> u64 {
@@ -132,18 +114,6 @@ impl<E: Environment> Agent<E> {
         let replay = Replay::new(config.capacity, environment.frame_len(), environment.stack());
         let observation = vec![E::Item::default(); environment.observation_len()];
         Self { config, seed, environment, replay, steps: 0, updates: 0, episodes: 0, current: None, observation }
-    }
-
-    /// Number of steps so far.
-    #[cfg(test)]
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Number of batches so far.
-    #[cfg(test)]
-    pub fn updates(&self) -> u64 {
-        self.updates
     }
 
     /// Whether to copy the parameters to the target network after the latest update.

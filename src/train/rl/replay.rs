@@ -53,18 +53,6 @@ impl<T: Item> Replay<T> {
         Self { capacity: capacity.max(2), frame_len, stack, next: 0, slots: Vec::new(), frames: Vec::new() }
     }
 
-    /// Number of stored frames.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether the memory is empty.
-    #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
     /// Stores the first frame of an episode.
     pub fn begin(&mut self, frame: &[T]) {
         self.append(0, frame);

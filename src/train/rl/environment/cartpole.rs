@@ -62,12 +62,6 @@ impl CartPole {
     }
 }
 
-impl Default for CartPole {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Environment for CartPole {
     type Item = f32;
 

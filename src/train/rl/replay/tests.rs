@@ -143,9 +143,9 @@ fn truncated_episodes_continue_and_terminated_ones_do_not() {
 fn a_memory_without_transitions_has_no_samples() {
     let mut replay = Replay::<u8>::new(10, 1, 4);
     let sample = |replay: &Replay<u8>| replay.sample(2, &mut Rng::new(0, Stream::Replay, 1));
-    assert!(replay.is_empty() && sample(&replay).is_none());
+    assert!(replay.slots.is_empty() && sample(&replay).is_none());
     replay.begin(&[1]);
-    assert!(replay.len() == 1 && sample(&replay).is_none());
+    assert!(replay.slots.len() == 1 && sample(&replay).is_none());
 }
 
 #[test]
