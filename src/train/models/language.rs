@@ -2,6 +2,7 @@
 
 use super::bert::Bert;
 use super::gpt2::Gpt2;
+use super::learning::{batch_loss, learned};
 use super::parity::{agree, below, computed, tokens, traced};
 use super::recurrent::Recurrent;
 use super::{Input, Model};
@@ -82,50 +83,6 @@ impl<'a> Trained<'a> {
         assert_eq!(positions, shape[0] * shape[1]);
         let answers: Vec<f32> = ctx.off_tape(answers).try_into_vec_as().expect("readable");
         answers.chunks(columns).map(|row| row[..self.model.classes()].to_vec()).collect()
-    }
-
-    /// One step of Adam at this rate; the loss before it.
-    fn learn(&mut self, tokens: &[i32], targets: &[i32], shape: [usize; 2], memory: &mut Adam) -> f32 {
-        let (device, none) = (Device::flex(), Index::default());
-        let leaves: Vec<Tensor<1>> =
-            self.parameters.iter().map(|values| Tensor::from_inner(values.clone()).require_grad()).collect();
-        let state = ModelState {
-            index: &self.index,
-            parameters: &leaves,
-            statistics: &none,
-            running: &mut [],
-            precision: Precision::Fp32,
-            device: device.clone(),
-        };
-        memory.step += 1;
-        let mut ctx = ForwardContext::training(state, 1, memory.step);
-        let input = Input::Tokens(ctx.indices(int_tensor(tokens, shape, &device)));
-        let answers = self.model.forward(&mut ctx, input);
-        let right = ctx.indices(int_tensor(targets, [targets.len()], &device));
-        let loss = cross_entropy(&ctx, answers, right, [self.model.classes(), targets.len()]);
-        let gradients = ctx.backward(&loss);
-        let gradients = gradients.into_iter().map(|gradient| gradient.expect("every parameter is used"));
-        for ((value, gradient), [mean, square]) in self.parameters.iter_mut().zip(gradients).zip(&mut memory.moments) {
-            *mean = mean.clone() * 0.9 + gradient.clone() * 0.1;
-            *square = square.clone() * 0.99 + gradient.clone() * gradient * 0.01;
-            let age = i32::try_from(memory.step).expect("few");
-            let root = (square.clone() * (1.0 / (1.0 - 0.99_f64.powi(age)))).sqrt() + 1e-8;
-            *value = value.clone() - mean.clone() * (memory.rate / (1.0 - 0.9_f64.powi(age))) / root;
-        }
-        loss.inner().try_into_scalar::<f32>().expect("readable")
-    }
-}
-
-struct Adam {
-    rate: f64,
-    step: u64,
-    moments: Vec<[Tensor<1>; 2]>,
-}
-
-impl Adam {
-    fn new(rate: f64, parameters: &[Tensor<1>]) -> Self {
-        let moments = parameters.iter().map(|values| [values.zeros_like(), values.zeros_like()]).collect();
-        Self { rate, step: 0, moments }
     }
 }
 
@@ -315,13 +272,13 @@ fn tiny_models_overfit_one_batch() {
     let [rows, width] = SHAPE;
     let ids = below("input", rows * width, 61);
     let targets = below("targets", rows * width, 61);
+    let input = Input::Tokens(int_tensor(&ids, SHAPE, &Device::flex()));
     for (name, model) in tiny() {
-        let mut trained = Trained::new(&*model);
-        let mut memory = Adam::new(0.02, &trained.parameters);
-        let first = trained.learn(&ids, &targets, SHAPE, &mut memory);
+        let mut loss = batch_loss(&*model, &input, &targets);
+        let losses = learned([&model.param_specs(), &model.statistics()], &mut loss, 201, [0.02, 0.99]).losses;
+        let (first, last) = (losses[0], losses[200]);
         let chance = single(real_len(VOCABULARY).ln());
         assert!((first - chance).abs() < 0.5, "{name} starts at {first}, and chance is {chance}");
-        let last = (0..200).map(|_| trained.learn(&ids, &targets, SHAPE, &mut memory)).last().expect("steps");
         assert!(last < 0.1, "{name} went from {first} to {last}");
     }
 }

@@ -9,14 +9,23 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 /// Returns the loss before each of `steps` steps of Adam on one batch.
 pub fn losses(model: &dyn Model, input: &Input, targets: &[i32], steps: i32, rate: f64) -> Vec<f32> {
-    let mut loss = |ctx: &mut ForwardContext<'_>| {
+    let mut loss = batch_loss(model, input, targets);
+    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, [rate, 0.999]).losses
+}
+
+/// Returns a function that computes the loss of a model on one batch.
+pub fn batch_loss(
+    model: &dyn Model,
+    input: &Input,
+    targets: &[i32],
+) -> impl FnMut(&mut ForwardContext<'_>) -> Tensor<1> {
+    move |ctx: &mut ForwardContext<'_>| {
         let input = input.clone().taped(ctx);
         let answers = model.forward(ctx, input);
         let rows = targets.len();
         let right = ctx.indices(int_tensor(targets, [rows], ctx.device()));
         cross_entropy(ctx, answers, right, [model.classes(), rows])
-    };
-    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, rate).losses
+    }
 }
 
 /// The result of [`learned`].
@@ -29,12 +38,12 @@ pub struct Learned {
     pub running: Vec<Tensor<1>>,
 }
 
-/// `steps` steps of Adam (Kingma and Ba 2014, algorithm 1, with its default constants and this learning rate) for a model with these parameters and running statistics.
+/// Takes `steps` steps of [`adam`] for a model with these parameters and running statistics.
 pub fn learned(
     [param_specs, statistics]: [&[ParamSpec]; 2],
     loss: &mut dyn FnMut(&mut ForwardContext<'_>) -> Tensor<1>,
     steps: i32,
-    rate: f64,
+    rate_and_decay: [f64; 2],
 ) -> Learned {
     let device = Device::flex();
     let (index, statistics_index) = (Index::new(param_specs), Index::new(statistics));
@@ -60,16 +69,27 @@ pub fn learned(
         let loss = loss(&mut ctx);
         let gradients = ctx.backward(&loss);
         losses.push(loss.inner().try_into_scalar::<f32>().expect("readable"));
-        let [first_share, second_share] = [0.9_f64, 0.999].map(|decay| 1.0 - decay.powi(step));
-        for ((parameter, moments), gradient) in parameters.iter_mut().zip(&mut moments).zip(gradients) {
-            let gradient = gradient.expect("on the tape");
-            let [first, second] = moments.clone();
-            let first = first * 0.9 + gradient.clone() * 0.1;
-            let second = second * 0.999 + gradient.clone() * gradient * 0.001;
-            *moments = [first.clone(), second.clone()];
-            let by = first * (rate / first_share) / ((second * (1.0 / second_share)).sqrt() + 1e-8);
-            *parameter = parameter.clone() - by;
-        }
+        let gradients = gradients.into_iter().map(|gradient| gradient.expect("on the tape"));
+        adam(&mut parameters, &mut moments, gradients, step, rate_and_decay);
     }
     Learned { losses, parameters, running }
+}
+
+/// A step of Adam (Kingma and Ba 2014, algorithm 1) with this learning rate and β₂. Steps count from 1.
+pub fn adam(
+    parameters: &mut [Tensor<1>],
+    moments: &mut [[Tensor<1>; 2]],
+    gradients: impl IntoIterator<Item = Tensor<1>>,
+    step: i32,
+    [rate, decay]: [f64; 2],
+) {
+    let [first_share, second_share] = [0.9_f64, decay].map(|decay| 1.0 - decay.powi(step));
+    for ((parameter, moments), gradient) in parameters.iter_mut().zip(moments).zip(gradients) {
+        let [first, second] = moments.clone();
+        let first = first * 0.9 + gradient.clone() * 0.1;
+        let second = second * decay + gradient.clone() * gradient * (1.0 - decay);
+        *moments = [first.clone(), second.clone()];
+        let by = first * (rate / first_share) / ((second * (1.0 / second_share)).sqrt() + 1e-8);
+        *parameter = parameter.clone() - by;
+    }
 }

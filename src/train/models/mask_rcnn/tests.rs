@@ -1,6 +1,7 @@
 use super::*;
 use crate::detection::mask::Mask;
 use crate::forward_context::{ModelState, initial_statistics};
+use crate::models::learning::adam;
 use crate::parameters::{Index, Init, count, initial};
 use crate::precision::Precision;
 use burn::tensor::{Device, TensorData};
@@ -119,15 +120,7 @@ impl Learner {
     /// Takes a step of Adam and returns the loss before it.
     fn step(&mut self, step: i32, rate: f64) -> f32 {
         let (loss, gradients) = self.gradients(u64::from(step.unsigned_abs()), Precision::Fp32);
-        let [first_share, second_share] = [0.9_f64, 0.999].map(|decay| 1.0 - decay.powi(step));
-        for ((parameter, moments), gradient) in self.parameters.iter_mut().zip(&mut self.moments).zip(gradients) {
-            let [first, second] = moments.clone();
-            let first = first * 0.9 + gradient.clone() * 0.1;
-            let second = second * 0.999 + gradient.clone() * gradient * 0.001;
-            *moments = [first.clone(), second.clone()];
-            let by = first * (rate / first_share) / ((second * (1.0 / second_share)).sqrt() + 1e-8);
-            *parameter = parameter.clone() - by;
-        }
+        adam(&mut self.parameters, &mut self.moments, gradients, step, [rate, 0.999]);
         loss
     }
 

@@ -66,13 +66,8 @@ fn target(places: &Places, object: &Object) -> (usize, [f32; PLANES]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detection::boxes::Xyxy;
     use crate::models::yolov3::ANCHORS;
-
-    fn object(class: usize, corners: [f32; 4]) -> Object {
-        let bounds = Xyxy::new(corners);
-        Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
-    }
+    use crate::models::yolov3::tests::object;
 
     #[test]
     fn an_object_has_one_place_with_its_box_and_class() {

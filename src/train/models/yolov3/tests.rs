@@ -3,7 +3,14 @@ mod learning;
 mod parity;
 
 use super::*;
+use crate::detection::boxes::Xyxy;
 use crate::parameters::{Init, count};
+
+/// An object with this box.
+pub(super) fn object(class: usize, corners: [f32; 4]) -> Object {
+    let bounds = Xyxy::new(corners);
+    Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
+}
 
 #[test]
 fn parameter_counts_match_the_published_network() {

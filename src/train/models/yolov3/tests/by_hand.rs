@@ -1,5 +1,6 @@
 //! Tests of decoding against numbers computed by hand, and of the loss for large predictions and on GPUs.
 
+use super::object;
 use crate::data::objects::Object;
 use crate::detection::boxes::Xyxy;
 use crate::forward_context::{ForwardContext, ModelState};
@@ -45,11 +46,6 @@ fn answers() -> [Vec<f32>; 3] {
 /// Predictions whose exponentials overflow.
 fn large(answers: [Vec<f32>; 3]) -> [Vec<f32>; 3] {
     answers.map(|level| level.into_iter().map(|value| value * 200.0).collect())
-}
-
-fn object(class: usize, corners: [f32; 4]) -> Object {
-    let bounds = Xyxy::new(corners);
-    Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
 }
 
 /// The objects of two images. The first has more than are compared at once: some near predicted boxes, two at one place, and a crowd. The second has one and a box without area.

@@ -1,7 +1,7 @@
 //! Tests that the network learns drawn rectangles, and that training is reproducible.
 
+use super::object;
 use crate::data::objects::Object;
-use crate::detection::boxes::Xyxy;
 use crate::forward_context::{ForwardContext, ModelState};
 use crate::models::learning::{Learned, learned};
 use crate::models::yolov3::{Detector, HostTime, YoloV3};
@@ -13,10 +13,6 @@ const SIDE: usize = 64;
 
 /// Two images with two rectangles each, in the colours of their classes.
 fn objects() -> Vec<Vec<Object>> {
-    let object = |class: usize, corners: [f32; 4]| {
-        let bounds = Xyxy::new(corners);
-        Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
-    };
     vec![
         vec![object(0, [4.0, 6.0, 30.0, 26.0]), object(2, [36.0, 40.0, 46.0, 60.0])],
         vec![object(1, [20.0, 10.0, 60.0, 52.0]), object(0, [3.0, 50.0, 13.0, 58.0])],
@@ -46,7 +42,7 @@ fn trained(model: &YoloV3, steps: i32) -> Learned {
         let images = ctx.constant(images.clone());
         model.loss(ctx, images, &objects, &mut HostTime::default()).expect("nothing is read")
     };
-    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, 1e-2)
+    learned([&model.param_specs(), &model.statistics()], &mut loss, steps, [1e-2, 0.999])
 }
 
 #[test]

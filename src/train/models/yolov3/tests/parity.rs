@@ -1,7 +1,7 @@
 //! Compares loss, predictions and gradients with PyTorch (`tests/parity/yolov3.py`).
 
+use super::object;
 use crate::data::objects::Object;
-use crate::detection::boxes::Xyxy;
 use crate::models::Input;
 use crate::models::parity::{agree, below, half_is_near, images, rounds, traced, value};
 use crate::models::yolov3::boxes::joined;
@@ -24,16 +24,14 @@ struct Case {
 fn truths(Case { rows, side, objects, .. }: Case, classes: usize) -> Vec<Vec<Object>> {
     let classes = below("kinds", rows * objects, i32::try_from(classes).expect("small"));
     let share = |object: usize, n: usize| f64::from(value("objects", object * 4 + n)) / 2.0 + 0.5;
-    let truth = |object: usize| {
+    let truth = |number: usize| {
         let edges = |n: usize| {
-            let half = part(side, (1.0 + share(object, n + 2) * 9.0) / 32.0) + 1;
-            let middle = part(side, share(object, n));
+            let half = part(side, (1.0 + share(number, n + 2) * 9.0) / 32.0) + 1;
+            let middle = part(side, share(number, n));
             [middle.saturating_sub(half), (middle + half).min(side)].map(|edge| single(real_len(edge)))
         };
         let ([left, right], [top, bottom]) = (edges(0), edges(1));
-        let bounds = Xyxy { left, top, right, bottom };
-        let class = usize::try_from(classes[object]).expect("from 0");
-        Object { class, bounds, area: f64::from(bounds.area()), crowd: false, mask: None }
+        object(usize::try_from(classes[number]).expect("from 0"), [left, top, right, bottom])
     };
     (0..rows).map(|row| (0..objects).map(|n| truth(row * objects + n)).collect()).collect()
 }
