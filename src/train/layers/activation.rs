@@ -35,7 +35,7 @@ mod tests {
     fn at(points: &[f32], function: Function) -> [Vec<f32>; 3] {
         let device = Device::flex();
         let none = Index::default();
-        let state = || ModelState {
+        let state = ModelState {
             index: &none,
             parameters: &[],
             statistics: &none,
@@ -44,9 +44,9 @@ mod tests {
             device: device.clone(),
         };
         let x = Tensor::<2>::from_data(TensorData::new(points.to_vec(), [1, points.len()]), &device);
-        let plain = function(&ForwardContext::inference(state()), x.clone());
+        let plain = function(&ForwardContext::inference(state), x.clone());
         let x = Tensor::from_inner(x).require_grad();
-        let y = function(&ForwardContext::inference_on_tape(state()), x.clone());
+        let y = function(&ForwardContext::without_parameters(Precision::Fp32, &device), x.clone());
         let slopes = x.grad_remove(&mut y.backward()).expect("on the tape");
         [y.inner(), slopes, plain].map(|tensor| tensor.try_into_vec_as().expect("readable"))
     }
@@ -81,22 +81,13 @@ mod tests {
 
     /// Values and gradients in a number format, at points that every format represents exactly.
     fn on(device: &Device, precision: Precision, shape: [usize; 2], function: Function) -> [Vec<f32>; 2] {
-        let none = Index::default();
-        let state = ModelState {
-            index: &none,
-            parameters: &[],
-            statistics: &none,
-            running: &mut [],
-            precision,
-            device: device.clone(),
-        };
         let points = |by: u8| {
             let values = (0..=255_u8).cycle().map(|n| (f32::from(n.wrapping_mul(by)) - 128.0) / 32.0);
             let values: Vec<f32> = values.take(shape[0] * shape[1]).collect();
             Tensor::from_inner(Tensor::<2>::from_data(TensorData::new(values, shape), device).cast(precision.format()))
         };
         let x = points(37).require_grad();
-        let y = function(&ForwardContext::inference_on_tape(state), x.clone());
+        let y = function(&ForwardContext::without_parameters(precision, device), x.clone());
         assert_eq!(y.dtype(), x.dtype());
         let slopes = x.grad_remove(&mut (y.clone() * points(11)).backward()).expect("on the tape");
         assert_eq!(slopes.dtype(), x.dtype());

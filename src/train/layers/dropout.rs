@@ -3,7 +3,7 @@
 //! A random generator of the device would be shared by its threads. Masks drawn on the host are too large: attention alone drops a billion values a step.
 
 use crate::forward_context::ForwardContext;
-use crate::ops::dropped;
+use crate::ops::dropped_on_tape;
 use burn::tensor::Tensor;
 
 /// In training, sets a share of the values to zero and scales the others by 1/(1-share) (Srivastava et al. 2014, "inverted" dropout).
@@ -15,10 +15,4 @@ pub fn dropout<const D: usize>(ctx: &mut ForwardContext<'_>, x: Tensor<D>, share
         Some(key) => dropped_on_tape(ctx, x, key, share),
         None => x,
     }
-}
-
-/// Dropout with a given key.
-pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
-    let answer = dropped(ctx.off_tape(x.clone()), key, share);
-    ctx.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
 }

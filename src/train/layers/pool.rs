@@ -54,9 +54,8 @@ fn shares([height, width]: [usize; 2], side: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forward_context::ModelState;
     use crate::ops::{Window, max_pool};
-    use crate::parameters::Index;
+    use crate::sample_tensors::read;
     use burn::tensor::{DType, Device, FloatDType};
 
     /// Distinct values in shuffled order.
@@ -69,20 +68,8 @@ mod tests {
         Tensor::from_inner(Tensor::from_data(TensorData::new(values, shape), &Device::flex())).require_grad()
     }
 
-    fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-        tensor.try_into_vec_as().expect("readable")
-    }
-
-    /// A context without parameters.
-    fn taped(none: &Index) -> ForwardContext<'_> {
-        ForwardContext::inference_on_tape(ModelState {
-            index: none,
-            parameters: &[],
-            statistics: none,
-            running: &mut [],
-            precision: Precision::Fp32,
-            device: Device::flex(),
-        })
+    fn taped() -> ForwardContext<'static> {
+        ForwardContext::without_parameters(Precision::Fp32, &Device::flex())
     }
 
     /// The gradient of Σ weight·y by x.
@@ -106,8 +93,7 @@ mod tests {
             gradients[best] += pixels(6)[place];
         }
         let x = image(values, [4, 5]);
-        let none = Index::default();
-        let y = max_pool(&taped(&none), x.clone(), 3, window);
+        let y = max_pool(&taped(), x.clone(), 3, window);
         assert_eq!(read(y.clone()), maxima);
         assert_eq!(gradient(&x, y, &pixels(6)), gradients);
     }
@@ -116,8 +102,7 @@ mod tests {
     fn the_mean_pixel_is_in_float32() {
         // In fp16 the sum would stop growing at 2048.
         let half = Tensor::<4>::ones([2, 3, 64, 64], &Device::flex()).cast(FloatDType::F16);
-        let none = Index::default();
-        let mean = crate::ops::mean_pixel(&taped(&none), Tensor::from_inner(half));
+        let mean = crate::ops::mean_pixel(&taped(), Tensor::from_inner(half));
         assert_eq!((mean.dtype(), mean.dims()), (DType::F32, [2, 3]));
         assert_eq!(read(mean), [1.0; 6]);
     }
@@ -139,7 +124,7 @@ mod tests {
                 places.iter().for_each(|n| gradients[*n] += weight * share);
             }
             let x = image(values, [height, width]);
-            let y = mean_to(&taped(&Index::default()), x.clone(), 7);
+            let y = mean_to(&taped(), x.clone(), 7);
             let near = |found: &[f32], right: &[f32]| {
                 assert_eq!(found.len(), right.len());
                 for (a, b) in found.iter().zip(right) {

@@ -1,5 +1,6 @@
 //! Dropout with masks that depend only on a key and the place of a value.
 
+use crate::forward_context::ForwardContext;
 use crate::native::kernels;
 use burn::tensor::{DType, Device, Int, Tensor};
 
@@ -16,6 +17,12 @@ pub fn dropped<const D: usize>(x: Tensor<D>, key: u32, share: f64) -> Tensor<D> 
     let mask = kept(key, dims.iter().product(), share, &x.device()) * (1.0 / (1.0 - share));
     let mask = mask.cast(x.dtype()).reshape(dims);
     x * mask
+}
+
+/// [`dropped`] on the tape.
+pub fn dropped_on_tape<const D: usize>(ctx: &ForwardContext<'_>, x: Tensor<D>, key: u32, share: f64) -> Tensor<D> {
+    let answer = dropped(ctx.off_tape(x.clone()), key, share);
+    ctx.recorded(|| [x.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
 }
 
 /// The mask: 1 where a value is kept, 0 where it is dropped.

@@ -37,7 +37,7 @@ pub use bucket::{in_bucket, out_of_bucket};
 pub use convolution::{Filters, Window, concat_channels, convolve, convolve_residual_relu, forked, stored_nhwc};
 pub use cross_entropy::{cross_entropy_sum, picked, possible, summed};
 pub use curve::{Curve, curve, curve_back};
-pub use dropout::dropped;
+pub use dropout::{dropped, dropped_on_tape};
 pub use frozen_norm::{FrozenSaved, frozen_norm};
 pub use gather::gathered;
 pub use gradients::{clipped, scaled, square_sum};

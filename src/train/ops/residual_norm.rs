@@ -1,6 +1,6 @@
 //! A residual sum with dropout, and its layer normalisation.
 
-use super::{computed, dropped, layer_norm};
+use super::{computed, dropped_on_tape, layer_norm};
 use crate::forward_context::ForwardContext;
 use crate::native::kernels::residual_norm::{self as kernels, ResidualNormGradients, ResidualNormOutput};
 use crate::precision::exact;
@@ -44,13 +44,7 @@ fn reference(
 ) -> [Tensor<2>; 2] {
     let ResidualNorm { post, epsilon, key, share } = how;
     let added = exact(added);
-    let added = if share > 0.0 {
-        let answer = dropped(ctx.off_tape(added.clone()), key, share);
-        ctx.recorded(|| [added.into()], answer, move |gradient, _| [Some(dropped(gradient, key, share).into())])
-    } else {
-        added
-    };
-    let sum = x + added;
+    let sum = x + if share > 0.0 { dropped_on_tape(ctx, added, key, share) } else { added };
     let normed = layer_norm(ctx, sum.clone(), vectors, epsilon);
     [if post { normed.clone() } else { sum }, ctx.round(normed)]
 }

@@ -1,7 +1,6 @@
 //! The softmax of attention, with its mask and dropout.
 
-use super::computed;
-use super::dropout::dropped;
+use super::{computed, dropped};
 use crate::native::kernels;
 use crate::precision::{Precision, exact};
 use burn::tensor::activation::softmax;

@@ -172,16 +172,7 @@ fn gradients_of_a_bias_are_summed_in_float32() {
 #[should_panic(expected = "2 maps side by side, and 1 have a bias")]
 fn biases_for_only_some_maps_panic() {
     let device = Device::flex();
-    let (index, none) = (Index::default(), Index::default());
-    let state = ModelState {
-        index: &index,
-        parameters: &[],
-        statistics: &none,
-        running: &mut [],
-        precision: Precision::Fp32,
-        device: device.clone(),
-    };
     let one = Tensor::ones([1], &device);
     let maps = Maps { shape: [1, 1], weights: vec![one.clone(); 2], biases: vec![one], table: false, columns: 2 };
-    maps.apply(&ForwardContext::inference(state), Tensor::ones([1, 1], &device));
+    maps.apply(&ForwardContext::without_parameters(Precision::Fp32, &device), Tensor::ones([1, 1], &device));
 }

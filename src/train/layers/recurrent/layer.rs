@@ -25,7 +25,7 @@ pub fn layer(ctx: &ForwardContext<'_>, name: &str, number: usize, cell: Cell, x:
     };
     let format = x.dtype();
     let inputs = ctx.round(ctx.off_tape(x.clone()));
-    let (answer, course) = weights.forward(cell.unit(), inputs.clone(), width, ctx.taped());
+    let (answer, course) = weights.forward(cell, inputs.clone(), width, ctx.taped());
     let [bias_input, bias_hidden] = biases;
     let on_tape = || [x.into(), of_input.into(), of_hidden.into(), bias_input.into(), bias_hidden.into()];
     ctx.recorded(on_tape, answer, move |gradient, [of_x, ..]| {

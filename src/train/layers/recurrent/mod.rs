@@ -7,35 +7,10 @@ mod stack;
 
 use crate::forward_context::ForwardContext;
 use crate::number::{real_len, single, wide};
-use crate::ops::Unit;
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
 
-/// The type of a recurrent layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
-    /// Long short-term memory: the gates i, f, g, o.
-    Lstm,
-    /// Gated recurrent unit: the gates r, z, n, with a bias inside the product with r.
-    Gru,
-}
-
-impl Cell {
-    /// Number of gates.
-    pub fn gates(self) -> usize {
-        match self {
-            Self::Lstm => 4,
-            Self::Gru => 3,
-        }
-    }
-
-    fn unit(self) -> Unit {
-        match self {
-            Self::Lstm => Unit::Lstm,
-            Self::Gru => Unit::Gru,
-        }
-    }
-}
+pub use crate::ops::Unit as Cell;
 
 /// The four parameters of layer `layer` of a stack, with PyTorch's names: `weight_ih` [inputs, gates·hidden], `weight_hh` [hidden, gates·hidden] and a
 /// bias for each. All are initialised uniformly in ±1/√hidden.

@@ -33,7 +33,7 @@ fn stack_in(
     (width, tf32): (usize, bool),
 ) -> Option<Tensor<2>> {
     let given = ctx.off_tape(x.clone());
-    let how = Stack { unit: cell.unit(), layers, width, format: ctx.precision.format(), tf32 };
+    let how = Stack { unit: cell, layers, width, format: ctx.precision.format(), tf32 };
     let parameters = parameters(ctx, name, layers);
     let values: Vec<Tensor<1>> = parameters.iter().map(|parameter| ctx.off_tape(parameter.clone())).collect();
     // The tape also records x.

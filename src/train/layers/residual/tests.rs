@@ -3,9 +3,9 @@ use crate::forward_context::ModelState;
 use crate::layers::norm_specs;
 use crate::number::real_len;
 use crate::ops::dropped;
-use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::parameters::Index;
 use crate::precision::{Precision, exact};
-use crate::sample_tensors::{near, read};
+use crate::sample_tensors::{near, read, uniform};
 use burn::tensor::{Device, FloatDType, TensorData};
 
 const EPSILON: f64 = 1e-5;
@@ -21,8 +21,7 @@ struct Case {
 }
 
 fn values(seed: u64, len: usize) -> Vec<f32> {
-    let values = initial(&[ParamSpec::new("values", &[len], Init::Uniform(1.0))], seed).remove(0);
-    let rounded = Tensor::<1>::from_data(TensorData::from(values.as_slice()), &Device::flex());
+    let rounded = Tensor::<1>::from_data(TensorData::from(uniform(seed, len).as_slice()), &Device::flex());
     read(rounded.cast(FloatDType::BF16).cast(FloatDType::F16))
 }
 

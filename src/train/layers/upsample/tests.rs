@@ -1,13 +1,12 @@
 use super::*;
 use crate::ops::stored_nhwc;
-use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::{Precision, exact};
-use crate::sample_tensors::read;
+use crate::sample_tensors::{self, read};
 use burn::tensor::{Device, TensorData};
 
 fn uniform(seed: u64, dims: [usize; 4], precision: Precision, device: &Device) -> Tensor<4> {
-    let param_spec = ParamSpec::new("values", &[dims.iter().product()], Init::Uniform(1.0));
-    precision.round(Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), dims), device))
+    let values = sample_tensors::uniform(seed, dims.iter().product());
+    precision.round(Tensor::from_data(TensorData::new(values, dims), device))
 }
 
 /// The layer's output and gradients. With `nhwc`, images are stored NHWC where the device supports it.

@@ -120,11 +120,11 @@ fn recurrent_loops_run_as_a_whole_on_gpu() {
         for precision in [Precision::Fp32, Precision::Fp16, Precision::Bf16] {
             let weights = weights(cell, hidden, precision, &device);
             let x = precision.round(moved(&values(10, [5 * 4, INPUTS], 1.0, FloatDType::F32), &device));
-            let (answer, course) = weights.forward(cell.unit(), x.clone(), 5, true);
+            let (answer, course) = weights.forward(cell, x.clone(), 5, true);
             // Not every version of the library supports odd widths in half precision.
             assert!(hidden % 8 != 0 || matches!(course, SavedStates::Whole(_)), "{cell:?} {precision:?}");
             let (gates, before) = weights.backward(answer.clone(), course);
-            let (again, course) = weights.forward(cell.unit(), x, 5, true);
+            let (again, course) = weights.forward(cell, x, 5, true);
             assert_eq!(read(answer), read(again.clone()), "{cell:?} {precision:?}");
             let (gates_again, before_again) = weights.backward(again, course);
             assert_eq!(before.dtype(), precision.format().into());
@@ -141,7 +141,7 @@ fn recurrent_loops_run_as_a_whole_on_gpu() {
 fn the_host_goes_through_time_step_by_step() {
     let weights = weights(Cell::Gru, 6, Precision::Fp32, &Device::flex());
     let x = values(10, [3 * 2, INPUTS], 1.0, FloatDType::F32);
-    let (answer, course) = weights.forward(Cell::Gru.unit(), x, 3, true);
+    let (answer, course) = weights.forward(Cell::Gru, x, 3, true);
     assert!(matches!(&course, SavedStates::Steps(before, steps) if before.len() == 3 && steps.len() == 3));
     let (gates, before) = weights.backward(answer.clone(), course);
     assert_eq!((gates.input.dims(), gates.hidden.dims(), before.dims()), ([6, 18], [6, 18], [6, 6]));

@@ -139,7 +139,7 @@ impl Case {
 /// of the state, and a bias for each.
 fn published(case: &Case, weights: &[f64], x: &[f32]) -> Vec<f64> {
     let Case { cell, layers, rows, width, inputs, hidden } = *case;
-    let places = places(cell.unit(), layers, [inputs, hidden]);
+    let places = places(cell, layers, [inputs, hidden]);
     let mut below: Vec<Vec<f64>> =
         x.chunks(inputs).map(|row| row.iter().map(|value| f64::from(*value)).collect()).collect();
     for of_layer in places.chunks(4) {
@@ -188,7 +188,7 @@ fn the_cudnn_weight_layout_matches_its_equations() {
         for layers in [1, 2, 3] {
             let case = Case { cell, layers, ..ODD };
             let (parameters, x, _) = case.given(FloatDType::F32);
-            let places = places(cell.unit(), layers, [case.inputs, case.hidden]);
+            let places = places(cell, layers, [case.inputs, case.hidden]);
             let mut weights = vec![f64::NAN; parameters.iter().map(Vec::len).sum()];
             for (place, parameter) in places.iter().zip(&parameters) {
                 for row in 0..place.rows {

@@ -2,12 +2,11 @@
 
 use crate::native::fault;
 use crate::ops::roi_align::*;
-use crate::parameters::{Init, ParamSpec, initial};
 use crate::precision::Precision;
+use crate::sample_tensors;
 
 fn uniform<const D: usize>(seed: u64, shape: [usize; D], device: &Device) -> Tensor<D> {
-    let param_spec = ParamSpec::new("values", &[shape.iter().product()], Init::Uniform(1.0));
-    Tensor::from_data(TensorData::new(initial(&[param_spec], seed).remove(0), shape), device)
+    Tensor::from_data(TensorData::new(sample_tensors::uniform(seed, shape.iter().product()), shape), device)
 }
 
 /// Regions inside, across the border and outside of an image of 80 x 64 pixels, and an empty one.
