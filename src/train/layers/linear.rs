@@ -2,9 +2,16 @@
 
 use crate::forward_context::ForwardContext;
 use crate::ops::{Affine, AffineGradients, affine, folded_affine};
+use crate::parameters::{Init, ParamSpec};
 use crate::precision::Precision;
 use crate::tape::{Plain, Taped};
 use burn::tensor::{DType, FloatDType, Tensor};
+
+/// `name.weight` of this shape and initialisation, and `name.bias` with one value for each of the `outputs`, initialised to 0.
+pub fn zero_bias_specs(name: &str, shape: &[usize], outputs: usize, init: Init) -> [ParamSpec; 2] {
+    let bias = ParamSpec::new(format!("{name}.bias"), &[outputs], Init::Constant(0.0));
+    [ParamSpec::new(format!("{name}.weight"), shape, init), bias]
+}
 
 /// x·W + b: [rows, in] to [rows, out] in the number format of the context. The parameters are `name.weight` [in, out] and, if it exists,
 /// `name.bias` [out].

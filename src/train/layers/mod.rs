@@ -27,7 +27,7 @@ pub use convolution::{convolution_flops, convolution_spec, convolve, convolve_no
 pub use dropout::dropout;
 pub use embedding::{add_positions, embed, selected_rows, unembed};
 pub use frozen_norm::{calibrate_norm, frozen_norm, frozen_statistics};
-pub use linear::{Maps, linear};
+pub use linear::{Maps, linear, zero_bias_specs};
 pub use loss::{cross_entropy, loss_and_correct};
 pub use norm::{batch_norm, layer_norm, norm_specs, norm_statistics};
 pub use pool::mean_to;

@@ -8,7 +8,7 @@ use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu, layer_norm, linear,
-    norm_specs, selected_rows, unembed,
+    norm_specs, selected_rows, unembed, zero_bias_specs,
 };
 use crate::number::wide;
 use crate::parameters::{Init, ParamSpec};
@@ -97,20 +97,13 @@ impl Bert {
     }
 }
 
-/// `name.weight` [in, out], and `name.bias` initialised to 0.
-fn affine(name: &str, inputs: usize, outputs: usize) -> [ParamSpec; 2] {
-    [
-        ParamSpec::new(format!("{name}.weight"), &[inputs, outputs], INIT),
-        ParamSpec::new(format!("{name}.bias"), &[outputs], Init::Constant(0.0)),
-    ]
-}
-
 impl Model for Bert {
     fn param_specs(&self) -> Vec<ParamSpec> {
         let hidden = self.hidden;
         let table = |name: &str, entries| {
             ParamSpec::new(format!("bert.embeddings.{name}_embeddings.weight"), &[entries, hidden], INIT)
         };
+        let affine = |name: &str, inputs, outputs| zero_bias_specs(name, &[inputs, outputs], outputs, INIT);
         let mut param_specs =
             vec![table("word", self.vocabulary), table("position", self.width), table("token_type", SEGMENTS)];
         param_specs.extend(norm_specs("bert.embeddings.LayerNorm", hidden));

@@ -7,7 +7,7 @@ use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{
     Attention, Residual, Stream, add_positions, attend, attention_flops, dropout, embed, gelu_tanh, layer_norm, linear,
-    norm_specs, unembed,
+    norm_specs, unembed, zero_bias_specs,
 };
 use crate::number::{real_len, wide};
 use crate::parameters::{Init, ParamSpec};
@@ -104,12 +104,8 @@ impl Model for Gpt2 {
         ];
         for layer in 0..self.layers {
             let name = |part: &str| format!("transformer.h.{layer}.{part}");
-            let affine = |part: &str, inputs: usize, outputs: usize, start| {
-                [
-                    ParamSpec::new(name(&format!("{part}.weight")), &[inputs, outputs], start),
-                    ParamSpec::new(name(&format!("{part}.bias")), &[outputs], Init::Constant(0.0)),
-                ]
-            };
+            let affine =
+                |part: &str, inputs, outputs, start| zero_bias_specs(&name(part), &[inputs, outputs], outputs, start);
             param_specs.extend(norm_specs(&name("ln_1"), hidden));
             param_specs.extend(affine("attn.c_attn", hidden, 3 * hidden, start));
             param_specs.extend(affine("attn.c_proj", hidden, hidden, into_sum));

@@ -9,6 +9,7 @@ use super::{Input, Model};
 use crate::forward_context::ForwardContext;
 use crate::layers::{
     Window, convolution_flops, convolution_spec, convolve_relu, dropout, linear, max_pool, mean_to, stored_nhwc,
+    zero_bias_specs,
 };
 use crate::number::wide;
 use crate::parameters::{Init, ParamSpec};
@@ -95,14 +96,13 @@ impl Vgg {
 
 impl Model for Vgg {
     fn param_specs(&self) -> Vec<ParamSpec> {
-        let zeros = |name: &str, len: usize| ParamSpec::new(format!("{name}.bias"), &[len], Init::Constant(0.0));
         let mut param_specs = Vec::new();
         for (name, shape) in self.stages().into_iter().flatten() {
-            param_specs.extend([convolution_spec(&name, shape), zeros(&name, shape[0])]);
+            let bias = ParamSpec::new(format!("{name}.bias"), &shape[..1], Init::Constant(0.0));
+            param_specs.extend([convolution_spec(&name, shape), bias]);
         }
         for (name, shape) in self.classifier() {
-            param_specs
-                .extend([ParamSpec::new(format!("{name}.weight"), &shape, Init::Normal(0.01)), zeros(name, shape[1])]);
+            param_specs.extend(zero_bias_specs(name, &shape, shape[1], Init::Normal(0.01)));
         }
         param_specs
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::forward_context::ModelState;
-use crate::parameters::{Index, Init, ParamSpec, initial};
+use crate::parameters::{Index, initial};
 use crate::precision::exact;
 use crate::sample_tensors::{moved, near, read};
 use burn::tensor::{Device, TensorData};

@@ -11,7 +11,7 @@ use crate::detection::boxes::Xyxy;
 use crate::detection::deltas::PROPOSAL;
 use crate::detection::nms::{Suppression, descending, nms};
 use crate::forward_context::{ForwardContext, int_tensor};
-use crate::layers::{Window, convolution_flops, convolve, convolve_relu};
+use crate::layers::{Window, convolution_flops, convolve, convolve_relu, zero_bias_specs};
 use crate::number::{real_len, single};
 use crate::parameters::{Init, ParamSpec};
 use crate::precision::exact;
@@ -45,8 +45,7 @@ fn convolutions(channels: usize) -> [(&'static str, [usize; 3]); 3] {
 /// The parameters: weights are normal with standard deviation 0.01, biases 0.
 pub fn param_specs(channels: usize) -> Vec<ParamSpec> {
     let of = |(name, [to, from, side]): (&str, [usize; 3])| {
-        let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], Init::Normal(0.01));
-        [weight, ParamSpec::new(format!("{name}.bias"), &[to], Init::Constant(0.0))]
+        zero_bias_specs(name, &[to, from, side, side], to, Init::Normal(0.01))
     };
     convolutions(channels).into_iter().flat_map(of).collect()
 }

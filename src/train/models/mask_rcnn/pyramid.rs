@@ -2,7 +2,7 @@
 //! object detection", section 3).
 
 use crate::forward_context::ForwardContext;
-use crate::layers::{Window, convolution_flops, convolve, max_pool, upsample_add};
+use crate::layers::{Window, convolution_flops, convolve, max_pool, upsample_add, zero_bias_specs};
 use crate::number::{real_len, single};
 use crate::parameters::{Init, ParamSpec};
 use burn::tensor::Tensor;
@@ -35,8 +35,7 @@ impl Pyramid {
     pub fn param_specs(&self) -> Vec<ParamSpec> {
         let of = |(name, [to, from, side]): (String, [usize; 3])| {
             let start = Init::Uniform(single((3.0 / real_len(from * side * side)).sqrt()));
-            let weight = ParamSpec::new(format!("{name}.weight"), &[to, from, side, side], start);
-            [weight, ParamSpec::new(format!("{name}.bias"), &[to], Init::Constant(0.0))]
+            zero_bias_specs(&name, &[to, from, side, side], to, start)
         };
         self.convolutions().into_iter().flat_map(of).collect()
     }
