@@ -1,4 +1,4 @@
-//! Which configuration is best, by how much, and how sure that is.
+//! Ranks configurations by one metric and compares each with the first.
 //!
 //! Knows groups of repetitions of one metric. Must not know how they were chosen, nor what a metric is called.
 
@@ -16,17 +16,18 @@ pub struct Measured {
     pub attempt: AttemptId,
     /// Its run.
     pub run: RunId,
-    /// The digest of what may change the value in its configuration: attempts that differ in seed, program or machine alone have the same.
+    /// The digest of those parts of its configuration that may change the value. Attempts that differ only in seed,
+    /// program or machine have the same digest.
     pub configuration: Digest,
     /// When it began, in milliseconds since the Unix epoch.
     pub started_unix_ms: i64,
     /// The value.
     pub value: f64,
-    /// Half the width of its own 95% interval, in its unit; none where that was not estimated.
+    /// Half the width of the value's own 95% interval, in its unit; `None` if it was not estimated.
     pub half_width: Option<f64>,
-    /// The sensors that it comes from.
+    /// The sensors that measured it.
     pub sensors: BTreeSet<String>,
-    /// What it is a repetition of.
+    /// Its seed, execution and machine.
     pub replicate: Replicate,
     /// The round of a sweep in which it was executed: equal numbers mean the same round of the same sweep.
     pub round: Option<u64>,
@@ -35,23 +36,23 @@ pub struct Measured {
 /// The repetitions of one configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// Of its runs that of the attempt which [`newest_run`] names.
+    /// The run of its newest attempt: see [`newest_run`].
     pub run: Run,
-    /// What its attempts agree on, where they were put together by fields.
+    /// The fields by which the attempts were grouped, with their common values; empty without such fields.
     pub agreed: Vec<(String, Option<Value>)>,
-    /// What decides the metric.
+    /// Whether the metric is an outcome of the computation or a measurement.
     pub kind: MetricKind,
-    /// Its attempts that count, at least one.
+    /// Its attempts that are counted, at least one.
     pub measured: Vec<Measured>,
 }
 
-/// The run of the attempt that began last: by it a configuration is named, wherever the attempts come from.
+/// Returns the run of the attempt that began last. Its id labels the configuration.
 pub fn newest_run(measured: &[Measured]) -> Option<RunId> {
     measured.iter().max_by_key(|one| (one.started_unix_ms, one.attempt)).map(|one| one.run)
 }
 
 impl Contender {
-    /// The same with some of its attempts.
+    /// Returns the contender with only those attempts for which `is_kept` is true.
     pub(super) fn with(&self, is_kept: impl Fn(&Measured) -> bool) -> Self {
         let measured = self.measured.iter().filter(|one| is_kept(one)).cloned().collect();
         Self { run: self.run.clone(), agreed: self.agreed.clone(), kind: self.kind, measured }
@@ -62,19 +63,19 @@ impl Contender {
         self.measured.iter().map(|measured| measured.value).collect()
     }
 
-    /// The values with what they are repetitions of.
+    /// The values, each with its seed, execution and machine.
     pub fn replicates(&self) -> Vec<(Replicate, f64)> {
         self.measured.iter().map(|measured| (measured.replicate, measured.value)).collect()
     }
 
-    /// The mean over its independent units; none of no attempt.
+    /// The mean over its independent units; `None` if there are no attempts.
     pub fn estimate(&self) -> Option<Estimate> {
         let rounds: Vec<Option<u64>> = self.measured.iter().map(|one| one.round).collect();
         Estimate::of(self.kind, &self.replicates(), &rounds)
     }
 
-    /// How far the mean may be off by what repeating does not average out: the largest uncertainty of an attempt as a share of its
-    /// value, of the mean. A sensor that is off is off in every repetition, so that a mean is no surer than they are.
+    /// Half the width of the mean's 95% interval from sensors alone: the largest relative uncertainty of any attempt,
+    /// times the mean. Repetition does not average it out, because a sensor has the same error in every repetition.
     pub(super) fn sensor_half_width(&self, mean: f64) -> Option<f64> {
         let share = |measured: &Measured| Some(measured.half_width? / measured.value.abs());
         let largest = self.measured.iter().filter_map(share).filter(|share| share.is_finite()).reduce(f64::max)?;
@@ -82,44 +83,44 @@ impl Contender {
     }
 }
 
-/// A configuration beside the first one.
+/// The comparison of a configuration with the first one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Against {
-    /// Its mean less the first one's, as a share of that; none where that is zero.
+    /// Its mean minus the first one's, relative to the first one's; `None` if that is zero.
     pub relative: Option<f64>,
-    /// How far it is from the first one, and whether chance explains it; none where that cannot be computed.
+    /// The estimated difference from the first one and its test; `None` if they cannot be computed.
     pub comparison: Option<Comparison>,
-    /// The test's probability, corrected for the number of pairs of configurations that were tested.
+    /// The test's p-value, corrected for the number of pairs of configurations that were tested.
     pub corrected: Option<f64>,
-    /// Whether it lies within the tolerance that was asked for.
+    /// Whether the difference is within the requested tolerance.
     pub is_within: bool,
 }
 
 impl Against {
-    /// Whether it differs by more than chance; none where that was not tested.
+    /// Whether the difference is significant; `None` if it was not tested.
     pub fn differs(&self) -> Option<bool> {
         self.corrected.map(|p| p < SIGNIFICANCE)
     }
 }
 
-/// A configuration's place.
+/// A configuration's place in the ranking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Whose.
+    /// The configuration.
     pub contender: Contender,
     /// The mean over its independent units.
     pub estimate: Estimate,
-    /// Half the width of the mean's 95% interval, scatter and sensors together; none where neither is known.
+    /// Half the width of the mean's 95% interval, from scatter and sensors together; `None` if neither is known.
     pub half_width: Option<f64>,
-    /// The sensors' part of it.
+    /// The sensors' part of the half width.
     pub sensor_half_width: Option<f64>,
-    /// The mean of the units without the smallest and the largest one; none of fewer than three.
+    /// The mean of the units without the smallest and the largest one; `None` for fewer than three.
     pub olympic_mean: Option<f64>,
-    /// The probability that it is the best of all that are shown; none where some of them have a single unit, or do not scatter.
+    /// The probability that it is the best of all places; `None` if any place has a single unit or no scatter.
     pub probability: Option<f64>,
-    /// In what its differences are stated.
+    /// The scale on which its differences are stated.
     pub scale: Scale,
-    /// How it stands to the first one; none for the first one itself.
+    /// The comparison with the first one; `None` for the first one itself.
     pub against: Option<Against>,
     /// How many attempts are left out, because other places lack their seeds, machines or rounds: see [`place`].
     pub dropped: usize,
@@ -143,24 +144,24 @@ impl Place {
 /// How configurations are ordered and compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordering {
-    /// Which way is better.
+    /// The better direction.
     pub direction: Direction,
-    /// How many are kept.
+    /// The largest number of places to keep.
     pub limit: usize,
-    /// The difference that does not matter, as a share of the first one's mean.
+    /// The tolerance, relative to the first one's mean.
     pub tolerance: Option<f64>,
-    /// In what differences are stated, where the metric's name or unit says it; else by the values.
+    /// The scale of differences, if the metric's name or unit determines it. Otherwise the values determine it.
     pub scale: Option<Scale>,
 }
 
 impl Ordering {
-    /// That of all configurations by a metric with this name and unit.
+    /// Returns the ordering of all configurations by a metric with this name and unit.
     pub fn of(metric: &str, unit: &str, direction: Direction) -> Self {
         Self { direction, limit: usize::MAX, tolerance: None, scale: scale_named(metric, unit) }
     }
 }
 
-/// Shares of one are compared in points, percentages as they are.
+/// Returns the scale that a metric's name or unit determines: differences for percentages, points for known shares.
 pub(super) fn scale_named(metric: &str, unit: &str) -> Option<Scale> {
     match known_metric(metric) {
         _ if unit == "%" => Some(Scale::Difference),
@@ -169,11 +170,11 @@ pub(super) fn scale_named(metric: &str, unit: &str) -> Option<Scale> {
     }
 }
 
-/// Orders configurations by their means, best first, keeps at most as many as asked for, and compares each with the first. Equal ones stand by their groups; those
-/// that are of several stay in the order in which they come.
+/// Orders configurations by their means, best first, keeps at most `limit` of them, and compares each with the first.
+/// Equal means are ordered by group. Configurations of several groups keep their order.
 ///
-/// Configurations that lack some seeds (or machines or rounds, of what is measured) have means of different ones. If a test of common ones contradicts the order of the means,
-/// the attempts of other ones are left out ([`Place::dropped`]).
+/// If configurations lack some seeds, machines or rounds, their means are not over the same ones. If a test over the
+/// common ones contradicts the order of the means, all other attempts are left out ([`Place::dropped`]).
 pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     let Ordering { direction, limit, tolerance, .. } = ordering;
     let mut places = in_order(contenders.into_iter().filter_map(alone).collect(), direction);
@@ -201,10 +202,11 @@ pub fn place(contenders: Vec<Contender>, ordering: Ordering) -> Vec<Place> {
     places
 }
 
-/// Of no more configurations all pairs are tested: of more, pairs without the first one are only counted.
+/// The most configurations of which all pairs are tested. With more, pairs without the first one are only counted.
 const MOST_PAIRED: usize = 40;
 
-/// How many configurations, best first by their means, [`place`] needs to keep `limit` of them: the best one may not be the first.
+/// Returns how many configurations, best first by their means, [`place`] needs to keep `limit` of them. The best one
+/// may not be the first.
 pub fn considered(limit: usize) -> usize {
     limit.max(MOST_PAIRED)
 }
@@ -219,20 +221,21 @@ fn in_order(mut places: Vec<Place>, direction: Direction) -> Vec<Place> {
     places
 }
 
-/// Whether a test says that the second one is better, though its mean is worse.
+/// Whether the test prefers `other` although its mean is worse.
 fn is_contradicted(first: &Place, other: &Place, ordering: Ordering) -> bool {
     let direction = ordering.direction;
     let scale = ordering.scale.unwrap_or_else(|| scale_of(&[&first.estimate, &other.estimate], Some(direction)));
     compared(&first.contender, &other.contender, scale).is_some_and(|comparison| comparison.prefers_other(direction))
 }
 
-/// The configurations with the attempts alone whose machine, seed or round all of them have; none if these are too few, or leave nothing out.
+/// Returns the places with only those attempts whose machine, seed or round all of them have. Returns `None` if these
+/// are too few, or if nothing would be left out.
 fn in_common(places: &[Place]) -> Option<Vec<Place>> {
     let contenders: Vec<&Contender> = places.iter().map(|place| &place.contender).collect();
     if let Some(common) = on_common_machines(&contenders) {
         return places.iter().zip(common).map(|(place, contender)| with_some(place, contender)).collect();
     }
-    // Rounds of a sweep on several machines are no units of their own.
+    // Rounds of a sweep on several machines are not independent units.
     if contenders
         .iter()
         .any(|one| machines(one).is_some_and(|all| one.kind == MetricKind::Measured && all.len() >= PAIRS))
@@ -257,15 +260,15 @@ fn in_common(places: &[Place]) -> Option<Vec<Place>> {
     places.iter().map(of).collect()
 }
 
-/// A place with some of its attempts.
+/// Returns the place of `contender`, which has some of the attempts of `place`.
 fn with_some(place: &Place, contender: Contender) -> Option<Place> {
     let dropped = place.contender.measured.len() - contender.measured.len();
     alone(contender).map(|place| Place { dropped, ..place })
 }
 
-/// Each other configuration compared with the first, and the probability of chance by Holm's correction over all pairs: which one is the
-/// first
-/// was seen in the same data. Pairs of which no corrected probability below 0.05 is possible are not tested, and not counted.
+/// Compares each other configuration with the first. Returns the comparison and its p-value, corrected by Holm's method
+/// over all pairs, because the same data determined which one is first. A pair that cannot have a corrected p-value
+/// below 0.05 is neither tested nor counted.
 fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option<f64>)> {
     let Some((first, others)) = places.split_first() else { return Vec::new() };
     let pair = |a: &Place, b: &Place| compared(&a.contender, &b.contender, scale);
@@ -281,7 +284,7 @@ fn with_first(places: &[Place], scale: Scale) -> Vec<(Option<Comparison>, Option
     }
     let size = |tests: usize| if is_whole { tests } else { tests * (tests + 1) / 2 };
     let mut found: Vec<Option<f64>> = vec![None; others.len()];
-    // Pairs without the first come behind those with it.
+    // Pairs without the first one come after those with it.
     at.into_iter().zip(holm_possible(&family, size)).for_each(|(at, corrected)| found[at] = corrected);
     let settle =
         |(one, corrected): (Option<Comparison>, Option<f64>)| (one.map(|one| one.of_family(corrected)), corrected);
@@ -304,7 +307,7 @@ pub(super) fn scale_of(estimates: &[&Estimate], direction: Option<Direction>) ->
     }
 }
 
-/// For each the probability that it is the best.
+/// Returns for each place the probability that it is the best.
 fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
     let none = vec![None; places.len()];
     if places.len() < 2 || places.iter().any(|place| place.estimate.standard_error.is_none_or(|error| error == 0.0)) {
@@ -322,7 +325,8 @@ fn best_of(places: &[Place], direction: Direction) -> Vec<Option<f64>> {
     .map_or(none, |found| shared(places, &found).into_iter().map(Some).collect())
 }
 
-/// The same probability for configurations of the same values: the mean of theirs. A draw names the first of a tie, and draws of their own differ by chance.
+/// Gives configurations with equal values the mean of their probabilities. A draw names the first of a tie, and
+/// separate draws differ by chance.
 fn shared(places: &[Place], probabilities: &[f64]) -> Vec<f64> {
     let bits = |place: &Place| -> Vec<u64> {
         let mut bits: Vec<u64> = place.estimate.units.iter().map(|unit| unit.to_bits()).collect();
@@ -352,18 +356,19 @@ fn alone(contender: Contender) -> Option<Place> {
     })
 }
 
-/// What the first configuration costs beside another: the metric and the time, each as a share of the other's.
+/// The differences of a configuration from a baseline, each relative to the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Saving {
-    /// The metric's difference.
+    /// The metric's relative difference.
     pub metric: f64,
     /// The baseline's mean of the metric, in its unit.
     pub baseline: f64,
-    /// The time's difference; none where either has no time.
+    /// The time's relative difference; `None` if either has no time.
     pub time: Option<f64>,
 }
 
-/// Compares two means of a metric, and two of time, with the baseline's second. None where the baseline is zero.
+/// Compares two means of a metric, and two of time; the second of each is the baseline's. Returns `None` if the
+/// baseline of the metric is zero.
 pub fn saving(metric: (f64, f64), time: Option<(f64, f64)>) -> Option<Saving> {
     let share = |(own, baseline): (f64, f64)| (baseline != 0.0).then(|| (own - baseline) / baseline.abs());
     Some(Saving { metric: share(metric)?, baseline: metric.1, time: time.and_then(share) })

@@ -1,6 +1,6 @@
 //! Several attempts side by side.
 //!
-//! Knows attempts and their runs. Two attempts in all depth are the matter of `difference`.
+//! Knows attempts and their runs. `difference` compares two attempts in detail.
 
 use super::trials::Trial;
 use super::units::standard;
@@ -13,16 +13,16 @@ use std::collections::BTreeSet;
 pub struct Line {
     /// Its full name.
     pub name: String,
-    /// The unit; empty for a pure number and for what is no number.
+    /// The unit; empty for a pure number and for a value that is not a number.
     pub unit: String,
     /// The value of each attempt, in their order.
     pub values: Vec<Option<Value>>,
-    /// Which of them are the best ones, where it is known which way the metric is better.
+    /// The indices of the best values; empty if the better direction is unknown.
     pub best: Vec<usize>,
 }
 
 impl Line {
-    /// Whether the attempts do not agree.
+    /// Whether the attempts have different values.
     pub fn differs(&self) -> bool {
         let digest = |value: &Option<Value>| value.as_ref().map(Value::digest);
         self.values.windows(2).any(|pair| digest(&pair[0]) != digest(&pair[1]))
@@ -32,13 +32,13 @@ impl Line {
 /// Attempts side by side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SideBySide {
-    /// What is hashed.
+    /// The hashed fields.
     pub identity: Vec<Line>,
     /// The metrics.
     pub metrics: Vec<Line>,
-    /// What is recorded only, and how the attempts ended.
+    /// The fields that are recorded but not hashed, and how the attempts ended.
     pub recorded: Vec<Line>,
-    /// Why numbers of each attempt are not to be believed, in their order; empty of one against which nothing speaks.
+    /// The reasons why numbers of each attempt are invalid, in the order of attempts; empty for a valid attempt.
     pub taints: Vec<Vec<String>>,
 }
 
@@ -56,7 +56,7 @@ pub fn side_by_side(trials: &[Trial]) -> SideBySide {
         best: Vec::new(),
     };
     let there = |line: &Line| line.values.iter().any(Option::is_some);
-    // A part that is a table stands there by its fields.
+    // A part that is a table is listed by its fields.
     let whole = |line: &Line| {
         line.name.parse::<Part>().is_err() || !line.values.iter().flatten().any(|value| value.as_table().is_some())
     };
@@ -75,7 +75,7 @@ pub(super) fn texts(all: Vec<&str>) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// A metric of all attempts. What does not count in any answer is the best of none.
+/// Returns the line of a metric. A value that is not counted in answers is never the best.
 fn metric(trials: &[Trial], name: &str) -> Line {
     let stated: Vec<Option<Metric>> =
         trials.iter().map(|trial| trial.attempt.metrics.get(name).map(|metric| standard(name, metric))).collect();
@@ -90,7 +90,7 @@ fn metric(trials: &[Trial], name: &str) -> Line {
         })
         .collect();
     let Some(values) = converted else {
-        // Each says its own unit, and none is the best.
+        // The units cannot be converted: each value has its own, and none is the best.
         let said = |metric: Metric| Some(Value::Str(format!("{} {}", metric.value?, metric.unit)));
         let values = stated.into_iter().map(|metric| metric.and_then(said)).collect();
         return Line { name: name.to_owned(), unit: String::new(), values, best: Vec::new() };
@@ -111,8 +111,8 @@ fn metric(trials: &[Trial], name: &str) -> Line {
     let is_best = |value: &Option<f64>| value.is_some() && *value == best;
     let counted: Vec<&Run> =
         trials.iter().zip(&counting).filter(|(_, value)| value.is_some()).map(|(trial, _)| &trial.run).collect();
-    // A value alone is not the best. Of runs that did not do the same work, the least total is no merit, nor are answers to other batches compared, nor other models
-    // and data.
+    // A value alone is not the best. Values are not comparable if runs did different amounts of work, used different
+    // models or data, or answered batches of different sizes.
     let is_told = counting.iter().flatten().count() > 1
         && !counting.iter().all(is_best)
         && unequal_samples(name, counted.iter().copied()).is_none()
@@ -133,7 +133,7 @@ pub fn stated_direction<'a>(attempt: &'a Attempt, metric: &str) -> Option<&'a st
     setting("objective.direction").filter(|_| setting("objective.metric") == Some(metric))
 }
 
-/// Whether a metric of inference is of the attempt's own batch size: others name theirs (`inference_time@8`).
+/// Whether an inference metric is for the attempt's own batch size. Metrics of other sizes name them (`inference_time@8`).
 pub fn is_of_an_answer(metric: &str) -> bool {
     metric.starts_with("inference_") && !metric.contains('@')
 }

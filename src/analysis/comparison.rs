@@ -1,12 +1,12 @@
-//! What repetitions say together, and whether two groups of them differ.
+//! Summaries of repetitions, tests of equivalence and corrections for several tests.
 //!
-//! Knows numbers and how far sensors may be off. Must not know what the numbers measure.
+//! Knows numbers and the uncertainty of sensors. Must not know what the numbers measure.
 
 use super::distribution::{reach, two_sided};
 use super::statistic::{number, quadrature};
 use crate::record;
 
-/// Differences are called differences where chance alone makes them in fewer than one of twenty such questions.
+/// The significance level.
 pub const SIGNIFICANCE: f64 = 0.05;
 
 /// Several values of one quantity.
@@ -16,12 +16,12 @@ pub struct Summary {
     pub n: usize,
     /// Their mean.
     pub mean: f64,
-    /// Their variance, of n - 1 degrees of freedom; none of a single value.
+    /// Their variance, with n - 1 degrees of freedom; `None` for a single value.
     pub variance: Option<f64>,
 }
 
 impl Summary {
-    /// Of at least one value.
+    /// Summarizes the values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = number(values.len());
         if values.is_empty() {
@@ -32,19 +32,19 @@ impl Summary {
         Some(Self { n: values.len(), mean, variance: (values.len() > 1).then(|| squares / (n - 1.0)) })
     }
 
-    /// The standard deviation; none of a single value.
+    /// The standard deviation; `None` for a single value.
     pub fn deviation(&self) -> Option<f64> {
         self.variance.map(f64::sqrt)
     }
 
-    /// Half the width of the 95% interval of the mean, by Student's t; none of a single value.
+    /// Half the width of the mean's 95% interval, by Student's t; `None` for a single value.
     pub fn half_width(&self) -> Option<f64> {
         let n = number(self.n);
         Some(reach(n - 1.0)? * (self.variance? / n).sqrt())
     }
 }
 
-/// The mean without the smallest and the largest value, as MLPerf's training rules take it; none of fewer than three.
+/// The mean without the smallest and the largest value, as in MLPerf's training rules; `None` for fewer than three.
 pub fn olympic_mean(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -54,14 +54,15 @@ pub fn olympic_mean(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Two half widths of 95% intervals that do not depend on each other, as one; none if there is neither.
+/// Combines two independent half widths of 95% intervals in quadrature; `None` if there is neither.
 pub fn together(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     (one.is_some() || other.is_some()).then(|| quadrature(one.into_iter().chain(other)))
 }
 
-/// Two one-sided t-tests (TOST): the probability that chance alone brings two means this close together, if they are `margin` or more apart.
+/// Two one-sided t-tests (TOST): the probability that two means are this close by chance if they are `margin` or more apart.
 ///
-/// Groups need not scatter alike (Welch). A group of a single value is taken to scatter as the other one does. None where neither says how it scatters.
+/// Groups may have different variances (Welch). A group of a single value is taken to have the other's variance.
+/// Returns `None` if both have a single value.
 ///
 /// Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", J. Pharmacokinetics and Biopharmaceutics 15 (1987).
 pub fn tost(a: &Summary, b: &Summary, margin: f64) -> Option<f64> {
@@ -74,7 +75,7 @@ pub fn tost(a: &Summary, b: &Summary, margin: f64) -> Option<f64> {
         return None;
     }
     if variance == 0.0 {
-        // Neither scatters at all: what is apart, is apart.
+        // Neither group scatters, so the difference is exact.
         return Some(if difference.abs() < margin { 0.0 } else { 1.0 });
     }
     let degrees = match (a.variance, b.variance) {
@@ -85,19 +86,19 @@ pub fn tost(a: &Summary, b: &Summary, margin: f64) -> Option<f64> {
         (Some(_), None) => one.1,
         _ => other.1,
     };
-    // Of both one-sided tests the one at the nearer border decides.
+    // The one-sided test at the nearer border decides.
     let t = (margin - difference.abs()) / variance.sqrt();
     let tail = two_sided(t, degrees)? / 2.0;
     Some(if t >= 0.0 { tail } else { 1.0 - tail })
 }
 
-/// Probabilities corrected for the number of questions asked at once, by Holm's method; in the order in which they were given.
+/// Corrects p-values for several tests by Holm's method, and returns them in the given order.
 pub fn holm(probabilities: &[f64]) -> Vec<f64> {
     holm_among(probabilities, probabilities.len())
 }
 
-/// The same where these are the answers that are told of a family of so many questions: those between the best of several and each other one are told, but which one
-/// is the best was seen in the same data, so that all pairs are the family.
+/// Corrects p-values by Holm's method as part of a family of `family` tests. For example, only pairs with the best one
+/// are shown, but the same data determined the best one, so the family is all pairs.
 pub(super) fn holm_among(probabilities: &[f64], family: usize) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]));
@@ -111,8 +112,9 @@ pub(super) fn holm_among(probabilities: &[f64], family: usize) -> Vec<f64> {
     corrected
 }
 
-/// Holm's correction of tests, each with its probability and the smallest one that it can give. `family` is the number of questions behind so
-/// many tests. A test that cannot reach significance after the correction is no test: it has none, and counts in no family.
+/// Corrects tests by Holm's method. Each test has its p-value and the smallest p-value that it can give. `family`
+/// returns the size of the family for so many tests. A test that cannot be significant after the correction has `None`
+/// and is not counted.
 pub(super) fn holm_possible(tests: &[(f64, f64)], family: impl Fn(usize) -> usize) -> Vec<Option<f64>> {
     let mut kept: Vec<usize> = (0..tests.len()).collect();
     let corrected = |kept: &[usize], of: &dyn Fn(usize) -> f64| {
@@ -204,7 +206,7 @@ mod tests {
             near(*found, expected);
         }
         assert_eq!((holm(&[0.3]), holm(&[])), (vec![0.3], vec![]));
-        // Of three pairs two are told.
+        // Two of three pairs are shown.
         assert_eq!(holm_among(&[0.01, 0.04], 3), [0.03, 0.08]);
     }
 

@@ -1,6 +1,6 @@
-//! What was measured of two attempts, side by side: whether metrics differ by more than chance, phases, readings of the hardware.
+//! Compares measurements of two attempts: metrics, with tests of significance, phases and hardware telemetry.
 //!
-//! Knows two sealed attempts and the repetitions of each. What was computed, and what was asked for, is compared in `difference`.
+//! Knows two sealed attempts and the repetitions of each. `difference` compares inputs and results.
 
 use super::best::{Contender, scale_named, scale_of};
 use super::comparison::{SIGNIFICANCE, holm_possible};
@@ -17,33 +17,33 @@ pub struct Significance {
     pub n: (usize, usize),
     /// Their means.
     pub means: (f64, f64),
-    /// How far they are apart, and whether chance explains it.
+    /// The estimated difference and its test.
     pub comparison: Comparison,
-    /// The probability, corrected for the number of metrics that were tested.
+    /// The p-value, corrected for the number of metrics that were tested.
     pub corrected: Option<f64>,
 }
 
 impl Significance {
-    /// Whether the comparison is of common seeds, machines or rounds alone, so that it is not that of the means.
+    /// Whether the comparison uses only common seeds, machines or rounds, so that it is not that of the means.
     pub fn is_of_common_blocks(&self) -> bool {
         let of_means = Comparison::of_means(self.means.0, self.means.1, self.comparison.scale).estimate;
         let found = self.comparison.estimate;
         (of_means - found).abs() > 1e-9 * of_means.abs().max(found.abs())
     }
 
-    /// Whether chance alone makes so large a difference in fewer than one of twenty such comparisons; none where it was not tested.
+    /// Whether the difference is significant; `None` if it was not tested.
     pub fn is_significant(&self) -> Option<bool> {
         self.corrected.map(|p| p < SIGNIFICANCE)
     }
 }
 
-/// Compares the means of each metric over the repetitions of two configurations. Holm's method corrects all tests together; one that cannot
-/// reach significance after it is not tested. Proportional
-/// metrics, such as `energy` and `energy_per_sample` of the same number of samples, count as one test. A metric is left out if either
+/// Compares the means of each metric over the repetitions of two configurations. Holm's method corrects all tests
+/// together. A test that cannot be significant after the correction is not made. Proportional metrics, such as `energy`
+/// and `energy_per_sample` of the same number of samples, count as one test. A metric is left out if either
 /// configuration lacks a finite value of it, or if both have a single one.
 ///
-/// The uncertainty of sensors widens an interval unless the same sensors measured all repetitions of both configurations. `described` gives a metric's
-/// unit, and which direction is better where that is known.
+/// Sensor uncertainty widens an interval unless the same sensors measured all repetitions of both configurations.
+/// `described` returns a metric's unit and, if known, its better direction.
 pub fn significance(
     repetitions: &BTreeMap<String, (Contender, Contender)>,
     described: &dyn Fn(&str) -> (String, Option<Direction>),
@@ -83,7 +83,7 @@ pub fn significance(
     found
 }
 
-/// Whether all repetitions have the same values of two metrics, but for rounding. With `scaled`, one factor may lie between them.
+/// Whether two metrics have the same values in all repetitions, up to rounding. With `scaled`, they may differ by a constant factor.
 fn are_proportional(one: &(Contender, Contender), other: &(Contender, Contender), scaled: bool) -> bool {
     let all = |pair: &(Contender, Contender)| -> Vec<(bool, AttemptId, f64)> {
         let of = |side: &Contender, is_first: bool| {
@@ -103,24 +103,24 @@ fn are_proportional(one: &(Contender, Contender), other: &(Contender, Contender)
     one.len() == other.len() && one.iter().zip(&other).all(is_same)
 }
 
-/// What all phases of one name took, of one rank and on one GPU, in two attempts.
+/// Time and energy of all phases with one name, of one rank and on one GPU, in two attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseDifference {
     /// The phases' name.
     pub name: String,
-    /// The rank that told of them.
+    /// The rank that reported them.
     pub rank: u32,
     /// The rank of the GPU.
     pub gpu: Option<u32>,
-    /// How many there were; none where there was no such phase.
+    /// The number of phases; `None` if there is no such phase.
     pub count: (Option<usize>, Option<usize>),
     /// Their time, in seconds.
     pub time_s: (Option<f64>, Option<f64>),
-    /// The device's energy in that time, in joules; none where it cannot be said.
+    /// The device's energy in that time, in joules; `None` if it is unknown.
     pub energy_j: (Option<f64>, Option<f64>),
 }
 
-/// Compares the phases; kinds that took the same time and energy in both are left out.
+/// Compares the phases. Those with the same number, time and energy in both are left out.
 pub fn phases(a: &Sealed, b: &Sealed) -> Vec<PhaseDifference> {
     let (a, b) = (join(a, &a.series), join(b, &b.series));
     let key = |row: &PhaseRow| (row.name.clone(), row.rank, row.gpu);
@@ -143,20 +143,20 @@ pub fn phases(a: &Sealed, b: &Sealed) -> Vec<PhaseDifference> {
         .collect()
 }
 
-/// The means of one quantity that was read of the hardware in two attempts.
+/// The means of one hardware quantity in two attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TelemetryDifference {
     /// The series' name.
     pub name: String,
     /// Its unit.
     pub unit: String,
-    /// How it is read: of a counter the mean is that of its rate a second, of flags the share of time in which any was set.
+    /// The kind of quantity. For a counter, the means are rates per second; for flags, the share of time in which any was set.
     pub kind: Kind,
-    /// The means over the time in which readings are known; none where there are none.
+    /// The means over the time covered by readings; `None` if there are none.
     pub means: (Option<f64>, Option<f64>),
 }
 
-/// Compares what was read of the hardware; quantities with the same mean in both are left out.
+/// Compares the hardware telemetry. Quantities with the same mean in both are left out.
 pub fn telemetry(a: &Sealed, b: &Sealed) -> Vec<TelemetryDifference> {
     let read = |series: &&Series| series.axis == Axis::TimeNs && quantity(&series.name).is_some();
     let mut units: BTreeMap<&str, &str> = BTreeMap::new();
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((phases(&a, &a), telemetry(&a, &a)), (vec![], vec![]));
     }
 
-    /// Repetitions with these values, measured by these sensors in turn, which are off by a tenth.
+    /// Repetitions with these values, measured by these sensors in turn. Each sensor has an uncertainty of a tenth.
     fn contender(values: &[f64], sensors: &[&str]) -> Contender {
         let one = trial(&[], 1, &[]);
         let measured = values.iter().zip(sensors.iter().cycle()).map(|(value, sensor)| Measured {
@@ -255,7 +255,7 @@ mod tests {
         };
         let unaware = p(&[""], &[""]);
         assert_eq!(p(&["A"], &["A"]), unaware);
-        // The first attempts share a card, the others do not: what it is off by does not cancel.
+        // Only the first attempts share a GPU, so sensor errors do not cancel.
         assert!(p(&["A", "B"], &["A", "A"]) > 2.0 * unaware);
         assert!(p(&["A"], &["B"]) > 2.0 * unaware);
     }
@@ -277,7 +277,7 @@ mod tests {
             assert!((corrected - 2.0 * p).abs() < 1e-9, "{name}: {corrected}, not {}", 2.0 * p);
         }
         assert!(found["loss"].corrected.unwrap() > 0.5);
-        // Another order of the same values has the same estimate and p, and is another question.
+        // Another order of the same values has the same estimate and p, but counts as another test.
         let mut turned = pair(1.0);
         turned.0.measured.swap(0, 1);
         let all = [("energy", pair(1.0)), ("other", turned)].map(|(name, pair)| (name.to_owned(), pair)).into();

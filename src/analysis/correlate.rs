@@ -1,4 +1,4 @@
-//! How two quantities go together: correlations, a straight line, and whether two clusters hide in the points.
+//! Correlation, linear regression, and splitting points into two clusters.
 //!
 //! Knows pairs of numbers. Must not know what they measure.
 
@@ -7,38 +7,38 @@ use super::statistic::number;
 use crate::record;
 use std::collections::BTreeSet;
 
-/// How two quantities go together over several points.
+/// The correlation of two quantities over several points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Correlation {
     /// How many points there are.
     pub n: usize,
-    /// How many clusters of dependent points, if intervals and probabilities take them into account.
+    /// The number of clusters of dependent points, if intervals and p-values account for them.
     pub clusters: Option<usize>,
     /// Pearson's coefficient.
     pub pearson: f64,
-    /// Its 95% interval, by Fisher's transformation; none of fewer than four points.
+    /// Its 95% interval, by Fisher's transformation; `None` for fewer than four points.
     pub interval: Option<(f64, f64)>,
-    /// The probability that chance alone makes it as large; none of two points.
+    /// Its p-value; `None` for two points.
     pub pearson_p: Option<f64>,
     /// Spearman's coefficient: Pearson's of the ranks, ties at their mean rank.
     pub spearman: f64,
-    /// The probability of that: of up to 9 points exactly, over all orders of the ranks, else by Student's t.
+    /// Its p-value: exact over all orders of the ranks for up to 9 points, otherwise by Student's t.
     pub spearman_p: Option<f64>,
-    /// The line of least squares: what the second quantity gains for each unit of the first.
+    /// The slope of the least-squares line: the change of the second quantity per unit of the first.
     pub slope: f64,
-    /// Half the width of the slope's 95% interval; none of two points.
+    /// Half the width of the slope's 95% interval; `None` for two points.
     pub slope_half_width: Option<f64>,
-    /// Where the line is at zero.
+    /// The line's value at zero.
     pub intercept: f64,
 }
 
 impl Correlation {
-    /// Pearson's coefficient and Spearman's; none of two points, through which there is always a line.
+    /// Pearson's and Spearman's coefficients; `None` for two points, which always lie on a line.
     pub fn coefficients(&self) -> Option<(f64, f64)> {
         (self.n > 2).then_some((self.pearson, self.spearman))
     }
 
-    /// Over the points; none of fewer than two, or where either quantity does not vary.
+    /// Correlates the points; `None` for fewer than two, or if either quantity does not vary.
     pub fn of(points: &[(f64, f64)]) -> Option<Self> {
         let n = number(points.len());
         let xs: Vec<f64> = points.iter().map(|point| point.0).collect();
@@ -78,14 +78,15 @@ impl Correlation {
     }
 }
 
-/// Fewer clusters than this do not say how a coefficient scatters.
+/// The fewest clusters from which the scatter of a coefficient is estimated.
 const FEWEST_CLUSTERS: usize = 4;
 
 impl Correlation {
-    /// Over points of which those of one cluster depend on each other: `cluster` has the number of each point's. Intervals and
-    /// probabilities come from the delete-one-cluster jackknife, with two degrees of freedom less than there are clusters (Efron, "The
-    /// Jackknife, the Bootstrap and Other Resampling Plans", 1982), of Pearson's and Spearman's coefficient by Fisher's transformation.
-    /// There are none of fewer than four clusters.
+    /// Correlates points of which those in one cluster depend on each other. `cluster` has each point's cluster number.
+    ///
+    /// Intervals and p-values come from the delete-one-cluster jackknife, with two degrees of freedom less than
+    /// clusters (Efron, "The Jackknife, the Bootstrap and Other Resampling Plans", 1982). Pearson's and Spearman's
+    /// coefficients use Fisher's transformation. For fewer than four clusters, both are `None`.
     pub fn of_clusters(points: &[(f64, f64)], cluster: &[usize]) -> Option<Self> {
         let whole = Self::of(points)?;
         let clusters: BTreeSet<usize> = cluster.iter().copied().collect();
@@ -121,10 +122,10 @@ impl Correlation {
     }
 }
 
-/// All orders of so many points are compared: 362,880.
+/// The most points of which all orders are compared (9 points have 362,880).
 const MOST_ORDERED: usize = 9;
 
-/// The share of all orders of the second ranks that agree or disagree with the first at least as much.
+/// The share of all orders of the second ranks whose covariance with the first is at least as large in magnitude.
 fn exact(first: &[f64], mut second: Vec<f64>) -> f64 {
     let (x, y) = (record::mean(first), record::mean(&second));
     let covariance = |second: &[f64]| first.iter().zip(second).map(|(a, b)| (a - x) * (b - y)).sum::<f64>().abs();
@@ -173,7 +174,7 @@ impl Sums {
     }
 }
 
-/// The rank of each value from 1, equal ones at their mean rank.
+/// The rank of each value from 1; equal values have their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -187,14 +188,14 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Points in two clusters, and whether there is reason to part them.
+/// A split of points into two clusters, and the evidence for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
-    /// Whether each point is in the second cluster, that of the larger first quantity.
+    /// Whether each point is in the second cluster, which has the larger mean of the first quantity.
     pub is_second: Vec<bool>,
-    /// By how much two clusters describe the points better than one, by the Bayesian information criterion.
+    /// The gain of two clusters over one, by the Bayesian information criterion.
     pub gain: f64,
-    /// The gain beyond which that is strong evidence.
+    /// The gain beyond which the evidence is strong.
     pub threshold: f64,
 }
 
@@ -205,11 +206,11 @@ impl Split {
     }
 }
 
-/// Fewer points are not parted.
+/// The fewest points that are split.
 const FEWEST: usize = 8;
-/// A gain beyond 10 is very strong evidence (Kass and Raftery, "Bayes factors", 1995), but not of few points: in simulations of one normal
-/// cloud of 8, 9 and so on points, 5% had gains beyond these, whatever the correlation. Of 14 points and more, fewer than 5% have a gain
-/// beyond 10.
+/// Thresholds of the gain. A gain beyond 10 is very strong evidence (Kass and Raftery, "Bayes factors", 1995), but not
+/// for few points. In simulations of one normal cloud of 8, 9 and so on points, 5% had gains beyond these, whatever the
+/// correlation. With 14 or more points, fewer than 5% have a gain beyond 10.
 const OF_FEW: [f64; 6] = [17.0, 15.0, 13.0, 12.0, 11.5, 10.5];
 const OF_MANY: f64 = 10.0;
 
@@ -217,19 +218,19 @@ fn threshold(points: usize) -> f64 {
     points.checked_sub(FEWEST).and_then(|at| OF_FEW.get(at)).copied().unwrap_or(OF_MANY)
 }
 
-/// What points are parted by at first.
+/// The quantity by which points are split at first.
 type View = fn(&(f64, f64)) -> f64;
 
-/// Rounds of fitting at most.
+/// The most iterations of the fit.
 const ROUNDS: usize = 300;
 
-/// Parts points into the two normal distributions, each with its own spread and slant, that make them most likely. None of fewer than eight
-/// points, or where either quantity does not vary.
+/// Fits two normal distributions, each with its own covariance, by maximum likelihood. Returns `None` for fewer than
+/// eight points, or if either quantity does not vary.
 ///
-/// The fit starts from parting the points at the median of either quantity, of their sum and of their difference, and the best one counts, so
-/// that the same points have the same clusters.
+/// The fit starts from splits at the median of either quantity, of their sum and of their difference. The likeliest fit
+/// is returned, so that the same points always have the same clusters.
 pub fn split(points: &[(f64, f64)]) -> Option<Split> {
-    // Where either does not vary there is no scale.
+    // If either does not vary, there is no scale.
     Correlation::of(points)?;
     let whole = Normal::fit(points, &vec![1.0; points.len()])?;
     if points.len() < FEWEST {
@@ -243,7 +244,7 @@ pub fn split(points: &[(f64, f64)]) -> Option<Split> {
     let views: [View; 4] = [|p| p.0, |p| p.1, |p| p.0 + p.1, |p| p.0 - p.1];
     let fits = views.iter().filter_map(|view| expect_and_maximize(&points, view));
     let (likelihood, second) = fits.reduce(|best, next| if next.0 > best.0 { next } else { best })?;
-    // Eleven parameters against five.
+    // The two-cluster model has eleven parameters, the other five.
     let gain = 2.0 * (likelihood - alone) - 6.0 * number(points.len()).ln();
     let mean = |of: bool| {
         let chosen: Vec<f64> =
@@ -255,7 +256,7 @@ pub fn split(points: &[(f64, f64)]) -> Option<Split> {
     Some(Split { is_second, gain, threshold: threshold(points.len()) })
 }
 
-/// The logarithm of the likelihood and which points are rather of the second distribution.
+/// Returns the log-likelihood, and for each point whether the second distribution is more likely.
 fn expect_and_maximize(points: &[(f64, f64)], view: &View) -> Option<(f64, Vec<bool>)> {
     let mut sorted: Vec<f64> = points.iter().map(view).collect();
     sorted.sort_by(f64::total_cmp);
@@ -284,7 +285,7 @@ fn expect_and_maximize(points: &[(f64, f64)], view: &View) -> Option<(f64, Vec<b
     }
     let second: Vec<bool> = weights.iter().map(|weight| *weight > 0.5).collect();
     let count = second.iter().filter(|is| **is).count();
-    // Two points lie on a line whatever they are.
+    // Any two points lie on a line.
     (count > 2 && points.len() - count > 2).then_some((before, second))
 }
 
@@ -297,7 +298,7 @@ struct Normal {
 }
 
 impl Normal {
-    /// No cluster is thinner than this, in deviations of all points: one that shrinks to a line would be infinitely likely.
+    /// Added to both variances, in units of all points' variance: a cluster that shrinks to a line would be infinitely likely.
     const THINNEST: f64 = 1e-4;
 
     fn fit(points: &[(f64, f64)], weights: &[f64]) -> Option<Self> {

@@ -1,15 +1,15 @@
-//! A counter of energy that ticks: what it grew by, how far that may be off, and when it cannot be believed.
+//! An energy counter that ticks: its growth, the uncertainty of the growth, and when the counter is invalid.
 //!
-//! Knows that the counter is behind the truth by anything up to its period, and nothing of whose counter it is.
+//! Knows that the counter is behind the true energy by up to its period. Must not know whose counter it is.
 
 use super::readings::{Integral, Readings, Renewal};
 use super::statistic::{CONFIDENCE, mean_ns, median_ns, seconds};
 use super::window::Windows;
 
-/// A counter that stands still for so many of its periods, and for a second, is frozen.
+/// A counter that does not change for this many periods, and for a second, is frozen.
 const FROZEN_PERIODS: u64 = 10;
 const FROZEN_NS: u64 = 1_000_000_000;
-/// The spread of a lag that may be anything up to a period is the period divided by this.
+/// The standard deviation of a lag that is uniform over a period is the period divided by this.
 const UNIFORM: f64 = 3.464_101_615_137_754_6;
 
 /// A counter of joules.
@@ -18,27 +18,27 @@ pub(super) struct Counter {
     readings: Readings,
     period_ns: u64,
     ticks: Ticks,
-    /// When it stood still for longer than between two ticks, and so long that it was frozen if power was drawn.
+    /// The times without a tick that are so long that the counter was frozen if power was drawn.
     still: Windows,
 }
 
-/// How many ticks of a counter were seen.
+/// How many ticks of a counter were observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ticks {
-    /// So many that its period is known.
+    /// Enough to know its period.
     Many,
-    /// So few that all that is known of its period is how long it is at most.
+    /// Enough for an upper bound of its period only.
     Few,
-    /// Less than two, from which nothing follows.
+    /// Fewer than two: nothing is known about its period.
     None,
 }
 
-/// Why a counter cannot be believed over some time.
+/// Why a counter is invalid over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterFault {
-    /// It went backwards: the driver was loaded again, or the counter overflowed.
+    /// It went backwards: the driver was reloaded, or the counter overflowed.
     Backwards,
-    /// It did not move while power was drawn.
+    /// It did not change while power was drawn.
     Frozen,
 }
 
@@ -53,10 +53,10 @@ impl CounterFault {
 }
 
 impl Counter {
-    /// Takes the counter's readings.
+    /// Creates the counter from its readings.
     pub(super) fn new(readings: Readings) -> Self {
         let (period_ns, ticks) = match readings.renewal() {
-            // Readings see a tick late, by turns more and less: only the mean is the ticks' own. A time in which it stood still is no tick.
+            // Readings see each tick late, by a varying delay: only the mean interval is that of the ticks. Pauses are left out.
             Renewal::Seen(between) => {
                 let usual = median_ns(&between).unwrap_or(0);
                 let times: Vec<u64> = between.into_iter().filter(|time| *time <= 3 * usual).collect();
@@ -72,7 +72,7 @@ impl Counter {
     fn of(readings: Readings, period_ns: u64, ticks: Ticks) -> Self {
         let patience = FROZEN_NS.max(FROZEN_PERIODS.saturating_mul(period_ns));
         let still = readings.still().filter(|still| still.length_ns() > patience);
-        // A counter that ticks is as it was for up to a period; what one that goes on has counted meanwhile comes with the next reading.
+        // A ticking counter keeps its value for up to a period. Energy counted during a pause is in the next reading.
         let still = Windows::new(still.map(|still| (still.since_ns + period_ns, still.changed_ns)));
         Self { readings, period_ns, ticks, still }
     }
@@ -82,7 +82,7 @@ impl Counter {
         Some(Self::of(self.readings.earlier(by_s)?, self.period_ns, self.ticks))
     }
 
-    /// How many of its ticks were seen.
+    /// How many of its ticks were observed.
     pub(super) fn ticks(&self) -> Ticks {
         self.ticks
     }
@@ -92,19 +92,20 @@ impl Counter {
         &self.readings
     }
 
-    /// The time between its ticks, or between its readings where those are farther apart.
+    /// The time between its ticks, or between its readings if that is longer.
     pub(super) fn period_ns(&self) -> u64 {
         self.period_ns
     }
 
-    /// What windows have to be told apart by: the period, but where each reading found another value nothing speaks for ticks that are
-    /// slower than the readings. How far an edge may be off is of the period that is possible all the same.
+    /// The resolution in time, in nanoseconds. It is the period. If each reading has a new value, it is the
+    /// interval between readings, because nothing suggests that ticks are slower. The uncertainty of an edge still
+    /// comes from the longest possible period.
     pub(super) fn pace_ns(&self) -> u64 {
         let is_as_read = self.ticks == Ticks::Few && self.readings.change_each_time();
         if is_as_read { self.readings.interval_ns() } else { self.period_ns }
     }
 
-    /// What it grew by over the windows. `power` says whether power was drawn while it stood still; where there is none, it was.
+    /// The growth over the windows. `power` shows whether power was drawn while the counter did not change; without it, power is assumed.
     pub(super) fn growth(&self, windows: &Windows, power: Option<&Readings>) -> Result<Integral, CounterFault> {
         for (start, stop) in self.readings.graspable(windows).iter() {
             self.believe(start, stop, power)?;
@@ -127,7 +128,7 @@ impl Counter {
         Ok(())
     }
 
-    /// The power around a moment by the counter alone: over a few periods before it and after it.
+    /// The lowest and the highest power around a moment by the counter alone, in watts: over four periods before and after it.
     pub(super) fn slopes(&self, moment: u64) -> Option<(f64, f64)> {
         let (first, last) = self.readings.ends();
         let reach = self.period_ns().saturating_mul(4);
@@ -142,12 +143,12 @@ impl Counter {
         Some((one.min(other), one.max(other)))
     }
 
-    /// Half the width of the interval around one edge of a window, in joules, where so much power is drawn.
+    /// Half the width of the interval around one edge of a window, in joules, if this power is drawn there.
     pub(super) fn edge(&self, watts: f64) -> f64 {
         CONFIDENCE * watts.abs() * self.lag() / UNIFORM
     }
 
-    /// How far a window may be displaced, in seconds: what was drawn just before its start counts as drawn in it.
+    /// The most by which a window may be displaced, in seconds: energy drawn just before its start may count in it.
     pub(super) fn lag(&self) -> f64 {
         seconds(self.period_ns)
     }

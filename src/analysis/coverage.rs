@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 struct Design {
     name: &'static str,
     kind: MetricKind,
-    /// How many seeds, machines and attempts of each.
+    /// The numbers of seeds, of machines, and of attempts on each machine.
     seeds: u64,
     machines: &'static [u64],
-    /// Between seeds, machines, rounds and attempts.
+    /// Standard deviations between seeds, machines, rounds and attempts.
     scatter: [f64; 4],
-    /// How much more the second configuration scatters between attempts.
+    /// The factor by which the second configuration scatters more between attempts.
     ratio: f64,
     /// Degrees of freedom of the scatter between attempts and seeds; infinite for the normal distribution.
     tails: f64,
@@ -34,7 +34,7 @@ struct Design {
     lacking: &'static [usize],
     /// Whether both configurations have the seeds, rounds and machines in common.
     common: bool,
-    /// Whether the interval of the mean is to cover the mean over all machines, or that on this one.
+    /// Whether the interval of the mean is for the mean over all machines, or for that on this one.
     any_machine: bool,
     /// The least coverage.
     least: f64,
@@ -224,7 +224,7 @@ impl Design {
         let common = shared.unwrap_or(&own);
         let rounds_of = if self.own_rounds { &own } else { common };
         let first_round = if self.own_rounds { 1000 * u64::try_from(at).unwrap() } else { 0 };
-        // Configurations have their own effect of each seed, of which half is common.
+        // Each configuration has its own effect of each seed, half of which is common.
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let seed_of = |seed: usize| match shared {
             Some(shared) => half * (shared.seeds[seed] + own.seeds[seed]),
@@ -269,13 +269,13 @@ impl Design {
             }
         }
         let here = if self.any_machine { 0.0 } else { common.machines[0] };
-        // Of a single round the interval covers that round.
+        // With a single round, the interval is for the mean in that round.
         let here = if self.rounds && rounds_of.rounds.len() == 1 { here + rounds_of.rounds[0] } else { here };
         (Contender { run, agreed: Vec::new(), kind: self.kind, measured }, mean * (1.0 + here / 100.0))
     }
 }
 
-/// The share of experiments in which something holds; others could not be judged.
+/// The share of experiments in which something holds, of those in which it could be tested.
 #[derive(Default)]
 struct Share(f64, f64);
 
@@ -296,7 +296,7 @@ fn coverage_of_intervals_and_the_family_wise_error_are_as_stated() {
     // Five standard errors of a share near 0.95, so that a fixed seed of another stream passes too.
     let slack = if experiments > 5000 { 0.0 } else { 5.0 * (0.95 * 0.05 / f64::from(experiments)).sqrt() };
     let mut random = Random(2026);
-    // Of every fourth experiment, since the probabilities of being the best are drawn as well.
+    // Only every fourth experiment is tested, since each one also draws the probabilities of being the best.
     let of_family = 2.0 * slack;
     let mut faults = Vec::new();
     eprintln!("| design | mean | ratio of two | six equal ones, any said to differ |\n|---|--:|--:|--:|");
@@ -309,7 +309,7 @@ fn coverage_of_intervals_and_the_family_wise_error_are_as_stated() {
             let (b, other) = design.contender(2, 104.0, design.ratio, shared, &mut random);
             let estimate = a.estimate().unwrap();
             mean.add(estimate.half_width().map(|half| (estimate.mean - truth).abs() <= half));
-            // On one machine the ratio is that there: what a machine does to one configuration, it does to the other.
+            // On one machine the true ratio is that on this machine, which affects both configurations in the same way.
             let both = if design.any_machine { 1.04 } else { other / truth };
             let found = compare(&a, &b, Scale::Ratio).unwrap();
             ratio.add(found.interval.map(|(low, high)| low <= both && both <= high));

@@ -1,4 +1,4 @@
-//! What differs between two runs, and between two of their attempts.
+//! Differences between two runs, and between two of their attempts.
 
 use super::compare::texts;
 use super::contrast::{self, PhaseDifference, TelemetryDifference};
@@ -9,7 +9,7 @@ use crate::record::{
 };
 use std::collections::BTreeSet;
 
-/// A field that two tables do not agree on.
+/// A field that differs between two tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldDifference {
     /// Its dotted name.
@@ -18,11 +18,11 @@ pub struct FieldDifference {
     pub a: Option<Value>,
     /// The second one's value.
     pub b: Option<Value>,
-    /// Of a text that both are the digest of, how many lines differ; none where that is not known.
+    /// The number of changed lines, if both values are digests of known texts.
     pub lines: Option<ChangedLines>,
 }
 
-/// A part of the identity that two runs do not agree on.
+/// A part of the identity that differs between two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartDifference {
     /// The part.
@@ -31,7 +31,7 @@ pub struct PartDifference {
     pub fields: Vec<FieldDifference>,
 }
 
-/// Why two runs have different ids. Empty exactly if they are one run.
+/// Returns the parts in which two runs differ. Empty exactly if they are one run.
 pub fn why(a: &Run, b: &Run) -> Vec<PartDifference> {
     Part::ALL
         .into_iter()
@@ -40,7 +40,7 @@ pub fn why(a: &Run, b: &Run) -> Vec<PartDifference> {
         .collect()
 }
 
-/// The fields that two values do not agree on; a value that is no table is one field of the given name.
+/// Returns the fields in which two values differ. A value that is not a table is one field of the given name.
 pub(super) fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
     let flat = |value: &Value| match value {
         Value::Table(_) => value.flatten(),
@@ -60,7 +60,7 @@ pub(super) fn fields(a: &Value, b: &Value, name: &str) -> Vec<FieldDifference> {
         .collect()
 }
 
-/// Counts the changed lines of the program's files that differ. `a` and `b` give the text of a file by its name and digest.
+/// Counts the changed lines of those program files that differ. `a` and `b` return the text of a file by its name and digest.
 pub fn count_lines(
     parts: &mut [PartDifference],
     a: &dyn Fn(&str, Digest) -> Option<String>,
@@ -75,9 +75,9 @@ pub fn count_lines(
     }
 }
 
-/// How the names of a program part's fields begin that are digests of files.
+/// The prefix of those fields of the program part that are digests of files.
 pub const PROGRAM_FILES: &str = "files.";
-/// And of those that are versions of packages.
+/// The prefix of those that are versions of packages.
 pub const PROGRAM_PACKAGES: &str = "packages.";
 
 /// A metric of two attempts.
@@ -87,7 +87,7 @@ pub struct MetricDifference {
     pub name: String,
     /// Its unit: that of the first one, if it has the metric.
     pub unit: String,
-    /// The second one's unit where that does not measure the same.
+    /// The second one's unit, if it cannot be converted to the first one's.
     pub unit_b: Option<String>,
     /// The first one's value.
     pub a: Option<f64>,
@@ -96,17 +96,17 @@ pub struct MetricDifference {
 }
 
 impl MetricDifference {
-    /// Whether the first one alone has it.
+    /// Whether only the first one has it.
     pub fn is_of_a(&self) -> bool {
         self.a.is_some() && self.b.is_none()
     }
 
-    /// Whether the second one alone has it.
+    /// Whether only the second one has it.
     pub fn is_of_b(&self) -> bool {
         self.a.is_none() && self.b.is_some()
     }
 
-    /// The second value less the first; none where their units do not measure the same.
+    /// The second value minus the first; `None` if their units cannot be converted.
     pub fn absolute(&self) -> Option<f64> {
         if self.unit_b.is_some() {
             return None;
@@ -114,7 +114,7 @@ impl MetricDifference {
         Some(self.b? - self.a?)
     }
 
-    /// The difference as a share of the first value; none where that is zero.
+    /// The difference relative to the first value; `None` if that is zero.
     pub fn relative(&self) -> Option<f64> {
         let a = self.a.filter(|a| *a != 0.0)?;
         Some(self.absolute()? / a.abs())
@@ -126,11 +126,11 @@ impl MetricDifference {
 pub struct CurveDifference {
     /// The series' name.
     pub name: String,
-    /// The first step at which they are not the same bits; none if they never part.
+    /// The first step at which their bits differ; `None` if there is none.
     pub first_step: Option<u64>,
-    /// The two values there; none where one has no value at that step.
+    /// The two values there; `None` for a curve that has no value at that step.
     pub values: (Option<f64>, Option<f64>),
-    /// The greatest distance over the steps that both have, infinite where only one of the two is a number; none where no step is common.
+    /// The largest distance over the common steps, infinite if only one of two values is a number; `None` without common steps.
     pub max_distance: Option<f64>,
     /// How many steps both have.
     pub common: usize,
@@ -165,7 +165,7 @@ impl CurveDifference {
     }
 }
 
-/// How far two values are apart. NaN is no number, and so is as far from each number as can be.
+/// Returns the distance of two values. The distance between NaN and a number is infinite.
 fn distance(a: f64, b: f64) -> f64 {
     match (a - b).abs() {
         apart if !apart.is_nan() => apart,
@@ -174,12 +174,12 @@ fn distance(a: f64, b: f64) -> f64 {
     }
 }
 
-/// All that differs between two attempts. Of what is equal only the names of results are told.
+/// All differences between two attempts, and the names of equal results.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Difference {
     /// The identity.
     pub parts: Vec<PartDifference>,
-    /// What was recorded of the surroundings and is not hashed.
+    /// The recorded environment, which is not hashed.
     pub environment: Vec<FieldDifference>,
     /// The metrics.
     pub metrics: Vec<MetricDifference>,
@@ -187,18 +187,18 @@ pub struct Difference {
     pub curves: Vec<CurveDifference>,
     /// The names of the digests that differ.
     pub digests: Vec<String>,
-    /// The names of outcomes, of curves over steps and of digests that both have, and that are the same bits. That is no difference.
+    /// The names of outcomes, of curves over steps and of digests that are bitwise equal in both. They are not differences.
     pub equal: Vec<String>,
     /// The phases.
     pub phases: Vec<PhaseDifference>,
-    /// What was read of the hardware.
+    /// The hardware telemetry.
     pub telemetry: Vec<TelemetryDifference>,
-    /// Why numbers of the first and of the second one are not to be believed. That is no difference, but what the numbers are worth.
+    /// The reasons why numbers of the first and of the second one are invalid. They are not differences.
     pub taints: (Vec<String>, Vec<String>),
 }
 
 impl Difference {
-    /// Whether the two are alike in everything.
+    /// Whether the two do not differ.
     pub fn is_empty(&self) -> bool {
         *self == Self { taints: self.taints.clone(), equal: self.equal.clone(), ..Self::default() }
     }
@@ -247,13 +247,14 @@ pub fn diff(a: &Sealed, b: &Sealed) -> Difference {
     }
 }
 
-/// The names of the digests that two attempts do not agree on.
+/// Returns the names of the digests that differ between two attempts.
 pub(super) fn digests(a: &Attempt, b: &Attempt) -> Vec<String> {
     let names: BTreeSet<&String> = a.digests.keys().chain(b.digests.keys()).collect();
     names.into_iter().filter(|name| a.digests.get(*name) != b.digests.get(*name)).cloned().collect()
 }
 
-/// What the attempt was surrounded by. What the metrics were made of lies beside it, and differs each time.
+/// Returns the settings and facts of an attempt that describe its environment. Facts about outputs and measurements are
+/// left out, because they differ each time.
 fn surroundings(attempt: &Attempt) -> Value {
     let measured = |name: &str| {
         // The digests of the program's files are a part of the identity.
@@ -273,7 +274,7 @@ fn surroundings(attempt: &Attempt) -> Value {
     table.into()
 }
 
-/// Compares every curve over steps that says what was computed. Durations say how long it took, and are no part of it.
+/// Compares the curves over steps of all computed series. Durations are measured and are left out.
 pub(super) fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
     let empty = |name: &str| Series::new(name, "", Axis::Step);
     let names: BTreeSet<&String> =
@@ -290,7 +291,7 @@ pub(super) fn curves(a: &Sealed, b: &Sealed) -> Vec<CurveDifference> {
         .collect()
 }
 
-/// Whether a series is what was computed, which a rerun has to meet.
+/// Whether a series is a result of the computation, which a rerun has to reproduce.
 pub fn is_computed(series: &Series) -> bool {
     record::is_computed(&series.name, &series.unit, series.axis)
 }

@@ -1,23 +1,24 @@
-//! Quantiles and tail probabilities that tests and intervals need.
+//! Quantiles and tail probabilities for tests and intervals.
 //!
-//! The only file that names the crate they come from. Knows no data.
+//! The only file that names the crate of the distributions. Knows no data.
 
 use statrs::distribution::{ContinuousCDF, FisherSnedecor, Normal, StudentsT};
 
-/// The share of all cases that an interval is to hold.
+/// The confidence level of intervals.
 pub(super) const LEVEL: f64 = 0.95;
 
-/// From so many degrees of freedom on Student's t is taken for the normal distribution, whose quantiles are 0.00002 off. What sensors may be off by brings some
-/// millions, of which the crate's quantile comes out too small, and with 15 millions does not come out at all.
+/// From this many degrees of freedom, the normal distribution replaces Student's t; the quantiles differ by 0.00002.
+/// Sensor uncertainty can give some millions of degrees of freedom, for which the crate's quantile is too small. With
+/// 15 millions, the crate finds none.
 const AS_NORMAL: f64 = 1e5;
 
-/// How many standard errors an interval of 95% reaches to either side, with so many degrees of freedom; infinitely many are
-/// those of a normal distribution. None without any.
+/// The half width of a 95% interval in standard errors, by Student's t. Infinite degrees of freedom mean the normal
+/// distribution. `None` without degrees of freedom.
 pub(super) fn reach(degrees: f64) -> Option<f64> {
     reach_of_many(degrees, 1)
 }
 
-/// As [`reach`], for each of several intervals that are to hold all at once, by Bonferroni.
+/// As [`reach`], for each of several intervals that hold simultaneously (Bonferroni).
 pub(super) fn reach_of_many(degrees: f64, intervals: usize) -> Option<f64> {
     let upper = 1.0 - (1.0 - LEVEL) / (2.0 * super::statistic::number(intervals.max(1)));
     if degrees >= AS_NORMAL {
@@ -26,7 +27,7 @@ pub(super) fn reach_of_many(degrees: f64, intervals: usize) -> Option<f64> {
     Some(StudentsT::new(0.0, 1.0, degrees).ok()?.inverse_cdf(upper))
 }
 
-/// The probability of a t at least as far from 0, in either direction. None without degrees of freedom.
+/// The two-sided p-value of a t statistic. `None` without degrees of freedom.
 pub(super) fn two_sided(t: f64, degrees: f64) -> Option<f64> {
     if t.is_nan() {
         return None;
@@ -37,8 +38,9 @@ pub(super) fn two_sided(t: f64, degrees: f64) -> Option<f64> {
     Some((2.0 * StudentsT::new(0.0, 1.0, degrees).ok()?.sf(t.abs())).min(1.0))
 }
 
-/// The level at which the interval around a difference ends at 0. Its half-width is a sum in quadrature: Student's t times the root of a variance with these degrees of
-/// freedom, and a normal quantile times the root of a known variance. None without degrees of freedom.
+/// The significance level at which the interval around a difference ends at 0. Its half width adds two parts in
+/// quadrature: Student's t times the root of a variance with these degrees of freedom, and a normal quantile times the
+/// root of a known variance. `None` without degrees of freedom.
 pub(super) fn two_sided_of_sum(difference: f64, (variance, degrees): (f64, f64), known: f64) -> Option<f64> {
     if known <= 0.0 {
         return two_sided(difference / variance.sqrt(), degrees);
@@ -51,7 +53,7 @@ pub(super) fn two_sided_of_sum(difference: f64, (variance, degrees): (f64, f64),
         let z = -normal.inverse_cdf(two_sided(t, degrees)? / 2.0);
         Some((t * t * variance + z * z * known).sqrt())
     };
-    // The first part alone is long enough at the end.
+    // At the upper end the first part alone is long enough.
     let (mut low, mut high) = (0.0, difference.abs() / variance.sqrt());
     while high - low > 1e-9 * high {
         let middle = f64::midpoint(low, high);
@@ -60,7 +62,7 @@ pub(super) fn two_sided_of_sum(difference: f64, (variance, degrees): (f64, f64),
     two_sided(f64::midpoint(low, high), degrees)
 }
 
-/// The probability of an F at least as large. None without degrees of freedom.
+/// The probability of an F at least as large. `None` without degrees of freedom.
 pub(super) fn above(f: f64, numerator: f64, denominator: f64) -> Option<f64> {
     if f.is_nan() {
         return None;
@@ -72,7 +74,7 @@ pub(super) fn above(f: f64, numerator: f64, denominator: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Made with SciPy 1.17.1: `t = scipy.stats.t(df)`, then `t.ppf(0.975)`, `2 * t.sf(2.5)`, `2 * t.sf(30)`.
+    /// Computed with SciPy 1.17.1: `t = scipy.stats.t(df)`, then `t.ppf(0.975)`, `2 * t.sf(2.5)`, `2 * t.sf(30)`.
     const T: [(f64, f64, f64, f64); 6] = [
         (1.0, 12.7062047361747, 0.242237883181687, 0.0212128048110709),
         (2.0, 4.30265272974946, 0.129611720221511, 0.00110926268195966),
@@ -81,7 +83,7 @@ mod tests {
         (100.0, 1.98397151852355, 0.0140457891240772, 8.38033255868833e-52),
         (12345.0, 1.96015616760057, 0.0124322007712419, 6.34818131374576e-191),
     ];
-    /// Made with SciPy 1.17.1: `f = scipy.stats.f(a, b)`, then `f.sf(3)`, `f.sf(500)`.
+    /// Computed with SciPy 1.17.1: `f = scipy.stats.f(a, b)`, then `f.sf(3)`, `f.sf(500)`.
     const F: [(f64, f64, f64, f64); 3] = [
         (1.0, 4.0, 0.158302423375458, 2.36833280370671e-05),
         (3.0, 17.0, 0.0595726335372843, 8.99197644729825e-17),

@@ -1,7 +1,7 @@
-//! Energy over windows: two estimators of it, how far each may be off, and when neither can say anything.
+//! Energy over windows: two estimators, their uncertainty, and the windows for which neither has a result.
 //!
-//! Knows readings of power and counters of energy. Must never give a phase the power of another one: what is too short for the
-//! readings is refused with the reason, and the nearest reading is never taken for it. `docs/energy.md` is the long form.
+//! Knows power readings and energy counters. Must never give a phase the power of another one: a window that is too
+//! short for the readings is refused with the reason. `docs/energy.md` has the details.
 
 use super::counter::{Counter, CounterFault, Ticks};
 use super::readings::{Readings, Renewal, Still};
@@ -14,29 +14,29 @@ use timing::{counted_edge, integrated_edge, missed, missed_by_counter, unknown};
 
 mod timing;
 
-/// What the sensors are good for at best, as a share of the energy.
+/// The best accuracy of the sensors, as a share of the energy.
 const SENSOR: f64 = 0.05;
-/// A counter has to tick so often in a window for its difference to be the figure.
+/// The least number of counter ticks in a window for which the counter's difference is the figure.
 const COUNTER_PERIODS: f64 = 10.0;
-/// What is slower than the readings by less than this share is as they are.
+/// A period that exceeds the interval between readings by less than this factor counts as equal to it.
 const SLOWER: f64 = 1.1;
-/// No sensor of power is slower.
+/// The longest period of a power sensor.
 const SENSOR_PERIOD_NS: u64 = 1_000_000_000;
-/// How often a board's sensor of power is renewed where the readings do not tell: no board is known on which it is done less often.
+/// The assumed period of a board's power sensor, if the readings do not show it. No known board has a longer one.
 const USUAL_PERIOD_NS: u64 = 100_000_000;
-/// What `power_average` is an average over: how old what it shows may be, however often it changes.
+/// The averaging time of `power_average`. A value may be this old, however often it changes.
 const AVERAGED_NS: u64 = 1_000_000_000;
 
-/// Which estimator a figure is of.
+/// The estimator of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The difference of the device's own counter of energy.
+    /// The difference of the device's own energy counter.
     Counter,
     /// The trapezoids under its readings of instantaneous power.
     PowerInstant,
-    /// The trapezoids under its readings of power averaged over a second, where it has no instantaneous ones.
+    /// The trapezoids under its readings of power averaged over a second, if it has no instantaneous ones.
     PowerAverage,
-    /// A sum over devices of which not all have the same.
+    /// A sum over devices with different estimators.
     Several,
 }
 
@@ -55,15 +55,15 @@ impl Method {
 /// The parts of an uncertainty, each half the width of a 95% interval, in joules.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Uncertainty {
-    /// What the sensor is good for at best.
+    /// The accuracy of the sensor.
     pub sensor: f64,
-    /// That nobody knows what happened between the readings around the windows' edges.
+    /// Unknown changes of power between the readings around the windows' edges.
     pub edges: f64,
-    /// That power was read from time to time, and not all the time; none of a counter.
+    /// Power that the sensor missed between its readings. A counter has this part only if its sensor is known.
     pub sampling: f64,
-    /// That some of the time was not covered and counts like the rest.
+    /// Time without readings, which counts like the rest.
     pub gaps: f64,
-    /// That short breaks between a phase's intervals could not be told from the phase.
+    /// Short breaks between a phase's intervals that cannot be separated from the phase.
     pub breaks: f64,
 }
 
@@ -75,29 +75,29 @@ impl Uncertainty {
     }
 }
 
-/// An energy and what it rests on.
+/// An energy with its sources and uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Energy {
     /// The figure, in joules.
     pub joules: f64,
-    /// The time that it is of.
+    /// The length of the windows, in seconds.
     pub length_s: f64,
-    /// Whose figure it is.
+    /// The estimator of the figure.
     pub method: Method,
-    /// The counter's figure, where it could be used or compared.
+    /// The counter's figure, if it could be used or compared.
     pub counter: Option<f64>,
     /// The integrated figure.
     pub integrated: Option<f64>,
-    /// Why the counter is not believed.
+    /// Why the counter is invalid.
     pub fault: Option<CounterFault>,
-    /// The share of the time of which something is known.
+    /// The share of the time that readings cover.
     pub coverage: f64,
-    /// The readings inside.
+    /// The number of readings in the windows.
     pub readings: usize,
-    /// How far it may be off, and why.
+    /// The parts of the uncertainty.
     pub uncertainty: Uncertainty,
-    /// The digest of the calibration by which the sensor's delay was taken away; none where the usual one was assumed, and of
-    /// devices whose calibrations differ.
+    /// The digest of the calibration that corrected the sensor's delay. `None` if the usual delay was assumed, or if
+    /// the devices have different calibrations.
     pub calibration: Option<String>,
 }
 
@@ -112,14 +112,15 @@ impl Energy {
         self.joules / self.length_s
     }
 
-    /// By how much the counter exceeds the integrated figure, as a share of that.
+    /// The counter's figure minus the integrated one, relative to the integrated one.
     pub fn disagreement(&self) -> Option<f64> {
         let integrated = self.integrated.filter(|joules| *joules != 0.0)?;
         Some((self.counter? - integrated) / integrated.abs())
     }
 
-    /// The energy of several devices over the same time. Whatever one of them is off by, the others may be off by too, and in the same
-    /// direction: they have the same kind of sensor and are read at the same moments, and what begins or ends at an edge does on all.
+    /// Sums the energy of several devices over the same time. Their uncertainties are added linearly, because they may
+    /// have errors in the same direction: they have the same type of sensor, are read at the same moments, and change
+    /// at the same edges.
     pub(super) fn sum(devices: &[Self]) -> Option<Self> {
         let (first, others) = devices.split_first()?;
         let mut sum = first.clone();
@@ -145,7 +146,7 @@ impl Energy {
         Some(sum)
     }
 
-    /// All of it, for a record.
+    /// All values, for a record.
     pub fn to_table(&self) -> Table {
         let mut table = Table::new();
         let mut put = |name: &str, value: Option<Value>| {
@@ -171,20 +172,20 @@ impl Energy {
     }
 }
 
-/// What measures one device: readings of its power, a counter of its energy, or both.
+/// The sensors of one device: its power readings, its energy counter, or both.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     power: Option<(Method, Readings)>,
     counter: Option<Counter>,
-    /// How old a reading of power may be, or how far apart they are.
+    /// The largest age of a power reading, or the interval between readings if that is longer.
     power_age_ns: u64,
-    /// Whether enough is known of the sensor to say so.
+    /// Whether the age is known, and not only bounded or assumed.
     is_age_known: bool,
-    /// What is known of the sensors; their delays have been taken from the times of the readings.
+    /// The known sensors. The times of the readings are already corrected for their delays.
     known: Known,
 }
 
-/// What is known of the sensors that a meter reads.
+/// The known sensors that a meter reads.
 #[derive(Clone, Debug, Default)]
 struct Known {
     digest: Option<String>,
@@ -192,13 +193,13 @@ struct Known {
     counter: Option<Sensor>,
 }
 
-/// How old a reading of power may be, and whether enough of its changes were seen to say so.
+/// Returns the largest age of a power reading in nanoseconds, and whether enough changes were seen to know it.
 fn age(power: &Readings) -> (u64, bool) {
     let longest_ns = power.still().map(Still::length_ns).max().unwrap_or(0);
     let (age_ns, is_known) = match power.renewal() {
-        // Steady power has the same value many times, so that only the shortest times between its changes tell of the sensor.
+        // Steady power repeats a value many times, so only the shortest times between changes show the sensor's period.
         Renewal::Seen(between) => (nearest_rank(&between, 10).unwrap_or(0), true),
-        // What stands still for longer than any sensor does is steady power, and few changes of that tell nothing.
+        // A value that stays for longer than any sensor's period is steady power, whose few changes show nothing.
         _ if longest_ns > SENSOR_PERIOD_NS => (USUAL_PERIOD_NS, false),
         Renewal::Within(age_ns) => (age_ns, false),
         Renewal::Untold => (longest_ns, false),
@@ -206,24 +207,24 @@ fn age(power: &Readings) -> (u64, bool) {
     (age_ns.min(SENSOR_PERIOD_NS).max(power.interval_ns()), is_known)
 }
 
-/// Why a counter is too slow that is read often enough.
+/// The reason if a counter is read often enough but ticks too slowly.
 const TICKS: &str = "the counter ticks every";
-/// The same of one that hardly ticked.
+/// The same reason for a counter with few ticks.
 const FEW_TICKS: &str = "the counter's period is at most";
 
-/// What one estimator says, before it is judged.
+/// The result of one estimator before it is checked.
 struct Estimate {
     watts: f64,
     covered: f64,
     readings: usize,
-    /// Parts of the uncertainty of the energy that was seen, in joules.
+    /// Parts of the uncertainty of the energy over the covered time, in joules.
     edges: f64,
     sampling: f64,
     seen_s: f64,
 }
 
 impl Meter {
-    /// None if there is nothing that measures.
+    /// Returns `None` without power readings and counter.
     pub(super) fn new(power: Option<(Method, Readings)>, counter: Option<Counter>) -> Option<Self> {
         let (power_age_ns, is_age_known) = power.as_ref().map_or((0, true), |(method, power)| {
             let (age_ns, is_known) = age(power);
@@ -234,7 +235,7 @@ impl Meter {
         (power.is_some() || counter.is_some()).then_some(Self { power, counter, power_age_ns, is_age_known, known })
     }
 
-    /// The same of a device whose sensors are known: what a reading shows is moved to when it was.
+    /// Creates the meter of a device with known sensors. Its readings are moved back by the sensors' delays.
     pub(super) fn calibrated(
         power: Option<(Method, Readings)>,
         counter: Option<Counter>,
@@ -263,12 +264,12 @@ impl Meter {
         Some(meter)
     }
 
-    /// Every series of readings that it has.
+    /// All series of readings.
     pub(super) fn readings(&self) -> impl Iterator<Item = &Readings> {
         self.power.iter().map(|(_, readings)| readings).chain(self.counter.iter().map(Counter::readings))
     }
 
-    /// How old what is read may be, or how far apart its readings are.
+    /// The largest age of readings, or the interval between them, and the reason for it.
     fn pace(&self) -> Pace {
         let slower = |readings: &Readings, ns: u64| real(ns) > SLOWER * real(readings.interval_ns());
         let counter = self.counter.as_ref().filter(|_| self.counts()).map(|counter| {
@@ -294,7 +295,7 @@ impl Meter {
         }
     }
 
-    /// Whether the counter's differences may be a figure: of few ticks they are none where there is power to integrate.
+    /// Whether the counter's difference may be a figure. A counter with few ticks is used only if there is no power to integrate.
     fn counts(&self) -> bool {
         match self.counter.as_ref().map(Counter::ticks) {
             Some(Ticks::Many) => true,
@@ -307,11 +308,11 @@ impl Meter {
         self.known.power.is_some()
     }
 
-    /// The energy over the windows, or why it cannot be said.
+    /// Returns the energy over the windows, or the reason why there is none.
     pub(super) fn energy(&self, windows: &Windows) -> Result<Energy, String> {
         match resolve(windows, self.pace()) {
             Ok(resolved) => self.judged(windows, &resolved),
-            // Power that hardly changed may be as old as all of its readings; a counter tells more by each tick.
+            // Power that hardly changed may be as old as all of its readings. The counter has a finer resolution with each tick.
             Err(reason)
                 if !self.is_age_known
                     && self.counter.as_ref().is_some_and(|counter| counter.ticks() != Ticks::None) =>
@@ -362,7 +363,7 @@ impl Meter {
         })
     }
 
-    /// How far apart the powers in the windows are: in a break the device may have drawn that much more or less.
+    /// The range of power in the windows, in watts: in a break the device may have drawn this much more or less.
     fn spread(&self, windows: &Windows) -> f64 {
         let readings = self.power.iter().flat_map(|(_, power)| {
             windows.iter().flat_map(|(start, stop)| power.between(start, stop)).map(|(_, watts)| *watts)
@@ -388,7 +389,7 @@ impl Meter {
                 let edges = changes().map(|change| integrated_edge(sensor, interval_s, change));
                 (unknown(edges, CONFIDENCE), missed(sensor, power))
             }
-            // Where the power changes at an edge, the change may have come up to a reading's age away from where it is seen.
+            // If the power changes at an edge, the change may be displaced by up to the age of a reading.
             None => (changes().map(|change| change * seconds(self.power_age_ns)).sum(), 1.0),
         };
         Estimate {
@@ -418,7 +419,7 @@ impl Meter {
                     continue;
                 }
                 chance.push(counter.edge(high.max(watts)));
-                // The lag of both edges is alike, so it cancels where the power is; where that differs, energy moves across the edge.
+                // Both edges have the same lag, which cancels if they have the same power. Otherwise energy moves across the edge.
                 displaced += (high - low) * counter.lag() / 2.0;
             }
         }
@@ -435,7 +436,7 @@ impl Meter {
         })
     }
 
-    /// By how much the powers around a moment differ.
+    /// The range of power around a moment, in watts.
     fn change(&self, moment: u64) -> f64 {
         let (low, high) = self.around(moment).unwrap_or_default();
         high - low

@@ -1,7 +1,7 @@
-//! Means of readings over events, by what groups the events: their name, their level, the host or the GPU.
+//! Means of readings over events, grouped by the events' name, level, host or GPU.
 //!
-//! Joins each phase with every GPU of its host in two ways: by its interval, and by the readings that are nearest to its start and
-//! its stop, which is what a join of two tables by time gives. Knows a sealed attempt and nothing else.
+//! Joins each phase with every GPU of its host in two ways: by its interval, and by the readings nearest to its start
+//! and its stop, which is the result of joining two tables by time. Knows only a sealed attempt.
 
 mod around;
 mod beside;
@@ -18,25 +18,25 @@ pub use beside::{Beside, mean_of_all};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the readings are of.
+/// The quantities of the readings.
 pub const EVENT_QUANTITIES: [Quantity; 4] =
     [Quantity::PowerInstant, Quantity::Temperature, Quantity::UtilizationGpu, Quantity::UtilizationMemory];
 
-/// What groups events.
+/// The property by which events are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Their name.
     Name,
     /// The level of their task.
     Level,
-    /// The host that they happened on.
+    /// The host on which they happened.
     Host,
-    /// The GPU beside which they stand.
+    /// The GPU with which they are joined.
     Gpu,
 }
 
 impl By {
-    /// The word for it.
+    /// The word in arguments and output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -47,27 +47,27 @@ impl By {
     }
 }
 
-/// Why events cannot be grouped so.
+/// Why events cannot be grouped this way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsFault {
-    /// There are no levels.
+    /// The attempt has no levels.
     #[error("no levels of tasks are recorded (`ledger import telemetry` takes them with --tasks)")]
     NoLevels,
-    /// There is no event of that name.
+    /// The attempt has no event of that name.
     #[error("no event is called `{name}` (there are: {})", names.join(", "))]
     NoEvent {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What there is.
+        /// The names of the attempt's events.
         names: Vec<String>,
     },
 }
 
-/// A mean, and how many events it is over.
+/// A mean, and the number of its values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
     sum: f64,
-    /// How many values it is over.
+    /// The number of values.
     pub n: u64,
 }
 
@@ -86,7 +86,7 @@ impl Mean {
         }
     }
 
-    /// The mean; none of nothing.
+    /// The mean; `None` without values.
     pub fn value(self) -> Option<f64> {
         (self.n > 0).then(|| self.sum / real(self.n))
     }
@@ -95,75 +95,76 @@ impl Mean {
 /// The means of one quantity over a group's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QuantityMeans {
-    /// Of the readings from start to stop, both included; an event without any is not in it.
+    /// The mean over the readings from start to stop, both included. An event without readings is left out.
     pub sample: Mean,
-    /// Of the time from start to stop, each reading held until the next.
+    /// The mean over the time from start to stop, with each reading held until the next.
     pub held: Mean,
-    /// Of the time from start to stop, straight lines between the readings.
+    /// The mean over the time from start to stop, with linear interpolation between readings.
     pub linear: Mean,
-    /// Of the two readings nearest to start and to stop.
+    /// The mean of the two readings nearest to start and to stop.
     pub nearest: Mean,
 }
 
 /// A group of events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventsRow {
-    /// What its events have in common: a name, a level, a host, a GPU's serial.
+    /// The common property of its events: a name, a level, a host, or a GPU's serial number.
     pub key: String,
-    /// Of a GPU: its host and its UUID.
+    /// The host and the UUID, if the group is a GPU.
     pub gpu: Option<(String, String)>,
-    /// How many events there are.
+    /// The number of events.
     pub events: u64,
-    /// How many of them have a reading from start to stop.
+    /// The number of events with a reading from start to stop.
     pub sampled: u64,
     /// Their length in seconds.
     pub time_s: Mean,
-    /// In the order of [`EVENT_QUANTITIES`].
+    /// The means of each quantity, in the order of [`EVENT_QUANTITIES`].
     pub means: [QuantityMeans; EVENT_QUANTITIES.len()],
-    /// The energy of one, in joules, of readings that are held until the next: of all GPUs beside it together, or of the one that the group is.
+    /// The energy of one event in joules, with each power reading held until the next. It is that of all GPUs of the
+    /// event together, or of the one GPU that the group is.
     pub energy_j: Mean,
-    /// Of how many events the energy rests on a reading that was held for more than ten usual intervals.
+    /// The number of events whose energy uses a reading held for more than ten usual intervals.
     pub held_long: u64,
-    /// How far the nearer readings are from start and stop, the farther of the two, in seconds.
+    /// The distance in seconds of the readings nearest to start and to stop, the larger of the two.
     pub nearest_off_s: Mean,
 }
 
-/// How one figure goes with another over a number of groups.
+/// The correlation of a quantity with the length of events over groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LengthCorrelation {
-    /// What stands against the length of the events.
+    /// The quantity that is compared with the length of the events.
     pub quantity: Quantity,
-    /// How many groups have both.
+    /// The number of groups that have both.
     pub n: usize,
-    /// Pearson's coefficient; none where one of the two does not vary, and of fewer than three groups.
+    /// Pearson's coefficient; `None` if one of the two does not vary, and for fewer than three groups.
     pub pearson: Option<f64>,
-    /// Spearman's coefficient, which is Pearson's of the ranks.
+    /// Spearman's coefficient.
     pub spearman: Option<f64>,
 }
 
-/// The answer: groups, and what they leave out.
+/// Groups of events, and the events that they leave out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events {
-    /// What groups them.
+    /// The property by which events are grouped.
     pub by: By,
-    /// The name of the events that are counted; none where all are.
+    /// The name of the events that are counted; `None` if all are.
     pub event: Option<String>,
-    /// The groups: names and levels in their order, hosts and GPUs from the slowest to the fastest.
+    /// The groups: names and levels in ascending order, hosts and GPUs from the slowest to the fastest.
     pub rows: Vec<EventsRow>,
-    /// Of hosts and GPUs, how the mean length goes with the mean readings.
+    /// The correlations of the mean length with the mean readings, for hosts and GPUs.
     pub correlations: Vec<LengthCorrelation>,
-    /// How many events were never stopped, and are in no mean.
+    /// The number of events that were never stopped, which are in no mean.
     pub unstopped: u64,
-    /// How many hosts, GPUs and names of events there are.
+    /// The numbers of hosts, GPUs and names of events.
     pub counts: (usize, usize, usize),
-    /// How many of the steps are warm-up, and in the means all the same; none where no step is.
+    /// The number of warm-up steps, which are included in the means; `None` if no event is a step.
     pub warmup_steps: Option<i64>,
 }
 
 /// Groups the events of an attempt.
 ///
-/// `event` names those that count. Without it, all do where they are grouped by name; else those of the name that takes the most time in all,
-/// since the others lie within them.
+/// `event` names the events that are counted. Without it, grouping by name counts all events. Other groupings count
+/// those of the name with the longest total time, because other events lie within them.
 ///
 /// # Errors
 /// If there are no levels to group by, or no events of that name.
@@ -214,7 +215,7 @@ pub fn events_by(sealed: &Sealed, by: By, event: Option<&str>) -> Result<Events,
     let mut rows: Vec<EventsRow> = groups.into_values().collect();
     match by {
         By::Name => {}
-        // Levels are numbers where they can be.
+        // Levels that are numbers are sorted as numbers.
         By::Level => rows.sort_by(|a, b| {
             let level = |row: &EventsRow| row.key.parse::<f64>().unwrap_or(f64::INFINITY);
             level(a).total_cmp(&level(b))
@@ -231,7 +232,7 @@ pub fn events_by(sealed: &Sealed, by: By, event: Option<&str>) -> Result<Events,
     Ok(Events { by, event: event.map(str::to_owned), rows, correlations, unstopped, counts, warmup_steps })
 }
 
-/// The name of the events that take the most time in all.
+/// Returns the name of the events with the longest total time.
 fn longest(phases: &[Phase]) -> Option<&str> {
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for phase in phases {
@@ -242,7 +243,7 @@ fn longest(phases: &[Phase]) -> Option<&str> {
     totals.into_iter().max_by_key(|(name, total)| (*total, std::cmp::Reverse(*name))).map(|(name, _)| name)
 }
 
-/// An event beside one GPU.
+/// The readings of one GPU around an event.
 type Joined = [Option<Around>; EVENT_QUANTITIES.len()];
 
 fn join(gpu: &machines::Gpu<'_>, start_ns: u64, stop_ns: u64) -> Joined {
@@ -264,7 +265,7 @@ impl EventsRow {
         }
     }
 
-    /// Takes an event with what was read of each GPU beside it.
+    /// Adds an event with the readings of each of its GPUs.
     fn take(&mut self, length_ns: u64, gpus: &[Joined], holds_old: bool) {
         self.events += 1;
         self.time_s.add(Some(seconds(length_ns)));
@@ -280,7 +281,7 @@ impl EventsRow {
             let first = joined.iter().flatten().next();
             self.nearest_off_s.add(first.map(|around| seconds(around.nearest_off_ns)));
         }
-        // Without one of its GPUs it would be too small.
+        // Without one of its GPUs the energy would be too small.
         let power: Option<f64> = gpus.iter().map(|joined| Some(joined[0].as_ref()?.held)).sum();
         let power = power.filter(|_| !gpus.is_empty());
         self.energy_j.add(power.map(|power| power * seconds(length_ns)));
@@ -288,7 +289,7 @@ impl EventsRow {
     }
 }
 
-/// Through two points there is always a line.
+/// Any two points lie on a line.
 const LEAST_POINTS: usize = 3;
 
 fn correlations(rows: &[EventsRow]) -> Vec<LengthCorrelation> {

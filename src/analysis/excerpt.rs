@@ -1,6 +1,6 @@
-//! A stretch of an attempt, as a plot of some width shows it: curves, phases, and the energy of that time.
+//! A section of an attempt for a plot of some width: curves, phases, and the energy of that time.
 //!
-//! Peaks stay: of each pixel column the first, the last, the smallest and the largest value are kept.
+//! Peaks are kept: the first, the last, the smallest and the largest value of each pixel column.
 
 use super::energy::Energy;
 use super::hardware::Hardware;
@@ -10,8 +10,9 @@ use super::window::Windows;
 use crate::record::{Attempt, Phase, Run, Series, Source, Value};
 use std::collections::BTreeMap;
 
-/// The points of a series from one position to another, with one more at each side so that lines reach the edges. Rates stand in for counters;
-/// NaN parts pieces between which nothing is known. Of more than four points a column, at most five are kept.
+/// Returns the points of a series between two positions, with one more at each side so that lines reach the edges.
+/// Counters are replaced by their rates, with NaN between pieces that are not connected. With more than four points a
+/// column, at most five a column are kept.
 pub fn excerpt(series: &Series, (from, to): (u64, u64), columns: usize) -> Series {
     let rates = (Kind::of(&series.name) == Kind::Counter).then(|| rates(series));
     let whole = rates.as_ref().unwrap_or(series);
@@ -40,7 +41,7 @@ pub fn excerpt(series: &Series, (from, to): (u64, u64), columns: usize) -> Serie
     part
 }
 
-/// The rates of a counter, a second, with NaN between pieces.
+/// The rates of a counter per second, with NaN between pieces.
 fn rates(series: &Series) -> Series {
     let mut rates = Series::new(series.name.as_str(), format!("{}/s", series.unit), series.axis);
     if series.unit == "J" {
@@ -55,8 +56,8 @@ fn rates(series: &Series) -> Series {
     rates
 }
 
-/// The phases that overlap a time range, sorted by start. Adjacent phases of one name and rank that are narrower than a column are merged; the
-/// result says whether any were.
+/// Returns the phases that overlap a time range, sorted by start, and whether any were merged. Adjacent phases of one
+/// name and rank that are narrower than a column are merged.
 pub fn phases_between(phases: &[Phase], wall_ns: u64, (from, to): (u64, u64), columns: usize) -> (Vec<Phase>, bool) {
     let narrow = to.saturating_sub(from) / (columns.max(1) as u64);
     let mut all: BTreeMap<(u32, &str), Vec<Phase>> = BTreeMap::new();
@@ -131,7 +132,7 @@ mod tests {
         let at = |second: u64| part.positions.iter().position(|position| *position == second * 1_000_000_000);
         assert_eq!(at(5_003).map(|at| part.values[at]), Some(900.0));
         assert!(at(7_001).is_some_and(|at| part.values[at].is_nan()));
-        // Few points are all there, with one beyond each edge.
+        // A few points are all kept, with one beyond each edge.
         let few = excerpt(&whole, (10_000_000_000, 20_000_000_000), 100);
         assert_eq!((few.positions.len(), few.positions[0]), (13, 9_000_000_000));
     }

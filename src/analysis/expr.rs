@@ -1,7 +1,7 @@
 //! Conditions over named values, `gpus <= 2 and precision == "bf16"`, and formulas over named numbers, `power * time / 3600`.
 //!
-//! An expression is parsed against the names that exist, and asked through a lookup, so that it works on a cell's fields as on
-//! metrics. Knows nothing of where values come from.
+//! An expression is parsed against the existing names and evaluated through a lookup, so that it works for a cell's
+//! fields and for metrics. Must not know where values come from.
 
 mod formula;
 mod parse;
@@ -24,8 +24,8 @@ use std::ops::Range;
 /// parentheses; `not` binds closest, then `and`. A name is a full dotted path or its last components where these are unique;
 /// `model` alone stands for `model.name`. A name with other characters stands between backquotes.
 ///
-/// Two fields are compared by a name on the right: behind `< <= > >=` any name, behind `==` and `!=` a full dotted name, a name between
-/// backquotes, and over the columns of a table the exact name of a column.
+/// With a name on the right, two fields are compared. After `< <= > >=` it may be any name, after `==` and `!=` a full
+/// dotted name or a name between backquotes. Over the columns of a table it may also be the exact name of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
     text: String,
@@ -46,16 +46,16 @@ struct Comparison {
     field: String,
     operator: Operator,
     literals: Vec<Literal>,
-    /// Bytes of the text that the comparison covers.
+    /// The byte range of the comparison in the text.
     place: Range<usize>,
 }
 
-/// Whether a bare word behind `==` and `!=` that is exactly a name stands for that field.
+/// The meaning of a bare word after `==` and `!=` that is exactly a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bare {
-    /// It is text, unless it is a dotted name.
+    /// The word is text, unless it is a dotted name.
     Text,
-    /// It is the field.
+    /// The word is the field.
     Field,
 }
 
@@ -76,7 +76,7 @@ impl Operator {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 
-    /// Whether it holds for how one value stands to another one.
+    /// Whether the operator holds for this order of two values.
     fn holds(self, order: Option<Ordering>) -> bool {
         match self {
             Self::Equal | Self::In => order == Some(Ordering::Equal),
@@ -91,7 +91,7 @@ impl Operator {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Literal {
-    /// A seed may exceed what a value's integer holds.
+    /// An `i64` cannot hold every seed.
     Int(i128),
     Real(f64),
     Bool(bool),
@@ -111,14 +111,14 @@ impl Literal {
     }
 }
 
-/// What is wrong with an expression, and where.
+/// An error in an expression, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ExprError {
     /// The expression.
     pub text: String,
     /// The place: the first character, from 0, and the number of characters, at least 1.
     pub place: (usize, usize),
-    /// What is wrong and how to mend it.
+    /// The error and how to fix it.
     pub message: String,
 }
 
@@ -149,10 +149,10 @@ impl fmt::Display for ExprError {
     }
 }
 
-/// The full name that a short one stands for, as in an expression.
+/// Returns the full name of a short name, as in an expression.
 ///
 /// # Errors
-/// What is wrong with the name, and what may have been meant.
+/// The error in the name, with a suggestion.
 pub fn full_name(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String, String> {
     parse::resolve(name, tiers)
 }
@@ -161,13 +161,12 @@ impl Expr {
     /// Parses an expression over the given names.
     ///
     /// # Errors
-    /// The first thing that is wrong: a slip of grammar, a name that is unknown or stands for several fields, an order asked of
-    /// text, or more than 64 levels of nesting.
+    /// The first error: a syntax error, an unknown or ambiguous name, an ordered comparison of text, or more than 64 levels of nesting.
     pub fn parse(text: &str, names: &BTreeSet<String>) -> Result<Self, ExprError> {
         Self::parse_in(text, &[names])
     }
 
-    /// As [`parse`](Self::parse), over several sets of names: a short name stands for one of the first set that has it.
+    /// As [`parse`](Self::parse), over several sets of names: a short name is looked up in one set after the other.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -176,7 +175,8 @@ impl Expr {
         Ok(Self { text: text.to_owned(), root })
     }
 
-    /// As [`parse`](Self::parse), over the columns of a table: a bare word behind `==` and `!=` that is exactly a column's name is that column.
+    /// As [`parse`](Self::parse), over the columns of a table: a bare word after `==` and `!=` that is exactly a
+    /// column's name is that column.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -190,7 +190,7 @@ impl Expr {
         &self.text
     }
 
-    /// The full names of the fields that are asked for, each once.
+    /// The full names of the compared fields, each once.
     pub fn fields(&self) -> BTreeSet<&str> {
         let mut fields = BTreeSet::new();
         self.root.visit(&mut |comparison| {
@@ -205,7 +205,7 @@ impl Expr {
         self.root.holds(lookup)
     }
 
-    /// Checks that each field's value, where there is one, is of a type that its comparisons can hold for.
+    /// Checks that each field that has a value has a type for which its comparisons can hold.
     ///
     /// # Errors
     /// The first comparison of different types, such as text with a number.
@@ -219,7 +219,7 @@ impl Expr {
         fault.map_or(Ok(()), |(place, message)| Err(ExprError::new(&self.text, place, message)))
     }
 
-    /// The first comparison that has to hold and does not for any of these things, and the full name of its field.
+    /// Returns the text and the field of the first required comparison that holds for none of `things`.
     pub fn unmet<T>(&self, things: &[T], lookup: &dyn Fn(&T, &str) -> Option<Value>) -> Option<(&str, &str)> {
         let mut needed = vec![&self.root];
         while let Some(condition) = needed.pop() {
@@ -255,7 +255,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// The field that the first one is compared with.
+    /// The field on the right of the comparison.
     fn other(&self) -> Option<&str> {
         match self.literals.as_slice() {
             [Literal::Field(name)] => Some(name),
@@ -263,7 +263,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it asks which value is larger.
+    /// Whether the comparison asks which value is larger.
     fn is_ordered(&self) -> bool {
         self.operator.is_ordered()
     }
@@ -332,7 +332,7 @@ impl Comparison {
         type_of(&self.field, value) == literal.kind()
     }
 
-    /// How the value stands to the literal; none where they have no order. A NaN equals a NaN, and has no order to any other number.
+    /// The order of the value and the literal; `None` if they have no order. NaN equals NaN and has no order with any other number.
     fn order(&self, value: &Value, literal: &Literal) -> Option<Ordering> {
         let (value, literal) = match (value, literal) {
             (Value::Bool(value), Literal::Bool(literal)) => return Some(value.cmp(literal)),
@@ -351,13 +351,13 @@ impl Comparison {
     }
 }
 
-/// Whether a text is the beginning of a digest or a commit, as tables show it.
+/// Whether a text is an abbreviated digest or commit, as tables show it.
 fn is_short(text: &str, digest: &str) -> bool {
     let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     text.len() >= 8 && [40, 64].contains(&digest.len()) && digest.starts_with(text) && is_hex(digest)
 }
 
-/// The value of a field as a whole number: a seed that is no `i64` is text.
+/// The value of a field as an integer. A seed that does not fit an `i64` is stored as text.
 fn whole(field: &str, value: &Value) -> Option<i128> {
     match value {
         Value::Int(number) => Some((*number).into()),

@@ -1,10 +1,10 @@
-//! In which fields runs differ.
+//! The fields in which runs differ.
 
 use super::trials::Asked;
 use crate::record::{Names, Part, Run, Value, ValueKey, field};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Fields of which a manifest may say nothing: a run has them by nobody's choice but its author's, whatever its other fields are.
+/// Fields that a manifest may omit and that no other field determines: a run has them only if its author set them.
 const CHOSEN: [&str; 12] = [
     "training.clip_norm",
     "training.warmup_steps",
@@ -19,29 +19,29 @@ const CHOSEN: [&str; 12] = [
     "hardware.sm_clock_mhz",
     "hardware.memory_clock_mhz",
 ];
-/// What the built-in trainer has defaults for, and a program of its own has not.
+/// Sections that have defaults in the built-in trainer, but not in other programs.
 const WORK: [&str; 4] = ["model.", "data.", "training.", "inference."];
 
-/// How the fields of a program part begin.
+/// The prefix of the fields of a program part.
 const PROGRAM: &str = "program.";
-/// Those of them that a manifest says.
+/// Those that a manifest sets.
 const VARIED: [&str; 2] = ["program.command", "program.settings."];
 
 const BATCH_OF_ALL: &str = "training.batch_global";
 
-/// Whether a field of the identity is one that a person varies: not the seed, and of a program only what a manifest says. Digests, versions and
-/// commits tell of a program that it is another one: whoever wants them asks by name.
+/// Whether a person varies a field of the identity: not the seed, and of a program only the fields that a manifest
+/// sets. Digests, versions and commits only show that a program changed, and are included only if they are named.
 pub fn is_varied(name: &str) -> bool {
     let is_said = || VARIED.iter().any(|varied| name.starts_with(varied));
     name != Part::Seed.name() && (!name.starts_with(PROGRAM) || is_said())
 }
 
-/// Whether a field of the identity tells which version of a program ran.
+/// Whether a field of the identity shows which version of a program ran.
 pub fn is_version(name: &str) -> bool {
     name.starts_with(PROGRAM) && !is_varied(name)
 }
 
-/// Whether a run has a field only because somebody gave it, so that no other field tells of it.
+/// Whether a run has a field only because somebody set it, so that no other field determines it.
 pub fn is_chosen(name: &str, run: &Run) -> bool {
     is_chosen_in(name, &|name| field(run, None, name))
 }
@@ -50,7 +50,7 @@ fn is_chosen_in(name: &str, field: &dyn Fn(&str) -> Option<Value>) -> bool {
     let has_own_program = || field("program.command").is_some();
     let is_work = || WORK.iter().any(|section| name.starts_with(section));
     let is = |name: &str, word: &str| field(name).as_ref().and_then(Value::as_str) == Some(word);
-    // Some have a default for one value of another field alone.
+    // Some have a default only for one value of another field.
     let is_without_default = || match name {
         "training.weight_decay" => !is("training.optimizer", "adamw"),
         "data.train_count" => is("data.name", "idx"),
@@ -59,24 +59,26 @@ fn is_chosen_in(name: &str, field: &dyn Fn(&str) -> Option<Value>) -> bool {
     name.starts_with("params.") || is_without_default() || is_work() && has_own_program()
 }
 
-/// The fields of the identity, the seed apart, that runs do not agree on. One that some lack and all others agree on is among them unless it
-/// follows from the others which runs have it, as that of an optimizer does. One that a person chose to give follows from nothing, though
-/// few runs may look so; nor does the batch of all ranks that only some share, where the batch of each is among them.
+/// Returns the fields of the identity, without the seed, in which runs differ.
+///
+/// A field that some runs lack and all others agree on is left out if other fields determine which runs have it, as for
+/// a field of one optimizer. It is included if a person chose to set it, though in few runs others may seem to
+/// determine it. The batch of all ranks is included if only some runs have it and the batch of each rank differs.
 pub fn differing(runs: &[&Run]) -> Vec<String> {
     let mut names = Names::known();
     runs.iter().for_each(|run| names.add_run(run));
     differing_in(names.identity, runs.len(), &|at, name| field(runs[at], None, name))
 }
 
-/// As [`differing`], of the runs of attempts, which have fields of these names and maybe others.
+/// As [`differing`], for the runs of attempts. `names` has all of their fields and maybe others.
 pub fn differing_among<T: Asked>(trials: &[&T], names: &Names) -> Vec<String> {
-    // In the order in which they lie in memory, which many thousands are read in several times as fast.
+    // Sorted by address: many thousands are read several times faster in the order of memory.
     let mut trials = trials.to_vec();
     trials.sort_unstable_by_key(|trial| std::ptr::from_ref(*trial).addr());
     differing_in(names.identity.clone(), trials.len(), &|at, name| trials[at].field(name))
 }
 
-/// The fields in which so many things differ, by their names, and the value of each of one of them.
+/// Returns the names of the fields in which `len` things differ. `field` returns the value of one thing.
 fn differing_in(mut names: BTreeSet<String>, len: usize, field: &dyn Fn(usize, &str) -> Option<Value>) -> Vec<String> {
     names.retain(|name| is_varied(name));
     // Equal values have equal numbers.
@@ -91,7 +93,7 @@ fn differing_in(mut names: BTreeSet<String>, len: usize, field: &dyn Fn(usize, &
     };
     let mut found = BTreeSet::new();
     let mut partial = Vec::new();
-    // What of each run is told by the fields that were found: equal numbers where all of them agree.
+    // The state of each run by the fields found so far: runs that agree in all of them have equal numbers.
     let mut told: Vec<u32> = vec![0; len];
     let tell = |told: &mut Vec<u32>, values: &[Option<u32>]| {
         let mut known: HashMap<(u32, Option<u32>), u32> = HashMap::new();
@@ -124,7 +126,7 @@ fn differing_in(mut names: BTreeSet<String>, len: usize, field: &dyn Fn(usize, &
             tell(&mut told, &values);
         }
     }
-    // The batch of each, where it is shown, is half of what is to be known of runs that share one.
+    // If the batch of each rank is shown, runs that share a batch need the batch of all ranks as well.
     let of_all = || (0..len).map(|at| field(at, BATCH_OF_ALL));
     if found.contains("training.batch_size") && of_all().any(|one| one.is_some()) && of_all().any(|one| one.is_none()) {
         found.insert(BATCH_OF_ALL.to_owned());
@@ -143,7 +145,7 @@ mod tests {
             let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
             Run::new(Parts { config: config.into(), ..Parts::sample() })
         };
-        // Momentum is set of one of two runs that are alike otherwise; beta goes with x = 2, and decay with momentum.
+        // Momentum is set in one of two otherwise equal runs. `beta` goes with x = 2, and `decay` with momentum.
         let runs = [
             of(&[("x", 1), ("momentum", 9), ("decay", 4)]),
             of(&[("x", 1)]),

@@ -1,4 +1,4 @@
-//! What attempts that are not made yet will take, from those that were.
+//! Forecasts of attempts that are not made yet, from those that were.
 //!
 //! Knows runs and the attempts of a ledger. Must not know why the attempts are missing.
 
@@ -9,7 +9,7 @@ use super::trials::Trial;
 use crate::record::{Digest, Part, Run, Why};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a forecast rests on, the surest first.
+/// The basis of a forecast, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
     /// Attempts of the same configuration, whatever the seed.
@@ -20,18 +20,18 @@ pub enum Basis {
     Alike(usize),
 }
 
-/// Attempts that a forecast rests on, with their values.
+/// Attempts on which a forecast is based, with their values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
-    /// What they are to the run.
+    /// The relation of the attempts to the run.
     pub basis: Basis,
     /// Their values.
     pub values: Vec<f64>,
-    /// Names the attempts, so that forecasts that rest on the same ones are known.
+    /// The ids of the attempts, by which forecasts from the same attempts are recognized.
     key: BTreeSet<Digest>,
 }
 
-/// A value that is expected, of one attempt or of many.
+/// The expected value of one attempt, or of the sum of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// The expected value.
@@ -40,7 +40,7 @@ pub struct Forecast {
     pub half_width: Option<f64>,
 }
 
-/// Finds the attempts that say most of what a metric of a run will be; none where no attempt of its model on its devices has it.
+/// Finds the attempts that best predict a metric of a run; `None` if no attempt of its model on its devices has the metric.
 pub fn history(run: &Run, trials: &[Trial], metric: &str) -> Option<History> {
     let device = run.parts.digest(Part::Device);
     let (group, config) = (run.parts.group_id(), run.parts.digest(Part::Config));
@@ -65,19 +65,19 @@ pub fn history(run: &Run, trials: &[Trial], metric: &str) -> Option<History> {
     Some(History { basis, values: found.into_iter().map(|(_, value)| value).collect(), key })
 }
 
-/// In how many fields of the config two runs differ.
+/// The number of config fields in which two runs differ.
 fn distance(a: &Run, b: &Run) -> usize {
     let names: BTreeSet<&String> = a.config().keys().chain(b.config().keys()).collect();
     names.into_iter().filter(|name| a.config().get(*name) != b.config().get(*name)).count()
 }
 
 impl History {
-    /// One more attempt.
+    /// Forecasts one more attempt.
     pub fn next(&self) -> Option<Forecast> {
         self.sum_of(1)
     }
 
-    /// The sum over so many more attempts: each scatters by itself, and all share what the mean is off by.
+    /// Forecasts the sum over `attempts` more attempts. They scatter independently and share the error of the mean.
     pub fn sum_of(&self, attempts: usize) -> Option<Forecast> {
         let summary = Summary::of(&self.values)?;
         let (n, m) = (number(summary.n), number(attempts));
@@ -89,7 +89,8 @@ impl History {
     }
 }
 
-/// The sum over many attempts, each given with its history and how often it is missing. None if there is none of them; no interval where any has none.
+/// Forecasts the sum over many attempts, given as pairs of a history and a number of attempts. `None` if there are
+/// none. The sum has no interval if any part has none.
 pub fn total<'a>(parts: impl IntoIterator<Item = (&'a History, usize)>) -> Option<Forecast> {
     let mut sums: BTreeMap<&BTreeSet<Digest>, (&History, usize)> = BTreeMap::new();
     for (history, attempts) in parts {

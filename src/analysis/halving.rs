@@ -1,37 +1,38 @@
-//! Successive halving: which of many configurations go on into the next round.
+//! Successive halving: which of many configurations continue in the next round.
 //!
-//! Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (AISTATS 2016): all start with little, the
-//! better half goes on with twice as much. Here "much" is the number of attempts, which is the sequential halving of Karnin, Koren and
-//! Somekh (ICML 2013). Knows means and a bound on time. Must not know what is executed.
+//! Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization" (AISTATS 2016): all
+//! configurations start with a small budget, and the better half continues with twice as much. Here the budget is the
+//! number of attempts, which is the sequential halving of Karnin, Koren and Somekh (ICML 2013). Knows means and a bound
+//! on time. Must not know what is executed.
 
 use crate::record::Direction;
 
-/// So many times as many attempts has each round as the one before, and so many times fewer configurations.
+/// The factor by which each round has more attempts and fewer configurations than the one before.
 pub const HALVING: usize = 2;
-/// With so many configurations or fewer the last round begins.
+/// The number of configurations with which the last round begins.
 pub const FINALISTS: usize = 2;
 
-/// What is known of a configuration.
+/// The results of a configuration so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// The mean of the metric over its independent units; none where no value counts.
+    /// The mean of the metric over its independent units; `None` if no value is valid.
     pub mean: Option<f64>,
     /// The mean of its time.
     pub time: Option<f64>,
 }
 
-/// Why a configuration does not go on.
+/// Why a configuration does not continue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Out {
-    /// It has no value that counts, or no time where there is a bound.
+    /// It has no valid value, or no time although there is a bound.
     Unmeasured,
-    /// It is slower than the bound allows: its time as a share above the reference's.
+    /// It is slower than the bound allows: its time exceeds the reference's by this share.
     Slower(f64),
-    /// So many of those that may go on are better.
+    /// This many of those within the bound are better.
     Behind(usize),
 }
 
-/// The greatest time that is allowed: this share above a reference's.
+/// The largest allowed time: this share above a reference's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeBound {
     /// The reference's time.
@@ -40,7 +41,8 @@ pub struct TimeBound {
     pub slower_at_most: f64,
 }
 
-/// Which go on, best first, by their places; and which do not, and why. `keep` of those that are within the bound go on.
+/// Returns the indices of the configurations that continue, best first, and of those that do not, with the reason. At
+/// most `keep` of those within the bound continue.
 pub fn halve(
     standings: &[Standing],
     bound: Option<TimeBound>,
@@ -59,7 +61,7 @@ pub fn halve(
             (Some(mean), _, _) => within.push((at, mean)),
         }
     }
-    // Equal ones stay in their order, so that the same attempts always give the same answer.
+    // Equal ones keep their order, so that the same attempts always give the same result.
     within.sort_by(|(_, a), (_, b)| match direction {
         Direction::Minimize => a.total_cmp(b),
         Direction::Maximize => b.total_cmp(a),
@@ -69,7 +71,7 @@ pub fn halve(
     (within.into_iter().map(|(at, _)| at).collect(), out)
 }
 
-/// How many independent repetitions each configuration has in a round, from 0.
+/// The number of independent repetitions of each configuration in a round, counted from 0.
 pub fn attempts_in(round: u32) -> usize {
     HALVING.saturating_pow(round)
 }

@@ -1,6 +1,6 @@
-//! What was read of the hardware, device by device, or why there is nothing.
+//! The hardware readings of each device, or the reason for their absence.
 //!
-//! Knows the names of the series and of the facts that say why something could not be read.
+//! Knows the names of the series, and of the facts with reasons why something could not be read.
 
 use super::counter::Counter;
 use super::energy::{Energy, Meter, Method};
@@ -22,7 +22,7 @@ pub(super) struct Hardware<'a> {
 }
 
 impl<'a> Hardware<'a> {
-    /// `hz` is the rate of readings that was asked for.
+    /// `hz` is the requested rate of readings.
     pub(super) fn new(given: &'a dyn Given, facts: &'a Table, gpus: u32, hz: Option<f64>) -> Self {
         let names = given.names();
         let readable = Quantity::ALL.map(Quantity::name);
@@ -45,7 +45,7 @@ impl<'a> Hardware<'a> {
         (0..self.gpus).map(Source::Gpu)
     }
 
-    /// The devices whose energy is the run's: its GPUs, or the processor's packages where it uses none.
+    /// The devices whose energy is the run's: its GPUs, or the processor's packages if it uses none.
     pub(super) fn meters(&self) -> Result<Vec<(Source, Meter)>, String> {
         let sources: Vec<Source> = if self.gpus > 0 { self.gpus().collect() } else { self.packages() };
         if sources.is_empty() {
@@ -65,7 +65,7 @@ impl<'a> Hardware<'a> {
         numbers.into_iter().map(Source::Package).collect()
     }
 
-    /// What measures the energy of a device.
+    /// The energy sensors of a device, or why there are none.
     pub(super) fn meter(&self, source: Source) -> Result<Meter, String> {
         let power = [(Quantity::PowerInstant, Method::PowerInstant), (Quantity::PowerAverage, Method::PowerAverage)];
         let mut power = power.into_iter();
@@ -82,7 +82,7 @@ impl<'a> Hardware<'a> {
         })
     }
 
-    /// What is recorded of the device's sensors.
+    /// The recorded calibration of the device's sensors.
     fn calibration(&self, source: Source) -> Option<Calibration> {
         Calibration::of(self.facts.get(&format!("{source}.calibration"))?.as_table()?)
     }
@@ -100,7 +100,8 @@ impl<'a> Hardware<'a> {
         })
     }
 
-    /// The energy of each device over the windows and the sum, or why there is none. `what` are the windows of.
+    /// Returns the energy of each device over the windows and their sum, or why there is none. `what` names the windows
+    /// in reasons.
     pub(super) fn energy(
         meters: Result<&[(Source, Meter)], &str>,
         what: &str,
@@ -125,14 +126,14 @@ impl<'a> Hardware<'a> {
         self.given.give(name).and_then(|series| Readings::new(&series, self.nominal_ns))
     }
 
-    /// Why none of the series is there, as far as it was recorded.
+    /// Why none of the series exists, if that was recorded.
     fn unread(&self, names: &[String]) -> Option<&str> {
         let stated = names.iter().find_map(|name| self.facts.get(&format!("telemetry.unread.{name}")));
         stated.and_then(Value::as_str).or(self.silence)
     }
 }
 
-/// A device as a sentence names it.
+/// The name of a device in a sentence.
 pub(super) fn device(source: Source) -> String {
     match source {
         Source::Gpu(rank) => format!("GPU {rank}"),

@@ -1,7 +1,8 @@
-//! How fast answers came, for each size of a batch that was asked.
+//! Inference times by batch size.
 //!
-//! Knows the phases that a worker tells of: each answered batch is a phase `inference`, and those of one size lie in a phase `inference_batch` whose index is the
-//! number of its rows. Without such a phase all are of the size that the worker states as `inference_batch_size`.
+//! Knows the phases that a worker reports: each answered batch is a phase `inference`. Batches of one size lie in a
+//! phase `inference_batch` whose index is the number of rows. Without such a phase, all have the size that the worker
+//! states as `inference_batch_size`.
 
 use super::window::Windows;
 use crate::record::Phase;
@@ -9,14 +10,14 @@ use crate::record::Phase;
 /// Answers to batches of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answers {
-    /// Rows of a batch; none where the size is not told by a phase.
+    /// Rows of a batch; `None` if no phase has the size.
     pub(super) rows: Option<u64>,
-    /// When each was answered, in nanoseconds since the attempt's start.
+    /// The start and the stop of each answer, in nanoseconds since the attempt's start.
     pub(super) spans: Vec<(u64, u64)>,
 }
 
 impl Answers {
-    /// The answers of an attempt by the size of their batches, in the order in which the sizes were asked for the first time.
+    /// The answers of an attempt by batch size, in the order in which the sizes first occur.
     pub(super) fn of(phases: &[Phase]) -> Vec<Self> {
         let told = |name: &'static str| phases.iter().filter(move |phase| phase.name == name && phase.rank == 0);
         let span = |phase: &Phase| Some((phase.start_ns, phase.stop_ns?));
@@ -34,7 +35,7 @@ impl Answers {
         all
     }
 
-    /// How long each took, in nanoseconds.
+    /// The duration of each answer, in nanoseconds.
     pub(super) fn lengths(&self) -> Vec<u64> {
         self.spans.iter().map(|(start_ns, stop_ns)| stop_ns.saturating_sub(*start_ns)).collect()
     }
@@ -44,7 +45,8 @@ impl Answers {
         Windows::new(self.spans.iter().copied())
     }
 
-    /// How metrics of these answers are named, where they are the n-th of an attempt: with the size of the batch behind it, and the first ones by the plain name too.
+    /// Returns functions that name metrics of these answers, the `place`-th of an attempt: with the batch size as a
+    /// suffix, and for the first ones also without.
     pub(super) fn names(&self, place: usize) -> impl Iterator<Item = impl Fn(&str) -> String> {
         let sized = self.rows.map(|rows| format!("@{rows}"));
         let plain = (place == 0).then(String::new);

@@ -1,6 +1,6 @@
-//! Phases beside telemetry: what each kind of phase took, in time and in energy.
+//! Joins phases with telemetry: the time and energy of each kind of phase.
 //!
-//! Knows a sealed attempt and nothing else; the energies are those of `energy`, refused where they would be another phase's.
+//! Knows only a sealed attempt. The energies are those of `energy`, which refuses those that may be another phase's.
 
 use super::energy::Energy;
 use super::hardware::Hardware;
@@ -13,16 +13,16 @@ use super::work::{samples_of_a_pass, trained_on};
 use crate::record::{Phase, Quantity, Sealed, Source, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What all phases of one name, of one rank, did on one device.
+/// All phases of one name, of one rank, on one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseRow {
     /// The phases' name.
     pub name: String,
-    /// The rank that told of them.
+    /// The rank that reported them.
     pub rank: u32,
-    /// The rank of the GPU; none for the processor, and for a rank without a GPU.
+    /// The rank of the GPU; `None` for the processor, and for a rank without a GPU.
     pub gpu: Option<u32>,
-    /// How many there were.
+    /// The number of phases.
     pub count: usize,
     /// Their time, in seconds.
     pub total_s: f64,
@@ -30,13 +30,13 @@ pub struct PhaseRow {
     pub median_s: f64,
     /// Their time as a share of the attempt's.
     pub share: f64,
-    /// The device's energy in that time, or why it cannot be said.
+    /// The device's energy in that time, or why it is unknown.
     pub energy: Result<Energy, String>,
-    /// The mean utilization of the GPU in percent, or why it cannot be said.
+    /// The mean utilization of the GPU in percent, or why it is unknown.
     pub utilization: Result<f64, String>,
     /// NVML's GPM counters: the mean of each, or the reason for its absence; empty without a GPU.
     pub counters: Vec<(Quantity, Result<f64, String>)>,
-    /// How many samples were trained on, where that is known of this kind of phase.
+    /// The number of samples trained on, if it is known for this kind of phase.
     pub samples: Option<f64>,
 }
 
@@ -48,7 +48,7 @@ impl PhaseRow {
     }
 }
 
-/// Joins an attempt's phases with its telemetry, in the order in which phases of a name first appear, those of each rank in the ranks' order.
+/// Joins an attempt's phases with its telemetry. Rows are sorted by the first appearance of the phases' name, then by rank.
 pub fn join(sealed: &Sealed, telemetry: &dyn Given) -> Vec<PhaseRow> {
     let attempt = &sealed.attempt;
     let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
@@ -110,7 +110,7 @@ pub fn join(sealed: &Sealed, telemetry: &dyn Given) -> Vec<PhaseRow> {
 struct Kind {
     order: usize,
     intervals: Vec<(u64, u64)>,
-    /// Their numbers.
+    /// The indices of the phases.
     indices: Vec<u64>,
 }
 
@@ -119,20 +119,20 @@ impl Kind {
         Self { order, intervals: Vec::new(), indices: Vec::new() }
     }
 
-    /// A phase that was never stopped lasted to the end.
+    /// Adds a phase. One that was never stopped lasted to the end.
     fn take(&mut self, phase: &Phase, wall_ns: u64) {
         let stop_ns = phase.stop_ns.unwrap_or(wall_ns).max(phase.start_ns);
         self.intervals.push((phase.start_ns, stop_ns));
         self.indices.push(phase.index);
     }
 
-    /// How many end in the windows; each stands for those since the one before it that were not logged.
+    /// The number of phases that end in the windows, including those before each one that were not logged.
     fn ends_in(&self, windows: &Windows) -> u64 {
         let stands = self.intervals.iter().zip(stands(|| self.indices.iter().copied()));
         total(stands.filter(|((_, stop), _)| windows.holds(stop.saturating_sub(1))).map(|(_, stands)| stands))
     }
 
-    /// Refuses phases of which several are told of for one moment: its energy would be that of several of them.
+    /// Refuses phases that overlap in time: their energy would be that of several phases.
     fn alone(&self, windows: &Windows) -> Result<(), String> {
         let told = total(self.intervals.iter().map(|(start, stop)| stop - start));
         if real(told) > 1.01 * real(windows.length()) {
@@ -142,14 +142,14 @@ impl Kind {
     }
 }
 
-/// The devices beside which a rank's phases stand: its own, and for the first rank those of ranks that say nothing.
+/// The GPUs of a rank's phases: its own, and for the first rank also those of ranks without phases.
 fn devices_of(rank: u32, gpus: u32, speaking: &BTreeSet<u32>) -> Vec<Option<u32>> {
     let own = (0..gpus).filter(|gpu| *gpu == rank || rank == 0 && !speaking.contains(gpu));
     let own: Vec<Option<u32>> = own.map(Some).collect();
     if own.is_empty() { vec![None] } else { own }
 }
 
-/// Refuses a rank beyond the run's GPUs: theirs is not its energy.
+/// Refuses a rank beyond the run's GPUs: their energy is not its own.
 fn has_device(rank: u32, gpus: u32) -> Result<(), String> {
     if gpus > 0 && rank >= gpus { Err(format!("rank {rank} has no GPU")) } else { Ok(()) }
 }

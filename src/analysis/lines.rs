@@ -3,13 +3,14 @@
 /// The lines that differ between two texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangedLines {
-    /// How many: in each changed stretch the longer of its two sides.
+    /// The number of changed lines: for each changed section, the longer of its two sides.
     pub count: usize,
-    /// The lines of both texts in their order, those of the first behind `- `, those of the second behind `+ `.
+    /// The changed lines of both texts in order, with `- ` before lines of the first and `+ ` before lines of the
+    /// second.
     pub lines: Vec<String>,
 }
 
-/// The lines that differ between two texts. None where finding them would take too long.
+/// Returns the lines that differ between two texts, or `None` if finding them would take too long.
 pub fn changed_lines(a: &str, b: &str) -> Option<ChangedLines> {
     const MOST_WORK: usize = 25_000_000;
     let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
@@ -21,7 +22,7 @@ pub fn changed_lines(a: &str, b: &str) -> Option<ChangedLines> {
     if a.len().checked_mul(width).is_none_or(|work| work > MOST_WORK) {
         return None;
     }
-    // The longest common subsequence of what follows each pair of lines.
+    // The length of the longest common subsequence from each pair of lines on.
     let mut common = vec![0_u32; (a.len() + 1) * width];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {

@@ -1,6 +1,6 @@
-//! The metrics that follow from what every worker says, its steps, its phases and its end, and from what the hardware did meanwhile.
+//! Metrics that follow from a worker's steps, phases and end, and from the hardware telemetry.
 //!
-//! Knows by which rule each is made; `docs/metrics.md` is the long form. Must not know how anything was read.
+//! Knows the rule of each metric; `docs/metrics.md` has the details. Must not know how anything was read.
 
 use super::counter::CounterFault;
 use super::energy::{Energy, Meter};
@@ -20,52 +20,52 @@ use super::work::trained_on;
 use crate::record::{Metric, Phase, Quantity, Source, Table, Value, known_metric};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Estimators that differ by more are worth a warning, over windows that are long enough for both.
+/// Estimators that disagree by more cause a warning, over windows that are long enough for both.
 const DISAGREEMENT: f64 = 0.05;
 const DISAGREEMENT_SECONDS: f64 = 10.0;
-/// What energies come from.
+/// The quantities from which energies are computed.
 const MEASURED: [Quantity; 3] = [Quantity::PowerInstant, Quantity::PowerAverage, Quantity::Energy];
-/// How reasons name it.
+/// The name of the training in reasons.
 const TRAINING: &str = "the training";
 /// Why answers have no time.
 const AT_ONCE: &str =
     "the lines of most answers were read from their start to their stop at once (flush each line, or state `t_ns`)";
-/// A 99th percentile needs so many values.
+/// The fewest values for a 99th percentile.
 const PERCENTILE_VALUES: usize = 100;
 
-/// What the metrics are computed from.
+/// The input of the metrics.
 #[derive(Debug, Default)]
 pub struct Observed {
     /// Training steps of rank 0 in order.
     pub steps: Steps,
     /// Phases by start, the steps among them.
     pub phases: Vec<Phase>,
-    /// What the tests have read of the hardware.
+    /// The hardware telemetry of tests.
     #[cfg(test)]
     pub(super) telemetry: BTreeMap<String, crate::record::Series>,
-    /// How often each device was to be read, in times a second.
+    /// The requested rate of readings of each device, in hertz.
     pub telemetry_hz: Option<f64>,
     /// How many GPUs the run uses.
     pub gpus: u32,
-    /// Samples a step, if the worker said so.
+    /// Samples per step, if the worker reported them.
     pub samples_per_step: Option<u64>,
-    /// Samples of a pass over the data, if its last step is known to take what is left.
+    /// Samples of a pass over the data, if its last step is known to take the remaining ones.
     pub samples_of_a_pass: Option<i64>,
     /// The last value of `loss` over the steps.
     pub last_loss: Option<f64>,
-    /// From the worker's start to its end.
+    /// The time from the worker's start to its end, in nanoseconds.
     pub wall_ns: u64,
-    /// Processor time of the worker, if it could be read.
+    /// Processor time of the worker in nanoseconds, if it could be read.
     pub cpu_ns: Option<u64>,
-    /// Whether somebody saw the end.
+    /// Whether the worker's end was observed.
     pub ended: bool,
-    /// What the cell asks of the hardware and of the measurement.
+    /// The cell's requirements for the hardware and the measurement.
     pub bounds: Bounds,
 }
 
 impl Observed {
-    /// Fills in every metric that the worker did not state itself and that follows from what was seen, notes beside the attempt's
-    /// other facts by what rule it was measured, and warns of what a reader of the numbers must know.
+    /// Adds every metric that follows from the observations and that the worker did not state itself. Adds the rule of
+    /// measurement to the facts, and warnings that a reader of the numbers needs.
     pub fn complete(
         &self,
         telemetry: &dyn Given,
@@ -149,11 +149,11 @@ impl Observed {
         stamp(&evidence, facts);
     }
 
-    /// Whether the first rank answers alone, as it does where ranks share their gradients. The built-in trainer says what its ranks do; its phases do not, since a short run has no
-    /// step that is looked into. Of a program the phases tell.
+    /// Whether only the first rank answers, as in runs whose ranks share their gradients. The built-in trainer shows it
+    /// by facts and not by phases, since a short run has no step with phases. Other programs show it by phases.
     fn first_answers_alone(&self, shares: bool, facts: &Table) -> bool {
         let several = facts.get("worker.ranks").and_then(Value::as_int).is_some_and(|ranks| ranks > 1);
-        // Any program may call something `ranks`.
+        // Any program may have a fact called `ranks`.
         let several = several && facts.contains_key("worker.batch_global");
         let staged = facts.contains_key("worker.stages");
         let all_of_first = || self.phases.iter().all(|phase| phase.name != "inference" || phase.rank == 0);
@@ -167,7 +167,7 @@ impl Observed {
             put.found("cpu_time", self.cpu_ns.map(seconds).ok_or(unread));
         }
         put.some("loss", self.last_loss);
-        // Why there is none is told where somebody may look for it.
+        // The reason for a missing metric is recorded only if somebody may look for it.
         let time = |put: &mut Put<'_>, name, is_asked, value: Option<f64>| match (value, training.read_together()) {
             (None, Some(reason)) if is_asked => put.found(name, Err(reason.to_owned())),
             (value, _) => put.some(name, value),
@@ -183,7 +183,7 @@ impl Observed {
         }
         time(put, "train_time", true, training.train_s());
         put.some("data_time", median(&self.lengths("data")).filter(|ns| *ns > 0.0).map(|ns| ns / 1e9));
-        // From here on the worker may have stated what others follow from.
+        // From here on, metrics follow from others that the worker may have stated.
         let samples = self.samples_per_step.filter(|samples| *samples > 0);
         let step_s = put.known("step_time").filter(|step_s| *step_s > 0.0);
         let rate = samples.zip(step_s).map(|(samples, step_s)| throughput(samples, step_s));
@@ -195,13 +195,13 @@ impl Observed {
         put.some("mfu", put.known("achieved_tflops").zip(peak).map(|(tflops, peak)| 100.0 * tflops / peak));
     }
 
-    /// How long each phase of this name took.
+    /// The lengths of rank 0's phases with this name, in nanoseconds.
     fn lengths(&self, name: &str) -> Vec<u64> {
         let named = self.phases.iter().filter(|phase| phase.name == name && phase.rank == 0);
         named.filter_map(|phase| Some(phase.stop_ns?.saturating_sub(phase.start_ns))).collect()
     }
 
-    /// What the hardware's gauges showed while the worker trained, and the most memory that was taken. Returns what each GPU showed.
+    /// Adds means of the hardware's gauges during training, and peaks of memory. Returns the means of each GPU.
     fn gauges(&self, training: &Training, hardware: &Hardware<'_>, facts: &Table, put: &mut Put<'_>) -> EachGpu {
         let measured = training.unseen().map_or(Ok(&training.measured), |reason| Err(reason.to_owned()));
         let gpus: Vec<Source> = hardware.gpus().collect();
@@ -235,7 +235,7 @@ impl Observed {
         shown
     }
 
-    /// The times in which a device was not read, as a word for `telemetry.marks`; each is also warned of.
+    /// Finds times in which a device was not read. Returns marks for `telemetry.marks`, and adds a warning for each device.
     fn silences(
         &self,
         hardware: &Hardware<'_>,
@@ -245,7 +245,7 @@ impl Observed {
     ) -> BTreeSet<&'static str> {
         let mut marks = BTreeSet::new();
         for (source, meter) in meters {
-            // Power and counter are read in one look, and a look that failed is one gap.
+            // Power and counter are read together, so a failed reading is one gap.
             let silent = meter.readings().map(|readings| readings.silent(self.wall_ns));
             let gaps = Windows::new(silent.flat_map(|silent| silent.iter().collect::<Vec<_>>()));
             if gaps.is_empty() {
@@ -262,13 +262,13 @@ impl Observed {
         marks
     }
 
-    /// How many steps a pass over the data has, where that is known.
+    /// The number of steps in a pass over the data, if it is known.
     fn steps_of_a_pass(&self) -> Option<u64> {
         let of_a_pass = u64::try_from(self.samples_of_a_pass?).ok()?;
         self.samples_per_step.filter(|batch| *batch > 0).map(|batch| of_a_pass.div_ceil(batch))
     }
 
-    /// When the phases of a name were, as the worker said.
+    /// The times of rank 0's phases with this name, as the worker reported them.
     fn told(&self, name: &str) -> Result<Windows, String> {
         let named = self.phases.iter().filter(|phase| phase.name == name && phase.rank == 0);
         let windows = Windows::new(named.filter_map(|phase| Some((phase.start_ns, phase.stop_ns?))));
@@ -287,7 +287,7 @@ impl Observed {
         let computed_s = training.train_s().ok_or_else(no_time);
         let is_stated = put.known("energy").is_some();
         put.within("energy", put.recorded("power_mean").and_then(|power| Ok(power.times(computed_s.clone()?))));
-        // Our energy is of the time that we found, whatever the worker says of that; its own energy is of its own time.
+        // The computed energy is over the computed time, even if the worker states another. A stated energy is over the stated time.
         let train_s = if is_stated { put.known("train_time").ok_or_else(no_time) } else { computed_s };
         let energy = put.recorded("energy");
         put.within("energy_net", {
@@ -311,7 +311,7 @@ impl Observed {
         let delay_s = put.known("train_time").zip(samples.ok()).map(|(train_s, samples)| train_s / samples);
         let edp = put.recorded("energy_per_sample").and_then(|energy| Ok(energy.times(delay_s.ok_or_else(no_time)?)));
         put.within("edp_per_sample", edp);
-        // A model whose samples have no tokens has no energy of one.
+        // A model whose samples have no tokens has no energy per token.
         if let Some(tokens) = put.known("tokens_per_sample").filter(|tokens| *tokens > 0.0) {
             put.within("energy_per_token", put.recorded("energy_per_sample").map(|energy| energy.each(tokens)));
         }
@@ -322,7 +322,7 @@ impl Observed {
 
 const CUT_SHORT: &str = "its only epoch was cut short: it ended before a whole pass over the data";
 
-/// A value, and half the width of its interval where that was estimated.
+/// A value, and half the width of its interval if that was estimated.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
     value: f64,
@@ -338,17 +338,17 @@ impl Figure {
         Self::joules(energy).each(energy.length_s)
     }
 
-    /// A multiple of it; a time that it is multiplied by has no interval.
+    /// Multiplies the figure by a factor without uncertainty.
     fn times(self, factor: f64) -> Self {
         Self { value: self.value * factor, half_width: self.half_width.map(|half_width| half_width * factor.abs()) }
     }
 
-    /// What of it each of so many has.
+    /// Divides the figure by a number without uncertainty.
     fn each(self, many: f64) -> Self {
         Self { value: self.value / many, half_width: self.half_width.map(|half_width| half_width / many) }
     }
 
-    /// The difference of two that are independent; what a worker states without an interval is taken to be right.
+    /// Subtracts an independent figure. A value that a worker states without an interval counts as exact.
     fn less(self, other: Self) -> Self {
         let known = [self.half_width, other.half_width];
         let half_width = known.iter().any(Option::is_some).then(|| quadrature(known.into_iter().flatten()));
@@ -356,7 +356,7 @@ impl Figure {
     }
 }
 
-/// The energy of an answered sample.
+/// Adds the energy per answered sample.
 fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>) {
     let stated = put.known("inference_batch_size");
     for (place, (of_size, (_, seen))) in answers.iter().zip(energies).enumerate() {
@@ -370,14 +370,14 @@ fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>
     }
 }
 
-/// What it took the ranks to share their gradients.
+/// Adds the times in which ranks shared their gradients.
 fn exchanged(exchanges: &Exchanges, put: &mut Put<'_>) {
     put.some("all_reduce_time", exchanges.time_s());
     put.some("all_reduce_exposed", exchanges.exposed_s());
     put.some("straggler_spread", exchanges.spread_s());
 }
 
-/// How fast answers came. Those of the first size have the plain names too.
+/// Adds the inference times. Those of the first batch size also have the plain names.
 fn inference(answers: &[Answers], put: &mut Put<'_>) {
     let stated = put.known("inference_batch_size").filter(|rows| *rows > 0.0);
     for (place, of_size) in answers.iter().enumerate() {
@@ -396,7 +396,7 @@ fn inference(answers: &[Answers], put: &mut Put<'_>) {
             }
         }
     }
-    // Of a worker that tells of no answer, and states what one took.
+    // For a worker that reports no answers but states the time of one.
     let each = put.known("inference_time").zip(stated);
     put.some("inference_sample_time", each.map(|(batch_s, rows)| batch_s / rows));
 }
@@ -405,7 +405,7 @@ fn of_training(reason: String) -> String {
     format!("{TRAINING} {reason}")
 }
 
-/// The share of all processors' time that the worker had.
+/// The worker's share of all processors' time, in percent.
 fn cpu_util(hardware: &Hardware<'_>, facts: &Table, windows: &Windows) -> Result<f64, String> {
     let time = hardware.gauge(Source::Host, Quantity::WorkerCpuTime)?;
     let pace = Pace { why: "processor time is read every", ns: time.interval_ns() };
@@ -419,18 +419,18 @@ fn cpu_util(hardware: &Hardware<'_>, facts: &Table, windows: &Windows) -> Result
     Ok(100.0 * growth.area / seconds(growth.covered_ns) / cores)
 }
 
-/// The energy of each device and of all, or why there is none.
+/// The energy of each device and their sum, or why there is none.
 type Seen = Result<(Vec<(Source, Energy)>, Energy), String>;
 
 /// The energies of an attempt.
 struct Energies {
-    /// Of the training after its warm-up.
+    /// The training after its warm-up.
     training: Seen,
-    /// From start to end.
+    /// The whole attempt.
     attempt: Seen,
-    /// Of the phase `idle`.
+    /// The phase `idle`.
     idle: Seen,
-    /// Of the phases `inference`, for each size of a batch.
+    /// The phases `inference` of each batch size, with the name of the metric.
     inference: Vec<(String, Seen)>,
 }
 
@@ -453,7 +453,7 @@ impl Energies {
     }
 }
 
-/// What is wrong with the energies, in words for `telemetry.marks`; each is also warned of.
+/// Finds faults of the energies. Returns marks for `telemetry.marks`, and adds a warning for each fault.
 fn doubts(energies: &Energies, warnings: &mut Vec<String>) -> BTreeSet<&'static str> {
     let mut marks = BTreeSet::new();
     let mut faulty = BTreeSet::new();
@@ -482,7 +482,7 @@ fn doubts(energies: &Energies, warnings: &mut Vec<String>) -> BTreeSet<&'static 
     marks
 }
 
-/// Where metrics go: each with the unit that is known of its name, and none over one that the worker stated.
+/// Adds metrics, each with the known unit of its name. A metric that the worker stated is not replaced.
 struct Put<'a>(&'a mut BTreeMap<String, Metric>);
 
 impl Put<'_> {
@@ -515,7 +515,7 @@ impl Put<'_> {
         });
     }
 
-    /// What is recorded by that name, whoever said it.
+    /// The recorded metric of that name, stated or computed.
     fn recorded(&self, name: &str) -> Result<Figure, String> {
         let metric = self.0.get(name).ok_or_else(|| format!("there is no `{name}`"))?;
         let reason = || metric.reason.clone().unwrap_or_default();

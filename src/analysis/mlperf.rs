@@ -1,33 +1,34 @@
 //! The power measurement rules of MLPerf Training, rule by rule, against recorded attempts.
 //!
-//! The rules are those of <https://github.com/mlcommons/training_policies>, `power_measurement.adoc`, which has no version number and is
-//! named by its commit. What a record cannot show is not taken to be so: a rule without evidence fails, and says what is missing.
+//! The rules are those of <https://github.com/mlcommons/training_policies>, `power_measurement.adoc`, which has no
+//! version number and is identified by its commit. A rule without evidence in the record fails, with the missing
+//! evidence as the reason.
 
 use super::statistic::{number, seconds};
 use crate::record::{Quantity, Sealed, Series, Source, Value, count};
 use std::collections::BTreeSet;
 
-/// Which text of the rules is applied.
+/// The text of the rules that is applied.
 pub const MLPERF_POWER_RULES: &str =
     "MLPerf Training - Power Measurement Rules (mlcommons/training_policies, power_measurement.adoc, commit 2ddbe8a)";
 
-/// The rules ask for so many samples.
+/// The fewest samples that the rules require.
 const SAMPLES: usize = 60;
-/// A result leaves out the fastest and the slowest run: it takes so many.
+/// The fewest runs of a result, which leaves out the fastest and the slowest.
 const RUNS: usize = 3;
-/// And for one in every second at least.
+/// The rules require a sample in every second.
 const SECOND_NS: u64 = 1_000_000_000;
-/// Looks that are due each second come some milliseconds late.
+/// The tolerance for samples that are due each second and come some milliseconds late.
 const LATE_NS: u64 = 50_000_000;
 
-/// How a rule came out.
+/// The result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// The record shows that it is kept.
+    /// The record shows that the attempts comply.
     Pass,
-    /// It is not kept, or the record does not show that it is.
+    /// The attempts do not comply, or the record does not show that they do.
     Fail,
-    /// It says nothing of such attempts.
+    /// The rule does not apply to such attempts.
     NotApplicable,
 }
 
@@ -42,23 +43,23 @@ impl Ruling {
     }
 }
 
-/// A rule and how it came out.
+/// A rule and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The rule's heading in the text.
     pub rule: &'static str,
-    /// How it came out.
+    /// Its result.
     pub ruling: Ruling,
-    /// What the record shows.
+    /// The evidence in the record.
     pub why: String,
 }
 
-/// Attempts of the same runs that are not among those that are checked.
+/// The numbers of attempts of the same runs that are not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unchecked {
-    /// Those that finished.
+    /// Finished attempts.
     pub finished: usize,
-    /// Those that did not.
+    /// Unfinished attempts.
     pub unfinished: usize,
 }
 
@@ -84,7 +85,7 @@ fn gpus(sealed: &Sealed) -> u32 {
     gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0)
 }
 
-/// The timed portion: from the first epoch's start to the last one's end, else the whole attempt.
+/// The timed portion: from the start of the first epoch to the end of the last, or the whole attempt without epochs.
 fn timed(sealed: &Sealed) -> (u64, u64) {
     let epochs = || sealed.phases.iter().filter(|phase| phase.name == "epoch" && phase.rank == 0);
     let start = epochs().map(|phase| phase.start_ns).min();
@@ -92,7 +93,7 @@ fn timed(sealed: &Sealed) -> (u64, u64) {
     start.zip(stop).filter(|(start, stop)| start < stop).unwrap_or((0, sealed.attempt.wall_ns))
 }
 
-/// The readings of power of each GPU of an attempt.
+/// The power series of each GPU of an attempt.
 fn powers(sealed: &Sealed) -> Vec<Option<&Series>> {
     let named = |name: String| sealed.series.iter().find(|series| series.name == name);
     let of = |rank: u32| {
@@ -102,7 +103,7 @@ fn powers(sealed: &Sealed) -> Vec<Option<&Series>> {
     (0..gpus(sealed)).map(of).collect()
 }
 
-/// The first attempt for which there is something to say, by its place from 1.
+/// Returns the fault of the first attempt that has one, with the attempt's number from 1.
 fn first_fault(attempts: &[Sealed], fault: impl Fn(&Sealed) -> Option<String>) -> Option<String> {
     let faults: Vec<(usize, String)> =
         (1..).zip(attempts).filter_map(|(place, sealed)| Some((place, fault(sealed)?))).collect();
@@ -228,7 +229,7 @@ fn accuracy() -> (Ruling, String) {
     )
 }
 
-/// Each reading times the time since the one before, over the timed portion, of all GPUs, in joules.
+/// The energy of all GPUs over the timed portion, in joules: the sum of each reading times the time since the one before.
 fn joules(sealed: &Sealed) -> Option<f64> {
     let (start, stop) = timed(sealed);
     let powers = powers(sealed);
@@ -286,7 +287,7 @@ fn olympic(attempts: &[Sealed]) -> (Ruling, String) {
     }
 }
 
-/// The mean energy without the fastest and the slowest run; none of fewer than three.
+/// The mean energy without the fastest and the slowest run; `None` for fewer than three.
 fn of_middle(mut runs: Vec<(u64, f64)>) -> Option<f64> {
     runs.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
     match runs.as_slice() {

@@ -1,6 +1,7 @@
-//! Pure questions about records.
+//! Analysis of records.
 //!
-//! Knows the words of `record` and nothing of files, clocks or devices: every answer follows from what it is given.
+//! Knows the words of `record`. Must not know files, clocks or devices: every result is a pure function of the
+//! arguments.
 
 mod best;
 mod compare;

@@ -6,28 +6,28 @@ use super::comparison::Summary;
 use super::distribution::two_sided;
 use super::statistic::{median_real, number};
 
-/// A value is named where chance puts one of so many this far off in fewer than one of a hundred samples.
+/// The significance level for all values of a sample together.
 const LEVEL: f64 = 0.01;
-/// Of fewer values, the others do not say how they scatter.
+/// The fewest values from which outliers are found.
 const LEAST: usize = 4;
-/// No smaller residual is significant: of 4 or more values p has to be below 0.0025, which Student's t reaches beyond 3.0.
+/// A residual that is surely not significant: for 4 or more values p has to be below 0.0025, which needs a Student's t above 3.0.
 const LEAST_FAR: f64 = 2.9;
-/// Values closer to the median than this share are never named, however still the others are.
+/// Values closer to the median than this share are never outliers, however little the others scatter.
 const NEAR: f64 = 0.005;
 
 /// A value far from the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outlier {
-    /// Its place among the values.
+    /// Its index among the values.
     pub at: usize,
-    /// The value as a multiple of the median; none where that is 0.
+    /// The value as a multiple of the median; `None` if that is 0.
     pub ratio: Option<f64>,
-    /// How many standard deviations of the others it is from their mean; none where the others are all equal.
+    /// Its distance from the mean of the others, in their standard deviations; `None` if they are all equal.
     pub deviations: Option<f64>,
 }
 
-/// The values whose externally studentized residual is significant at 1% after Bonferroni's correction (Cook and Weisberg, "Residuals and
-/// Influence in Regression", 1982, section 2.2).
+/// Returns the values whose externally studentized residual is significant at 1% after Bonferroni's correction (Cook
+/// and Weisberg, "Residuals and Influence in Regression", 1982, section 2.2).
 pub fn outliers(values: &[f64]) -> Vec<Outlier> {
     let Some(median) = median_real(values).filter(|_| values.len() >= LEAST && values.iter().all(|v| v.is_finite()))
     else {
@@ -37,12 +37,13 @@ pub fn outliers(values: &[f64]) -> Vec<Outlier> {
         return Vec::new();
     };
     let n = number(values.len());
-    // Whether a value may be far from the others, from sums over all values: to compute those of the others for each value takes the square of their number.
+    // Whether a value may be an outlier, by sums over all values. Computing the sums of the others for each value would
+    // take quadratic time.
     let may_be_far = |value: f64| {
         let apart = value - mean;
         let of_others = (variance * (n - 1.0) - apart * apart * n / (n - 1.0)) / (n - 2.0);
         let residual = apart * (n / (n - 1.0)).sqrt() / of_others.sqrt();
-        // Of others that are all equal it is not a number.
+        // It is NaN if the others are all equal.
         !is_near(value, median) && (residual.is_nan() || residual.abs() >= LEAST_FAR)
     };
     let far = (0..values.len()).filter(|at| may_be_far(values[*at]));
@@ -53,7 +54,7 @@ fn is_near(value: f64, median: f64) -> bool {
     (value - median).abs() <= NEAR * median.abs()
 }
 
-/// The value at this place, if it is far from the others.
+/// Returns the value at this index as an outlier, if it is one.
 fn judged(values: &[f64], median: f64, at: usize) -> Option<Outlier> {
     let value = values[at];
     let others: Vec<f64> = values.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, v)| *v).collect();
@@ -85,7 +86,8 @@ mod tests {
 
     #[test]
     fn only_what_is_far_from_the_others_is_named() {
-        // statsmodels 0.15.0: OLS(y, ones).fit().outlier_test(): of 13.1 the studentized residual is 21.13 and Bonferroni's p 0.00116.
+        // statsmodels 0.15.0: OLS(y, ones).fit().outlier_test(): the studentized residual of 13.1 is 21.13, and
+        // Bonferroni's p is 0.00116.
         let found = outliers(&[10.0, 10.2, 9.9, 10.1, 13.1]);
         assert_eq!(found.iter().map(|one| one.at).collect::<Vec<_>>(), [4]);
         assert!((found[0].ratio.unwrap() - 13.1 / 10.1).abs() < 1e-12 && found[0].deviations.unwrap() > 20.0);

@@ -1,6 +1,6 @@
-//! How long ranks take to share their gradients, and how long they wait for each other.
+//! The times in which ranks share their gradients and wait for each other.
 //!
-//! Knows the phases `all_reduce` and `backward` of ranks that tell of both, and nothing of how gradients travel.
+//! Knows the phases `all_reduce` and `backward` of ranks that report both. Must not know how gradients are sent.
 
 use super::energy::Energy;
 use super::statistic::{median, number, seconds, total};
@@ -8,15 +8,15 @@ use super::window::Windows;
 use crate::record::{Phase, Source};
 use std::collections::BTreeMap;
 
-/// One step of which every rank told when it had its gradients and when it had those of all.
+/// The exchange of gradients in one step that all ranks reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Exchange {
-    /// By rank: from when to when.
+    /// The start and the stop of each rank's `all_reduce`, in nanoseconds.
     ranks: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Exchange {
-    /// When the last rank came.
+    /// The start of the last rank.
     fn complete_ns(&self) -> u64 {
         self.ranks.values().map(|(start, _)| *start).max().unwrap_or_default()
     }
@@ -32,16 +32,16 @@ impl Exchange {
     }
 }
 
-/// Those of an attempt.
+/// The exchanges of an attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exchanges {
     steps: Vec<Exchange>,
-    /// The mean over ranks of what overlaps with no backward pass, step by step.
+    /// For each step, the mean over ranks of the time that overlaps with no backward pass.
     exposed_ns: Vec<u64>,
 }
 
 impl Exchanges {
-    /// From the phases of steps after the warm-up. There is none where a single rank tells of such phases.
+    /// Takes the phases of steps after the warm-up. Empty if only one rank reports such phases.
     pub(super) fn of(phases: &[Phase], warmup: usize) -> Self {
         let named = |name: &'static str| {
             let after = move |phase: &&Phase| usize::try_from(phase.index).is_ok_and(|index| index > warmup);
@@ -54,7 +54,7 @@ impl Exchanges {
             step.ranks.insert(phase.rank, (phase.start_ns, stop_ns));
         }
         let ranks = steps.values().map(|step| step.ranks.len()).max().unwrap_or(0);
-        // Of a step that not all ranks told of nobody knows who was the last.
+        // If a rank did not report a step, its last rank is unknown.
         let steps: Vec<Exchange> = steps.into_values().filter(|step| ranks > 1 && step.ranks.len() == ranks).collect();
         let mut backward: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         for phase in named("backward") {
@@ -72,22 +72,22 @@ impl Exchanges {
         Self { exposed_ns: steps.iter().map(exposed).collect(), steps }
     }
 
-    /// The median time from when the last rank has its gradients to when all have those of all.
+    /// The median time from the last rank's start to the end of the exchange.
     pub(super) fn time_s(&self) -> Option<f64> {
         self.median_s(Exchange::time_ns)
     }
 
-    /// The median of what of it no backward pass hides, the waiting for slower ranks in it.
+    /// The median time of an exchange that no backward pass hides, including waits for slower ranks.
     pub(super) fn exposed_s(&self) -> Option<f64> {
         median(&self.exposed_ns).map(|ns| ns / 1e9)
     }
 
-    /// The median time from the first rank that has its gradients to the last one.
+    /// The median time from the first rank's start to the last one's.
     pub(super) fn spread_s(&self) -> Option<f64> {
         self.median_s(Exchange::spread_ns)
     }
 
-    /// How long each rank waits for the last one in a step, on average.
+    /// The mean time per step for which each rank waits for the last one, in seconds.
     pub(super) fn waits_s(&self) -> BTreeMap<u32, f64> {
         let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
         for step in &self.steps {
@@ -104,8 +104,8 @@ impl Exchanges {
     }
 }
 
-/// What GPUs drew at least while they waited for others, in joules, and half the width of its interval, by how long each rank waits in a step: their power at rest over all steps, for which
-/// those that are known stand.
+/// The least energy that GPUs drew while they waited for others, in joules, and half the width of its interval. It is
+/// the idle power times each rank's wait per step and the number of steps.
 pub(super) fn wait_energy(
     waits_s: &BTreeMap<u32, f64>,
     idle: &[(Source, Energy)],
@@ -117,7 +117,7 @@ pub(super) fn wait_energy(
         Some((idle.joules * over, idle.half_width() * over))
     };
     let each: Option<Vec<(f64, f64)>> = waits_s.iter().map(of).collect();
-    // Their sensors may all be off in the same direction.
+    // All sensors may have errors in the same direction.
     let sum = |each: Vec<(f64, f64)>| each.into_iter().fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
     each.map(sum).ok_or_else(|| "a rank that waits has no GPU of its own".to_owned())
 }
@@ -143,9 +143,9 @@ mod tests {
                 phase("all_reduce", 1, step, begin + 14, begin + 20),
             ]);
         }
-        // Compiling, in the warm-up.
+        // Compilation during the warm-up.
         phases.extend([phase("all_reduce", 0, 1, 0, 500), phase("all_reduce", 1, 1, 400, 500)]);
-        // Only one rank told of it.
+        // Only one rank reported it.
         phases.push(phase("all_reduce", 0, 200, 4000, 4900));
         let exchanges = Exchanges::of(&phases, 10);
         assert_eq!(exchanges.time_s(), Some(0.007), "from 14 to 21 ms");

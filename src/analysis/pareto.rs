@@ -1,6 +1,6 @@
-//! Which configurations no other one beats in everything at once.
+//! The Pareto front: the configurations that no other one dominates.
 //!
-//! Knows numbers and which way each is better. Must not know what they measure.
+//! Knows numbers and the better direction of each. Must not know what they measure.
 
 use super::best::Place;
 use super::pairwise::Scale;
@@ -8,11 +8,11 @@ use super::resample::{Sampled, probabilities};
 use crate::record::Direction;
 use std::cmp::Ordering;
 
-/// Of more configurations nobody waits for the probabilities.
+/// The most configurations for which probabilities are computed.
 const MOST: usize = 500;
 
-/// For each configuration the probability that it is on the front when everything is measured again. `places` has for each its means in all metrics. None
-/// where one of them has a single unit, or there are more than 500.
+/// Returns for each configuration the probability that it is on the front in new measurements. `places` has the places
+/// of each configuration in all metrics. `None` if one of them has a single unit, or if there are more than 500 configurations.
 pub fn front_probabilities(places: &[&[Place]], directions: &[Direction]) -> Option<Vec<f64>> {
     if places.len() > MOST || places.iter().flat_map(|all| all.iter()).any(|one| one.estimate.standard_error.is_none())
     {
@@ -31,7 +31,7 @@ pub fn front_probabilities(places: &[&[Place]], directions: &[Direction]) -> Opt
     })
 }
 
-/// For each point the place of one on the front that dominates it; none for the points of the front.
+/// Returns for each point the index of a point on the front that dominates it; `None` for points of the front.
 ///
 /// One point dominates another if it is at least as good in every coordinate and better in one; equal points do not dominate each other.
 pub fn dominators(points: &[Vec<f64>], directions: &[Direction]) -> Vec<Option<usize>> {
@@ -44,7 +44,7 @@ pub fn dominators(points: &[Vec<f64>], directions: &[Direction]) -> Vec<Option<u
         .collect();
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|a, b| lexicographic(&oriented[*a], &oriented[*b]).then(a.cmp(b)));
-    // In this order a point can only be dominated by one before it, and then also by one on the front.
+    // In this order a point can only be dominated by one before it, and then also by one of the front.
     let mut front: Vec<usize> = Vec::new();
     let mut found = vec![None; points.len()];
     for at in order {

@@ -1,6 +1,6 @@
-//! How much of their time the stages of a pipeline have nothing to do.
+//! The time in which stages of a pipeline have nothing to do.
 //!
-//! Knows the phases `forward`, `backward` and, within them, `wait` of ranks that tell of all three, and nothing of what stages compute.
+//! Knows the phases `forward`, `backward` and, within them, `wait` of ranks that report all three. Must not know what stages compute.
 
 use super::statistic::{median, number, seconds};
 use super::window::Windows;
@@ -14,11 +14,12 @@ struct Spans {
     waits: Vec<(u64, u64)>,
 }
 
-/// One step of which every stage told: when each of them worked.
+/// One step that every stage reported.
 struct Round {
-    /// By rank.
+    /// The busy times of each rank.
     busy: BTreeMap<u32, Windows>,
-    /// From when the first stage has work to when the last one has none. A stage that waits for its first work, for which the first one still reads data, is in no bubble yet.
+    /// The time from the first stage's first work to the last stage's end. A stage that waits for its first work while
+    /// the first one still reads data is not yet in a bubble.
     from: u64,
     to: u64,
 }
@@ -35,7 +36,7 @@ impl Round {
         (to > from).then_some(Self { busy, from, to })
     }
 
-    /// How long a stage with this work had none.
+    /// The time in which a stage with these busy times had no work.
     fn idle_s(&self, busy: &Windows) -> f64 {
         seconds(self.to - self.from) - seconds(busy.length())
     }
@@ -45,18 +46,18 @@ impl Round {
         idle / (seconds(self.to - self.from) * number(self.busy.len()))
     }
 
-    /// From when the first stage has its gradients to when the last one has.
+    /// The time from the first stage that has its gradients to the last one.
     fn spread_ns(&self) -> u64 {
         let ends = || self.busy.values().filter_map(|windows| windows.iter().last()).map(|(_, to)| to);
         ends().max().unwrap_or_default() - ends().min().unwrap_or_default()
     }
 }
 
-/// The steps after the warm-up of which every stage told.
+/// The steps after the warm-up that every stage reported.
 pub(super) struct Rounds(Vec<Round>);
 
 impl Rounds {
-    /// From an attempt's phases. There is none where no rank waits for another.
+    /// Takes an attempt's phases. Empty if no rank waits for another.
     pub(super) fn of(phases: &[Phase], warmup: usize) -> Self {
         let mut steps: BTreeMap<u64, BTreeMap<u32, Spans>> = BTreeMap::new();
         let after = |phase: &&Phase| usize::try_from(phase.index).is_ok_and(|index| index > warmup);
@@ -78,7 +79,8 @@ impl Rounds {
         Self(steps.values().filter(whole).filter_map(Round::of).collect())
     }
 
-    /// The mean share of all stages' time, from when the first one has work to when the last one has none, in which a stage was in no pass or waited in one.
+    /// The mean share of all stages' time in which a stage was in no pass or waited in one. The time of a step is from
+    /// the first stage's first work to the last one's end.
     pub(super) fn bubble(&self) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.iter().map(Round::bubble).sum::<f64>() / number(self.0.len()))
     }
@@ -88,7 +90,7 @@ impl Rounds {
         median(&self.0.iter().map(Round::spread_ns).collect::<Vec<_>>()).map(|ns| ns / 1e9)
     }
 
-    /// How long each stage has nothing to do in a step, on average.
+    /// The mean time per step for which each stage has nothing to do, in seconds.
     pub(super) fn waits_s(&self) -> BTreeMap<u32, f64> {
         let mut waits: BTreeMap<u32, f64> = BTreeMap::new();
         for round in &self.0 {
@@ -110,7 +112,7 @@ mod tests {
         Phase { name: name.to_owned(), index, rank, start_ns: from_ms * MS, stop_ns: Some(to_ms * MS) }
     }
 
-    /// Two stages, two micro-batches of 10 ms a pass each way, as GPipe draws it: forward 0 0 | 1 1, backward in the reverse order.
+    /// Two stages and two micro-batches of 10 ms for each pass, as in GPipe's figure: forward 0 0 | 1 1, backward in the reverse order.
     fn ideal(index: u64, at: u64) -> Vec<Phase> {
         let of = |name: &str, rank, from: u64, to: u64| phase(name, rank, index, at + from, at + to);
         vec![

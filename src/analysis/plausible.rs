@@ -1,20 +1,20 @@
 //! Values that no measurement can have: negative energy, an accuracy of 7.
 //!
-//! The same bounds hold for workers and for imported tables. Knows names and units; `docs/validity.md` is the long form.
+//! The same bounds apply to workers and to imported tables. Knows names and units; `docs/validity.md` has the details.
 
 use crate::record::{Metric, MetricInfo, Unit, known_metric};
 use std::collections::BTreeMap;
 
-/// Metrics that are a share of one.
+/// Metrics that are fractions of 1.
 const SHARES: [&str; 8] =
     ["accuracy", "box_ap_50", "box_ap_75", "bubble_fraction", "mask_ap", "mask_ap_50", "mask_ap_75", "matching_share"];
-/// Metrics that are a share of one, in percent. `mfu` may exceed 100, and other tools count `cpu_util` by core.
+/// Metrics that are percentages. `mfu` may exceed 100, and other tools count `cpu_util` by core.
 const PERCENTAGES: [&str; 2] = ["gpu_mem_util", "gpu_util"];
 /// Counts and ratios that are never negative.
 const COUNTS: [&str; 4] = ["cpu_util", "mfu", "perplexity", "skipped_steps"];
 /// A part of a name that marks a difference, which may be negative.
 const DIFFERENCES: [&str; 9] = ["change", "delta", "diff", "difference", "drift", "net", "offset", "saved", "saving"];
-/// Energies of which a run may have none: one rank never waits.
+/// Energies that may be 0: one rank never waits.
 const MAY_BE_ZERO: [&str; 1] = ["wait_energy"];
 
 /// An impossible value.
@@ -24,7 +24,7 @@ pub struct Implausible {
     pub metric: String,
     /// Why it is impossible.
     pub reason: String,
-    /// The value, and how to state it right where that is known.
+    /// The value, and how to state it correctly if that is known.
     pub detail: String,
 }
 
@@ -67,7 +67,8 @@ pub fn implausible(metrics: &BTreeMap<String, Metric>) -> Vec<Implausible> {
     found
 }
 
-/// A hint where a stated value looks like a share in the place of a percentage. It stays as stated: an accuracy of 0.5% exists.
+/// Returns a hint if a stated value looks like a fraction instead of a percentage. The value is kept as stated, because
+/// an accuracy of 0.5% is possible.
 pub fn share_for_percent(name: &str, stated: &Metric) -> Option<String> {
     let value = stated.value.filter(|value| *value > 0.0 && *value <= 1.0)?;
     let known = known_metric(name)?;

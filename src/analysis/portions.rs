@@ -1,4 +1,4 @@
-//! An attempt's energy cut into portions that do not overlap, so that they can be stacked.
+//! An attempt's energy, divided into portions that do not overlap and can be stacked.
 //!
 //! Knows a sealed attempt; the energies are those of `energy`, refused where the readings cannot resolve a portion.
 
@@ -10,35 +10,35 @@ use super::window::Windows;
 use crate::record::{Phase, Sealed, Value};
 use std::collections::BTreeMap;
 
-/// Phases that stand for themselves, though a worker may do them within others.
+/// Phases that are always portions of their own, though a worker may run them within others.
 const APART: [&str; 5] = ["idle", "eval", "inference_batch", "inference", "checkpoint"];
-/// Less of a phase than this share is left only by the edges of others.
+/// A smaller remaining share of a phase is only the edges of others.
 const LEFT: f64 = 0.01;
 
-/// What one kind of phase drew, less what other portions did at the same time.
+/// The energy of one kind of phase, without times of other portions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Portion {
     /// The phases' name.
     pub name: String,
     /// Their time, in seconds.
     pub length_s: f64,
-    /// What all devices of the attempt drew in that time, or why it cannot be said.
+    /// The energy of all devices in that time, or why it is unknown.
     pub energy: Result<Energy, String>,
 }
 
 /// The portions of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Portions {
-    /// In the order in which they first begin.
+    /// The portions by their first start.
     pub portions: Vec<Portion>,
-    /// Kinds of phases that overlap others in part, and stand neither by themselves nor within one of them.
+    /// Kinds of phases that partly overlap others, so that they are neither portions of their own nor within one.
     pub within: Vec<String>,
-    /// The whole attempt's energy, or why it cannot be said.
+    /// The whole attempt's energy, or why it is unknown.
     pub total: Result<Energy, String>,
 }
 
 impl Portions {
-    /// What is in no portion whose energy is known, in joules; none where the total is not known.
+    /// The energy in no portion with a known energy, in joules; `None` if the total is unknown.
     pub fn rest(&self) -> Option<f64> {
         let known: f64 =
             self.portions.iter().filter_map(|portion| portion.energy.as_ref().ok()).map(|e| e.joules).sum();
@@ -46,8 +46,8 @@ impl Portions {
     }
 }
 
-/// Cuts the energy of an attempt into portions by the phases of its first rank: evaluation, answers and idling by themselves, and of the rest the
-/// longest kind of phase, then whatever lies beside it.
+/// Divides the energy of an attempt by the phases of its first rank. Evaluation, answers and idle time are portions of
+/// their own. The rest goes to the longest kind of phase, and then to kinds outside of it.
 pub fn portions(sealed: &Sealed, telemetry: &dyn Given) -> Portions {
     let attempt = &sealed.attempt;
     let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
@@ -71,7 +71,7 @@ pub fn portions(sealed: &Sealed, telemetry: &dyn Given) -> Portions {
     Portions { portions, within, total: energy(&whole) }
 }
 
-/// Kinds of phases and when they were, none at the time of another one; and the kinds that overlap others in part.
+/// Returns kinds of phases with times that do not overlap, and the kinds that partly overlap others.
 fn disjoint(phases: &[Phase], wall_ns: u64) -> (Vec<(String, Windows)>, Vec<String>) {
     let mut all: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for phase in phases.iter().filter(|phase| phase.rank == 0) {
@@ -88,10 +88,10 @@ fn disjoint(phases: &[Phase], wall_ns: u64) -> (Vec<(String, Windows)>, Vec<Stri
     for (name, windows) in all {
         let own = windows.subtract(&apart);
         let left = own.subtract(&taken);
-        // What lies within a portion is a part of it; what overlaps one by its edges alone is not.
+        // A kind within a portion is a part of it. A kind that overlaps one only at its edges is not.
         let is_own = real(left.length()) > (1.0 - LEFT) * real(own.length());
         if own.is_empty() || !is_own || real(own.length()) < LEFT * real(windows.length()) {
-            // Time beside all portions that this kind had: it goes to the rest.
+            // This kind also had time outside of all portions, which goes to the rest.
             if !own.is_empty() && real(left.length()) > LEFT * real(own.length()) {
                 overlapping.push(name.to_owned());
             }
@@ -106,7 +106,7 @@ fn disjoint(phases: &[Phase], wall_ns: u64) -> (Vec<(String, Windows)>, Vec<Stri
     (kept, overlapping)
 }
 
-/// The median and the quartiles of values, between neighbours where they lie between them; none of nothing.
+/// The first quartile, the median and the third quartile, with linear interpolation; `None` without values.
 pub fn quartiles(values: &[f64]) -> Option<(f64, f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -146,7 +146,7 @@ mod tests {
         let expected =
             [("idle", vec![(0, 100)]), ("eval", vec![(400, 480), (700, 800)]), ("epoch", vec![(100, 400), (480, 700)])];
         assert_eq!(spans(&phases), expected.map(|(name, spans)| (name.to_owned(), spans)));
-        // Timed answers lie within a batch of them.
+        // Timed answers lie within their batch.
         let timed = [phase("inference_batch", 0, 600), phase("inference", 10, 300), phase("inference", 310, 590)];
         assert_eq!(spans(&timed), [("inference_batch".to_owned(), vec![(0, 600)])]);
         let own = [phase("load", 0, 300), phase("fit", 300, 900), phase("batch", 300, 600)];

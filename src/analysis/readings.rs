@@ -1,15 +1,15 @@
-//! One quantity as it was read over time, and what can be said of the times between.
+//! A quantity's readings over time, and its values between them.
 //!
-//! Knows nothing of what is measured. Between two readings the value is taken to go straight from one to the other; before the
-//! first and after the last, and where a reading failed to come for long, nothing is said.
+//! Must not know what is measured. Values between two readings are interpolated linearly. There are no values before
+//! the first reading, after the last one, and in long gaps.
 
 use super::statistic::{median_ns, nanoseconds, seconds};
 use super::window::Windows;
 use crate::record::Series;
 
-/// Neighbouring readings farther apart than so many usual intervals leave a gap.
+/// Neighbouring readings that are farther apart than this many usual intervals have a gap between them.
 const GAP_INTERVALS: u64 = 3;
-/// From so many changes of a value one can tell how often it is renewed.
+/// The most changes of a value that are too few to show how often it is renewed.
 const ENOUGH_CHANGES: usize = 10;
 
 /// The readings of one quantity, at least two, in order.
@@ -17,55 +17,55 @@ const ENOUGH_CHANGES: usize = 10;
 pub(super) struct Readings {
     points: Vec<(u64, f64)>,
     interval_ns: u64,
-    /// Without a reading for longer than this nothing is said.
+    /// A longer time without a reading is a gap.
     gap_ns: u64,
     gaps: Windows,
-    /// By how much the readings have been moved.
+    /// The time by which the readings were moved.
     moved_ns: u64,
 }
 
-/// What the changes of a value tell of how often it is renewed.
+/// What the changes of a value show about the time between its renewals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// There were many: the times between them.
+    /// Many changes: the times between them.
     Seen(Vec<u64>),
-    /// There were few: a value that is renewed regularly is no older than this.
+    /// Few changes: a value that is renewed regularly is no older than this.
     Within(u64),
-    /// There were not two.
+    /// Fewer than two changes.
     Untold,
 }
 
-/// A time in which a value stood still.
+/// A time in which a value did not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Still {
-    /// The first reading that had it.
+    /// The first reading with the value.
     pub(super) since_ns: u64,
-    /// The last one.
+    /// The last reading with the value.
     pub(super) until_ns: u64,
-    /// The next one, with another value; the last one where there is none.
+    /// The next reading, which has another value, or the last one if there is none.
     pub(super) changed_ns: u64,
 }
 
 impl Still {
-    /// For how long it was seen.
+    /// The time from the first to the last reading with the value.
     pub(super) fn length_ns(self) -> u64 {
         self.until_ns - self.since_ns
     }
 }
 
-/// What readings say of windows.
+/// An integral over windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Integral {
-    /// The sum over the covered time: the quantity's unit times seconds, or what a counter grew by.
+    /// The sum over the covered time: in the quantity's unit times seconds, or the growth of a counter.
     pub(super) area: f64,
-    /// How much of the windows it is of.
+    /// The covered part of the windows.
     pub(super) covered_ns: u64,
-    /// How many readings lie in the windows.
+    /// The number of readings in the windows.
     pub(super) readings: usize,
 }
 
 impl Readings {
-    /// Takes a series over time. `nominal_ns` is the interval that was asked for. None if there are not two readings.
+    /// Takes a series over time. `nominal_ns` is the requested interval. `None` for fewer than two readings.
     pub(super) fn new(series: &Series, nominal_ns: Option<u64>) -> Option<Self> {
         let all = series.positions.iter().copied().zip(series.values.iter().copied());
         let mut points: Vec<(u64, f64)> = all.filter(|(_, value)| value.is_finite()).collect();
@@ -79,8 +79,8 @@ impl Readings {
         Some(Self { points, interval_ns, gap_ns, gaps, moved_ns: 0 })
     }
 
-    /// The same readings as of so many seconds before; of those that come to lie before the origin, what they say of it is kept. None if
-    /// fewer than two are left.
+    /// Moves the readings to earlier times. Of readings that come to lie before the origin, only the value at the
+    /// origin is kept. `None` if fewer than two readings are left.
     pub(super) fn earlier(mut self, by_s: f64) -> Option<Self> {
         let by_ns = nanoseconds(by_s);
         if let Some(origin) = self.at(by_ns) {
@@ -96,12 +96,12 @@ impl Readings {
         (self.points.len() > 1).then_some(self)
     }
 
-    /// The usual time between two readings.
+    /// The median time between two readings, in nanoseconds.
     pub(super) fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// What the changes of the value tell of how often it is renewed.
+    /// The times between renewals of the value, as its changes show them.
     pub(super) fn renewal(&self) -> Renewal {
         let changes: Vec<(u64, u64)> = self.changes().collect();
         if changes.len() > ENOUGH_CHANGES {
@@ -115,17 +115,17 @@ impl Readings {
         changes.iter().enumerate().filter_map(from).min().map_or(Renewal::Untold, Renewal::Within)
     }
 
-    /// Whether no two readings in a row have the same value, and none came so soon after another that this tells nothing.
+    /// Whether neighbouring readings always have different values, and none are too close together for this to be significant.
     pub(super) fn change_each_time(&self) -> bool {
         self.points.windows(2).all(|pair| pair[0].1 != pair[1].1 && 2 * (pair[1].0 - pair[0].0) >= self.interval_ns)
     }
 
-    /// Between which two readings the value changed, each time.
+    /// The two readings between which the value changed, for each change.
     fn changes(&self) -> impl Iterator<Item = (u64, u64)> {
         self.points.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| (pair[0].0, pair[1].0))
     }
 
-    /// The times in which the value stood still.
+    /// The times in which the value did not change.
     pub(super) fn still(&self) -> impl Iterator<Item = Still> {
         let (first, last) = self.ends();
         let starts = std::iter::once(first).chain(self.changes().map(|(_, at)| at));
@@ -133,8 +133,8 @@ impl Readings {
         starts.zip(self.changes().chain([(last, last)])).map(still)
     }
 
-    /// How far the trapezoids may be off since the value between readings is not known, as one standard deviation of the area: what
-    /// neighbouring readings differ by is taken for chance.
+    /// The error of the trapezoids from unknown values between readings, as one standard deviation of the area.
+    /// Differences of neighbouring readings count as random.
     pub(super) fn roughness(&self, windows: &Windows) -> f64 {
         let pairs = self.known(windows);
         let pairs = pairs.iter().flat_map(|(start, stop)| self.between(start, stop).windows(2));
@@ -142,23 +142,23 @@ impl Readings {
         (squares.sum::<f64>() / 2.0).sqrt()
     }
 
-    /// The times up to a moment in which no reading came: before the first, in gaps, and after the last.
+    /// The times up to a moment without a reading: before the first, in gaps, and after the last.
     pub(super) fn silent(&self, until: u64) -> Windows {
         let (first, last) = self.ends();
-        // What is known of the origin was read about then, and all else as much later as it was moved.
+        // A value at the origin was read at about that time; all others were read as much later as they were moved.
         let first = if first == 0 { 0 } else { first.saturating_add(self.moved_ns) };
         let ends = [(0, first), (last.saturating_add(self.moved_ns), until)];
         let ends = ends.into_iter().filter(|(start, stop)| stop.saturating_sub(*start) > self.gap_ns);
         Windows::new(self.gaps.iter().chain(ends)).clip(0, until)
     }
 
-    /// The first and the last moment of which something is known.
+    /// The first and the last moment with a known value.
     pub(super) fn ends(&self) -> (u64, u64) {
         let at = |point: Option<&(u64, f64)>| point.map_or(0, |(at, _)| *at);
         (at(self.points.first()), at(self.points.last()))
     }
 
-    /// The value at a moment, on the line between the two readings around it; none before the first and after the last.
+    /// The value at a moment by linear interpolation; `None` before the first and after the last reading.
     pub(super) fn at(&self, moment: u64) -> Option<f64> {
         let next = self.points.partition_point(|(at, _)| *at < moment);
         let (after, after_value) = *self.points.get(next)?;
@@ -170,25 +170,25 @@ impl Readings {
         Some(before_value + (after_value - before_value) * along)
     }
 
-    /// The readings from one moment to another, both of them included.
+    /// The readings from one moment to another, both included.
     pub(super) fn between(&self, start: u64, stop: u64) -> &[(u64, f64)] {
         let from = self.points.partition_point(|(at, _)| *at < start);
         let to = self.points.partition_point(|(at, _)| *at <= stop);
         self.points.get(from..to).unwrap_or_default()
     }
 
-    /// How many readings lie in the windows.
+    /// The number of readings in the windows.
     pub(super) fn count(&self, windows: &Windows) -> usize {
         windows.iter().map(|(start, stop)| self.between(start, stop.saturating_sub(1)).len()).sum()
     }
 
-    /// What of the windows lies between two readings that leave no gap.
+    /// The parts of the windows that are between readings and not in a gap.
     pub(super) fn known(&self, windows: &Windows) -> Windows {
         let (first, last) = self.ends();
         windows.clip(first, last).subtract(&self.gaps)
     }
 
-    /// The trapezoids under the readings, over what is known of the windows.
+    /// The trapezoids under the readings over the known parts of the windows.
     pub(super) fn integral(&self, windows: &Windows) -> Integral {
         let known = self.known(windows);
         let area = known.iter().map(|(start, stop)| self.trapezoids(start, stop)).sum();
@@ -202,8 +202,8 @@ impl Readings {
         corners.windows(2).map(|pair| seconds(pair[1].0 - pair[0].0) * f64::midpoint(pair[0].1, pair[1].1)).sum()
     }
 
-    /// By how much a counter grew over the windows. A gap inside of a window does no harm; one that holds an edge leaves the part
-    /// of the window in it uncovered.
+    /// The growth of a counter over the windows. A gap inside of a window has no effect. If an edge lies in a gap, the
+    /// part of the window in the gap is not covered.
     pub(super) fn growth(&self, windows: &Windows) -> Integral {
         let mut growth = Integral { area: 0.0, covered_ns: 0, readings: self.count(windows) };
         for (start, stop) in self.graspable(windows).iter() {
@@ -328,7 +328,7 @@ mod tests {
             let value = |i: u64| real(i * apart / held);
             readings(&(0..many).map(|i| (i * apart, value(i))).collect::<Vec<_>>())
         };
-        // Six of 100 ms each, and the first was up to 10 ms earlier.
+        // Six renewals of 100 ms each; the first one was up to 10 ms earlier.
         assert_eq!(every(10, 100, 70).renewal(), Renewal::Within(510 * MS / 5));
         assert_eq!(every(100, 100, 4).renewal(), Renewal::Within(150 * MS));
         assert_eq!((every(10, 100, 20).renewal(), every(10, 100, 9).renewal()), (Renewal::Untold, Renewal::Untold));

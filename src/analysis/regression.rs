@@ -1,23 +1,23 @@
-//! Linear least squares by orthogonalising columns one after the other.
+//! Linear least squares by Gram-Schmidt orthogonalization.
 //!
-//! Knows columns of numbers. Columns that follow from those before them are left out, so that any design has an answer.
+//! Knows columns of numbers. Columns that depend linearly on those before them are left out, so that every design has a solution.
 
-/// Where less than this share of a column's length is left after the columns before it are taken out, it follows from them.
+/// A column is linearly dependent if less than this share of its length is left after projections on the columns before it are subtracted.
 const FOLLOWS: f64 = 1e-9;
 
 /// A fitted linear model.
 #[derive(Clone, Debug)]
 pub(super) struct Fit {
-    /// The coefficient of each column; 0 for those that follow from others.
+    /// The coefficient of each column; 0 for linearly dependent ones.
     pub(super) coefficients: Vec<f64>,
     /// The sum of the squared residuals.
     pub(super) residual: f64,
-    /// How many columns do not follow from others.
+    /// The number of linearly independent columns.
     pub(super) rank: usize,
     kept: Vec<usize>,
-    /// The columns that follow from the kept ones, each with its projections on as many orthonormal columns as there were before it.
+    /// The linearly dependent columns, each with its projections on the orthonormal columns that there were before it.
     following: Vec<(usize, Vec<f64>)>,
-    /// Row by row the upper triangle that turns orthonormal columns into the kept ones.
+    /// The upper triangle that turns orthonormal columns into the kept ones, by column of the kept ones.
     upper: Vec<Vec<f64>>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
     for (at, column) in columns.iter().enumerate() {
         let mut rest = column.clone();
         let mut shares = vec![0.0; orthonormal.len()];
-        // Twice: what rounding left of the earlier columns goes the second time.
+        // Twice, because rounding leaves small parts of the earlier columns the first time.
         for _ in 0..2 {
             for (share, unit) in shares.iter_mut().zip(&orthonormal) {
                 let part = dot(&rest, unit);
@@ -63,7 +63,7 @@ pub(super) fn fit(columns: &[Vec<f64>], y: &[f64]) -> Fit {
     Fit { coefficients, residual: dot(&rest, &rest), rank: kept.len(), kept, following, upper: triangle }
 }
 
-/// The coefficients of the first columns of a triangle that give these projections.
+/// Returns the coefficients of the first columns of a triangle that give these projections.
 fn solved(triangle: &[Vec<f64>], projections: &[f64]) -> Vec<f64> {
     let mut solved = vec![0.0; projections.len()];
     for row in (0..projections.len()).rev() {
@@ -73,25 +73,25 @@ fn solved(triangle: &[Vec<f64>], projections: &[f64]) -> Vec<f64> {
     solved
 }
 
-/// Rows of a design that are taken in at once.
+/// The number of a design's rows that are reduced at once.
 pub(super) const BLOCK: usize = 512;
 
-/// Few rows that stand for many: every fit by some of the columns has the same coefficients, residuals and rank as with all rows.
+/// Few rows in place of many: every fit by some of the columns has the same coefficients, residual and rank as with all rows.
 ///
-/// It is the triangle of a QR decomposition by reflections, block by block, so that memory does not grow with the rows.
+/// They are the triangle of a QR decomposition by Householder reflections, block by block, so that memory does not grow with the rows.
 #[derive(Clone, Debug)]
 pub(super) struct Reduced {
-    /// Column by column, as many rows as there are columns.
+    /// The columns, each with as many rows as there are columns.
     columns: Vec<Vec<f64>>,
 }
 
 impl Reduced {
-    /// No row yet, of so many columns.
+    /// Creates a reduction of this many columns, without rows.
     pub(super) fn new(columns: usize) -> Self {
         Self { columns: vec![vec![0.0; columns]; columns] }
     }
 
-    /// Takes in some rows, column by column.
+    /// Adds rows, given by column.
     pub(super) fn push(&mut self, mut block: Vec<Vec<f64>>) {
         let count = self.columns.len();
         for at in 0..count {
@@ -101,7 +101,7 @@ impl Reduced {
             if squares == 0.0 {
                 continue;
             }
-            // The reflection that takes all below the diagonal of this column to zero.
+            // The reflection that sets all entries of this column below the diagonal to zero.
             let corner = self.columns[at][at];
             let length = (corner * corner + squares).sqrt().copysign(-corner);
             let first = corner - length;
@@ -116,19 +116,20 @@ impl Reduced {
         }
     }
 
-    /// The columns, which stand for the given ones.
+    /// The columns of the reduced rows.
     pub(super) fn columns(self) -> Vec<Vec<f64>> {
         self.columns
     }
 }
 
 impl Fit {
-    /// The value of a sum of coefficients with these weights.
+    /// The weighted sum of the coefficients.
     pub(super) fn contrast(&self, weights: &[f64]) -> f64 {
         dot(&self.coefficients, weights)
     }
 
-    /// Whether the rows determine it: it gives a column that follows from others the weight that these others have.
+    /// Whether the rows determine the weighted sum: the weight of a dependent column has to follow from the weights of
+    /// the columns on which it depends.
     pub(super) fn is_estimable(&self, weights: &[f64]) -> bool {
         self.following.iter().all(|(at, projections)| {
             let others = solved(&self.upper, projections);
@@ -137,7 +138,7 @@ impl Fit {
         })
     }
 
-    /// Its standard error, in units of the residuals' standard deviation.
+    /// The standard error of the weighted sum, in units of the residuals' standard deviation.
     pub(super) fn error(&self, weights: &[f64]) -> f64 {
         let mut solved: Vec<f64> = Vec::with_capacity(self.rank);
         for (row, at) in self.kept.iter().enumerate() {

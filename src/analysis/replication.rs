@@ -1,6 +1,6 @@
-//! The mean of a metric over independent units, and how well it predicts another, independent measurement.
+//! The mean of a metric over independent units, and its uncertainty for another, independent measurement.
 //!
-//! Knows which seed, computation, machine and round each value belongs to. Must not know what the values measure.
+//! Knows the seed, computation, machine and round of each value. Must not know what the values measure.
 
 use super::comparison::Summary;
 use super::distribution::reach;
@@ -8,21 +8,21 @@ use super::statistic::number;
 use crate::record::{self, MetricKind, Replicate, execution_values, unit_values};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From this many machines on their variance is estimated by a mixed model; of fewer, the means of machines are taken as they are.
+/// The fewest machines whose variance is estimated by a mixed model. For fewer, the means of machines are used directly.
 const MIXED_FROM: usize = 5;
 
-/// What the independent units of a sample are, and how the variance of their mean was estimated.
+/// The independent units of a sample, and the estimator of the variance of their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleModel {
     /// One unit: no interval.
     Single,
     /// Means of seeds, Student's t.
     Seeds,
-    /// Different executions of one seed, Student's t: covers repeats of that seed alone.
+    /// Different executions of one seed, Student's t. The interval is only for repeats of that seed.
     Executions,
     /// Attempts on one machine, or on machines that the records do not name, Student's t.
     Attempts,
-    /// The same in rounds of sweeps, some of which have several: a cluster-robust variance with rounds as clusters, Student's t.
+    /// Attempts in rounds of sweeps, some of which have several: a cluster-robust variance with rounds as clusters, Student's t.
     Rounds,
     /// Means of machines, Student's t.
     Clusters,
@@ -48,31 +48,31 @@ impl SampleModel {
 /// A mean over independent units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// What decides the metric.
+    /// Whether the metric is an outcome of the computation or a measurement.
     pub kind: MetricKind,
-    /// How the variance was estimated.
+    /// The units and the estimator of the variance.
     pub model: SampleModel,
-    /// The mean of the units, each counted once; of rounds that of their attempts.
+    /// The mean of the units with equal weights; for rounds, the mean of their attempts.
     pub mean: f64,
-    /// The values of the units; of rounds their means.
+    /// The values of the units; for rounds, their means.
     pub units: Vec<f64>,
-    /// The standard error of the mean; none of a single unit.
+    /// The standard error of the mean; `None` for a single unit.
     pub standard_error: Option<f64>,
     /// Its degrees of freedom.
     pub degrees: f64,
-    /// How many attempts there are.
+    /// The number of attempts.
     pub attempts: usize,
-    /// How many seeds they have; 0 where no record states one.
+    /// The number of seeds; 0 if no record states one.
     pub seeds: usize,
-    /// How many machines they ran on; 0 where not all records name one.
+    /// The number of machines; 0 if a record does not name its machine.
     pub machines: usize,
-    /// How many rounds there are where several attempts of one round are on one machine; else 0. An attempt without a round is one by
-    /// itself.
+    /// The number of rounds, if several attempts of one round are on one machine; otherwise 0. An attempt without a
+    /// round counts as a round.
     pub rounds: usize,
 }
 
 impl Estimate {
-    /// Of at least one value. `rounds` are theirs, in the same order; missing ones are none.
+    /// Estimates the mean; `None` without values. `rounds` has the round of each value, in the same order.
     pub fn of(kind: MetricKind, values: &[(Replicate, f64)], rounds: &[Option<u64>]) -> Option<Self> {
         let different = |of: &dyn Fn(&Replicate) -> u64| values.iter().map(|(one, _)| of(one)).collect::<BTreeSet<_>>();
         let (seeds, machines) = (different(&|one| one.seed).len(), different(&|one| one.machine));
@@ -119,12 +119,13 @@ impl Estimate {
         Some(found)
     }
 
-    /// Half the width of the mean's 95% interval; none of a single unit.
+    /// Half the width of the mean's 95% interval; `None` for a single unit.
     pub fn half_width(&self) -> Option<f64> {
         Some(reach(self.degrees)? * self.standard_error?)
     }
 
-    /// The smaller and the larger value where there are two units alone: an interval of one degree of freedom says nothing that a person can use.
+    /// The smaller and the larger value if there are exactly two units. Their interval has one degree of freedom and is
+    /// too wide to be useful.
     pub fn range(&self) -> Option<(f64, f64)> {
         match self.units.as_slice() {
             [a, b] => Some((a.min(*b), a.max(*b))),
@@ -132,8 +133,8 @@ impl Estimate {
         }
     }
 
-    /// How many units more would narrow the interval to this share of the mean, if they scatter as these do; none where it is narrow enough, or nothing is
-    /// known of the scatter, or more than a thousand would be needed.
+    /// The number of additional units that would narrow the interval to this share of the mean, if they scatter like
+    /// the others. `None` if the interval is narrow enough, if the scatter is unknown, or if a thousand units or more would be needed.
     pub fn units_for(&self, share: f64) -> Option<usize> {
         let n = self.units.len();
         let deviation = Summary::of(&self.units)?.deviation().filter(|_| self.mean != 0.0)?;
@@ -143,7 +144,7 @@ impl Estimate {
         if is_enough(n) { None } else { (n + 1..1000).find(|n| is_enough(*n)).map(|enough| enough - n) }
     }
 
-    /// What the interval holds for, where it does not hold for any seed and any machine.
+    /// The limits of the interval, if it does not hold for any seed and any machine.
     pub fn covers(&self) -> Option<&'static str> {
         match self.model {
             SampleModel::Executions => Some("attempts of one seed only"),
@@ -171,7 +172,7 @@ fn by_machine(values: &[(Replicate, f64)]) -> BTreeMap<u64, Vec<f64>> {
     found
 }
 
-/// The values of each round, in ascending order; a value without a round is one by itself.
+/// The values of each round, in ascending order. A value without a round is a round by itself.
 fn by_round(values: &[(Replicate, f64)], rounds: &[Option<u64>]) -> Vec<Vec<f64>> {
     let mut found: BTreeMap<(bool, u64), Vec<f64>> = BTreeMap::new();
     for (at, (_, value)) in values.iter().enumerate() {
@@ -182,10 +183,12 @@ fn by_round(values: &[(Replicate, f64)], rounds: &[Option<u64>]) -> Vec<Vec<f64>
     found.into_values().collect()
 }
 
-/// The standard error of the mean of all values of two or more clusters, and its degrees of freedom: the cluster-robust variance that is
-/// unbiased if values are independent, with Satterthwaite's degrees of freedom of that case (Bell and McCaffrey, "Bias reduction in
-/// standard errors for linear regression with multi-stage samples", Survey Methodology 28, 2002). Clusters of one size have the standard
-/// error of their means, and one degree of freedom less than they are.
+/// The standard error of the mean of all values of two or more clusters, and its degrees of freedom.
+///
+/// It is the cluster-robust variance that is unbiased if values are independent, with Satterthwaite's degrees of
+/// freedom of that case (Bell and McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage
+/// samples", Survey Methodology 28, 2002). For clusters of equal size it is the standard error of their means, with one
+/// degree of freedom less than clusters.
 fn robust(clusters: &[Vec<f64>]) -> (f64, f64) {
     let total: f64 = clusters.iter().map(|cluster| number(cluster.len())).sum();
     let mean = clusters.iter().flatten().sum::<f64>() / total;
@@ -214,8 +217,9 @@ struct Mixed {
     degrees: f64,
 }
 
-/// Restricted maximum likelihood for y = mean + cluster + residual, and Satterthwaite's degrees of freedom from the expected information of the two
-/// variances (Searle, Casella and McCulloch, "Variance Components", 1992, chapters 3 and 6). None where no cluster has two values, or none scatters.
+/// Fits y = mean + cluster + residual by restricted maximum likelihood. Satterthwaite's degrees of freedom come from
+/// the expected information of the two variances (Searle, Casella and McCulloch, "Variance Components", 1992, chapters
+/// 3 and 6). `None` if no cluster has two values, or if none scatters.
 fn mixed(clusters: &BTreeMap<u64, Vec<f64>>) -> Option<Mixed> {
     let groups: Vec<Summary> = clusters.values().filter_map(|values| Summary::of(values)).collect();
     let sizes: Vec<f64> = groups.iter().map(|group| number(group.n)).collect();
@@ -236,7 +240,7 @@ fn mixed(clusters: &BTreeMap<u64, Vec<f64>>) -> Option<Mixed> {
         let penalty: f64 = sizes.iter().map(|n| (n * ratio).ln_1p()).sum();
         (((total - 1.0) * within.ln() + penalty + sum.ln()), within)
     };
-    // On x / (1 - x), which reaches every ratio; first a grid, since there may be two minima, then a golden section.
+    // On x / (1 - x), which reaches every ratio: first a grid, since there may be two minima, then a golden-section search.
     let ratio_at = |x: f64| x / (1.0 - x);
     let at = |x: f64| profile(ratio_at(x)).0;
     let grid = 200_u32;

@@ -1,6 +1,6 @@
-//! How often a configuration comes out ahead when all of them are measured again: a parametric bootstrap over independent units.
+//! The probability that a configuration is ahead in new measurements of all of them: a parametric bootstrap over independent units.
 //!
-//! Knows estimates and which attempts they share. The stream of random numbers is fixed, so that a question has one answer.
+//! Knows estimates, and the attempts that they share. The random numbers have a fixed seed, so that results are reproducible.
 
 use super::best::{Contender, Measured};
 use super::comparison::Summary;
@@ -12,20 +12,20 @@ use super::statistic::{CONFIDENCE, number};
 use crate::record::{AttemptId, MetricKind};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often everything is measured again. A probability of a half is right within 3 points.
+/// The number of draws. A probability of 0.5 is accurate within 3 points.
 const DRAWS: u32 = 1000;
 
-/// From the draws of all metrics of each configuration, adds the places of those that come out ahead.
+/// Adds the indices of the configurations that are ahead, given the draws of all metrics of each configuration.
 pub(super) type Judge<'a> = dyn FnMut(&[Vec<f64>], &mut Vec<usize>) + 'a;
 
-/// One metric of one configuration: draws of its mean.
+/// The distribution from which the mean of one metric of one configuration is drawn.
 struct Spread {
     mean: f64,
     standard_error: f64,
     degrees: f64,
-    /// For each random number of its configuration, or of its group, its part of the deviation. Together they have the variance 1.
+    /// The weights of the random numbers of its configuration or of its group. Their squares sum to 1.
     parts: Vec<(usize, f64)>,
-    /// Whether it takes the random numbers of its group.
+    /// Whether it uses the random numbers of its group.
     is_common: bool,
 }
 
@@ -38,24 +38,31 @@ pub(super) struct Sampled<'a> {
 
 /// The configurations of one metric in groups: a paired test links each to an earlier one of its group.
 struct Groups {
-    /// For each configuration its difference from the earlier one; 0 for the first one of a group. `None` for a configuration outside a group.
+    /// For each configuration its difference from the earlier one; 0 for the first of a group. `None` for a
+    /// configuration outside a group.
     members: Vec<Option<Spread>>,
-    /// For each configuration the earlier one.
+    /// For each configuration the index of the earlier one.
     beside: Vec<Option<usize>>,
-    /// For each configuration the one whose mean sets the level of the group.
+    /// For each configuration the index of the one whose mean sets the level of its group.
     levels: Vec<usize>,
-    /// The means of these. None for a configuration outside a group.
+    /// The means of those that set a level. Configurations outside a group have none.
     means: BTreeMap<usize, Spread>,
 }
 
-/// For each configuration the share of draws in which `judge` names it, from the draws of all its metrics. None where a metric has a single unit.
+/// Returns for each configuration the share of draws in which `judge` names it, from draws of all its metrics. `None`
+/// if a metric has a single unit.
 ///
-/// Configurations form a group if a paired test (over common seeds, rounds or machines) links each to an earlier one. Its difference from
-/// that one is drawn with the error of the test. The member with the narrowest interval sets the level of the group: Student's t around its
-/// mean, with the standard error and degrees of freedom of its estimate. So what all members have in common does not separate them. The
-/// metrics of a configuration outside a group are correlated as their values over attempts are. Sensor errors are added to each draw: one
-/// for a group, and for all that the same sensors measured; independent ones for others. Ratios are drawn as logarithms. All
-/// configurations have the same metrics, in one order.
+/// Configurations form a group if a paired test (over common seeds, rounds or machines) links each to an earlier one.
+///
+/// - The difference of a member from the earlier one is drawn with the error of the test.
+/// - The member with the narrowest interval sets the level of its group: Student's t around its mean, with its standard
+///   error and degrees of freedom. Common effects of the members therefore do not separate them.
+/// - Outside a group, the metrics of a configuration are correlated like their values over attempts.
+/// - Sensor errors are added to each draw: one error for a group, and for all that the same sensors measured;
+///   independent ones otherwise.
+/// - Ratios are drawn as logarithms.
+///
+/// All configurations have the same metrics in the same order.
 pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Judge<'_>) -> Option<Vec<f64>> {
     let mut blocks: BTreeMap<(Block, u64), usize> = BTreeMap::new();
     let of_metrics = configurations.first().map_or(0, Vec::len);
@@ -106,27 +113,27 @@ pub(super) fn probabilities(configurations: &[Vec<Sampled<'_>>], judge: &mut Jud
     Some(counts.into_iter().map(|count: f64| count / f64::from(DRAWS)).collect())
 }
 
-/// What the sensors of each configuration may be off by.
+/// The errors of each configuration's sensors.
 struct Sensors {
-    /// For each configuration and metric the number of its sensors, and their standard deviation on the metric's scale.
+    /// For each configuration and metric the number of its set of sensors, and their standard deviation on the metric's scale.
     off: Vec<Vec<(usize, f64)>>,
-    /// How many sets of sensors there are; 0 where all configurations have the same, so that nothing of it is seen.
+    /// The number of sets of sensors; 0 if all configurations have the same set, so that its error has no effect.
     count: usize,
 }
 
 impl Sensors {
-    /// The errors of sensors cancel in differences on common machines: a whole group has those of its level.
+    /// Sensor errors cancel in differences on common machines, so a whole group has those of the member that sets its level.
     fn of(configurations: &[Vec<Sampled<'_>>], groups: &[Groups]) -> Self {
         let mut numbers = BTreeMap::new();
         let mut count = 0;
         let mut off: Vec<Vec<(usize, f64)>> = Vec::new();
-        // The largest share of each metric that the same sensors may be off by.
+        // The largest relative uncertainty of each set of sensors and metric.
         let mut shares: BTreeMap<(usize, usize), f64> = BTreeMap::new();
         for metrics in configurations {
             let mut own = Vec::new();
             for (metric, Sampled { contender, estimate, scale }) in metrics.iter().enumerate() {
                 let set = sensors(contender);
-                // Sensors that the record does not name are others for each configuration.
+                // Sensors that a record does not name count as different for each configuration.
                 let key = (set.iter().any(BTreeSet::is_empty).then_some(off.len()), set);
                 let number = *numbers.entry(key).or_insert(count);
                 count = count.max(number + 1);
@@ -165,7 +172,7 @@ impl Sensors {
 }
 
 impl Groups {
-    /// Of one metric, whose blocks get numbers in `known`. `None` if a mean has no standard error.
+    /// Groups the configurations by one metric. Its blocks get numbers in `known`. `None` if a mean has no standard error.
     fn of(sampled: &[&Sampled<'_>], known: &mut BTreeMap<(Block, u64), usize>) -> Option<Self> {
         let blocks: Vec<(Block, BTreeMap<u64, f64>)> = sampled.iter().map(|one| blocks_of(one.contender)).collect();
         let mut numbered = |block: Block, id: u64| {
@@ -184,7 +191,7 @@ impl Groups {
             beside.push(found.as_ref().map(|(earlier, _)| *earlier));
             levels.push(found.as_ref().map_or(at, |(earlier, _)| levels[*earlier]));
             members.push(found.map(|(_, Pairing { shift, standard_error, degrees, by_block })| {
-                // Without blocks of its own it has a random number of its own.
+                // A member without blocks of its own has its own random number.
                 let parts = match by_block {
                     Some((block, values)) => unit_parts(&values, |id| numbered(block, id)),
                     None => vec![(numbered(Block::Round, u64::MAX - at as u64), 1.0)],
@@ -212,7 +219,7 @@ impl Groups {
         Some(Self { members, beside, levels, means })
     }
 
-    /// Replaces the draws of differences by draws of means. `drawn` draws one.
+    /// Replaces draws of differences by draws of means. `drawn` draws a mean.
     fn join(&self, metric: usize, draw: &mut [Vec<f64>], mut drawn: impl FnMut(&Spread) -> f64) {
         for (at, beside) in self.beside.iter().enumerate() {
             if let Some(beside) = beside {
@@ -228,19 +235,19 @@ impl Groups {
     }
 }
 
-/// How far a configuration is from another one by the test that pairs them.
+/// The difference of a configuration from another one by a paired test.
 struct Pairing {
-    /// The difference; of a ratio its logarithm.
+    /// The difference; for a ratio, its logarithm.
     shift: f64,
     standard_error: f64,
     degrees: f64,
-    /// The differences of the blocks whose scatter is the error; none where that is pooled within blocks.
+    /// The differences within the blocks whose scatter is the error; `None` if the error is pooled within blocks.
     by_block: Option<(Block, BTreeMap<u64, f64>)>,
 }
 
 impl Pairing {
-    /// From two configurations of one metric, each with its [blocks](blocks_of). `None` if too few blocks are common, or if sensor errors do
-    /// not cancel there.
+    /// Pairs two configurations by one metric, each with its [blocks](blocks_of). `None` if there are too few common
+    /// blocks, or if sensor errors do not cancel there.
     fn of(
         (first, (block, of_first)): (&Contender, &(Block, BTreeMap<u64, f64>)),
         (other, (of_block, of_other)): (&Contender, &(Block, BTreeMap<u64, f64>)),
@@ -266,18 +273,18 @@ impl Pairing {
     }
 }
 
-/// For each block its part of the deviation of a mean over all of them.
+/// Returns each block's weight in the deviation of a mean over all of them.
 fn unit_parts(by_block: &BTreeMap<u64, f64>, mut numbered: impl FnMut(u64) -> usize) -> Vec<(usize, f64)> {
     let middle = by_block.values().sum::<f64>() / number(by_block.len());
     let length = by_block.values().map(|value| (value - middle).powi(2)).sum::<f64>().sqrt();
-    // Of equal values, the first has all of it.
+    // If all values are equal, the first has the whole weight.
     let part =
         |at: usize, value: f64| if length > 0.0 { (value - middle) / length } else { f64::from(u8::from(at == 0)) };
     by_block.iter().enumerate().map(|(at, (id, value))| (numbered(*id), part(at, *value))).collect()
 }
 
 impl Spread {
-    /// The same mean on a scale: its logarithm, if that is a ratio, and its relative error.
+    /// The same mean on a scale: for a ratio, its logarithm and its relative error.
     fn stated(self, scale: Scale) -> Self {
         match scale {
             Scale::Ratio => {
@@ -293,7 +300,7 @@ impl Spread {
     }
 }
 
-/// The spread of the mean of a configuration that is alone.
+/// The distribution of the mean of a configuration outside a group.
 fn spread(sampled: &Sampled<'_>, known: &mut BTreeMap<AttemptId, usize>) -> Option<Spread> {
     let Sampled { contender, estimate, scale } = sampled;
     let unit_of = |at: usize| {
@@ -322,7 +329,7 @@ fn spread(sampled: &Sampled<'_>, known: &mut BTreeMap<AttemptId, usize>) -> Opti
     if length > 0.0 {
         parts.iter_mut().for_each(|(_, part)| *part /= length);
     } else if let Some((_, part)) = parts.first_mut() {
-        // Machines of equal means whose attempts scatter.
+        // The machines have equal means, but their attempts scatter.
         *part = 1.0;
     }
     let (mean, degrees) = (estimate.mean, estimate.degrees);
@@ -330,8 +337,9 @@ fn spread(sampled: &Sampled<'_>, known: &mut BTreeMap<AttemptId, usize>) -> Opti
     Some(Spread { mean, standard_error, degrees, parts, is_common: false }.stated(*scale))
 }
 
-/// Replaces the parts of attempts by as many as there are metrics, which vary together in the same way: by the Cholesky factor of the parts' products
-/// (Golub and Van Loan, "Matrix Computations", 4th edition, section 4.2). Thousands of attempts then need no normal number each.
+/// Replaces the weights of attempts by as many weights as there are metrics, with the same correlations. They are the
+/// Cholesky factor of the weights' products (Golub and Van Loan, "Matrix Computations", 4th edition, section 4.2).
+/// Thousands of attempts then need no random numbers of their own.
 fn factor(mut spreads: Vec<&mut Spread>, attempts: usize) {
     let dense = |spread: &&mut Spread| {
         let mut parts = vec![0.0; attempts];
@@ -346,7 +354,7 @@ fn factor(mut spreads: Vec<&mut Spread>, attempts: usize) {
         for (other, of_other) in parts.iter().zip(&rows) {
             let left = product(own, other) - product(&row, of_other);
             let pivot = of_other.last().copied().unwrap_or(0.0);
-            // A metric that follows from those before it has no number of its own; rounding leaves up to 1e-8 of one.
+            // A metric that depends linearly on those before it has no number of its own; rounding leaves up to 1e-8 of one.
             row.push(if pivot > 1e-6 { left / pivot } else { 0.0 });
         }
         row.push((product(own, own) - product(&row, &row)).max(0.0).sqrt());
@@ -378,19 +386,20 @@ impl Random {
         radius * angle.cos()
     }
 
-    /// A normal number divided by this is Student's t with so many degrees of freedom.
+    /// Returns the divisor by which a normal number becomes Student's t with these degrees of freedom.
     fn scale(&mut self, degrees: f64) -> f64 {
-        // With infinitely many it is normal itself.
+        // With infinite degrees of freedom, Student's t is the normal distribution.
         if degrees.is_infinite() {
             return 1.0;
         }
         (self.chi_squared(degrees) / degrees).sqrt()
     }
 
-    /// Chi-squared with so many degrees of freedom, more than 0 (Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26, 2000).
+    /// Chi-squared with `degrees` degrees of freedom, more than 0 (Marsaglia and Tsang, "A simple method for generating
+    /// gamma variables", ACM TOMS 26, 2000).
     pub(super) fn chi_squared(&mut self, degrees: f64) -> f64 {
         let shape = degrees / 2.0;
-        // A shape below 1 is one of 1 more, times a power of a uniform number.
+        // A shape below 1 is drawn with 1 added, times a power of a uniform number.
         let (boosted, power) = if shape < 1.0 { (shape + 1.0, self.uniform().powf(1.0 / shape)) } else { (shape, 1.0) };
         let (d, c) = (boosted - 1.0 / 3.0, 1.0 / (9.0 * (boosted - 1.0 / 3.0)).sqrt());
         loop {
@@ -414,7 +423,7 @@ mod tests {
             let parts = parts.iter().map(|part| part / length).enumerate().collect();
             Spread { mean: 0.0, standard_error: 1.0, degrees: 4.0, parts, is_common: false }
         };
-        // The third is the first one once more, the fourth its opposite.
+        // The third equals the first, and the fourth is its opposite.
         let mut spreads =
             [[1.0, -2.0, 0.5, 0.5], [0.1, 1.0, -1.5, 0.4], [1.0, -2.0, 0.5, 0.5], [-1.0, 2.0, -0.5, -0.5]]
                 .map(|parts| spread(&parts));

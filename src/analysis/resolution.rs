@@ -1,40 +1,41 @@
-//! What readings can tell of windows: how long these have to last, and how much of them must have been seen.
+//! The resolution of readings: how long windows have to last, and how much of them has to be covered.
 //!
-//! Knows how often something is read, and nothing of what it is. Must never let a window have what was read beside it.
+//! Knows how often something is read, but not what it is. Must never attribute readings outside a window to it.
 
 use super::readings::Readings;
 use super::statistic::{median_ns, share, span};
 use super::window::Windows;
 use crate::record::Quantity;
 
-/// A window has to last so many intervals of the readings.
+/// The fewest intervals of the readings for which a window has to last.
 pub(super) const RESOLVED_INTERVALS: u64 = 2;
-/// So much of a window must be covered, and so much of merged windows must be the phase's own.
+/// The least share of a window that has to be covered, and the least share of merged windows that has to be the phase's
+/// own.
 pub(super) const COVERED: f64 = 0.9;
-/// Windows of less than the longest one by this are slivers, of which no refusal speaks where they come to little.
+/// Windows shorter than the longest one by this factor are slivers. Refusals leave them out if they add up to little.
 const SLIVER: u64 = 100;
 
-/// What cannot be told apart since it is closer than this.
+/// The shortest time that can be resolved, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// Why, before the time.
+    /// The reason, as the words before the time.
     pub(super) why: &'static str,
-    /// How close.
+    /// The time in nanoseconds.
     pub(super) ns: u64,
 }
 
-/// The windows over which a phase can be measured, in place of its own.
+/// The windows over which a phase is measured instead of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
     /// The windows.
     pub(super) windows: Windows,
-    /// How much of their time and of that which was too short is theirs.
+    /// The share of the candidate windows that is long enough.
     pub(super) kept: f64,
-    /// How much of the merged windows is the phase's own.
+    /// The share of the merged windows that is the phase's own.
     pub(super) own: f64,
 }
 
-/// Finds windows that readings of that pace can tell from their surroundings.
+/// Finds the windows that readings of this pace can resolve, or returns why there are none.
 pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String> {
     let shortest = RESOLVED_INTERVALS.saturating_mul(pace.ns);
     let merged = windows.merge(pace.ns);
@@ -47,7 +48,7 @@ pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String>
     }
     let longest = windows.iter().map(|(start, stop)| stop - start).max().unwrap_or(0);
     let told = windows.at_least(longest / SLIVER);
-    // Where there are many they are what it comes in.
+    // If there are many, the phase consists of them.
     let told = if share(told.length(), windows.length()) >= COVERED { &told } else { windows };
     let lengths: Vec<u64> = told.iter().map(|(start, stop)| stop - start).collect();
     let needed = format!("but {} {}, and twice that is needed", pace.why, span(pace.ns));
@@ -58,7 +59,7 @@ pub(super) fn resolve(windows: &Windows, pace: Pace) -> Result<Resolved, String>
     })
 }
 
-/// The mean of what was read of a GPU's use over windows, weighted by time, or why there is none.
+/// The time-weighted mean of a GPU's utilization over windows, or why there is none.
 pub(super) fn mean_used(quantity: Quantity, gauge: &Readings, windows: &Windows) -> Result<f64, String> {
     let (what, why) = if Quantity::GPM.contains(&quantity) {
         ("the GPM counters", "the GPM counters are read every")
@@ -74,7 +75,7 @@ pub(super) fn mean_used(quantity: Quantity, gauge: &Readings, windows: &Windows)
     gauge.mean(&resolved.windows)
 }
 
-/// Says that readings of something are of too little of a time.
+/// Returns the reason that readings cover too little of a time.
 pub(super) fn uncovered(what: &str, covered: f64) -> String {
     if covered <= 0.0 {
         return format!("has no samples of {what} in its time");

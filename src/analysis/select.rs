@@ -1,12 +1,12 @@
-//! Which names a person means: whole ones, prefixes, and patterns with `*` and `?`.
+//! Selection of names by whole names, prefixes, and patterns with `*` and `?`.
 
 use crate::record::first_of;
 use std::collections::BTreeSet;
 
-/// More names than this are not listed in a complaint.
+/// The most names that an error lists.
 const LISTED: usize = 40;
 
-/// A pattern that names nothing.
+/// A pattern that matches no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no series matches `{pattern}`{hint}")]
 pub struct Unmatched {
@@ -14,13 +14,13 @@ pub struct Unmatched {
     hint: String,
 }
 
-/// The names that the patterns mean, in the order of the names.
+/// Returns the names that the patterns match, in the order of the names.
 ///
-/// A pattern that is a name means that one alone. Otherwise it means all names that begin with it and go on with `.` or `_`, or,
-/// where it has a `*` (any text) or a `?` (any character), all that have its form.
+/// A pattern that is a name matches only that name. A pattern with `*` (any text) or `?` (any character) matches all
+/// names of that form. Any other pattern matches all names that begin with it and continue with `.` or `_`.
 ///
 /// # Errors
-/// If a pattern means no name.
+/// If a pattern matches no name.
 pub fn select<'a>(patterns: &[String], names: &BTreeSet<&'a str>) -> Result<BTreeSet<&'a str>, Unmatched> {
     let mut chosen = BTreeSet::new();
     for pattern in patterns {
@@ -47,7 +47,7 @@ fn means(pattern: &str, name: &str) -> bool {
     !pattern.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_']))
 }
 
-/// Whether a name has the form of a pattern. A `*` that fits too early is tried again one character later.
+/// Whether a name matches a pattern with wildcards. A `*` that matches too little is extended by one character.
 fn has_form(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut of) = (0, 0);

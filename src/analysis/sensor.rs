@@ -1,7 +1,7 @@
-//! What a board's own sensor of power or counter of energy does with the power that is drawn: how often it speaks, of how long a
-//! time, and how late.
+//! The response of a board's power sensor or energy counter to the power that is drawn: its period, its averaging
+//! window and its delay.
 //!
-//! Knows the readings and when a load was on and off. Must not know how either was made, nor where what follows is kept.
+//! Knows the readings, and when a load was on and off. Must not know how either was made, nor where the result is stored.
 
 mod find;
 mod period;
@@ -17,7 +17,7 @@ pub use find::{Watched, calibrate};
 pub struct Within {
     /// The time.
     pub seconds: f64,
-    /// How far it may be off.
+    /// Half the width of its interval.
     pub half_width: f64,
 }
 
@@ -33,17 +33,17 @@ impl Within {
     }
 }
 
-/// How a sensor weighs the past.
+/// The weights of past power in a sensor's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// All moments of its window alike.
+    /// Equal weights within the window.
     Boxcar,
-    /// The newest most, each older one by e^(-age / window): a low-pass filter of first order.
+    /// Weights that decrease with age as e^(-age / window): a first-order low-pass filter.
     FirstOrder,
 }
 
 impl Shape {
-    /// The name that is kept and shown.
+    /// The name in records and output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Boxcar => "boxcar",
@@ -52,31 +52,31 @@ impl Shape {
     }
 }
 
-/// One sensor of power, or a counter of energy, whose growth from tick to tick is a power.
+/// A power sensor, or an energy counter, whose growth from tick to tick is a power.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sensor {
     /// The time between two updates.
     pub period: Within,
-    /// Half of what 95% of these times differ by; how often it was asked is in it too.
+    /// Half of the range of 95% of these times, including the effect of the readings' interval.
     pub spread_s: f64,
-    /// How it weighs the past.
+    /// The weights of past power.
     pub shape: Shape,
     /// The length of the window that it averages over, or its time constant.
     pub window: Within,
-    /// How old the newest power is that an update has seen.
+    /// The age of the newest power in an update.
     pub lag: Within,
-    /// How old the middle of what a reading shows is, on average over all moments of reading.
+    /// The mean age of the middle of a reading's window, over all moments of reading.
     pub delay: Within,
-    /// The share of the readings' variance that the load explains so.
+    /// The share of the readings' variance that the load explains with these values.
     pub explained: f64,
-    /// How many updates it follows from.
+    /// The number of updates from which the values were estimated.
     pub updates: usize,
-    /// The joules in which a counter counts; none of a sensor of power.
+    /// The step of a counter in joules; `None` for a power sensor.
     pub quantum_j: Option<f64>,
 }
 
 impl Sensor {
-    /// The length of the window that averages as well: that of white noise it leaves as much.
+    /// The length of the boxcar that reduces white noise by the same factor.
     pub(super) fn window_s(&self) -> f64 {
         match self.shape {
             Shape::Boxcar => self.window.seconds,
@@ -84,12 +84,12 @@ impl Sensor {
         }
     }
 
-    /// One standard deviation of the delay.
+    /// The standard deviation of the delay.
     pub(super) fn delay_deviation_s(&self) -> f64 {
         self.delay.half_width / CONFIDENCE
     }
 
-    /// All of it, to be kept.
+    /// All values, for a record.
     pub fn to_table(&self) -> Table {
         let updates: Value = self.updates.into();
         let mut table: Table = [
@@ -110,7 +110,7 @@ impl Sensor {
         table
     }
 
-    /// Reads what [`Sensor::to_table`] made; none of anything else, and of what no sensor can be.
+    /// Reads the result of [`Sensor::to_table`]. `None` for any other table, and for impossible values.
     pub fn of(table: &Table) -> Option<Self> {
         let within = |name: &str| Within::of(table.get(name)?);
         let number = |name: &str| table.get(name)?.as_float().filter(|value| value.is_finite());
@@ -136,31 +136,31 @@ impl Sensor {
     }
 }
 
-/// No period, window or delay of a sensor is longer.
+/// The longest possible period, window and delay of a sensor.
 const LONGEST_S: f64 = 10.0;
 
 fn finite(value: &Value, name: &str) -> Option<f64> {
     value.as_table()?.get(name)?.as_float().filter(|number| number.is_finite())
 }
 
-/// The sensors of one GPU, as far as they are known.
+/// The known sensors of one GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
-    /// Names all that was found, and how.
+    /// Identifies the results and how they were obtained.
     pub digest: String,
-    /// The power of the moment.
+    /// The instantaneous power.
     pub instant: Option<Sensor>,
     /// The averaged power.
     pub average: Option<Sensor>,
-    /// The counter of energy.
+    /// The energy counter.
     pub counter: Option<Sensor>,
 }
 
 impl Calibration {
-    /// The names of the three, as they are kept and recorded.
+    /// The names of the three sensors in records.
     pub const SENSORS: [&'static str; 3] = ["power_instant", "power_average", "energy"];
 
-    /// Reads the sensors that a table holds under the names of their series, and its `digest`; none if there is none.
+    /// Reads the sensors in a table under the names of their series, and its `digest`. `None` if there is no sensor.
     pub fn of(table: &Table) -> Option<Self> {
         let sensor = |name: &str| Sensor::of(table.get(name)?.as_table()?);
         let [instant, average, counter] = Self::SENSORS.map(sensor);

@@ -1,6 +1,6 @@
-//! Medians, percentiles and the small arithmetic that every answer needs once.
+//! Medians, percentiles and basic arithmetic.
 //!
-//! Knows numbers and nothing of what they count.
+//! Knows numbers. Must not know what they count.
 
 /// A count as a real number.
 #[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days; beyond, microseconds are lost")]
@@ -18,28 +18,28 @@ pub(super) fn seconds(ns: u64) -> f64 {
     real(ns) / 1e9
 }
 
-/// Seconds as whole nanoseconds; none are fewer than 0 or more than there can be.
+/// Seconds as whole nanoseconds: 0 for negative values and for values that do not fit.
 pub(super) fn nanoseconds(seconds: f64) -> u64 {
     let time = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One number as a share of another; 0 where there is nothing to share.
+/// One number as a share of another; 0 if the other is 0.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { real(part) / real(whole) }
 }
 
-/// Times added up; what a worker says of its times may be more than a sum can hold.
+/// The sum of times, saturating, because a worker may report any times.
 pub(super) fn total(times: impl IntoIterator<Item = u64>) -> u64 {
     times.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The median; none of nothing.
+/// The median; `None` without values.
 pub(super) fn median(values: &[u64]) -> Option<f64> {
     middle(values).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))
 }
 
-/// The median of values in order.
+/// The median of sorted values.
 pub(super) fn median_sorted(sorted: &[u64]) -> Option<f64> {
     middle_sorted(sorted).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))
 }
@@ -49,12 +49,12 @@ pub(super) fn median_ns(values: &[u64]) -> Option<u64> {
     middle(values).map(|(lower, upper)| lower.midpoint(upper))
 }
 
-/// The median of whole nanoseconds in order, rounded down.
+/// The median of sorted whole nanoseconds, rounded down.
 pub(super) fn median_ns_sorted(sorted: &[u64]) -> Option<u64> {
     middle_sorted(sorted).map(|(lower, upper)| lower.midpoint(upper))
 }
 
-/// The two values in the middle, which are one where their number is odd.
+/// The two values in the middle, which are the same if the number of values is odd.
 fn middle(values: &[u64]) -> Option<(u64, u64)> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -66,7 +66,7 @@ fn middle_sorted(sorted: &[u64]) -> Option<(u64, u64)> {
     Some((sorted[(sorted.len() - 1) / 2], upper))
 }
 
-/// The median of real numbers; none of nothing.
+/// The median of real numbers; `None` without values.
 pub(super) fn median_real(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -74,33 +74,33 @@ pub(super) fn median_real(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[(sorted.len() - 1) / 2], upper))
 }
 
-/// The percentile by nearest rank: the smallest value that at least so many percent of all do not exceed.
+/// The percentile by nearest rank: the smallest value that at least `percent` percent of all values do not exceed.
 pub(super) fn nearest_rank(values: &[u64], percent: usize) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     nearest_rank_sorted(&sorted, percent)
 }
 
-/// The same of values in order.
+/// The percentile by nearest rank of sorted values.
 pub(super) fn nearest_rank_sorted(sorted: &[u64], percent: usize) -> Option<u64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }
 
-/// The mean of whole numbers, rounded down; none of nothing.
+/// The mean of whole numbers, rounded down; `None` without values.
 pub(super) fn mean_ns(values: &[u64]) -> Option<u64> {
     values.iter().sum::<u64>().checked_div(u64::try_from(values.len()).ok()?)
 }
 
-/// 95% of a normal spread lie within so many standard deviations.
+/// 95% of a normal distribution lie within this many standard deviations.
 pub(super) const CONFIDENCE: f64 = 1.96;
 
-/// Errors that do not depend on each other, added up.
+/// The root of the sum of squares, for independent errors.
 pub(super) fn quadrature(parts: impl IntoIterator<Item = f64>) -> f64 {
     parts.into_iter().map(|part| part * part).sum::<f64>().sqrt()
 }
 
-/// A time as the reasons name it: `3 ms`, `1.5 s`.
+/// A time as in reasons: `3 ms`, `1.5 s`.
 pub(super) fn span(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000_000 => (real(ns) / 1e3, "µs"),

@@ -5,21 +5,21 @@
 pub struct Timed {
     /// Its number.
     pub step: u64,
-    /// When it was over, in nanoseconds since the attempt's start.
+    /// When it ended, in nanoseconds since the attempt's start.
     pub t_ns: u64,
-    /// How long it took, by the worker.
+    /// Its duration, if the worker reported it.
     pub duration_ns: Option<u64>,
 }
 
-/// Steps that are packed together.
+/// The number of steps in a packed block.
 const BLOCK: usize = 1024;
 
-/// Training steps in the order in which they were told.
+/// Training steps in the order in which they were reported.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    /// [`BLOCK`] steps each, as differences.
+    /// Blocks of [`BLOCK`] steps, stored as differences.
     packed: Vec<Box<[u8]>>,
-    /// What is no whole block yet.
+    /// The steps after the last whole block.
     rest: Vec<Timed>,
 }
 
@@ -34,7 +34,7 @@ impl Steps {
         self.len() == 0
     }
 
-    /// How many bytes of memory whole blocks take.
+    /// The memory of whole blocks, in bytes.
     #[cfg(test)]
     pub(crate) fn kept_bytes(&self) -> usize {
         self.packed.iter().map(|block| block.len()).sum()
@@ -73,10 +73,10 @@ impl FromIterator<Timed> for Steps {
     }
 }
 
-/// The length of a difference that there is none of.
+/// The length that marks a missing value.
 const MISSING: u8 = 15;
 
-/// Of each step two bytes that say how long three differences are, and these.
+/// Packs steps: two bytes with the lengths of three differences for each step, followed by the differences.
 fn packed(steps: &[Timed]) -> Box<[u8]> {
     let mut bytes = Vec::with_capacity(steps.len() * 10);
     let mut before = [0; 3];
@@ -121,7 +121,7 @@ fn unpacked(mut bytes: &[u8]) -> std::vec::IntoIter<Timed> {
     steps.into_iter()
 }
 
-/// A difference of which small ones of both signs have leading zeros.
+/// Maps small differences of both signs to numbers with leading zeros.
 fn zigzag(difference: u64) -> u64 {
     let sign = difference >> 63;
     difference << 1 ^ sign.wrapping_neg()

@@ -1,6 +1,6 @@
-//! What readings of the hardware say: curves over time, rates of counters, means, and curves that are thin enough to be drawn.
+//! Hardware telemetry: curves over time, rates of counters, means, and curves that are thinned for plots.
 //!
-//! Knows which quantities are counters and which are bits. Must not know how anything is shown.
+//! Knows which quantities are counters and which are flags. Must not know how anything is shown.
 
 mod given;
 
@@ -8,26 +8,26 @@ pub use given::Given;
 
 use crate::record::{Axis, Quantity, Series};
 
-/// A rate is taken over at least this long: counters that tick ten times a second would show nothing but their own ticks.
+/// The shortest time over which a rate is taken. Shorter rates of counters that tick ten times a second would only show the ticks.
 const RATE_SPAN_NS: u64 = 1_000_000_000;
-/// Where nothing was read for this many times the usual interval, nothing is known.
+/// A curve has a gap where nothing was read for this many usual intervals.
 const GAP_INTERVALS: u64 = 4;
-/// Whole numbers are exact in a reading up to this bit.
+/// The number of bits that a reading represents exactly.
 const BITS: i32 = 53;
 
-/// How the values of a series are to be read.
+/// The meaning of a series' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A value stands for the moment at which it was read.
+    /// A value at the moment when it was read.
     Level,
-    /// Only the difference between two values means something.
+    /// Only differences between two values have a meaning.
     Counter,
-    /// A value is a set of bits.
+    /// A set of bits.
     Flags,
 }
 
 impl Kind {
-    /// How a series of that name is to be read.
+    /// Returns the kind of a series with that name.
     pub fn of(name: &str) -> Self {
         match quantity(name) {
             Some(
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// The quantity of a reading of the hardware, by the name of its series.
+/// Returns the hardware quantity of a series with that name.
 pub fn quantity(name: &str) -> Option<Quantity> {
     let (source, quantity) = name.rsplit_once('.')?;
     let numbered = |kind| source.strip_prefix(kind).is_some_and(|number| number.parse::<u32>().is_ok());
@@ -61,14 +61,14 @@ pub fn quantity(name: &str) -> Option<Quantity> {
     Quantity::ALL.into_iter().find(|known| is_source && known.name() == quantity)
 }
 
-/// What was read as a curve: pieces without gaps, each a line through points whose positions never descend.
+/// A series as a curve: pieces without gaps, each a line through points with positions that never decrease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
     pieces: Vec<Vec<(u64, f64)>>,
 }
 
 impl Curve {
-    /// The curve of a series: of a level its values, of a counter its rate a second, of flags 1 while any is set and 0 while none is.
+    /// The curve of a series: the values of a level, the rate per second of a counter, and for flags 1 while any is set and 0 otherwise.
     pub fn of(series: &Series) -> Self {
         match Kind::of(&series.name) {
             Kind::Level => Self { pieces: pieces(series) },
@@ -77,12 +77,12 @@ impl Curve {
         }
     }
 
-    /// 1 while a bit is set and 0 while it is not; its mean is the share of time in which it was set.
+    /// 1 while a bit is set and 0 otherwise. The mean is the share of time in which it was set.
     pub fn of_bit(series: &Series, bit: i32) -> Self {
         Self::held(series, |value| has_bit(value, bit))
     }
 
-    /// A reading of flags holds until the next one.
+    /// Each reading of flags holds until the next one.
     fn held(series: &Series, is_set: impl Fn(f64) -> bool) -> Self {
         let step = |points: Vec<(u64, f64)>| {
             let mut stairs: Vec<(u64, f64)> = Vec::with_capacity(2 * points.len());
@@ -95,7 +95,7 @@ impl Curve {
         Self { pieces: pieces(series).into_iter().map(step).collect() }
     }
 
-    /// The pieces; none is empty.
+    /// The pieces, of which none is empty.
     pub fn pieces(&self) -> &[Vec<(u64, f64)>] {
         &self.pieces
     }
@@ -112,7 +112,7 @@ impl Curve {
         Some(self.pieces.last()?.last()?.1)
     }
 
-    /// The mean over the time in which the curve is known, each moment counting alike; of readings that span no time, their mean.
+    /// The time-weighted mean over the time in which the curve is known. Readings that span no time have their unweighted mean.
     pub fn mean(&self) -> Option<f64> {
         let mut mean = Mean::default();
         self.segments().for_each(|((from, a), (to, b))| mean.add(f64::midpoint(a, b), real(to - from)));
@@ -122,11 +122,11 @@ impl Curve {
         mean.value()
     }
 
-    /// The means of `count` equal stretches from `from` to `to`; none where nothing is known.
+    /// The means of `count` equal intervals from `from` to `to`; `None` for an interval in which nothing is known.
     pub fn buckets(&self, from: u64, to: u64, count: usize) -> Vec<Option<f64>> {
         let mut means = vec![Mean::default(); count];
         let width = u128::from(to.saturating_sub(from).max(1));
-        // Borders may lie between two positions: steps are few.
+        // Borders may lie between two positions, because there may be few steps.
         let border = |bucket: usize| small(width) * small(bucket as u128) / small(count as u128);
         for ((start, a), (stop, b)) in self.segments() {
             let (begin, end) = (real(start) - real(from), real(stop) - real(from));
@@ -150,8 +150,8 @@ impl Curve {
         means.iter().map(Mean::value).collect()
     }
 
-    /// The curve with at most four points in each of `count` equal stretches: the first, the last, the smallest and the largest, so
-    /// that it looks the same when it is drawn that wide.
+    /// The curve with at most four points in each of `count` equal intervals: the first, the last, the smallest and the
+    /// largest. It looks the same if it is drawn at that width.
     pub fn thinned(&self, from: u64, to: u64, count: usize) -> Self {
         let width = u128::from(to.saturating_sub(from).max(1));
         let thin = |piece: &Vec<(u64, f64)>| {
@@ -162,7 +162,7 @@ impl Curve {
         Self { pieces: self.pieces.iter().map(thin).collect() }
     }
 
-    /// Neighbouring points between which some time passes.
+    /// Neighbouring points at different times.
     fn segments(&self) -> impl Iterator<Item = ((u64, f64), (u64, f64))> {
         let pairs = self.pieces.iter().flat_map(|piece| piece.windows(2).map(|pair| (pair[0], pair[1])));
         pairs.filter(|((from, _), (to, _))| from < to)
@@ -175,14 +175,14 @@ impl Curve {
     }
 }
 
-/// What is said of a series in one row.
+/// The figures of a series in one row of output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// The smallest and the largest finite value of the curve.
     pub range: Option<(f64, f64)>,
     /// See [`Curve::mean`].
     pub mean: Option<f64>,
-    /// The last value; of a level as it was read, finite or not.
+    /// The last value; for a level the last reading, finite or not.
     pub last: Option<f64>,
 }
 
@@ -194,7 +194,8 @@ impl Figures {
     }
 }
 
-/// The bits that were ever set in a series of flags, and the share of time for which each was; and the share without any.
+/// Returns the bits that were ever set in a series of flags, each with the share of time in which it was set, and the
+/// share of time without any.
 pub fn bit_shares(series: &Series) -> (Vec<(i32, f64)>, Option<f64>) {
     let seen = |bit: &i32| series.values.iter().any(|value| has_bit(*value, *bit));
     let share = |bit: i32| Some((bit, Curve::of_bit(series, bit).mean()?));
@@ -207,7 +208,7 @@ pub(super) fn has_bit(value: f64, bit: i32) -> bool {
     value.is_finite() && (value / 2f64.powi(bit)).floor() % 2.0 == 1.0
 }
 
-/// The finite readings, apart where one is missing or not finite.
+/// The finite readings, split at gaps and at values that are not finite.
 fn pieces(series: &Series) -> Vec<Vec<(u64, f64)>> {
     let gap = if series.axis == Axis::TimeNs { gap(&series.positions) } else { u64::MAX };
     let mut pieces: Vec<Vec<(u64, f64)>> = Vec::new();
@@ -227,7 +228,7 @@ fn pieces(series: &Series) -> Vec<Vec<(u64, f64)>> {
     pieces
 }
 
-/// An interval between readings that is too long for the curve to be known in between.
+/// The longest interval between readings that is not a gap.
 fn gap(positions: &[u64]) -> u64 {
     let mut intervals: Vec<u64> = positions.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
     intervals.retain(|interval| *interval > 0);
@@ -235,7 +236,7 @@ fn gap(positions: &[u64]) -> u64 {
     intervals.get(intervals.len() / 2).map_or(u64::MAX, |median| median.saturating_mul(GAP_INTERVALS))
 }
 
-/// The rates of a counter: stairs, apart where it began anew. A gap is no gap here: the counter went on counting.
+/// The rates of a counter as steps, split where the counter restarted. Gaps do not split, because the counter went on counting.
 fn rates(series: &Series) -> Vec<Vec<(u64, f64)>> {
     let finite =
         series.positions.iter().copied().zip(series.values.iter().copied()).filter(|point| point.1.is_finite());
@@ -254,7 +255,7 @@ fn stairs(ascent: &[(u64, f64)]) -> Vec<(u64, f64)> {
         }
     }
     match spans.pop() {
-        // What is left is too short for itself: it lengthens the last span.
+        // The rest is too short for a span of its own and extends the last span.
         Some((from, _)) => spans.push((from, end)),
         None if end.0 > start.0 => spans.push((start, end)),
         None => {}
@@ -279,7 +280,7 @@ fn extremes(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
     kept.into_iter().map(|at| points[at]).collect()
 }
 
-/// A weighted mean that grows with what is added.
+/// A running weighted mean.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     mean: f64,
@@ -289,7 +290,7 @@ struct Mean {
 impl Mean {
     fn add(&mut self, value: f64, weight: f64) {
         self.weight += weight;
-        // So written, equal values have their value as mean, to the last bit.
+        // In this form, equal values have exactly their value as mean.
         self.mean += (value - self.mean) * (weight / self.weight);
     }
 
@@ -298,7 +299,7 @@ impl Mean {
     }
 }
 
-/// The stretch in which a position lies; the end of the last one belongs to it.
+/// The index of the interval in which a position lies; the end of the last interval belongs to it.
 fn bucket_of(position: u64, from: u64, width: u128, count: usize) -> usize {
     let bucket = u128::from(position.saturating_sub(from)) * count as u128 / width;
     usize::try_from(bucket).unwrap_or(usize::MAX).min(count.saturating_sub(1))

@@ -1,16 +1,16 @@
-//! A long series, thinned while it is read: what a plot shows of it, in memory that does not grow with it.
+//! A long series that is thinned for plots while it is read, in memory that does not grow with it.
 
 use crate::record::{Axis, Series};
 
-/// So many points are kept as they are.
+/// The most points that are all kept.
 const EXACT: usize = 8192;
-/// Longer series are kept as so many stretches at most: more than any plot has pixel columns.
+/// The most intervals into which longer series are divided: more than any plot has pixel columns.
 const STRETCHES: usize = 4096;
 
 /// A point and its number in the series.
 pub(super) type Point = (u64, u64, f64);
 
-/// Neighbouring points of which those that a plot shows are kept.
+/// Neighbouring points, of which those that a plot shows are kept.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch {
     pub(super) index: u64,
@@ -18,7 +18,7 @@ pub(super) struct Stretch {
     last: Point,
     low: Option<Point>,
     high: Option<Point>,
-    /// One value that is not finite, which parts a curve.
+    /// A value that is not finite, which splits a curve.
     gap: Option<Point>,
 }
 
@@ -51,21 +51,21 @@ impl Stretch {
     }
 }
 
-/// Takes the points of a series one after the other, in the order of their positions.
+/// Collects the points of a series in the order of their positions.
 #[derive(Clone, Debug, Default)]
 pub struct Thin {
     stretches: Vec<Stretch>,
-    /// A stretch has 2 to this power positions.
+    /// The binary logarithm of an interval's number of positions.
     width: u32,
     points: u64,
 }
 
 impl Thin {
-    /// Takes the next point.
+    /// Adds the next point.
     pub fn push(&mut self, position: u64, value: f64) {
         let point = (self.points, position, value);
         self.points += 1;
-        // As long as all points are kept, each is a stretch.
+        // As long as all points are kept, each has its own interval.
         let is_counted = self.points <= EXACT as u64 + 1;
         let index = if is_counted { self.points } else { position >> self.width };
         let next = Stretch::of(index, point);
@@ -99,17 +99,17 @@ impl Thin {
         self.stretches = merged;
     }
 
-    /// The number of points that were taken.
+    /// The number of points added.
     pub fn points(&self) -> u64 {
         self.points
     }
 
-    /// The number of stretches of which the extremes are kept; `None` where every point is.
+    /// The number of intervals whose extremes are kept; `None` if every point is kept.
     pub fn stretches(&self) -> Option<usize> {
         if self.is_exact() { None } else { Some(self.stretches.len()) }
     }
 
-    /// The points that are kept: all, or of each stretch the first, the last, the smallest, the largest and one that is not finite.
+    /// The kept points: all, or for each interval the first, the last, the smallest, the largest and one that is not finite.
     pub fn series(&self, name: &str, unit: &str, axis: Axis) -> Series {
         let mut series = Series::new(name, unit, axis);
         for (_, position, value) in self.stretches.iter().flat_map(Stretch::points) {
@@ -156,7 +156,7 @@ mod tests {
             prop_assert_eq!(range(&mut series.values.iter().copied()), range(&mut points.iter().map(|(_, v)| *v)));
             prop_assert_eq!(series.values.iter().any(|v| v.is_nan()), points.iter().any(|(_, v)| v.is_nan()));
             prop_assert!(series.positions.is_sorted());
-            // What is kept are points of the series, in their order.
+            // The kept points are points of the series in order.
             let mut rest = all.iter();
             prop_assert!(kept.iter().all(|one| rest.any(|other| other == one)));
         }

@@ -1,6 +1,6 @@
-//! When an attempt trained: its steps laid out in time, its warm-up, and the windows of its epochs.
+//! The times of an attempt's training: its steps, its warm-up, and the windows of its epochs.
 //!
-//! Knows what a worker said of steps and phases, and nothing of the hardware.
+//! Knows the steps and phases that a worker reported. Must not know the hardware.
 
 use super::measure::Observed;
 use super::statistic::{
@@ -11,36 +11,37 @@ use super::window::Windows;
 use crate::record::{Attempt, Phase, Value, count};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Phases that are no training, though a worker may do them within an epoch.
+/// Phases that do not count as training, though a worker may run them within an epoch.
 const NO_TRAINING: [&str; 3] = ["eval", "inference", "checkpoint"];
-/// Further ones in which no step lies.
+/// Further phases without steps.
 const WITHOUT_STEPS: [&str; 2] = ["idle", "inference_batch"];
 
-/// Why there are no times of steps.
+/// Why steps have no times.
 const READ_TOGETHER: &str = "the lines of the steps were read many at a time, so the end of each step is unknown (flush each line, or state `t_ns`, or `duration_ns` where several end at one moment)";
-/// Where more than one in so many steps were read at once, the first and the last moment do not tell how long the training took.
+/// If more than one in this many steps was read at once, the first and the last moment do not give the time of the training.
 const SHARED: usize = 20;
-/// Lines that come faster than one in this time may have waited to be read: some ten times what it takes to read one.
+/// Lines that follow each other faster than this may have waited to be read: it is about ten times the time to read one.
 const WAITED_NS: u64 = 20_000;
 
-/// They had if nothing was read before them for so many times as long as they took.
+/// They waited if nothing was read before them for this many times the time in which they were read.
 const SILENCE: u64 = 4;
 
-/// Training steps at the start of an attempt that no measure of time includes: the first of them compile, tune and fault in
-/// memory. A tenth of all steps, at most ten.
+/// The number of training steps at the start of an attempt that measures of time leave out, because the first steps
+/// compile, tune and fault in memory. It is a tenth of all steps, at most ten.
 pub fn warmup_steps(steps: usize) -> usize {
     (steps / 10).min(10)
 }
 
-/// How many steps are warm-up, which metrics leave out and phases of these names do not; none where no step is, or none lies in such phases.
+/// The number of warm-up steps, which metrics leave out and phases with these names do not. `None` if there are none,
+/// or if no step lies in such phases.
 pub fn warmup_among<'a>(attempt: &Attempt, mut names: impl Iterator<Item = &'a str>) -> Option<i64> {
     let holds_steps = |name: &str| !NO_TRAINING.contains(&name) && !WITHOUT_STEPS.contains(&name);
     let steps = attempt.facts.get("measure.warmup_steps").and_then(Value::as_int).filter(|steps| *steps > 0)?;
     names.any(holds_steps).then_some(steps)
 }
 
-/// The first step from which on so many step times in a row have a coefficient of variation of at most `cv`; none where there is none.
-/// Of some steps nobody knows how long they took: these are in no such row.
+/// The first step from which on `over` step times in a row have a coefficient of variation of at most `cv`; `None` if
+/// there is none. A step without a duration is in no such row.
 pub(super) fn steady_from(durations_ns: impl Iterator<Item = Option<u64>>, cv: f64, over: usize) -> Option<usize> {
     let over = over.max(2);
     let is_steady = |window: &VecDeque<Option<u64>>| {
@@ -63,8 +64,8 @@ pub(super) fn steady_from(durations_ns: impl Iterator<Item = Option<u64>>, cv: f
     None
 }
 
-/// Lays steps out in time. A worker that asks its device seldom tells of many steps at one moment: the last of them was over
-/// then, and each other one before the next began.
+/// Separates steps that were reported at one moment, because a worker synchronizes its device rarely. The last of them
+/// ended at that moment, and each other one before the next began.
 pub fn lay_out(phases: &mut [Phase]) {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     for phase in phases.iter_mut().rev() {
@@ -77,31 +78,31 @@ pub fn lay_out(phases: &mut [Phase]) {
     }
 }
 
-/// When an attempt trained.
+/// The times of an attempt's training.
 #[derive(Debug, Default)]
 pub(super) struct Training {
-    /// The steps in time: when each was over, and how long it took as far as that is known.
+    /// The steps with their end, and their duration as far as it is known.
     laps: Steps,
-    /// How many steps those of them stand for that lie in the training.
+    /// The number of steps in the training, including those that were not logged.
     steps: u64,
     warmup: usize,
-    /// By which rule of a protocol it was over, and if it never was, that.
+    /// The protocol's rule by which the warm-up ended, or the reason if it never did.
     steadied: Option<String>,
     unsteady: Option<String>,
-    /// Each epoch without what is no training in it.
+    /// The windows of each epoch, without phases that are not training.
     epochs: Vec<Windows>,
-    /// All of the training, the warm-up in it.
+    /// The windows of the training, including the warm-up.
     windows: Windows,
-    /// What of it came after the warm-up.
+    /// The windows after the warm-up.
     pub(super) measured: Windows,
     /// The median step after the warm-up, in nanoseconds.
     step_ns: Option<f64>,
-    /// The 95th percentile of these steps, and how many of them say how long they took.
+    /// The 95th percentile of these steps, in nanoseconds, and the number of them with a duration.
     p95_ns: Option<u64>,
     timed: usize,
-    /// Whether the moments of the steps are those at which many of them were read.
+    /// Whether many steps were read at once, so that their moments are not their ends.
     read_together: bool,
-    /// Whether those of the epochs are so too.
+    /// Whether the same applies to the starts of epochs.
     is_late: bool,
 }
 
@@ -114,7 +115,7 @@ impl Training {
             .filter(|phase| phase.name == "epoch")
             .filter_map(|phase| Some((phase.start_ns, phase.stop_ns?)))
             .collect();
-        // A step that does not say how long it took began where the one before it ended, or what was done in between.
+        // A step without a duration began at the end of the previous step, or of another phase in between.
         let mut borders: Vec<u64> = epochs.iter().map(|(start, _)| *start).collect();
         borders.extend(others.iter().map(|(_, stop)| stop));
         borders.sort_unstable();
@@ -125,7 +126,7 @@ impl Training {
             None => laps(&observed.steps, &borders, stands.clone().next() == Some(1)),
         };
         let is_blurred = together.is_some_and(|together| SHARED * together.most > observed.steps.len());
-        // An epoch that begins in the moment of many steps was kept back with them.
+        // An epoch that begins at the moment of several steps was buffered with them.
         let starts: BTreeSet<u64> = epochs.iter().map(|(start, _)| *start).collect();
         let mut pairs = observed.steps.iter().zip(observed.steps.iter().skip(1));
         let is_late = is_blurred && pairs.any(|(one, next)| one.t_ns == next.t_ns && starts.contains(&one.t_ns));
@@ -152,12 +153,12 @@ impl Training {
         let (p95_ns, timed) = (nearest_rank_sorted(&durations, 95), durations.len());
         drop(durations);
         let steps = if epochs.is_empty() {
-            // The training begins with the first logged step, or at its end, and what was before it does not count: nor do those that were read with it.
+            // The training begins with the first logged step, or at its end. Earlier steps, and steps read with it, are not counted.
             let before = together.filter(|_| !is_blurred).map_or(1, |together| together.first);
             let first = laps.first().is_some_and(|lap| lap.start_ns().is_some() || step_ns.is_some());
             total(stands.skip(before)).saturating_add(u64::from(first))
         } else {
-            // Where nobody knows when the epochs were, nobody knows either which steps lie in them.
+            // If the times of the epochs are unknown, so are the steps in them.
             let is_known = !is_late && !spans.is_empty();
             let in_epochs = stands.zip(laps.iter()).filter(|(_, lap)| !is_known || lap.lies_in(&spans));
             total(in_epochs.map(|(stands, _)| stands))
@@ -183,17 +184,17 @@ impl Training {
         }
     }
 
-    /// Why times of steps are missing, where their moments are no times of theirs.
+    /// Why step times are missing, if the steps' moments are not their ends.
     pub(super) fn read_together(&self) -> Option<&'static str> {
         self.read_together.then_some(READ_TOGETHER)
     }
 
-    /// Why nobody knows when the warm-up was over, where a protocol asks for that.
+    /// Why the end of the warm-up is unknown, if a protocol asks for it.
     pub(super) fn unsteady(&self) -> Option<&str> {
         self.unsteady.as_deref()
     }
 
-    /// How many steps there were in the training, those among them that a worker did not log.
+    /// The number of steps in the training, including those that the worker did not log.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
@@ -203,13 +204,13 @@ impl Training {
         if self.laps.is_empty() { "the worker reported no step" } else { "no step lies in an epoch" }
     }
 
-    /// How many epochs were seen from their start to their stop.
+    /// The number of epochs with a start and a stop.
     pub(super) fn epochs(&self) -> usize {
         self.epochs.len()
     }
 
-    /// How many of the epochs are whole passes, and which share of the steps lies in these. A run of so many steps ends within a pass; where nobody knows how many steps
-    /// one has, or epochs are no passes, all are whole.
+    /// The number of epochs that are whole passes, and the share of the steps in them. A run with a fixed number of
+    /// steps ends within a pass. If the steps of a pass are unknown, or epochs are not passes, all epochs count as whole.
     pub(super) fn whole_epochs(&self, steps_of_a_pass: Option<u64>) -> (usize, f64) {
         let all = (self.epochs.len(), 1.0);
         let Some(each) = steps_of_a_pass.filter(|each| *each > 0) else { return all };
@@ -218,7 +219,7 @@ impl Training {
         if is_cut { (whole, number(whole) * real(each) / real(self.steps)) } else { all }
     }
 
-    /// The rule by which times and energies leave the warm-up out; none where there is no step.
+    /// The rule by which times and energies leave out the warm-up; `None` without steps.
     pub(super) fn rule(&self) -> Option<String> {
         (!self.laps.is_empty()).then(|| {
             if self.warmup == 0 && self.step_ns.is_none() {
@@ -243,41 +244,42 @@ impl Training {
         self.laps.iter().take(self.warmup)
     }
 
-    /// How many steps are warm-up.
+    /// The number of warm-up steps.
     pub(super) fn warmup(&self) -> usize {
         self.warmup
     }
 
-    /// The median step after the warm-up.
+    /// The median step after the warm-up, in seconds.
     pub(super) fn step_s(&self) -> Option<f64> {
         self.step_ns.map(|ns| ns / 1e9)
     }
 
-    /// The 95th percentile of the steps after the warm-up, by nearest rank; none of fewer than twenty, of which it would be the largest.
+    /// The 95th percentile of the steps after the warm-up, by nearest rank; `None` for fewer than twenty, where it
+    /// would be the largest.
     pub(super) fn step_p95_s(&self) -> Option<f64> {
         self.p95_ns.filter(|ns| *ns > 0 && self.timed >= 20).map(seconds)
     }
 
-    /// What the warm-up took, compilation in it; none where no step is warm-up or none says how long it took.
+    /// The time of the warm-up, including compilation; `None` if there are no warm-up steps with a duration.
     pub(super) fn warmup_s(&self) -> Option<f64> {
         let durations: Vec<u64> = self.warm().filter_map(|lap| lap.duration_ns).collect();
         (!durations.is_empty()).then(|| seconds(total(durations)))
     }
 
-    /// The time of the training with its warm-up replaced.
+    /// The time of the training, with its warm-up replaced by median steps.
     pub(super) fn train_s(&self) -> Option<f64> {
         if self.windows.is_empty() {
             return None;
         }
         let span_is_of_steps = self.epochs.is_empty();
-        // Where nothing tells when the first step began, the windows begin at its end.
+        // If the start of the first step is unknown, the windows begin at its end.
         let unseen = span_is_of_steps && self.laps.first().is_some_and(|lap| lap.start_ns().is_none());
         let missing = if unseen { self.step_s().unwrap_or(0.0) } else { 0.0 };
         let warm = self.warm().filter(|lap| span_is_of_steps || lap.lies_in(&self.windows));
         Some(self.replaced(self.windows.length(), warm) + missing)
     }
 
-    /// The median time of an epoch, of so many first ones, with its warm-up replaced.
+    /// The median time of the first `whole` epochs, with their warm-up replaced by median steps.
     pub(super) fn epoch_s(&self, whole: usize) -> Option<f64> {
         let times: Vec<f64> = self
             .epochs
@@ -288,11 +290,12 @@ impl Training {
                 self.replaced(epoch.length(), warm)
             })
             .collect();
-        // One that was read from its start to its stop at once took some time all the same.
+        // An epoch whose start and stop were read at once has no measured time.
         median_real(&times).filter(|s| *s > 0.0 && !self.is_late)
     }
 
-    /// A time in which these steps of the warm-up count as measured ones. One of which nobody knows how long it took cannot be taken out, and stays in it as it was.
+    /// A time in which the given warm-up steps are replaced by median steps. Steps without a duration cannot be
+    /// replaced and are kept.
     fn replaced(&self, length_ns: u64, warm: impl Iterator<Item = Timed>) -> f64 {
         let raw: Vec<u64> = warm.filter_map(|lap| lap.duration_ns).collect();
         let Some(step_s) = self.step_s().filter(|_| !raw.is_empty()) else { return seconds(length_ns) };
@@ -300,7 +303,7 @@ impl Training {
         seconds(length_ns.saturating_sub(total(raw))) + count * step_s
     }
 
-    /// Why there is no energy of the training.
+    /// Why the energy of the training is unknown.
     pub(super) fn unseen(&self) -> Option<&'static str> {
         if self.windows.is_empty() {
             return self.read_together().or(Some(
@@ -318,14 +321,15 @@ impl Timed {
     }
 
     fn lies_in(&self, windows: &Windows) -> bool {
-        // The middle, since a step is as long as its worker says, and may stand out of its epoch by the time of an event.
+        // The middle decides, because a step has the worker's own duration and may exceed its epoch by the time of an event.
         let middle = self.duration_ns.map_or(self.t_ns, |duration| self.t_ns.saturating_sub(duration / 2));
         windows.holds(middle.min(self.t_ns.saturating_sub(1)))
     }
 }
 
-/// How many steps each logged one stands for, by their numbers in order: itself and those since the one before it. The first, and one
-/// at which the numbers begin anew, stands for as many as usual, but for no more than its number.
+/// The number of steps for which each logged one counts, by their numbers in order: itself and those since the previous
+/// one. The first step, and one at which the numbers restart, counts for the usual number of steps, but for no more
+/// than its own number.
 pub(super) fn stands<I: Iterator<Item = u64> + Clone>(numbers: impl Fn() -> I) -> impl Iterator<Item = u64> + Clone {
     let since = numbers().zip(numbers().skip(1)).filter_map(|(one, next)| next.checked_sub(one)).filter(|n| *n > 0);
     let mut since: Vec<u64> = since.collect();
@@ -338,26 +342,26 @@ pub(super) fn stands<I: Iterator<Item = u64> + Clone>(numbers: impl Fn() -> I) -
     })
 }
 
-/// How many of the steps were read at once that were read many at a time.
+/// The numbers of steps that were read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Together {
-    /// The first ones.
+    /// At the first time.
     first: usize,
-    /// The most.
+    /// The largest number.
     most: usize,
 }
 
-/// How many steps were told at one moment.
+/// The number of steps that were reported at one moment.
 struct Moment {
     t_ns: u64,
     len: usize,
 }
 
-/// Whether most steps share a moment and none says how long it took: then their lines were kept back and read at once. Some that share
-/// one are read in time all the same, by a supervisor that had no processor for a moment.
+/// Returns how steps were read if most of them share a moment and none has a duration: their lines were buffered and
+/// read at once. If only some steps share a moment, the supervisor was late for them, and the result is `None`.
 fn read_together(steps: &Steps) -> Option<Together> {
     let pairs = || steps.iter().zip(steps.iter().skip(1));
-    // Of each moment of several steps the first is counted with its successor.
+    // The first step of each shared moment is counted with its successor.
     let (mut shared, mut before) = (0, None);
     for (one, next) in pairs() {
         if one.t_ns == next.t_ns {
@@ -377,7 +381,7 @@ fn read_together(steps: &Steps) -> Option<Together> {
             _ => moments.push(Moment { t_ns, len: 1 }),
         }
     }
-    // A pipe holds so much and no more: what a program keeps for long is read in several turns.
+    // A pipe has a fixed capacity, so lines that were buffered for long are read in several turns.
     let waited = |one: &Moment, next: &Moment| {
         let patience = WAITED_NS.saturating_mul(u64::try_from(one.len).unwrap_or(u64::MAX));
         next.t_ns.saturating_sub(one.t_ns) < patience
@@ -388,7 +392,7 @@ fn read_together(steps: &Steps) -> Option<Together> {
         let silence_ns = first.t_ns.saturating_sub(silent_since_ns);
         silent_since_ns = last.t_ns;
         let lens = turns.iter().map(|moment| moment.len);
-        // Steps that are as fast as that come without such a silence.
+        // Steps that are really this fast come without such a silence.
         if last.t_ns.saturating_sub(first.t_ns).saturating_mul(SILENCE) < silence_ns {
             at_once.push(lens.sum());
         } else {
@@ -398,8 +402,8 @@ fn read_together(steps: &Steps) -> Option<Together> {
     Some(Together { first: *at_once.first()?, most: at_once.into_iter().max()? })
 }
 
-/// The steps in time: as the worker measured them, else from one to the next. `borders` are moments at which a step may begin,
-/// `first_alone` says that none was left out before the first.
+/// The steps in time: with the worker's durations, or else from one step to the next. `borders` are moments at which a
+/// step may begin, and `first_alone` means that no step before the first was left out.
 fn laps(steps: &Steps, borders: &[u64], first_alone: bool) -> Steps {
     let stated = steps.iter().any(|step| step.duration_ns.is_some());
     if stated {
@@ -416,7 +420,7 @@ fn laps(steps: &Steps, borders: &[u64], first_alone: bool) -> Steps {
     let lap = |step: Timed| {
         let follows = before.filter(|before| step.step == before.step.wrapping_add(1)).map(|before| before.t_ns);
         let border = borders[..borders.partition_point(|border| *border < step.t_ns)].last().copied();
-        // Only a step that follows the one before it, or is the first of all, is known to have begun at a border.
+        // Only a step that follows the previous one, or is the first of all, is known to have begun at a border.
         let start_ns = if follows.is_some() || before.is_none() && first_alone { follows.max(border) } else { None };
         before = Some(step);
         Timed { duration_ns: start_ns.map(|start| step.t_ns.saturating_sub(start)), ..step }
@@ -424,7 +428,7 @@ fn laps(steps: &Steps, borders: &[u64], first_alone: bool) -> Steps {
     steps.iter().map(lap).collect()
 }
 
-/// Samples a second at that time a step.
+/// Samples per second at this step time.
 pub(super) fn throughput(samples_per_step: u64, step_s: f64) -> f64 {
     real(samples_per_step) / step_s
 }

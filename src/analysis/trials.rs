@@ -1,6 +1,6 @@
-//! Attempts with their runs: which of them count in a question, and which are repetitions of one configuration.
+//! Attempts with their runs: which of them are counted, and which are repetitions of one configuration.
 //!
-//! Knows records and names of fields. Must not know where the attempts were kept, nor what is asked of them.
+//! Knows records and names of fields. Must not know where attempts are stored, nor for what they are used.
 
 use super::best::{Contender, Measured, newest_run};
 use super::work::digest_behind;
@@ -20,25 +20,25 @@ pub struct Trial {
     pub run: Run,
     /// The attempt.
     pub attempt: Attempt,
-    /// Whether a person took it, or its run, out of answers.
+    /// Whether a person hid the attempt or its run.
     pub is_hidden: bool,
 }
 
-/// An attempt as far as a question needs it, be its record at hand or not.
+/// An attempt in the form that queries need, with or without its record in memory.
 pub trait Asked {
     /// Its id.
     fn id(&self) -> AttemptId;
     /// Its run.
     fn run_id(&self) -> RunId;
-    /// What its run has in common with those that differ in their seed alone.
+    /// The group of its run: runs that differ only in their seed have the same.
     fn group(&self) -> GroupId;
-    /// The digest of its configuration: equal where program, machine, versions or seed alone differ.
+    /// The digest of its configuration. Attempts that differ only in program, machine, versions or seed have the same digest.
     fn configuration(&self) -> Digest;
-    /// When it was started, in milliseconds since 1970.
+    /// When it was started, in milliseconds since the Unix epoch.
     fn started_unix_ms(&self) -> i64;
-    /// Its run and its record, which may have to be read: for the few that are shown. None if they do not decode.
+    /// Its run and its record, which may have to be read from disk; meant for the few that are shown. `None` if they do not decode.
     fn record(&self) -> Option<(Cow<'_, Run>, Cow<'_, Attempt>)>;
-    /// Shows the records of these that decode, in their order. What has to be read is read together, and not kept.
+    /// Calls `each` for those records that decode, in order. Records on disk are read together and not kept.
     fn each_record(trials: &[&Self], each: &mut dyn FnMut(&Self, &Run, &Attempt))
     where
         Self: Sized,
@@ -53,18 +53,18 @@ pub trait Asked {
     fn unit(&self, metric: &str) -> Option<String>;
     /// Whether it has such a metric, with or without a value.
     fn has(&self, metric: &str) -> bool;
-    /// Whether a person took it, or its run, out of answers.
+    /// Whether a person hid the attempt or its run.
     fn is_hidden(&self) -> bool;
     /// The value of a full name; see [`field`].
     fn field(&self, name: &str) -> Option<Value>;
-    /// What it is a repetition of.
+    /// Its seed, execution and machine.
     fn replicate(&self) -> Replicate;
-    /// What decides a metric of it.
+    /// The kind of one of its metrics.
     fn metric_kind(&self, metric: &str) -> MetricKind;
-    /// The value of a metric, if it counts, though it may be of a kind that is `admitted`.
+    /// The value of a metric, if it is counted. Reasons in `admitted` do not exclude it.
     ///
     /// # Errors
-    /// If it does not: the reason.
+    /// The reason why it is not counted.
     fn measured(&self, metric: &str, admitted: &BTreeSet<Why>) -> Result<f64, LeftOut>;
 }
 
@@ -128,17 +128,17 @@ impl Trial {
         field(&self.run, Some(&self.attempt), name)
     }
 
-    /// Whether the attempt counts at all, though it may be of a kind that is `admitted`.
+    /// Checks whether the attempt is counted at all. Reasons in `admitted` do not exclude it.
     ///
     /// # Errors
-    /// If it does not: the reason.
+    /// The reason why it is not counted.
     pub fn counts(&self, admitted: &BTreeSet<Why>) -> Result<(), LeftOut> {
         if self.is_hidden && !admitted.contains(&Why::Hidden) {
             return Err(LeftOut { why: Why::Hidden, reason: String::new() });
         }
         match self.attempt.counts() {
             Err(left) if !admitted.contains(&left.why) => Err(left),
-            // An attempt that failed may be tainted as well, and its own reason hides that.
+            // A failed attempt may be tainted as well, which the reason of its failure hides.
             Err(_) if !admitted.contains(&Why::Tainted) => match self.attempt.taints() {
                 taints if taints.is_empty() => Ok(()),
                 taints => Err(LeftOut { why: Why::Tainted, reason: taints.join("; ") }),
@@ -147,10 +147,10 @@ impl Trial {
         }
     }
 
-    /// The value of a metric, if it counts.
+    /// The value of a metric, if it is counted.
     ///
     /// # Errors
-    /// If it does not: the reason.
+    /// The reason why it is not counted.
     pub fn measured(&self, metric: &str, admitted: &BTreeSet<Why>) -> Result<f64, LeftOut> {
         self.counts(admitted)?;
         match self.attempt.measured(metric) {
@@ -163,7 +163,7 @@ impl Trial {
 }
 
 impl Measured {
-    /// A metric of an attempt, with what is known of its uncertainty.
+    /// Creates the measured value of an attempt's metric, with its known uncertainty.
     pub fn of(id: AttemptId, run: &Run, attempt: &Attempt, metric: &str, value: f64) -> Self {
         let half_width = attempt.metrics.get(metric).and_then(|metric| metric.uncertainty);
         let sensors = attempt.sensors().into_iter().map(str::to_owned).collect();
@@ -181,7 +181,7 @@ impl Measured {
     }
 }
 
-/// All names that the attempts can be asked for.
+/// All names of fields and metrics of the attempts.
 pub fn names(trials: &[Trial]) -> Names {
     let mut names = Names::known();
     let mut seen = BTreeSet::new();
@@ -194,22 +194,22 @@ pub fn names(trials: &[Trial]) -> Names {
     names
 }
 
-/// Repetitions of one configuration, or all attempts that agree on the fields that were asked for.
+/// Repetitions of one configuration, or all attempts with the same values of given fields.
 #[derive(Clone, Debug)]
 pub struct Configuration<'a, T = Trial> {
-    /// What its attempts agree on, where fields were asked for.
+    /// The given fields with the attempts' common values.
     pub agreed: Vec<(String, Option<Value>)>,
     /// Its attempts, at least one.
     pub trials: Vec<&'a T>,
 }
 
 impl<T: Asked> Configuration<'_, T> {
-    /// An attempt of one of its runs: of the one with the smallest id.
+    /// An attempt of its run with the smallest id.
     pub fn first(&self) -> Option<&T> {
         self.trials.iter().copied().min_by_key(|trial| trial.run_id())
     }
 
-    /// What decides a metric: it is measured where any attempt with a value says so.
+    /// The kind of a metric: measured if that is so for any attempt with a value.
     pub fn metric_kind(&self, metric: &str, admitted: &BTreeSet<Why>) -> MetricKind {
         let has_value = |trial: &&&T| match trial.measured(metric, admitted) {
             Ok(_) => true,
@@ -219,7 +219,7 @@ impl<T: Asked> Configuration<'_, T> {
         kinds.max().unwrap_or(MetricKind::Outcome)
     }
 
-    /// The values of a metric of those attempts in which it counts. One that is not finite leaves none: a mean with it means nothing.
+    /// The values of a metric of those attempts in which it is counted. Empty if one is not finite, because no mean is then meaningful.
     pub fn values(&self, metric: &str, admitted: &BTreeSet<Why>) -> Vec<(Replicate, f64)> {
         let mut values = Vec::new();
         for trial in &self.trials {
@@ -240,17 +240,17 @@ impl<T: Asked> Configuration<'_, T> {
 }
 
 impl<T: Asked> Configuration<'_, T> {
-    /// One of its runs: the one with the smallest id.
+    /// Its run with the smallest id.
     pub fn run(&self) -> Option<Run> {
         Some(self.first()?.record()?.0.into_owned())
     }
 
-    /// The configuration as one that may be best in a metric. Reads the records of its attempts.
+    /// The configuration as a contender in one metric. Reads the records of its attempts.
     pub fn contender(&self, metric: &str, admitted: &BTreeSet<Why>) -> Option<Contender> {
         self.contenders(&[metric], admitted)?.pop()
     }
 
-    /// The same in each of several metrics; none where it lacks one.
+    /// The configuration as a contender in several metrics; `None` if it lacks one.
     pub fn contenders(&self, metrics: &[&str], admitted: &BTreeSet<Why>) -> Option<Vec<Contender>> {
         if metrics.iter().any(|metric| self.values(metric, admitted).is_empty()) {
             return None;
@@ -271,7 +271,7 @@ impl<T: Asked> Configuration<'_, T> {
     }
 }
 
-/// Puts together the attempts that differ in their seed alone or, where full names of fields are given, that agree on these.
+/// Groups attempts that differ only in their seed or, if full names of fields are given, that have the same values of these.
 pub fn configurations<'a, T: Asked>(
     trials: impl IntoIterator<Item = &'a T>,
     by: &[String],
@@ -290,7 +290,7 @@ pub fn configurations<'a, T: Asked>(
     found.into_values().collect()
 }
 
-/// How many attempts count in a metric, and how many do not and why.
+/// Returns how many attempts are counted in a metric, and how many are not, by reason.
 pub fn count_left_out<T: Asked>(trials: &[T], metric: &str, admitted: &BTreeSet<Why>) -> (u64, BTreeMap<LeftOut, u64>) {
     let mut counted = 0;
     let mut left_out: BTreeMap<LeftOut, u64> = BTreeMap::new();

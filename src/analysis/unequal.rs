@@ -1,24 +1,24 @@
-//! GPUs of one attempt that do not do the same: what each of them showed while the worker trained, and what a reader of the numbers must know of it.
+//! Differences between the GPUs of one attempt during training, and warnings about them.
 
 use super::hardware::device;
 use crate::record::{Source, Table};
 
-/// A GPU that is used less than this share of what the busiest one is may take no part.
+/// A GPU with less than this share of the busiest one's utilization may take no part.
 const AT_REST: f64 = 0.1;
-/// A GPU whose clock is lower than this share of the fastest one's holds the others up.
+/// A GPU with a clock below this share of the fastest one's slows the others down.
 const SLOW: f64 = 0.97;
 
-/// Means over the training after its warm-up. Empty where there are none of all GPUs.
+/// Means over the training after its warm-up. Empty unless they are known for all GPUs.
 #[derive(Default)]
 pub(super) struct EachGpu {
     /// The share of the time in which kernels ran, in percent.
     pub(super) used: Vec<(Source, f64)>,
-    /// The multiprocessors' clock.
+    /// The clock of the multiprocessors.
     pub(super) clocks_mhz: Vec<(Source, f64)>,
 }
 
 impl EachGpu {
-    /// Notes what each of several GPUs showed, and warns of those that do not work as the others do.
+    /// Adds the means of each GPU to the facts if there are several, and warns of GPUs that differ from the others.
     pub(super) fn tell(&self, facts: &mut Table, warnings: &mut Vec<String>) {
         for (name, each) in [("utilization", &self.used), ("clock_sm", &self.clocks_mhz)] {
             if each.len() > 1 {
@@ -28,12 +28,12 @@ impl EachGpu {
         }
         warnings.extend(self.at_rest());
         let name = |gpu: Source| facts.get(&format!("{gpu}.name"));
-        // Clocks of other models say nothing of each other.
+        // Clocks of different models are not comparable.
         let are_alike = self.clocks_mhz.windows(2).all(|two| name(two[0].0) == name(two[1].0));
         warnings.extend(self.slow().filter(|_| are_alike));
     }
 
-    /// GPUs that hardly did anything while another one worked, as where each process takes the first GPU or all do the work of one.
+    /// Warns of GPUs that were nearly idle while another one worked, for example because each process takes the first GPU.
     fn at_rest(&self) -> Vec<String> {
         let Some((busy, most)) = most(&self.used) else { return Vec::new() };
         let resting = self.used.iter().filter(|(gpu, _)| self.rests(*gpu));
@@ -51,9 +51,9 @@ impl EachGpu {
         self.used.iter().any(|(other, percent)| *other == gpu && *percent < AT_REST * most)
     }
 
-    /// The slowest of those that work, where it is much slower than the fastest. A clock at rest says nothing.
+    /// Warns of the slowest working GPU if it is much slower than the fastest. Clocks of idle GPUs are ignored.
     fn slow(&self) -> Option<String> {
-        // Nobody knows which of them rest.
+        // Without utilization it is unknown which GPUs are idle.
         most(&self.used)?;
         let working: Vec<(Source, f64)> =
             self.clocks_mhz.iter().copied().filter(|(gpu, _)| !self.rests(*gpu)).collect();

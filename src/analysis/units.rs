@@ -1,16 +1,16 @@
-//! Metrics of several attempts in one unit each, so that their numbers can be compared.
+//! Conversion of the metrics of several attempts to common units.
 //!
-//! Knows what attempts state. Records stay as they are: only the copies that a question is asked of are changed.
+//! Knows what attempts state. Records are not changed, only the copies that are analysed.
 
 use super::trials::Trial;
 use crate::record::{Metric, known_metric};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many attempts that do not count weigh as much as one that does: more than there are.
+/// The weight of a counted attempt, relative to one that is not counted: more than there are attempts.
 const COUNTS: u64 = 1 << 32;
 
-/// Brings each metric of the attempts of a model to one unit; see [`unify`].
+/// Converts each metric of the attempts of a model to one unit; see [`unify`].
 pub fn unify_by_model<'a>(trials: impl IntoIterator<Item = &'a mut Trial>) {
     let mut models: BTreeMap<String, Vec<&mut Trial>> = BTreeMap::new();
     for trial in trials {
@@ -19,14 +19,14 @@ pub fn unify_by_model<'a>(trials: impl IntoIterator<Item = &'a mut Trial>) {
     models.into_values().for_each(unify);
 }
 
-/// Brings each metric of the attempts to one unit: a known one to its own, any other to the one that most of those state that count, the first of several.
-/// What is in a unit that does not measure the same has a reason in place of its value from then on.
+/// Converts each metric of the attempts to one unit. A known metric has its own unit; any other has the unit that most
+/// of the counted attempts state, the first of several. A value that cannot be converted is replaced by a reason.
 pub fn unify<'a>(trials: impl IntoIterator<Item = &'a mut Trial>) {
     let mut trials: Vec<&mut Trial> = trials.into_iter().collect();
     let mut stated: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
     let nothing = BTreeSet::new();
     for trial in &trials {
-        // What a person has hidden, or was disturbed, decides only where nothing else does.
+        // The units of attempts that are not counted, such as hidden or disturbed ones, matter only if no attempt is counted.
         let weight = if trial.counts(&nothing).is_ok() { COUNTS } else { 1 };
         for (name, unit) in trial.attempt.told_units() {
             let units = stated.entry(name).or_default();
@@ -54,12 +54,12 @@ pub fn unify<'a>(trials: impl IntoIterator<Item = &'a mut Trial>) {
     }
 }
 
-/// A metric as it compares with those of other attempts: a known one in its own unit if it fits.
+/// A metric in its comparable form: a known one in its own unit, if it can be converted.
 pub fn standard(name: &str, metric: &Metric) -> Metric {
     known_metric(name).and_then(|known| known.standard(metric)).unwrap_or_else(|| metric.clone())
 }
 
-/// A metric in a unit, or the reason why it cannot be.
+/// Converts a metric to a unit, or states the reason why that is impossible.
 fn brought(metric: &Metric, name: &str, unit: &str) -> Metric {
     if metric.value.is_none() {
         return Metric { unit: unit.to_owned(), ..metric.clone() };
@@ -113,13 +113,13 @@ mod tests {
         unify_by_model(&mut trials);
         let ms = |value| (value, "ms".to_owned());
         assert_eq!(of(&trials, "lat"), [Some(5.5), Some(150.0), Some(6.0), None, None].map(ms));
-        // Those that a person has hidden have no say while others count.
+        // Hidden attempts do not matter while others are counted.
         let mut corrected = [(7.0, "tokens"), (8.0, "tokens"), (9.0, "ms")]
             .map(|(value, unit)| stated("lat", Metric::new(value, unit)));
         corrected[..2].iter_mut().for_each(|one| one.is_hidden = true);
         unify_by_model(&mut corrected);
         assert_eq!(of(&corrected, "lat")[2], ms(Some(9.0)));
-        // One unit alone is left as it is, be it known or not; so is what another model states.
+        // A single unit, known or not, is kept, and so is the unit of another model.
         let mut alone = [stated("lat", Metric::new(1.0, "furlong")), stated("lat", Metric::new(2.0, "s"))];
         alone[1].run = trial(&[("model.name", "other".into())], 1, &[]).run;
         let before = alone.clone();

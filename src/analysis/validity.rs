@@ -1,7 +1,7 @@
-//! Whether what was measured of an attempt is to be believed: the stamp `valid`, or `tainted` with reasons.
+//! Whether the measurements of an attempt are valid: the validity flag `valid`, or `tainted` with reasons.
 //!
-//! Knows the rules and their bounds; `docs/validity.md` is the long form. What cannot be judged for want of readings is no reason, but
-//! where a protocol asks for the readings.
+//! Knows the rules and their bounds; `docs/validity.md` has the details. A rule without the needed readings gives no
+//! reason, unless a protocol requires the readings.
 
 use super::statistic::{median_real, number, seconds};
 use super::telemetry::{Given, has_bit};
@@ -9,29 +9,29 @@ use super::window::Windows;
 use crate::record::{Attempt, Quantity, Series, Source, Table, Value, count};
 use std::borrow::Cow;
 
-/// NVML's reasons of low clocks that no setting of the card explains, by their bits.
+/// NVML's reasons for low clocks that no setting of the GPU explains, by their bits.
 const THROTTLES: [(i32, &str); 4] = [(3, "hw_slowdown"), (5, "sw_thermal"), (6, "hw_thermal"), (7, "hw_power_brake")];
-/// A throttle that is rarer than this share of the readings changes no figure that is told.
+/// A throttle in a smaller share of the readings changes no reported figure.
 const THROTTLED_SHARE: f64 = 0.01;
-/// A locked clock may be off by so much, in so many of the readings.
+/// The largest deviation of a locked clock, and the share of readings that may exceed it.
 const CLOCK_OFF: f64 = 0.01;
 const CLOCK_OFF_SHARE: f64 = 0.05;
-/// The median clock of the second half may be off the first half's by so much.
+/// The largest deviation of the second half's median clock from the first half's.
 const CLOCK_DRIFT: f64 = 0.03;
-/// Halves of fewer readings than this say nothing.
+/// The fewest readings of a half from which drift is tested.
 const DRIFT_READINGS: usize = 10;
-/// The processors are busy, in percent of all their time, and others than the worker have a share of that.
+/// The least percentages of all processors' time that are busy, and that others than the worker use, on an overloaded host.
 const BUSY: f64 = 90.0;
 const OTHERS: f64 = 10.0;
-/// Fewer readings of the host than this say nothing.
+/// The fewest readings of the host from which its load is tested.
 const HOST_READINGS: usize = 5;
-/// The bit of a card that is at its power limit, whatever clock was asked for.
+/// The bit of a GPU at its power limit, whatever clock was requested.
 const POWER_CAPPED: i32 = 2;
-/// Pages that came back from swap are counted for the whole host: so many in all, and so many a second, are no other process's trifle.
+/// The most pages that may come back from swap: in all, and per second. They are counted for the whole host.
 const SWAPPED: f64 = 1024.0;
 const SWAPPED_EACH_SECOND: f64 = 100.0;
 
-/// What an attempt is held against: what its cell asks of the hardware, and the bounds of its protocol.
+/// The limits for an attempt: the hardware settings of its cell, and the bounds of its protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bounds {
     power_limit_w: Option<f64>,
@@ -39,17 +39,17 @@ pub struct Bounds {
     memory_clock_mhz: Option<f64>,
     min_window_s: Option<f64>,
     min_readings: Option<f64>,
-    /// The hottest and the coldest at which an attempt may begin.
+    /// The highest and the lowest temperature at which an attempt may begin.
     start_c: Option<f64>,
     least_start_c: Option<f64>,
-    /// Whether the supervisor has to be in a container: one is asked for, and the worker is started in none.
+    /// Whether the supervisor has to be in a container: one is required, and the worker is started in none.
     container: bool,
-    /// The coefficient of variation at which steps are steady, and over how many of them.
+    /// The coefficient of variation at which steps are steady, and the number of steps over which it is taken.
     pub(super) steady: Option<(f64, usize)>,
 }
 
 impl Bounds {
-    /// Those of a cell.
+    /// The bounds of a cell.
     pub fn of(config: &Table, settings: &Table) -> Self {
         let asked = |key: &str| config.get(key).and_then(Value::as_float);
         let bound = |key: &str| settings.get(key).and_then(Value::as_float);
@@ -77,26 +77,26 @@ impl Bounds {
     }
 }
 
-/// What the stamp is made of.
+/// The input of the validity flag.
 pub(super) struct Evidence<'a> {
     pub(super) bounds: &'a Bounds,
     pub(super) facts: &'a Table,
     pub(super) telemetry: &'a dyn Given,
-    /// When it was measured; the whole attempt where it told of no training.
+    /// The measured windows: the training, or the whole attempt if it reported no training.
     pub(super) measured: &'a Windows,
-    /// Whether that is training, and not the whole attempt.
+    /// Whether the windows are training.
     pub(super) trained: bool,
-    /// How long the attempt took.
+    /// The duration of the attempt.
     pub(super) wall_ns: u64,
     pub(super) gpus: u32,
-    /// Why nobody knows when the warm-up was over, where a protocol asks for that.
+    /// Why the end of the warm-up is unknown, if a protocol asks for it.
     pub(super) unsteady: Option<&'a str>,
-    /// Whether anything was read of the hardware.
+    /// Whether there is any hardware telemetry.
     pub(super) speaks: bool,
 }
 
-/// Puts the stamp among the facts: `validity`, and `validity.reasons` where there are any. An attempt of which nothing was read, and
-/// of which no protocol asks anything, has none.
+/// Adds the validity flag to the facts: `validity`, and `validity.reasons` if there are any. An attempt without
+/// telemetry and without a protocol has no flag.
 pub(super) fn stamp(evidence: &Evidence<'_>, facts: &mut Table) {
     let reasons = evidence.reasons();
     if reasons.is_empty() && !evidence.speaks {
@@ -131,7 +131,7 @@ impl Evidence<'_> {
         reasons
     }
 
-    /// The worker is started in no image, and the supervisor is in none that is known: nobody can tell what else was there.
+    /// The worker is not started in an image, and the supervisor's image is unknown: the environment cannot be reproduced.
     fn container_missing(&self) -> Option<String> {
         let text = |fact: &str| self.facts.get(fact).and_then(Value::as_str);
         if !self.bounds.container || text("container.image").is_some_and(|image| image != "host") {
@@ -152,26 +152,26 @@ impl Evidence<'_> {
         self.telemetry.give(&source.series(quantity))
     }
 
-    /// The finite values that were read while it was measured, and when.
+    /// The finite readings in the measured windows, with their times.
     fn readings(&self, source: Source, quantity: Quantity) -> Vec<(u64, f64)> {
         let Some(series) = self.series(source, quantity) else { return Vec::new() };
         let readings = series.positions.iter().copied().zip(series.values.iter().copied());
         readings.filter(|(position, value)| value.is_finite() && self.measured.holds(*position)).collect()
     }
 
-    /// The finite values that were read while it was measured.
+    /// The finite values in the measured windows.
     fn values(&self, source: Source, quantity: Quantity) -> Vec<f64> {
         self.readings(source, quantity).into_iter().map(|(_, value)| value).collect()
     }
 
-    /// The clocks that were read while a card was free to run them: one that is at the power limit that its cell asks for is as it was
-    /// set, with whatever clock that gives. Whether it was is told by the readings of that just before and after.
+    /// The clock readings outside of times at the power limit. A GPU at the power limit that its cell requests is in
+    /// its requested state, whatever its clock. The readings of throttle reasons just before and after decide.
     fn clocks(&self, rank: u32, quantity: Quantity) -> Vec<f64> {
         let readings = self.readings(Source::Gpu(rank), quantity);
         let limited = self.bounds.power_limit_w.and_then(|_| self.series(Source::Gpu(rank), Quantity::ThrottleReasons));
         let Some(reasons) = limited else { return readings.into_iter().map(|(_, value)| value).collect() };
         let is_capped = |at: u64| {
-            // Both are read one after the other, and one of them maybe at fewer looks.
+            // Both are read one after the other, and one of them maybe less often.
             let next = reasons.positions.partition_point(|position| *position < at);
             let around = [next.checked_sub(1), Some(next)];
             let around = around.into_iter().flatten().filter_map(|place| reasons.values.get(place));
@@ -212,7 +212,7 @@ impl Evidence<'_> {
         if let Some(asked) = asked {
             if values.is_empty() {
                 if !self.values(Source::Gpu(rank), quantity).is_empty() {
-                    // At its power limit all the time.
+                    // The GPU was at its power limit all the time.
                     return None;
                 }
                 let was_set = self.facts.contains_key("hardware.set");
@@ -222,7 +222,7 @@ impl Evidence<'_> {
             let is_off = |value: f64| (value - asked).abs() > CLOCK_OFF * asked;
             let off = number(values.iter().filter(|value| is_off(**value)).count()) / number(values.len());
             let usual = median_real(&values)?;
-            // Of an attempt that told of no training, what it did before and after its work was read too.
+            // Without training, the readings include times before and after the work.
             let moved = if self.trained { off > CLOCK_OFF_SHARE } else { is_off(usual) };
             return moved.then(|| {
                 let percent = 100.0 * off;
@@ -230,7 +230,7 @@ impl Evidence<'_> {
             });
         }
         let (first, second) = values.split_at(values.len() / 2);
-        // A card that begins or ends idle has other clocks there, and nobody knows when an attempt without training worked.
+        // A GPU that is idle at the start or the end has other clocks then. Without training, the times of work are unknown.
         if first.len() < DRIFT_READINGS || !self.trained {
             return None;
         }
@@ -251,7 +251,7 @@ impl Evidence<'_> {
         (!told.is_empty()).then(|| format!("ECC event: {} in GPU {rank}'s memory", told.join(" and ")))
     }
 
-    /// Nobody knows what a card did that did not answer, and one that was reset has forgotten how it was set.
+    /// The work of a GPU that did not respond is unknown, and a GPU that was reset has lost its settings.
     fn lost(&self) -> Option<String> {
         let Some(Value::List(ranks)) = self.facts.get("telemetry.lost_gpus") else { return None };
         let names: Vec<String> = ranks.iter().map(|rank| format!("GPU {rank}")).collect();
@@ -271,7 +271,7 @@ impl Evidence<'_> {
         Some(format!("foreign process on the GPU: {count} other {verb} there"))
     }
 
-    /// The first temperature that was read of each GPU.
+    /// The first temperature reading of each GPU.
     fn starts_c(&self) -> Vec<(u32, Option<f64>)> {
         let first = |rank: u32| {
             let temperature = self.series(Source::Gpu(rank), Quantity::Temperature)?;
@@ -280,7 +280,7 @@ impl Evidence<'_> {
         (0..self.gpus).map(|rank| (rank, first(rank))).collect()
     }
 
-    /// A card that has rested leaks less than one between two attempts, and draws less.
+    /// A cold GPU has lower leakage and draws less power.
     fn cold_start(&self) -> Option<String> {
         let bound = self.bounds.least_start_c?;
         let all = self.starts_c();
@@ -301,7 +301,7 @@ impl Evidence<'_> {
         let bound = self.bounds.start_c?;
         let all = self.starts_c();
         let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
-        // Whoever waited knows it from the moment in which it went on: a degree more a second later is the card's own noise.
+        // An attempt that waited knows the temperature at its start: one more degree a second later is noise.
         let waited = self.facts.get("protocol.start_c").and_then(Value::as_float).is_some_and(|c| c <= bound);
         let told = told.filter(|_| !waited);
         if let Some((rank, hottest)) = told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, hottest)| *hottest > bound) {
@@ -334,7 +334,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// The processors had no time left, and others than the worker were busy.
+    /// The processors were fully used, partly by others than the worker.
     fn overloaded(&self) -> Option<String> {
         let busy = self.values(Source::Host, Quantity::UtilizationCpu);
         if busy.len() < HOST_READINGS {

@@ -1,6 +1,6 @@
-//! What reruns have shown of a run: identical, equivalent, drifted or failed.
+//! The result of a run's reruns: identical, equivalent, drifted or failed.
 //!
-//! Knows sealed attempts alone: the same records always get the same verdict.
+//! Knows only sealed attempts: the same records always get the same verdict.
 
 use super::comparison::{SIGNIFICANCE, Summary, tost};
 use super::difference::{CurveDifference, FieldDifference, curves, digests, fields, is_computed, why};
@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// How far a rerun came, the best first.
+/// The result of a rerun, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// Every recorded curve has the same bits at every step, and every digest is the same.
     Identical,
-    /// They part, but by no more than what was allowed.
+    /// Some differ, but within the allowed tolerance.
     Equivalent,
-    /// They part.
+    /// Some differ by more.
     Drifted,
     /// The rerun did not finish, or there is nothing to compare.
     Failed,
@@ -35,17 +35,17 @@ impl Grade {
     }
 }
 
-/// What a record promises of its own repetition.
+/// The reproducibility class: what a record promises for a rerun.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Class {
-    /// The same bits, on the same device by the same program.
+    /// The same bits, on the same device with the same program.
     Bits,
-    /// The same up to rounding: which kernel computes a product is chosen by trying, and each rounds in its own order.
+    /// The same up to rounding: kernels are selected by timing them, and each rounds in its own order.
     Rounding {
-        /// Half the distance of 1 to the next larger number of the arithmetic's format.
+        /// Half the distance from 1 to the next larger number of the arithmetic's format.
         unit: f64,
     },
-    /// Nothing: another program computes as it likes.
+    /// Nothing, because the program is not the built-in trainer.
     Unknown,
 }
 
@@ -60,7 +60,7 @@ impl Class {
         if is_deterministic || run.config().get("hardware.device").and_then(Value::as_str) != Some("cuda") {
             return Self::Bits;
         }
-        // What the worker says counts more than what was asked for: it knows whether products are rounded to TF32.
+        // The worker's statement has priority over the request, because it knows whether products are rounded to TF32.
         let asked = run.config().get("training.precision").and_then(Value::as_str).unwrap_or_default();
         let format = attempt.facts.get("worker.precision").and_then(Value::as_str).unwrap_or(asked);
         let bits = match format {
@@ -80,8 +80,8 @@ impl Class {
         }
     }
 
-    /// By what share two values of a curve may differ: half of the digits of the format, which is the square root of its unit. 0 where
-    /// nothing is allowed.
+    /// The relative tolerance of two values of a curve: half of the digits of the format, which is the square root of
+    /// its unit. 0 if no difference is allowed.
     pub fn tolerance(self) -> f64 {
         match self {
             Self::Rounding { unit } => unit.sqrt(),
@@ -89,12 +89,13 @@ impl Class {
         }
     }
 
-    /// Whether two curves differ by no more than that, plus one unit of the curve's largest value: where a loss comes close to 0, its error does not.
+    /// Whether two curves differ by no more than that, plus one unit of the curve's largest value. The addition is
+    /// needed because the error of a loss near 0 is not near 0.
     fn allows(self, a: &Series, b: &Series) -> bool {
         let Self::Rounding { unit } = self else { return false };
         let largest = a.values.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs()));
         let near = |(a, b): (&f64, &f64)| {
-            // Of an infinity every share is infinite.
+            // Relative to an infinity, every difference is allowed.
             let finite = a.is_finite() && b.is_finite();
             a.to_bits() == b.to_bits()
                 || finite && (a - b).abs() <= self.tolerance() * a.abs().max(b.abs()) + unit * largest
@@ -103,16 +104,16 @@ impl Class {
     }
 }
 
-/// How far apart two means may lie and still count as equal.
+/// The largest difference of two means that count as equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Margin {
-    /// A share of the original's mean.
+    /// Relative to the original's mean.
     Share(f64),
     /// In the metric's unit.
     Absolute(f64),
 }
 
-/// A text that is no margin.
+/// A text that is not a margin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a margin (`1%` is a share of the original's mean, `0.002` is in the metric's unit)")]
 pub struct MarginFault(String);
@@ -137,18 +138,18 @@ impl fmt::Display for Margin {
     }
 }
 
-/// Where a rerun parts from what it repeats.
+/// The differences of a rerun from the original.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Divergence {
-    /// The curve that parts first, with the step; none where only digests or metrics differ.
+    /// The curve that differs first, with the step; `None` if only digests or metrics differ.
     pub first: Option<CurveDifference>,
     /// Whether there were curves to compare.
     pub has_curves: bool,
-    /// The phase that the step belongs to, with its number: `epoch 2`.
+    /// The phase of the step, with its number: `epoch 2`.
     pub phase: Option<String>,
-    /// Every curve that parts.
+    /// Every curve that differs.
     pub curves: Vec<String>,
-    /// Those that part at the same step as the first.
+    /// The other curves that differ first at the same step.
     pub also: Vec<String>,
     /// Every digest that differs.
     pub digests: Vec<String>,
@@ -156,33 +157,33 @@ pub struct Divergence {
     pub metrics: Vec<String>,
 }
 
-/// One rerun beside the original.
+/// The result of one rerun.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// How far it came.
+    /// Its grade.
     pub grade: Grade,
-    /// Where it parts; none if it is identical or failed.
+    /// Its differences; `None` if it is identical or failed.
     pub divergence: Option<Divergence>,
-    /// Whether all curves stay within what the original's class allows, though bits differ.
+    /// Whether all curves are within the tolerance of the original's class, though bits differ.
     pub is_within_class: bool,
     /// Why it failed.
     pub failure: Option<String>,
-    /// The parts of the identity that differ; none where it is one run.
+    /// The parts of the identity that differ; empty if both are one run.
     pub parts: Vec<Part>,
 }
 
-/// A metric over repetitions of both.
+/// The test of a metric over repetitions of the original and the rerun.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tested {
     /// The metric.
     pub metric: String,
-    /// How many repetitions there are of the original and of the rerun.
+    /// The numbers of repetitions of the original and of the rerun.
     pub n: (usize, usize),
     /// Their means.
     pub means: (f64, f64),
-    /// How far apart they may be, in the metric's unit.
+    /// The largest allowed difference, in the metric's unit.
     pub margin: f64,
-    /// The probability that chance alone brings them this close if they are that far apart; none where it cannot be said.
+    /// The probability that the means are this close by chance if they differ by the margin; `None` if it cannot be computed.
     pub p: Option<f64>,
 }
 
@@ -192,25 +193,29 @@ impl Tested {
     }
 }
 
-/// What reruns have shown.
+/// The result of all reruns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// How far they came together.
+    /// The worst grade.
     pub grade: Grade,
-    /// What differs first, or by what it is allowed; empty if nothing differs.
+    /// The first difference, or the tolerance that allows the differences; empty if nothing differs.
     pub detail: String,
     /// Each rerun, in their order.
     pub reruns: Vec<Judged>,
     /// The tests of metrics, if a margin was stated.
     pub tested: Vec<Tested>,
-    /// What the original promises of its repetition.
+    /// The original's reproducibility class.
     pub class: Class,
 }
 
-/// Judges reruns against the attempt that they repeat. `earlier` are all attempts of the original run, the original among them, that count.
+/// Compares reruns with the original attempt. `earlier` are all counted attempts of the original run, including the original.
 ///
-/// One that failed makes the verdict `failed`. Else, if all have the same bits, they are identical. Else they are equivalent if all that differ stay within the
-/// class of the original, or if a margin is stated and all metrics are within it by [`tost`]. Else they have drifted.
+/// The verdict is
+/// - `failed` if any rerun failed,
+/// - `identical` if all have the same bits,
+/// - `equivalent` if all differences are within the tolerance of the original's class, or if all metrics are within a
+///   stated margin by [`tost`],
+/// - `drifted` otherwise.
 pub fn verdict(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Option<Margin>) -> Verdict {
     let class = Class::of(&original.run, &original.attempt);
     let mut judged: Vec<Judged> = reruns.iter().map(|rerun| judge(original, rerun, class)).collect();
@@ -242,7 +247,7 @@ pub fn verdict(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margi
 }
 
 impl Judged {
-    /// What is told of it, and of the run that it was: one that was executed though it is another run has to say so, whatever it shows.
+    /// Adds the differing parts of the identity to a text, because a rerun that is another run has to be marked as such.
     fn told_with_parts(&self, text: String) -> String {
         if self.parts.is_empty() {
             return text;
@@ -254,7 +259,7 @@ impl Judged {
 }
 
 impl Verdict {
-    /// What is to be told of one of the reruns; empty if nothing differs.
+    /// Returns the differences of one rerun; empty if nothing differs.
     pub fn detail_of(&self, judged: &Judged) -> String {
         let told = match judged.grade {
             Grade::Identical => String::new(),
@@ -262,7 +267,7 @@ impl Verdict {
             Grade::Drifted | Grade::Equivalent => {
                 let apart = judged.divergence.as_ref().map(Divergence::to_string).unwrap_or_default();
                 if judged.grade == self.grade && self.grade == Grade::Equivalent {
-                    // What was allowed is told with the parts.
+                    // The detail of the verdict states the tolerance and the parts.
                     return format!("{}; {apart}", self.detail);
                 }
                 apart
@@ -331,14 +336,14 @@ fn judge(original: &Sealed, rerun: &Sealed, class: Class) -> Judged {
     let series = |sealed: &'_ Sealed, name: &str| {
         sealed.series.iter().filter(|one| is_computed(one)).find(|one| one.name == name).cloned()
     };
-    // Other data are no matter of rounding.
+    // Different data are not explained by rounding.
     judged.is_within_class = digests.iter().all(|name| name != "data")
         && class.tolerance() > 0.0
         && parted.iter().all(|curve| match (series(original, &curve.name), series(rerun, &curve.name)) {
             (Some(a), Some(b)) => class.allows(&a, &b),
             _ => false,
         });
-    // At one step an evaluation comes after the training that it evaluates, and parts because of it.
+    // At the same step an evaluation follows the training that it evaluates, and differs because of it.
     let order = |curve: &&CurveDifference| (curve.first_step, is_of_evaluation(&curve.name), curve.name.clone());
     let first = parted.iter().min_by_key(order).cloned();
     let is_beside = |curve: &&CurveDifference| {
@@ -362,8 +367,8 @@ fn is_of_evaluation(curve: &str) -> bool {
     curve.starts_with("eval")
 }
 
-/// The phase that a curve's step belongs to: of an evaluation the one that follows the step, else the shortest that holds it. None where no phase says when the
-/// step was.
+/// Returns the phase of a curve's step: for an evaluation the one after the step, otherwise the shortest around it.
+/// `None` if no phase has the time of the step.
 fn phase_of(phases: &[Phase], curve: &str, step: u64) -> Option<String> {
     let of_rank_0 = || phases.iter().filter(|phase| phase.rank == 0);
     let end = |phase: &Phase| phase.stop_ns.unwrap_or(u64::MAX);
@@ -378,7 +383,7 @@ fn phase_of(phases: &[Phase], curve: &str, step: u64) -> Option<String> {
 }
 
 impl CurveDifference {
-    /// How far the two are apart, and over how many steps, in words.
+    /// The largest distance of the two curves and the number of common steps, in words.
     fn extent(&self) -> String {
         let steps = count(self.common, "logged step");
         match self.max_distance {
@@ -427,13 +432,13 @@ impl fmt::Display for Divergence {
     }
 }
 
-/// What is told of the host's doing beside what was computed; a rerun need not meet it.
+/// Pure numbers that describe the host or the request and not the result; a rerun need not reproduce them.
 const NOT_COMPUTED: [&str; 3] = ["matching_share", "inference_batch_size", "bubble_fraction"];
 
-/// Metrics that say what was computed: pure numbers that are not stated to be measured.
+/// The computed metrics: pure numbers that are not stated to be measured.
 fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
     attempt.metrics.iter().filter_map(|(name, metric)| {
-        // An older record has a known metric in whatever unit its program stated.
+        // An older record has known metrics in the units that the program stated.
         let metric = standard(name, metric);
         let is_outcome = attempt.metric_kind(name) == MetricKind::Outcome;
         let is_computed = metric.unit.is_empty() && is_outcome && !NOT_COMPUTED.contains(&name.as_str());
@@ -441,13 +446,13 @@ fn computed(attempt: &Attempt) -> impl Iterator<Item = (&String, f64)> {
     })
 }
 
-/// How many metrics are held against a rerun's, bit by bit: those of the built-in trainer follow from its curves.
+/// The number of metrics that a rerun has to reproduce bit by bit; 0 for the built-in trainer, whose metrics follow from its curves.
 pub fn compared_metrics(original: &Sealed) -> usize {
     let is_compared = Class::of(&original.run, &original.attempt) == Class::Unknown;
     if is_compared { computed(&original.attempt).count() } else { 0 }
 }
 
-/// The metrics of what was computed that are not the same bits. Those of the built-in trainer follow from its curves.
+/// The computed metrics that differ in their bits.
 fn metrics(a: &Attempt, b: &Attempt) -> Vec<String> {
     let bits = |attempt: &Attempt| -> BTreeMap<String, u64> {
         computed(attempt).map(|(name, value)| (name.clone(), value.to_bits())).collect()
@@ -457,7 +462,7 @@ fn metrics(a: &Attempt, b: &Attempt) -> Vec<String> {
     names.into_iter().filter(|name| a.get(*name) != b.get(*name)).cloned().collect()
 }
 
-/// Tests each metric that says what was computed, which is a pure number, over the repetitions of the original and the reruns.
+/// Tests each computed metric over the repetitions of the original and the reruns.
 fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Margin) -> Vec<Tested> {
     computed(&original.attempt)
         .map(|(name, value)| {
@@ -473,10 +478,10 @@ fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Marg
                 Margin::Share(share) => share * means.0.abs(),
                 Margin::Absolute(margin) => margin,
             };
-            // A rerun that lacks the metric is no repetition of it.
+            // If a rerun lacks the metric, the reruns are not repetitions of it.
             let complete = after.len() == reruns.len();
             let summaries = Summary::of(&before).zip(Summary::of(&after)).filter(|_| complete);
-            // What is the same bits each time is within any margin: also of a mean of 0, and where one repetition says nothing of scatter.
+            // Bitwise equal values are within any margin, also if the mean is 0, and if a single repetition has no known scatter.
             let first = value.to_bits();
             let same = value.is_finite() && before.iter().chain(&after).all(|value| value.to_bits() == first);
             let p = summaries.and_then(|(a, b)| if same { Some(0.0) } else { tost(&a, &b, margin) });
@@ -485,7 +490,7 @@ fn test(original: &Sealed, earlier: &[Attempt], reruns: &[&Sealed], margin: Marg
         .collect()
 }
 
-/// Facts that say what surrounded an attempt, and not what became of it.
+/// Prefixes of facts that describe an attempt's environment.
 const SURROUNDINGS: [&str; 12] = [
     "host.",
     "cpu.",
@@ -501,12 +506,12 @@ const SURROUNDINGS: [&str; 12] = [
     "program.read.",
 ];
 
-/// Facts that are recorded only where there is something to tell: a limit that is absent is none.
+/// Facts that are recorded only if there is a limit or a container.
 const LIMITS: [&str; 3] = ["cpu.quota_cores", "memory.limit_bytes", "container.kind"];
 
-/// What has changed of the surroundings, of what enters no identity: kernel, memory, versions, environment variables.
+/// Returns the changes of the environment that are not part of the identity: kernel, memory, versions, environment variables.
 pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifference> {
-    // Variables have upper-case names; a job's own are others each time.
+    // Environment variables have upper-case names. Those of a job differ each time.
     let of_host = |name: &str| name.strip_prefix("host.env.").map(str::to_owned);
     let variable = |name: &str| {
         let name = of_host(name).unwrap_or_else(|| name.to_owned());
@@ -520,9 +525,9 @@ pub fn environment_changes(recorded: &Table, here: &Table) -> Vec<FieldDifferenc
         Value::Table(facts.collect())
     };
     let mut changes = fields(&of(recorded), &of(here), "");
-    // What is absent on one side was not asked for there; a variable that is absent is not set.
+    // A fact that is missing on one side was not recorded there. A missing variable is not set.
     let is_told = |field: &str| variable(field) || LIMITS.contains(&field);
-    // The memory of a virtual machine grows and shrinks.
+    // The memory of a virtual machine may change.
     let is_memory = |field: &str| field.starts_with("numa.") && field.ends_with(".memory_bytes");
     changes.retain(|change| {
         is_told(&change.field) || change.a.is_some() && change.b.is_some() && !is_memory(&change.field)

@@ -1,52 +1,52 @@
-//! Sets of time: sorted stretches that neither touch nor overlap.
+//! Sets of time: sorted intervals that neither touch nor overlap.
 //!
-//! Knows nothing of what happened in them.
+//! Must not know what happened in them.
 
-/// A set of moments, as sorted stretches from a start to a stop that is no part of it, in nanoseconds since the attempt's start.
+/// A set of moments, as sorted half-open intervals in nanoseconds since the attempt's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Windows(Vec<(u64, u64)>);
 
 impl Windows {
-    /// The union of intervals in any order; empty ones vanish.
+    /// The union of intervals in any order; empty ones are dropped.
     pub(super) fn new(intervals: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut sorted: Vec<(u64, u64)> = intervals.into_iter().filter(|(start, stop)| start < stop).collect();
         sorted.sort_unstable();
         Self(joined(sorted, 1))
     }
 
-    /// The stretches in order.
+    /// The intervals in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many stretches there are.
+    /// The number of intervals.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it holds no moment.
+    /// Whether the set is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The length of all stretches together.
+    /// The total length.
     pub(super) fn length(&self) -> u64 {
         self.iter().map(|(start, stop)| stop - start).sum()
     }
 
-    /// Whether it holds that moment.
+    /// Whether the set contains that moment.
     pub(super) fn holds(&self, moment: u64) -> bool {
         let next = self.0.partition_point(|(start, _)| *start <= moment);
         next.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, stop)| moment < *stop)
     }
 
-    /// What of it lies from `start` to `stop`.
+    /// The part of the set from `start` to `stop`.
     pub(super) fn clip(&self, start: u64, stop: u64) -> Self {
         let inside = self.iter().map(|(from, to)| (from.max(start), to.min(stop)));
         Self(inside.filter(|(from, to)| from < to).collect())
     }
 
-    /// What of it does not lie in the other.
+    /// The part of the set that is not in `other`.
     pub(super) fn subtract(&self, other: &Self) -> Self {
         let mut left = Vec::new();
         let mut first = 0;
@@ -67,18 +67,18 @@ impl Windows {
         Self(left)
     }
 
-    /// The same with every hole filled that is shorter than `gap`.
+    /// The set with every hole filled that is shorter than `gap`.
     pub(super) fn merge(&self, gap: u64) -> Self {
         Self(joined(self.0.clone(), gap.max(1)))
     }
 
-    /// Those of its stretches that are at least so long.
+    /// The intervals that have at least this length.
     pub(super) fn at_least(&self, length: u64) -> Self {
         Self(self.iter().filter(|(start, stop)| stop - start >= length).collect())
     }
 }
 
-/// Joins sorted intervals whose distance is less than `gap`.
+/// Joins sorted intervals with a distance of less than `gap`.
 fn joined(sorted: Vec<(u64, u64)>, gap: u64) -> Vec<(u64, u64)> {
     let mut out: Vec<(u64, u64)> = Vec::with_capacity(sorted.len());
     for (start, stop) in sorted {
@@ -99,7 +99,7 @@ mod tests {
         prop::collection::vec((0..60u64, 0..12u64).prop_map(|(start, length)| (start, start + length)), 0..8)
     }
 
-    /// The oracle: moments one by one.
+    /// The oracle: a set as a list of moments.
     fn moments(intervals: &[(u64, u64)]) -> Vec<bool> {
         (0..100).map(|at| intervals.iter().any(|(start, stop)| (*start..*stop).contains(&at))).collect()
     }

@@ -1,11 +1,12 @@
-//! How much a run does: what takes less energy or time may have done less.
+//! The amount of work of a run: a run with less energy or time may have done less.
 
 use super::statistic::real;
 use crate::record::{Digest, Part, Run, Table, Value};
 use std::collections::BTreeMap;
 
-/// How many samples a metric is of, of a configuration of the built-in trainer: all that a run goes through, those of an epoch, or those of a step of all ranks. None for a metric that does not grow with them, where
-/// the configuration does not say how many there are. Of an agent's updates they are the transitions that it learns from.
+/// Returns the number of samples of a metric in a configuration of the built-in trainer: those of the whole run, of an
+/// epoch, or of a step of all ranks. For an agent they are the transitions from which it learns. `None` for a metric
+/// that does not grow with samples, or if the configuration does not determine their number.
 pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
     let config = run.config();
     if ["step_time", "step_time_p95"].contains(&metric) {
@@ -16,25 +17,25 @@ pub fn samples_behind(metric: &str, run: &Run) -> Option<i64> {
     let is_agent = run.model() == "dqn";
     match metric {
         metric if grows_with_samples(metric) => match (epochs, steps) {
-            // Each update of an agent has a whole batch.
+            // Each update of an agent has a full batch.
             (_, Some(steps)) if is_agent => steps.checked_mul(of_a_step(config)?),
             (Some(epochs), _) if !is_agent => epochs.checked_mul(each?),
             (None, Some(steps)) => of_steps(steps, of_a_step(config)?, each?),
             _ => None,
         },
-        // A run of so many steps has epochs that are not whole.
+        // A run with a fixed number of steps may have an incomplete epoch.
         "energy_per_epoch" | "epoch_time" => each.filter(|_| epochs.is_some() && !is_agent),
         _ => None,
     }
 }
 
-/// Whether a metric is of the whole run, so that it grows with what that does.
+/// Whether a metric is of the whole run, so that it grows with the amount of work.
 pub fn grows_with_samples(metric: &str) -> bool {
     ["energy", "energy_net", "energy_total", "wait_energy", "train_time", "wall_time", "cpu_time", "edp"]
         .contains(&metric)
 }
 
-/// Whether a metric is of the training alone, which ends before the timed inference begins.
+/// Whether a metric is only of the training, which ends before the timed inference begins.
 pub fn is_of_training(metric: &str) -> bool {
     [
         "energy",
@@ -52,19 +53,20 @@ pub fn is_of_training(metric: &str) -> bool {
     .contains(&metric)
 }
 
-/// The least and the most samples that a metric of these runs is of. None where all have as many; those that do not say do not count.
+/// Returns the smallest and the largest number of samples of a metric in these runs. `None` if all have the same; runs
+/// with an unknown number are ignored.
 pub fn unequal_samples<'a>(metric: &str, runs: impl Iterator<Item = &'a Run>) -> Option<(i64, i64)> {
     let samples: Vec<i64> = runs.filter_map(|run| samples_behind(metric, run)).collect();
     let (least, most) = (*samples.iter().min()?, *samples.iter().max()?);
     (least < most).then_some((least, most))
 }
 
-/// Fields that decide how long a training is, and what is evaluated.
+/// Fields that determine the length of a training, and the evaluated data.
 const OF_LENGTH: [&str; 5] =
     ["training.steps", "training.epochs", "data.train_count", "data.eval_count", "data.digest"];
 
-/// The digest of what may change a metric in a configuration. Timed inference changes no metric of the training, nor does the length of the training one of a step or a
-/// sample.
+/// The digest of those parts of a configuration that may change a metric. Timed inference changes no metric of the
+/// training. The length of the training changes no metric of a step or a sample.
 pub(super) fn digest_behind(metric: &str, run: &Run) -> Digest {
     if !is_of_training(metric) {
         return run.parts.digest(Part::Config);
@@ -75,7 +77,7 @@ pub(super) fn digest_behind(metric: &str, run: &Run) -> Digest {
     Value::Table(config.map(|(name, value)| (name.clone(), value.clone())).collect()).digest()
 }
 
-/// The metric that is the same but for the number of samples.
+/// The corresponding metric per sample.
 pub fn of_one_sample(metric: &str) -> Option<&'static str> {
     match metric {
         "energy" | "energy_net" | "energy_total" | "energy_per_epoch" => Some("energy_per_sample"),
@@ -84,34 +86,34 @@ pub fn of_one_sample(metric: &str) -> Option<&'static str> {
     }
 }
 
-/// The samples of a pass over the data of the built-in trainer, whose last step takes what is left. None where the configuration does not say it, for agents, and for a program
-/// of its own, which may leave the rest out.
+/// The samples of a pass over the data by the built-in trainer, whose last step takes the remaining ones. `None` if the
+/// configuration does not state them, for agents, and for other programs, which may leave out the remaining ones.
 pub fn samples_of_a_pass(run: &Run) -> Option<i64> {
     let is_built_in = run.parts.program.as_table().is_some_and(|program| !program.contains_key("command"));
     count(run.config(), "data.train_count").filter(|_| is_built_in && run.model() != "dqn")
 }
 
-/// The samples of so many steps of so many samples; where it is known what a pass has, the last one of each takes what is left.
+/// The samples of `steps` steps of `batch` samples. If the size of a pass is known, the last step of each pass takes the remaining ones.
 pub(super) fn trained_on(steps: u64, batch: u64, of_a_pass: Option<i64>) -> f64 {
     let whole = |number: u64| i64::try_from(number).ok();
     let exact = || u64::try_from(of_steps(whole(steps)?, whole(batch)?, of_a_pass?)?).ok();
     exact().map_or_else(|| real(steps) * real(batch), real)
 }
 
-/// The samples of so many steps, of which the last one of each pass takes what is left.
+/// The samples of `steps` steps, where the last step of each pass takes the remaining ones.
 fn of_steps(steps: i64, batch: i64, of_a_pass: i64) -> Option<i64> {
     let steps_of_a_pass = of_a_pass.checked_add(batch.checked_sub(1)?)?.checked_div(batch)?;
     let (passes, rest) = (steps.checked_div(steps_of_a_pass)?, steps.checked_rem(steps_of_a_pass)?);
     passes.checked_mul(of_a_pass)?.checked_add(rest.checked_mul(batch)?)
 }
 
-/// The samples of a step of all ranks.
+/// The samples of a step over all ranks.
 fn of_a_step(config: &Table) -> Option<i64> {
     let batch = count(config, "training.batch_global").or_else(|| {
         let is = |field: &str, value: &str| config.get(field).and_then(Value::as_str) == Some(value);
-        // A cell of the CPU has no GPU.
+        // A cell for the CPU has no GPU.
         let one = |field: &str| count(config, field).is_none_or(|ranks| ranks <= 1);
-        // Several processes of a program have a batch each, or share one: nobody knows.
+        // Several processes of a program may have a batch each or share one: it is unknown.
         let shared = is("hardware.parallelism", "pipeline") || one("hardware.gpus") && one("hardware.cpu_ranks");
         count(config, "training.batch_size").filter(|_| shared)
     });
@@ -122,7 +124,7 @@ fn count(config: &Table, field: &str) -> Option<i64> {
     config.get(field).and_then(Value::as_int)
 }
 
-/// Fields of the data that do not change what one sample is.
+/// Fields of the data that do not change a single sample.
 const OF_NO_SAMPLE: [&str; 7] = [
     "data.digest",
     "data.path",
@@ -133,12 +135,12 @@ const OF_NO_SAMPLE: [&str; 7] = [
     "data.eval_count",
 ];
 
-/// Whether attempts with other values of a field work on other samples: larger images, say, which take longer.
+/// Whether a field changes the samples themselves, for example the size of images, and with it the time they take.
 pub fn is_of_sample(name: &str) -> bool {
     name.starts_with("data.") && !OF_NO_SAMPLE.contains(&name)
 }
 
-/// Whether all runs are of one model and work on samples of one kind.
+/// Whether all runs have the same model and the same kind of samples.
 pub fn have_alike_samples<'a>(runs: impl Iterator<Item = &'a Run>) -> bool {
     let kind = |run: &'a Run| -> BTreeMap<&'a str, &'a Value> {
         let fields = run.config().iter().map(|(name, value)| (name.as_str(), value));

@@ -2,7 +2,7 @@ use super::*;
 use crate::analysis::pairwise::{Method, Untested};
 use crate::record::{Digest, Part, Parts};
 
-/// Attempts of one seed each, on one machine with this sensor, which is off by this share.
+/// Attempts of one seed each, on one machine with this sensor. `share` is the sensor's relative uncertainty.
 pub(in crate::analysis) fn contender(x: i64, values: &[f64], share: Option<f64>, sensor: &str) -> Contender {
     let run = Run::new(Parts {
         config: Value::Table([("params.x".to_owned(), Value::Int(x))].into()),
@@ -148,16 +148,16 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     assert!(places.iter().all(|place| place.estimate.units.len() == 5), "the seeds that both have");
     assert!(places[0].probability.unwrap() > 0.95 && places[1].against.unwrap().differs() == Some(true));
     assert!(places[1].against.unwrap().comparison.unwrap().estimate > 1.0);
-    // Also where one alone is kept.
+    // The same if only one is kept.
     let only = place(vec![all.clone(), lacking], Ordering { limit: 1, ..lowest() });
     assert!(only.iter().map(x).eq([1]) && only[0].estimate.units.len() == 5);
-    // Seeds that both have, or means in the order of the test: nothing is left out.
+    // If both have the seeds, or if the means are in the order of the test, nothing is left out.
     let equal = seeds(3, &[1.31, 1.28, 1.33, 1.30, 1.29, 10.4, 10.3, 10.3]);
     assert!(place(vec![all.clone(), equal], lowest()).iter().all(|place| place.dropped == 0));
     let worse = seeds(4, &[12.0, 12.1, 12.2]);
     let places = place(vec![all, worse], lowest());
     assert!(places[0].dropped == 0 && places[0].estimate.units.len() == 8);
-    // Rounds, of what is measured.
+    // Rounds are the units of measurements.
     let in_rounds = |number, values: &[f64]| {
         let mut contender = contender(number, values, None, "s");
         contender.measured.iter_mut().for_each(|one| one.round = Some(one.replicate.seed));
@@ -168,7 +168,7 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     assert!(places.iter().map(x).eq([1, 2]) && places[0].dropped == 2, "{places:?}");
 }
 
-/// Measured on these GPUs, each with a sensor of its own that may be off by 5%.
+/// Attempts on these GPUs, each with its own sensor with an uncertainty of 5%.
 fn on_gpus(x: i64, values: &[f64], gpus: &[u64]) -> Contender {
     let mut one = contender(x, values, Some(0.05), "s");
     one.measured.iter_mut().zip(gpus).for_each(|(measured, gpu)| {
@@ -178,7 +178,7 @@ fn on_gpus(x: i64, values: &[f64], gpus: &[u64]) -> Contender {
     one
 }
 
-/// Of each wanted configuration the probability that it is the best of all.
+/// Returns for each wanted configuration the probability that it is the best of all.
 fn probabilities_of<const N: usize>(contenders: Vec<Contender>, wanted: [i64; N]) -> [f64; N] {
     let places = place(contenders, lowest());
     wanted.map(|wanted| places.iter().find(|place| x(place) == wanted).unwrap().probability.unwrap())
@@ -192,7 +192,7 @@ fn a_row_on_other_gpus_leaves_the_comparison_of_the_others_as_it_is() {
             on_gpus(2, &[101.0, 105.1, 98.9, 103.0], &[1, 2, 3, 4]),
         ]
     };
-    // It stands behind the two, between them or ahead.
+    // The third is behind the two, between them or ahead.
     for (values, least, most) in [
         ([151.0, 155.0, 149.0], 0.0, 0.01),
         ([101.3, 105.3, 99.3], 0.3, 0.5),
@@ -237,7 +237,7 @@ fn sensors_without_names_do_not_cancel() {
 
 #[test]
 fn the_level_of_rows_that_are_paired_is_that_of_the_best_known_one() {
-    // On few GPUs by luck the first, and worse than the second on these.
+    // The first ran on few GPUs, is first by luck, and is worse than the second on these GPUs.
     let of_gpus: Vec<f64> = (0..20).map(|gpu: u8| f64::from(gpu * 7 % 20) / 2.0 - 4.75).collect();
     let on_many = |x: i64, mean: f64, first: u64| {
         let values: Vec<f64> = of_gpus.iter().map(|effect| mean + effect).collect();
@@ -247,7 +247,7 @@ fn the_level_of_rows_that_are_paired_is_that_of_the_best_known_one() {
         on_gpus(1, &[0, 1, 3].map(|gpu: usize| 101.0 + of_gpus[gpu] + if gpu == 1 { 0.1 } else { -0.1 }), &[1, 2, 4]);
     let found = probabilities_of(vec![few, on_many(2, 100.0, 1), on_many(3, 115.0, 100)], [1, 2, 3]);
     assert!(found[0] < 0.05 && found[1] > 0.9 && found[2] < 0.02, "{found:?}");
-    // Two rows whose deviations are opposite are as good as each other, whichever is the first.
+    // Two rows with opposite deviations are equally good, whichever is first.
     let deviations = [1.5, 1.5, -1.5, -1.5, 3.0, -3.0, 0.75, -0.75];
     let sides = [(1, 100.0, 1.0), (2, 100.02, -1.0), (3, 100.3, 1.0)];
     let rows = sides.map(|(x, mean, sign)| {
@@ -276,10 +276,10 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
     for places in [&whole, &lacking] {
         assert!(places.iter().map(x).eq([1, 2]));
         assert!(places[1].against.unwrap().differs() == Some(true), "{places:?}");
-        // Another set of sensors does not disturb the draws: the common GPUs are compared.
+        // A different set of sensors does not affect the draws: the common GPUs are compared.
         assert!(places[0].probability.unwrap() > 0.99, "{places:?}");
     }
-    // A third configuration that is far off, on some of the first one's GPUs, does not change who of the two is ahead.
+    // A distant third configuration, on some of the first one's GPUs, does not change which of the two is ahead.
     let near = [[100.0, 104.0, 98.0, 102.0, 101.0], [100.4, 103.2, 98.9, 102.5, 100.1]];
     let two = |others: Vec<Contender>| {
         let pair = [on_gpus(1, &near[0], &[1, 2, 3, 4, 5]), on_gpus(2, &near[1][..4], &[1, 2, 3, 4])];
@@ -290,7 +290,8 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
     let far = on_gpus(3, &[400.0, 412.0, 391.0], &[3, 4, 5]);
     let (alone, beside) = (two(vec![]), two(vec![far]));
     assert!((alone.0 - beside.0).abs() < 0.06 && alone.0 > 0.3 && alone.1 > 0.1, "{alone:?} {beside:?}");
-    // Rows that share too few GPUs with the first one are drawn on their own, with the sensors' errors: however many, each takes its share.
+    // Rows that share too few GPUs with the first one are drawn independently, with the sensors' errors. They share the
+    // probability equally.
     let elsewhere = |x: i64, gpus: [u64; 3]| on_gpus(x, &[101.0, 105.0, 99.0], &gpus);
     let places = place(
         vec![
@@ -303,12 +304,12 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
     );
     let found: Vec<f64> = places.iter().map(|place| place.probability.unwrap()).collect();
     assert!(found[0] > 0.3 && found[1..].iter().all(|one| (one - found[1]).abs() < 0.03), "{found:?}");
-    // Other sensors on the same GPUs may be off to another side.
+    // Different sensors on the same GPUs may have different errors.
     let mut sensed = on_gpus(2, &other[..3], &[1, 2, 3]);
     sensed.measured[0].sensors = ["another".to_owned()].into();
     let places = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), sensed], lowest());
     assert!(places[0].probability.unwrap() < 0.9, "{places:?}");
-    // The GPU that needs least is the only one that the worse configuration ran on.
+    // Only the worse configuration ran on the GPU that needs least.
     let places = place(
         vec![on_gpus(1, &best[..3], &[1, 2, 3]), on_gpus(2, &[101.1, 105.0, 98.9, 80.0], &[1, 2, 3, 4])],
         lowest(),

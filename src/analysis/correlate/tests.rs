@@ -74,7 +74,7 @@ fn a_paradox_shows_when_the_points_are_parted() {
 
 #[test]
 fn one_cloud_is_not_parted() {
-    // A lattice without any gap, slanted.
+    // A slanted lattice without gaps.
     let points: Vec<(f64, f64)> = (0..60)
         .map(|at| (f64::from((at * 17) % 60), f64::from((at * 29) % 60) + 0.5 * f64::from((at * 17) % 60)))
         .collect();
@@ -82,8 +82,8 @@ fn one_cloud_is_not_parted() {
     assert_eq!(split(&points[..7]), None);
 }
 
-/// Simulated experiments of each kind: `LEDGER_EXPERIMENTS=10000 cargo test --release correlat -- --nocapture` prints the table of
-/// docs/measurements.
+/// The number of simulated experiments of each kind.
+/// `LEDGER_EXPERIMENTS=10000 cargo test --release correlat -- --nocapture` prints the table of docs/measurements.
 fn experiments(short: u32) -> u32 {
     std::env::var("LEDGER_EXPERIMENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(short)
 }

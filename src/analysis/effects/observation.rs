@@ -1,4 +1,4 @@
-//! The observations of an analysis: what counts as one independent value of a metric.
+//! The observations of an analysis: the independent values of a metric.
 
 use crate::analysis::trials::{Asked, Trial};
 use crate::record::{self, Digest, GroupId, MetricKind, Part, Value, Why};
@@ -13,17 +13,17 @@ pub struct Observation<'a, T = Trial> {
     pub value: f64,
 }
 
-/// Observations of one metric, and the kind that decided what counts as one.
+/// Observations of one metric, and the kind of metric that determines them.
 #[derive(Clone, Debug)]
 pub struct Observations<'a, T = Trial> {
-    /// The metric's kind. Where attempts state different kinds it is `Outcome`, which gives fewer observations.
+    /// The metric's kind. If attempts state different kinds it is `Outcome`, which gives fewer observations.
     pub kind: MetricKind,
     /// The observations, in the order of their first attempts.
     pub observations: Vec<Observation<'a, T>>,
 }
 
 impl<T> Observations<'_, T> {
-    /// How many attempts are behind the observations.
+    /// The number of attempts in the observations.
     pub fn attempts(&self) -> usize {
         self.observations.iter().map(|one| one.trials.len()).sum()
     }
@@ -34,10 +34,13 @@ impl<T> Observations<'_, T> {
     }
 }
 
-/// The observations of a metric. Of a measured metric, each attempt is an observation; where one machine executed a configuration in several
-/// rounds, the attempts of one round are averaged. For an outcome, attempts of one configuration, program and seed are averaged,
-/// also where the machine or a version differs: they repeat one result; imported rows without a seed are not. Attempts that differ in a field of `axes`
-/// are never averaged. A configuration of which any attempt has a value that is not finite has no observation.
+/// Returns the observations of a metric. A configuration with any value that is not finite has none. Attempts that
+/// differ in a field of `axes` are never averaged.
+///
+/// - Measured metrics: each attempt is an observation. If one machine executed a configuration in several rounds, the
+///   attempts of each round are averaged.
+/// - Outcomes: attempts of one configuration, program and seed are averaged, even if the machine or a version differs,
+///   because they repeat one result. Imported rows without a seed are not averaged.
 pub fn observations<'a, T: Asked>(
     trials: &'a [T],
     metric: &str,
@@ -72,8 +75,9 @@ pub fn observations<'a, T: Asked>(
     Observations { kind: MetricKind::Outcome, observations: groups.into_iter().map(averaged).collect() }
 }
 
-/// Attempts of one configuration, machine and round together, if that machine executed the configuration in several rounds; others each by itself. A
-/// round is in the record alone, which is read only where a configuration has several attempts.
+/// Averages attempts of one configuration, machine and round, if that machine executed the configuration in several
+/// rounds. Other attempts are observations by themselves. Only the record has the round, so it is read only for
+/// configurations with several attempts.
 fn by_round<'a, T: Asked>(counted: Vec<(&'a T, f64)>, axes: &[String]) -> Vec<Observation<'a, T>> {
     let mut attempts: BTreeMap<GroupId, usize> = BTreeMap::new();
     counted.iter().for_each(|(trial, _)| *attempts.entry(trial.group()).or_default() += 1);
@@ -110,8 +114,9 @@ fn by_round<'a, T: Asked>(counted: Vec<(&'a T, f64)>, axes: &[String]) -> Vec<Ob
 type Cell = (u64, Vec<Option<Digest>>);
 
 impl<T: Asked> Observations<'_, T> {
-    /// Joins observations of an outcome that have one seed and the same value to the last bit, though they differ in a field that changes no value
-    /// anywhere: they are copies of one result, and no samples. `fields` are all that differ; those in `kept` are never joined over.
+    /// Joins observations of an outcome with equal seeds and bitwise equal values that differ only in fields that never
+    /// change a value. They are copies of one result and not independent. `fields` are all fields that differ; those in
+    /// `kept` are never joined over.
     #[must_use]
     pub fn joined(self, fields: &[String], kept: &[String]) -> Self {
         let unit = |one: &Observation<'_, T>| {
@@ -147,7 +152,7 @@ impl<T: Asked> Observations<'_, T> {
             let place = *places.entry((*seed, told.iter().map(|at| levels[*at]).collect())).or_insert(joined.len());
             match joined.get_mut(place) {
                 Some(same) if units[same[0]].1 == *bits => same.push(at),
-                // Something else than these fields made another value.
+                // Something other than these fields changed the value.
                 Some(_) => return self,
                 None => joined.push(vec![at]),
             }
@@ -160,7 +165,8 @@ impl<T: Asked> Observations<'_, T> {
     }
 }
 
-/// The digests of the programs of configurations that were executed by several programs, or on several machines: only there a record has to be read.
+/// Returns the program digests of configurations that were executed by several programs, or on several machines.
+/// Records of other configurations need not be read.
 fn programs<'a, T: Asked + 'a>(trials: impl Iterator<Item = &'a T>) -> BTreeMap<GroupId, Digest> {
     let mut groups: BTreeMap<Digest, BTreeMap<GroupId, &T>> = BTreeMap::new();
     for trial in trials {
@@ -223,7 +229,7 @@ mod tests {
             [(1, 1, 1, 0.1), (1, 8, 1, 0.1), (2, 1, 1, 0.2), (2, 8, 1, 0.2), (1, 1, 2, 0.3), (2, 1, 2, 0.3)];
         assert_eq!(joined(&cells, &[]), (vec![0.1, 0.2, 0.3, 0.3], 6));
         assert_eq!(joined(&cells, &["workers".to_owned()]).0.len(), 6);
-        // At 2 the workers change something, so that nowhere they are taken for nothing.
+        // At 2 the workers change a value, so they are kept everywhere.
         cells[3].3 = 0.25;
         assert_eq!(joined(&cells, &[]).0.len(), 6);
     }

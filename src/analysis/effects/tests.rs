@@ -36,7 +36,7 @@ fn main_of(found: &Effects, factor: usize) -> &MainEffect {
     found.main.iter().find(|effect| effect.factor == factor).unwrap()
 }
 
-/// The difference and half the width of its interval; none where there is no interval.
+/// The difference and half the width of its interval, if there is one.
 fn apart(effect: &MainEffect) -> (f64, Option<f64>) {
     let contrast = effect.contrast.unwrap();
     (contrast.difference, contrast.half_width)
@@ -100,7 +100,7 @@ fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
     assert_eq!((found.interactions.len(), found.residual_degrees, found.without_pairs.is_some()), (0, 1, true));
     // By hand: the means of p are 1.5 and 3.75, so that its sum of squares is 4 * 1.125^2.
     near(found.main[0].share.squares, 5.0625);
-    // Two observations and one axis leave nothing for chance.
+    // Two observations and one axis leave no residual degrees of freedom.
     let two = Factor::new("p", ["a".into(), "b".into()]).unwrap();
     let found = linear(&[two], &[1.0, 2.0]).unwrap();
     assert_eq!((found.main[0].share.p, apart(&found.main[0])), (None, (1.0, None)));
@@ -118,7 +118,7 @@ fn what_does_not_scatter_has_neither_test_nor_interval() {
 
 #[test]
 fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
-    // Each rate belongs to one optimizer, so that nothing of the optimizer is left beside the rate; the batch size is free.
+    // Each rate belongs to one optimizer, so the optimizer explains nothing in addition to the rate. The batch size is free.
     let rates = [0.001, 0.002, 0.1, 0.2].repeat(4);
     let optimizer = |rate: &f64| Value::from(if *rate < 0.01 { "adam" } else { "sgd" });
     let sizes: Vec<i64> = (0..16).map(|at| if at < 8 { 32 } else { 64 }).collect();
@@ -138,13 +138,13 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
     let of = |factor| main_of(&found, factor);
     assert_eq!((of(0).share.degrees, of(0).contrast, &of(0).adjusted, of(0).best), (0, None, &None, None));
     assert_eq!(of(1).contrast, None);
-    // All shares of a balanced design and what cannot be divided are the whole.
+    // In a balanced design all shares and the part that cannot be divided add up to 1.
     let told: f64 = found.main.iter().map(|one| one.share.eta_squared).sum();
     let pairs: f64 = found.interactions.iter().map(|one| one.share.eta_squared).sum();
     let shared = found.shared.unwrap();
     assert!(shared > 0.8, "{shared}");
     near(told + pairs + shared + found.unexplained, 1.0);
-    // By hand: balanced, so that the difference is that of the means of either half, which the noise moves by 0.3 / 8.
+    // By hand: the design is balanced, so the difference is that of the two halves' means, which the noise moves by 0.3 / 8.
     near(apart(of(2)).0, 3.0 + (0.4 - 0.1) / 8.0);
 }
 
@@ -157,7 +157,7 @@ fn of_equal_values_nothing_is_explained_and_nothing_left() {
 
 #[test]
 fn means_are_adjusted_for_the_spread_over_the_other_axes() {
-    // 100 with one GPU, 1000 with eight, 50 more with b: most of eight with a, most of one with b.
+    // 100 with one GPU, 1000 with eight, and 50 more with b. Most runs with eight GPUs have a, most with one have b.
     let cells = [("a", 1i64, 1), ("a", 8, 9), ("b", 1, 9), ("b", 8, 1)];
     let rows: Vec<(&str, i64)> = cells.iter().flat_map(|(o, gpus, n)| vec![(*o, *gpus); *n]).collect();
     let y: Vec<f64> = rows
@@ -287,7 +287,7 @@ fn only_an_ordered_axis_has_an_inner_extreme() {
 
 #[test]
 fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
-    // The interval at 0.3 has no difference in it: without a direction, 0.03 is not told as the highest.
+    // The interval at 0.3 includes zero, so without a direction 0.03 is not reported as the highest.
     assert_eq!(main_of(&rates(ModelScale::Linear, None), 0).inner, None);
     let found = rates(ModelScale::Linear, Some(Direction::Minimize));
     assert_eq!((main_of(&found, 0).best, &main_of(&found, 0).inner), (Some(0), &None));
@@ -412,7 +412,7 @@ fn what_terms_explain_only_together_is_the_rest() {
     // Both are larger in the same observations, but for two.
     let unequal = of(&[1, 1, 1, 1, 2, 2, 2, 2], &[1, 1, 1, 2, 2, 2, 2, 1], &[1.0, 1.2, 1.1, 3.1, 8.0, 8.1, 8.3, 6.0]);
     assert!(unequal > 0.1, "{unequal}");
-    // A third axis that equals the first one has nothing of its own, and what it shares with that one is told of them.
+    // A third axis that equals the first explains nothing of its own. What both explain counts as shared.
     let factors = [&[1, 1, 1, 1, 2, 2, 2, 2], &[1, 1, 1, 2, 2, 2, 2, 1], &[5, 5, 5, 5, 6, 6, 6, 6]]
         .map(|values: &[i64; 8]| Factor::new("axis", levels(values)).unwrap());
     let y = [1.0, 1.2, 1.1, 3.1, 8.0, 8.1, 8.3, 6.0];

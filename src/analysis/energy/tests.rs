@@ -62,7 +62,7 @@ proptest! {
         prop_assert!((integrated.joules - exact).abs() < 1e-6 * exact);
         prop_assert!((integrated.half_width() - 0.05 * exact).abs() < 1e-6 * exact, "only the sensor's part is left");
         let energy = meter.energy(&windows).unwrap();
-        // A difference of two lags, each of which may be anything up to a tick: where there are few ticks, 95% of all windows hold.
+        // The error is a difference of two lags of up to a tick each. With few ticks, only 95% of windows cover the truth.
         if length > 3000 {
             assert_holds(&energy, exact)?;
             assert_holds(&without_power(meter).energy(&windows).unwrap(), exact)?;
@@ -102,7 +102,7 @@ proptest! {
     fn a_busy_phase_beside_an_idle_one_is_never_given_idle_power(
         busy in 5..2000u64, idle in 5..2000u64, phase in 0..100u64, every in 20..=100u64, with_counter: bool,
     ) {
-        // Work that repeats exactly in step with the readings could show them one kind only; this does not.
+        // Work exactly in step with the readings could show them only one of the two phases, so this work is uneven.
         let uneven = |i: u64, salt: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> salt) % every;
         let (mut busy_windows, mut idle_windows, mut now) = (Vec::new(), Vec::new(), 500);
         for i in 0..40_000 {

@@ -2,22 +2,22 @@
 
 use crate::analysis::statistic::{number, real};
 
-/// What the readings say of an event.
+/// The means of readings around an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Around {
-    /// The mean of the readings from start to stop, both included; none where there is none.
+    /// The mean of the readings from start to stop, both included; `None` if there are none.
     pub(super) sample: Option<f64>,
-    /// The mean over the time, each reading held until the next; before the first reading, that one.
+    /// The mean over the time, with each reading held until the next. The first reading also holds before its time.
     pub(super) held: f64,
-    /// The mean over the time, straight lines between the readings; beyond the first and the last, these.
+    /// The mean over the time, with linear interpolation. Before the first and after the last reading, their values are used.
     pub(super) linear: f64,
-    /// The mean of the readings nearest to start and to stop; of two that are equally near, the earlier one.
+    /// The mean of the readings nearest to start and to stop; of two equally near ones, the earlier is used.
     pub(super) nearest: f64,
-    /// How far the farther of these two is from its moment.
+    /// The distance of these two readings from start and stop, the larger of the two.
     pub(super) nearest_off_ns: u64,
 }
 
-/// Looks around an event. None where nothing was ever read.
+/// Returns the means of readings around an event; `None` without readings.
 pub(super) fn around(positions: &[u64], values: &[f64], start_ns: u64, stop_ns: u64) -> Option<Around> {
     let series = Readings { positions, values };
     let (near_start, near_stop) = (series.nearest(start_ns)?, series.nearest(stop_ns)?);
@@ -50,17 +50,17 @@ pub(super) fn around(positions: &[u64], values: &[f64], start_ns: u64, stop_ns: 
     })
 }
 
-/// A reading that is held for so many usual intervals between readings says little of the moment.
+/// The number of usual intervals after which a held reading is old.
 const OLD_AFTER: u64 = 10;
 
-/// The usual time between two readings, by the median; none of fewer than two.
+/// The usual time between two readings, by the median; `None` for fewer than two.
 pub(super) fn usual_interval_ns(positions: &[u64]) -> Option<u64> {
     let mut intervals: Vec<u64> = positions.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
     let middle = intervals.len() / 2;
     (!intervals.is_empty()).then(|| *intervals.select_nth_unstable(middle).1)
 }
 
-/// Whether at any time of the event the reading that is held there is old, by the usual interval. Before the first reading, that one is held.
+/// Whether the held reading is old at any time of the event, by the usual interval. The first reading also holds before its time.
 pub(super) fn holds_old(positions: &[u64], interval_ns: u64, start_ns: u64, stop_ns: u64) -> bool {
     let fresh_ns = interval_ns.saturating_mul(OLD_AFTER);
     let after = positions.partition_point(|position| *position <= start_ns);
@@ -78,14 +78,14 @@ pub(super) fn holds_old(positions: &[u64], interval_ns: u64, start_ns: u64, stop
     false
 }
 
-/// Readings of which there is at least one.
+/// At least one reading.
 struct Readings<'a> {
     positions: &'a [u64],
     values: &'a [f64],
 }
 
 impl Readings<'_> {
-    /// The place of the reading that is nearest to a moment.
+    /// The index of the reading nearest to a moment.
     fn nearest(&self, moment: u64) -> Option<usize> {
         let after = self.positions.partition_point(|position| *position < moment);
         let off = |place: usize| self.positions.get(place).map(|position| position.abs_diff(moment));
@@ -96,7 +96,7 @@ impl Readings<'_> {
         }
     }
 
-    /// The place of the last reading up to a moment.
+    /// The index of the last reading up to a moment.
     fn last(&self, moment: u64) -> Option<usize> {
         self.positions.partition_point(|position| *position <= moment).checked_sub(1)
     }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(seen.sample, Some(3.0));
         assert_eq!((seen.held, seen.linear), ((5.0 + 30.0) / 15.0, (2.5 * 5.0 + 4.0 * 10.0) / 15.0));
         assert_eq!((seen.nearest, seen.nearest_off_ns), (2.0, 10));
-        // Both ends count, and a reading at a border is in the window.
+        // Both ends are included, and a reading at a border is in the window.
         assert_eq!(at(10, 20).sample, Some(2.0));
         assert_eq!(at(11, 19).sample, None);
         // Before the first reading and after the last one there is only that one.
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((before.sample, before.held, before.linear, before.nearest), (None, 1.0, 1.0, 1.0));
         let after = at(50, 60);
         assert_eq!((after.held, after.linear, after.nearest, after.nearest_off_ns), (7.0, 7.0, 7.0, 20));
-        // No time at all.
+        // An event without duration.
         let moment = at(15, 15);
         assert_eq!((moment.held, moment.linear, moment.nearest), (1.0, 2.0, 1.0));
         assert_eq!(around(&[], &[], 0, 1), None);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle: the mean over a fine grid of moments.
+        /// Compares with the mean over a fine grid of moments.
         #[test]
         fn means_over_time_are_integrals(steps in prop::collection::vec((1..30u64, -50i32..50), 1..12), start in 0..150u64, length in 1..80u64) {
             let mut at = 0;

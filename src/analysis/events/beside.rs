@@ -1,4 +1,4 @@
-//! The GPUs of an attempt beside the events of one name: how long these took, and what was read of each GPU meanwhile.
+//! Joins the GPUs of an attempt with the events of one name: the events' length, and the readings of each GPU meanwhile.
 
 use super::machines::Machines;
 use super::{Mean, longest};
@@ -16,12 +16,12 @@ pub struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    /// Those of a name; without one, of the name that takes the most time in all.
+    /// Takes the events of a name; without one, those of the name with the longest total time.
     pub fn new(sealed: &'a Sealed, event: Option<&'a str>) -> Self {
         let event = event.or_else(|| longest(&sealed.phases));
         let mut intervals: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         for phase in sealed.phases.iter().filter(|phase| Some(phase.name.as_str()) == event) {
-            // One that was never stopped has no length.
+            // An event that was never stopped has no length.
             if let Some(stop_ns) = phase.stop_ns {
                 intervals.entry(phase.rank).or_default().push((phase.start_ns, stop_ns.max(phase.start_ns)));
             }
@@ -30,12 +30,13 @@ impl<'a> Beside<'a> {
         Self { machines: Machines::new(sealed), event, intervals, is_cluster }
     }
 
-    /// The name of the events; none where there are no events.
+    /// The name of the events; `None` if there are no events.
     pub fn event(&self) -> Option<&'a str> {
         self.event
     }
 
-    /// What names a GPU of an imported cluster: its serial number, and its host where several have the same. None for a run of ours.
+    /// The name of a GPU of an imported cluster: its serial number, with its host if several GPUs have the same. `None`
+    /// for a GPU of ledger's own runs.
     pub fn name_of(&self, gpu: u32) -> Option<String> {
         let machine = self.machines.find(gpu).filter(|_| self.is_cluster)?;
         if self.machines.has_twice(&machine.serial) {
@@ -50,13 +51,13 @@ impl<'a> Beside<'a> {
         Mean::of(intervals.iter().map(|(start, stop)| seconds(stop - start))).value()
     }
 
-    /// The mean length in seconds of the events beside a GPU.
+    /// The mean length in seconds of a GPU's events.
     pub fn length_s(&self, gpu: u32) -> Option<f64> {
         self.length_of_rank_s(self.machines.rank_beside(gpu)?)
     }
 
-    /// The mean over the events beside a GPU of the mean of a quantity's readings from start to stop, both included; an event without any is not in
-    /// it. None of counters and flags, whose readings have no mean.
+    /// The mean over a GPU's events of the mean reading from start to stop, both included. An event without readings is
+    /// left out. `None` for counters and flags, whose readings have no mean.
     pub fn reading(&self, gpu: u32, series: &Series) -> Option<f64> {
         if Kind::of(&series.name) != Kind::Level {
             return None;
@@ -72,7 +73,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// The mean of all readings of a level, each counted once however long it stood; none of counters and flags, and of none.
+/// The mean of all readings of a level, without weights by time; `None` for counters and flags, and without readings.
 pub fn mean_of_all(series: &Series) -> Option<f64> {
     if Kind::of(&series.name) != Kind::Level {
         return None;

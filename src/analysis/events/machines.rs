@@ -1,19 +1,19 @@
-//! Which GPUs stand beside the phases of a rank, and what hosts, GPUs and tasks are called.
+//! The GPUs that belong to a rank's phases, and the names of hosts, GPUs and tasks.
 
 use super::EVENT_QUANTITIES;
 use super::around::{holds_old, usual_interval_ns};
 use crate::record::{Quantity, Sealed, Series, Source, Table, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A GPU and what was read of it.
+/// A GPU and its readings.
 pub(super) struct Gpu<'a> {
     /// The rank of its host.
     pub(super) host: u32,
-    /// Its serial number; where none is recorded, its UUID, else `gpu.N`.
+    /// Its serial number; if none is recorded, its UUID, or else `gpu.N`.
     pub(super) serial: String,
     pub(super) uuid: String,
     pub(super) series: [Option<&'a Series>; EVENT_QUANTITIES.len()],
-    /// The usual time between two readings of its power.
+    /// The usual time between two readings of its power, in nanoseconds.
     interval_ns: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Machines<'a> {
     hosts: Vec<String>,
     gpus: Vec<Gpu<'a>>,
     of_rank: BTreeMap<u32, Vec<usize>>,
-    /// By the index of a phase.
+    /// The level of each task, by the index of its phase.
     pub(super) levels: Option<Vec<String>>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Machines<'a> {
         }
     }
 
-    /// Those of an imported cluster: a rank is a host, and each host has its GPUs.
+    /// Those of an imported cluster: a rank is a host with its GPUs.
     fn of_cluster(cluster: &Table, series: &BTreeMap<&str, &'a Series>) -> Self {
         let (serials, uuids) = (texts(cluster, "gpu_serials"), texts(cluster, "gpu_uuids"));
         let rank = |item: &Value| item.as_int().and_then(|host| u32::try_from(host).ok()).unwrap_or(u32::MAX);
@@ -54,7 +54,7 @@ impl<'a> Machines<'a> {
         Self { hosts: texts(cluster, "hosts"), gpus, of_rank, levels }
     }
 
-    /// Those of a run: a rank has the GPU of its number, and the first one also those of ranks that say nothing.
+    /// Those of a run: each rank has the GPU of its number. The first rank also has the GPUs of ranks without phases.
     fn of_run(sealed: &Sealed, series: &BTreeMap<&str, &'a Series>) -> Self {
         let facts = &sealed.attempt.facts;
         let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -76,7 +76,7 @@ impl<'a> Machines<'a> {
         Self { hosts: (0..ranks.max(1)).map(|_| host.clone()).collect(), gpus, of_rank, levels: None }
     }
 
-    /// How many different hosts there are.
+    /// The number of different hosts.
     pub(super) fn hosts(&self) -> usize {
         self.hosts.iter().collect::<BTreeSet<_>>().len()
     }
@@ -85,7 +85,7 @@ impl<'a> Machines<'a> {
         self.gpus.len()
     }
 
-    /// The places of the GPUs beside which a rank's phases stand.
+    /// The indices of a rank's GPUs.
     pub(super) fn gpus_of(&self, rank: u32) -> &[usize] {
         self.of_rank.get(&rank).map_or(&[], Vec::as_slice)
     }
@@ -94,12 +94,12 @@ impl<'a> Machines<'a> {
         &self.gpus[place]
     }
 
-    /// The GPU of a number.
+    /// The GPU with a number.
     pub(super) fn find(&self, number: u32) -> Option<&Gpu<'a>> {
         self.gpus.get(usize::try_from(number).ok()?)
     }
 
-    /// The rank beside whose phases a GPU stands.
+    /// The rank that a GPU belongs to.
     pub(super) fn rank_beside(&self, number: u32) -> Option<u32> {
         let place = usize::try_from(number).ok()?;
         self.of_rank.iter().find(|(_, places)| places.contains(&place)).map(|(rank, _)| *rank)
@@ -114,7 +114,7 @@ impl<'a> Machines<'a> {
         usize::try_from(rank).ok().and_then(|rank| self.hosts.get(rank)).map_or("?", String::as_str)
     }
 
-    /// The level of the task with that index; empty where it has none.
+    /// The level of the task with that index; empty if it has none.
     pub(super) fn level(&self, index: u64) -> &str {
         let levels = self.levels.as_deref().unwrap_or_default();
         usize::try_from(index).ok().and_then(|index| levels.get(index)).map_or("", String::as_str)
@@ -129,14 +129,14 @@ impl<'a> Gpu<'a> {
         Self { host, serial: called.unwrap_or_default(), uuid, series, interval_ns }
     }
 
-    /// Whether an event's energy rests on an old reading of the power. None is old of a single one, which has no interval.
+    /// Whether an event's energy uses an old power reading. A single reading has no interval, and is never old.
     pub(super) fn holds_old_power(&self, start_ns: u64, stop_ns: u64) -> bool {
         let power = self.series[0].zip(self.interval_ns);
         power.is_some_and(|(power, interval_ns)| holds_old(&power.positions, interval_ns, start_ns, stop_ns))
     }
 }
 
-/// A quantity of a GPU; of power that of the moment, else the averaged one.
+/// Finds a quantity of a GPU. For power, the instantaneous one is preferred to the average.
 fn find<'a>(series: &BTreeMap<&str, &'a Series>, gpu: u32, quantity: Quantity) -> Option<&'a Series> {
     let of = |quantity| series.get(Source::Gpu(gpu).series(quantity).as_str()).copied();
     let other = || if quantity == Quantity::PowerInstant { of(Quantity::PowerAverage) } else { None };

@@ -1,7 +1,7 @@
 use super::*;
 use crate::record::{Attempt, Axis, Parts, Run, Series, Source, Table, Value};
 
-/// A run on one host: two GPUs, two ranks, power of both.
+/// A run on one host with two GPUs and two ranks, and the power of both.
 fn sealed(phases: Vec<Phase>, facts: Table) -> Sealed {
     let run = Run::new(Parts::sample());
     let power = |gpu, values: &[f64]| Series {
@@ -116,7 +116,7 @@ fn readings_count_all_or_within_the_events_beside_a_gpu() {
     let sealed = sealed(phases, Table::new());
     let steps = Beside::new(&sealed, None);
     assert_eq!(steps.event(), Some("step"), "steps take the most time");
-    // 1 s and 0.5 s; the one that was never stopped has no length.
+    // 1 s and 0.5 s; an event that was never stopped has no length.
     assert_eq!((steps.length_s(0), steps.length_s(1)), (Some(0.75), Some(0.4)));
     // 100 and 110 in the first event, 130 in the second: each event counts once.
     assert_eq!(steps.reading(0, &sealed.series[0]), Some(117.5));

@@ -1,6 +1,6 @@
 //! Arithmetic over named numbers: tokens, grammar and evaluation.
 //!
-//! Names, places and faults are those of conditions. Sums and products are flat lists, so that only parentheses nest.
+//! Names, places and errors are those of conditions. Sums and products are flat lists, so that only parentheses nest.
 
 #[cfg(test)]
 mod tests;
@@ -25,9 +25,9 @@ pub struct Formula {
 enum Term {
     Number(f64),
     Name(String),
-    /// Each with whether it is subtracted.
+    /// Each term, with whether it is subtracted.
     Sum(Vec<(bool, Term)>),
-    /// Each with whether it divides.
+    /// Each factor, with whether it is a divisor.
     Product(Vec<(bool, Term)>),
     Power(Box<Term>, Box<Term>),
     Call(Function, Vec<Term>),
@@ -61,8 +61,7 @@ impl Formula {
     /// Parses a formula over the given names.
     ///
     /// # Errors
-    /// The first thing that is wrong: a slip of grammar, a name that is unknown or stands for several, or more than 64 levels of
-    /// nesting.
+    /// The first error: a syntax error, an unknown or ambiguous name, or more than 64 levels of nesting.
     pub fn parse(text: &str, names: &BTreeSet<String>) -> Result<Self, ExprError> {
         let tokens = scan(text)?;
         if tokens.is_empty() {
@@ -82,7 +81,7 @@ impl Formula {
         &self.text
     }
 
-    /// The full names that it is made of, each once.
+    /// The full names in the formula, each once.
     pub fn names(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         self.root.visit(&mut |name| {
@@ -91,7 +90,7 @@ impl Formula {
         names
     }
 
-    /// What comes out; division by zero and the like give numbers that are not finite.
+    /// Returns the formula's value. Division by zero and the like give numbers that are not finite.
     ///
     /// # Errors
     /// The first name that has no value.
@@ -131,7 +130,7 @@ impl Term {
     }
 }
 
-/// Evaluates from left to right. The first value stands as it is, since 0 + -0 would be 0.
+/// Evaluates from left to right. The first value is not added to the neutral one, since 0 + -0 would be 0.
 fn fold<'a>(
     terms: &'a [(bool, Term)],
     lookup: &dyn Fn(&str) -> Option<f64>,
@@ -155,7 +154,7 @@ fn fold<'a>(
 impl Function {
     fn of(self, values: &[f64]) -> f64 {
         let first = values.first().copied().unwrap_or(f64::NAN);
-        // What is no number stays none, which `f64::min` would hide.
+        // A NaN stays NaN; `f64::min` would drop it.
         let choose = |better: fn(f64, f64) -> f64| {
             values.iter().copied().fold(first, |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { better(a, b) })
         };

@@ -1,4 +1,4 @@
-//! Tokens as a condition: the grammar, and what names stand for.
+//! Parses tokens as a condition: the grammar and the resolution of names.
 
 use super::scan::{Token, scan};
 use super::{Bare, Comparison, Condition, ExprError, Literal, Operator};
@@ -113,7 +113,7 @@ impl Parser<'_> {
         Ok(Comparison { field, operator, literals, place: start..end })
     }
 
-    /// The field that stands on the right of a comparison, if one does.
+    /// The field on the right of a comparison, if there is one.
     fn other_field(&mut self, operator: Operator) -> Result<Option<String>, ExprError> {
         let field = match self.peek() {
             Some(Token::Name(name)) => Some(resolve(name, self.names).map_err(|message| self.fault(message))?),
@@ -211,7 +211,7 @@ impl Parser<'_> {
     }
 }
 
-/// The full name that a name stands for.
+/// Returns the full name of a name.
 pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String, String> {
     if tiers.iter().any(|names| names.contains(name)) {
         return Ok(name.to_owned());
@@ -226,7 +226,7 @@ pub(super) fn resolve(name: &str, tiers: &[&BTreeSet<String>]) -> Result<String,
         Some(nearest) => format!("unknown name `{name}` (did you mean `{nearest}`?)"),
         None => {
             const MOST: usize = 40;
-            // What is looked for first is told first.
+            // Names of the first set are listed first.
             let mut seen = BTreeSet::new();
             let in_order = tiers.iter().copied().flatten().filter(|name| seen.insert(name.as_str()));
             let mut known: Vec<_> = in_order.take(MOST).map(String::as_str).collect();
@@ -253,7 +253,7 @@ fn resolve_among(name: &str, names: &BTreeSet<String>) -> Result<Option<String>,
     Ok(names.contains(&named).then_some(named))
 }
 
-/// The known name, or ending of one, that was probably meant.
+/// Returns the known name, or its last component, that was probably meant.
 fn nearest<'a>(name: &str, names: &BTreeSet<&'a String>) -> Option<&'a str> {
     if name.len() > 100 {
         return None;
@@ -265,7 +265,8 @@ fn nearest<'a>(name: &str, names: &BTreeSet<&'a String>) -> Option<&'a str> {
             [(strsim::damerau_levenshtein(name, ending), ending.len(), full.as_str())]
         })
         .filter(|(distance, len, _)| *distance <= (*len / 3).max(1) && distance < len)
-        // Of names as near, a whole one, and one that begins alike: `los` is `loss` rather than `host.os`.
+        // Among equally near names, a whole name and one with the same first letter are preferred: `loss` to `host.os`
+        // for `los`.
         .min_by_key(|(distance, _, full)| (*distance, full.contains('.'), full.chars().next() != name.chars().next()))
         .map(|(.., full)| full)
 }

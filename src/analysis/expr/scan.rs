@@ -3,11 +3,11 @@
 use super::ExprError;
 use std::ops::Range;
 
-/// The smallest pieces of an expression.
+/// The tokens of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Word(String),
-    /// A name between backquotes, which is no text and no keyword.
+    /// A name between backquotes, which is neither text nor a keyword.
     Name(String),
     Text(String),
     Int(i128),
@@ -16,9 +16,9 @@ pub(super) enum Token {
     Sign(&'static str),
 }
 
-/// Signs, longer ones before those that they begin with.
+/// Signs, each after longer ones that begin with it.
 const SIGNS: [&str; 11] = ["==", "!=", "<=", ">=", "<", ">", "(", ")", "[", "]", ","];
-/// Signs of other languages, and what is written here.
+/// Operators of other languages, with their equivalents here.
 const FOREIGN: [(&str, &str); 4] = [("&&", "and"), ("||", "or"), ("!", "not"), ("=", "==")];
 
 /// Splits the text; the places are byte ranges.

@@ -152,7 +152,7 @@ fn a_rank_beyond_the_gpus_has_no_energy() {
 
 #[test]
 fn times_beyond_all_measure_stop_at_the_largest() {
-    // Two times the half come to nothing where a sum wraps.
+    // Twice half of the range would be 0 in a sum that wraps.
     let endless = Phase { stop_ns: Some(1 << 63), ..phase("epoch", 0, 0, 0) };
     let rows = join(&sealed(1, vec![endless.clone(), endless], telemetry(1)));
     assert_eq!((rows[0].count, rows[0].total_s), (2, seconds(u64::MAX)));

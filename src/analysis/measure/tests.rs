@@ -52,8 +52,8 @@ fn phase(name: &str, index: u64, start_ms: u64, stop_ms: u64) -> Phase {
     Phase { name: name.to_owned(), index, rank: 0, start_ns: start_ms * MS, stop_ns: Some(stop_ms * MS) }
 }
 
-/// 5 s of idling at 120 W; 20 steps of 0.5 s of which the first two take 10 s each, in two epochs with 3 s of evaluation
-/// after each; compilation draws 200 W, training 600 W and evaluation 300 W. `gpus` do all of this alike.
+/// 5 s idle at 120 W, then 20 steps of 0.5 s of which the first two take 10 s each, in two epochs with 3 s of
+/// evaluation after each. Compilation draws 200 W, training 600 W and evaluation 300 W. All `gpus` do the same.
 fn attempt(gpus: u32) -> Observed {
     let mut stops = vec![15_000, 25_000];
     stops.extend((1..=8).map(|i| 25_000 + 500 * i));
@@ -119,7 +119,7 @@ fn ranks_that_wait_for_slower_ones_draw_at_least_what_they_draw_at_rest() {
     completed.assert_near("all_reduce_time", 0.05, 1e-12);
     completed.assert_near("all_reduce_exposed", (0.15 + 0.04) / 2.0, 1e-12);
     completed.assert_near("straggler_spread", 0.1, 1e-12);
-    // A GPU that draws 120 W at rest waits for 0.1 s in each of 20 steps.
+    // A GPU that draws 120 W when idle waits for 0.1 s in each of 20 steps.
     completed.assert_near("wait_energy", 240.0, 1e-6);
     assert!(completed.metrics["wait_energy"].uncertainty.is_some_and(|half_width| half_width >= 0.05 * 240.0));
     two.phases.retain(|phase| phase.name != "idle");
@@ -145,7 +145,7 @@ fn stages_that_have_nothing_to_do_draw_at_least_what_they_draw_at_rest() {
     let completed = Completed::of(&two, &[], Table::new());
     completed.assert_near("bubble_fraction", 1.0 / 3.0, 1e-12);
     completed.assert_near("straggler_spread", 0.01, 1e-12);
-    // Each of two GPUs that draw 120 W at rest has nothing to do for 0.02 s in each of 20 steps.
+    // Each of two GPUs, which draw 120 W when idle, waits for 0.02 s in each of 20 steps.
     completed.assert_near("wait_energy", 2.0 * 120.0 * 0.02 * 20.0, 1e-6);
     assert!(!completed.metrics.contains_key("all_reduce_time"));
 }
@@ -355,7 +355,7 @@ fn what_is_wrong_with_the_telemetry_is_marked_and_warned_of() {
     apart.telemetry.get_mut("gpu.0.energy").unwrap().values.iter_mut().for_each(|joules| *joules *= 1.08);
     let completed = Completed::of(&apart, &[], eight_cores());
     assert_eq!(completed.facts["telemetry.marks"], Value::List(vec!["disagreement".into()]));
-    // The training after its warm-up lasts 9 s, too short for a judgement; the attempt lasts 40 s.
+    // The training after its warm-up lasts 9 s, too short for a comparison; the attempt lasts 40 s.
     let expected = "the energy counter of GPU 0 is +7.9% off its integrated power over 40 s (attempt)";
     assert_eq!(completed.warnings, [expected]);
 }
@@ -419,7 +419,8 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
         completed.assert_near(name, expected, 1e-9);
     }
     assert!(completed.reason("inference_p99@1").starts_with("4 batches were answered"));
-    // Ranks that share gradients leave the answers to the first, also in runs too short for a step that is looked into; stages of a pipeline answer together.
+    // If ranks share gradients, only the first answers, even in runs too short for a step with phases. Stages of a
+    // pipeline answer together.
     let energy = |ranks_exchange: bool, told: &[(&str, Value)]| {
         let mut two = Observed { phases: answering.phases.clone(), ..attempt(2) };
         if ranks_exchange {
@@ -442,7 +443,7 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
     {
         assert!((found - 20.0).abs() < 1.0, "{both}: {found}");
     }
-    // The card draws as much for one row as for eight.
+    // The GPU draws as much for one row as for eight.
     for (name, joules) in [("inference_energy", 10.0), ("inference_energy@8", 10.0), ("inference_energy@1", 120.0)] {
         completed.assert_near(name, joules, 0.05);
     }
@@ -462,7 +463,7 @@ fn what_a_worker_states_of_its_model_makes_rates() {
     completed.assert_near("inference_sample_time", completed.value("inference_time") / 4.0, 1e-12);
     completed.assert_near("achieved_tflops", 2e9 * completed.value("throughput") / 1e12, 1e-12);
     completed.assert_near("mfu", completed.value("achieved_tflops"), 1e-12);
-    // The peak was measured on one of the two.
+    // The peak was measured on one of the two GPUs.
     let two = Completed::of(&Observed { gpus: 2, ..attempt(2) }, &stated, eight_cores());
     two.assert_near("mfu", two.value("achieved_tflops") / 2.0, 1e-12);
     completed.assert_near("data_time", 0.025, 1e-12);
@@ -476,7 +477,7 @@ fn what_a_worker_states_of_its_model_makes_rates() {
 fn the_slowest_of_twenty_steps_is_no_percentile_of_fewer() {
     let step = |n: u64| Timed { step: n, t_ns: 100 * n, duration_ns: Some(n) };
     let mut steps = Observed { steps: (1..=24).map(step).collect(), ..Observed::default() };
-    // Two of 24 are warm-up: of 22, the 21st is the first that 95% do not exceed.
+    // Two of 24 steps are warm-up. Of the other 22, the 21st is the first that 95% do not exceed.
     Completed::of(&steps, &[], Table::new()).assert_near("step_time_p95", 23e-9, 1e-9);
     steps.steps = steps.steps.iter().take(20).collect();
     assert!(!Completed::of(&steps, &[], Table::new()).metrics.contains_key("step_time_p95"));
@@ -527,7 +528,7 @@ fn a_worker_that_logs_every_fifth_step_has_the_energy_of_all_of_them() {
     let mut observed = attempt(1);
     observed.steps = observed.steps.iter().filter(|step| step.step % 5 == 0).collect();
     let fifth = Completed::of(&observed, &[("tokens_per_sample", 16.0, "")], eight_cores());
-    // Nothing is left out as warm-up of so few, so that the energies differ, but they are of 20 steps alike.
+    // So few steps have no warm-up, so the energies differ, but both are of 20 steps.
     for completed in [every, fifth] {
         let samples = 20.0 * 32.0;
         assert_eq!(completed.value("energy_per_sample"), completed.value("energy") / samples);
@@ -544,14 +545,14 @@ fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
     // Two passes of ten steps, of which the last has 12 of 32.
     let passes = Observed { samples_of_a_pass: Some(300), ..attempt(1) };
     assert!((samples(&passes) - 600.0).abs() < 1e-6, "{}", samples(&passes));
-    // Two steps of 600, of 1,000 in all.
+    // Two steps of 600 samples, in a pass of 1,000 samples.
     let mut short = attempt(1);
     short.steps =
         [15, 25].map(|at| Timed { step: (at - 5) / 10, t_ns: at * S, duration_ns: Some(10 * S) }).into_iter().collect();
     short.phases = vec![phase("epoch", 1, 5_000, 25_000)];
     (short.samples_per_step, short.samples_of_a_pass) = (Some(600), Some(1_000));
     assert!((samples(&short) - 1_000.0).abs() < 1e-6, "{}", samples(&short));
-    // Whoever stops it in the second epoch leaves the energy of the first one, of ten steps.
+    // A run that is stopped in the second epoch has the energy of the first one, of ten steps.
     let mut stopped = attempt(1);
     stopped.phases[3].stop_ns = None;
     assert!((samples(&stopped) - 320.0).abs() < 1e-6, "{}", samples(&stopped));
@@ -562,7 +563,7 @@ fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
 
 #[test]
 fn an_epoch_that_was_cut_short_is_in_no_mean_of_epochs() {
-    // Two epochs of ten steps of 32, of which a pass would have twelve and eight.
+    // Two epochs of ten steps of 32, where a pass has twelve steps.
     let of = |of_a_pass| Observed { samples_of_a_pass: of_a_pass, ..attempt(1) };
     let whole = Completed::of(&of(None), &[], eight_cores());
     let cut = Completed::of(&of(Some(12 * 32)), &[], eight_cores());
@@ -588,7 +589,7 @@ fn processor_time_is_known_of_nine_tenths_of_the_training() {
         let facts = eight_cores();
         let given = vec![series];
         let hardware = Hardware::new(&given, &facts, 0, Some(10.0));
-        // Eight of a hundred parts are too short for these readings.
+        // These eight of a hundred parts are too short for the readings.
         let slivers = (0..8).map(|i| (10_000 + 400 * i, 10_100 + 400 * i));
         let windows = Windows::new([(0, 9_200)].into_iter().chain(slivers).map(|(from, to)| (from * MS, to * MS)));
         cpu_util(&hardware, &facts, &windows)

@@ -29,7 +29,7 @@ fn differences_are_those_of_scipy() {
     let found = compare(&of(&A), &of(&B), Scale::Difference).unwrap();
     matches(found, [1.26, 0.163514291198454, 2.35648570880155, 0.0325276968503995], Method::Welch);
     near(found.degrees.unwrap(), 4.41880507197037);
-    // A share is told in hundredths.
+    // A share is stated in hundredths.
     let points = compare(&of(&A), &of(&B), Scale::Points).unwrap();
     near(points.estimate, 126.0);
 }
@@ -63,7 +63,7 @@ fn common_seeds_and_rounds_are_pairs() {
     let found = compare(&round(&x), &round(&y), Scale::Ratio).unwrap();
     let expected = [1.0839506172839506, 1.065415542389919, 1.1028081475840266, 0.0006593789563683473];
     matches(found, expected, Method::Paired(Block::Round, 4));
-    // Two pairs are too few, and one seed in common of four is no design.
+    // Two pairs are too few for a paired test, and so is one common seed of four.
     assert!(!matches!(
         compare(&round(&x[..2]), &round(&y[..2]), Scale::Ratio).unwrap().test,
         Ok((_, Method::Paired(..)))
@@ -105,8 +105,9 @@ fn two_machines_that_both_ran_on_are_held() {
         one
     };
     let (a, b) = ([100.0, 102.0, 101.0, 104.0, 105.0, 106.0], [107.0, 108.0, 110.0, 112.0, 111.0, 113.0]);
-    // NumPy: the variances within both cells of either side, in units of its mean, with Satterthwaite's degrees of freedom; pooled with the square of
-    // half of what the two machines' differences are apart, which has one degree of freedom.
+    // NumPy: the variances within both cells of either side, in units of its mean, with Satterthwaite's degrees of
+    // freedom. They are pooled with the square of half the difference between the two machines' differences, which has
+    // one degree of freedom.
     let found = compare(&on_two(&a), &on_two(&b), Scale::Ratio).unwrap();
     let expected = [1.0695792880258899, 1.0552820165821337, 1.084070263112392, 1.5825853769233858e-06];
     matches(found, expected, Method::Within(Block::Machine, 2));
@@ -136,7 +137,7 @@ fn a_machine_that_one_side_lacks_changes_nothing() {
     let (first, other) =
         (on(&[&x[..], &[70.0]].concat(), &[1, 2, 3, 4, 5]), on(&[&y[..], &[70.0]].concat(), &[1, 2, 3, 4, 6]));
     assert_eq!(compare(&first, &other, Scale::Ratio).unwrap(), whole);
-    // Rounds are of a sweep on all machines: an attempt of another round counts in its machine.
+    // Rounds are of a sweep on all machines: an attempt of another round counts for its machine.
     let mut rounds = on(&y, &[1, 2, 3, 4]);
     rounds.measured.iter_mut().enumerate().for_each(|(at, one)| one.round = Some(u64::from(at == 3)));
     let mut single = on(&x, &[1, 2, 3, 4]);
@@ -146,17 +147,17 @@ fn a_machine_that_one_side_lacks_changes_nothing() {
     let eleven =
         on(&[&x[..], &[91.0, 92.0, 93.0, 95.0, 96.0, 97.0, 98.0]].concat(), &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert_eq!(compare(&eleven, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap(), whole);
-    // Of a row over several configurations one ran elsewhere alone: what the common machines have is not the row.
+    // One of a row's configurations ran only elsewhere: the mean on the common machines is not that of the row.
     let mut mixed = eleven.clone();
     mixed.measured[4..].iter_mut().for_each(|one| one.configuration = Digest([9; 32]));
     let found = compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap();
     assert_eq!(found.test.unwrap().1, Method::Welch);
     near(found.estimate, 102.3 / mean(&mixed.values()));
-    // One common machine with both configurations does not make up for the other three.
+    // One common machine with both configurations is not enough.
     mixed.measured.push(Measured { value: 10.0, ..mixed.measured[3].clone() });
     mixed.measured.last_mut().unwrap().configuration = Digest([9; 32]);
     assert_eq!(compare(&mixed, &on(&y, &[1, 2, 3, 4]), Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
-    // Both configurations on each of four machines, and one of them elsewhere: the four count.
+    // Both configurations ran on each of four machines, and one of them elsewhere: the four are used.
     let both = |values: &[f64], machine: &[u64], extra: &[u64]| {
         let mut one = on(&[values, values, &vec![500.0; extra.len()]].concat(), &[machine, machine, extra].concat());
         one.measured[4..].iter_mut().for_each(|one| one.configuration = Digest([9; 32]));
@@ -178,33 +179,33 @@ fn a_single_round_is_compared_within_itself_and_two_within_both() {
     };
     let (a, b) = ([100.0, 102.0, 101.0, 104.0, 105.0, 106.0], [107.0, 108.0, 110.0, 112.0, 111.0, 113.0]);
     let both = [1, 1, 1, 2, 2, 2];
-    // As on two machines.
+    // The same result as on two machines.
     let found = compare(&rounds(&a, &both), &rounds(&b, &both), Scale::Ratio).unwrap();
     let expected = [1.0695792880258899, 1.0552820165821337, 1.084070263112392, 1.5825853769233858e-06];
     matches(found, expected, Method::Within(Block::Round, 2));
-    // A difference that is another one in each round has a wider interval than its scatter within rounds gives (1.046 to 1.074).
+    // A difference that depends on the round has a wider interval than its scatter within rounds gives (1.046 to 1.074).
     let (c, d) = ([100.0, 101.0, 100.0, 101.0], [111.0, 112.0, 101.0, 102.0]);
     let found = compare(&rounds(&c, &[1, 1, 2, 2]), &rounds(&d, &[1, 1, 2, 2]), Scale::Ratio).unwrap();
     let expected = [1.0597014925373134, 1.0027707682471814, 1.119864368651999, 0.042822463782699376];
     matches(found, expected, Method::Within(Block::Round, 2));
-    // Rounds differ by 100, the sides by 1: attempts that are missing in one round of either side do not move the difference.
+    // Rounds differ by 100, the sides by 1. Attempts that are missing in one round of either side do not change the difference.
     let (few, many) = ([100.0, 101.0, 102.0, 201.0], [102.0, 201.0, 202.0, 203.0]);
     let found = compare(&rounds(&few, &[1, 1, 1, 2]), &rounds(&many, &[1, 2, 2, 2]), Scale::Difference).unwrap();
     assert_eq!((found.estimate, found.test.unwrap().1), (1.0, Method::Within(Block::Round, 2)));
     let one = |round| rounds(&a[..3], &[round; 3]);
     assert_eq!(compare(&one(1), &one(1), Scale::Ratio).unwrap().test.unwrap().1, Method::Welch);
-    // Of the other side the attempts of that round count, as if it had no others.
+    // Only the attempts of that round are used from the other side.
     let found = compare(&one(1), &rounds(&b, &both), Scale::Ratio).unwrap();
     let within = compare(&one(1), &rounds(&b[..3], &[1; 3]), Scale::Ratio).unwrap();
     assert_eq!((found.estimate, found.interval), (within.estimate, within.interval));
     assert_eq!(found.test, within.test.map(|(p, _)| (p, Method::Within(Block::Round, 1))));
     assert!(found.is_of_one_round && !within.is_of_one_round);
-    // With fewer attempts in it than a t-test takes, there is none.
+    // With fewer attempts in the round than a t-test needs, there is no test.
     for other in [one(2), rounds(&b[..3], &[1, 2, 3]), rounds(&b[..4], &[1, 1, 2, 2])] {
         let found = compare(&one(1), &other, Scale::Ratio).unwrap();
         assert_eq!((found.test, found.interval), (Err(Untested::OtherRounds), None));
     }
-    // Rounds of their own are independent samples: two means of rounds are too few for a test.
+    // Separate rounds are independent samples: two means of rounds are too few for a test.
     let found = compare(&rounds(&a, &both), &rounds(&b, &[3, 3, 4, 4, 5, 5]), Scale::Ratio).unwrap();
     assert_eq!(found.test, Err(Untested::TooFew));
     let mut other_device = one(2);
@@ -249,7 +250,7 @@ fn few_units_are_exchanged_or_not_tested() {
     assert_eq!(compare(&of(&C), &of(&[13.0, 13.1]), Scale::Ratio).unwrap().test, Err(Untested::TooFew));
     let one = compare(&of(&[5.0]), &of(&B), Scale::Ratio).unwrap();
     assert_eq!((one.test, one.interval), (Err(Untested::TooFew), None));
-    // Different sensors, each off by up to 5%.
+    // Different sensors, each with an uncertainty of 5%.
     let off = |values: &[f64], sensor: &str| contender(1, values, Some(0.05), sensor);
     let found = compare(&off(&C, "gpu a"), &off(&[13.4, 14.1, 13.0, 13.8, 13.9], "gpu b"), Scale::Ratio).unwrap();
     assert_eq!(found.test, Err(Untested::Sensors));

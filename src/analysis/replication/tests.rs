@@ -9,7 +9,7 @@ fn near(found: f64, expected: f64, relative: f64) {
     assert!((found / expected - 1.0).abs() < relative, "{found} {expected}");
 }
 
-/// Energies of attempts on six GPUs, unequally many.
+/// Energies of attempts on six GPUs, with different numbers of attempts.
 const CLUSTERS: [&[f64]; 6] = [
     &[101.2, 100.8, 101.9],
     &[97.4, 98.3],
@@ -103,9 +103,9 @@ fn rounds_with_equally_many_attempts_have_the_standard_error_of_a_mixed_model() 
     near(found.degrees, 3.0, 1e-12);
 }
 
-/// Made with NumPy.
+/// Computed with NumPy.
 const ROBUST: (f64, f64) = (1.130334668399164, 2.3684210526315796);
-/// Made with statsmodels.
+/// Computed with statsmodels.
 const MIXED_OF_ROUNDS: f64 = 1.023700623637125;
 
 #[test]

@@ -1,4 +1,4 @@
-//! From the readings of one GPU under a known load to what its sensors do, each or the reason why it cannot be told.
+//! Finds the properties of one GPU's sensors from its readings under a known load, or the reason why they cannot be found.
 
 use super::period::{Updates, updates};
 use super::response::{Pulses, response};
@@ -6,21 +6,21 @@ use super::{Sensor, Within};
 use crate::analysis::statistic::{quadrature, seconds};
 use crate::record::{Quantity, Sample};
 
-/// So many pulses are needed.
+/// The fewest pulses from which sensors are calibrated.
 const ENOUGH_PULSES: usize = 10;
-/// A counter that does not count in whole millijoules is none of NVML's.
+/// The unit of NVML's energy counter; a counter with another unit is not NVML's.
 const MILLIJOULE: f64 = 1e-3;
 
-/// What was done to a GPU, and what was read meanwhile. All times are nanoseconds of one clock.
+/// The load on a GPU, and the readings meanwhile. All times are nanoseconds of one clock.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
-    /// From when to when each pulse of the load took, in order.
+    /// The start and the stop of each pulse of the load, in order.
     pub pulses: Vec<(u64, u64)>,
     /// The readings in order.
     pub samples: Vec<Sample>,
 }
 
-/// A draw of `SplitMix64` (Steele, Lea and Flood 2014).
+/// Returns the next number of `SplitMix64` (Steele, Lea and Flood 2014).
 pub(super) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,13 +28,13 @@ pub(super) fn split_mix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The pulses of a load that lasts so long, as milliseconds on and off: one long step up and down, as long as a sensor may
-/// average, then pulses and breaks of 20 to 600 ms that follow no beat. The same for the same length.
+/// Returns the pulses of a load of about this length, as milliseconds on and off. The first is as long as a sensor may
+/// average. The others last 20 to 600 ms on and off, without a regular period. The same length gives the same pulses.
 pub(super) fn schedule(length_ms: u64) -> Vec<(u64, u64)> {
     let mut pulses = vec![(LONG_MS, LONG_MS)];
     let (mut state, mut left) = (0, length_ms.saturating_sub(2 * LONG_MS));
     while left > 0 {
-        // As many short ones as long ones: the logarithm is even.
+        // The logarithm is uniform, so that short times are as frequent as long ones.
         let mut time = || {
             let octave = split_mix(&mut state) % 5;
             let base = SHORTEST_MS << octave;
@@ -52,7 +52,7 @@ const SHORTEST_MS: u64 = 20;
 const LONGEST_MS: u64 = 600;
 
 impl Watched {
-    /// The pulses, as milliseconds on and off, of a load that takes about so long; the same for the same length.
+    /// Returns the pulses of a load of about this length, as milliseconds on and off. The same length gives the same pulses.
     pub fn schedule(length_ms: u64) -> Vec<(u64, u64)> {
         schedule(length_ms)
     }
@@ -64,7 +64,7 @@ impl Watched {
     }
 }
 
-/// What each sensor does, by the names of [`super::Calibration::SENSORS`]; or why it cannot be told, as the end of a sentence that says so.
+/// Calibrates each sensor, in the order of [`super::Calibration::SENSORS`]. An error is the reason, as the end of a sentence.
 pub fn calibrate(watched: &Watched) -> [Result<Sensor, String>; 3] {
     let quantities = [Quantity::PowerInstant, Quantity::PowerAverage, Quantity::Energy];
     let first_sample = watched.samples.first().map_or(u64::MAX, |sample| sample.t_ns);
@@ -85,7 +85,7 @@ pub fn calibrate(watched: &Watched) -> [Result<Sensor, String>; 3] {
     })
 }
 
-/// Leaves of the points those from the load's first rise on until it has been forgotten.
+/// Keeps the points from the load's first rise until its effect is over.
 fn under_load(mut points: Vec<(f64, f64)>, pulses: &Pulses) -> Vec<(f64, f64)> {
     const MEMORY_S: f64 = 2.0;
     let (first, last) = pulses.ends();
@@ -97,7 +97,7 @@ fn power(readings: &[(u64, f64)], pulses: &Pulses) -> Result<Sensor, String> {
     let updates = updates(readings)?;
     let points = under_load(updates.points.clone(), pulses);
     let found = response(&points, pulses, updates.poll_s)?;
-    // Between two updates a reading shows the older one, half a period old on average.
+    // Between two updates a reading shows the older one, which is half a period old on average.
     let delay = Within {
         seconds: found.middle.seconds + updates.period.seconds / 2.0,
         half_width: quadrature([found.middle.half_width, updates.period.half_width / 2.0]),
@@ -122,7 +122,7 @@ fn counter(readings: &[(u64, f64)], pulses: &Pulses) -> Result<Sensor, String> {
     let updates = updates(readings)?;
     let quantum_j = quantum(&updates)?;
     let period_s = updates.period.seconds;
-    // From one tick to the next it grew by a mean power; where a tick was missed, by nobody knows which.
+    // From one tick to the next it grew by a mean power. If a tick was missed, that power is unknown.
     let grown = updates.points.windows(2).filter(|pair| ((pair[1].0 - pair[0].0) / period_s).round() == 1.0);
     let points = grown.map(|pair| (pair[1].0, (pair[1].1 - pair[0].1) / period_s)).collect();
     let found = response(&under_load(points, pulses), pulses, updates.poll_s)?;
@@ -132,7 +132,7 @@ fn counter(readings: &[(u64, f64)], pulses: &Pulses) -> Result<Sensor, String> {
         shape: found.shape,
         window: found.window,
         lag: found.lag,
-        // A tick ends half a period after the middle of what made it, and is half a period old on average when it is read.
+        // A tick is half a period after the middle of its window, and half a period old on average when it is read: the two are equal.
         delay: found.middle,
         explained: found.explained,
         updates: updates.points.len(),
@@ -140,7 +140,7 @@ fn counter(readings: &[(u64, f64)], pulses: &Pulses) -> Result<Sensor, String> {
     })
 }
 
-/// The greatest step of which every growth is a multiple.
+/// The largest step of which every growth is a multiple.
 fn quantum(updates: &Updates) -> Result<f64, String> {
     let mut common = 0_u64;
     for pair in updates.points.windows(2) {

@@ -1,39 +1,40 @@
-//! When a value was renewed, and how regularly.
+//! The times at which a value was renewed, and their period.
 
 use super::Within;
 use crate::analysis::statistic::{CONFIDENCE, median_real, number, seconds};
 use crate::record::count;
 
-/// From fewer updates nothing follows.
+/// The fewest updates from which a period is estimated.
 const ENOUGH_UPDATES: usize = 20;
-/// Where more of the readings than this are new, they do not see every update: power that rests is not new.
+/// If more of the readings than this are new, they miss updates, because steady power gives equal values.
 const ALWAYS_NEW: f64 = 0.6;
-/// An update this far off the beat, as a share of the period, is off it.
+/// The least deviation from the beat, as a share of the period, of an update that is off the beat.
 const OFF_BEAT: f64 = 0.25;
-/// So many of the updates may be.
+/// The largest share of updates that may be off the beat.
 const OFF_BEAT_SHARE: f64 = 0.2;
-/// A value that stayed as it was for longer than so many periods tells nothing of them.
+/// The longest time without a change, in periods, that is used.
 const LONGEST_PAUSE: f64 = 10.0;
 
 /// The updates of a value.
 pub(super) struct Updates {
-    /// When each was, in seconds since the origin, in the middle between the readings before and after it; and the value.
+    /// The time of each update and its value. The time is in seconds since the origin, in the middle between the
+    /// readings before and after the update.
     pub(super) points: Vec<(f64, f64)>,
-    /// The time between two of them.
+    /// The time between two updates.
     pub(super) period: Within,
-    /// Half of what 95% of these times differ by.
+    /// Half of the range of 95% of these times.
     pub(super) spread_s: f64,
-    /// The usual time between two readings.
+    /// The median time between two readings, in seconds.
     pub(super) poll_s: f64,
 }
 
 /// Finds the updates in readings, whose times are nanoseconds since the origin.
 ///
-/// A value may be renewed and stay the same. So the times between changes are taken for multiples of one period, which is the sum
-/// of these times over the sum of the multiples.
+/// A value may be renewed and stay the same. So the times between changes are multiples of one period, which is the sum
+/// of these times divided by the sum of the multiples.
 ///
 /// # Errors
-/// Why it cannot be told, as the end of a sentence that says so.
+/// The reason why there is no result, as the end of a sentence.
 pub(super) fn updates(readings: &[(u64, f64)]) -> Result<Updates, String> {
     let pairs = || readings.windows(2).map(|pair| (pair[0], pair[1]));
     let polls: Vec<f64> = pairs().map(|((before, _), (after, _))| seconds(after.saturating_sub(before))).collect();
@@ -75,7 +76,7 @@ pub(super) fn updates(readings: &[(u64, f64)]) -> Result<Updates, String> {
     Ok(Updates { points, period: Within { seconds: period_s, half_width }, spread_s, poll_s })
 }
 
-/// The period of which most times are a multiple.
+/// Returns the period of which most times are multiples.
 fn beat(between: &[f64]) -> Option<f64> {
     let mut sorted = between.to_vec();
     sorted.sort_by(f64::total_cmp);

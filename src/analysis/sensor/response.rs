@@ -1,34 +1,34 @@
-//! How a sensor answers a load that is known: the window and the delay with which its readings fit best.
+//! A sensor's response to a known load: the window and the delay with which its readings fit best.
 //!
-//! Least squares over a grid that is refined, for a window that weighs all moments alike and for a filter of first order. How far
-//! either may be off follows from fits to readings drawn anew, in blocks, from those that there are.
+//! Least squares over a grid that is refined, for a boxcar window and for a first-order filter. Uncertainties come from
+//! a block bootstrap of the readings.
 
 use super::{Shape, Within};
 use crate::analysis::statistic::{CONFIDENCE, number};
 
-/// The load has to explain that much of the readings' variance.
+/// The least share of the readings' variance that the load has to explain.
 const EXPLAINED: f64 = 0.7;
-/// A filter has to leave so much less of the squares than a window, or it is a window.
+/// A filter is chosen only if its sum of squares is less than this share of the window's.
 const CLEARLY_LESS: f64 = 0.75;
-/// Longer windows and delays are not looked for, in seconds.
+/// The longest windows and delays that are searched, in seconds.
 const LONGEST_S: f64 = 2.0;
-/// How early a sensor may seem to answer: clocks of readings and of loads are not read in the same moment.
+/// The most by which a response may seem to be early, in seconds: the clocks of readings and loads are not read at the same moment.
 const EARLY_S: f64 = 0.03;
-/// Draws, and the readings that are drawn together.
+/// The number of bootstrap draws, and of readings in a block.
 const DRAWS: usize = 40;
 const BLOCK: usize = 5;
-/// The least window that is told from none.
+/// The shortest window, in seconds.
 const SHORTEST_S: f64 = 1e-3;
 
 /// The times in which a load was on, in seconds.
 pub(super) struct Pulses {
     edges: Vec<(f64, f64)>,
-    /// The time that it was on before each edge's start.
+    /// The time that the load was on before each edge's start.
     before: Vec<f64>,
 }
 
 impl Pulses {
-    /// Takes them in order.
+    /// Takes the pulses in order.
     pub(super) fn new(edges: Vec<(f64, f64)>) -> Self {
         let before = edges.iter().scan(0.0, |sum, (start, stop)| {
             let before = *sum;
@@ -38,13 +38,13 @@ impl Pulses {
         Self { before: before.collect(), edges }
     }
 
-    /// The first and the last moment of which it is known whether it was on.
+    /// The start of the first and the end of the last pulse.
     pub(super) fn ends(&self) -> (f64, f64) {
         let first = self.edges.first().map_or(0.0, |(start, _)| *start);
         (first, self.edges.last().map_or(0.0, |(_, stop)| *stop))
     }
 
-    /// For how long it was on before a moment.
+    /// The time that the load was on before a moment.
     fn on_until(&self, moment: f64) -> f64 {
         let next = self.edges.partition_point(|(start, _)| *start <= moment);
         let Some(at) = next.checked_sub(1) else { return 0.0 };
@@ -52,11 +52,11 @@ impl Pulses {
     }
 }
 
-/// A sensor that answers: what it shows of a load of 1.
+/// A sensor's response to a load of 1.
 struct Answer<'a> {
     pulses: &'a Pulses,
     width: f64,
-    /// What a filter had reached at the start of each pulse; empty for a window.
+    /// The value of a filter at the start of each pulse; empty for a window.
     reached: Vec<f64>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Answer<'a> {
         Self { pulses, width, reached }
     }
 
-    /// What it shows whose middle is that moment.
+    /// The response whose middle is at that moment.
     fn at(&self, middle: f64) -> f64 {
         if self.reached.is_empty() {
             let half = self.width / 2.0;
@@ -90,21 +90,21 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What fits best.
+/// A fit of a response to updates.
 #[derive(Clone, Copy, Debug)]
 struct Fit {
     shape: Shape,
     /// The window or the time constant.
     width: f64,
-    /// From the middle of what an update has seen to the update.
+    /// The time from the middle of an update's window to the update.
     middle: f64,
     squares: f64,
-    /// What the load draws, in the readings' unit.
+    /// The power of the load, in the readings' unit.
     height: f64,
 }
 
 impl Fit {
-    /// How old the newest is that it has seen.
+    /// The age of the newest power in an update.
     fn lag(&self) -> f64 {
         match self.shape {
             Shape::Boxcar => self.middle - self.width / 2.0,
@@ -113,7 +113,7 @@ impl Fit {
     }
 }
 
-/// The straight line that fits best: `value = rest + height · answer`.
+/// The linear least-squares fit `value = rest + height · answer`.
 fn fit(points: &[(f64, f64)], pulses: &Pulses, shape: Shape, width: f64, middle: f64) -> Fit {
     let answer = Answer::new(pulses, shape, width);
     let (mut sum_x, mut sum_y, mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -132,15 +132,15 @@ fn fit(points: &[(f64, f64)], pulses: &Pulses, shape: Shape, width: f64, middle:
 }
 
 fn better(a: Fit, b: Fit) -> Fit {
-    // A load takes power: what falls when it comes on is no answer to it.
+    // A load draws power: a value that falls when the load starts is no response to it.
     if b.height > 0.0 && (b.squares < a.squares || a.height <= 0.0) { b } else { a }
 }
 
-/// What is turned at once, of width and middle: alone, and so that the newest that is seen stays where it is.
+/// The steps of width and middle that are tried: each alone, and both such that the newest seen moment stays the same.
 const TURNS: [(f64, f64); 8] =
     [(0.0, 1.0), (0.0, -1.0), (1.0, 0.0), (-1.0, 0.0), (1.0, 1.0), (-1.0, -1.0), (2.0, 1.0), (-2.0, -1.0)];
 
-/// Goes from a fit to better ones beside it, by steps that are halved.
+/// Moves a fit to better neighbours, by steps that are halved.
 fn refine(points: &[(f64, f64)], pulses: &Pulses, from: Fit, step: f64, least: f64) -> Fit {
     let (mut best, mut step) = (fit(points, pulses, from.shape, from.width, from.middle), step);
     while step >= least {
@@ -175,20 +175,20 @@ fn search(points: &[(f64, f64)], pulses: &Pulses, shape: Shape) -> Fit {
     refine(points, pulses, best, 0.02, 1e-4)
 }
 
-/// What a sensor does to a load.
+/// A sensor's response to a load.
 pub(super) struct Response {
     pub(super) shape: Shape,
     pub(super) window: Within,
     pub(super) lag: Within,
-    /// From the middle of what an update has seen to the update.
+    /// The time from the middle of an update's window to the update.
     pub(super) middle: Within,
     pub(super) explained: f64,
 }
 
-/// Finds it from updates, in seconds and any unit, none of which was more than `poll_s` away from its time.
+/// Finds the response from updates, in seconds and any unit. No update is more than `poll_s` away from its time.
 ///
 /// # Errors
-/// Why it cannot be told, as the end of a sentence that says so.
+/// The reason why there is no result, as the end of a sentence.
 pub(super) fn response(points: &[(f64, f64)], pulses: &Pulses, poll_s: f64) -> Result<Response, String> {
     let mean = points.iter().map(|(_, y)| y).sum::<f64>() / number(points.len());
     let all = points.iter().map(|(_, y)| (y - mean).powi(2)).sum::<f64>();
@@ -216,7 +216,7 @@ pub(super) fn response(points: &[(f64, f64)], pulses: &Pulses, poll_s: f64) -> R
     };
     Ok(Response {
         shape: best.shape,
-        // Each update may have been anywhere between two readings, and each reading anywhere in its call.
+        // Each update may have been anywhere between two readings, and each reading anywhere within its call.
         window: within(|fit| fit.width, poll_s / 2.0),
         lag: within(Fit::lag, poll_s / 2.0),
         middle: within(|fit| fit.middle, poll_s / 2.0),
@@ -224,7 +224,7 @@ pub(super) fn response(points: &[(f64, f64)], pulses: &Pulses, poll_s: f64) -> R
     })
 }
 
-/// As many points as there are, drawn in blocks; the same for the same number.
+/// Draws as many points as there are, in blocks. The same number gives the same draw.
 fn drawn(points: &[(f64, f64)], draw: usize) -> Vec<(f64, f64)> {
     let mut state = u64::try_from(draw).unwrap_or(0).wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x6a09_e667_f3bc_c909;
     let len = u64::try_from(points.len().max(1)).unwrap_or(1);

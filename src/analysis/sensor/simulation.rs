@@ -1,28 +1,28 @@
-//! Boards that do not exist: a load of steps, and sensors that look at it through windows, late and with noise.
+//! Simulated boards: a load of steps, and sensors with windows, delays and noise.
 
 use super::Shape;
 use super::find::split_mix;
 
-/// A step of power: from that moment on, in milliseconds, so many watts.
+/// Steps of power: each is a time in milliseconds and the power from then on, in watts.
 pub(in crate::analysis) type Steps = Vec<(f64, f64)>;
 
-/// Chance, the same for the same seed.
+/// Random numbers with a seed.
 pub(in crate::analysis) struct Chance(pub(in crate::analysis) u64);
 
 impl Chance {
-    /// Evenly between the two.
+    /// Uniform between the two.
     pub(in crate::analysis) fn even(&mut self, from: f64, to: f64) -> f64 {
         let share = f64::from(u32::try_from(split_mix(&mut self.0) >> 32).unwrap()) / 4_294_967_296.0;
         from + share * (to - from)
     }
 
-    /// About normal, of mean 0 and deviation 1.
+    /// Approximately normal, with mean 0 and standard deviation 1.
     pub(in crate::analysis) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.even(0.0, 1.0)).sum::<f64>() - 6.0
     }
 }
 
-/// What was drawn until a moment in milliseconds, in watts times milliseconds; before the first step it is as it is there.
+/// The energy until a moment in milliseconds, in watts times milliseconds. The first step's power also applies before it.
 pub(in crate::analysis) fn work(steps: &Steps, until: f64) -> f64 {
     let first = steps[0];
     if until <= first.0 {
@@ -39,13 +39,13 @@ pub(in crate::analysis) struct Model {
     pub(in crate::analysis) period: f64,
     pub(in crate::analysis) window: f64,
     pub(in crate::analysis) lag: f64,
-    /// Normal noise of each update, in watts, and how far an update may be off its beat.
+    /// Normal noise of each update, in watts, and the most by which an update may be off its beat.
     pub(in crate::analysis) noise: f64,
     pub(in crate::analysis) jitter: f64,
 }
 
 impl Model {
-    /// What it shows at an update.
+    /// Its value at an update.
     fn sees(&self, steps: &Steps, at: f64) -> f64 {
         let newest = at - self.lag;
         match self.shape {
@@ -62,7 +62,7 @@ impl Model {
         }
     }
 
-    /// Its updates from before 0 until `until`, each with its moment; of a counter what it has counted, in millijoules.
+    /// Its updates from before 0 until `until`, each with its time. For a counter the values are its counts, in millijoules.
     pub(in crate::analysis) fn updates(
         &self,
         steps: &Steps,
@@ -82,7 +82,7 @@ impl Model {
     }
 }
 
-/// What is read of updates at these moments.
+/// The readings of updates at these moments.
 pub(in crate::analysis) fn read(updates: &[(f64, f64)], moments: &[f64]) -> Vec<f64> {
     let value = |moment: &f64| updates[updates.partition_point(|(at, _)| at <= moment).saturating_sub(1)].1;
     moments.iter().map(value).collect()

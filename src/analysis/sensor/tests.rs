@@ -4,7 +4,7 @@ use crate::record::{Quantity, Reading, Sample, Source};
 
 const BOXCAR: Model = Model { shape: Shape::Boxcar, period: 100.0, window: 25.0, lag: 0.0, noise: 2.0, jitter: 1.0 };
 
-/// A GPU that draws 90 W and 620 W under the schedule's load, and whose three sensors are read about every `poll` ms.
+/// A GPU that draws 90 W and 620 W under the schedule's load, with three sensors that are read about every `poll` ms.
 fn watched(models: [Model; 3], quantum: f64, poll: f64, seed: u64) -> Watched {
     let mut chance = Chance(seed);
     let (mut at, mut pulses, mut steps): (f64, Vec<(u64, u64)>, Steps) = (1500.0, Vec::new(), vec![(0.0, 90.0)]);
@@ -12,7 +12,7 @@ fn watched(models: [Model; 3], quantum: f64, poll: f64, seed: u64) -> Watched {
     for (on, off) in Watched::schedule(30_000) {
         let (on, off) = (f64::from(u32::try_from(on).unwrap()), f64::from(u32::try_from(off).unwrap()));
         pulses.push((ns(at), ns(at + on)));
-        // The load is told of as it is known to the host, and the level is not quite the same each time.
+        // The pulses have the times that the host knows, and the level varies slightly.
         steps.push((at, 620.0 + 5.0 * chance.normal()));
         steps.push((at + on, 90.0 + chance.normal()));
         at += on + off + chance.even(0.0, 3.0);
@@ -50,7 +50,7 @@ fn number(value: f64) -> i64 {
     format!("{value:.0}").parse().unwrap()
 }
 
-/// In milliseconds, with a margin beside the interval that it states.
+/// Compares in milliseconds, with a margin of half of the stated interval.
 fn assert_within(what: &str, found: Within, truth: f64, most: f64) {
     let (found_ms, half) = (found.seconds * 1e3, found.half_width * 1e3);
     assert!((found_ms - truth).abs() <= 1.5 * half, "{what}: {found_ms} ± {half} ms is not {truth} ms");
@@ -61,7 +61,7 @@ fn assert_within(what: &str, found: Within, truth: f64, most: f64) {
 fn sensors_are_found_as_they_are() {
     let second = Model { window: 1000.0, ..BOXCAR };
     let counts = Model { window: 100.0, noise: 0.5, ..BOXCAR };
-    // As an A100 and an H100 look; one that sees all the time and late; a fast one; a filter, as older cards have.
+    // Sensors like those of an A100 and an H100; one without gaps that is late; a fast one; a filter, as in older GPUs.
     let cases = [
         ("a quarter of the time", BOXCAR),
         ("late", Model { window: 100.0, lag: 60.0, ..BOXCAR }),
@@ -133,7 +133,7 @@ fn what_cannot_be_told_has_a_reason() {
         of_all(watched, &mut |_| chance.even(0.0, 700.0));
     });
     assert!(instant.starts_with("it changes with every reading, and those come every 2."), "{instant}");
-    // Somebody else's load: regular updates that have nothing to do with ours.
+    // Another load: regular updates that are unrelated to ours.
     let [instant, ..] = reason(&|watched| {
         let shifted: Vec<(u64, u64)> =
             watched.pulses.iter().map(|(a, b)| (a + 7_000_000_000, b + 7_000_000_000)).collect();
@@ -158,7 +158,7 @@ fn what_cannot_be_told_has_a_reason() {
     assert_eq!(counter, "it went backwards");
     let [_, _, counter] = reason_of(&counted, &|watched| of_all(watched, &mut |reading| reading.value * 0.333_33));
     assert_eq!(counter, "it does not grow by whole millijoules");
-    // Updates by dice.
+    // Random updates.
     let [instant, ..] = reason(&|watched| {
         let (mut chance, mut value) = (Chance(8), 1.0);
         of_all(watched, &mut |_| {

@@ -1,15 +1,15 @@
-//! Series over time that are given one after the other: all of an attempt of days are more than memory should hold.
+//! Series over time, loaded one after the other, because all series of a long attempt may not fit into memory.
 
 use crate::record::{Axis, Series};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was read of the hardware.
+/// Hardware telemetry.
 pub trait Given {
     /// The names of the series over time.
     fn names(&self) -> BTreeSet<String>;
 
-    /// The series of that name; none where there is none over time, or it cannot be read.
+    /// The series of that name; `None` if there is none over time, or if it cannot be read.
     fn give(&self, name: &str) -> Option<Cow<'_, Series>>;
 }
 

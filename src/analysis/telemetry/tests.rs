@@ -13,7 +13,7 @@ fn curve(name: &str, points: &[(u64, f64)]) -> Curve {
     Curve::of(&series(name, points))
 }
 
-/// Points whose positions never descend, some of them not finite.
+/// Points with positions that never decrease, some of them not finite.
 fn points(values: impl Strategy<Value = f64>) -> impl Strategy<Value = Vec<(u64, f64)>> {
     prop::collection::vec((0..3 * SECOND, values), 0..60).prop_map(|steps| {
         let mut position = 0;
@@ -66,7 +66,7 @@ fn a_diverged_level_keeps_its_last_word() {
 
 #[test]
 fn counters_are_rates_over_a_second_at_least_and_survive_a_new_beginning() {
-    // Ticks of 50 J every 0.1 s, of which every second one is seen twice.
+    // Ticks of 50 J every 0.1 s, read twice each.
     let ticks: Vec<(u64, f64)> = (0..41u32).map(|i| (u64::from(i) * 50_000_000, f64::from(i / 2 * 50))).collect();
     assert_eq!(curve("gpu.0.energy", &ticks).range(), Some((500.0, 500.0)));
     let anew = [(0, 100.0), (SECOND, 300.0), (2 * SECOND, 10.0), (4 * SECOND, 30.0), (4 * SECOND + 1, 30.0)];
@@ -114,7 +114,7 @@ proptest! {
         }
     }
 
-    /// A whole that is cut into equal parts, all of them known, is their mean.
+    /// If all parts are known, the mean of equal parts is that of the whole.
     #[test]
     fn buckets_of_a_curve_without_gaps_have_its_mean(values in prop::collection::vec(-1e6..1e6, 2..60), count in 1..50usize) {
         let points: Vec<(u64, f64)> = (0u64..).step_by(50 * 1000).zip(values).collect();

@@ -98,7 +98,7 @@ fn each_logged_step_stands_for_those_since_the_one_before() {
     }
 }
 
-/// Every fifth of 50 steps of 2 s; `told` says whether they say how long they took.
+/// Every fifth of 50 steps of 2 s; `told` is whether they have a duration.
 fn every_fifth(told: bool) -> Vec<Timed> {
     let duration_ns = told.then_some(2 * S);
     (1..=10).map(|i| Timed { step: 5 * i, t_ns: 10 * i * S, duration_ns }).collect()
@@ -127,13 +127,13 @@ fn without_epochs_the_steps_are_those_of_the_training_s_time() {
 
 #[test]
 fn steps_outside_of_the_epochs_are_no_part_of_the_training() {
-    // Ten steps that compile, before the first epoch is told of.
+    // Ten steps compile before the first epoch is reported.
     let mut times: Vec<(u64, Option<u64>)> = (1..=10).map(|i| (30 * i, Some(30))).collect();
     times.extend((1..=90).map(|i| (300 + i, Some(1))));
     let compiled = training(steps(&times), vec![phase("epoch", 300, 390)]);
     assert_eq!((compiled.warmup(), compiled.warmup_s()), (10, Some(300.0)));
     assert_eq!((compiled.train_s(), compiled.epoch_s(usize::MAX), compiled.steps()), (Some(90.0), Some(90.0), 90));
-    // Somebody stops it in the third epoch.
+    // The run is stopped in the third epoch.
     let open = Phase { stop_ns: None, ..phase("epoch", 40, 40) };
     let epochs = vec![phase("epoch", 0, 20), phase("epoch", 20, 40), open];
     for told in [true, false] {
@@ -143,7 +143,7 @@ fn steps_outside_of_the_epochs_are_no_part_of_the_training() {
     }
     let sparse = training(every_fifth(true), vec![phase("epoch", 0, 40), phase("epoch", 40, 80)]);
     assert_eq!((sparse.steps(), sparse.train_s()), (40, Some(80.0)));
-    // A step that is told of when the evaluation in its epoch is over, and one when the epoch is.
+    // One step is reported at the end of the evaluation in its epoch, another at the end of the epoch.
     let late = training(
         steps(&[(6, Some(6)), (17, Some(6)), (26, Some(6))]),
         vec![phase("epoch", 0, 17), phase("eval", 12, 17), phase("epoch", 17, 25)],
@@ -156,7 +156,7 @@ fn a_warm_up_step_of_unknown_length_stays_as_it_was() {
     let logged = |numbers: Vec<u64>| -> Vec<Timed> {
         numbers.into_iter().map(|step| Timed { step, t_ns: step * S, duration_ns: None }).collect()
     };
-    // Of five steps of 1 s the second, the fourth and the last.
+    // The second, the fourth and the last of five steps of 1 s.
     let twos = logged((0..20).flat_map(|epoch| [2, 4, 5].map(|step| 5 * epoch + step)).collect());
     let whole = training(twos.clone(), vec![phase("epoch", 0, 100)]);
     assert_eq!((whole.warmup(), whole.step_s(), whole.train_s()), (6, Some(1.0), Some(100.0)));
@@ -172,7 +172,7 @@ fn a_warm_up_step_of_unknown_length_stays_as_it_was() {
     assert_eq!(training(tens, epochs).train_s(), Some(775.0));
 }
 
-/// Steps of 2 s whose lines were read so many at a time.
+/// Steps of 2 s whose lines were read `many` at a time.
 fn read_by(many: u64, steps: u64) -> Vec<Timed> {
     (1..=steps).map(|step| Timed { step, t_ns: step.div_ceil(many) * many * 2 * S, duration_ns: None }).collect()
 }
@@ -198,7 +198,7 @@ fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
     let rule = "warm-up is the first 10 of 100 logged training steps: times hold it as it was, since no step after it has a time, \
                 energies as that time at the mean measured power";
     assert_eq!(by_twos.rule().as_deref(), Some(rule));
-    // The second epoch's lines came with the first one's last steps.
+    // The lines of the second epoch were read with the last steps of the first.
     let late = training(read_by(50, 100), vec![phase("epoch", 0, 100), phase("epoch", 100, 200)]);
     assert_eq!((late.train_s(), late.epoch_s(usize::MAX)), (None, None));
     let in_epoch = training(read_by(50, 100), vec![phase("epoch", 0, 200)]);
@@ -206,7 +206,8 @@ fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
     assert_eq!(in_epoch.steps(), 100);
 }
 
-/// Steps of 1 ms that a program kept back, so many at a time, as they are read then: a thousand of them fill a pipe, which is emptied in 10 ms.
+/// Steps of 1 ms that a program buffers `many` at a time, at the moments when they are read: a thousand lines fill a
+/// pipe, which is emptied in 10 ms.
 fn kept_back(many: u64, steps: u64) -> Vec<Timed> {
     let read = |step: u64| step.div_ceil(many) * many * S / 1000 + (step - 1) % many / 1000 * S / 100;
     (1..=steps).map(|step| Timed { step, t_ns: read(step), duration_ns: None }).collect()
@@ -214,7 +215,7 @@ fn kept_back(many: u64, steps: u64) -> Vec<Timed> {
 
 #[test]
 fn steps_that_filled_a_pipe_again_and_again_were_read_together() {
-    // All at the end, and in three turns.
+    // Read at the end, and in three turns.
     for many in [60_000, 20_000] {
         let steps = kept_back(many, 60_000);
         let moment = |at: usize| steps[at].t_ns;
@@ -234,7 +235,7 @@ fn steps_that_filled_a_pipe_again_and_again_were_read_together() {
     assert_eq!((in_time.train_s(), in_time.steps()), (Some(59.9), 59_900));
 }
 
-/// As of a program that flushes each line, or states whole milliseconds, and whose steps are faster than that is seen.
+/// Examples are a program that flushes each line, or states whole milliseconds, with steps that are faster than that resolution.
 #[test]
 fn fast_steps_that_share_moments_keep_the_time_that_they_took_in_all() {
     let in_time = |each_us: u64, moment_us: u64| -> Vec<Timed> {
@@ -255,7 +256,7 @@ fn fast_steps_that_share_moments_keep_the_time_that_they_took_in_all() {
     }
 }
 
-/// As of a worker that flushes each line, where the supervisor was late now and then.
+/// An example is a worker that flushes each line, with a supervisor that is late now and then.
 #[test]
 fn some_steps_that_share_a_moment_keep_their_times() {
     let mut late = read_by(1, 100);
@@ -286,7 +287,7 @@ fn checkpoints_are_no_training() {
 
 #[test]
 fn times_beyond_all_measure_stop_at_the_largest() {
-    // Two times the half come to nothing where a sum wraps.
+    // Twice half of the range would be 0 in a sum that wraps.
     for duration_ns in [1 << 63, u64::MAX] {
         let endless = |step| Timed { step, t_ns: step * S, duration_ns: Some(duration_ns) };
         let training = training((1..=20).map(endless).collect(), vec![phase("epoch", 0, 20)]);

@@ -3,7 +3,7 @@ use crate::record::Axis;
 
 const TICK: u64 = 100_000_000;
 
-/// A hundred readings, ten a second.
+/// A hundred readings, ten per second.
 fn series(source: Source, quantity: Quantity, value: impl Fn(u32) -> f64) -> (String, Series) {
     let mut series = Series::new(source.series(quantity), quantity.unit(), Axis::TimeNs);
     (0..100).for_each(|tick| series.push(u64::from(tick) * TICK, value(tick)));
@@ -14,7 +14,7 @@ fn reasons(settings: &[(&str, Value)], facts: &[(&str, Value)], telemetry: Vec<(
     of_cell(&[], true, settings, facts, telemetry)
 }
 
-/// As [`reasons`], of a cell that asks for something, and of an attempt that may have told of no training.
+/// As [`reasons`], for a cell that requests settings, and for an attempt that may have reported no training.
 fn of_cell(
     config: &[(&str, i64)],
     trained: bool,
@@ -178,7 +178,7 @@ fn a_host_is_overloaded_by_others_and_not_by_the_worker() {
 
 #[test]
 fn pages_that_came_back_from_swap_are_told() {
-    // Ten seconds: a thousand pages are a hundred a second.
+    // Over ten seconds a thousand pages are a hundred per second.
     for few in [0, 3, 1024] {
         assert_eq!(reasons(&[], &[("host.swapped_in_pages", Value::Int(few))], vec![]), [""; 0]);
     }

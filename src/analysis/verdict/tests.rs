@@ -18,7 +18,7 @@ fn made(losses: &[f64]) -> Made {
     Made { device: "cuda", program: trainer(), losses: losses.to_vec(), accuracy: Some(0.5), weights: 1 }
 }
 
-/// Two steps an epoch, an evaluation after each.
+/// Two steps per epoch, with an evaluation after each epoch.
 fn phases(steps: usize) -> Vec<Phase> {
     let phase = |name: &str, index: u64, start_ns: u64, stop_ns: u64| Phase {
         name: name.to_owned(),
@@ -62,7 +62,7 @@ fn every_bit_and_digest_counts() {
     let original = sealed(made(&[2.0, 1.0, 0.5, 0.25]));
     assert_eq!(grade(&original, &original.clone()), Grade::Identical);
     let other_weights = sealed(Made { weights: 2, ..made(&[2.0, 1.0, 0.5, 0.25]) });
-    // On a GPU the last bits of weights may differ though no recorded loss does.
+    // On a GPU the last bits of weights may differ although no recorded loss does.
     assert_eq!(grade(&original, &other_weights), Grade::Equivalent);
     let on_cpu = |weights| sealed(Made { device: "cpu", weights, ..made(&[2.0, 1.0, 0.5, 0.25]) });
     let found = verdict(&on_cpu(1), &[], &[&on_cpu(2)], None);
@@ -146,7 +146,7 @@ fn of_curves_that_part_at_one_step_the_trained_one_is_first() {
 #[test]
 fn rounding_is_allowed_to_half_of_the_digits_of_the_format() {
     let original = sealed(made(&[2.0, 1.0, 0.5, 0.25]));
-    // 2^-12 of the larger one is allowed in FP32, and 2^-24 of the largest.
+    // In FP32, 2^-12 of the larger value is allowed, plus 2^-24 of the largest.
     let tolerance = 2f64.powi(-12);
     let near = |share: f64| sealed(made(&[2.0, 1.0, 0.5, 0.25 * (1.0 + share)]));
     assert_eq!(grade(&original, &near(0.9 * tolerance)), Grade::Equivalent);
@@ -168,7 +168,7 @@ fn rounding_is_allowed_to_half_of_the_digits_of_the_format() {
     let [one, other] = [1.0, 1.0 + 1e-9].map(|loss| pinned(&[2.0, loss]));
     assert_eq!(Class::of(&one.run, &one.attempt), Class::Bits);
     assert_eq!((grade(&one, &one), grade(&one, &other)), (Grade::Identical, Grade::Drifted));
-    // A loss that is no number any more is no matter of rounding, nor is a curve that ends early.
+    // Rounding does not explain a loss that is NaN, nor a curve that ends early.
     assert_eq!(grade(&original, &sealed(made(&[2.0, 1.0, 0.5, f64::NAN]))), Grade::Drifted);
     let ends = |last: f64| sealed(made(&[2.0, 1.0, 0.5, last]));
     for (a, b) in [(f64::INFINITY, 0.25), (f64::NEG_INFINITY, 0.25), (f64::INFINITY, f64::NEG_INFINITY)] {
@@ -216,7 +216,7 @@ fn what_a_program_states_is_compared_and_nothing_is_not_identical() {
         assert_eq!(found.grade, Grade::Drifted);
         assert!(found.detail.contains("other final values of `accuracy`"), "{}", found.detail);
     }
-    // A time, say: that it differs says nothing of what was computed.
+    // A metric with a unit, such as a time, is not computed and may differ.
     let timed = |seconds: f64| {
         let mut one = stated(Some(0.5), false);
         one.attempt.metrics.insert("took".to_owned(), Metric::new(seconds, "s"));
@@ -244,7 +244,7 @@ fn a_metric_that_is_0_each_time_is_within_any_margin() {
     let near = [with(0.0, 0.951, 2), with(0.0, 0.949, 2), with(0.0, 0.95, 2)];
     assert_eq!(judged(&near), Grade::Equivalent);
     assert_eq!(judged(&[with(0.0, 0.951, 2), with(0.0, 0.949, 2), with(1.0, 0.95, 2)]), Grade::Drifted);
-    // One repetition says nothing of how it scatters, but what is the same bits needs no such word.
+    // A single repetition has no known scatter, but bitwise equal values need none.
     assert_eq!(judged(&[with(0.0, 0.95, 2)]), Grade::Equivalent);
     assert_eq!(judged(&[with(0.0, 0.951, 2)]), Grade::Drifted);
 }
@@ -317,7 +317,7 @@ fn changes_of_the_surroundings_leave_out_what_differs_each_time() {
     let here: Table = here.into_iter().chain([("numa.0".to_owned(), node(8))]).collect();
     let names: Vec<String> = environment_changes(&recorded, &here).into_iter().map(|change| change.field).collect();
     assert_eq!(names, ["OMP_NUM_THREADS", "host.kernel"]);
-    // A limit that was not there is one now; what nobody asked for here is not told.
+    // A new limit is listed; a fact that was not recorded here is not.
     let recorded = facts(&[("memory.limit_bytes", "8"), ("library.libm.sha256", "aa"), ("gpu.0.name", "H200")]);
     let here = facts(&[("cpu.quota_cores", "2"), ("library.libm.sha256", "bb"), ("library.libgomp.sha256", "cc")]);
     let names: Vec<String> = environment_changes(&recorded, &here).into_iter().map(|change| change.field).collect();

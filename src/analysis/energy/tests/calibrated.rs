@@ -7,7 +7,7 @@ use crate::analysis::sensor::{Shape, Within};
 const INSTANT: Model = Model { shape: Shape::Boxcar, period: 100.0, window: 25.0, lag: 20.0, noise: 1.0, jitter: 1.0 };
 const COUNTER: Model = Model { window: 100.0, lag: 10.0, noise: 0.0, ..INSTANT };
 
-/// What calibration finds of it.
+/// Returns the sensor that calibration finds for the model.
 fn known(model: Model, is_counter: bool) -> Sensor {
     let within = |ms: f64, half: f64| Within { seconds: ms / 1e3, half_width: half / 1e3 };
     let middle = model.lag + if model.shape == Shape::Boxcar { model.window / 2.0 } else { model.window };
@@ -24,7 +24,7 @@ fn known(model: Model, is_counter: bool) -> Sensor {
     }
 }
 
-/// A window of work, alone between two of rest, as power that is uneven in both.
+/// A window of work between two of rest. Power varies in all three.
 struct Case {
     steps: Steps,
     window: (f64, f64),
@@ -50,7 +50,7 @@ impl Case {
     }
 }
 
-/// The readings every so many milliseconds or so, as series.
+/// Readings about every `every` milliseconds, as series.
 fn series_of(case: &Case, models: [Model; 2], every: f64, chance: &mut Chance) -> [Readings; 2] {
     let until = case.window.1 + 2500.0;
     let mut moments = vec![chance.even(0.0, every)];
@@ -65,12 +65,13 @@ fn series_of(case: &Case, models: [Model; 2], every: f64, chance: &mut Chance) -
     })
 }
 
-/// Half the width without what the sensor's gain may be off, which no simulation has.
+/// Half the width without the uncertainty of the sensor's gain, which the simulation does not have.
 fn beside_gain(energy: &Energy) -> f64 {
     (energy.half_width().powi(2) - energy.uncertainty.sensor.powi(2)).max(0.0).sqrt()
 }
 
-/// How many percent of 300 windows hold the truth, by assumed sensors and by known ones, and how much narrower these make the interval.
+/// Returns the percentages of 300 windows that cover the truth with assumed and with known sensors, and the mean ratio
+/// of the known interval's width to the assumed one's.
 fn compare(instant: Model, method: Method, with_counter: bool, every: f64) -> (f64, f64, f64) {
     let mut chance = Chance(20_260_101);
     let calibration = Calibration {
@@ -123,7 +124,7 @@ fn known_sensors_give_a_narrower_interval_that_holds_the_truth() {
             format!("{name}: {assumed:.0}% hold by assumption, {known:.0}% by calibration, {narrower:.2} as wide");
         println!("{told}");
         assert!(known >= 95.0, "{told}");
-        // An assumption that does not hold is no measure of width.
+        // An assumption that does not hold is no reference for widths.
         match name {
             "late" | "a filter" => assert!(assumed < 1.0, "{told}"),
             _ => assert!(assumed >= 95.0 && (0.3..0.9).contains(&narrower), "{told}"),

@@ -1,4 +1,4 @@
-//! Attempts of so few readings that they hardly tell how often a sensor is renewed.
+//! Attempts with so few readings that a sensor's period is hardly known.
 
 use super::*;
 use crate::analysis::sensor::Shape;
@@ -38,7 +38,8 @@ fn a_counter_that_ticked_a_few_times_is_no_figure_beside_power() {
     }
 }
 
-/// As of a processor's package, which ticks every millisecond, in an attempt of a quarter of a second.
+/// Example: the energy counter of a processor package, which ticks every millisecond, in an attempt of a quarter of a
+/// second.
 #[test]
 fn a_counter_with_a_new_value_in_each_reading_is_as_fast_as_it_is_read() {
     let of = |points: &[(u64, f64)]| {
@@ -86,7 +87,7 @@ fn pulses_as_short_as_a_sensor_s_period_are_refused_however_often_it_is_read() {
     }
 }
 
-/// Levels of power of 0.15 to 0.8 s each, and one of them as the window.
+/// Returns levels of power of 0.15 to 0.8 s each, and the window of one of them.
 fn levels(chance: &mut Chance, until: f64) -> (Steps, (f64, f64)) {
     let (mut steps, mut at): (Steps, f64) = (Vec::new(), 0.0);
     while at < until {

@@ -71,7 +71,7 @@ fn faults_point_at_their_place() {
     assert_eq!(value(&vec!["1"; 100_000].join("+")), Ok(100_000.0));
 }
 
-/// A random formula and what comes out of it.
+/// A random formula and its value.
 fn formulas() -> impl Strategy<Value = (String, f64)> {
     let leaf = prop_oneof![
         (0..100u32).prop_map(|number| (number.to_string(), f64::from(number))),

@@ -1,4 +1,4 @@
-//! What a worker states itself, and what follows from that.
+//! Metrics that a worker states, and those that follow from them.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn what_the_worker_states_stands() {
     assert!(!Completed::of(&observed(&[None]), &[], Table::new()).metrics.contains_key("step_time"));
 }
 
-/// The metrics as a worker states some of them.
+/// The metrics of an attempt whose worker states some of them.
 fn stating(stated: &[(&str, f64)]) -> Completed {
     let stated: Vec<(&str, f64, &str)> =
         stated.iter().map(|(name, value)| (*name, *value, known_metric(name).map_or("", |known| known.unit))).collect();
@@ -34,7 +34,7 @@ fn what_follows_from_a_stated_energy_is_of_that() {
     completed.assert_near("power_mean", 600.0, 1e-6);
     let timed = stating(&[("energy", 5_000.0), ("train_time", 0.005)]);
     completed_edp(&timed, 25.0);
-    // At rest it was measured, to about 5%.
+    // Idle power was measured, with an uncertainty of about 5%.
     timed.assert_near("energy_net", 5_000.0 - 120.0 * 0.005, 1e-6);
     assert!(timed.metrics["energy_net"].uncertainty.is_some_and(|half_width| half_width < 0.05));
     let each = stating(&[("energy_per_sample", 2.0), ("tokens_per_sample", 4.0)]);
@@ -47,7 +47,7 @@ fn what_follows_from_a_stated_power_or_time_is_of_that() {
     let powered = stating(&[("power_mean", 100.0)]);
     powered.assert_near("energy", 1_000.0, 1e-9);
     assert_eq!(powered.metrics["energy"].uncertainty, None);
-    // The energy is of the time that was found; only the product takes the stated one.
+    // The energy is over the computed time; only the product uses the stated one.
     let timed = stating(&[("train_time", 100.0)]);
     timed.assert_near("energy", 6_000.0, 1e-6);
     timed.assert_near("energy_net", 4_800.0, 1e-6);
@@ -66,7 +66,7 @@ fn what_follows_from_a_stated_power_or_time_is_of_that() {
     let stated = [("inference_time", 0.3, "s"), ("inference_batch_size", 4.0, "")];
     let of = |answering: &Observed| Completed::of(answering, &stated, Table::new());
     of(&answering).assert_near("inference_sample_time", 0.075, 1e-12);
-    // Also where nobody saw how long one took, or that there was one.
+    // Also if the time of an answer, or the answer itself, was not observed.
     answering.phases.last_mut().unwrap().stop_ns = Some(40_000 * MS);
     of(&answering).assert_near("inference_sample_time", 0.075, 1e-12);
     answering.phases.pop();
