@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 digest_id! {
-    /// Names an attempt: the hash of its sealed content.
+    /// The id of an attempt: the hash of its sealed content.
     AttemptId
 }
 
-/// Sixteen random bytes that name an execution before its id can be known.
+/// Sixteen random bytes that identify an execution before its id is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Nonce(pub [u8; 16]);
 
@@ -25,14 +25,14 @@ const RUNNING: &str = "it is still running";
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did all that was asked, whatever its numbers say.
+    /// It completed, whatever its results are.
     Finished,
-    /// It could not.
+    /// It could not complete.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Somebody or something stopped it.
+    /// A person or a program stopped it.
     Interrupted {
         /// What stopped it.
         reason: String,
@@ -40,7 +40,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Of an attempt that is shown before it is sealed: nothing that is sealed has this reason.
+    /// The outcome of an attempt that is shown before it is sealed. No sealed attempt has it.
     pub fn running() -> Self {
         Self::Interrupted { reason: RUNNING.to_owned() }
     }
@@ -59,7 +59,7 @@ impl Outcome {
         }
     }
 
-    /// Why it did not finish; none if it did.
+    /// Why it did not finish; `None` if it did.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Finished => None,
@@ -77,14 +77,14 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// The last words of a worker.
+/// The last output of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Tail {
     /// The end of its standard error.
     pub stderr: String,
     /// The end of its standard output.
     pub stdout: String,
-    /// Its last events, as they came.
+    /// Its last events, as received.
     pub events: Vec<String>,
 }
 
@@ -93,36 +93,37 @@ pub struct Tail {
 pub struct Attempt {
     /// The run that was executed.
     pub run: RunId,
-    /// Names the execution; a journal that is found twice is sealed once.
+    /// Identifies the execution: a journal that is found twice is sealed once.
     pub nonce: Nonce,
-    /// Milliseconds since the Unix epoch, by the host's clock, which may jump; durations do not come from it.
+    /// The start in milliseconds since the Unix epoch, by the host's clock, which may jump. Durations do not use it.
     pub started_unix_ms: i64,
-    /// From the worker's start to its end, by the monotonic clock; 0 where nobody measured it.
+    /// The time from the worker's start to its end, by the monotonic clock; 0 if it was not measured.
     pub wall_ns: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// How the process ended; none if it was never started or nobody saw it end.
+    /// How the process ended; `None` if it was never started or its end was not observed.
     pub exit: Option<Exit>,
-    /// The numbers that it is judged by.
+    /// The metrics, by name.
     pub metrics: BTreeMap<String, Metric>,
-    /// What a rerun has to meet: digests of the final weights and of the data as generated.
+    /// The digests that a rerun has to reproduce: of the final weights and of the generated data.
     pub digests: BTreeMap<String, Digest>,
-    /// The cell's fields that do not enter the identity.
+    /// The cell's fields that are not part of the identity.
     pub settings: Table,
-    /// What else was seen: host, versions, git, own cost. Recorded, never hashed into a run's id.
+    /// Other observations: host, versions, git, own cost. They are recorded and never hashed into a run's id.
     pub facts: Table,
-    /// What a reader of the numbers must know.
+    /// Warnings for readers of the numbers.
     pub warnings: Vec<String>,
-    /// Kept where the attempt did not finish.
+    /// The last output, kept if the attempt did not finish.
     pub tail: Tail,
-    /// The series that are kept beside this record, in the order of their names.
+    /// The series that are stored next to this record, sorted by name.
     pub series: Vec<SeriesSummary>,
-    /// The hash of the phases that are kept beside this record (see [`Phase::digest_all`](super::Phase::digest_all)).
+    /// The hash of the phases that are stored next to this record (see
+    /// [`Phase::digest_all`](super::Phase::digest_all)).
     pub phases: Digest,
 }
 
 impl Attempt {
-    /// What tests begin with: finished, with nothing recorded.
+    /// A finished attempt with nothing recorded, for tests.
     #[doc(hidden)]
     pub fn sample() -> Self {
         Self {
@@ -148,46 +149,46 @@ impl Attempt {
         AttemptId(Digest::of_pieces("ledger attempt v1", &[&self.to_value().digest().0]))
     }
 
-    /// The fact that lists why the attempt's numbers cannot be right.
+    /// The fact that lists why the attempt's numbers are invalid.
     pub const TAINT: &str = "tainted";
-    /// In the fact `import` of a row: the GPU or host by whose sensors it was measured.
+    /// In the fact `import` of a row: the GPU or host that measured it.
     pub const IMPORTED_MACHINE: &str = "machine";
-    /// The fact that stamps what was measured of it: `valid` or `tainted`.
+    /// The fact with the validity flag of the measurements: `valid` or `tainted`.
     pub const VALIDITY: &str = "validity";
-    /// The fact that lists why what was measured of times, power and energy is not to be believed.
+    /// The fact that lists why the measurements of times, power and energy are invalid.
     pub const DISTURBED: &str = "validity.reasons";
 
-    /// The fact that names the attempt which this one was executed to be compared with.
+    /// The fact with the id of the attempt that this one repeats.
     pub const RERUN_OF: &str = "rerun.of";
 
     /// The fact that marks an attempt as executed by a user: a hash of that user's key, the run and the settings.
     pub const EXECUTED_BY: &str = "execution.mark";
 
-    /// The attempt that this one was executed to be compared with, if it was.
+    /// The attempt that this one repeats, if it is a rerun.
     pub fn rerun_of(&self) -> Option<AttemptId> {
         self.facts.get(Self::RERUN_OF)?.as_str()?.parse().ok().map(AttemptId)
     }
 
-    /// The fact that names the round of a sweep in which the attempt was executed: `SWEEP:ROUND`.
+    /// The fact with the round of a sweep in which the attempt was executed: `SWEEP:ROUND`.
     pub const ROUND: &str = "sweep.round";
 
-    /// The fact that names the kind of a failure.
+    /// The fact with the kind of a failure.
     pub const FAILURE: &str = "failure";
-    /// The kind of a failure for want of GPU memory.
+    /// The kind of a failure by lack of GPU memory.
     pub const OUT_OF_MEMORY: &str = "oom";
 
-    /// Whether it failed for want of GPU memory.
+    /// Whether it failed by lack of GPU memory.
     pub fn is_out_of_memory(&self) -> bool {
         self.facts.get(Self::FAILURE).and_then(Value::as_str) == Some(Self::OUT_OF_MEMORY)
     }
 
-    /// A number that attempts of one round of one sweep have in common; none where it was executed by itself.
+    /// A number that is equal for attempts of one round of one sweep; `None` for an attempt outside of a sweep.
     pub fn round(&self) -> Option<u64> {
         let round = Digest::of(self.facts.get(Self::ROUND)?.as_str()?.as_bytes());
         Some(round.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// The value of a metric, if it was measured.
+    /// The value of a metric, if it has one.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).and_then(|metric| metric.value)
     }

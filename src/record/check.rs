@@ -1,15 +1,15 @@
-//! What was found when the machine was asked whether it can do something.
+//! Results of checks whether the machine can do something.
 
 use std::fmt;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckState {
-    /// It is there and fit.
+    /// It is available and suitable.
     Ok,
-    /// It is there, with a drawback.
+    /// It is available, with a drawback.
     Warning,
-    /// It is not there.
+    /// It is not available.
     Missing,
 }
 
@@ -30,28 +30,28 @@ impl fmt::Display for CheckState {
     }
 }
 
-/// One thing that was looked for on the machine, what was found, and what to do about it.
+/// The check for one thing on the machine: the result, and the fix if it fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked for, in one or two words.
+    /// The subject of the check, in one or two words.
     pub name: &'static str,
-    /// How it came out.
+    /// The result.
     pub state: CheckState,
-    /// What was found, or where it was looked for in vain.
+    /// The evidence, or the places that were searched without success.
     pub found: String,
-    /// What follows from it; empty where all is well.
+    /// The consequence; empty if the result is good.
     pub consequence: String,
-    /// What to do about it; empty where nothing needs to be done.
+    /// The fix; empty if nothing has to be done.
     pub fix: String,
 }
 
 impl Check {
-    /// It is there and fit.
+    /// Creates a check of something available and suitable.
     pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, state: CheckState::Ok, found: found.into(), consequence: String::new(), fix: String::new() }
     }
 
-    /// It is there, with a drawback.
+    /// Creates a check of something available with a drawback.
     pub fn warning(
         name: &'static str,
         found: impl Into<String>,
@@ -62,7 +62,7 @@ impl Check {
         Self { name, state, found: found.into(), consequence: consequence.into(), fix: fix.into() }
     }
 
-    /// It is not there.
+    /// Creates a check of something that is not available.
     pub fn missing(
         name: &'static str,
         found: impl Into<String>,

@@ -1,4 +1,4 @@
-//! Counts and lists as sentences have them.
+//! Counts and lists for sentences.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ pub fn count(n: impl Display, noun: &str) -> String {
     }
 }
 
-/// `a, b and 3 more`: the first `most` of these texts, and how many more there are.
+/// `a, b and 3 more`: the first `most` of these texts, and the number of the others.
 pub fn first_of(texts: impl IntoIterator<Item: Display>, most: usize) -> String {
     let mut texts = texts.into_iter();
     let first: Vec<String> = texts.by_ref().take(most).map(|text| text.to_string()).collect();

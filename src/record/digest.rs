@@ -1,4 +1,4 @@
-//! 256-bit BLAKE3 digests and the prefixes by which people name them.
+//! 256-bit BLAKE3 digests and their prefixes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// Hashes a domain label and then each piece, every one of them preceded by its length, so that no two lists collide.
+    /// Hashes a domain label and then each piece, preceded by its length, so that no two lists of pieces collide.
     pub fn of_pieces(domain: &str, pieces: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(domain.as_bytes());
@@ -49,22 +49,22 @@ impl Digest {
     }
 }
 
-/// Hashes bytes as they come; how they are cut into pieces does not matter.
+/// Hashes bytes incrementally. The division into pieces does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct DigestWriter(blake3::Hasher);
 
 impl DigestWriter {
-    /// A writer that has seen no bytes.
+    /// Creates a writer without bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in the next bytes.
+    /// Adds the next bytes.
     pub fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of all bytes that were written, equal to [`Digest::of`] of the whole.
+    /// The digest of all bytes, equal to [`Digest::of`] of the whole.
     pub fn finish(&self) -> Digest {
         Digest(*self.0.finalize().as_bytes())
     }
@@ -107,7 +107,7 @@ impl FromStr for Digest {
     }
 }
 
-/// Makes a newtype over [`Digest`] that shows, parses and orders as the digest does.
+/// Defines a newtype over [`Digest`] with the same display, parsing and order.
 macro_rules! digest_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

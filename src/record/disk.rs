@@ -1,8 +1,9 @@
-//! What a person does about a disk that is full or cannot be written.
+//! Hints for errors from a disk that is full or cannot be written.
 
 use std::io::ErrorKind;
 
-/// What stands behind the name of a ledger's file in an error, where the disk is full or read-only.
+/// Returns the end of an error message about a ledger's file if the disk is full or read-only, and an empty text
+/// otherwise.
 pub fn disk_hint(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => " (free some space; nothing that was sealed is lost)",

@@ -1,4 +1,4 @@
-//! What the journal of a living attempt holds, entry by entry.
+//! The entries of a running attempt's journal.
 
 use super::{Event, Exit, Nonce, Outcome, Owner, Quantity, Run, Sample, Source, Table, Value};
 
@@ -7,64 +7,64 @@ use super::{Event, Exit, Nonce, Outcome, Owner, Quantity, Run, Sample, Source, T
 pub enum Entry {
     /// The attempt is about to begin.
     Opened {
-        /// Who executes it.
+        /// The process that executes it.
         owner: Owner,
-        /// Names this execution.
+        /// Identifies this execution.
         nonce: Nonce,
-        /// What is executed.
+        /// The run that is executed.
         run: Box<Run>,
         /// The cell's fields that are not hashed.
         settings: Table,
-        /// What was seen of the machine.
+        /// Observations of the machine.
         facts: Table,
         /// The host's clock, in milliseconds since the Unix epoch.
         started_unix_ms: i64,
         /// `CLOCK_MONOTONIC` nanoseconds: the zero of the attempt's times.
         started_ns: u64,
     },
-    /// The worker's process exists.
+    /// The worker's process was started.
     Started {
         /// Its process id.
         pid: u32,
     },
-    /// The worker said something.
+    /// The worker sent an event.
     Event(Event),
-    /// The worker wrote a line that is no event.
+    /// The worker wrote a line that is not a valid event.
     Rejected {
         /// The line, shortened.
         line: String,
-        /// Why it is none.
+        /// Why it is not valid.
         reason: String,
     },
     /// The worker wrote to its standard error.
     Stderr(String),
     /// The worker wrote to its standard output.
     Stdout(String),
-    /// The supervisor noticed something that a reader of the numbers must know.
+    /// The supervisor noticed something that readers of the numbers need to know.
     Warning(String),
-    /// The hardware was looked at.
+    /// The hardware was sampled.
     Sample(Sample),
-    /// A quantity cannot be read, and why; said once, and again when the reason changes.
+    /// A quantity cannot be read. Recorded once, and again if the reason changes.
     Unread {
-        /// Of which device.
+        /// The device.
         source: Source,
-        /// What.
+        /// The quantity.
         quantity: Quantity,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The supervisor learned something that belongs into the record. The last one of a name stands.
+    /// The supervisor learned a fact for the record. The last one of a name is valid.
     Fact {
         /// Its name.
         name: String,
-        /// What it is.
+        /// Its value.
         value: Value,
     },
     /// The attempt is over.
     Ended {
-        /// How.
+        /// The outcome.
         outcome: Outcome,
-        /// How the process ended, if anybody saw it.
+        /// How the process ended, if that was observed.
         exit: Option<Exit>,
         /// `CLOCK_MONOTONIC` nanoseconds.
         ended_ns: u64,

@@ -1,15 +1,15 @@
-//! What a worker says while it works.
+//! Events that a worker sends.
 
 use super::{Digest, Value};
 
-/// One thing that a worker said, and when.
+/// An event of a worker, with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// `CLOCK_MONOTONIC` nanoseconds on the worker's host.
     pub t_ns: u64,
-    /// The rank that speaks; 0 where there is one.
+    /// The rank that sent it; 0 if there is only one.
     pub rank: u32,
-    /// What it said.
+    /// The content.
     pub kind: EventKind,
 }
 
@@ -22,10 +22,10 @@ pub enum PhaseEdge {
     Stop,
 }
 
-/// The kinds of events. `docs/protocol.md` gives their form on the wire.
+/// The kinds of events. `docs/protocol.md` has their encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
-    /// How much work lies ahead; sent once, before the first step, and again if the estimate changes.
+    /// The amount of work; sent once, before the first step, and again if the estimate changes.
     Plan {
         /// Optimiser steps in all.
         steps: u64,
@@ -38,21 +38,21 @@ pub enum EventKind {
     Phase {
         /// `epoch`, `step`, `data`, `forward`, `backward`, `optimizer`, `eval`, `inference`, `checkpoint`, or any other.
         name: String,
-        /// Which one, from 1.
+        /// The number of the phase, from 1.
         index: u64,
-        /// Begin or end.
+        /// Start or stop.
         edge: PhaseEdge,
     },
     /// An optimiser step is done.
     Step {
         /// From 1.
         step: u64,
-        /// How long it took, where the worker measured that.
+        /// Its duration, if the worker measured it.
         duration_ns: Option<u64>,
         /// Values at this step, such as `loss`; each becomes a series.
         values: Vec<(String, f64)>,
     },
-    /// A result of the whole attempt. The last one of a name stands.
+    /// A result of the whole attempt. The last one of a name is valid.
     Metric {
         /// Its name.
         name: String,
@@ -61,29 +61,28 @@ pub enum EventKind {
         /// Its unit; empty for a pure number.
         unit: String,
     },
-    /// A digest that a rerun has to meet, such as that of the final weights.
+    /// A digest that a rerun has to reproduce, such as that of the final weights.
     Digest {
-        /// What was hashed: `weights`, `data`.
+        /// The hashed object: `weights`, `data`.
         name: String,
         /// Its hash.
         digest: Digest,
     },
-    /// Something that is worth recording and is no number to be judged by: a version, a choice that was made. The last one of a
-    /// name stands.
+    /// A value that is worth recording and is not a metric, such as a version or a choice. The last one of a name is valid.
     Fact {
-        /// Its name; it is recorded under `worker.` and this.
+        /// Its name; it is recorded with the prefix `worker.`.
         name: String,
-        /// What it is.
+        /// Its value.
         value: Value,
     },
-    /// A line for the person who watches.
+    /// A line for a person who watches the run.
     Status {
         /// The line.
         message: String,
     },
     /// Something that makes the attempt a failure, whatever the exit code will be.
     Failure {
-        /// What went wrong.
+        /// The error.
         message: String,
     },
 }

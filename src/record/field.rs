@@ -1,7 +1,7 @@
-//! Everything that a run and an attempt can be asked for by a name, and which names there are.
+//! The names of all fields of runs and attempts, and their values.
 //!
-//! Four kinds of names, in the order in which a short name is looked for: what is hashed, metrics, settings, and what else was
-//! recorded. So `gpus` is the cell's field though a fact may end in the same word.
+//! There are four kinds of names. A short name is looked up in this order: hashed fields, metrics, settings, facts. So
+//! `gpus` is the cell's field, although a fact may end in the same word.
 
 use super::{Attempt, KNOWN_METRICS, Part, Run, Table, Value};
 use std::collections::BTreeSet;
@@ -10,18 +10,18 @@ use std::ops::ControlFlow;
 /// The names that conditions may use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Names {
-    /// Fields of the identity, seed and parts among them.
+    /// Fields of the identity, including the seed and the parts.
     pub identity: BTreeSet<String>,
     /// Metrics.
     pub metrics: BTreeSet<String>,
-    /// Fields that are recorded only, and how the attempt ended.
+    /// Fields that are recorded but not hashed, and the outcome.
     pub settings: BTreeSet<String>,
     /// Facts.
     pub facts: BTreeSet<String>,
 }
 
 impl Names {
-    /// The names that every attempt has, whatever was run.
+    /// The names that every attempt has.
     pub fn known() -> Self {
         let parts = Part::ALL.into_iter().filter(|part| *part != Part::Config).map(|part| part.name().to_owned());
         Self {
@@ -32,7 +32,7 @@ impl Names {
         }
     }
 
-    /// Adds what others have.
+    /// Adds all names of another set.
     pub fn add(&mut self, other: &Self) {
         self.identity.extend(other.identity.iter().cloned());
         self.metrics.extend(other.metrics.iter().cloned());
@@ -51,43 +51,43 @@ impl Names {
         }
     }
 
-    /// Adds the names of an attempt; of its facts no more than [`each_fact`] shows.
+    /// Adds the names of an attempt; of its facts only those that [`each_fact`] visits.
     pub fn add_attempt(&mut self, attempt: &Attempt) {
         self.metrics.extend(attempt.metrics.keys().cloned());
         self.settings.extend(attempt.settings.keys().cloned());
-        // Those beyond the bound are in the record, and no condition can name them.
+        // Names beyond the limit are in the record but cannot be used in conditions.
         let _ = each_fact(attempt, &mut |name| {
             self.facts.insert(name.to_owned());
             ControlFlow::Continue(())
         });
     }
 
-    /// The kinds, in the order in which short names are looked for.
+    /// The kinds of names, in the order of look-up of short names.
     pub fn tiers(&self) -> [&BTreeSet<String>; 4] {
         [&self.identity, &self.metrics, &self.settings, &self.facts]
     }
 }
 
 const OUTCOME: &str = "outcome";
-/// The parts that may have fields, the configuration apart.
+/// The parts that may have fields, except the configuration.
 const WITH_FIELDS: [Part; 5] = [Part::Program, Part::Container, Part::Cuda, Part::Driver, Part::Device];
 
-/// Which kind of name it is; facts are apart.
+/// The kind of a name, except for facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A field of the identity.
     Identity,
     /// A metric.
     Metric,
-    /// A field that is recorded only, or how the attempt ended.
+    /// A field that is recorded but not hashed, or the outcome.
     Setting,
 }
 
-/// Is shown names with their values.
+/// A visitor of names with their values.
 pub type Visit<'a> = dyn FnMut(Kind, &str, Option<&Value>) -> ControlFlow<()> + 'a;
 
-/// Shows the names that an attempt has, facts apart, with the values that [`field`] finds, until it is told to stop or a part has more names than
-/// can be asked for. Of a name that comes twice the first one counts.
+/// Visits an attempt's names, except facts, with the values that [`field`] returns. Stops if `visit` breaks, or if a
+/// part has more names than the limit. If a name occurs twice, the first occurrence is valid.
 pub fn each_field(run: &Run, attempt: &Attempt, visit: &mut Visit<'_>) -> ControlFlow<()> {
     for (name, value) in run.config() {
         visit(Kind::Identity, name, Some(value))?;
@@ -110,10 +110,11 @@ pub fn each_field(run: &Run, attempt: &Attempt, visit: &mut Visit<'_>) -> Contro
     attempt.settings.iter().try_for_each(|(name, value)| visit(Kind::Setting, name, Some(value)))
 }
 
-/// Names are full paths, so that a long name with many fields makes far more of them than the record has bytes: no more than this are made of one table.
+/// The limit of all names of one table, in bytes. Names are full paths, so a long name with many fields can need far
+/// more bytes than the record.
 const MOST_NAMES_BYTES: usize = 1 << 20;
 
-/// Shows the names of an attempt's facts, until it is told to stop or they have had a mebibyte in all.
+/// Visits the names of an attempt's facts. Stops if `visit` breaks, or after names of one mebibyte in total.
 pub fn each_fact(attempt: &Attempt, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
     each_name(&attempt.facts, visit)
 }
@@ -144,7 +145,7 @@ fn each_name(table: &Table, visit: &mut dyn FnMut(&str) -> ControlFlow<()>) -> C
     })
 }
 
-/// The names in a table, in their order, and whether these are all.
+/// The names in a table, and whether they are complete.
 fn names_in(table: &Table) -> (BTreeSet<String>, ControlFlow<()>) {
     let mut names = BTreeSet::new();
     let is_all = each_name(table, &mut |name| {
@@ -154,7 +155,8 @@ fn names_in(table: &Table) -> (BTreeSet<String>, ControlFlow<()>) {
     (names, is_all)
 }
 
-/// The value of a full name; none where the run or the attempt has no such thing. Without an attempt only the run is asked.
+/// The value of a full name; `None` if the run and the attempt do not have it. Without an attempt, only the run's
+/// fields are looked up.
 pub fn field(run: &Run, attempt: Option<&Attempt>, name: &str) -> Option<Value> {
     if let Some(value) = run.config().get(name) {
         return Some(value.clone());
@@ -172,7 +174,7 @@ pub fn field(run: &Run, attempt: Option<&Attempt>, name: &str) -> Option<Value> 
     attempt.settings.get(name).cloned().or_else(|| within(&attempt.facts, name))
 }
 
-/// A part by its name, or a field of a part; a list of equal texts, such as the names of several GPUs, as one of them.
+/// A part by its name, or a field of a part. A list of equal texts, such as the names of several GPUs, is returned as one of them.
 fn of_part(run: &Run, name: &str) -> Option<Value> {
     let (head, rest) = name.split_once('.').map_or((name, None), |(head, rest)| (head, Some(rest)));
     let part: Part = head.parse().ok()?;
@@ -180,7 +182,7 @@ fn of_part(run: &Run, name: &str) -> Option<Value> {
         (Part::Config, _) => None,
         (Part::Seed, None) => {
             let seed = run.parts.seed;
-            // As text where no integer holds it, so that seeds stay apart.
+            // As text if an `i64` cannot hold it, so that different seeds stay different.
             Some(i64::try_from(seed).map_or_else(|_| seed.to_string().into(), Value::Int))
         }
         (_, None) => Some(plain(run.parts.value(part))),
@@ -198,7 +200,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// A name in a table whose keys may hold points themselves.
+/// Looks a name up in a table whose keys may contain points.
 fn within(table: &Table, name: &str) -> Option<Value> {
     if let Some(value) = table.get(name) {
         return Some(value.clone());

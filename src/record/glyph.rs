@@ -1,8 +1,8 @@
-//! Characters that no text shows as they are: what obeys them shows something else than it was given.
+//! Characters that are never shown literally, because they change the display of the text around them.
 
-/// Whether a character controls a terminal, turns the direction of text, ends a line unseen or has no width.
+/// Whether a character controls a terminal, changes the direction of text, is an invisible line separator, or has no width.
 ///
-/// These are C0 and C1 controls, marks and overrides of direction, separators of lines and paragraphs, joiners, soft hyphens, annotations and tags.
+/// These are C0 and C1 controls, direction marks and overrides, line and paragraph separators, joiners, soft hyphens, annotations and tags.
 pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(

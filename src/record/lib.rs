@@ -1,6 +1,6 @@
-//! What a ledger keeps, as plain data: ids, parts, cells, attempts, events, series, metrics.
+//! The data of a ledger: ids, parts, cells, attempts, events, series, metrics.
 //!
-//! Knows how each of them is hashed and nothing of how any is stored, sent, measured or shown. No I/O and no clock.
+//! Knows how each of them is hashed. Must not know how any is stored, sent, measured or shown. No I/O and no clock.
 
 mod attempt;
 mod check;

@@ -1,28 +1,28 @@
-//! Which files of a folder are data, by their names alone.
+//! Rules for which files of a folder are data, by their names only.
 //!
-//! A run is named by the content of its data, and its worker reads them in another process: both go by these rules, so that nothing is
-//! learned from that does not enter the run's id.
+//! A run's id includes the content of its data, and its worker reads the data in another process. Both use these rules,
+//! so that training uses no data that is not part of the id.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Endings of pictures, in small letters.
+/// Endings of image files, in lower case.
 pub const PICTURE_ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 
-/// How many folders may lie in each other below the one in which pictures are looked for: a link that leads upwards has no end.
+/// The largest depth of folders below the one in which images are searched. It ends loops of links.
 pub const DEEPEST: usize = 16;
 
-/// Whether a file or folder is left out, as those are that a system or an editor leaves behind.
+/// Whether a file or folder is left out, such as files that a system or an editor creates.
 pub fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Whether a file is taken for a picture; the ending may be in capitals.
+/// Whether a file is an image; the ending may be in upper case.
 pub fn is_picture(path: &Path) -> bool {
     path.extension().is_some_and(|own| PICTURE_ENDINGS.iter().any(|ending| own.eq_ignore_ascii_case(ending)))
 }
 
-/// Whether a file of a folder is taken for a text.
+/// Whether a file of a folder is a text.
 pub fn is_text(name: &OsStr) -> bool {
     !is_hidden(name) && Path::new(name).extension().is_some_and(|ending| ending == "txt")
 }

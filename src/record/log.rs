@@ -1,8 +1,8 @@
-//! What the ledger's log says: one entry for each change, chained by hashes.
+//! The entries of the ledger's log: one for each change, chained by hashes.
 
 use super::{AttemptId, Digest, RunId, Table, Value};
 
-/// What a tag, a note or a hiding is about.
+/// The target of a tag, a note or a hiding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// A run with all its attempts.
@@ -12,7 +12,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The digest behind the id.
+    /// The digest of the id.
     pub fn digest(self) -> Digest {
         match self {
             Self::Run(id) => id.0,
@@ -29,7 +29,7 @@ impl Target {
     }
 }
 
-/// What keeps a text from being a tag; none where it can be one.
+/// Why a text cannot be a tag; `None` if it can.
 pub fn tag_fault(name: &str) -> Option<&'static str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let like_an_id = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
@@ -47,32 +47,32 @@ pub fn tag_fault(name: &str) -> Option<&'static str> {
 /// One change to the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An attempt that was executed here was sealed.
+    /// An attempt that was executed in this ledger was sealed.
     Sealed(AttemptId),
-    /// An attempt came from another ledger.
+    /// An attempt was imported from another ledger.
     Imported(AttemptId),
-    /// A name was given. The last one stands.
+    /// A name was given. The last one is valid.
     Tagged {
         /// The name.
         name: String,
-        /// What it names.
+        /// The target of the name.
         target: Target,
     },
-    /// A name was taken back.
+    /// A name was removed.
     Untagged {
         /// The name.
         name: String,
     },
     /// A note was written.
     Noted {
-        /// What it is about.
+        /// The target of the note.
         target: Target,
         /// The note.
         text: String,
     },
-    /// Something was taken out of listings and answers; it stays in the ledger.
+    /// A target was removed from listings and answers; it stays in the ledger.
     Hidden(Target),
-    /// Something was put back into listings and answers.
+    /// A target was restored to listings and answers.
     Unhidden(Target),
     /// A rerun was compared with the attempt that it repeats.
     Verdict {
@@ -82,12 +82,12 @@ pub enum Change {
         rerun: AttemptId,
         /// `identical`, `equivalent`, `drifted` or `failed`.
         verdict: String,
-        /// What differs first; empty if nothing does.
+        /// The first difference; empty if there is none.
         detail: String,
     },
 }
 
-/// A change and when it was made, by the host's clock.
+/// A change with its time, by the host's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Milliseconds since the Unix epoch.
@@ -120,16 +120,17 @@ impl LogEntry {
         Value::Table(table).digest()
     }
 
-    /// The head of the log after this entry: of the previous head and the entry's digest, each with its length, in a domain of its own.
+    /// The head of the log after this entry: the hash of the previous head and the entry's digest, each with its
+    /// length, in its own domain.
     pub fn chain(&self, head: Digest) -> Digest {
         Digest::of_pieces("ledger log v1", &[&head.0, &self.digest().0])
     }
 }
 
-/// What a rerun has shown of an attempt, as the log says it.
+/// A rerun's verdict in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated {
-    /// When, in milliseconds since the Unix epoch.
+    /// The time, in milliseconds since the Unix epoch.
     pub unix_ms: i64,
     /// The attempt that was repeated.
     pub original: AttemptId,
@@ -137,27 +138,27 @@ pub struct Repeated {
     pub rerun: AttemptId,
     /// `identical`, `equivalent`, `drifted` or `failed`.
     pub verdict: String,
-    /// What differs first; empty if nothing does.
+    /// The first difference; empty if there is none.
     pub detail: String,
 }
 
-/// What the log says of an attempt besides that the ledger holds it.
+/// The entries about an attempt in the log, besides its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Whether it was not executed for this ledger on this machine: it was imported, unpacked, merged or collected.
+    /// Whether it was not executed for this ledger on this machine, but imported, unpacked, merged or collected.
     pub is_imported: bool,
-    /// What reruns have shown in which it is the original or the repetition, the oldest first.
+    /// The verdicts in which it is the original or the rerun, the oldest first.
     pub verdicts: Vec<Repeated>,
 }
 
 impl Origin {
-    /// What was shown of the attempt itself, as a repetition; of several the newest.
+    /// The newest verdict of the attempt as a rerun.
     pub fn as_rerun(&self, id: AttemptId) -> Option<&Repeated> {
         self.verdicts.iter().rev().find(|repeated| repeated.rerun == id)
     }
 }
 
-/// One line of a listing: what an attempt is known by, without its record.
+/// A line of a listing: an attempt without its record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The attempt.
@@ -166,7 +167,7 @@ pub struct Row {
     pub run: RunId,
     /// Milliseconds since the Unix epoch.
     pub started_unix_ms: i64,
-    /// From the worker's start to its end; 0 where nobody measured it.
+    /// The time from the worker's start to its end; 0 if it was not measured.
     pub wall_ns: u64,
     /// `finished`, `failed` or `interrupted`.
     pub outcome: String,
@@ -174,7 +175,7 @@ pub struct Row {
     pub experiment: String,
     /// The model's name.
     pub model: String,
-    /// What a person tells runs of one experiment apart by: `adam lr 0.001 batch 64`.
+    /// The values that distinguish runs of one experiment: `adam lr 0.001 batch 64`.
     pub label: String,
     /// The seed.
     pub seed: u64,

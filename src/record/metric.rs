@@ -1,15 +1,15 @@
-//! Metrics: one number that an attempt is judged by.
+//! Metrics: single numbers that describe an attempt.
 
-/// A measured number, or the reason why there is none. Non-finite values are values: a diverged loss is a result.
+/// A measured number, or the reason why it is missing. Values that are not finite are values: a diverged loss is a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// The value; none where it could not be measured.
+    /// The value; `None` if it could not be measured.
     pub value: Option<f64>,
     /// The unit; empty for a pure number.
     pub unit: String,
     /// Why there is no value.
     pub reason: Option<String>,
-    /// Half the width of the interval in which the true value lies with 95% confidence, in the unit; none where it was not estimated.
+    /// Half the width of the 95% interval of the true value, in the unit; `None` if it was not estimated.
     pub uncertainty: Option<f64>,
 }
 
@@ -19,7 +19,7 @@ impl Metric {
         Self { value: Some(value), unit: unit.into(), reason: None, uncertainty: None }
     }
 
-    /// A measured value that is right within `uncertainty`, given in the same unit.
+    /// A measured value with its uncertainty in the same unit.
     pub fn within(value: f64, uncertainty: f64, unit: impl Into<String>) -> Self {
         Self { uncertainty: Some(uncertainty), ..Self::new(value, unit) }
     }
@@ -30,9 +30,9 @@ impl Metric {
     }
 }
 
-/// The mean of values; of equal values that value, which their sum divided by their number may miss by its rounding. Not a number of nothing.
+/// The mean of values; NaN without values. If all values are equal it is exactly that value, which rounding in a sum may miss.
 ///
-/// Means are keys of indexes and places in answers, which have to agree to the bit.
+/// Means are keys of indexes and ranks in answers, which have to agree to the bit.
 pub fn mean(values: &[f64]) -> f64 {
     let sum = |(sum, n): (f64, f64), value: &f64| (sum + value, n + 1.0);
     match values {
@@ -45,7 +45,7 @@ pub fn mean(values: &[f64]) -> f64 {
     }
 }
 
-/// Which way a metric is better.
+/// The better direction of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// Smaller is better: time, energy, loss.
@@ -64,12 +64,12 @@ impl Direction {
     }
 }
 
-/// What decides a metric, and with it what an independent repetition is.
+/// The origin of a metric's value, which determines what an independent repetition is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MetricKind {
-    /// Decided by the trained weights: accuracy, loss, return. An independent repetition has another seed.
+    /// Determined by the trained weights: accuracy, loss, return. An independent repetition has another seed.
     Outcome,
-    /// Decided by the machine: time, energy, power, memory, utilisation. An independent repetition is another execution.
+    /// Determined by the machine: time, energy, power, memory, utilisation. An independent repetition is another execution.
     Measured,
 }
 
@@ -91,16 +91,16 @@ impl MetricKind {
     }
 }
 
-/// What is known of a metric by its name.
+/// The known properties of a metric with a standard name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricInfo {
     /// The name.
     pub name: &'static str,
     /// The unit; empty for a pure number.
     pub unit: &'static str,
-    /// Which way it is better.
+    /// The better direction.
     pub direction: Direction,
-    /// What it is, in one line.
+    /// Its meaning, in one line.
     pub meaning: &'static str,
 }
 
@@ -110,11 +110,11 @@ const fn info(name: &'static str, unit: &'static str, direction: Direction, mean
 
 use Direction::{Maximize, Minimize};
 
-/// What models are judged by where nobody says: the first that an attempt has. The loss comes last: it is of the training, and that of a `dqn` is
-/// small where nothing was learned.
+/// The metrics by which models are ranked unless another one is named: the first that an attempt has. The loss is last,
+/// because it is of the training, and that of a `dqn` is small if nothing was learned.
 pub const JUDGING_METRICS: [&str; 5] = ["accuracy", "perplexity", "mean_return", "eval_loss", "loss"];
 
-/// Every metric that the house itself records.
+/// Every metric that ledger itself records.
 pub const KNOWN_METRICS: &[MetricInfo] = &[
     info(
         "accuracy",

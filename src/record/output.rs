@@ -1,4 +1,4 @@
-//! What a worker wrote to its standard output and error, as far as it is kept.
+//! The stored output of a worker: standard output and standard error.
 
 use super::{Digest, Table, Value};
 
@@ -21,35 +21,35 @@ impl Stream {
     }
 }
 
-/// A part of an output, in the order in which it was written.
+/// A piece of an output, in the order in which it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Whole lines of one stream.
     Text(Stream, String),
-    /// So many bytes are not kept.
+    /// This many bytes are not stored.
     LeftOut(u64),
 }
 
-/// The facts of an attempt that speak of its output.
+/// The facts about an attempt's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputFacts {
-    /// The digest by which the kept output lies among the sources.
+    /// The digest of the stored output among the sources.
     pub digest: Digest,
-    /// Bytes that the worker wrote.
+    /// The number of bytes that the worker wrote.
     pub bytes: u64,
-    /// Bytes of these that are not kept.
+    /// The number of those that are not stored.
     pub left_out: u64,
 }
 
 impl OutputFacts {
-    /// The fact that names the kept output.
+    /// The fact with the digest of the stored output.
     pub const DIGEST: &str = "output.digest";
-    /// The fact that states how many bytes were written.
+    /// The fact with the number of bytes written.
     pub const BYTES: &str = "output.bytes";
-    /// The fact that states how many of them are not kept; absent if all are.
+    /// The fact with the number of those that are not stored; absent if all are.
     pub const LEFT_OUT: &str = "output.left_out";
 
-    /// The facts as they are recorded.
+    /// The facts in their recorded form.
     pub fn to_facts(self) -> Table {
         let count = |bytes: u64| Value::from(i64::try_from(bytes).unwrap_or(i64::MAX));
         let mut facts = Table::from([
@@ -62,7 +62,7 @@ impl OutputFacts {
         facts
     }
 
-    /// The digest of an attempt's output; none if it wrote nothing, or was sealed before outputs were kept.
+    /// The digest of an attempt's output; `None` if it wrote nothing, or was sealed before outputs were stored.
     pub fn digest_in(facts: &Table) -> Option<Digest> {
         facts.get(Self::DIGEST)?.as_str()?.parse().ok()
     }

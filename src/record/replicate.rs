@@ -1,19 +1,20 @@
-//! What makes attempts of one configuration independent of each other.
+//! Independence of attempts with one configuration.
 //!
-//! An outcome is decided by the weights, so that its unit of replication is the seed: executions that computed the same count once, others of one
-//! seed are averaged. What is measured is decided by the machine, so that its unit is the GPU or host, or, where all come from one, the attempt.
+//! An outcome is determined by the weights, so its unit of replication is the seed. Executions with the same result
+//! count once, and other executions of one seed are averaged. A measurement is determined by the machine, so its unit
+//! is the GPU or host. If all come from one machine, the unit is the attempt.
 
 use super::{Attempt, Axis, Digest, MetricKind, Run, Unit, Value, known_metric, mean};
 use std::collections::BTreeMap;
 
-/// Which seed, which computation and which machine an attempt belongs to. Equal numbers mean the same one.
+/// The seed, the computation and the machine of an attempt. Equal numbers mean the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Replicate {
-    /// The seed; that of `execution` where an imported row states none, so that each row is a sample of its own.
+    /// The seed. If an imported row states none, it is `execution`, so that each row is an independent sample.
     pub seed: u64,
-    /// What was computed: equal where digests and curves are the same bits. Of its own where an attempt has neither.
+    /// The computation: equal if digests and curves are bitwise equal. Unique if an attempt has neither.
     pub execution: u64,
-    /// The GPUs or the host by whose sensors it was measured; 0 where the record names none.
+    /// The GPUs or the host that measured it; 0 if the record does not name them.
     pub machine: u64,
 }
 
@@ -21,7 +22,7 @@ impl Replicate {
     /// The length of [`to_bytes`](Self::to_bytes).
     pub const BYTES: usize = 24;
 
-    /// Those of an attempt.
+    /// Returns the numbers of an attempt.
     pub fn of(run: &Run, attempt: &Attempt) -> Self {
         let sensors = attempt.sensors();
         let machine = if sensors.is_empty() { 0 } else { short(&Digest::of(sensors.join("\n").as_bytes())) };
@@ -36,7 +37,7 @@ impl Replicate {
         self.seed != self.execution
     }
 
-    /// As bytes, for indexes.
+    /// The numbers as bytes, for indexes.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         for (place, number) in bytes.chunks_exact_mut(8).zip([self.seed, self.execution, self.machine]) {
@@ -45,7 +46,7 @@ impl Replicate {
         bytes
     }
 
-    /// Undoes [`to_bytes`](Self::to_bytes).
+    /// The inverse of [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let number = |at: usize| {
             let mut number = [0; 8];
@@ -60,13 +61,13 @@ fn short(digest: &Digest) -> u64 {
     digest.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Whether a series is what an attempt computed, which a rerun has to meet, and not how long that took or what the hardware did meanwhile.
+/// Whether a series is a result of the computation, which a rerun has to reproduce, and not a duration or hardware telemetry.
 pub fn is_computed(name: &str, unit: &str, axis: Axis) -> bool {
     let is_measured = || known_metric(name).is_some_and(|known| known.kind() == MetricKind::Measured);
     axis == Axis::Step && unit != "ns" && !Unit::named(unit).is_some_and(Unit::is_of_machine) && !is_measured()
 }
 
-/// The digest of data says what was read, not what was computed.
+/// The number of an attempt's computation. The digest of data is left out, because it identifies the input.
 fn execution(attempt: &Attempt) -> u64 {
     let mut computed = Vec::new();
     for (name, digest) in attempt.digests.iter().filter(|(name, _)| *name != "data") {
@@ -82,7 +83,7 @@ fn execution(attempt: &Attempt) -> u64 {
     short(&Digest::of(&computed))
 }
 
-/// The values of the independent units of one configuration, from those of its attempts; in an order that does not depend on theirs.
+/// The values of the independent units of one configuration. Their order does not depend on that of the attempts.
 pub fn unit_values(kind: MetricKind, values: &[(Replicate, f64)]) -> Vec<f64> {
     match kind {
         MetricKind::Outcome => groups(values, |one| one.seed).map(|seed| mean(&execution_values(&seed))).collect(),
@@ -94,14 +95,14 @@ pub fn unit_values(kind: MetricKind, values: &[(Replicate, f64)]) -> Vec<f64> {
     }
 }
 
-/// The values of executions that computed different bits: each counts once, however often it was repeated.
+/// The values of executions with different results: each counts once, however often it was repeated.
 pub fn execution_values(values: &[(Replicate, f64)]) -> Vec<f64> {
     let mut values: Vec<f64> = groups(values, |one| one.execution).map(|same| sorted_mean(&same)).collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
-/// The mean over the independent units: the one by which configurations are ranked, in indexes and in answers.
+/// The mean over the independent units, by which configurations are ranked in indexes and in answers.
 pub fn unit_mean(kind: MetricKind, values: &[(Replicate, f64)]) -> f64 {
     mean(&unit_values(kind, values))
 }
@@ -140,7 +141,7 @@ mod tests {
             [(of(1, 7, 5), 0.5), (of(1, 7, 5), 0.5), (of(1, 7, 6), 0.5), (of(2, 8, 5), 0.7), (of(2, 9, 5), 0.9)];
         assert_eq!(unit_values(MetricKind::Outcome, &copies), [0.5, 0.8]);
         assert_eq!(execution_values(&copies[..3]), [0.5]);
-        // Of machines 5 and 6 the means are units of what is measured.
+        // The means of machines 5 and 6 are the units of a measurement.
         assert_eq!(unit_values(MetricKind::Measured, &copies), [0.65, 0.5]);
         assert_eq!(unit_values(MetricKind::Measured, &copies[..2]), [0.5, 0.5]);
     }

@@ -1,4 +1,4 @@
-//! A run: a cell bound to an environment, and the id that is the hash of exactly that.
+//! A run: a cell bound to an environment, with the hash of both as its id.
 
 use super::digest::digest_id;
 use super::{Digest, Table, Value};
@@ -6,30 +6,30 @@ use std::fmt;
 use std::str::FromStr;
 
 digest_id! {
-    /// Names a run: the hash of its seven parts and of nothing else.
+    /// The id of a run: the hash of its seven parts.
     RunId
 }
 
 digest_id! {
-    /// Names the runs that differ in their seed alone: their attempts are repetitions of one measurement.
+    /// The id of runs that differ only in their seed: their attempts are repetitions of one measurement.
     GroupId
 }
 
-/// One point of a manifest's grid, every default written out.
+/// One point of a manifest's grid, with all defaults.
 ///
-/// Fields have dotted names (`training.learning_rate`). Whatever is in `config` enters the identity; `settings` are recorded only.
+/// Fields have dotted names (`training.learning_rate`). Fields in `config` are part of the identity; `settings` are only recorded.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Cell {
     /// Hashed fields.
     pub config: Table,
-    /// Fields that do not change what is computed: the experiment's name, limits, telemetry, where data lies.
+    /// Fields that do not change what is computed: the experiment's name, limits, telemetry, the location of data.
     pub settings: Table,
-    /// Seeds every random draw of the run.
+    /// The seed of all random numbers of the run.
     pub seed: u64,
 }
 
 impl Cell {
-    /// The field of that dotted name, hashed or not.
+    /// The value of a field by its dotted name, hashed or not.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.config.get(field).or_else(|| self.settings.get(field))
     }
@@ -50,12 +50,12 @@ impl Cell {
     }
 }
 
-/// What a run's id is made of, in the order in which it is hashed.
+/// The parts of a run's id, in hashing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// The resolved cell.
     Config,
-    /// What executes it.
+    /// The program that executes it.
     Program,
     /// The container image's digest, or `host`.
     Container,
@@ -117,7 +117,7 @@ impl Parts {
     /// The container part of a run without a container.
     pub const HOST: &str = "host";
 
-    /// What tests begin with: a program without configuration on the CPU of a host.
+    /// A program without configuration on the CPU of a host, for tests.
     #[doc(hidden)]
     pub fn sample() -> Self {
         Self {
@@ -131,7 +131,7 @@ impl Parts {
         }
     }
 
-    /// The value of a part; the seed is given as decimal text, since it may exceed `i64`.
+    /// The value of a part. The seed is decimal text, since it may exceed `i64`.
     pub fn value(&self, part: Part) -> Value {
         match part {
             Part::Config => self.config.clone(),
@@ -180,12 +180,12 @@ impl Parts {
 pub struct Run {
     /// The hash of `parts`.
     pub id: RunId,
-    /// What the id is made of.
+    /// The hashed parts.
     pub parts: Parts,
 }
 
 impl Run {
-    /// Binds the parts to their id.
+    /// Creates a run with the id of the parts.
     pub fn new(parts: Parts) -> Self {
         Self { id: parts.run_id(), parts }
     }
@@ -196,13 +196,13 @@ impl Run {
         self.parts.config.as_table().unwrap_or(&EMPTY)
     }
 
-    /// The model's name, or `program` for a run that names none.
+    /// The model's name, or `program` for a run without one.
     pub fn model(&self) -> &str {
         self.config().get("model.name").and_then(Value::as_str).unwrap_or("program")
     }
 }
 
-/// The process that executes an attempt, named so that another process can tell whether it still lives.
+/// The process that executes an attempt, identified so that another process can determine whether it is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Host name.
@@ -211,7 +211,7 @@ pub struct Owner {
     pub boot_id: String,
     /// Process id.
     pub pid: u32,
-    /// Start time of that process in clock ticks after boot, since pids are used again.
+    /// Start time of that process in clock ticks after boot, since pids are reused.
     pub start_ticks: u64,
 }
 

@@ -1,15 +1,15 @@
-//! Readings of the hardware: what was read, of which device, when, and what the reading cost.
+//! Readings of the hardware, with device, time and cost.
 
 use std::fmt;
 
-/// What is read. The names are NVML's where it has one.
+/// A measured quantity. The names are NVML's if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
     /// The power that the board draws at this moment (`NVML_FI_DEV_POWER_INSTANT`).
     PowerInstant,
     /// The power averaged over the last second by the board (`NVML_FI_DEV_POWER_AVERAGE`).
     PowerAverage,
-    /// The board's counter of energy since the driver was loaded, or a processor package's since it overflowed.
+    /// The board's energy counter since the driver was loaded, or a processor package's since it overflowed.
     Energy,
     /// The temperature of the GPU's die.
     Temperature,
@@ -17,7 +17,7 @@ pub enum Quantity {
     UtilizationGpu,
     /// The share of the last sample period in which memory was read or written.
     UtilizationMemory,
-    /// Memory that is taken, by whichever process.
+    /// Memory in use by any process.
     MemoryUsed,
     /// The clock of the multiprocessors.
     ClockSm,
@@ -31,13 +31,13 @@ pub enum Quantity {
     PcieRx,
     /// The share of all processors' time that was not idle since the last reading.
     UtilizationCpu,
-    /// Processor time of the worker and all that it started.
+    /// Processor time of the worker and all processes that it started.
     WorkerCpuTime,
-    /// Memory that is resident, of the worker and all that it started.
+    /// Resident memory of the worker and all processes that it started.
     WorkerMemory,
-    /// Bytes that the worker and all that it started read from storage.
+    /// Bytes that the worker and all processes that it started read from storage.
     WorkerIoRead,
-    /// Bytes that the worker and all that it started wrote to storage.
+    /// Bytes that the worker and all processes that it started wrote to storage.
     WorkerIoWritten,
     /// The share of the time in which a multiprocessor had a warp, mean over the multiprocessors (`NVML_GPM_METRIC_SM_UTIL`).
     SmActive,
@@ -157,7 +157,7 @@ impl Quantity {
     }
 }
 
-/// Whose reading it is.
+/// The device of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The GPU of a rank of the run.
@@ -174,7 +174,7 @@ impl Source {
         format!("{self}.{}", quantity.name())
     }
 
-    /// The name of the series of what each reading of it cost, in nanoseconds: `gpu.0.read_time`.
+    /// The name of the series of each reading's cost, in nanoseconds: `gpu.0.read_time`.
     pub fn read_time_series(self) -> String {
         format!("{self}.read_time")
     }
@@ -190,27 +190,28 @@ impl fmt::Display for Source {
     }
 }
 
-/// One value and the moment to which it belongs.
+/// One value with its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// What was read.
+    /// The quantity.
     pub quantity: Quantity,
-    /// `CLOCK_MONOTONIC` nanoseconds: the middle of the call that read it; of a mean over time ([`Quantity::GPM`]) the middle of that time.
+    /// `CLOCK_MONOTONIC` nanoseconds: the middle of the call that read it, or for a mean over time ([`Quantity::GPM`])
+    /// the middle of that time.
     pub t_ns: u64,
     /// The value, in the quantity's unit.
     pub value: f64,
 }
 
-/// What one look at a device gave. A quantity that could not be read is not in it; never is it zero.
+/// The readings of one device at one time. A quantity that could not be read is absent, and never zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Whose readings they are.
+    /// The device.
     pub source: Source,
-    /// `CLOCK_MONOTONIC` nanoseconds when the look began.
+    /// `CLOCK_MONOTONIC` nanoseconds at the start of the reading.
     pub t_ns: u64,
-    /// How long the look took, in nanoseconds.
+    /// The duration of the reading, in nanoseconds.
     pub cost_ns: u64,
-    /// What was read.
+    /// The readings.
     pub readings: Vec<Reading>,
 }
 

@@ -1,4 +1,4 @@
-//! All that is kept of one attempt.
+//! All stored data of one attempt.
 
 use super::{Attempt, Phase, Run, Series, SeriesSummary};
 use std::collections::BTreeSet;
@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 pub struct Sealed {
     /// The run that was executed.
     pub run: Run,
-    /// What happened.
+    /// The record of the execution.
     pub attempt: Attempt,
     /// Every series that the attempt lists, in that order.
     pub series: Vec<Series>,
-    /// Every phase, in the order of their starts.
+    /// Every phase, sorted by start.
     pub phases: Vec<Phase>,
 }
 
@@ -28,10 +28,10 @@ pub enum Inconsistency {
     /// A series is not the one that the attempt lists.
     #[error("series `{0}` does not match its digest")]
     Series(String),
-    /// A series has no name; the phases are kept under the empty one.
+    /// A series has no name. The empty name is that of the phases' storage.
     #[error("a series has no name")]
     Unnamed,
-    /// Series are kept by their names, so that one of two would take the other's place.
+    /// Two series have the same name. Series are stored by name, so one would replace the other.
     #[error("two series are named `{0}`")]
     Repeated(String),
     /// The phases are not those of the attempt.
@@ -40,14 +40,14 @@ pub enum Inconsistency {
 }
 
 impl Sealed {
-    /// Checks that run, attempt, series and phases belong together, by their digests, and that each series can be kept by its name.
+    /// Checks by digests that run, attempt, series and phases belong together, and that series can be stored by their names.
     pub fn check(&self) -> Result<(), Inconsistency> {
         let series: Vec<SeriesSummary> = self.series.iter().map(Series::summary).collect();
         check_pieces(&self.run, &self.attempt, &series, &self.phases)
     }
 }
 
-/// As [`Sealed::check`], of series that are known by their summaries.
+/// As [`Sealed::check`], for series with known summaries.
 pub fn check_pieces(
     run: &Run,
     attempt: &Attempt,

@@ -3,7 +3,7 @@
 use super::digest::length;
 use super::{Digest, DigestWriter};
 
-/// What a series' positions count.
+/// The meaning of a series' positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
     /// Optimiser steps, from 1.
@@ -25,13 +25,13 @@ impl Axis {
 /// All values of one quantity of one attempt. `positions` and `values` have equal length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What is measured, with its unit where it has one: `loss`, `power_w.0`.
+    /// The quantity, with its unit if it has one: `loss`, `power_w.0`.
     pub name: String,
     /// The unit; empty for a pure number.
     pub unit: String,
-    /// What `positions` count.
+    /// The meaning of `positions`.
     pub axis: Axis,
-    /// Where each value lies; never descending.
+    /// The position of each value; never decreasing.
     pub positions: Vec<u64>,
     /// The values, bit for bit.
     pub values: Vec<f64>,
@@ -49,7 +49,7 @@ impl Series {
         self.values.push(value);
     }
 
-    /// Hashes name, unit, axis and every bit of every point, whatever the encoding in which it is kept.
+    /// Hashes name, unit, axis and every bit of every point, independent of the stored encoding.
     pub fn digest(&self) -> Digest {
         let mut digest = SeriesDigest::new(&self.name, &self.unit, self.axis, self.values.len());
         self.positions.iter().for_each(|position| digest.position(*position));
@@ -57,7 +57,7 @@ impl Series {
         digest.finish()
     }
 
-    /// What an attempt's record says of this series.
+    /// The entry of this series in an attempt's record.
     pub fn summary(&self) -> SeriesSummary {
         SeriesSummary {
             name: self.name.clone(),
@@ -69,7 +69,7 @@ impl Series {
     }
 }
 
-/// The digest of a series whose points come one after the other: all positions, then all values.
+/// The digest of a series whose points are added one after the other: all positions, then all values.
 #[derive(Debug)]
 pub struct SeriesDigest {
     written: DigestWriter,
@@ -77,7 +77,7 @@ pub struct SeriesDigest {
 }
 
 impl SeriesDigest {
-    /// Begins with what is known before the points.
+    /// Starts with name, unit, axis and length.
     pub fn new(name: &str, unit: &str, axis: Axis, len: usize) -> Self {
         let mut buffer = b"ledger series v1".to_vec();
         for text in [name, unit, axis.name()] {
@@ -88,12 +88,12 @@ impl SeriesDigest {
         Self { written: DigestWriter::new(), buffer }
     }
 
-    /// Takes the next position.
+    /// Adds the next position.
     pub fn position(&mut self, position: u64) {
         self.put(position);
     }
 
-    /// Takes the next value.
+    /// Adds the next value.
     pub fn value(&mut self, value: f64) {
         self.put(value.to_bits());
     }
@@ -107,14 +107,14 @@ impl SeriesDigest {
         }
     }
 
-    /// The digest of all that was taken.
+    /// The digest of all that was added.
     pub fn finish(mut self) -> Digest {
         self.written.write(&self.buffer);
         self.written.finish()
     }
 }
 
-/// A series as its attempt's record lists it; the points are kept apart.
+/// A series in its attempt's record; the points are stored separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesSummary {
     /// See [`Series::name`].
@@ -129,18 +129,18 @@ pub struct SeriesSummary {
     pub digest: Digest,
 }
 
-/// A stretch of time in which a worker did one named thing.
+/// A time interval in which a worker did one named thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
     /// `epoch`, `step`, `eval` and the like.
     pub name: String,
-    /// Which one: the epoch's number, for example.
+    /// The number of the phase, such as the epoch's.
     pub index: u64,
-    /// The rank that said so.
+    /// The rank that reported it.
     pub rank: u32,
     /// Nanoseconds since the attempt's start.
     pub start_ns: u64,
-    /// Nanoseconds since the attempt's start; none where the attempt ended first.
+    /// Nanoseconds since the attempt's start; `None` if the attempt ended first.
     pub stop_ns: Option<u64>,
 }
 

@@ -1,34 +1,34 @@
-//! Whether an attempt's value of a metric counts in answers, and if not, why.
+//! Whether an attempt's value of a metric is counted in answers, and if not, why.
 //!
-//! What is left out is never lost: answers say how many attempts they leave out and for what reason.
+//! Attempts that are left out stay in the ledger: answers state how many they leave out and for what reason.
 
 use super::{Attempt, Metric, MetricInfo, MetricKind, Outcome, Unit, Value, known_metric};
 
-/// Why an attempt is left out of an answer.
+/// The reason for which an attempt is left out of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Why {
-    /// It could not do all that was asked.
+    /// It could not complete.
     Failed,
-    /// Somebody or something stopped it.
+    /// A person or a program stopped it.
     Interrupted,
-    /// It finished, but its numbers are not to be believed.
+    /// It finished, but its numbers are invalid.
     Tainted,
-    /// A person took it out of answers.
+    /// A person hid it.
     Hidden,
     /// The metric has a reason in place of a value.
     Missing,
-    /// The metric is no finite number.
+    /// The metric is not a finite number.
     NotFinite,
-    /// It has no such metric.
+    /// It does not have the metric.
     Absent,
 }
 
 impl Why {
-    /// Every reason, in the order in which they are told.
+    /// Every reason, in the order of output.
     pub const ALL: [Self; 7] =
         [Self::Failed, Self::Interrupted, Self::Tainted, Self::Hidden, Self::Missing, Self::NotFinite, Self::Absent];
 
-    /// The word that is shown and given in arguments.
+    /// The word in arguments and output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -42,17 +42,17 @@ impl Why {
     }
 }
 
-/// An attempt is left out, and why.
+/// An attempt that is left out, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftOut {
     /// The kind of reason.
     pub why: Why,
-    /// The reason in words; empty where the kind says all.
+    /// The reason in words; empty if the kind is enough.
     pub reason: String,
 }
 
 impl LeftOut {
-    /// Reasons are kept up to this many characters.
+    /// The largest length of a stored reason, in characters.
     const MOST: usize = 200;
 
     fn new(why: Why, reason: &str) -> Self {
@@ -62,50 +62,54 @@ impl LeftOut {
 
 const DISAGREE: &str = "the two estimators of energy disagree";
 
-/// Shares of a time that are pure numbers, as shares of right answers are.
+/// Fractions of a time that are pure numbers, like fractions of right answers.
 const SHARES_OF_TIME: [&str; 2] = ["bubble_fraction", "matching_share"];
-/// Shares of right answers, and average precisions, which are pure numbers from 0 to 1.
+/// Fractions of right answers, and average precisions: pure numbers from 0 to 1.
 const SHARES_OF_ANSWERS: [&str; 6] = ["accuracy", "box_ap_50", "box_ap_75", "mask_ap", "mask_ap_50", "mask_ap_75"];
 
-/// Whether a metric comes from sensors of power, which estimators that disagree make worthless.
+/// Whether a metric comes from power sensors, so that it is invalid if the estimators disagree.
 fn is_of_energy(name: &str, metric: &Metric) -> bool {
     let is = |unit: &str| Unit::named(unit).is_some_and(Unit::is_of_energy);
     is(&metric.unit) || known_metric(name).is_some_and(|known| is(known.unit))
 }
 
-/// Whether a metric is measured, not computed: by its unit, however that is spelled, or by its name.
+/// Whether a metric is measured and not computed, by its unit, however that is spelled, or by its name.
 fn is_measured(name: &str, metric: &Metric) -> bool {
     is_of_effort(&metric.unit) || known_metric(name).is_some_and(MetricInfo::is_measured)
 }
 
-/// Whether the unit is of what is measured while an attempt runs. What was learned has none of these.
+/// Whether the unit is one of measurements during an attempt. Outcomes have other units.
 fn is_of_effort(unit: &str) -> bool {
     Unit::named(unit).is_some_and(Unit::is_of_effort)
 }
 
 impl MetricInfo {
-    /// What decides it.
+    /// Whether the metric is an outcome of the computation or a measurement.
     pub fn kind(&self) -> MetricKind {
         if self.is_measured() || self.unit == "B" { MetricKind::Measured } else { MetricKind::Outcome }
     }
 
-    /// Whether it is a share of a whole, whose differences are told in points.
+    /// Whether it is a fraction of a whole, so that its differences are stated in points.
     pub fn is_share(&self) -> bool {
         self.unit == "%" || SHARES_OF_TIME.contains(&self.name) || SHARES_OF_ANSWERS.contains(&self.name)
     }
 
-    /// Whether it is measured while an attempt runs, and not computed by it: whatever disturbs the machine changes it.
+    /// Whether it is measured during an attempt and not computed, so that disturbances of the machine change it.
     pub fn is_measured(&self) -> bool {
         is_of_effort(self.unit) || self.unit == "%" || SHARES_OF_TIME.contains(&self.name)
     }
 }
 
 impl Attempt {
-    /// Facts with this prefix and a metric's name state that metric's kind: `outcome` or `measured`. A worker's own have `worker.` in front.
+    /// The prefix of facts that state a metric's kind, `outcome` or `measured`; the metric's name follows. In a
+    /// worker's own facts `worker.` precedes it.
     pub const METRIC_KIND: &str = "metric_kind.";
 
-    /// The kind of a metric: as stated by the worker, the manifest or the map of an import; else by the table of known metrics; else
-    /// `Measured` where its unit is one of time, energy, power, bytes, rates or other quantities of a machine, and `Outcome` for all others.
+    /// The kind of a metric, from the first of these:
+    /// - the statement of the worker, the manifest or the map of an import,
+    /// - the table of known metrics,
+    /// - the unit: `Measured` for time, energy, power, bytes, rates and other quantities of a machine, otherwise
+    ///   `Outcome`.
     pub fn metric_kind(&self, name: &str) -> MetricKind {
         let of_unit = |unit: &str| {
             if Unit::named(unit).is_some_and(Unit::is_of_machine) { MetricKind::Measured } else { MetricKind::Outcome }
@@ -123,34 +127,34 @@ impl Attempt {
         stated("").or_else(|| stated("worker."))
     }
 
-    /// Why what was measured of times, power and energy is not to be believed; what was learned is. None where nothing speaks against it.
+    /// The reasons why measurements of time, power and energy are invalid, while outcomes are valid. Empty if there are none.
     pub fn disturbances(&self) -> Vec<&str> {
         texts(self.facts.get(Self::DISTURBED))
     }
 
-    /// Why nothing that this attempt measured is to be believed; none where nothing speaks against it.
+    /// The reasons why all numbers of this attempt are invalid; empty if there are none.
     ///
     /// The reasons are the texts of the facts `tainted` and `worker.tainted`: one text or a list of them.
     pub fn taints(&self) -> Vec<&str> {
         [Self::TAINT, "worker.tainted"].into_iter().flat_map(|name| texts(self.facts.get(name))).collect()
     }
 
-    /// Everything that speaks against numbers of this attempt, be it against all of them or against what was measured alone.
+    /// All reasons why numbers of this attempt are invalid, for all of them or only for measurements.
     pub fn all_taints(&self) -> Vec<&str> {
         let disagree = self.estimators_disagree().then_some(DISAGREE);
         self.taints().into_iter().chain(self.disturbances()).chain(disagree).collect()
     }
 
-    /// How it ended, for people: its outcome, and a word on it if any of its numbers are not to be believed.
+    /// The outcome for people, with a mark if any of the attempt's numbers are invalid.
     pub fn standing(&self) -> String {
         let tainted = if self.all_taints().is_empty() { "" } else { ", tainted" };
         format!("{}{tainted}", self.outcome.name())
     }
 
-    /// Whether the attempt counts in answers at all.
+    /// Checks whether the attempt is counted in answers at all.
     ///
     /// # Errors
-    /// If it does not: the reason.
+    /// The reason why it is not counted.
     pub fn counts(&self) -> Result<(), LeftOut> {
         match &self.outcome {
             Outcome::Failed { reason } => return Err(LeftOut::new(Why::Failed, reason)),
@@ -161,10 +165,10 @@ impl Attempt {
         if taints.is_empty() { Ok(()) } else { Err(LeftOut::new(Why::Tainted, &taints.join("; "))) }
     }
 
-    /// Whether a metric of an attempt that counts does so too, with its value.
+    /// Returns the value of a metric, if it is counted. The attempt itself is not checked.
     ///
     /// # Errors
-    /// If it does not: the reason.
+    /// The reason why it is not counted.
     pub fn measured(&self, name: &str) -> Result<f64, LeftOut> {
         match self.metrics.get(name) {
             Some(metric) => self.judge(name, metric),
@@ -172,10 +176,10 @@ impl Attempt {
         }
     }
 
-    /// As [`measured`](Self::measured), of a metric that is at hand.
+    /// As [`measured`](Self::measured), for a given metric.
     ///
     /// # Errors
-    /// If it does not count: the reason.
+    /// The reason why it is not counted.
     pub fn judge(&self, name: &str, metric: &Metric) -> Result<f64, LeftOut> {
         let Some(value) = metric.value else {
             return Err(LeftOut::new(Why::Missing, metric.reason.as_deref().unwrap_or_default()));
@@ -194,12 +198,12 @@ impl Attempt {
         Ok(value)
     }
 
-    /// Whether its energies are to be believed.
+    /// Whether its energies are valid.
     pub fn believes_energies(&self) -> bool {
         !self.estimators_disagree() && self.disturbances().is_empty()
     }
 
-    /// Whether the two estimators of energy do not agree, so that neither is to be believed.
+    /// Whether the two estimators of energy disagree, so that neither is valid.
     pub fn estimators_disagree(&self) -> bool {
         self.is_marked("disagreement")
     }
@@ -208,7 +212,7 @@ impl Attempt {
         matches!(self.facts.get("telemetry.marks"), Some(Value::List(marks)) if marks.iter().any(|one| one.as_str() == Some(mark)))
     }
 
-    /// Names the sensors that the attempt's energies come from: its GPUs' UUIDs, or its host where it used none.
+    /// The sensors of the attempt's energies: its GPUs' UUIDs, or its host if it used no GPU.
     pub fn sensors(&self) -> Vec<&str> {
         let is_uuid = |name: &str| name.starts_with("gpu.") && name.ends_with(".uuid");
         let uuids = self.facts.iter().filter(|(name, _)| is_uuid(name)).filter_map(|(_, uuid)| uuid.as_str());

@@ -1,13 +1,13 @@
-//! Units as people and programs state them, and the numbers between them.
+//! Units as people and programs state them, and conversions between them.
 
 use super::{Attempt, Metric, MetricInfo, known_metric};
 
-/// A unit: what it measures, and how many of the base unit one of it is.
+/// A unit: its quantity, and its factor and shift to the base unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unit {
     measures: Measure,
     factor: f64,
-    /// What is added after the multiplication; other than 0 only for temperatures.
+    /// The number that is added after the multiplication; 0 except for temperatures.
     shift: f64,
 }
 
@@ -23,14 +23,14 @@ enum Measure {
     Share,
     Flops,
     Rate,
-    /// Tokens in a time: no rate of samples, which have many tokens each.
+    /// Tokens per time. They are not a rate of samples, because a sample has many tokens.
     Tokens,
     Bandwidth,
 }
 
 use Measure::{Bandwidth, Bytes, Energy, EnergyDelay, Flops, Frequency, Power, Rate, Share, Temperature, Time, Tokens};
 
-/// Names, what they measure, and the factor to the base unit: s, J, W, B, Hz, degC, J·s, a share of 1, FLOP/s, 1/s, tokens/s, B/s.
+/// Names, quantities, and factors to the base units: s, J, W, B, Hz, degC, J·s, a fraction of 1, FLOP/s, 1/s, tokens/s, B/s.
 const UNITS: &[(&[&str], Measure, f64)] = &[
     (&["ns"], Time, 1e-9),
     (&["us", "µs"], Time, 1e-6),
@@ -80,61 +80,62 @@ const UNITS: &[(&[&str], Measure, f64)] = &[
 ];
 
 impl Unit {
-    /// The unit of a name.
+    /// Returns the unit with a name.
     pub fn named(name: &str) -> Option<Self> {
         let (_, measures, factor) = UNITS.iter().find(|(names, ..)| names.contains(&name))?;
         let shift = if name == "K" { -273.15 } else { 0.0 };
         Some(Self { measures: *measures, factor: *factor, shift })
     }
 
-    /// Whether both measure the same.
+    /// Whether both are units of the same quantity.
     pub fn fits(self, other: Self) -> bool {
         self.measures == other.measures
     }
 
-    /// Whether it measures what sensors of power tell: power, energy, or its product with time.
+    /// Whether it is a unit of what power sensors measure: power, energy, or energy times time.
     pub fn is_of_energy(self) -> bool {
         matches!(self.measures, Energy | Power | EnergyDelay)
     }
 
-    /// Whether it measures what a machine took for its work, of which it takes more while it is disturbed: time, energy, and work in a time.
+    /// Whether it is a unit of a machine's effort, which grows with disturbances: time, energy, and work per time.
     pub fn is_of_effort(self) -> bool {
         self.is_of_energy() || matches!(self.measures, Time | Flops | Rate | Tokens | Bandwidth)
     }
 
-    /// Whether it measures energy times time.
+    /// Whether it is a unit of energy times time.
     pub fn is_of_energy_delay(self) -> bool {
         self.measures == EnergyDelay
     }
 
-    /// Whether nothing negative is measured in it. Temperatures and shares of change are negative at times.
+    /// Whether its values are never negative. Temperatures and fractions of change may be negative.
     pub fn is_never_negative(self) -> bool {
         !matches!(self.measures, Temperature | Share)
     }
 
-    /// Whether it measures a quantity of a machine, and not a share.
+    /// Whether it is a unit of a machine's quantity and not a fraction.
     pub fn is_of_machine(self) -> bool {
         self.measures != Share
     }
 
-    /// Whether 0 of it is nothing, so that one value can be a multiple of another: not of temperatures, and shares are compared in points.
+    /// Whether it has a true zero, so that one value can be a multiple of another. Temperatures have none, and
+    /// fractions are compared in points.
     pub fn has_true_zero(self) -> bool {
         !matches!(self.measures, Share | Temperature)
     }
 
-    /// A number of this unit as one of another that measures the same.
+    /// Converts a number from this unit to another one of the same quantity.
     pub fn convert(self, value: f64, to: Self) -> f64 {
         if self == to {
             return value;
         }
         let base = value * self.factor + self.shift;
-        // Dividing by a power of ten is exact where multiplying with its inverse is not.
+        // Division by a power of ten is exact, and multiplication by its inverse is not.
         if to.factor < 1.0 { (base - to.shift) * (1.0 / to.factor) } else { (base - to.shift) / to.factor }
     }
 }
 
 impl Metric {
-    /// The same in another unit, with what is known of its uncertainty; none where the two do not measure the same.
+    /// The metric in another unit, with its uncertainty; `None` if the units are of different quantities.
     pub fn in_unit(&self, wanted: &str) -> Option<Self> {
         if self.unit == wanted {
             return Some(self.clone());
@@ -150,7 +151,8 @@ impl Metric {
 }
 
 impl MetricInfo {
-    /// A metric of this name as it was stated, in its own unit, which is meant where none is stated; none where the two do not measure the same.
+    /// Converts a stated metric of this name to its own unit, which is also used if none is stated. `None` if the units
+    /// are of different quantities.
     pub fn standard(&self, stated: &Metric) -> Option<Metric> {
         if stated.unit.is_empty() {
             return Some(Metric { unit: self.unit.to_owned(), ..stated.clone() });
@@ -160,7 +162,7 @@ impl MetricInfo {
 }
 
 impl Attempt {
-    /// The metrics whose units do not follow from their names, with these: a program's own, and known ones that are in another unit than theirs.
+    /// The metrics whose units do not follow from their names, with the units: a program's own metrics, and known ones in another unit.
     pub fn told_units(&self) -> impl Iterator<Item = (&str, &str)> {
         let told =
             |name: &str, unit: &str| known_metric(name).is_none_or(|known| !unit.is_empty() && unit != known.unit);

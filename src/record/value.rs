@@ -5,7 +5,7 @@ use super::digest::length;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Named values in the order of their names.
+/// Named values, sorted by name.
 pub type Table = BTreeMap<String, Value>;
 
 /// A value of a manifest field, a part of an identity or a recorded fact.
@@ -15,7 +15,7 @@ pub enum Value {
     Bool(bool),
     /// A whole number.
     Int(i64),
-    /// A real number; hashes with `-0.0` as `0.0` and every NaN as one NaN.
+    /// A real number. Its hash is that of `0.0` for `-0.0`, and the same for every NaN.
     Float(f64),
     /// Text, hashed as its UTF-8 bytes.
     Str(String),
@@ -25,14 +25,14 @@ pub enum Value {
     Table(Table),
 }
 
-/// What a value is compared by, without being hashed: see [`Value::into_key`].
+/// The key by which values are compared without hashing them: see [`Value::into_key`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValueKey {
     /// True or false.
     Bool(bool),
     /// A whole number.
     Int(i64),
-    /// The bits of a real number, of `0.0` for both zeros and of one NaN for all.
+    /// The bits of a real number; both zeros are `0.0`, and every NaN is the same.
     Float(u64),
     /// Text.
     Str(String),
@@ -41,7 +41,7 @@ pub enum ValueKey {
 }
 
 impl Value {
-    /// Hashes the value itself, never a serialized form of it.
+    /// Hashes the value itself, independent of any serialized form.
     ///
     /// The encoding is one tag byte, then fixed-width little-endian numbers or length-prefixed contents, with the keys of a
     /// table in ascending byte order. It is frozen: `tests/golden/identity/` holds vectors of it.
@@ -85,7 +85,7 @@ impl Value {
         }
     }
 
-    /// What it is compared by: keys are equal exactly where the digests are.
+    /// The key by which the value is compared. Keys are equal exactly if the digests are.
     pub fn into_key(self) -> ValueKey {
         match self {
             Self::Bool(value) => ValueKey::Bool(value),
@@ -104,7 +104,7 @@ impl Value {
         }
     }
 
-    /// The whole number, if this is one.
+    /// The whole number, if this is a whole number.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(value) => Some(*value),
@@ -122,7 +122,7 @@ impl Value {
         }
     }
 
-    /// The truth value, if this is one.
+    /// The boolean, if this is a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Bool(value) => Some(*value),
@@ -130,7 +130,7 @@ impl Value {
         }
     }
 
-    /// The table, if this is one.
+    /// The table, if this is a table.
     pub fn as_table(&self) -> Option<&Table> {
         match self {
             Self::Table(table) => Some(table),
@@ -138,7 +138,7 @@ impl Value {
         }
     }
 
-    /// Splits nested tables into dotted paths: `{a: {b: 1}}` becomes `a.b = 1`. Lists stay whole.
+    /// Flattens nested tables to dotted paths: `{a: {b: 1}}` becomes `a.b = 1`. Lists are kept.
     pub fn flatten(&self) -> BTreeMap<String, Value> {
         fn walk(prefix: &str, value: &Value, out: &mut BTreeMap<String, Value>) {
             match value {
@@ -174,7 +174,7 @@ fn canonical_bits(value: f64) -> u64 {
     }
 }
 
-/// Shows a value as a person would write it in a manifest, text without its quotes.
+/// Shows a value as in a manifest, text without quotes.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -224,7 +224,7 @@ impl From<u32> for Value {
     }
 }
 
-/// Saturates at `i64::MAX`, which no count or byte total that we record reaches.
+/// Saturates at `i64::MAX`, which no recorded count or number of bytes reaches.
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
         Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
