@@ -1,19 +1,19 @@
-//! What conditions ask of an attempt, in few bytes that are read in the order in which they stand: the names apart from the values, since many
-//! attempts have the same names. It is made from the records and can be made anew, so that its form may change with the indexes' version.
+//! The fields of an attempt for conditions, in few bytes that are read in order. Names are stored apart from values,
+//! since many attempts have the same names. It is derived from the records, so its format may change with the indexes' version.
 
 use super::v1::{WireError, decode, encode};
 use bincode::{Decode, Encode};
 use ledger_record::{Attempt, Kind, Names, Run, Value, each_fact, each_field};
 use std::ops::{ControlFlow, Range};
 
-/// The names of an attempt, and in which order its values stand.
+/// The names of an attempt, and the order of its values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     /// The names.
     pub names: Names,
-    /// The names that have a value, in the order of the values; of a name that comes twice the first one counts.
+    /// The names that have a value, in the order of the values. If a name occurs twice, the first occurrence is valid.
     pub valued: Vec<String>,
-    /// Where the metrics are among these.
+    /// The positions of the metrics among these.
     metrics: Range<usize>,
 }
 
@@ -25,18 +25,18 @@ struct ShapeV1 {
     facts: Vec<String>,
 }
 
-/// A value, as far as it is kept.
+/// A value as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Known {
-    /// There is none.
+    /// There is no value.
     Nothing,
-    /// It is this one.
+    /// The value.
     Is(Value),
-    /// It is longer than what is kept, or no single value: the record has it.
+    /// The value is too long, or is a list or a table: it is only in the record.
     Unsaid,
 }
 
-/// Longer texts are not kept.
+/// The longest stored text, in bytes.
 const MOST_TEXT: usize = 256;
 
 const NOTHING: u8 = 0;
@@ -49,10 +49,10 @@ const UNSAID: u8 = 6;
 const SMALL_INT: u8 = 7;
 const MIDDLE_INT: u8 = 8;
 
-/// An attempt whose names and values take more has neither: its record answers.
+/// The largest size of an attempt's names and values together. Larger ones are only in the record.
 const MOST_BYTES: usize = 256 << 10;
 
-/// The shape of an attempt, and its values; both are empty where they would take more than 256 KiB.
+/// Encodes the shape of an attempt and its values. Both are empty if they would take more than 256 KiB.
 ///
 /// # Errors
 /// If there are more names than a record may have.
@@ -118,10 +118,10 @@ fn put(out: &mut Vec<u8>, value: Option<&Value>) {
     }
 }
 
-/// Decodes a shape; none is that of attempts of which only the record tells.
+/// Decodes a shape. `None` if the attempt's fields are only in the record.
 ///
 /// # Errors
-/// If the bytes are none.
+/// If the bytes are not a shape.
 pub fn decode_shape(bytes: &[u8]) -> Result<Option<Shape>, WireError> {
     if bytes.is_empty() {
         return Ok(None);
@@ -139,12 +139,12 @@ pub fn decode_shape(bytes: &[u8]) -> Result<Option<Shape>, WireError> {
 }
 
 impl Shape {
-    /// Where the value of a full name stands.
+    /// The position of the value of a full name.
     pub fn place(&self, name: &str) -> Place {
         if let Some(place) = self.valued.iter().position(|valued| valued == name) {
             return Place::At(place);
         }
-        // A fact's value is in the record alone, and so is a table of which only the fields have names.
+        // A fact's value is only in the record, and so is a table of which only the fields have names.
         let within = |other: &String| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
         let is_elsewhere = self.names.facts.contains(name) || self.names.tiers().into_iter().flatten().any(within);
         if is_elsewhere { Place::Elsewhere } else { Place::Nowhere }
@@ -152,7 +152,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// Where the value of a metric stands, though a field may have the same name.
+    /// The position of the value of a metric, even if a field has the same name.
     pub fn metric(&self, name: &str) -> Place {
         let mut metrics = self.metrics.clone();
         let is_it = |at: &usize| self.valued.get(*at).is_some_and(|valued| valued == name);
@@ -160,18 +160,18 @@ impl Shape {
     }
 }
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// There is no such value.
     Nowhere,
-    /// At this place among the values.
+    /// At this position among the values.
     At(usize),
-    /// The record has it.
+    /// The value is only in the record.
     Elsewhere,
 }
 
-/// Places in the order in which they are read, each with its place in the answer.
+/// Positions in reading order, each with its position in the result.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     start: Vec<Known>,
@@ -179,7 +179,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Those places.
+    /// Creates the list of these positions.
     pub fn new(places: &[Place]) -> Self {
         let start = |place: &Place| if *place == Place::Elsewhere { Known::Unsaid } else { Known::Nothing };
         let at = |(slot, place): (usize, &Place)| if let Place::At(at) = place { Some((*at, slot)) } else { None };
@@ -190,16 +190,16 @@ impl Wanted {
     }
 }
 
-/// Replaces what was found before by the values at the wanted places, in the order in which these were given.
+/// Replaces `found` by the values at the wanted positions, in the order in which these were given.
 ///
 /// # Errors
-/// If the bytes are no values, or end before one of the places.
+/// If the bytes are not values, or end before one of the positions.
 pub fn decode_values(bytes: &[u8], wanted: &Wanted, found: &mut Vec<Known>) -> Result<(), WireError> {
     const FAULT: WireError = WireError::Shape { what: "values", fault: "they end too early, or are of no known kind" };
     found.clone_from(&wanted.start);
     let mut rest = bytes;
     let mut next = 0;
-    // The last one that was read, which may be wanted twice.
+    // The last value read, which may be wanted twice.
     let mut read: &[u8] = &[];
     for (place, slot) in &wanted.places {
         while next <= *place {
@@ -215,7 +215,7 @@ pub fn decode_values(bytes: &[u8], wanted: &Wanted, found: &mut Vec<Known>) -> R
     Ok(())
 }
 
-/// The first value, with its kind, and what follows it.
+/// Splits off the first value, with its kind.
 fn split_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = match *bytes.first()? {
         NOTHING | FALSE | TRUE | UNSAID => 1,

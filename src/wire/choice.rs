@@ -1,17 +1,17 @@
-//! A line of what the trainer's runtime writes down when it chooses a kernel by its time: JSON, of which this much is read.
+//! A line of the trainer runtime's log about a kernel that was selected by its time: JSON, of which only some fields are read.
 
 use serde_json::Value as Json;
 
-/// A kernel that was chosen among several.
+/// A kernel that was selected among several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Its name.
     pub kernel: String,
-    /// For what it was chosen, as the runtime has it.
+    /// The problem for which it was selected, as the runtime writes it.
     pub key: String,
 }
 
-/// Reads such a line; none where it is another one.
+/// Parses such a line; `None` for any other line.
 pub fn parse_choice(line: &str) -> Option<Choice> {
     let record: Json = serde_json::from_str(line).ok()?;
     let index = record["fastest_index"].as_u64()?;

@@ -1,7 +1,7 @@
 //! Series and phases as compressed chunks, format 1.
 //!
-//! A chunk is kept apart from its attempt's record, so that listing attempts never reads it. Values are bit-exact: each column
-//! takes the tightest of a few forms that give every bit back.
+//! Chunks are stored apart from the attempt's record, so that listing attempts never reads them. Values are bit-exact:
+//! each column has the most compact of a few lossless encodings.
 
 mod columns;
 mod points;
@@ -25,40 +25,40 @@ pub enum ChunkError {
     /// A compressed column.
     #[error("a compressed column is damaged: {0}")]
     Column(#[from] pco::errors::PcoError),
-    /// A column is shorter or longer than the chunk says.
+    /// A column is shorter or longer than the chunk states.
     #[error("a column has {}, but the chunk says {expected}", count(found, "value"))]
     Length {
-        /// Values found.
+        /// The number of values found.
         found: usize,
-        /// Values promised.
+        /// The number of values stated.
         expected: u64,
     },
     /// More points than any attempt has.
     #[error("a chunk of {0} values is refused (at most {MAX_POINTS} points, and {MAX_BYTES} bytes of memory)")]
     TooLong(u64),
-    /// Points that cannot be read from where they lie.
+    /// Points that cannot be read from their file.
     #[error("the points of a series cannot be read: {0}")]
     Unread(#[from] std::io::Error),
-    /// It is not what the record of its attempt says.
+    /// The chunk differs from its attempt's record.
     #[error("{0}")]
     Inconsistent(#[from] Inconsistency),
-    /// A phase whose length would be read as that of one that never stopped.
+    /// A phase whose encoded length would mean that it never stopped.
     #[error("phase `{name}` {index} stops a nanosecond before its start, which a chunk cannot hold")]
     Backwards {
-        /// What the phase is called.
+        /// The phase's name.
         name: String,
-        /// Which one it is.
+        /// The phase's number.
         index: u64,
     },
 }
 
-/// At 100 Hz this is more than five days of one series.
+/// The most points of a series: more than five days at 100 Hz.
 const MAX_POINTS: u64 = 50_000_000;
-/// What a point takes in memory.
+/// The memory of a point, in bytes.
 const POINT_BYTES: u64 = 16;
-/// No chunk takes more memory than this once it is decoded, whatever it says.
+/// The most memory that a decoded chunk may take, in bytes.
 const MAX_BYTES: u64 = MAX_POINTS * POINT_BYTES;
-/// What a phase takes in memory besides its name: five columns, and the phase itself.
+/// The memory of a phase without its name, in bytes: five columns, and the phase itself.
 const PHASE_BYTES: u64 = (5 * size_of::<u64>() + size_of::<Phase>()) as u64;
 
 #[derive(Encode, Decode)]
@@ -73,7 +73,7 @@ enum PositionsV1 {
 
 #[derive(Encode, Decode)]
 enum ValuesV1 {
-    /// One bit pattern throughout.
+    /// One bit pattern for all values.
     Constant(u64),
     /// Whole numbers below 2^53.
     Int(Vec<u8>),
@@ -116,7 +116,7 @@ fn regular(positions: &[u64]) -> Option<PositionsV1> {
         .then_some(PositionsV1::Regular { start, stride })
 }
 
-/// The whole number that has exactly these bits as an `f64`.
+/// Returns the whole number with exactly these bits as an `f64`.
 fn whole(value: f64) -> Option<i64> {
     const LIMIT: f64 = 9_007_199_254_740_992.0;
     if value.abs() >= LIMIT || value.is_nan() {
@@ -155,7 +155,7 @@ fn values_form(values: &[f64]) -> Result<ValuesV1, ChunkError> {
 /// Encodes a series.
 ///
 /// # Errors
-/// If nobody could decode it.
+/// If it could not be decoded.
 pub fn encode_series(series: &Series) -> Result<Vec<u8>, ChunkError> {
     let positions = match regular(&series.positions) {
         Some(form) => form,
@@ -170,7 +170,7 @@ pub fn encode_series(series: &Series) -> Result<Vec<u8>, ChunkError> {
         values: values_form(&series.values)?,
     };
     let bytes = encode("series", &wire)?;
-    // Encoding knows none of the limits of decoding.
+    // Decoding has limits that encoding does not check.
     series_frame(&bytes)?;
     Ok(bytes)
 }
@@ -184,7 +184,7 @@ fn series_frame(bytes: &[u8]) -> Result<(SeriesV1, u64), ChunkError> {
     Ok((wire, memory))
 }
 
-/// How many bytes of memory a series takes once it is decoded; a chunk of a few bytes can be many points.
+/// The memory of a series after decoding, in bytes. A chunk of a few bytes can have many points.
 pub fn series_memory(bytes: &[u8]) -> Result<u64, ChunkError> {
     Ok(series_frame(bytes)?.1)
 }
@@ -215,14 +215,14 @@ struct PhasesV1 {
     index: Vec<u8>,
     rank: Vec<u8>,
     start_ns: Vec<u8>,
-    /// Duration in nanoseconds plus one; 0 where the phase never stopped.
+    /// Duration in nanoseconds plus one; 0 if the phase never stopped.
     duration: Vec<u8>,
 }
 
 /// Encodes the phases of an attempt.
 ///
 /// # Errors
-/// If nobody could decode them.
+/// If they could not be decoded.
 pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
     let mut names: Vec<String> = Vec::new();
     let mut known: HashMap<&str, u64> = HashMap::new();
@@ -236,7 +236,7 @@ pub fn encode_phases(phases: &[Phase]) -> Result<Vec<u8>, ChunkError> {
     let duration = |phase: &Phase| match phase.stop_ns {
         None => Ok(0),
         Some(stop_ns) => match stop_ns.wrapping_sub(phase.start_ns).wrapping_add(1) {
-            // It would come back as one that never stopped.
+            // It would be decoded as a phase that never stopped.
             0 => Err(ChunkError::Backwards { name: phase.name.clone(), index: phase.index }),
             duration => Ok(duration),
         },
@@ -262,7 +262,7 @@ fn phases_frame(bytes: &[u8]) -> Result<(PhasesV1, u64), ChunkError> {
     if let Some(most) = all(PHASE_BYTES.saturating_add(longest)) {
         return Ok((wire, most));
     }
-    // A long name may be that of a few.
+    // A long name may belong to only a few phases.
     let refused = || ChunkError::TooLong(wire.len);
     let nameless = all(PHASE_BYTES).ok_or_else(refused)?;
     let of = |at: &u64| wire.names.get(usize::try_from(*at).ok()?).map(|name| name.len() as u64);
@@ -273,7 +273,7 @@ fn phases_frame(bytes: &[u8]) -> Result<(PhasesV1, u64), ChunkError> {
     }
 }
 
-/// How many bytes of memory phases take once they are decoded.
+/// The memory of phases after decoding, in bytes.
 pub fn phases_memory(bytes: &[u8]) -> Result<u64, ChunkError> {
     Ok(phases_frame(bytes)?.1)
 }
@@ -299,7 +299,7 @@ pub fn decode_phases(bytes: &[u8]) -> Result<Vec<Phase>, ChunkError> {
         .collect()
 }
 
-/// A chunk of a few bytes that says that it is so many equal points.
+/// A chunk of a few bytes that claims this many equal points.
 #[cfg(test)]
 pub(crate) fn bomb(len: u64) -> Vec<u8> {
     let positions = PositionsV1::Regular { start: 0, stride: 1 };
@@ -330,7 +330,7 @@ mod tests {
         series.values.iter().map(|value| value.to_bits()).collect()
     }
 
-    /// Moments of which many are next to each other, also round the end of what an integer holds.
+    /// Moments that are often neighbours, also around the limits of integers.
     fn near_an_end() -> impl Strategy<Value = u64> {
         prop_oneof![0u64..4, u64::MAX - 3..=u64::MAX]
     }
@@ -451,7 +451,7 @@ mod tests {
         for len in [MAX_POINTS + 1, u64::MAX] {
             assert!(matches!(decode_series(&bomb(len)), Err(ChunkError::TooLong(_))));
         }
-        // A long name that each of many phases would hold.
+        // A long name that each of many phases would have.
         let phases = |len: u64, name: usize| {
             let column = || compress(&vec![0u64; 1000]).unwrap();
             let (name, names) = (column(), vec!["n".repeat(name)]);

@@ -37,7 +37,7 @@ enum SourceV1 {
     Package(u32),
 }
 
-/// Quantity (its position in [`Quantity::ALL`]), nanoseconds since the look began, the value's bits.
+/// The quantity (its position in [`Quantity::ALL`]), nanoseconds since the sample's start, and the value's bits.
 type ReadingV1 = (u8, u64, u64);
 
 #[derive(Encode, Decode)]

@@ -4,13 +4,13 @@ use super::json::{float_json, to_json, value_of};
 use ledger_record::{Attempt, Event, EventKind, MetricKind, PhaseEdge};
 use serde_json::{Map, Value as Json, json};
 
-/// A longer line is refused unread.
+/// The longest line that is parsed, in bytes.
 pub const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// Why a line is not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventFault {
-    /// It is no JSON object.
+    /// It is not a JSON object.
     #[error("it is not a JSON object ({0})")]
     Syntax(String),
     /// Its `event` is missing or unknown.
@@ -25,17 +25,17 @@ pub enum EventFault {
         event: &'static str,
         /// The member.
         member: &'static str,
-        /// What it has to be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A member that may be left out is of another type.
+    /// An optional member is of another type.
     #[error("its `{member}` is `{found}` (it must be {expected}, or be left out)")]
     Optional {
         /// The member.
         member: &'static str,
-        /// What it is.
+        /// The value found.
         found: String,
-        /// What it has to be.
+        /// The expected type.
         expected: &'static str,
     },
 }
@@ -101,14 +101,15 @@ pub fn write_event(event: &Event, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Reads one line, without its line break. A line that carries no `t_ns` is stamped with `now_ns`.
+/// Parses one line, without its line break. A line without `t_ns` gets the time `now_ns`.
 ///
-/// Numbers may be the texts `"NaN"`, `"Infinity"` and `"-Infinity"`, and the bare words that Python's `json` writes.
+/// Numbers may be the texts `"NaN"`, `"Infinity"` and `"-Infinity"`, or the bare words that Python's `json` writes.
 pub fn parse_event(line: &[u8], now_ns: u64) -> Result<Event, EventFault> {
     Ok(parse_line(line, now_ns)?.0)
 }
 
-/// As [`parse_event`], with what else the line says: a metric that states its `kind` is a fact of it too, `metric_kind.` and its name.
+/// As [`parse_event`], with a second event that the line may imply: a metric that states its `kind` is also a fact with
+/// the name `metric_kind.` and the metric's.
 pub fn parse_line(line: &[u8], now_ns: u64) -> Result<(Event, Option<Event>), EventFault> {
     let syntax = |fault: &dyn std::fmt::Display| EventFault::Syntax(fault.to_string());
     let text = std::str::from_utf8(line).map_err(|fault| syntax(&fault))?;
@@ -213,7 +214,8 @@ const NUMBERS: &str = "an object of numbers";
 const COUNT: &str = "a whole number from 0";
 const NANOSECONDS: &str = "nanoseconds, a number from 0";
 
-/// A member that may be left out, which `null` does too. One of another type is no event: what it was meant to say would be missing, and nobody told.
+/// Reads an optional member, which `null` omits too. A member of another type makes the line invalid, because ignoring
+/// it would lose data without notice.
 fn optional<T>(
     map: &Map<String, Json>,
     member: &'static str,
@@ -225,19 +227,19 @@ fn optional<T>(
     read(found).map(Some).ok_or_else(odd)
 }
 
-/// A whole number, also where it is written as `64.0`, as languages do that have one kind of numbers.
+/// Reads a whole number, also if it is written as `64.0` by languages with one type of number.
 fn whole(json: &Json) -> Option<u64> {
     json.as_u64().or_else(|| json.as_f64().filter(|number| number.fract() == 0.0).and_then(rounded))
 }
 
-/// A time, which programs often have as a product of seconds: the nearest whole nanosecond.
+/// Reads a time, which programs often compute from seconds: the nearest whole nanosecond.
 fn nanoseconds(json: &Json) -> Option<u64> {
     json.as_u64().or_else(|| json.as_f64().and_then(rounded))
 }
 
 fn rounded(number: f64) -> Option<u64> {
     let number = number.round();
-    // 2^64 is the first that does not fit.
+    // 2^64 is the first number that does not fit.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within bounds")]
     (0.0..18_446_744_073_709_551_616.0).contains(&number).then_some(number as u64)
 }
@@ -275,7 +277,7 @@ fn number(json: &Json) -> Option<f64> {
     }
 }
 
-/// Puts quotes around the bare words `NaN`, `Infinity` and `-Infinity` outside of texts.
+/// Quotes the bare words `NaN`, `Infinity` and `-Infinity` outside of strings.
 fn quote_non_finite(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;

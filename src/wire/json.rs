@@ -3,10 +3,10 @@
 use ledger_record::{Table, Value, is_invisible};
 use serde_json::{Map, Number, Value as Json};
 
-/// JSON that has no counterpart among our values.
+/// JSON that cannot be converted to a value.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonFault {
-    /// The text is no JSON.
+    /// The text is not JSON.
     #[error("{0}")]
     Syntax(#[from] serde_json::Error),
     /// `null`, or a number beyond `i64` and `f64`.
@@ -14,7 +14,7 @@ pub enum JsonFault {
     NoValue(String),
 }
 
-/// Turns a value into JSON. Non-finite numbers become the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
+/// Converts a value to JSON. Non-finite numbers become the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
 pub fn to_json(value: &Value) -> Json {
     match value {
         Value::Bool(value) => Json::Bool(*value),
@@ -50,7 +50,7 @@ pub fn to_json_line(value: &Value) -> String {
     seen(to_json(value).to_string())
 }
 
-/// The same document with invisible characters beyond ASCII as escapes: a terminal obeys them, and JSON itself escapes none of them.
+/// Escapes invisible characters beyond ASCII, which terminals interpret and JSON itself does not escape.
 fn seen(text: String) -> String {
     let is_raw = |c: char| !c.is_ascii() && is_invisible(c);
     if !text.contains(is_raw) {
@@ -59,7 +59,7 @@ fn seen(text: String) -> String {
     let mut clean = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if is_raw(c) {
-            // They stand in strings alone.
+            // Such characters occur only in strings.
             c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| clean.push_str(&format!("\\u{unit:04x}")));
         } else {
             clean.push(c);
@@ -68,7 +68,7 @@ fn seen(text: String) -> String {
     clean
 }
 
-/// Reads a value from JSON text. Whole numbers stay whole, and `1.0` stays real. One from 2^63 to 2^64 - 1 becomes text.
+/// Parses a value from JSON text. Whole numbers stay whole, and `1.0` stays real. A number from 2^63 to 2^64 - 1 becomes text.
 pub fn from_json(text: &str) -> Result<Value, JsonFault> {
     value_of(serde_json::from_str(text)?)
 }
@@ -81,7 +81,7 @@ pub(super) fn value_of(json: Json) -> Result<Value, JsonFault> {
         Json::Object(map) => Value::Table(object(map)?),
         Json::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
             (Some(int), ..) => Value::Int(int),
-            // As a real number it would be another one.
+            // As a real number it would be rounded.
             (None, Some(large), _) => Value::Str(large.to_string()),
             (None, None, Some(float)) => Value::Float(float),
             (None, None, None) => return Err(JsonFault::NoValue(number.to_string())),

@@ -1,7 +1,7 @@
 //! Compiled and tuned kernels as one portable file.
 //!
-//! The file is the magic, the BLAKE3 digest of all that follows, a bincode head (what the kernels depend on, and the names and lengths of
-//! their files), and the files' contents one after the other.
+//! The file has the magic, the BLAKE3 digest of everything after it, a bincode head, and the files' contents one after
+//! the other. The head has the environment on which the kernels depend, and the names and lengths of their files.
 
 use super::v1::{ValueV1, WireError, decode_first, encode};
 use bincode::{Decode, Encode};
@@ -9,10 +9,10 @@ use ledger_record::{Digest, Table};
 
 const MAGIC: [u8; 8] = *b"ledgerK\x01";
 
-/// A file that cannot be believed.
+/// A file that is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelsError {
-    /// It does not begin as an export of kernels does.
+    /// It does not start like an export of kernels.
     #[error("it is not an export of kernels")]
     NoKernels,
     /// It was written by a newer ledger.
@@ -21,7 +21,7 @@ pub enum KernelsError {
     /// Bytes were changed or lost.
     #[error("its content does not match its digest (it is damaged or cut short: fetch it again)")]
     Damaged,
-    /// A file would lie elsewhere than it may.
+    /// A file would be written outside of its folder.
     #[error("its file `{0}` has a name that is refused")]
     Name(String),
     /// The body does not decode.
@@ -29,10 +29,10 @@ pub enum KernelsError {
     Wire(#[from] WireError),
 }
 
-/// Kernels and all that they depend on.
+/// Kernels with the environment on which they depend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernels {
-    /// Product, driver, CUDA's versions, trainer.
+    /// Product name, driver, CUDA versions, trainer.
     pub environment: Table,
     /// Name and content of each file.
     pub files: Vec<(String, Vec<u8>)>,

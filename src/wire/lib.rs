@@ -1,8 +1,8 @@
-//! Frozen, versioned encodings of `ledger-record`: bincode in the ledger, in journals and in packs, JSON outside.
+//! Frozen, versioned encodings of `ledger-record`: bincode in the ledger, in journals and in packs, JSON elsewhere.
 //!
-//! Types here are what lies on disk, apart from what the program thinks in. A released form never changes: a new one is added
-//! beside it, and old ones upgrade one step at a time. Every decoder is bounded: no input makes it panic, recurse without end
-//! or allocate more than its size allows.
+//! These types are the stored format, separate from the types that the program uses. A released format never changes: a
+//! new one is added, and old ones upgrade one step at a time. Every decoder is bounded: no input makes it panic,
+//! recurse without end or allocate more than its limit.
 
 mod brief;
 mod choice;
@@ -36,7 +36,7 @@ pub use pack::{
 pub use source::{decode_source, encode_source};
 pub use v1::{WireError, decode_attempt, decode_run, encode_attempt, encode_run};
 
-/// The format of everything that is stored. A ledger that says more than this is refused, for reading and for writing.
+/// The format of all stored data. A ledger with a higher number is refused, for reading and for writing.
 ///
 /// - 1: runs, attempts, series and phases as in `docs/record-format.md`.
 pub const FORMAT: u32 = 1;

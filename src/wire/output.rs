@@ -1,4 +1,4 @@
-//! The kept output of a worker, format 1: magic, then zlib over bincode of its pieces.
+//! The stored output of a worker, format 1: magic, then zlib over bincode of its pieces.
 
 use super::v1::{WireError, decode, encode};
 use bincode::{Decode, Encode};
@@ -9,7 +9,7 @@ use ledger_record::{Piece, Stream};
 use std::io::{Read, Write};
 
 const MAGIC: [u8; 8] = *b"ledgerO\x01";
-/// More than this is read from no output, whatever it unpacks to.
+/// The largest decompressed size of an output.
 const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Encode, Decode)]

@@ -1,11 +1,13 @@
 //! A sealed attempt as one portable file.
 //!
-//! The file is the magic, the BLAKE3 digest of all that follows, and a bincode body: run, attempt, series chunks, phases chunk.
-//! A reader recomputes every id and digest before it believes any of it.
+//! The file has the magic, the BLAKE3 digest of everything after it, and a bincode body: run, attempt, series chunks,
+//! phases chunk. A reader recomputes every id and digest before it uses any of it.
 //!
-//! Format 2 holds many attempts and the texts that they were made from: after magic and digest come frames of one byte that says what it is, four that say how long, and
-//! the content. Format 3 is format 2 with its frames compressed by zstd: attempts of one machine have most of their facts in common, and the series of one attempt
-//! their times. Names in it lead from a folder that its reader makes.
+//! Format 2 has many attempts and their source texts. After magic and digest come frames: one byte for the type, four
+//! for the length, and the content.
+//!
+//! Format 3 is format 2 with its frames compressed by zstd. Attempts of one machine have most of their facts in common,
+//! and the series of one attempt their times. Names in it are relative to a folder that its reader creates.
 
 mod file;
 
@@ -21,10 +23,10 @@ use std::io::{self, Cursor, Read as _};
 /// The first eight bytes of a pack; the last of them is the format.
 pub const PACK_MAGIC: [u8; 8] = *b"ledger\x00\x01";
 
-/// A pack that cannot be believed.
+/// A pack that is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// It does not begin as a pack does.
+    /// It does not start like a pack.
     #[error("it is not a ledger pack")]
     NoPack,
     /// It was written by a newer ledger.
@@ -33,25 +35,25 @@ pub enum PackError {
     /// Bytes were changed or lost.
     #[error("its content does not match its digest (it is damaged or cut short: fetch it again)")]
     Damaged,
-    /// The machine's memory or zstd itself.
+    /// Memory was exhausted, or zstd failed.
     #[error("it cannot be compressed: {0}")]
     Compress(#[source] io::Error),
-    /// What lies in it, or is to be packed, cannot be read.
+    /// Its content, or the data to be packed, cannot be read.
     #[error("it cannot be read: {0}")]
     Unread(#[source] io::Error),
-    /// Its content is kept in a temporary file while it is checked.
+    /// Its content cannot be stored in a temporary file while it is checked.
     #[error("its content cannot be kept in a temporary file: {0}")]
     Unspooled(#[source] io::Error),
     /// Its file cannot be written.
     #[error("it cannot be written: {0}")]
     Unwritten(#[source] io::Error),
-    /// One attempt is more than a frame of a pack can hold.
+    /// One attempt exceeds the size of a frame.
     #[error("one of the attempts has more than 1 GiB (`merge` takes a whole ledger)")]
     Large,
-    /// All together is more than a pack can hold.
+    /// The content exceeds the size of a pack.
     #[error("it has more than 1 GiB (`merge` takes a whole ledger)")]
     Long,
-    /// It would take more memory than any pack should.
+    /// It would take more memory than a pack may.
     #[error(
         "its records take more than 160 MiB of memory, its phases 320 MiB, or its points 2 GiB (`merge` takes a whole ledger)"
     )]
@@ -67,32 +69,32 @@ pub enum PackError {
     Inconsistent(#[from] Inconsistency),
 }
 
-/// No pack is longer.
+/// The largest size of a pack.
 pub const PACK_MOST_BYTES: u64 = 1 << 30;
-/// No pack's frames are longer: there are still its magic and digest.
+/// The largest size of a pack's frames, without magic and digest.
 const FRAMES_MOST_BYTES: u64 = PACK_MOST_BYTES - 64;
-/// No attempt's frame is longer: there is still what says its kind and length.
+/// The largest size of an attempt's frame, without type and length.
 const FRAME_MOST_BYTES: usize = (1 << 30) - 64 - FRAME_HEAD_BYTES;
 const FRAME_HEAD_BYTES: usize = 5;
-/// What higher levels save is below 1% (telemetry of GPUs), and they take several times as long.
+/// Higher levels save less than 1% (telemetry of GPUs) and take several times as long.
 const ZSTD_LEVEL: i32 = 9;
-/// What the records and sources of a pack may take in memory, all together: a few bytes can say that they are millions of empty texts.
+/// The most memory that the records and sources of a pack may take together: a few bytes can encode millions of empty texts.
 const MOST_HELD_BYTES: u64 = 160 << 20;
-/// What the phases of one attempt may take in memory, while they are checked.
+/// The most memory that the phases of one attempt may take while they are checked.
 const MOST_PHASES_BYTES: u64 = 320 << 20;
-/// What the points of a pack may stand for, all together: nobody holds them, but each is looked at.
+/// The most memory that all points of a pack would take together. They are never all in memory, but each is checked.
 const MOST_POINT_BYTES: u64 = 2 << 30;
 
-/// What lies in a pack.
+/// The content of a pack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packed {
     /// The attempts, each with its run, series and phases.
     pub attempts: Vec<Sealed>,
-    /// Texts that they were made from.
+    /// The attempts' source texts.
     pub sources: Vec<SourceText>,
 }
 
-/// The sources that one of these attempts names.
+/// The sources that one of these attempts names, with their kinds.
 fn named_sources<'s>(
     sources: &'s [SourceText],
     attempts: impl Iterator<Item = &'s Attempt>,
@@ -110,7 +112,7 @@ fn named_sources<'s>(
     kinds.into_iter().zip(sources).filter_map(|(kind, source)| Some((kind?, source))).collect()
 }
 
-/// The texts that attempts name and that are not there, each with what it is.
+/// The texts that attempts name and that are missing, with their kinds.
 pub fn missing_sources<'a>(
     attempts: impl Iterator<Item = &'a Attempt>,
     sources: &[SourceText],
@@ -152,7 +154,7 @@ fn encode_as(format: u8, attempts: &[Sealed], sources: &[SourceText]) -> Result<
     Ok(pack.into_inner())
 }
 
-/// What packs may take still.
+/// The memory that packs may still take.
 #[derive(Clone, Copy, Debug)]
 pub struct PackRoom {
     held_bytes: u64,
@@ -160,11 +162,11 @@ pub struct PackRoom {
 }
 
 impl PackRoom {
-    /// What all packs of a command may take.
+    /// The limit for all packs of a command.
     pub const WHOLE: Self = Self { held_bytes: MOST_HELD_BYTES, point_bytes: MOST_POINT_BYTES };
     const ALL: Self = Self { held_bytes: u64::MAX, point_bytes: u64::MAX };
 
-    /// Of another pack as many points may be looked at.
+    /// Resets the limit of points for another pack.
     pub fn renew_points(&mut self) {
         self.point_bytes = MOST_POINT_BYTES;
     }
@@ -174,7 +176,7 @@ impl PackRoom {
         Ok(())
     }
 
-    /// Whether so many lists and tables may be made, of which nothing else is known yet.
+    /// Checks that this many lists and tables may be created, before anything else is known about them.
     fn may_make(&self, containers: usize) -> Result<(), PackError> {
         let bytes = (containers * NODE_BYTES) as u64;
         if bytes <= self.held_bytes { Ok(()) } else { Err(PackError::Memory) }
@@ -186,7 +188,7 @@ impl PackRoom {
     }
 }
 
-/// Decodes and checks a pack of any format, which is in memory with all its points. [`PackFile`] leaves them where they lie.
+/// Decodes and checks a pack of any format into memory, with all its points. [`PackFile`] leaves points on disk.
 pub fn decode_packed(bytes: &[u8]) -> Result<Packed, PackError> {
     if u64::try_from(bytes.len()).is_ok_and(|length| length > PACK_MOST_BYTES) {
         return Err(PackError::Long);
@@ -213,13 +215,13 @@ pub fn decode_pack(bytes: &[u8]) -> Result<Sealed, PackError> {
     packed.attempts.pop().filter(|_| packed.attempts.is_empty()).ok_or(PackError::Damaged)
 }
 
-/// What follows a pack's magic and digest, if the digest is right.
+/// Returns the bytes after a pack's magic and digest, if the digest is right.
 fn body_of(pack: &[u8]) -> Result<&[u8], PackError> {
     let (digest, body) = pack.get(8..).and_then(|rest| rest.split_at_checked(32)).ok_or(PackError::Damaged)?;
     if Digest::of(body).0 == *digest { Ok(body) } else { Err(PackError::Damaged) }
 }
 
-/// At most `most` bytes, whatever the compressed ones stand for.
+/// Decompresses at most `most` bytes.
 fn decompress(body: &[u8], most: u64) -> Result<Vec<u8>, PackError> {
     let mut frames = Vec::new();
     let decoder = zstd::Decoder::with_buffer(body).map_err(|_| PackError::Damaged)?;
@@ -227,7 +229,7 @@ fn decompress(body: &[u8], most: u64) -> Result<Vec<u8>, PackError> {
     if u64::try_from(frames.len()).is_ok_and(|length| length <= most) { Ok(frames) } else { Err(PackError::Long) }
 }
 
-/// What a run and an attempt take in memory, about: an empty text takes 24 times what it is encoded in.
+/// The approximate memory of a run and an attempt. An empty text takes 24 times its encoded size.
 fn record_memory(run: &Run, attempt: &Attempt) -> u64 {
     let Parts { config, program, container, cuda, driver, device, .. } = &run.parts;
     let parts: usize = [config, program, container, cuda, driver, device].into_iter().map(value_memory).sum();
@@ -246,15 +248,15 @@ fn record_memory(run: &Run, attempt: &Attempt) -> u64 {
     u64::try_from(all + 2 * NODE_BYTES).unwrap_or(u64::MAX)
 }
 
-/// An allocation takes 32 bytes or more.
+/// The memory of a text. An allocation takes at least 32 bytes.
 fn text_memory(text: &str) -> usize {
     size_of::<String>() + if text.is_empty() { 0 } else { 32.max(text.len() + 16) }
 }
 
-/// A map has places for eleven entries as soon as it has one.
+/// The memory of a map's node, which has space for eleven entries from the first entry on.
 const NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>());
 
-/// Twice a name: nodes are half full or more.
+/// The memory of a table. Names count twice, because nodes are at least half full.
 fn table_memory(table: &Table) -> usize {
     let node = if table.is_empty() { 0 } else { NODE_BYTES };
     node + table.iter().map(|(name, value)| 2 * text_memory(name) + value_memory(value)).sum::<usize>()
@@ -284,7 +286,7 @@ mod tests {
         encode_packed(&Packed { attempts: Vec::new(), sources }).unwrap()
     }
 
-    /// A pack of format 2 whose digest is right, whatever is in it.
+    /// A pack of format 2 with this body and the right digest.
     fn with_frames(body: &[u8]) -> Vec<u8> {
         signed(2, body)
     }
@@ -311,7 +313,7 @@ mod tests {
         fn rubbish_never_panics_nor_takes_memory_on_its_word(body in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_packed(&body);
             let _ = decode_packed(&with_frames(&body));
-            // A frame that says that it is an attempt, with rubbish in it.
+            // A frame that claims to be an attempt, with arbitrary content.
             let length = u32::try_from(body.len()).unwrap().to_le_bytes();
             let _ = decode_packed(&signed(3, &body));
             for kind in [OF_ATTEMPT, OF_SOURCE] {
@@ -357,7 +359,7 @@ mod tests {
         assert!(large.len() < 1000);
         let mut room = PackRoom { point_bytes: 700_000_000, ..PackRoom::WHOLE };
         assert!(matches!(read_body(&large, &mut room), Err(PackError::Memory)));
-        // What is within the limit is looked at, and taken from what is left.
+        // A series within the limit is checked, and its size is subtracted from the limit.
         let mut room = PackRoom { point_bytes: 2_000_000, ..PackRoom::WHOLE };
         assert!(matches!(read_body(&body(100_000), &mut room), Err(PackError::Inconsistent(Inconsistency::Series(_)))));
         assert!((390_000..=400_000).contains(&room.point_bytes), "{room:?}");
@@ -406,7 +408,7 @@ mod tests {
     #[test]
     fn an_attempt_may_have_more_than_any_of_its_parts() {
         let mut attempt = an_attempt();
-        // Each part for itself decodes into 64 MiB at most.
+        // Each part by itself decodes to at most 64 MiB.
         attempt.attempt.facts.insert("long".to_owned(), "x".repeat((64 << 20) - (8 << 10)).into());
         let name = "n".repeat(16 << 10);
         attempt.phases.push(Phase { name, index: 0, rank: 0, start_ns: 0, stop_ns: None });
@@ -464,7 +466,7 @@ mod tests {
                 assert!(at == 7 || file(&damaged).is_err());
             }
         }
-        // What is more than a little is held in a file.
+        // Larger content is stored in a file.
         sealed.attempt.tail.stderr = (0..5_000u32).map(|i| Digest::of(&i.to_le_bytes()).to_string()).collect();
         let packed = Packed { attempts: vec![sealed.clone()], sources: Vec::new() };
         let pack = encode_packed(&packed).unwrap();

@@ -1,4 +1,4 @@
-//! Texts that runs were made from, format 1: what is kept, and whose digest it is.
+//! Source texts of runs, format 1: the stored text, and the digest of the original.
 
 use super::v1::{WireError, decode, encode};
 use bincode::{Decode, Encode};
@@ -7,7 +7,7 @@ use ledger_record::{Digest, SourceText};
 #[derive(Encode, Decode)]
 struct SourceV1 {
     original: [u8; 32],
-    /// Of what is kept; the same as `original` unless something was taken out.
+    /// The digest of the stored text, equal to `original` unless something was removed.
     digest: [u8; 32],
     kept: Vec<u8>,
 }

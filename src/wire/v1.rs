@@ -6,47 +6,47 @@ use ledger_record::{
 };
 use std::collections::BTreeMap;
 
-/// Bytes that do not decode.
+/// An error of encoding or decoding.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// bincode refused them.
+    /// bincode could not decode.
     #[error("{what} does not decode: {source}")]
     Decode {
-        /// What was to be decoded.
+        /// The decoded object.
         what: &'static str,
         /// The cause.
         source: Box<bincode::error::DecodeError>,
     },
-    /// They decode, but mean nothing.
+    /// The bytes decode but are not valid.
     #[error("{what} is not well formed: {fault}")]
     Shape {
-        /// What was decoded.
+        /// The decoded object.
         what: &'static str,
-        /// What is wrong with it.
+        /// The error.
         fault: &'static str,
     },
     /// bincode could not encode.
     #[error("{what} does not encode: {source}")]
     Encode {
-        /// What was to be encoded.
+        /// The encoded object.
         what: &'static str,
         /// The cause.
         source: Box<bincode::error::EncodeError>,
     },
-    /// It encodes, but nobody could read it again.
+    /// It encodes but could not be decoded again.
     #[error("{what} is refused: it could not be read again ({source})")]
     Unreadable {
-        /// What was to be encoded.
+        /// The encoded object.
         what: &'static str,
-        /// What reading it again says.
+        /// The error of decoding it.
         source: Box<WireError>,
     },
 }
 
-/// No single record is larger; a decoder allocates no more than this on the word of its input.
+/// The largest size of a record, and the most memory that a decoder allocates.
 pub(super) const LIMIT_BYTES: usize = 64 << 20;
 
-/// Tables and lists lie inside each other no deeper than this.
+/// The largest depth of nested tables and lists.
 const MAX_DEPTH: usize = 64;
 
 fn config() -> impl bincode::config::Config {
@@ -62,14 +62,14 @@ pub(super) fn decode<T: Decode<()>>(what: &'static str, bytes: &[u8]) -> Result<
     if rest.is_empty() { Ok(value) } else { Err(WireError::Shape { what, fault: "bytes follow its end" }) }
 }
 
-/// Decodes what the bytes begin with, and returns the bytes that follow it.
+/// Decodes a value from the start of the bytes, and returns the remaining bytes.
 pub(super) fn decode_first<'a, T: Decode<()>>(what: &'static str, bytes: &'a [u8]) -> Result<(T, &'a [u8]), WireError> {
     let (value, used) = bincode::decode_from_slice(bytes, config())
         .map_err(|source| WireError::Decode { what, source: Box::new(source) })?;
     Ok((value, bytes.get(used..).unwrap_or_default()))
 }
 
-/// The bytes, if reading them again goes well: encoding knows none of the limits of decoding.
+/// Returns the bytes if they can be decoded again. Decoding has limits that encoding does not check.
 fn readable<T>(
     what: &'static str,
     bytes: Vec<u8>,
@@ -81,7 +81,7 @@ fn readable<T>(
     }
 }
 
-/// A value as a list of tokens, so that decoding never recurses on the word of its input.
+/// A value as a list of tokens, so that decoding does not recurse because of its input.
 #[derive(Encode, Decode)]
 enum Token {
     Bool(bool),
@@ -121,7 +121,7 @@ impl ValueV1 {
         Self(tokens)
     }
 
-    /// How many lists and tables with content it has.
+    /// The number of lists and tables that are not empty.
     fn containers(&self) -> usize {
         self.0.iter().filter(|token| matches!(token, Token::List(1..) | Token::Table(1..))).count()
     }
@@ -301,11 +301,11 @@ struct AttemptV1 {
     phases: [u8; 32],
 }
 
-/// What was added to an attempt's record after its first release: it follows the record, and only where there is something to say,
-/// so that every older record is still read and written as it was.
+/// Fields that were added to an attempt's record after its first release. They follow the record, and only if there are
+/// any, so that older records are still read and written unchanged.
 #[derive(Encode, Decode)]
 struct ExtensionV1 {
-    /// Metrics by name and the uncertainty of each.
+    /// The uncertainty of each metric, by name.
     uncertainties: Vec<(String, u64)>,
 }
 
@@ -324,20 +324,20 @@ pub(super) fn axis_of(code: u8) -> Result<Axis, WireError> {
     }
 }
 
-/// Encodes a run; its id is not stored, since it is the hash of what is.
+/// Encodes a run. Its id is not stored, since it is the hash of the stored parts.
 ///
 /// # Errors
-/// If nobody could decode it.
+/// If it could not be decoded.
 pub fn encode_run(run: &Run) -> Result<Vec<u8>, WireError> {
     readable("run", encode("run", &RunV1::new(run))?, decode_run)
 }
 
-/// Decodes a run and computes its id anew.
+/// Decodes a run and recomputes its id.
 pub fn decode_run(bytes: &[u8]) -> Result<Run, WireError> {
     decode_run_if(bytes, |_| Ok(()))
 }
 
-/// As [`decode_run`], if `may` allows so many lists and tables: the smallest table takes a hundred times the memory of its bytes.
+/// As [`decode_run`], if `may` allows this many lists and tables. The smallest table takes a hundred times the memory of its bytes.
 pub(super) fn decode_run_if<E: From<WireError>>(
     bytes: &[u8],
     may: impl FnOnce(usize) -> Result<(), E>,
@@ -351,7 +351,7 @@ pub(super) fn decode_run_if<E: From<WireError>>(
 /// Encodes an attempt's record, without its series and phases.
 ///
 /// # Errors
-/// If nobody could decode it.
+/// If it could not be decoded.
 pub fn encode_attempt(attempt: &Attempt) -> Result<Vec<u8>, WireError> {
     let metrics = attempt.metrics.iter().map(|(name, metric)| MetricV1 {
         name: name.clone(),
@@ -400,7 +400,7 @@ pub fn decode_attempt(bytes: &[u8]) -> Result<Attempt, WireError> {
     decode_attempt_if(bytes, |_| Ok(()))
 }
 
-/// As [`decode_attempt`], if `may` allows so many lists and tables.
+/// As [`decode_attempt`], if `may` allows this many lists and tables.
 pub(super) fn decode_attempt_if<E: From<WireError>>(
     bytes: &[u8],
     may: impl FnOnce(usize) -> Result<(), E>,

@@ -1,16 +1,16 @@
-//! Columns that are decoded piece by piece.
+//! Incremental decoding of columns.
 
 use super::{ChunkError, PositionsV1, ValuesV1, real, series_frame};
 use pco::data_types::Number;
 use pco::standalone::{ChunkDecompressor, DecompressorItem, FileDecompressor};
 
-/// A column that is decoded piece by piece.
+/// A column that is decoded incrementally.
 enum Column<'b, T: Number + Default> {
     Coded { file: FileDecompressor, chunk: Option<Box<ChunkDecompressor<T, &'b [u8]>>>, rest: &'b [u8] },
     Computed(Box<dyn Fn(u64) -> T>),
 }
 
-/// So many values are decoded at a time: pco decodes multiples of 256.
+/// The number of values that are decoded at a time; pco decodes multiples of 256.
 const PIECE: usize = 4096;
 
 impl<'b, T: Number + Default> Column<'b, T> {
@@ -27,7 +27,7 @@ impl<'b, T: Number + Default> Column<'b, T> {
         Ok(more.is_empty())
     }
 
-    /// The next values, from that index on; none after the last.
+    /// Reads the next values, from that index on; none after the last.
     fn read(&mut self, index: u64, left: u64, values: &mut Vec<T>) -> Result<(), ChunkError> {
         let piece = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
         values.clear();
@@ -63,10 +63,10 @@ impl<'b, T: Number + Default> Column<'b, T> {
     }
 }
 
-/// Gives each point of a series, decoded piece by piece: memory does not grow with the series.
+/// Visits each point of a series with incremental decoding: memory does not grow with the series.
 ///
 /// # Errors
-/// If it does not decode; points before the fault were given.
+/// If it does not decode. Points before the error have been visited.
 pub fn visit_series(bytes: &[u8], visit: &mut dyn FnMut(u64, f64)) -> Result<(), ChunkError> {
     let (wire, _) = series_frame(bytes)?;
     let mut positions: Column<'_, u64> = match &wire.positions {
@@ -121,7 +121,7 @@ fn visit_columns<T: Number + Default>(
         (used_at, used_values) = (used_at + count, used_values + count);
         done += count as u64;
     }
-    // As `decode_series` has it: a column that goes on is of another series.
+    // As in `decode_series`, a column with more values is an error.
     let is_used = done == len && used_at == at.len() && used_values == of_values.len();
     if is_used && positions.is_at_its_end()? && values.is_at_its_end()? {
         Ok(())

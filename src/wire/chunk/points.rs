@@ -1,4 +1,4 @@
-//! A series as a chunk, made point by point: memory does not grow with the series.
+//! Incremental encoding of a series as a chunk: memory does not grow with the series.
 
 use super::{ChunkError, PositionsV1, SeriesV1, ValuesV1, decode_series, series_frame, single, visit_series, whole};
 use crate::v1::{LIMIT_BYTES, axis_code, axis_of, encode};
@@ -8,15 +8,15 @@ use pco::standalone::FileCompressor;
 use pco::{ChunkConfig, PagingSpec};
 use std::io;
 
-/// Points that can be read from the first to the last as often as wanted.
+/// Points that can be read repeatedly in order.
 pub trait Points {
     /// The number of points.
     fn count(&self) -> usize;
 
-    /// Gives each point in order.
+    /// Visits each point in order.
     ///
     /// # Errors
-    /// If they lie in a file that cannot be read.
+    /// If they are in a file that cannot be read.
     fn visit(&self, visit: &mut dyn FnMut(u64, f64)) -> io::Result<()>;
 }
 
@@ -36,7 +36,7 @@ impl Points for Series {
 pub struct First<'p> {
     /// The others.
     pub points: &'p dyn Points,
-    /// How many of them.
+    /// The number of points.
     pub count: usize,
 }
 
@@ -56,10 +56,10 @@ impl Points for First<'_> {
     }
 }
 
-/// Encodes points as [`encode_series`](super::encode_series) does, to the same bytes, and says what an attempt's record says of them.
+/// Encodes points to the same bytes as [`encode_series`](super::encode_series), and returns their summary for the attempt's record.
 ///
 /// # Errors
-/// If nobody could decode it, or the points cannot be read.
+/// If it could not be decoded, or if the points cannot be read.
 pub fn encode_points(
     (name, unit, axis): (&str, &str, Axis),
     points: &dyn Points,
@@ -92,12 +92,12 @@ pub fn encode_points(
     Ok((bytes, SeriesSummary { name, unit, axis, len, digest: digest.finish() }))
 }
 
-/// What the record of an attempt should say of a series. Memory does not grow with the series.
+/// The summary of an encoded series for an attempt's record. Memory does not grow with the series.
 ///
 /// # Errors
 /// If it does not decode.
 pub fn summarize_series(bytes: &[u8]) -> Result<SeriesSummary, ChunkError> {
-    /// Longer ones are decoded twice: the digest takes all positions first.
+    /// The most points that are decoded at once. Longer series are decoded twice, because the digest needs all positions first.
     const AT_ONCE: u64 = 1 << 20;
     let (wire, _) = series_frame(bytes)?;
     if wire.len <= AT_ONCE {
@@ -111,7 +111,7 @@ pub fn summarize_series(bytes: &[u8]) -> Result<SeriesSummary, ChunkError> {
     Ok(SeriesSummary { name: wire.name, unit: wire.unit, axis, len: wire.len, digest: digest.finish() })
 }
 
-/// The tightest form of each column, as far as the points were seen.
+/// The most compact encoding of each column, given the points seen so far.
 #[derive(Default)]
 struct Form {
     first: Option<(u64, u64)>,
@@ -189,7 +189,7 @@ impl Values {
     fn push(&mut self, value: f64) -> Result<(), ChunkError> {
         match self {
             Self::Constant(_) => Ok(()),
-            // The form was chosen after every value was seen.
+            // The encoding was chosen after all values were seen.
             Self::Int(column) => column.push(whole(value).unwrap_or(0)),
             Self::F32(column) => column.push(single(value).unwrap_or(f32::NAN)),
             Self::F64(column) => column.push(value),
@@ -206,7 +206,7 @@ impl Values {
     }
 }
 
-/// A column that is compressed page by page, in the pages of `pco::standalone::simple_compress`.
+/// A column that is compressed by page, with the pages of `pco::standalone::simple_compress`.
 struct Column<T: Number> {
     file: FileCompressor,
     pages: std::vec::IntoIter<usize>,
@@ -235,7 +235,7 @@ impl<T: Number> Column<T> {
         self.bytes = self.file.chunk_compressor(&self.page, &config)?.write(bytes)?;
         self.page.clear();
         self.page_len = self.pages.next().unwrap_or(0);
-        // No decoder takes as much.
+        // No decoder accepts more.
         if self.bytes.len() > LIMIT_BYTES { Err(ChunkError::TooLong(self.count as u64)) } else { Ok(()) }
     }
 

@@ -1,4 +1,4 @@
-//! Packs that are read and written piece by piece: memory does not grow with their series.
+//! Incremental reading and writing of packs: memory does not grow with their series.
 
 use super::{
     FRAME_HEAD_BYTES, FRAME_MOST_BYTES, FRAMES_MOST_BYTES, MOST_PHASES_BYTES, OF_ATTEMPT, OF_SOURCE, PACK_MAGIC,
@@ -16,29 +16,29 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// No record and no chunk is longer.
+/// The largest size of a record or chunk.
 const PIECE_MOST_BYTES: u64 = 2 * LIMIT_BYTES as u64;
-/// Less than this is held in memory rather than in a file.
+/// Smaller content is kept in memory, and larger content in a file.
 const LITTLE_BYTES: usize = 1 << 16;
-/// The longest number of bincode's variable-length form.
+/// The longest number in bincode's variable-length encoding.
 const NUMBER_BYTES: u64 = 9;
 
-/// What lies in a pack. Its records are in memory; its series and phases stay where they lie.
+/// The content of a pack. Its records are in memory; its series and phases stay on disk.
 #[derive(Debug)]
 pub struct PackFile {
     /// The attempts, each with its run.
     pub attempts: Vec<PackedAttempt>,
-    /// Texts that they were made from.
+    /// The attempts' source texts.
     pub sources: Vec<SourceText>,
 }
 
-/// Makes an empty file that nobody else has, for what cannot be read twice.
+/// Creates an empty, private file for content that cannot be read twice.
 pub type Spool<'s> = dyn Fn() -> io::Result<File> + 's;
 
 /// An attempt of a pack.
 #[derive(Debug)]
 pub struct PackedAttempt {
-    /// Its run and its record, without series and phases: [`chunk`](Self::chunk) has these.
+    /// Its run and its record, without series and phases, which [`chunk`](Self::chunk) returns.
     pub sealed: Sealed,
     frames: Arc<Frames>,
     series: Vec<Range<u64>>,
@@ -70,10 +70,10 @@ impl Frames {
 }
 
 impl PackFile {
-    /// Reads and checks a pack of any format. `room` is made less by what is taken, and serves for several packs.
+    /// Reads and checks a pack of any format. Its memory is subtracted from `room`, which may be used for several packs.
     ///
     /// # Errors
-    /// If it cannot be read, or cannot be believed.
+    /// If it cannot be read, or is not valid.
     pub fn read(mut pack: impl Read, room: &mut PackRoom, spool: &Spool<'_>) -> Result<Self, PackError> {
         let (format, expected) = read_head(&mut pack)?;
         let (mut frames, mut len, digest) = spooled(pack, PACK_MOST_BYTES - HEAD_BYTES as u64, spool)?;
@@ -91,10 +91,10 @@ impl PackFile {
         frames_of(frames, len, format, room)
     }
 
-    /// Reads a pack of one attempt that this ledger has written, with its sources. What it may take is not bounded: it was in memory before.
+    /// Reads a pack of one attempt that this ledger wrote, with its sources. Its memory is not limited, because it was in memory before.
     ///
     /// # Errors
-    /// If it cannot be read, cannot be believed, or holds another number of attempts.
+    /// If it cannot be read, is not valid, or has another number of attempts.
     pub fn read_own(pack: impl Read, spool: &Spool<'_>) -> Result<(PackedAttempt, Vec<SourceText>), PackError> {
         let Self { mut attempts, sources } = Self::read(pack, &mut { PackRoom::ALL }, spool)?;
         match attempts.pop() {
@@ -103,16 +103,16 @@ impl PackFile {
         }
     }
 
-    /// The sources that an attempt of the pack names; nobody asks for others.
+    /// The sources that an attempt of the pack names, with their kinds. Others are never used.
     pub fn named_sources(&self) -> Vec<(&'static str, &SourceText)> {
         named_sources(&self.sources, self.attempts.iter().map(|packed| &packed.sealed.attempt))
     }
 }
 
-/// The magic and the digest of what follows.
+/// The length of magic and digest.
 const HEAD_BYTES: usize = 40;
 
-/// The format, if it is no newer one, and the digest.
+/// Returns the format, if it is supported, and the digest.
 fn read_head(pack: &mut impl Read) -> Result<(u8, Digest), PackError> {
     let mut head = [0; HEAD_BYTES];
     let has = read_up_to(pack, &mut head).map_err(PackError::Unread)?;
@@ -127,7 +127,7 @@ fn read_head(pack: &mut impl Read) -> Result<(u8, Digest), PackError> {
     }
 }
 
-/// Tells what zstd does not understand from what cannot be read.
+/// Separates errors of zstd's decoding from errors of reading.
 struct Decompressed<R>(R);
 
 impl<R: Read> Read for Decompressed<R> {
@@ -152,7 +152,8 @@ fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(has)
 }
 
-/// Copies at most `most` bytes to where they can be read again: little into memory, more into a file.
+/// Copies at most `most` bytes so that they can be read again: small content to memory, large content to a file.
+/// Returns it with its length and its digest.
 fn spooled(mut from: impl Read, most: u64, spool: &Spool<'_>) -> Result<(Frames, u64, Digest), PackError> {
     let (mut digest, mut len) = (DigestWriter::new(), 0);
     let mut buffer = vec![0; LITTLE_BYTES];
@@ -184,7 +185,7 @@ fn spooled(mut from: impl Read, most: u64, spool: &Spool<'_>) -> Result<(Frames,
     }
 }
 
-/// The attempts and sources in frames whose digest is right.
+/// Decodes the attempts and sources in frames with the right digest.
 pub(super) fn frames_of(frames: Frames, len: u64, format: u8, room: &mut PackRoom) -> Result<PackFile, PackError> {
     let frames = Arc::new(frames);
     if format < 2 {
@@ -216,12 +217,12 @@ pub(super) fn frames_of(frames: Frames, len: u64, format: u8, room: &mut PackRoo
     Ok(packed)
 }
 
-/// Of bytes whose digest is right.
+/// The error for malformed bytes with the right digest.
 fn misshapen(fault: &'static str) -> WireError {
     WireError::Shape { what: "pack", fault }
 }
 
-/// Goes through the pieces of an attempt.
+/// Iterates over the pieces of an attempt.
 struct Pieces<'f> {
     frames: &'f Frames,
     left: Range<u64>,
@@ -236,10 +237,10 @@ impl Pieces<'_> {
         Ok(number)
     }
 
-    /// The place of bytes that stand behind their length.
+    /// Returns the position of bytes that are preceded by their length.
     fn bytes(&mut self) -> Result<Range<u64>, PackError> {
         let len = self.number()?;
-        // No record or chunk that decodes is longer, and it is read whole.
+        // No valid record or chunk is longer, and it is read into memory.
         if len > PIECE_MOST_BYTES {
             return Err(PackError::Large);
         }
@@ -252,7 +253,7 @@ impl Pieces<'_> {
 }
 
 impl PackedAttempt {
-    /// `room` is made less by what is taken.
+    /// Reads and checks an attempt. Its memory is subtracted from `room`.
     pub(super) fn read(frames: &Arc<Frames>, place: Range<u64>, room: &mut PackRoom) -> Result<Self, PackError> {
         let mut pieces = Pieces { frames, left: place };
         let (run, attempt) = (pieces.bytes()?, pieces.bytes()?);
@@ -287,15 +288,15 @@ impl PackedAttempt {
         Ok(Self { sealed, frames: Arc::clone(frames), series, phases })
     }
 
-    /// The chunk of a series by its place in the record, and the phases' behind those of all series.
+    /// Returns the chunk of a series by its position in the record. The position after the last series is that of the phases.
     ///
     /// # Errors
-    /// If it cannot be read from where it lies.
+    /// If it cannot be read.
     pub fn chunk(&self, at: usize) -> io::Result<Vec<u8>> {
         self.frames.read(self.series.get(at).unwrap_or(&self.phases)).map_err(io::Error::other)
     }
 
-    /// With its series and phases in memory.
+    /// Loads its series and phases into memory.
     pub(super) fn whole(self) -> Result<Sealed, PackError> {
         let series = self.series.iter().map(|place| Ok(decode_series(&self.frames.read(place)?)?));
         let series = series.collect::<Result<_, PackError>>()?;
@@ -304,24 +305,24 @@ impl PackedAttempt {
     }
 }
 
-/// An attempt that is packed: its records, and the lengths of its chunks, which are those of its series in order and that of its phases.
+/// An attempt to be packed: its records, and the lengths of the chunks of its series, in order, and of its phases.
 #[derive(Clone, Debug)]
 pub struct ToPack {
     /// The run that was executed.
     pub run: Run,
-    /// What happened.
+    /// The record of the execution.
     pub attempt: Attempt,
     /// The length of each chunk in bytes.
     pub chunk_lengths: Vec<usize>,
 }
 
-/// Gives the next chunk: of each attempt those of its series in order, then that of its phases.
+/// Returns the next chunk: for each attempt those of its series in order, then that of its phases.
 pub type NextChunk<'c> = dyn FnMut() -> io::Result<Vec<u8>> + 'c;
 
-/// Writes a pack of that format, 1 to 3, and returns its length. Format 1 holds one attempt and no sources.
+/// Writes a pack of a format from 1 to 3, and returns its length. Format 1 has one attempt and no sources.
 ///
 /// # Errors
-/// If it cannot be written, a chunk cannot be had, or it is longer than packs may be.
+/// If it cannot be written, if a chunk is not available, or if it would be too long.
 pub fn write_pack<W: Write + Seek>(
     to: W,
     format: u8,
@@ -339,7 +340,7 @@ pub fn write_pack<W: Write + Seek>(
         write_frames(&mut to, format, attempts, sources, next_chunk)?;
     }
     let Hashed { mut to, digest, len } = to;
-    // What does not compress becomes a little longer.
+    // Incompressible content becomes a little longer.
     let len = len + 40;
     if len > PACK_MOST_BYTES {
         return Err(PackError::Long);
@@ -398,7 +399,7 @@ fn write_frames(
     Ok(())
 }
 
-/// Takes the digest of what it writes.
+/// A writer that also computes the digest and the length of its output.
 struct Hashed<W> {
     to: W,
     digest: DigestWriter,
