@@ -110,26 +110,22 @@ fn a_saving_is_a_share_of_what_it_is_held_against() {
 
 #[test]
 fn the_probability_of_being_the_best_is_within_common_seeds() {
-    let seeds =
-        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
     let (x, y) = ([0.90, 0.80, 0.70, 0.60, 0.50], [0.89, 0.788, 0.691, 0.589, 0.49]);
     let ordering = Ordering::of("accuracy", "", Direction::Maximize);
-    let places = place(vec![seeds(1, &x), seeds(2, &y)], ordering);
+    let places = place(vec![accuracies(1, &x), accuracies(2, &y)], ordering);
     assert!(places[0].against.is_none() && places[1].against.unwrap().corrected.unwrap() < 0.001);
     assert!(places[0].probability.unwrap() > 0.99, "{:?}", places[0].probability);
     // With other seeds the difference is small beside the scatter.
-    let mut others = seeds(2, &y);
+    let mut others = accuracies(2, &y);
     others.measured.iter_mut().for_each(|one| one.replicate.seed += 10);
-    let places = place(vec![seeds(1, &x), others], ordering);
+    let places = place(vec![accuracies(1, &x), others], ordering);
     assert!(places[0].probability.unwrap() < 0.7, "{:?}", places[0].probability);
 }
 
 #[test]
 fn rows_of_other_seeds_are_compared_on_the_common_ones() {
-    let seeds =
-        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
-    let lacking = seeds(2, &[1.0, 2.2]);
-    let places = place(vec![seeds(1, &[1.0, 2.0, 0.3]), lacking], lowest());
+    let lacking = accuracies(2, &[1.0, 2.2]);
+    let places = place(vec![accuracies(1, &[1.0, 2.0, 0.3]), lacking], lowest());
     let (common, comparison) = places[1].on_common_seeds(&places[0]).unwrap();
     assert!(common == 2 && (comparison.estimate - 3.2 / 3.0).abs() < 1e-12);
     assert_eq!(places[0].on_common_seeds(&places[0]), None);
@@ -139,10 +135,8 @@ fn rows_of_other_seeds_are_compared_on_the_common_ones() {
 
 #[test]
 fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
-    let seeds =
-        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
-    let all = seeds(1, &[1.11, 1.08, 1.10, 1.13, 1.09, 10.1, 10.1, 10.1]);
-    let lacking = seeds(2, &[1.21, 1.19, 1.20, 1.22, 1.18]);
+    let all = accuracies(1, &[1.11, 1.08, 1.10, 1.13, 1.09, 10.1, 10.1, 10.1]);
+    let lacking = accuracies(2, &[1.21, 1.19, 1.20, 1.22, 1.18]);
     let places = place(vec![all.clone(), lacking.clone()], lowest());
     assert!(places.iter().map(|place| (x(place), place.dropped)).eq([(1, 3), (2, 0)]));
     assert!(places.iter().all(|place| place.estimate.units.len() == 5), "the seeds that both have");
@@ -152,9 +146,9 @@ fn a_configuration_that_lacks_the_bad_seeds_is_not_the_best() {
     let only = place(vec![all.clone(), lacking], Ordering { limit: 1, ..lowest() });
     assert!(only.iter().map(x).eq([1]) && only[0].estimate.units.len() == 5);
     // If both have the seeds, or if the means are in the order of the test, nothing is left out.
-    let equal = seeds(3, &[1.31, 1.28, 1.33, 1.30, 1.29, 10.4, 10.3, 10.3]);
+    let equal = accuracies(3, &[1.31, 1.28, 1.33, 1.30, 1.29, 10.4, 10.3, 10.3]);
     assert!(place(vec![all.clone(), equal], lowest()).iter().all(|place| place.dropped == 0));
-    let worse = seeds(4, &[12.0, 12.1, 12.2]);
+    let worse = accuracies(4, &[12.0, 12.1, 12.2]);
     let places = place(vec![all, worse], lowest());
     assert!(places[0].dropped == 0 && places[0].estimate.units.len() == 8);
     // Rounds are the units of measurements.
@@ -319,12 +313,10 @@ fn a_gpu_that_one_configuration_lacks_decides_nothing() {
 
 #[test]
 fn configurations_that_computed_the_same_are_equally_likely_the_best() {
-    let seeds =
-        |number, values: &[f64]| Contender { kind: MetricKind::Outcome, ..contender(number, values, None, "s") };
     let same = [0.90, 0.92, 0.91];
     let worse = same.map(|value| value - 0.3);
     let places = place(
-        vec![seeds(1, &same), seeds(2, &same), seeds(3, &worse)],
+        vec![accuracies(1, &same), accuracies(2, &same), accuracies(3, &worse)],
         Ordering::of("accuracy", "", Direction::Maximize),
     );
     let found: Vec<f64> = places.iter().map(|place| place.probability.unwrap()).collect();

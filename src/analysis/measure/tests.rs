@@ -394,7 +394,7 @@ fn answers_have_a_median_and_a_tail() {
     completed.assert_near("inference_time", 0.050, 1e-9);
     assert_eq!(completed.reason("inference_p99"), "99 batches were answered, and a 99th percentile needs 100");
     answering.phases.push(batch(100));
-    completed_p99(&answering, 0.099);
+    Completed::of(&answering, &[], Table::new()).assert_near("inference_p99", 0.099, 1e-9);
     answering.phases.clear();
     assert!(!Completed::of(&answering, &[], Table::new()).metrics.contains_key("inference_p99"));
 }
@@ -504,10 +504,6 @@ fn a_time_that_nobody_measured_is_no_zero() {
         assert!(!completed.metrics.contains_key(name), "{name}");
     }
     assert!(completed.reason("cpu_util").contains("`t_ns`"), "{}", completed.reason("cpu_util"));
-}
-
-fn completed_p99(observed: &Observed, expected: f64) {
-    Completed::of(observed, &[], Table::new()).assert_near("inference_p99", expected, 1e-9);
 }
 
 #[test]
