@@ -8,7 +8,7 @@ use super::pairwise::{
     Block, Differences, Judged, Scale, blocks_of, differences, has_same_sensors, machines, sensors, within,
 };
 use super::replication::Estimate;
-use super::statistic::{CONFIDENCE, number};
+use super::statistic::{CONFIDENCE, number, split_mix};
 use crate::record::{AttemptId, MetricKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -363,20 +363,13 @@ fn factor(mut spreads: Vec<&mut Spread>, attempts: usize) {
     spreads.iter_mut().zip(rows).for_each(|(spread, row)| spread.parts = row.into_iter().enumerate().collect());
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// A generator of random numbers by [`split_mix`].
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     /// Uniform in (0, 1).
     pub(super) fn uniform(&mut self) -> f64 {
-        let upper = u32::try_from(self.bits() >> 32).unwrap_or(u32::MAX);
+        let upper = u32::try_from(split_mix(&mut self.0) >> 32).unwrap_or(u32::MAX);
         (f64::from(upper) + 0.5) / 4_294_967_296.0
     }
 

@@ -100,6 +100,15 @@ pub(super) fn quadrature(parts: impl IntoIterator<Item = f64>) -> f64 {
     parts.into_iter().map(|part| part * part).sum::<f64>().sqrt()
 }
 
+/// Returns the next number of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014).
+pub(super) fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 /// A time as in reasons: `3 ms`, `1.5 s`.
 pub(super) fn span(ns: u64) -> String {
     let (value, unit) = match ns {

@@ -3,7 +3,7 @@
 use super::period::{Updates, updates};
 use super::response::{Pulses, response};
 use super::{Sensor, Within};
-use crate::analysis::statistic::{quadrature, seconds};
+use crate::analysis::statistic::{quadrature, seconds, split_mix};
 use crate::record::{Quantity, Sample};
 
 /// The fewest pulses from which sensors are calibrated.
@@ -20,41 +20,29 @@ pub struct Watched {
     pub samples: Vec<Sample>,
 }
 
-/// Returns the next number of `SplitMix64` (Steele, Lea and Flood 2014).
-pub(super) fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-/// Returns the pulses of a load of about this length, as milliseconds on and off. The first is as long as a sensor may
-/// average. The others last 20 to 600 ms on and off, without a regular period. The same length gives the same pulses.
-pub(super) fn schedule(length_ms: u64) -> Vec<(u64, u64)> {
-    let mut pulses = vec![(LONG_MS, LONG_MS)];
-    let (mut state, mut left) = (0, length_ms.saturating_sub(2 * LONG_MS));
-    while left > 0 {
-        // The logarithm is uniform, so that short times are as frequent as long ones.
-        let mut time = || {
-            let octave = split_mix(&mut state) % 5;
-            let base = SHORTEST_MS << octave;
-            (base + split_mix(&mut state) % base).min(LONGEST_MS)
-        };
-        let (on, off) = (time(), time());
-        pulses.push((on, off));
-        left = left.saturating_sub(on + off);
-    }
-    pulses
-}
-
 const LONG_MS: u64 = 2500;
 const SHORTEST_MS: u64 = 20;
 const LONGEST_MS: u64 = 600;
 
 impl Watched {
-    /// Returns the pulses of a load of about this length, as milliseconds on and off. The same length gives the same pulses.
+    /// Returns the pulses of a load of about this length, as milliseconds on and off. The first is as long as a sensor
+    /// may average. The others last 20 to 600 ms on and off, without a regular period. The same length gives the same
+    /// pulses.
     pub fn schedule(length_ms: u64) -> Vec<(u64, u64)> {
-        schedule(length_ms)
+        let mut pulses = vec![(LONG_MS, LONG_MS)];
+        let (mut state, mut left) = (0, length_ms.saturating_sub(2 * LONG_MS));
+        while left > 0 {
+            // The logarithm is uniform, so that short times are as frequent as long ones.
+            let mut time = || {
+                let octave = split_mix(&mut state) % 5;
+                let base = SHORTEST_MS << octave;
+                (base + split_mix(&mut state) % base).min(LONGEST_MS)
+            };
+            let (on, off) = (time(), time());
+            pulses.push((on, off));
+            left = left.saturating_sub(on + off);
+        }
+        pulses
     }
 
     fn readings(&self, quantity: Quantity, origin_ns: u64) -> Vec<(u64, f64)> {

@@ -4,7 +4,7 @@
 //! a block bootstrap of the readings.
 
 use super::{Shape, Within};
-use crate::analysis::statistic::{CONFIDENCE, number};
+use crate::analysis::statistic::{CONFIDENCE, number, split_mix};
 
 /// The least share of the readings' variance that the load has to explain.
 const EXPLAINED: f64 = 0.7;
@@ -229,7 +229,7 @@ fn drawn(points: &[(f64, f64)], draw: usize) -> Vec<(f64, f64)> {
     let mut state = u64::try_from(draw).unwrap_or(0).wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x6a09_e667_f3bc_c909;
     let len = u64::try_from(points.len().max(1)).unwrap_or(1);
     let blocks = std::iter::repeat_with(|| {
-        let from = usize::try_from(super::find::split_mix(&mut state) % len).unwrap_or(0);
+        let from = usize::try_from(split_mix(&mut state) % len).unwrap_or(0);
         points.iter().cycle().skip(from).take(BLOCK).copied()
     });
     blocks.flatten().take(points.len()).collect()

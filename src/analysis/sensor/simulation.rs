@@ -1,7 +1,7 @@
 //! Simulated boards: a load of steps, and sensors with windows, delays and noise.
 
 use super::Shape;
-use super::find::split_mix;
+use crate::analysis::statistic::split_mix;
 
 /// Steps of power: each is a time in milliseconds and the power from then on, in watts.
 pub(in crate::analysis) type Steps = Vec<(f64, f64)>;
