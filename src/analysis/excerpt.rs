@@ -7,7 +7,7 @@ use super::hardware::Hardware;
 use super::telemetry::{Curve, Given, Kind};
 use super::thin::Stretch;
 use super::window::Windows;
-use crate::record::{Attempt, Phase, Run, Series, Source, Value};
+use crate::record::{Attempt, Phase, Run, Series, Source};
 use std::collections::BTreeMap;
 
 /// Returns the points of a series between two positions, with one more at each side so that lines reach the edges.
@@ -97,10 +97,7 @@ pub fn energy_between(
     telemetry: &dyn Given,
     (from_ns, to_ns): (u64, u64),
 ) -> Result<EnergyOfDevices, String> {
-    let gpus = run.config().get("hardware.gpus").and_then(Value::as_int);
-    let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
-    let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
-    let meters = Hardware::new(telemetry, &attempt.facts, gpus, hz).meters();
+    let meters = Hardware::of(telemetry, run, attempt).meters();
     let windows = Windows::new([(from_ns, to_ns.min(attempt.wall_ns))]);
     if windows.is_empty() {
         return Err("the time range is empty".to_owned());

@@ -8,7 +8,7 @@ use super::readings::Readings;
 use super::sensor::Calibration;
 use super::telemetry::Given;
 use super::window::Windows;
-use crate::record::{Quantity, Source, Table, Value};
+use crate::record::{Attempt, Quantity, Run, Source, Table, Value};
 use std::collections::BTreeSet;
 
 /// The readings of an attempt.
@@ -21,7 +21,19 @@ pub(super) struct Hardware<'a> {
     silence: Option<&'static str>,
 }
 
+/// The number of GPUs that a run uses.
+pub(super) fn gpus_of(run: &Run) -> u32 {
+    let gpus = run.config().get("hardware.gpus").and_then(Value::as_int);
+    gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0)
+}
+
 impl<'a> Hardware<'a> {
+    /// The readings of an attempt of a run.
+    pub(super) fn of(given: &'a dyn Given, run: &Run, attempt: &'a Attempt) -> Self {
+        let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
+        Self::new(given, &attempt.facts, gpus_of(run), hz)
+    }
+
     /// `hz` is the requested rate of readings.
     pub(super) fn new(given: &'a dyn Given, facts: &'a Table, gpus: u32, hz: Option<f64>) -> Self {
         let names = given.names();

@@ -3,7 +3,7 @@
 //! Knows only a sealed attempt. The energies are those of `energy`, which refuses those that may be another phase's.
 
 use super::energy::Energy;
-use super::hardware::Hardware;
+use super::hardware::{Hardware, gpus_of};
 use super::resolution::mean_used;
 use super::statistic::{median, real, seconds, share, total};
 use super::telemetry::Given;
@@ -51,10 +51,8 @@ impl PhaseRow {
 /// Joins an attempt's phases with its telemetry. Rows are sorted by the first appearance of the phases' name, then by rank.
 pub fn join(sealed: &Sealed, telemetry: &dyn Given) -> Vec<PhaseRow> {
     let attempt = &sealed.attempt;
-    let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
-    let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
-    let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
-    let hardware = Hardware::new(telemetry, &attempt.facts, gpus, hz);
+    let gpus = gpus_of(&sealed.run);
+    let hardware = Hardware::of(telemetry, &sealed.run, attempt);
     let batch = attempt.facts.get("measure.samples_per_step").and_then(Value::as_int);
     let batch = batch.and_then(|batch| u64::try_from(batch).ok());
     let of_a_pass = samples_of_a_pass(&sealed.run);

@@ -4,6 +4,7 @@
 //! version number and is identified by its commit. A rule without evidence in the record fails, with the missing
 //! evidence as the reason.
 
+use super::hardware::gpus_of;
 use super::statistic::{number, seconds};
 use crate::record::{Quantity, Sealed, Series, Source, Value, count};
 use std::collections::BTreeSet;
@@ -80,11 +81,6 @@ pub fn mlperf_power(attempts: &[Sealed], unchecked: Unchecked) -> Vec<Rule> {
     ]
 }
 
-fn gpus(sealed: &Sealed) -> u32 {
-    let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
-    gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0)
-}
-
 /// The timed portion: from the start of the first epoch to the end of the last, or the whole attempt without epochs.
 fn timed(sealed: &Sealed) -> (u64, u64) {
     let epochs = || sealed.phases.iter().filter(|phase| phase.name == "epoch" && phase.rank == 0);
@@ -100,7 +96,7 @@ fn powers(sealed: &Sealed) -> Vec<Option<&Series>> {
         let source = Source::Gpu(rank);
         named(source.series(Quantity::PowerInstant)).or_else(|| named(source.series(Quantity::PowerAverage)))
     };
-    (0..gpus(sealed)).map(of).collect()
+    (0..gpus_of(&sealed.run)).map(of).collect()
 }
 
 /// Returns the fault of the first attempt that has one, with the attempt's number from 1.
@@ -131,7 +127,7 @@ fn all_nodes(attempts: &[Sealed]) -> (Ruling, String) {
 }
 
 fn interconnects(attempts: &[Sealed]) -> (Ruling, String) {
-    if attempts.iter().all(|sealed| gpus(sealed) <= 1) {
+    if attempts.iter().all(|sealed| gpus_of(&sealed.run) <= 1) {
         return (Ruling::NotApplicable, "one GPU exchanges no weights with others".to_owned());
     }
     (

@@ -7,7 +7,7 @@ use super::hardware::Hardware;
 use super::statistic::{number, real, seconds};
 use super::telemetry::Given;
 use super::window::Windows;
-use crate::record::{Phase, Sealed, Value};
+use crate::record::{Phase, Sealed};
 use std::collections::BTreeMap;
 
 /// Phases that are always portions of their own, though a worker may run them within others.
@@ -50,10 +50,7 @@ impl Portions {
 /// their own. The rest goes to the longest kind of phase, and then to kinds outside of it.
 pub fn portions(sealed: &Sealed, telemetry: &dyn Given) -> Portions {
     let attempt = &sealed.attempt;
-    let gpus = sealed.run.config().get("hardware.gpus").and_then(Value::as_int);
-    let gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok()).unwrap_or(0);
-    let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
-    let hardware = Hardware::new(telemetry, &attempt.facts, gpus, hz);
+    let hardware = Hardware::of(telemetry, &sealed.run, attempt);
     let meters = hardware.meters();
     let energy = |windows: &Windows| {
         Hardware::energy(meters.as_deref().map_err(String::as_str), "it", windows).map(|(_, sum)| sum)
