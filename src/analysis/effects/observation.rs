@@ -58,21 +58,28 @@ pub fn observations<'a, T: Asked>(
         return Observations { kind: MetricKind::Measured, observations: by_round(counted, axes) };
     }
     let programs = programs(counted.iter().map(|(trial, _)| *trial));
-    let mut places: BTreeMap<(_, u64, Vec<Option<Digest>>), usize> = BTreeMap::new();
-    let mut groups: Vec<(Vec<&T>, Vec<f64>)> = Vec::new();
-    for (trial, value) in counted {
-        let levels = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
+    let keyed = counted.into_iter().map(|(trial, value)| {
+        let levels: Vec<_> = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
         let program = programs.get(&trial.group()).copied();
-        let key = ((trial.configuration(), program), trial.replicate().seed, levels);
-        let at = *places.entry(key).or_insert(groups.len());
-        if at == groups.len() {
-            groups.push((Vec::new(), Vec::new()));
+        (trial, value, Some((trial.configuration(), program, trial.replicate().seed, levels)))
+    });
+    Observations { kind: MetricKind::Outcome, observations: averaged(keyed) }
+}
+
+/// Averages the values with equal keys. A value without a key is an observation by itself.
+fn averaged<'a, T: 'a, K: Ord>(keyed: impl Iterator<Item = (&'a T, f64, Option<K>)>) -> Vec<Observation<'a, T>> {
+    let mut places: BTreeMap<K, usize> = BTreeMap::new();
+    let mut found: Vec<(Vec<&T>, Vec<f64>)> = Vec::new();
+    for (trial, value, key) in keyed {
+        let next = found.len();
+        let at = key.map_or(next, |key| *places.entry(key).or_insert(next));
+        if at == next {
+            found.push((Vec::new(), Vec::new()));
         }
-        groups[at].0.push(trial);
-        groups[at].1.push(value);
+        found[at].0.push(trial);
+        found[at].1.push(value);
     }
-    let averaged = |(trials, values): (Vec<&'a T>, Vec<f64>)| Observation { trials, value: record::mean(&values) };
-    Observations { kind: MetricKind::Outcome, observations: groups.into_iter().map(averaged).collect() }
+    found.into_iter().map(|(trials, values)| Observation { trials, value: record::mean(&values) }).collect()
 }
 
 /// Averages attempts of one configuration, machine and round, if that machine executed the configuration in several
@@ -91,23 +98,14 @@ fn by_round<'a, T: Asked>(counted: Vec<(&'a T, f64)>, axes: &[String]) -> Vec<Ob
     for ((trial, _), round) in counted.iter().zip(&rounds) {
         of_place.entry(place(trial)).or_default().extend(round);
     }
-    let mut places: BTreeMap<_, usize> = BTreeMap::new();
-    let mut found: Vec<(Vec<&T>, Vec<f64>)> = Vec::new();
-    for ((trial, value), round) in counted.into_iter().zip(rounds) {
+    averaged(counted.into_iter().zip(rounds).map(|((trial, value), round)| {
         let is_one_of_several = of_place.get(&place(trial)).is_some_and(|rounds| rounds.len() > 1);
         let of_round = round.filter(|_| is_one_of_several).map(|round| {
             let levels: Vec<_> = axes.iter().map(|name| trial.field(name).as_ref().map(Value::digest)).collect();
             (place(trial), round, levels)
         });
-        let next = found.len();
-        let at = of_round.map_or(next, |key| *places.entry(key).or_insert(next));
-        if at == next {
-            found.push((Vec::new(), Vec::new()));
-        }
-        found[at].0.push(trial);
-        found[at].1.push(value);
-    }
-    found.into_iter().map(|(trials, values)| Observation { trials, value: record::mean(&values) }).collect()
+        (trial, value, of_round)
+    }))
 }
 
 /// A seed, and the values of some fields.
