@@ -76,12 +76,7 @@ impl Correlation {
             intercept: sums.y - slope * sums.x,
         })
     }
-}
 
-/// The fewest clusters from which the scatter of a coefficient is estimated.
-const FEWEST_CLUSTERS: usize = 4;
-
-impl Correlation {
     /// Correlates points of which those in one cluster depend on each other. `cluster` has each point's cluster number.
     ///
     /// Intervals and p-values come from the delete-one-cluster jackknife, with two degrees of freedom less than
@@ -121,6 +116,9 @@ impl Correlation {
         })
     }
 }
+
+/// The fewest clusters from which the scatter of a coefficient is estimated.
+const FEWEST_CLUSTERS: usize = 4;
 
 /// The most points of which all orders are compared (9 points have 362,880).
 const MOST_ORDERED: usize = 9;

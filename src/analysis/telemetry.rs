@@ -6,6 +6,7 @@ mod given;
 
 pub use given::Given;
 
+use super::statistic::real;
 use crate::record::{Axis, Quantity, Series};
 
 /// The shortest time over which a rate is taken. Shorter rates of counters that tick ten times a second would only show the ticks.
@@ -307,11 +308,6 @@ fn bucket_of(position: u64, from: u64, width: u128, count: usize) -> usize {
 
 #[expect(clippy::cast_precision_loss, reason = "as of `real`")]
 fn small(count: u128) -> f64 {
-    count as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^53 ns are 104 days; beyond, microseconds are lost")]
-fn real(count: u64) -> f64 {
     count as f64
 }
 

@@ -237,9 +237,7 @@ impl<T: Asked> Configuration<'_, T> {
         let values = self.values(metric, admitted);
         (!values.is_empty()).then(|| unit_mean(self.metric_kind(metric, admitted), &values))
     }
-}
 
-impl<T: Asked> Configuration<'_, T> {
     /// Its run with the smallest id.
     pub fn run(&self) -> Option<Run> {
         Some(self.first()?.record()?.0.into_owned())
