@@ -149,9 +149,7 @@ impl Shape {
         let is_elsewhere = self.names.facts.contains(name) || self.names.tiers().into_iter().flatten().any(within);
         if is_elsewhere { Place::Elsewhere } else { Place::Nowhere }
     }
-}
 
-impl Shape {
     /// The position of the value of a metric, even if a field has the same name.
     pub fn metric(&self, name: &str) -> Place {
         let mut metrics = self.metrics.clone();

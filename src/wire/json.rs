@@ -1,7 +1,7 @@
 //! Values as JSON and back.
 
-use ledger_record::{Table, Value, is_invisible};
-use serde_json::{Map, Number, Value as Json};
+use ledger_record::{Value, is_invisible};
+use serde_json::{Number, Value as Json};
 
 /// JSON that cannot be converted to a value.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +78,10 @@ pub(super) fn value_of(json: Json) -> Result<Value, JsonFault> {
         Json::Bool(value) => Value::Bool(value),
         Json::String(value) => Value::Str(value),
         Json::Array(items) => Value::List(items.into_iter().map(value_of).collect::<Result<_, _>>()?),
-        Json::Object(map) => Value::Table(object(map)?),
+        Json::Object(map) => {
+            let fields = map.into_iter().map(|(key, value)| Ok((key, value_of(value)?)));
+            Value::Table(fields.collect::<Result<_, JsonFault>>()?)
+        }
         Json::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
             (Some(int), ..) => Value::Int(int),
             // As a real number it would be rounded.
@@ -88,10 +91,6 @@ pub(super) fn value_of(json: Json) -> Result<Value, JsonFault> {
         },
         Json::Null => return Err(JsonFault::NoValue("null".to_owned())),
     })
-}
-
-fn object(map: Map<String, Json>) -> Result<Table, JsonFault> {
-    map.into_iter().map(|(key, value)| Ok((key, value_of(value)?))).collect()
 }
 
 #[cfg(test)]

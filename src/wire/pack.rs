@@ -286,11 +286,7 @@ mod tests {
         encode_packed(&Packed { attempts: Vec::new(), sources }).unwrap()
     }
 
-    /// A pack of format 2 with this body and the right digest.
-    fn with_frames(body: &[u8]) -> Vec<u8> {
-        signed(2, body)
-    }
-
+    /// A pack with this body and the right digest.
     fn signed(format: u8, body: &[u8]) -> Vec<u8> {
         [&PACK_MAGIC[..7], &[format], &Digest::of(body).0, body].concat()
     }
@@ -312,13 +308,13 @@ mod tests {
         #[test]
         fn rubbish_never_panics_nor_takes_memory_on_its_word(body in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_packed(&body);
-            let _ = decode_packed(&with_frames(&body));
+            let _ = decode_packed(&signed(2, &body));
             // A frame that claims to be an attempt, with arbitrary content.
             let length = u32::try_from(body.len()).unwrap().to_le_bytes();
             let _ = decode_packed(&signed(3, &body));
             for kind in [OF_ATTEMPT, OF_SOURCE] {
                 let frame = [&[kind], length.as_slice(), &body].concat();
-                prop_assert!(decode_packed(&with_frames(&frame)).is_err());
+                prop_assert!(decode_packed(&signed(2, &frame)).is_err());
                 let compressed = zstd::encode_all(frame.as_slice(), 1).unwrap();
                 prop_assert!(decode_packed(&signed(3, &compressed)).is_err());
             }
@@ -337,9 +333,9 @@ mod tests {
     fn frames_stay_within_the_pack() {
         assert_eq!(decode_packed(&packed()).unwrap().sources.len(), 2);
         let long = [&[OF_SOURCE], u32::MAX.to_le_bytes().as_slice(), b"abc"].concat();
-        assert!(matches!(decode_packed(&with_frames(&long)), Err(PackError::Damaged)));
-        assert!(matches!(decode_packed(&with_frames(&[9, 0, 0, 0, 0])), Err(PackError::Damaged)));
-        assert!(matches!(decode_packed(&with_frames(&[1, 0])), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&signed(2, &long)), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&signed(2, &[9, 0, 0, 0, 0])), Err(PackError::Damaged)));
+        assert!(matches!(decode_packed(&signed(2, &[1, 0])), Err(PackError::Damaged)));
     }
     fn an_attempt() -> Sealed {
         let run = Run::new(Parts::sample());

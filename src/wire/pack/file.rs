@@ -335,7 +335,7 @@ pub fn write_pack<W: Write + Seek>(
     if format == 3 {
         let mut encoder = zstd::Encoder::new(to, ZSTD_LEVEL).map_err(PackError::Compress)?;
         write_frames(&mut encoder, format, attempts, sources, next_chunk)?;
-        to = encoder.finish().map_err(unwritten)?;
+        to = encoder.finish().map_err(PackError::Unwritten)?;
     } else {
         write_frames(&mut to, format, attempts, sources, next_chunk)?;
     }
@@ -367,7 +367,7 @@ fn write_frames(
             return Ok(());
         }
         let length = u32::try_from(length).map_err(|_| PackError::Large)?;
-        to.write_all(&[&[kind], length.to_le_bytes().as_slice()].concat()).map_err(unwritten)
+        to.write_all(&[&[kind], length.to_le_bytes().as_slice()].concat()).map_err(PackError::Unwritten)
     };
     for ToPack { run, attempt, chunk_lengths } in attempts {
         let head = encode("pack", &(encode_run(run)?, encode_attempt(attempt)?))?;
@@ -381,20 +381,20 @@ fn write_frames(
             return Err(PackError::Large);
         }
         frame(to, OF_ATTEMPT, length as u64)?;
-        to.write_all(&head).and_then(|()| to.write_all(&count)).map_err(unwritten)?;
+        to.write_all(&head).and_then(|()| to.write_all(&count)).map_err(PackError::Unwritten)?;
         for length in chunk_lengths {
             let chunk = next_chunk().map_err(PackError::Unread)?;
             if chunk.len() != *length {
                 let changed = "a series has another length than before (the ledger was replaced meanwhile: try again)";
                 return Err(PackError::Unread(io::Error::other(changed)));
             }
-            to.write_all(&number(chunk.len())?).and_then(|()| to.write_all(&chunk)).map_err(unwritten)?;
+            to.write_all(&number(chunk.len())?).and_then(|()| to.write_all(&chunk)).map_err(PackError::Unwritten)?;
         }
     }
     for source in sources {
         let content = encode_source(source)?;
         frame(to, OF_SOURCE, content.len() as u64)?;
-        to.write_all(&content).map_err(unwritten)?;
+        to.write_all(&content).map_err(PackError::Unwritten)?;
     }
     Ok(())
 }
@@ -417,8 +417,4 @@ impl<W: Write> Write for Hashed<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
-}
-
-fn unwritten(error: io::Error) -> PackError {
-    PackError::Unwritten(error)
 }
