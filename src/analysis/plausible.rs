@@ -40,7 +40,7 @@ pub fn implausible(metrics: &BTreeMap<String, Metric>) -> Vec<Implausible> {
             found.push(Implausible { metric: name.to_owned(), reason, detail });
         };
         let is_difference = name.split('_').any(|word| DIFFERENCES.contains(&word));
-        let measures = Unit::named(unit).is_some_and(Unit::is_never_negative);
+        let measures = Unit::named(unit).is_some_and(Unit::has_true_zero);
         if value < 0.0 && !is_difference && (measures || COUNTS.contains(&name)) {
             add(format!("`{name}` is negative"), "");
         }

@@ -107,18 +107,13 @@ impl Unit {
         self.measures == EnergyDelay
     }
 
-    /// Whether its values are never negative. Temperatures and fractions of change may be negative.
-    pub fn is_never_negative(self) -> bool {
-        !matches!(self.measures, Temperature | Share)
-    }
-
     /// Whether it is a unit of a machine's quantity and not a fraction.
     pub fn is_of_machine(self) -> bool {
         self.measures != Share
     }
 
-    /// Whether it has a true zero, so that one value can be a multiple of another. Temperatures have none, and
-    /// fractions are compared in points.
+    /// Whether it has a true zero, so that values are never negative and one can be a multiple of another. Temperatures
+    /// have none, and fractions are compared in points and may be negative.
     pub fn has_true_zero(self) -> bool {
         !matches!(self.measures, Share | Temperature)
     }
