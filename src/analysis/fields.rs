@@ -139,12 +139,13 @@ mod tests {
     use super::*;
     use crate::record::{Parts, Table};
 
+    fn of(fields: &[(&str, i64)]) -> Run {
+        let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
+        Run::new(Parts { config: config.into(), ..Parts::sample() })
+    }
+
     #[test]
     fn a_field_that_some_lack_is_an_axis_unless_it_follows_from_another() {
-        let of = |fields: &[(&str, i64)]| {
-            let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-            Run::new(Parts { config: config.into(), ..Parts::sample() })
-        };
         // Momentum is set in one of two otherwise equal runs. `beta` goes with x = 2, and `decay` with momentum.
         let runs = [
             of(&[("x", 1), ("momentum", 9), ("decay", 4)]),
@@ -159,10 +160,6 @@ mod tests {
 
     #[test]
     fn the_batch_of_all_is_shown_beside_the_batch_of_each() {
-        let of = |fields: &[(&str, i64)]| {
-            let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-            Run::new(Parts { config: config.into(), ..Parts::sample() })
-        };
         let ranks = |ranks, each| of(&[("x", ranks), ("training.batch_size", each), (BATCH_OF_ALL, 8)]);
         let alone = of(&[("x", 1), ("training.batch_size", 4)]);
         assert_eq!(differing(&[&alone, &ranks(2, 4)]), ["x"], "it follows from the ranks");
@@ -172,10 +169,7 @@ mod tests {
 
     #[test]
     fn what_a_person_gave_follows_from_nothing() {
-        let of = |program: Value, fields: &[(&str, i64)]| {
-            let config: Table = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::Int(*value))).collect();
-            Run::new(Parts { config: config.into(), program, ..Parts::sample() })
-        };
+        let of = |program: Value, fields: &[(&str, i64)]| Run::new(Parts { program, ..of(fields).parts });
         let limited = [("hardware.power_limit_w", 300), ("training.batch_size", 16), ("training.momentum", 9)];
         let built_in = [of("p".into(), &limited), of("p".into(), &[("training.batch_size", 32)])];
         assert_eq!(differing(&built_in.each_ref()), ["hardware.power_limit_w", "training.batch_size"]);

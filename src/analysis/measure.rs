@@ -84,7 +84,9 @@ impl Observed {
         let mut put = Put(metrics);
         self.times(&training, &mut put);
         let exchanges = Exchanges::of(&self.phases, training.warmup());
-        exchanged(&exchanges, &mut put);
+        put.some("all_reduce_time", exchanges.time_s());
+        put.some("all_reduce_exposed", exchanges.exposed_s());
+        put.some("straggler_spread", exchanges.spread_s());
         let rounds = Rounds::of(&self.phases, training.warmup());
         put.some("bubble_fraction", rounds.bubble());
         put.some("straggler_spread", rounds.spread_s());
@@ -368,13 +370,6 @@ fn answering(answers: &[Answers], energies: &[(String, Seen)], put: &mut Put<'_>
             put.within(&name("inference_energy"), energy.map_err(Clone::clone));
         }
     }
-}
-
-/// Adds the times in which ranks shared their gradients.
-fn exchanged(exchanges: &Exchanges, put: &mut Put<'_>) {
-    put.some("all_reduce_time", exchanges.time_s());
-    put.some("all_reduce_exposed", exchanges.exposed_s());
-    put.some("straggler_spread", exchanges.spread_s());
 }
 
 /// Adds the inference times. Those of the first batch size also have the plain names.
