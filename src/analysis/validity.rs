@@ -284,35 +284,19 @@ impl Evidence<'_> {
     fn cold_start(&self) -> Option<String> {
         let bound = self.bounds.least_start_c?;
         let all = self.starts_c();
-        let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
-        let coldest = told.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, coldest)| *coldest < bound);
-        if let Some((rank, coldest)) = coldest {
-            return Some(format!(
-                "cold start: GPU {rank} began at {coldest} °C, but the protocol requires at least {bound} °C"
-            ));
-        }
-        let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
-        Some(format!(
-            "cold start: the temperature of GPU {rank} at the start was not read, but the protocol requires at least {bound} °C"
-        ))
+        let read = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
+        let coldest = read.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, coldest)| *coldest < bound);
+        start_fault("cold start", &all, coldest, &format!("requires at least {bound} °C"))
     }
 
     fn hot_start(&self) -> Option<String> {
         let bound = self.bounds.start_c?;
         let all = self.starts_c();
-        let told = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?)));
         // An attempt that waited knows the temperature at its start: one more degree a second later is noise.
         let waited = self.facts.get("protocol.start_c").and_then(Value::as_float).is_some_and(|c| c <= bound);
-        let told = told.filter(|_| !waited);
-        if let Some((rank, hottest)) = told.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, hottest)| *hottest > bound) {
-            return Some(format!(
-                "hot start: GPU {rank} began at {hottest} °C, but the protocol allows at most {bound} °C"
-            ));
-        }
-        let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
-        Some(format!(
-            "hot start: the temperature of GPU {rank} at the start was not read, but the protocol allows at most {bound} °C"
-        ))
+        let read = all.iter().filter_map(|(rank, first)| Some((*rank, (*first)?))).filter(|_| !waited);
+        let hottest = read.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, hottest)| *hottest > bound);
+        start_fault("hot start", &all, hottest, &format!("allows at most {bound} °C"))
     }
 
     fn too_little(&self) -> Option<String> {
@@ -362,6 +346,15 @@ impl Evidence<'_> {
         let most = SWAPPED.max(SWAPPED_EACH_SECOND * seconds(self.wall_ns));
         (pages > most).then(|| format!("page faults to swap: {} came back from swap meanwhile", count(pages, "page")))
     }
+}
+
+/// The reason about temperatures at the start: a GPU that breaks the rule, or one that was not read.
+fn start_fault(name: &str, all: &[(u32, Option<f64>)], found: Option<(u32, f64)>, rule: &str) -> Option<String> {
+    if let Some((rank, found)) = found {
+        return Some(format!("{name}: GPU {rank} began at {found} °C, but the protocol {rule}"));
+    }
+    let (rank, _) = all.iter().find(|(_, first)| first.is_none())?;
+    Some(format!("{name}: the temperature of GPU {rank} at the start was not read, but the protocol {rule}"))
 }
 
 #[cfg(test)]
