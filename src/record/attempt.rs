@@ -1,6 +1,7 @@
 //! An attempt: one execution of a run, as it is sealed.
 
 use super::digest::digest_id;
+use super::replicate::short;
 use super::{Digest, Metric, Phase, RunId, SeriesSummary, Table, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -184,8 +185,7 @@ impl Attempt {
 
     /// A number that is equal for attempts of one round of one sweep; `None` for an attempt outside of a sweep.
     pub fn round(&self) -> Option<u64> {
-        let round = Digest::of(self.facts.get(Self::ROUND)?.as_str()?.as_bytes());
-        Some(round.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Some(short(&Digest::of(self.facts.get(Self::ROUND)?.as_str()?.as_bytes())))
     }
 
     /// The value of a metric, if it has one.

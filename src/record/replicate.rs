@@ -57,7 +57,8 @@ impl Replicate {
     }
 }
 
-fn short(digest: &Digest) -> u64 {
+/// The first eight bytes of a digest as a number.
+pub(super) fn short(digest: &Digest) -> u64 {
     digest.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
