@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_of_each_metric_is_marked_and_what_is_equal_is_known() {
+    fn the_best_of_each_metric_is_marked_and_equal_fields_are_found() {
         let of = |x: i64, accuracy, own| {
             trial(&[("x", x.into()), ("y", "a".into())], 1, &[("accuracy", accuracy), ("own", own)])
         };

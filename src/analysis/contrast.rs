@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_and_readings_stand_side_by_side_and_nothing_differs_from_itself() {
+    fn phases_and_telemetry_are_compared_and_equal_attempts_do_not_differ() {
         let (a, b) = (sealed(&[100.0, 200.0, 100.0], 2), sealed(&[100.0, 300.0, 100.0], 3));
         let found = phases(&a, &b);
         assert_eq!(found.len(), 1);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_the_correction_leaves_no_room_for_is_none() {
+    fn tests_that_cannot_be_significant_after_correction_are_not_made() {
         let pair = |at: usize| {
             let shift = [0.0, 3.0, 7.0][at];
             let of = |values: &[f64]| contender(&values.iter().map(|one| one + shift).collect::<Vec<f64>>(), &[""]);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn proportional_metrics_are_one_question() {
+    fn proportional_metrics_are_one_test() {
         let (x, y) = ([12.1, 12.9, 11.4, 12.6, 12.2], [13.4, 14.1, 13.0]);
         let pair = |share: f64| {
             let of = |values: &[f64]| contender(&values.iter().map(|value| value * share).collect::<Vec<_>>(), &[""]);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_goes_on_is_believed_again() {
+    fn a_counter_that_resumes_is_valid_again() {
         let value = |i: i32| if i < 60 { i } else { (i - 40).max(60) };
         let paused = counter((0..200).map(|i| f64::from(value(i))));
         assert_eq!(over(&paused, 4000, 5040, Some(300.0)), Err(CounterFault::Frozen));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_not_read_did_not_stand_still() {
+    fn a_counter_that_was_not_read_is_not_frozen() {
         let mut series = Series::new("gpu.0.energy", "J", Axis::TimeNs);
         (0..100u64).filter(|i| !(40..80).contains(i)).for_each(|i| series.push(i * 50 * MS, 15.0 * real(i)));
         let counter = Counter::new(Readings::new(&series, None).unwrap());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn few_ticks_say_how_long_a_period_is_at_most() {
+    fn few_ticks_give_an_upper_bound_of_the_period() {
         let ticks = |counter: Counter| (counter.period_ns() / MS, counter.ticks());
         assert_eq!(ticks(counter((0..14).map(|i| f64::from(i / 4)))), (225, Ticks::Few), "ticks of 200 ms");
         assert_eq!(ticks(counter((0..7).map(|i| f64::from(i / 4)))), (50, Ticks::None));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_goes_back_is_not_believed_where_it_did() {
+    fn a_counter_is_invalid_where_it_went_backwards() {
         let reset = counter((0..100).map(|i| if i < 50 { 1000.0 + f64::from(i) } else { f64::from(i) }));
         assert_eq!(over(&reset, 0, 4000, None), Err(CounterFault::Backwards));
         assert!((over(&reset, 0, 2449, None).unwrap() - 48.98).abs() < 1e-9);

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_apart_is_named() {
+    fn the_first_differing_step_is_found() {
         let a = series(&[(1, 0.5), (2, 0.25), (3, f64::NAN)]);
         let b = series(&[(1, 0.5), (2, 0.75), (3, f64::NAN)]);
         let difference = CurveDifference::between(&a, &b);
@@ -317,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_ends_early_parts_where_it_ends() {
+    fn a_curve_that_ends_early_differs_where_it_ends() {
         let difference = CurveDifference::between(&series(&[(1, 0.5), (2, 0.25)]), &series(&[(1, 0.5)]));
         assert_eq!((difference.first_step, difference.values), (Some(2), (Some(0.25), None)));
     }
 
     #[test]
-    fn what_is_no_number_is_far_from_every_number_and_what_has_no_common_step_has_no_distance() {
+    fn nan_is_infinitely_far_from_numbers_and_curves_without_common_steps_have_no_distance() {
         let apart = |a: &[(u64, f64)], b: &[(u64, f64)]| CurveDifference::between(&series(a), &series(b)).max_distance;
         let (nan, inf) = (f64::NAN, f64::INFINITY);
         assert_eq!(apart(&[(1, 2.0), (3, 3.0)], &[(1, 2.0), (3, nan)]), Some(inf));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn ever_more_degrees_of_freedom_come_to_the_normal_distribution() {
+    fn many_degrees_of_freedom_give_the_normal_distribution() {
         for degrees in [99_999.0, 1e5, 5e6, 1e7, 2e7, 1e9, 1e14, 1e16, f64::MAX] {
             let (quantile, p) = (reach(degrees).unwrap(), two_sided(1.0, degrees).unwrap());
             // `scipy.stats.norm.ppf(0.975)`, `2 * scipy.stats.norm.sf(1)`.
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_without_degrees_of_freedom() {
+    fn without_degrees_of_freedom_there_is_no_result() {
         assert_eq!((reach(0.0), two_sided(1.0, -1.0), above(1.0, 0.0, 3.0)), (None, None, None));
         assert_eq!((two_sided(f64::NAN, 3.0), above(f64::NAN, 1.0, 3.0)), (None, None));
         assert_eq!(two_sided(f64::INFINITY, 3.0), Some(0.0));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_stays_and_a_gap_stays_a_gap() {
+    fn peaks_and_gaps_are_kept() {
         let values = (0..10_000u32).map(|at| match at {
             5_003 => 900.0,
             7_001 => f64::NAN,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_neighbours_are_joined_and_wide_ones_are_not() {
+    fn narrow_neighbours_are_merged_and_wide_ones_are_not() {
         let phase = |name: &str, index: u64, start_ns: u64, stop_ns: u64| Phase {
             name: name.into(),
             index,

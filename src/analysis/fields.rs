@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_batch_of_all_is_shown_beside_the_batch_of_each() {
+    fn the_batch_of_all_ranks_is_shown_with_the_batch_of_each() {
         let ranks = |ranks, each| of(&[("x", ranks), ("training.batch_size", each), (BATCH_OF_ALL, 8)]);
         let alone = of(&[("x", 1), ("training.batch_size", 4)]);
         assert_eq!(differing(&[&alone, &ranks(2, 4)]), ["x"], "it follows from the ranks");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_gave_follows_from_nothing() {
+    fn fields_that_a_person_set_are_always_axes() {
         let of = |program: Value, fields: &[(&str, i64)]| Run::new(Parts { program, ..of(fields).parts });
         let limited = [("hardware.power_limit_w", 300), ("training.batch_size", 16), ("training.momentum", 9)];
         let built_in = [of("p".into(), &limited), of("p".into(), &[("training.batch_size", 32)])];
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_versions_and_commits_of_a_program_are_nothing_that_a_person_varies() {
+    fn digests_versions_and_commits_of_a_program_are_not_axes() {
         let of = |command: &str, fields: &[(&str, &str)]| {
             let table = |pairs: &[(&str, &str)]| -> Table {
                 pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()

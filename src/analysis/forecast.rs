@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_share_what_their_history_is_off_by() {
+    fn sums_share_the_error_of_their_history() {
         let trials = [of(1, "a", 1, 10.0), of(1, "a", 2, 12.0), of(2, "a", 1, 30.0)];
         let of_x = |x| history(&of(x, "a", 9, 0.0).run, &trials, "wall_time").unwrap();
         let (one, other) = (of_x(1), of_x(2));

@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everyone_is_in_or_out_once_and_nobody_kept_is_worse(
+        fn every_configuration_is_in_or_out_once_and_no_kept_one_is_worse(
             values in prop::collection::vec((0i8..20, 1i8..20), 0..20),
             keep in 0..9usize,
             bounded: bool,

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_has_its_reason() {
+    fn missing_readings_have_a_reason() {
         let none = Table::new();
         assert_eq!(reason(&[], &none, 1, Some(0.0)), "telemetry is off (`telemetry.hz` = 0)");
         assert_eq!(reason(&[], &none, 0, Some(10.0)), "no hardware samples");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_reading_is_told_as_one() {
+    fn a_single_reading_has_its_own_reason() {
         let gauge = |series: Series| {
             let series = vec![series];
             let facts = Table::new();

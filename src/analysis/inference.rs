@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_told_size_are_one_group() {
+    fn answers_without_a_stated_size_are_one_group() {
         let found = Answers::of(&[phase("inference", 1, 10, Some(20)), phase("eval", 1, 0, Some(5))]);
         assert_eq!(found, [Answers { rows: None, spans: vec![(10, 20)] }]);
         assert_eq!(found[0].names(0).map(|name| name("p99")).collect::<Vec<_>>(), ["p99"]);

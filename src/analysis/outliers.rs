@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_far_from_the_others_is_named() {
+    fn only_values_far_from_the_others_are_outliers() {
         // statsmodels 0.15.0: OLS(y, ones).fit().outlier_test(): the studentized residual of 13.1 is 21.13, and
         // Bonferroni's p is 0.00116.
         let found = outliers(&[10.0, 10.2, 9.9, 10.1, 13.1]);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rank_to_come_waits_for_nobody() {
+    fn the_last_rank_does_not_wait() {
         let mut phases = Vec::new();
         for (step, begin) in [(50, 1000), (100, 2000), (150, 3000)] {
             phases.extend([
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_with_the_backward_pass_is_not_exposed() {
+    fn time_that_overlaps_with_the_backward_pass_is_not_exposed() {
         let of = |rank| [phase("backward", rank, 1, 0, 100), phase("all_reduce", rank, 1, 40, 120)];
         let exchanges = Exchanges::of(&[of(0), of(1)].concat(), 0);
         assert_eq!((exchanges.time_s(), exchanges.exposed_s()), (Some(0.08), Some(0.02)));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_shares_with_nobody() {
+    fn one_rank_has_no_exchanges() {
         let exchanges = Exchanges::of(&[phase("all_reduce", 0, 1, 0, 9)], 0);
         assert_eq!((exchanges.time_s(), exchanges.exposed_s(), exchanges.spread_s()), (None, None, None));
         assert!(exchanges.waits_s().is_empty());

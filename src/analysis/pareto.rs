@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_front_is_what_nothing_beats_in_everything() {
+    fn the_front_is_the_set_of_points_that_are_not_dominated() {
         // Energy and time less, accuracy more.
         let directions = [Direction::Minimize, Direction::Minimize, Direction::Maximize];
         let points = [
@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_front_of_the_definition(
+        fn the_front_agrees_with_its_definition(
             points in prop::collection::vec(prop::collection::vec(0..5i8, 3), 0..24),
             maximize in prop::collection::vec(any::<bool>(), 3),
         ) {

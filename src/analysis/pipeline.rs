@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_ranks_alone_and_ranks_that_wait_for_nobody_have_none() {
+    fn the_warm_up_single_ranks_and_ranks_that_never_wait_have_no_bubble() {
         let found = |phases: &[Phase]| {
             let rounds = Rounds::of(phases, 10);
             (rounds.bubble(), rounds.spread_s(), rounds.waits_s().len())

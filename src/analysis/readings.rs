@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_beyond_the_ends_nor_in_a_gap() {
+    fn there_are_no_values_beyond_the_ends_or_in_a_gap() {
         let points: Vec<(u64, f64)> = (0..20).chain(30..50).map(|i| (1000 + 100 * i, 5.0)).collect();
         let some = readings(&points);
         let whole = some.integral(&ms(0, 10_000));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_are_moved_and_the_origin_keeps_what_was_known_of_it() {
+    fn moved_readings_keep_the_value_at_the_origin() {
         let some = readings(&[(0, 10.0), (100, 20.0), (200, 40.0), (900, 40.0), (1000, 50.0)]);
         assert_eq!(some.clone().earlier(0.0).unwrap().points, some.points);
         let moved = some.clone().earlier(0.15).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_before_the_first_reading_and_after_the_last_is_silence_too() {
+    fn times_before_the_first_reading_and_after_the_last_are_silent() {
         let some = readings(&(10..30).map(|i| (100 * i, 5.0)).collect::<Vec<_>>());
         assert_eq!(some.silent(6000 * MS), Windows::new([(0, 1000 * MS), (2900 * MS, 6000 * MS)]));
         assert_eq!(some.silent(3000 * MS), ms(0, 1000), "nothing is late yet");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_no_gap() {
+    fn the_requested_interval_is_no_gap() {
         let points: Vec<(u64, f64)> = (0..20).chain(22..40).map(|i| (100 * i, 5.0)).collect();
         assert!(readings(&points).gaps.is_empty(), "two late readings");
         let mut series = Series::new("power", "W", Axis::TimeNs);

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_parts_as_metrics_have_the_products_of_those_of_all_attempts() {
+    fn weights_reduced_to_the_number_of_metrics_keep_their_products() {
         let spread = |parts: &[f64]| {
             let length = parts.iter().map(|part| part * part).sum::<f64>().sqrt();
             let parts = parts.iter().map(|part| part / length).enumerate().collect();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_too_slow_and_what_would_do() {
+    fn a_refusal_states_the_interval_and_the_needed_length() {
         let refused = |intervals: &[(u64, u64)], why, ms_apart: u64| {
             resolve(&ms(intervals), Pace { why, ns: ms_apart * MS }).unwrap_err()
         };

@@ -316,7 +316,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn seeds_are_repetitions_and_fields_put_together_what_agrees_on_them() {
+    fn seeds_are_repetitions_and_fields_group_attempts_with_equal_values() {
         let of = |x: i64, y: &str, seed, loss| trial(&[("x", x.into()), ("y", y.into())], seed, &[("loss", loss)]);
         let trials =
             [of(1, "a", 1, 2.0), of(1, "a", 2, 4.0), of(1, "b", 1, 9.0), of(2, "a", 1, f64::NAN), of(2, "a", 2, 1.0)];
@@ -336,7 +336,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_admitted() {
+    fn only_admitted_reasons_do_not_exclude_an_attempt() {
         let mut one = trial(&[], 1, &[("loss", 2.0)]);
         one.attempt.facts.insert("tainted".to_owned(), "throttled".into());
         let why = |one: &Trial, admitted: &[Why]| {

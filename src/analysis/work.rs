@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_a_pass_are_known_of_the_built_in_trainer_alone() {
+    fn samples_of_a_pass_are_known_only_for_the_built_in_trainer() {
         let fields = [("data.train_count", 1_000)];
         let made_by = |program: Value, fields: &[(&str, i64)]| {
             let mut parts = run(fields).parts;

@@ -39,7 +39,7 @@ fn test(place: &Place) -> Result<(f64, Method), Untested> {
 }
 
 #[test]
-fn equal_means_of_several_groups_stay_in_the_order_in_which_they_come_however_many_are_kept() {
+fn equal_means_of_several_groups_keep_their_order_for_any_limit() {
     let agreed = |x: i64| vec![("params.y".to_owned(), Some(Value::Int(x)))];
     let all: Vec<Contender> =
         (1..=8).map(|x| Contender { agreed: agreed(x), ..contender(x, &[1.0], None, "s") }).collect();
@@ -89,7 +89,7 @@ fn copies_of_one_seed_are_no_sample() {
 }
 
 #[test]
-fn other_sensors_may_be_off_to_another_side_and_the_same_ones_may_not() {
+fn errors_cancel_between_the_same_sensors_and_not_between_different_ones() {
     let first = contender(1, &[100.0, 100.2, 99.8], Some(0.05), "gpu a");
     let same = contender(2, &[103.0, 103.2, 102.8], Some(0.05), "gpu a");
     let other = contender(3, &[103.0, 103.2, 102.8], Some(0.05), "gpu b");
@@ -101,7 +101,7 @@ fn other_sensors_may_be_off_to_another_side_and_the_same_ones_may_not() {
 }
 
 #[test]
-fn a_saving_is_a_share_of_what_it_is_held_against() {
+fn a_saving_is_relative_to_the_baseline() {
     let one = saving((80.0, 100.0), Some((11.0, 10.0))).unwrap();
     assert!((one.metric + 0.2).abs() < 1e-12 && (one.time.unwrap() - 0.1).abs() < 1e-12);
     assert_eq!(saving((1.0, 0.0), None), None);
@@ -179,7 +179,7 @@ fn probabilities_of<const N: usize>(contenders: Vec<Contender>, wanted: [i64; N]
 }
 
 #[test]
-fn a_row_on_other_gpus_leaves_the_comparison_of_the_others_as_it_is() {
+fn a_row_on_other_gpus_does_not_change_the_comparison_of_the_others() {
     let pair = || {
         [
             on_gpus(1, &[100.0, 104.0, 98.0, 102.0], &[1, 2, 3, 4]),
@@ -209,7 +209,7 @@ fn a_row_on_other_gpus_leaves_the_comparison_of_the_others_as_it_is() {
 }
 
 #[test]
-fn repeats_that_are_equal_on_each_gpu_end() {
+fn equal_repeats_on_each_gpu_have_finite_draws() {
     let rows =
         [(2, 11.0), (3, 12.0), (4, 13.0)].map(|(x, first)| on_gpus(x, &[first, first, 19.0, 19.0], &[1, 1, 2, 2]));
     let found = probabilities_of(rows.to_vec(), [2, 3, 4]);
@@ -230,7 +230,7 @@ fn sensors_without_names_do_not_cancel() {
 }
 
 #[test]
-fn the_level_of_rows_that_are_paired_is_that_of_the_best_known_one() {
+fn paired_rows_have_the_level_of_the_most_certain_one() {
     // The first ran on few GPUs, is first by luck, and is worse than the second on these GPUs.
     let of_gpus: Vec<f64> = (0..20).map(|gpu: u8| f64::from(gpu * 7 % 20) / 2.0 - 4.75).collect();
     let on_many = |x: i64, mean: f64, first: u64| {
@@ -263,7 +263,7 @@ fn a_row_may_be_paired_with_any_row_before_it() {
 }
 
 #[test]
-fn a_gpu_that_one_configuration_lacks_decides_nothing() {
+fn a_gpu_that_one_configuration_lacks_does_not_change_the_ranking() {
     let (best, other) = ([100.0, 104.0, 98.0, 102.0], [101.1, 105.0, 98.9, 103.1]);
     let whole = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), on_gpus(2, &other, &[1, 2, 3, 4])], lowest());
     let lacking = place(vec![on_gpus(1, &best, &[1, 2, 3, 4]), on_gpus(2, &other[..3], &[1, 2, 3])], lowest());
@@ -324,7 +324,7 @@ fn configurations_that_computed_the_same_are_equally_likely_the_best() {
 }
 
 #[test]
-fn what_different_sensors_are_off_by_is_in_the_probability_of_being_the_best() {
+fn errors_of_different_sensors_enter_the_probability_of_being_the_best() {
     let probability = |sensors: [&str; 3], share| {
         let values = |more: f64| [100.0, 100.2, 99.8, 100.1].map(|value| value + more);
         let of = |x: i64, more, sensor| contender(x, &values(more), Some(share), sensor);
@@ -369,7 +369,7 @@ fn holms_correction_is_over_all_pairs_also_those_without_the_first() {
 }
 
 #[test]
-fn pairs_that_the_correction_leaves_no_chance_are_not_tested_and_keep_their_interval() {
+fn pairs_that_cannot_be_significant_after_correction_are_not_tested_and_keep_their_interval() {
     let seven = accuracies(1, &[0.90, 0.91, 0.905, 0.91, 0.90, 0.903, 0.904]);
     let (two, other) = (accuracies(2, &[0.80, 0.81]), accuracies(3, &[0.70, 0.71]));
     // Alone, P can be 1/36.
@@ -384,7 +384,7 @@ fn pairs_that_the_correction_leaves_no_chance_are_not_tested_and_keep_their_inte
 }
 
 #[test]
-fn a_lead_by_other_seeds_is_told_from_one_with_the_same() {
+fn a_lead_by_other_seeds_is_distinguished_from_one_with_common_seeds() {
     let leads = |first: &[f64], other: &[f64]| {
         super::super::leads_by_other_seeds(&accuracies(1, first), &accuracies(2, other), Direction::Maximize)
     };

@@ -36,7 +36,7 @@ fn few_ranks_have_an_exact_probability() {
 }
 
 #[test]
-fn what_does_not_vary_goes_together_with_nothing() {
+fn constant_quantities_have_no_correlation() {
     assert_eq!(Correlation::of(&[(1.0, 2.0), (1.0, 3.0)]), None);
     assert_eq!(Correlation::of(&[]), None);
     let points: Vec<(f64, f64)> = (0..11).map(|at| (0.983, f64::from(at))).collect();
@@ -58,7 +58,7 @@ fn simpson() -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn a_paradox_shows_when_the_points_are_parted() {
+fn simpsons_paradox_is_found_by_splitting_the_points() {
     let points = simpson();
     assert!(Correlation::of(&points).unwrap().pearson > 0.7);
     let split = split(&points).unwrap();
@@ -73,7 +73,7 @@ fn a_paradox_shows_when_the_points_are_parted() {
 }
 
 #[test]
-fn one_cloud_is_not_parted() {
+fn one_cloud_is_not_split() {
     // A slanted lattice without gaps.
     let points: Vec<(f64, f64)> = (0..60)
         .map(|at| (f64::from((at * 17) % 60), f64::from((at * 29) % 60) + 0.5 * f64::from((at * 17) % 60)))
@@ -94,7 +94,7 @@ fn slack(experiments: u32) -> f64 {
 }
 
 #[test]
-fn one_normal_cloud_is_parted_in_at_most_5_of_100_experiments() {
+fn one_normal_cloud_is_split_in_at_most_5_of_100_experiments() {
     let experiments = experiments(300);
     let mut random = Random(11);
     let sizes: &[usize] = if experiments > 300 { &[8, 9, 10, 11, 12, 13, 14, 16, 20, 30, 60] } else { &[8, 11, 14] };

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_changes_no_value_makes_no_observations() {
+    fn a_field_that_changes_no_value_adds_no_observations() {
         let joined = |cells: &[(i64, i64, u64, f64)], kept: &[String]| {
             let of = |(x, workers, seed, accuracy): &(i64, i64, u64, f64)| {
                 trial(&[("x", (*x).into()), ("workers", (*workers).into())], *seed, &[("accuracy", *accuracy)])
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_one_round_are_one_observation_of_what_is_measured() {
+    fn attempts_of_one_round_are_one_observation_of_a_measurement() {
         let of = |x: i64, round: Option<&str>, energy| {
             let mut one = trial(&[("x", x.into())], 1, &[("energy", energy)]);
             one.attempt.facts.extend(round.map(|round| (Attempt::ROUND.to_owned(), round.into())));

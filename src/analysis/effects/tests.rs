@@ -47,7 +47,7 @@ fn near(found: f64, expected: f64) {
 }
 
 #[test]
-fn an_unbalanced_design_is_judged_as_by_statsmodels() {
+fn an_unbalanced_design_has_the_results_of_statsmodels() {
     // statsmodels 0.15.0: anova_lm(ols("v ~ C(p)+C(q)+C(r)+C(p):C(q)+C(p):C(r)+C(q):C(r)", d).fit(), typ=2).
     let (factors, y) = factors(&ROWS);
     let found = linear(&factors, &y).unwrap();
@@ -90,7 +90,7 @@ fn an_unbalanced_design_is_judged_as_by_statsmodels() {
 }
 
 #[test]
-fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
+fn without_repetitions_pairs_are_not_analysed_and_without_residuals_nothing_is_tested() {
     let rows = [("a", 1, "x", 1.0), ("a", 2, "x", 2.0), ("b", 1, "x", 3.0), ("b", 2, "x", 4.5)];
     let of = |value: &dyn Fn(usize) -> Value| Factor::new("f", (0..4).map(value).collect::<Vec<_>>());
     let (p, q) = (of(&|at| rows[at].0.into()).unwrap(), of(&|at| Value::Int(rows[at].1)).unwrap());
@@ -108,7 +108,7 @@ fn without_repetitions_pairs_are_not_judged_and_what_cannot_be_tested_is_not() {
 }
 
 #[test]
-fn what_does_not_scatter_has_neither_test_nor_interval() {
+fn without_scatter_there_is_no_test_and_no_interval() {
     let axis = Factor::new("p", ["a".into(), "a".into(), "b".into(), "b".into()]).unwrap();
     let found = linear(&[axis], &[0.912, 0.912, 0.911, 0.911]).unwrap();
     let main = &found.main[0];
@@ -117,7 +117,7 @@ fn what_does_not_scatter_has_neither_test_nor_interval() {
 }
 
 #[test]
-fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
+fn a_nested_axis_has_no_effect_of_its_own_but_a_shared_one() {
     // Each rate belongs to one optimizer, so the optimizer explains nothing in addition to the rate. The batch size is free.
     let rates = [0.001, 0.002, 0.1, 0.2].repeat(4);
     let optimizer = |rate: &f64| Value::from(if *rate < 0.01 { "adam" } else { "sgd" });
@@ -149,7 +149,7 @@ fn an_axis_that_lies_within_another_is_not_said_to_do_nothing() {
 }
 
 #[test]
-fn of_equal_values_nothing_is_explained_and_nothing_left() {
+fn equal_values_have_no_effects() {
     let values: Vec<Value> = (0..11).map(|at| i64::from(at % 2).into()).collect();
     let factor = Factor::new("x", values.clone()).unwrap();
     assert_eq!(linear(&[factor], &[0.1; 11]), None);
@@ -179,7 +179,7 @@ fn means_are_adjusted_for_the_spread_over_the_other_axes() {
 }
 
 #[test]
-fn an_unbalanced_design_on_the_log_scale_is_judged_as_by_statsmodels() {
+fn an_unbalanced_design_on_the_log_scale_has_the_results_of_statsmodels() {
     // statsmodels 0.15.0, l = log(v): anova_lm(ols("l ~ C(p)+C(q)+C(r)+C(p):C(q)+C(p):C(r)+C(q):C(r)", d).fit(), typ=2).
     let (factors, y) = factors(&ROWS);
     let found = effects(&factors, &y, ModelScale::Log, None, &[]).unwrap();
@@ -286,7 +286,7 @@ fn only_an_ordered_axis_has_an_inner_extreme() {
 }
 
 #[test]
-fn an_inner_extreme_that_is_not_the_best_is_told_if_both_ends_differ_from_it() {
+fn an_inner_extreme_that_is_not_the_best_is_reported_if_both_ends_differ_from_it() {
     // The interval at 0.3 includes zero, so without a direction 0.03 is not reported as the highest.
     assert_eq!(main_of(&rates(ModelScale::Linear, None), 0).inner, None);
     let found = rates(ModelScale::Linear, Some(Direction::Minimize));
@@ -327,7 +327,7 @@ const THREE_CELLS: [(i64, i64, i64, f64); 6] =
     [(0, 0, 0, 1.0), (0, 0, 0, 1.02), (1, 0, 0, 0.8), (1, 0, 0, 0.82), (0, 1, 0, 0.6), (0, 1, 0, 0.62)];
 
 #[test]
-fn the_effects_within_a_pair_hold_blocks() {
+fn the_effects_within_a_pair_are_adjusted_for_blocks() {
     // The second version, much better, ran in one combination only. Pooled, `a` would seem to do more at the second level of `b`.
     let last = [(1, 1, 0, 0.5), (1, 1, 0, 0.52), (1, 1, 1, -0.5), (1, 1, 1, -0.48)];
     let found = within_versions(&[THREE_CELLS.as_slice(), &last].concat());
@@ -369,7 +369,7 @@ fn factors_that_multiply_have_no_interaction_on_the_log_scale() {
 }
 
 #[test]
-fn an_axis_with_a_level_for_each_observation_is_judged_without_a_test() {
+fn an_axis_with_a_level_for_each_observation_has_no_test() {
     let values: Vec<Value> = (0..40i64).map(Value::Int).collect();
     let factor = Factor::new("x", values.clone()).unwrap();
     assert!(is_feasible(std::slice::from_ref(&factor)));
@@ -400,7 +400,7 @@ fn seeds_that_all_combinations_share_are_blocks() {
 }
 
 #[test]
-fn what_terms_explain_only_together_is_the_rest() {
+fn variance_that_terms_explain_only_together_is_the_rest() {
     let levels = |values: &[i64]| values.iter().map(|value| Value::Int(*value)).collect::<Vec<_>>();
     let of = |x: &[i64], z: &[i64], y: &[f64]| {
         let factors = [Factor::new("x", levels(x)).unwrap(), Factor::new("z", levels(z)).unwrap()];

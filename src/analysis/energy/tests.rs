@@ -50,7 +50,7 @@ fn assert_holds(energy: &Energy, truth: f64) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn constant_power_is_within_what_is_stated(
+    fn constant_power_is_within_the_stated_uncertainty(
         watts in 20.0..1000.0f64, phase in 0..100u64, every in 20..=150u64, start in 300..3000u64, length in 400..20_000u64,
     ) {
         let constant = |_| watts;
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn two_devices_come_to_the_sum(a in 50.0..700.0f64, b in 50.0..700.0f64, length in 3000..20_000u64) {
+    fn energies_of_two_devices_are_summed(a in 50.0..700.0f64, b in 50.0..700.0f64, length in 3000..20_000u64) {
         let (one, other) = (|_| a, |_| b);
         let windows = ms(&[(500, 500 + length)]);
         let of = |watts: &dyn Fn(u64) -> f64| Truth { watts }.meter(7, 100, 100, 25).energy(&windows).unwrap();
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn what_begins_at_an_edge_begins_on_all_devices(
+    fn changes_at_an_edge_are_common_to_all_devices(
         low in 50.0..700.0f64, high in 50.0..700.0f64, at in 1300..1400u64, length in 200..2000u64, phase in 0..100u64,
     ) {
         let watts = |ms: u64| if ms < at || ms >= at + length { low } else { high };
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn power_averaged_over_a_second_is_within_what_is_stated_at_the_edges_of_phases(
+    fn power_averaged_over_a_second_is_within_the_stated_uncertainty_at_the_edges_of_phases(
         low in 50.0..700.0f64, high in 50.0..700.0f64, at in 2000..3000u64, length in 500..6000u64, every in 20..=100u64,
     ) {
         let watts = |ms: u64| if ms < at || ms >= at + length { low } else { high };
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_step_in_power_at_an_edge_is_within_what_is_stated(
+    fn a_step_in_power_at_an_edge_is_within_the_stated_uncertainty(
         low in 50.0..700.0f64, high in 50.0..700.0f64, at in 1000..1200u64, length in 200..4000u64, every in 20..=100u64,
     ) {
         let watts = |ms: u64| if ms < at || ms >= at + length { low } else { high };
@@ -207,7 +207,7 @@ fn a_counter_of_few_ticks_holds_in_95_of_100_windows() {
 }
 
 #[test]
-fn what_is_too_short_is_refused_with_the_reason() {
+fn windows_that_are_too_short_are_refused_with_the_reason() {
     let constant = |_| 300.0;
     let meter = Truth { watts: &constant }.meter(0, 100, 100, 30);
     let refused = |intervals: &[(u64, u64)]| meter.energy(&ms(intervals)).unwrap_err();
@@ -254,7 +254,7 @@ fn a_gap_counts_as_the_rest_up_to_a_tenth() {
 }
 
 #[test]
-fn a_counter_that_is_not_believed_leaves_the_integrated_figure() {
+fn with_an_invalid_counter_the_integrated_figure_is_used() {
     let constant = |_| 400.0;
     let whole = Truth { watts: &constant }.meter(0, 100, 100, 30);
     let windows = Windows::new([(S, 21 * S)]);
@@ -274,7 +274,7 @@ fn a_counter_that_is_not_believed_leaves_the_integrated_figure() {
 }
 
 #[test]
-fn estimators_that_differ_say_by_how_much() {
+fn estimators_that_differ_report_their_disagreement() {
     let power = series("power", (0..300).map(|i| (i * 100 * MS, 500.0)));
     let counter = series("energy", (0u32..300).map(|i| (u64::from(i) * 100 * MS, 55.0 * f64::from(i))));
     let read = |series: &Series| Readings::new(series, None).unwrap();

@@ -27,7 +27,7 @@ fn phase(name: &str, index: u64, rank: u32, start_ms: u64, stop_ms: Option<u64>)
 }
 
 #[test]
-fn the_warm_up_is_told_of_where_steps_are_shown() {
+fn the_warm_up_is_reported_if_steps_are_shown() {
     let names = ["eval", "idle", "inference_batch", "step"];
     let phases = names.map(|name| phase(name, 1, 0, 500, Some(1500))).to_vec();
     let warmed = |steps: i64| sealed(phases.clone(), Table::from([("measure.warmup_steps".to_owned(), steps.into())]));
@@ -40,7 +40,7 @@ fn the_warm_up_is_told_of_where_steps_are_shown() {
 }
 
 #[test]
-fn ranks_of_a_run_stand_beside_their_own_gpu() {
+fn ranks_of_a_run_are_joined_with_their_own_gpu_and_its_readings() {
     let phases = vec![phase("step", 1, 0, 500, Some(2500)), phase("step", 1, 1, 500, Some(1500))];
     let sealed = sealed(phases, Table::from([("host.name".to_owned(), "node7".into())]));
     let gpus = events_by(&sealed, By::Gpu, None).unwrap();
@@ -86,7 +86,7 @@ fn an_event_has_no_energy_without_one_of_its_gpus() {
 }
 
 #[test]
-fn what_was_never_stopped_and_what_is_asked_for() {
+fn unstopped_events_are_counted_apart_and_one_name_may_be_selected() {
     let phases = vec![
         phase("epoch", 1, 0, 0, Some(3000)),
         phase("step", 1, 0, 0, Some(100)),
@@ -105,7 +105,7 @@ fn what_was_never_stopped_and_what_is_asked_for() {
 }
 
 #[test]
-fn readings_count_all_or_within_the_events_beside_a_gpu() {
+fn readings_are_averaged_over_all_or_within_the_events_of_a_gpu() {
     let phases = vec![
         phase("step", 1, 0, 0, Some(1000)),
         phase("step", 2, 0, 2500, Some(3000)),

@@ -45,7 +45,7 @@ fn telemetry(gpus: u32) -> Vec<Series> {
 }
 
 #[test]
-fn ranks_stand_in_their_order_whoever_speaks_first() {
+fn rows_are_sorted_by_rank_whichever_rank_reports_first() {
     let of = |name: &str| [2, 0, 1].map(|rank| phase(name, rank, 0, 9_000));
     let rows = join(&sealed(0, [of("step"), of("forward")].concat(), Vec::new()));
     let order: Vec<(&str, u32)> = rows.iter().map(|row| (row.name.as_str(), row.rank)).collect();
@@ -53,7 +53,7 @@ fn ranks_stand_in_their_order_whoever_speaks_first() {
 }
 
 #[test]
-fn phases_stand_beside_their_power() {
+fn phases_are_joined_with_their_power() {
     let mut phases = vec![phase("epoch", 0, 0, 10_000)];
     phases.extend((0..40).map(|i| Phase { index: i + 1, ..phase("step", 0, 250 * i, 250 * i + 249) }));
     phases.extend((0..40).map(|i| phase("data", 0, 250 * i, 250 * i + 9)));
@@ -80,7 +80,7 @@ fn phases_stand_beside_their_power() {
 }
 
 #[test]
-fn a_rank_stands_beside_its_gpu_and_the_first_beside_those_that_nobody_speaks_for() {
+fn a_rank_has_its_gpu_and_the_first_also_those_of_ranks_without_phases() {
     let devices = |gpus: u32, ranks: &[u32]| -> Vec<(u32, Option<u32>)> {
         let phases = ranks.iter().map(|rank| phase("epoch", *rank, 0, 9_000)).collect();
         join(&sealed(gpus, phases, telemetry(gpus))).iter().map(|row| (row.rank, row.gpu)).collect()
@@ -110,7 +110,7 @@ fn a_phase_that_was_never_stopped_lasts_to_the_end() {
 }
 
 #[test]
-fn without_gpus_the_packages_energy_is_told() {
+fn without_gpus_the_energy_is_that_of_the_packages() {
     let package = series(Source::Package(0), Quantity::Energy, |ms| real(ms) * 0.065);
     let rows = join(&sealed(0, vec![phase("epoch", 0, 1_000, 9_000)], vec![package]));
     assert!((rows[0].energy.as_ref().unwrap().watts() - 65.0).abs() < 1e-6);
@@ -151,7 +151,7 @@ fn a_rank_beyond_the_gpus_has_no_energy() {
 }
 
 #[test]
-fn times_beyond_all_measure_stop_at_the_largest() {
+fn sums_of_times_saturate() {
     // Twice half of the range would be 0 in a sum that wraps.
     let endless = Phase { stop_ns: Some(1 << 63), ..phase("epoch", 0, 0, 0) };
     let rows = join(&sealed(1, vec![endless.clone(), endless], telemetry(1)));

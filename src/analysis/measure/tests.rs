@@ -111,7 +111,7 @@ fn eight_cores() -> Table {
 }
 
 #[test]
-fn ranks_that_wait_for_slower_ones_draw_at_least_what_they_draw_at_rest() {
+fn ranks_that_wait_for_slower_ones_draw_at_least_idle_power() {
     let mut two = attempt(2);
     let of = |rank, name: &str, start_ms, stop_ms| Phase { rank, ..phase(name, 15, start_ms, stop_ms) };
     two.phases.extend([of(0, "all_reduce", 34_100, 34_250), of(1, "all_reduce", 34_200, 34_240)]);
@@ -130,7 +130,7 @@ fn ranks_that_wait_for_slower_ones_draw_at_least_what_they_draw_at_rest() {
 }
 
 #[test]
-fn stages_that_have_nothing_to_do_draw_at_least_what_they_draw_at_rest() {
+fn stages_without_work_draw_at_least_idle_power() {
     let mut two = attempt(2);
     let of = |rank, name: &str, start_ms, stop_ms| Phase { rank, ..phase(name, 15, start_ms, stop_ms) };
     two.phases.retain(|phase| !(phase.index == 15 && ["forward", "backward"].contains(&phase.name.as_str())));
@@ -209,7 +209,7 @@ fn energies_leave_warm_up_and_evaluation_out() {
 }
 
 #[test]
-fn a_gpu_at_rest_beside_one_that_works_is_warned_of() {
+fn an_idle_gpu_next_to_a_working_one_causes_a_warning() {
     let mut two = attempt(2);
     let name = Source::Gpu(1).series(Quantity::UtilizationGpu);
     let mut resting = Series::new(name.clone(), "%", Axis::TimeNs);
@@ -222,7 +222,7 @@ fn a_gpu_at_rest_beside_one_that_works_is_warned_of() {
 }
 
 #[test]
-fn a_gpu_that_is_slower_than_another_one_is_warned_of_if_it_works() {
+fn a_working_gpu_that_is_slower_than_another_causes_a_warning() {
     let clocked = |clocks: [f64; 2], used: f64| {
         let mut two = attempt(2);
         let mut put = |rank: u32, quantity: Quantity, unit: &str, value: f64| {
@@ -262,7 +262,7 @@ fn two_gpus_draw_twice_as_much() {
 }
 
 #[test]
-fn what_cannot_be_said_has_its_reason() {
+fn missing_metrics_have_a_reason() {
     let mut blind = attempt(1);
     blind.telemetry.clear();
     let completed = Completed::of(&blind, &[], Table::new());
@@ -329,7 +329,7 @@ fn without_gpus_the_packages_are_measured() {
 }
 
 #[test]
-fn what_is_wrong_with_the_telemetry_is_marked_and_warned_of() {
+fn faults_of_the_telemetry_are_marked_and_cause_warnings() {
     let mut bad = attempt(1);
     let energy = bad.telemetry.get_mut("gpu.0.energy").unwrap();
     let still = energy.values[280];
@@ -361,7 +361,7 @@ fn what_is_wrong_with_the_telemetry_is_marked_and_warned_of() {
 }
 
 #[test]
-fn a_gpu_that_falls_silent_is_marked_and_nothing_is_said_of_its_use() {
+fn a_gpu_without_readings_is_marked_and_has_no_utilization() {
     let read = |from: usize, to: usize| {
         let mut silent = attempt(1);
         for series in silent.telemetry.values_mut().filter(|series| series.name.starts_with("gpu.")) {
@@ -450,7 +450,7 @@ fn answers_to_batches_of_several_sizes_are_measured_apart() {
 }
 
 #[test]
-fn what_a_worker_states_of_its_model_makes_rates() {
+fn rates_follow_from_a_model_s_stated_figures() {
     let stated =
         [("inference_batch_size", 4.0, ""), ("flops_per_sample", 2e9, "FLOP"), ("matmul_tflops", 100.0, "TFLOP/s")];
     let mut observed = attempt(1);
@@ -533,7 +533,7 @@ fn a_worker_that_logs_every_fifth_step_has_the_energy_of_all_of_them() {
 }
 
 #[test]
-fn samples_are_those_of_the_training_and_the_last_of_a_pass_are_what_is_left() {
+fn samples_are_those_of_the_training_and_the_last_step_of_a_pass_has_the_rest() {
     let samples = |observed: &Observed| {
         let completed = Completed::of(observed, &[], eight_cores());
         completed.value("energy") / completed.value("energy_per_sample")
@@ -577,7 +577,7 @@ fn an_epoch_that_was_cut_short_is_in_no_mean_of_epochs() {
 }
 
 #[test]
-fn processor_time_is_known_of_nine_tenths_of_the_training() {
+fn processor_time_needs_samples_of_nine_tenths_of_the_training() {
     let util = |read_until: u64| {
         let mut series = Series::new(Source::Host.series(Quantity::WorkerCpuTime), "s", Axis::TimeNs);
         let read = (0..=140).map(|i| 100 * i).filter(|ms| *ms <= read_until || *ms > 9_200);

@@ -98,7 +98,7 @@ fn the_difference_is_that_of_the_common_blocks() {
 }
 
 #[test]
-fn two_machines_that_both_ran_on_are_held() {
+fn two_common_machines_are_compared_within_each() {
     let on_two = |values: &[f64]| {
         let mut one = of(values);
         one.measured.iter_mut().enumerate().for_each(|(at, measured)| measured.replicate.machine = 1 + at as u64 / 3);
@@ -214,7 +214,7 @@ fn a_single_round_is_compared_within_itself_and_two_within_both() {
 }
 
 #[test]
-fn a_machine_or_a_seed_of_its_own_is_no_ground_for_a_test() {
+fn a_single_machine_or_seed_of_one_side_prevents_a_test() {
     let on = |machines: &[u64]| {
         let mut one = of(&[100.0, 102.0, 101.0]);
         one.measured.iter_mut().zip(machines).for_each(|(measured, machine)| measured.replicate.machine = *machine);
@@ -240,7 +240,7 @@ fn a_machine_or_a_seed_of_its_own_is_no_ground_for_a_test() {
 }
 
 #[test]
-fn few_units_are_exchanged_or_not_tested() {
+fn few_units_have_a_permutation_test_or_none() {
     // SciPy: scipy.stats.permutation_test of the absolute difference of means, all exchanges.
     let found = compare(&of(&C), &of(&[13.4, 14.1, 13.0, 13.8, 13.9]), Scale::Ratio).unwrap();
     assert_eq!(found.test.unwrap().1, Method::Permutation);
@@ -259,7 +259,7 @@ fn few_units_are_exchanged_or_not_tested() {
 }
 
 #[test]
-fn what_does_not_scatter_is_not_judged_unless_sensors_are_off() {
+fn without_scatter_there_is_a_test_only_for_different_sensors() {
     let still = |value: f64, sensor: &str| contender(1, &[value; 3], (!sensor.is_empty()).then_some(0.05), sensor);
     assert_eq!(compare(&still(1.0, ""), &still(1.0, ""), Scale::Ratio).unwrap().test, Err(Untested::NoScatter));
     let same = compare(&still(1.0, "gpu a"), &still(1.01, "gpu a"), Scale::Ratio).unwrap();
@@ -271,7 +271,7 @@ fn what_does_not_scatter_is_not_judged_unless_sensors_are_off() {
 
 proptest! {
     #[test]
-    fn a_comparison_turned_around_says_the_same(
+    fn a_reversed_comparison_has_the_same_result(
         a in prop::collection::vec(1.0..9.0f64, 3..9),
         b in prop::collection::vec(1.0..9.0f64, 3..9),
     ) {

@@ -51,7 +51,7 @@ fn equally_many_attempts_of_each_machine_give_the_intervals_of_their_means() {
 }
 
 #[test]
-fn the_unit_is_the_seed_of_an_outcome_and_the_machine_or_the_attempt_of_what_is_measured() {
+fn units_are_seeds_for_outcomes_and_machines_or_attempts_for_measurements() {
     let values = [(on(7, 1), 1.0), (on(7, 1), 1.0), (on(7, 2), 2.0), (on(7, 3), 6.0)];
     let outcome = Estimate::of(MetricKind::Outcome, &values, &[]).unwrap();
     assert_eq!((outcome.model, outcome.mean, outcome.units.len()), (SampleModel::Seeds, 3.0, 3));
@@ -123,7 +123,7 @@ fn more_units_are_asked_for_until_the_interval_is_narrow_enough() {
 
 proptest! {
     #[test]
-    fn a_mixed_model_has_variances_and_degrees_that_are_no_less_than_nothing(
+    fn a_mixed_model_has_valid_variances_and_degrees_of_freedom(
         clusters in prop::collection::vec(prop::collection::vec(1.0..9.0f64, 1..5), 5..9),
     ) {
         let clusters: Vec<&[f64]> = clusters.iter().map(Vec::as_slice).collect();

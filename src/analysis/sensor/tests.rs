@@ -58,7 +58,7 @@ fn assert_within(what: &str, found: Within, truth: f64, most: f64) {
 }
 
 #[test]
-fn sensors_are_found_as_they_are() {
+fn calibration_finds_the_simulated_sensors() {
     let second = Model { window: 1000.0, ..BOXCAR };
     let counts = Model { window: 100.0, noise: 0.5, ..BOXCAR };
     // Sensors like those of an A100 and an H100; one without gaps that is late; a fast one; a filter, as in older GPUs.
@@ -109,7 +109,7 @@ fn a_coarse_counter_has_its_step() {
 }
 
 #[test]
-fn what_cannot_be_told_has_a_reason() {
+fn sensors_that_cannot_be_calibrated_have_a_reason() {
     let whole = watched([BOXCAR; 3], 1.0, 2.0, 4);
     let (good, mut counted) = (only_instant(whole.clone()), whole);
     counted.samples.iter_mut().for_each(|sample| drop(sample.readings.drain(..2)));
@@ -170,7 +170,7 @@ fn what_cannot_be_told_has_a_reason() {
 }
 
 #[test]
-fn the_load_follows_no_beat_and_is_the_same_each_time() {
+fn the_load_is_irregular_and_reproducible() {
     let pulses = Watched::schedule(30_000);
     assert_eq!(pulses, Watched::schedule(30_000));
     assert_eq!(pulses[0], (2500, 2500));
@@ -183,7 +183,7 @@ fn the_load_follows_no_beat_and_is_the_same_each_time() {
 }
 
 #[test]
-fn what_is_no_sensor_is_not_read() {
+fn damaged_sensors_are_not_read() {
     let [instant, ..] = calibrate(&only_instant(watched([BOXCAR; 3], 1.0, 2.0, 4)));
     let table = instant.unwrap().to_table();
     for name in table.keys() {

@@ -57,7 +57,7 @@ fn the_mean_weighs_time_and_leaves_gaps_out() {
 }
 
 #[test]
-fn a_diverged_level_keeps_its_last_word() {
+fn a_diverged_level_keeps_its_last_value() {
     let diverged = series("loss", &[(1, 2.0), (2, 4.0), (3, f64::NAN)]);
     let figures = Figures::of(&diverged, &Curve::of(&diverged));
     assert_eq!((figures.range, figures.mean), (Some((2.0, 4.0)), Some(3.0)));
@@ -65,7 +65,7 @@ fn a_diverged_level_keeps_its_last_word() {
 }
 
 #[test]
-fn counters_are_rates_over_a_second_at_least_and_survive_a_new_beginning() {
+fn counters_are_rates_over_at_least_a_second_and_survive_a_restart() {
     // Ticks of 50 J every 0.1 s, read twice each.
     let ticks: Vec<(u64, f64)> = (0..41u32).map(|i| (u64::from(i) * 50_000_000, f64::from(i / 2 * 50))).collect();
     assert_eq!(curve("gpu.0.energy", &ticks).range(), Some((500.0, 500.0)));
@@ -86,7 +86,7 @@ fn bits_have_shares_of_the_time() {
 }
 
 #[test]
-fn thinning_keeps_what_is_seen() {
+fn thinning_keeps_the_range_in_order() {
     let points: Vec<(u64, f64)> = (0..1000u32).map(|i| (u64::from(i), f64::from(i * 7919 % 1000))).collect();
     let full = curve("host.x", &points);
     let thin = full.thinned(0, 1000, 10);
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn rates_over_their_times_are_what_was_counted(points in points(0.0..1e6)) {
+    fn rates_times_their_durations_are_the_counted_amount(points in points(0.0..1e6)) {
         let mut sum = 0.0;
         let counted: Vec<(u64, f64)> = points.into_iter().map(|(position, more)| { sum += more; (position, sum) }).collect();
         let curve = curve("gpu.0.energy", &counted);

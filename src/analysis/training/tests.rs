@@ -50,7 +50,7 @@ fn the_warm_up_counts_as_measured_steps() {
 }
 
 #[test]
-fn an_epoch_that_is_no_whole_pass_is_none() {
+fn an_epoch_that_is_not_a_whole_pass_is_not_counted() {
     // 8 steps and 2 more.
     let times: Vec<(u64, Option<u64>)> = (1..=10).map(|i| (10 * i, Some(10))).collect();
     let cut = training(steps(&times), vec![phase("epoch", 0, 80), phase("epoch", 80, 100)]);
@@ -152,7 +152,7 @@ fn steps_outside_of_the_epochs_are_no_part_of_the_training() {
 }
 
 #[test]
-fn a_warm_up_step_of_unknown_length_stays_as_it_was() {
+fn a_warm_up_step_of_unknown_length_is_not_replaced() {
     let logged = |numbers: Vec<u64>| -> Vec<Timed> {
         numbers.into_iter().map(|step| Timed { step, t_ns: step * S, duration_ns: None }).collect()
     };
@@ -191,7 +191,7 @@ fn steps_that_were_read_together_have_no_times() {
 }
 
 #[test]
-fn steps_that_were_read_a_few_at_a_time_tell_how_long_they_took_in_all() {
+fn steps_that_were_read_a_few_at_a_time_have_a_total_time() {
     let by_twos = training(read_by(2, 100), vec![]);
     assert_eq!((by_twos.step_s(), by_twos.step_p95_s(), by_twos.train_s()), (None, None, Some(196.0)));
     assert_eq!(by_twos.steps(), 98, "those that were read first are no part of that time");
@@ -237,7 +237,7 @@ fn steps_that_filled_a_pipe_again_and_again_were_read_together() {
 
 /// Examples are a program that flushes each line, or states whole milliseconds, with steps that are faster than that resolution.
 #[test]
-fn fast_steps_that_share_moments_keep_the_time_that_they_took_in_all() {
+fn fast_steps_that_share_moments_have_a_total_time() {
     let in_time = |each_us: u64, moment_us: u64| -> Vec<Timed> {
         let read = |step: u64| (100_000 + step * each_us).div_ceil(moment_us) * moment_us * (S / 1_000_000);
         (1..=20_000).map(|step| Timed { step, t_ns: read(step), duration_ns: None }).collect()
@@ -270,7 +270,7 @@ fn some_steps_that_share_a_moment_keep_their_times() {
 }
 
 #[test]
-fn nothing_took_no_time() {
+fn durations_of_zero_are_not_step_times() {
     let still: Vec<(u64, Option<u64>)> = (1..=30).map(|i| (2 * i, Some(0))).collect();
     let still = training(steps(&still), vec![]);
     assert_eq!((still.step_s(), still.step_p95_s()), (None, None));
@@ -286,7 +286,7 @@ fn checkpoints_are_no_training() {
 }
 
 #[test]
-fn times_beyond_all_measure_stop_at_the_largest() {
+fn sums_of_times_saturate() {
     // Twice half of the range would be 0 in a sum that wraps.
     for duration_ns in [1 << 63, u64::MAX] {
         let endless = |step| Timed { step, t_ns: step * S, duration_ns: Some(duration_ns) };
@@ -297,7 +297,7 @@ fn times_beyond_all_measure_stop_at_the_largest() {
 }
 
 #[test]
-fn steps_told_at_once_are_laid_end_to_end() {
+fn steps_reported_at_once_are_laid_end_to_end() {
     let phase = |rank: u32, start_ns: u64, stop_ns: u64| Phase {
         name: "step".to_owned(),
         index: 1,

@@ -46,7 +46,7 @@ fn of_cell(
 const GPU: Source = Source::Gpu(0);
 
 #[test]
-fn throttles_count_while_it_was_measured_and_by_their_share() {
+fn throttles_count_in_the_measured_windows_and_by_their_share() {
     let told = |value: fn(u32) -> f64| reasons(&[], &[], vec![series(GPU, Quantity::ThrottleReasons, value)]);
     assert_eq!(told(|tick| if tick < 20 { 64.0 } else { 4.0 }), [""; 0], "before the measured window");
     assert_eq!(told(|tick| if tick == 50 { 64.0 } else { 0.0 }).len(), 1, "one in 80");
@@ -55,7 +55,7 @@ fn throttles_count_while_it_was_measured_and_by_their_share() {
 }
 
 #[test]
-fn clocks_that_drift_are_told_from_clocks_that_flicker() {
+fn clocks_that_drift_are_distinguished_from_clocks_that_flicker() {
     let told = |value: fn(u32) -> f64| reasons(&[], &[], vec![series(GPU, Quantity::ClockSm, value)]);
     assert_eq!(told(|tick| if tick % 2 == 0 { 1980.0 } else { 1500.0 }), [""; 0]);
     assert_eq!(
@@ -68,7 +68,7 @@ fn clocks_that_drift_are_told_from_clocks_that_flicker() {
 }
 
 #[test]
-fn without_training_nobody_knows_when_a_card_was_to_be_busy() {
+fn without_training_idle_clocks_are_no_reason() {
     let clock = |value: fn(u32) -> f64| vec![series(GPU, Quantity::ClockSm, value)];
     let told = |config: &[(&str, i64)], value| of_cell(config, false, &[], &[], clock(value));
     assert_eq!(told(&[], |tick| if tick < 60 { 1980.0 } else { 345.0 }), [""; 0]);
@@ -79,7 +79,7 @@ fn without_training_nobody_knows_when_a_card_was_to_be_busy() {
 }
 
 #[test]
-fn a_card_at_the_limit_that_was_asked_for_may_miss_its_clock() {
+fn a_gpu_at_its_requested_power_limit_may_miss_its_clock() {
     let told = |config: &[(&str, i64)], capped: fn(u32) -> f64| {
         let clock = series(GPU, Quantity::ClockSm, |tick| if tick < 60 { 1980.0 } else { 1400.0 });
         let facts = [("gpu.0.power_limit_w", 300.0.into()), ("hardware.set", true.into())];
@@ -97,7 +97,7 @@ fn a_card_at_the_limit_that_was_asked_for_may_miss_its_clock() {
 }
 
 #[test]
-fn what_another_attempt_has_set_is_a_reason() {
+fn settings_left_by_another_attempt_are_a_reason() {
     let told = reasons(&[], &[("hardware.left_set", "/r/a.json".into())], vec![]);
     assert_eq!(
         told,
@@ -177,7 +177,7 @@ fn a_host_is_overloaded_by_others_and_not_by_the_worker() {
 }
 
 #[test]
-fn pages_that_came_back_from_swap_are_told() {
+fn many_pages_from_swap_are_a_reason() {
     // Over ten seconds a thousand pages are a hundred per second.
     for few in [0, 3, 1024] {
         assert_eq!(reasons(&[], &[("host.swapped_in_pages", Value::Int(few))], vec![]), [""; 0]);

@@ -101,7 +101,7 @@ fn a_metric_that_is_stated_to_be_measured_is_not_compared() {
 }
 
 #[test]
-fn where_it_parts_is_named_with_its_phase() {
+fn the_first_difference_is_reported_with_its_phase() {
     let made = |losses: &[f64]| sealed(Made { device: "cpu", ..made(losses) });
     let original = made(&[2.0, 1.0, 0.5, 0.25]);
     let found = verdict(&original, &[], &[&made(&[2.0, 1.0, 0.8, 0.25])], None);
@@ -122,7 +122,7 @@ fn where_it_parts_is_named_with_its_phase() {
 }
 
 #[test]
-fn of_curves_that_part_at_one_step_the_trained_one_is_first() {
+fn of_curves_that_differ_at_one_step_the_training_curve_is_first() {
     let made = |losses: &[f64], eval: f64| {
         let mut one = sealed(Made { device: "cpu", ..made(losses) });
         for name in ["accuracy_train", "eval_loss"] {
@@ -200,7 +200,7 @@ fn metrics_within_a_stated_margin_are_equivalent_over_repeats() {
 }
 
 #[test]
-fn what_a_program_states_is_compared_and_nothing_is_not_identical() {
+fn stated_results_are_compared_and_no_results_are_not_identical() {
     let command: Table = [("command".to_owned(), vec!["python"].into())].into();
     let stated = |accuracy: Option<f64>, weights: bool| {
         let mut one = sealed(Made { program: command.clone().into(), accuracy, ..made(&[]) });
@@ -250,7 +250,7 @@ fn a_metric_that_is_0_each_time_is_within_any_margin() {
 }
 
 #[test]
-fn what_a_pipeline_waits_is_a_time_and_not_computed() {
+fn the_bubble_of_a_pipeline_is_not_a_computed_metric() {
     let with = |bubble: f64, weights: u8| {
         let mut one = sealed(Made { device: "cpu", weights, ..made(&[2.0, 1.0]) });
         one.attempt.metrics.insert("bubble_fraction".to_owned(), Metric::new(bubble, ""));
@@ -276,7 +276,7 @@ fn a_known_metric_of_an_older_record_is_compared_in_its_own_unit() {
 }
 
 #[test]
-fn another_run_is_told_whatever_it_shows() {
+fn another_run_is_reported_with_any_result() {
     let original = sealed(Made { device: "cpu", ..made(&[2.0, 1.0]) });
     let mut other = original.clone();
     other.run = Run::new(Parts { container: "sha256:ab".into(), ..original.run.parts.clone() });
@@ -299,7 +299,7 @@ fn margins_are_shares_or_numbers() {
 }
 
 #[test]
-fn changes_of_the_surroundings_leave_out_what_differs_each_time() {
+fn environment_changes_leave_out_facts_that_differ_each_time() {
     let facts = |pairs: &[(&str, &str)]| -> Table {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
     };
@@ -326,7 +326,7 @@ fn changes_of_the_surroundings_leave_out_what_differs_each_time() {
 
 proptest! {
     #[test]
-    fn what_is_repeated_bit_for_bit_is_identical_and_any_other_bit_is_found(
+    fn equal_bits_are_identical_and_any_changed_bit_is_found(
         losses in prop::collection::vec(any::<f64>(), 1..9),
         at in any::<prop::sample::Index>(),
         bit in 0u32..64,

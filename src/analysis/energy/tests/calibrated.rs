@@ -133,7 +133,7 @@ fn known_sensors_give_a_narrower_interval_that_holds_the_truth() {
 }
 
 #[test]
-fn nothing_is_changed_where_nothing_is_known() {
+fn an_empty_calibration_changes_nothing() {
     let mut chance = Chance(7);
     let case = Case::new(&mut chance);
     let [power, counter] = series_of(&case, [INSTANT, COUNTER], 100.0, &mut chance);

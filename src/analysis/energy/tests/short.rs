@@ -101,7 +101,7 @@ fn levels(chance: &mut Chance, until: f64) -> (Steps, (f64, f64)) {
 }
 
 #[test]
-fn what_is_said_of_short_attempts_holds() {
+fn intervals_of_short_attempts_cover_the_truth() {
     let mut chance = Chance(2_026);
     for (every, with_counter) in [(10.0, false), (10.0, true), (50.0, true), (100.0, false), (100.0, true)] {
         let (mut held, mut all) = (0.0, 0.0);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_the_worker_states_stands() {
+fn metrics_that_the_worker_states_are_kept() {
     let stated = [("loss", 7.0, ""), ("train_time", 100.0, "s"), ("energy_total", 3.0, "J")];
     let completed = Completed::of(&attempt(1), &stated, Table::new());
     for (name, value, _) in stated {
@@ -21,7 +21,7 @@ fn stating(stated: &[(&str, f64)]) -> Completed {
 }
 
 #[test]
-fn what_follows_from_a_stated_energy_is_of_that() {
+fn metrics_that_follow_from_energy_use_the_stated_one() {
     let completed = stating(&[("energy", 5_000.0), ("power_idle", 10.0), ("tokens_per_sample", 16.0)]);
     completed.assert_near("energy_net", 5_000.0 - 10.0 * completed.value("train_time"), 1e-12);
     completed.assert_near("energy_per_epoch", 2_500.0, 1e-12);
@@ -43,7 +43,7 @@ fn what_follows_from_a_stated_energy_is_of_that() {
 }
 
 #[test]
-fn what_follows_from_a_stated_power_or_time_is_of_that() {
+fn metrics_that_follow_from_power_or_time_use_the_stated_one() {
     let powered = stating(&[("power_mean", 100.0)]);
     powered.assert_near("energy", 1_000.0, 1e-9);
     assert_eq!(powered.metrics["energy"].uncertainty, None);
