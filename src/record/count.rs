@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_told_from_many() {
+    fn one_and_many_have_different_words() {
         assert_eq!([count(0, "run"), count(1u64, "run"), count(2usize, "run")], ["0 runs", "1 run", "2 runs"]);
         let many = ["log entry", "key", "process", "batch", "index"].map(|noun| count(3, noun));
         assert_eq!([1, 2, 3].map(|most| first_of(["a", "b"], most)), ["a and 1 more", "a, b", "a, b"]);

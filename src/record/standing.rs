@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_has_a_finite_value_and_nothing_against_it() {
+    fn counted_metrics_have_a_finite_value_and_no_reason_against_them() {
         let plain = attempt(Outcome::Finished, Table::new());
         assert_eq!((plain.counts(), plain.measured("energy")), (Ok(()), Ok(5.0)));
         assert_eq!(why(plain.measured("loss")), Some((Why::NotFinite, "it is NaN".to_owned())));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_come_from_facts_and_marks_taint_energies_alone() {
+    fn taints_come_from_facts_and_marks_taint_only_energies() {
         let facts = [
             ("tainted".to_owned(), vec!["throttled", "hot start"].into()),
             ("worker.tainted".to_owned(), "zero power".into()),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn disturbances_taint_what_is_measured_and_not_what_is_learned() {
+    fn disturbances_taint_measurements_and_not_outcomes() {
         let facts = [("validity.reasons".to_owned(), vec!["throttled", "hot start"].into())];
         let mut disturbed = attempt(Outcome::Finished, facts.into());
         let measured = [
