@@ -314,7 +314,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_column_that_goes_on_is_refused_by_both_readers() {
+    fn a_column_with_extra_values_is_refused_by_both_readers() {
         let mut series = Series::new("loss", "", Axis::Step);
         (0..5000u32).for_each(|i| series.push(u64::from(i * i % 977), f64::from(i).sin()));
         let (mut wire, _) = series_frame(&encode_series(&series).unwrap()).unwrap();
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(bits(&decode_series(&encode_series(&negative_zero).unwrap()).unwrap()), bits(&negative_zero));
     }
     #[test]
-    fn what_a_chunk_takes_is_known_before_it_is_decoded() {
+    fn the_memory_of_a_chunk_is_known_before_it_is_decoded() {
         assert_eq!(series_memory(&bomb(1_000_000)).unwrap(), 16_000_000);
         assert!(bomb(MAX_POINTS).len() < 40);
         assert_eq!(series_memory(&bomb(MAX_POINTS)).unwrap(), 800_000_000);

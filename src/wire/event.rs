@@ -378,12 +378,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_time_gets_the_readers() {
+    fn a_line_without_a_time_gets_the_reader_s_time() {
         assert_eq!(parse_event(br#"{"event":"status","message":"m"}"#, 42).unwrap().t_ns, 42);
     }
 
     #[test]
-    fn a_member_that_may_be_left_out_is_not_left_out_for_its_type() {
+    fn an_optional_member_of_another_type_is_refused() {
         let fault = |members: &str| {
             let line = format!(r#"{{"event":{members}}}"#);
             parse_event(line.as_bytes(), 0).expect_err(members).to_string()

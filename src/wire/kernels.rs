@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_come_back_and_names_that_lead_elsewhere_do_not() {
+    fn kernels_come_back_and_names_outside_the_folder_are_refused() {
         let kernels = |name: &str| Kernels {
             environment: [("driver".to_owned(), "580".into())].into(),
             files: vec![(name.to_owned(), b"ptx".to_vec())],

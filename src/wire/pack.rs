@@ -306,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_never_panics_nor_takes_memory_on_its_word(body in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn rubbish_neither_panics_nor_allocates_what_it_claims(body in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_packed(&body);
             let _ = decode_packed(&signed(2, &body));
             // A frame that claims to be an attempt, with arbitrary content.
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_of_a_few_bytes_takes_no_memory_on_its_word() {
+    fn a_small_pack_does_not_allocate_what_it_claims() {
         let body = |len: u64| {
             let mut attempt = an_attempt();
             let (name, unit, axis, digest) = ("loss".to_owned(), String::new(), Axis::Step, Digest([0; 32]));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_not_written() {
+    fn packs_that_could_not_be_read_back_are_not_written() {
         let mut attempt = an_attempt();
         assert!(
             decode_packed(&encode_packed(&Packed { attempts: vec![attempt.clone()], sources: Vec::new() }).unwrap())
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_attempts_have_in_common_takes_little_room() {
+    fn common_facts_of_attempts_compress_well() {
         let attempts = (0..100).map(|nonce| {
             let mut sealed = an_attempt();
             let facts = (0..100).map(|fact| (format!("fact {fact}"), Value::from(Digest::of(&[fact]).to_string())));
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_texts_count_by_what_they_take_in_memory() {
+    fn empty_texts_count_by_their_memory() {
         let mut sealed = an_attempt();
         sealed.attempt.warnings = vec![String::new(); 100_000];
         sealed.attempt.facts.insert("list".to_owned(), Value::List(vec![Value::Bool(true); 10_000]));
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_bounded() {
+    fn decompression_is_bounded() {
         let compressed = zstd::encode_all([0; 1 << 20].as_slice(), ZSTD_LEVEL).unwrap();
         assert!(compressed.len() < 1 << 10);
         assert_eq!(decompress(&compressed, 1 << 20).unwrap(), [0; 1 << 20]);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_no_attempt_names_are_none_of_the_pack() {
+    fn texts_that_no_attempt_names_are_ignored() {
         let mut one = an_attempt();
         let text = |kept: &str| SourceText { original: Digest::of(b"secret"), is_redacted: true, kept: kept.into() };
         let (genuine, forged) = (text("(redacted)"), text("evil"));

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_that_nobody_could_read() {
+    fn records_that_could_not_be_decoded_are_not_written() {
         let whole = attempt(Metric::new(1.0, "J"));
         let warning = "phase `p` 0 was stopped but never started".to_owned();
         let long = Attempt { warnings: vec![warning; 1_700_000], ..whole.clone() };
