@@ -1,8 +1,7 @@
-//! What each axis of an experiment does to a metric, alone and together with another one.
+//! The effects of each axis of an experiment on a metric, alone and in pairs.
 //!
-//! Knows observations with named factors. An analysis of variance with sums of squares of type II: each term is judged beside all terms that do
-//! not contain it (Langsrud, "ANOVA for unbalanced data: use type II instead of type III sums of squares", 2003), so that designs with holes are
-//! treated fairly.
+//! Knows observations with named factors. An analysis of variance with sums of squares of type II: each term is tested in the model of all terms that
+//! do not contain it. This suits unbalanced designs (Langsrud, "ANOVA for unbalanced data: use type II instead of type III sums of squares", 2003).
 
 mod factor;
 mod observation;
@@ -18,7 +17,7 @@ use super::regression::{BLOCK, Fit, Reduced, fit};
 use super::statistic::number;
 use crate::record::{self, Direction};
 
-/// What an analysis of variance says of one term.
+/// The result of an analysis of variance for one term.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Its sum of squares.
@@ -27,27 +26,27 @@ pub struct Share {
     pub degrees: usize,
     /// Its sum of squares as a share of the total one: eta squared.
     pub eta_squared: f64,
-    /// As a share of its own and the residual one; none where nothing is left for residuals.
+    /// Its sum of squares as a share of its own and the residual one; `None` without residual degrees of freedom.
     pub partial_eta_squared: Option<f64>,
     /// The ratio of its mean square to that of the residuals.
     pub f: Option<f64>,
-    /// The probability that chance alone makes so large a ratio.
+    /// Its p-value.
     pub p: Option<f64>,
-    /// That, corrected for the number of terms by Holm's method.
+    /// The p-value, corrected for the number of terms by Holm's method.
     pub corrected: Option<f64>,
 }
 
 impl Share {
-    /// Whether the term is more than chance; none where that cannot be tested.
+    /// Whether the term is significant; `None` if it was not tested.
     pub fn is_significant(&self) -> Option<bool> {
         self.corrected.map(|p| p < SIGNIFICANCE)
     }
 }
 
-/// The effect of one axis, the others held.
+/// The effect of one axis, with the others held constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MainEffect {
-    /// The axis, by its place among the factors.
+    /// The index of the axis among the factors.
     pub factor: usize,
     /// Its share of the variance.
     pub share: Share,
@@ -56,9 +55,10 @@ pub struct MainEffect {
     /// The mean at each level, adjusted for the other axes: over all observations as they are spread over the other axes. On the log scale they are
     /// geometric means. `None` if the axis cannot be separated from the others, because its values occur only together with some of theirs.
     pub adjusted: Option<Vec<f64>>,
-    /// The two levels that are compared: of an ordered axis the first and the last, else those with the lowest and the highest adjusted mean.
+    /// The two levels that are compared. For an ordered axis they are the first and the last, otherwise those with the lowest and the highest
+    /// adjusted mean.
     pub between: (usize, usize),
-    /// The difference of their adjusted means, the second less the first. `None` as for `adjusted`.
+    /// The difference of their adjusted means, the second minus the first. `None` as for `adjusted`.
     pub contrast: Option<Contrast>,
     /// The level with the best adjusted mean. `None` if the direction is unknown, and as for `adjusted`.
     pub best: Option<usize>,
@@ -104,15 +104,15 @@ impl Extreme {
     }
 }
 
-/// How the effect of one axis changes with another one.
+/// The change of the effect of one axis with another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interaction {
-    /// The axes, by their places among the factors.
+    /// The indices of the axes among the factors.
     pub factors: (usize, usize),
     /// Its share of the variance.
     pub share: Share,
-    /// At each level of the second axis: the difference of the first axis' two compared levels, in the model of all axes and this interaction, blocks held;
-    /// none where one of the two was not observed, or they cannot be separated from the other axes and the blocks.
+    /// The difference of the first axis' two compared levels at each level of the second axis, in the model of all axes, blocks and this interaction.
+    /// `None` if one of the two was not observed, or if they cannot be separated from the other axes and the blocks.
     pub at: Vec<Option<Contrast>>,
 }
 
@@ -131,11 +131,11 @@ pub struct Effects {
     pub residual_degrees: usize,
     /// The share of the variance that no term explains.
     pub unexplained: f64,
-    /// Of each axis, the largest share first.
+    /// The effect of each axis, the largest share first.
     pub main: Vec<MainEffect>,
-    /// Of each pair, the largest share first.
+    /// The interaction of each pair, the largest share first.
     pub interactions: Vec<Interaction>,
-    /// Why pairs are not judged; none where they are, or there is none.
+    /// Why pairs are not analysed; `None` if they are, or if there are none.
     pub without_pairs: Option<&'static str>,
     /// The share of the variance that the blocks explain beside all terms; `None` without blocks.
     pub blocks: Option<f64>,
@@ -161,15 +161,15 @@ impl Effects {
     /// combinations. 0 in a balanced design. `None` if terms explain some of it twice.
     pub fn of_no_term(&self) -> Option<f64> {
         let rest = 1.0 - self.shares() - self.shared.unwrap_or(0.0);
-        // A balanced design leaves the rounding.
+        // In a balanced design only rounding is left.
         (rest > -1e-9).then_some(rest.max(0.0))
     }
 }
 
-/// Terms that would take more multiplications than this are not judged: it would take longer than a person waits.
+/// The most multiplications for which terms are analysed. More would take longer than a person waits.
 const MOST_WORK: f64 = 2e9;
 
-/// Whether the axes themselves, without their pairs, can be judged in a time that a person waits.
+/// Whether the axes alone, without their pairs, can be analysed in a time that a person waits.
 pub fn is_feasible(factors: &[Factor]) -> bool {
     let observations = factors.first().map_or(0, |factor| factor.of.len());
     let columns: usize = factors.iter().map(|factor| factor.levels.len() - 1).sum();
@@ -189,7 +189,7 @@ struct Model {
 }
 
 impl Model {
-    /// A term for each factor, and for each of these pairs of factors the products of their columns, beside the mean and the blocks.
+    /// Creates the mean, the blocks and a term for each factor, and for each of these pairs of factors the products of their columns.
     fn new(factors: &[Factor], blocks: &[Factor], pairs: &[(usize, usize)], y: &[f64]) -> Self {
         let product = |x: &Vec<f64>, z: &Vec<f64>| -> Vec<f64> { x.iter().zip(z).map(|(x, z)| x * z).collect() };
         let mut widths: Vec<usize> = factors.iter().map(|factor| factor.levels.len() - 1).collect();
@@ -223,7 +223,7 @@ impl Model {
         Self { y: columns.next().unwrap_or_default(), held, terms }
     }
 
-    /// Residual sum of squares and rank with these terms, the mean among them.
+    /// Residual sum of squares and rank of the model with these terms, the mean and the blocks.
     fn residual(&self, holds: impl Fn(usize) -> bool) -> (f64, usize) {
         let mut columns = self.held.clone();
         let terms = self.terms.iter().enumerate().filter(|(at, _)| holds(*at));
@@ -233,8 +233,8 @@ impl Model {
     }
 }
 
-/// Judges every axis and every pair of axes. None where nothing varies, or where the scale does not take the values. Without a direction no level is
-/// the best one. `blocks`, such as seeds that all combinations share, machines, or versions of a program, are held in every model and are no axes.
+/// Analyses every axis and every pair of axes. Returns `None` if nothing varies, or if the scale does not allow the values. Without a direction, no
+/// level is the best. `blocks` are not axes but part of every model, such as common seeds, machines, or versions of a program.
 pub fn effects(
     factors: &[Factor],
     values: &[f64],
@@ -266,7 +266,7 @@ pub fn effects(
     let mut model = Model::new(factors, blocks, &pairs, y);
     let (mut residual, mut rank) = if pairs.is_empty() { (total, n) } else { model.residual(|_| true) };
     if rank >= n {
-        // Each observation has a term of its own: what two axes do together cannot be told from chance.
+        // Each observation has its own term: interactions cannot be tested.
         without_pairs = without_pairs
             .or((count > 1)
                 .then_some("they would leave no residual degrees of freedom (--axes with fewer axes, or more attempts by `ledger run MANIFEST --repeat N`)"));
@@ -343,7 +343,7 @@ pub fn effects(
     })
 }
 
-/// Whether residuals are more than the rounding of the sums of squares.
+/// Whether residuals are larger than the rounding of the sums of squares.
 fn scatters(residual: f64, total: f64) -> bool {
     residual > 1e-18 * total
 }
@@ -362,7 +362,7 @@ fn share(squares: f64, degrees: usize, total: f64, (residual, spare): (f64, usiz
     }
 }
 
-/// What is asked of each axis.
+/// The input of the analysis of each axis.
 struct Question<'a> {
     factors: &'a [Factor],
     /// The metric, as it was observed.
@@ -445,7 +445,7 @@ fn main_effect(
     let (between, chosen_from) = if factor.is_ordered() || levels == 2 {
         ((0, last), 1)
     } else {
-        // Chosen after looking, among all pairs.
+        // Chosen after the means were known, among all pairs.
         ((lowest(&order, 1.0), lowest(&order, -1.0)), pairs)
     };
     let extremes = match direction {
@@ -472,7 +472,7 @@ fn main_effect(
     }
 }
 
-/// The place of the smallest number times a sign. Of numbers that differ by rounding alone it is the first or the last, if that is among them.
+/// The index of the smallest number times `sign`. Among numbers that differ only by rounding, the first or the last one is preferred.
 fn lowest(numbers: &[f64], sign: f64) -> usize {
     let smallest = numbers.iter().fold(f64::INFINITY, |least, value| least.min(sign * value));
     let room = 1e-12 * numbers.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
@@ -480,7 +480,7 @@ fn lowest(numbers: &[f64], sign: f64) -> usize {
     [0, numbers.len() - 1].into_iter().chain(0..numbers.len()).find(is_smallest).unwrap_or(0)
 }
 
-/// The difference of two levels of a pair's first axis at each level of its second one; `term` is the pair's own.
+/// Returns the difference of two levels of a pair's first axis at each level of its second one; `term` is the index of the pair's term.
 fn simple_effects(
     factors: &[Factor],
     model: &Model,

@@ -1,4 +1,4 @@
-//! Axes of an experiment, and axes that cannot be told apart by the attempts that there are.
+//! Axes of an experiment, and axes that the attempts cannot separate.
 
 use super::super::statistic::number;
 use crate::record::{self, Value, ValueKey};
@@ -12,12 +12,12 @@ use std::ops::Range;
 pub struct Factor {
     /// The field's full name.
     pub name: String,
-    /// Its values, numbers in their order.
+    /// Its distinct values; numbers come first, in ascending order.
     pub levels: Vec<Value>,
     /// The level of each observation.
     pub of: Vec<usize>,
-    /// Whether each machine has one level only, and several observations. These are no independent samples of the level, so that the axis has no test and no
-    /// interval.
+    /// Whether each machine has only one level, and several observations. These are not independent samples of the level, so the axis has no test and
+    /// no interval.
     pub is_of_machines: bool,
 }
 
@@ -44,7 +44,7 @@ impl Relation {
 }
 
 impl Factor {
-    /// A factor from the value of each observation; none where fewer than two differ.
+    /// Creates a factor from the value of each observation; `None` if fewer than two values differ.
     pub fn new(name: &str, values: impl IntoIterator<Item = Value>) -> Option<Self> {
         let mut known: HashMap<ValueKey, usize> = HashMap::new();
         let mut found: Vec<Value> = Vec::new();
@@ -83,7 +83,8 @@ impl Factor {
         })
     }
 
-    /// The share of the variance of these values that it explains alone, less what as many levels explain by chance (adjusted R²). 0 if they do not vary.
+    /// The share of the variance of these values that the axis explains alone, less the share that as many levels explain by chance (adjusted R²). 0
+    /// if they do not vary.
     pub fn explains(&self, values: &[f64]) -> f64 {
         let mut of_level: Vec<(f64, f64)> = vec![(0.0, 0.0); self.levels.len()];
         for (level, value) in self.of.iter().zip(values) {
@@ -107,7 +108,7 @@ impl Factor {
         self.levels.iter().all(|level| level.as_float().is_some())
     }
 
-    /// How its levels depend on those of another axis of the same observations. `None` if neither axis determines the other one.
+    /// How its levels depend on those of another axis of the same observations. `None` if neither axis determines the other.
     pub fn relation(&self, other: &Self) -> Option<Relation> {
         match (self.determines(other), other.determines(self)) {
             (true, true) => Some(Relation::Equal),
@@ -117,7 +118,7 @@ impl Factor {
         }
     }
 
-    /// Whether each of its levels occurs with one level of the other axis only.
+    /// Whether each of its levels occurs with only one level of the other axis.
     fn determines(&self, other: &Self) -> bool {
         let mut there: BTreeMap<usize, usize> = BTreeMap::new();
         self.of.iter().zip(&other.of).all(|(a, b)| *there.entry(*a).or_insert(*b) == *b)
@@ -130,7 +131,7 @@ impl Factor {
         (1..self.levels.len()).map(column).collect()
     }
 
-    /// The mean of the observations at a level that are to be kept; none where there is none.
+    /// The mean of the observations at a level for which `keep` is true; `None` if there are none.
     pub(super) fn mean(&self, level: usize, y: &[f64], keep: &dyn Fn(usize) -> bool) -> Option<f64> {
         let of_level = self.of.iter().zip(y).enumerate().filter(|(at, (own, _))| **own == level && keep(*at));
         let values: Vec<f64> = of_level.map(|(_, (_, y))| *y).collect();

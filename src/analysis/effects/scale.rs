@@ -25,13 +25,13 @@ impl ModelScale {
         self == Self::Linear || values.iter().all(|value| *value > 0.0)
     }
 
-    /// The scale of a metric by its kind and unit: the logarithm for what is measured in a unit with a true zero, if all values are above 0.
+    /// Returns the scale of a metric by its kind and unit: the logarithm for measurements in a unit with a true zero, if all values are above 0.
     pub fn of(kind: MetricKind, unit: &str, values: &[f64]) -> Self {
         let is_ratio = kind == MetricKind::Measured && Unit::named(unit).is_some_and(Unit::has_true_zero);
         if is_ratio && Self::Log.takes(values) { Self::Log } else { Self::Linear }
     }
 
-    /// A value as it is analysed.
+    /// Returns a value on this scale.
     pub fn apply(self, value: f64) -> f64 {
         if self == Self::Log { value.ln() } else { value }
     }
@@ -44,7 +44,7 @@ impl ModelScale {
 /// A difference of two adjusted means on the scale of the analysis: of the metric, or of its logarithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contrast {
-    /// The second mean less the first.
+    /// The second mean minus the first.
     pub difference: f64,
     /// Half the width of its 95% interval.
     pub half_width: Option<f64>,
@@ -66,7 +66,7 @@ impl Contrast {
         self.interval().map(|(low, high)| (low.exp(), high.exp()))
     }
 
-    /// Whether its interval excludes no difference; none without an interval.
+    /// Whether its interval excludes zero; `None` without an interval.
     pub fn is_apart(&self) -> Option<bool> {
         self.half_width.map(|half| self.difference.abs() > half)
     }
