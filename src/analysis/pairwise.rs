@@ -1,6 +1,6 @@
-//! Two configurations beside each other: how far their means are apart, with an interval, and whether chance alone explains it.
+//! The comparison of two configurations: the difference of their means, with an interval and a test.
 //!
-//! Knows estimates and the blocks that both have in common. Must not know what the values measure, nor how many other comparisons are made.
+//! Knows estimates and the blocks that both have in common. Must not know what the values measure, nor the number of other comparisons.
 
 use super::best::{Contender, Measured};
 use super::comparison::{SIGNIFICANCE, Summary};
@@ -10,14 +10,14 @@ use super::statistic::{CONFIDENCE, number};
 use crate::record::{Digest, Direction, MetricKind, Replicate, execution_values, mean};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// In what a difference is stated.
+/// The scale of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// The second mean as a multiple of the first.
     Ratio,
-    /// The second mean less the first, as a number of points: hundredths.
+    /// The second mean minus the first, in points (hundredths).
     Points,
-    /// The second mean less the first, in the metric's unit.
+    /// The second mean minus the first, in the metric's unit.
     Difference,
 }
 
@@ -32,7 +32,7 @@ impl Scale {
     }
 }
 
-/// What both configurations have in common, so that their difference does not contain it.
+/// Common units of two configurations, whose own effects cancel in the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Block {
     /// A seed.
@@ -54,31 +54,31 @@ impl Block {
     }
 }
 
-/// How a difference was judged.
+/// The test of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Welch's t-test of independent units.
     Welch,
-    /// A t-test of the differences within so many blocks that both have.
+    /// A t-test of the differences within this many common blocks.
     Paired(Block, usize),
-    /// A t-test of the differences within so many blocks that both have, by the scatter within blocks.
+    /// A t-test of the differences within this many common blocks, by the scatter within blocks.
     Within(Block, usize),
-    /// The share of all exchanges of units that make at least as large a difference.
+    /// A permutation test: the share of all exchanges of units that give at least as large a difference.
     Permutation,
 }
 
 /// Why there is no test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untested {
-    /// Either side has one unit, and the other has too few for a permutation.
+    /// One side has a single unit, and the other has too few for a permutation test.
     TooFew,
-    /// Neither side scatters, so that chance cannot be judged.
+    /// Neither side scatters, so there is nothing to test against.
     NoScatter,
-    /// One side ran on a single machine of a device, or has a single seed, and the other side on others: the difference contains theirs.
+    /// One side ran on a single machine of a device, or has a single seed, and the other side has others. Their effects are part of the difference.
     Confounded,
-    /// One side has several attempts in a single round of a sweep, and the other side in other rounds: the difference contains theirs.
+    /// One side has several attempts in a single round of a sweep, and the other side has other rounds. Their effects are part of the difference.
     OtherRounds,
-    /// There are too few units for a t-test, and a permutation test does not take the uncertainty of different sensors into account.
+    /// There are too few units for a t-test, and a permutation test does not account for the uncertainty of different sensors.
     Sensors,
 }
 
@@ -98,24 +98,24 @@ impl Untested {
 /// A difference of two means.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// In what it is stated.
+    /// The scale of the difference.
     pub scale: Scale,
-    /// It: a ratio, points, or in the metric's unit.
+    /// The difference: a ratio, points, or in the metric's unit.
     pub estimate: f64,
-    /// Its 95% interval, lower end first; none where nothing is known of the scatter.
+    /// Its 95% interval, lower end first; `None` if the scatter is unknown.
     pub interval: Option<(f64, f64)>,
     /// The degrees of freedom of the interval.
     pub degrees: Option<f64>,
-    /// The probability that chance alone makes so large a difference, and how it was found; or why there is none.
+    /// The p-value and its test, or why there is none.
     pub test: Result<(f64, Method), Untested>,
-    /// The smallest probability that the test can give with this number of units; 0 of a t-test.
+    /// The smallest p-value that the test can give with this number of units; 0 for a t-test.
     pub least: f64,
-    /// Whether only the attempts of the one round that both sides have are compared.
+    /// Whether only attempts of the one common round are compared.
     pub is_of_one_round: bool,
 }
 
 impl Comparison {
-    /// Whether the other one is better than the first by this difference.
+    /// Whether this difference makes the second configuration better than the first.
     pub fn is_other_better(&self, direction: Direction) -> bool {
         let neutral = if self.scale == Scale::Ratio { 1.0 } else { 0.0 };
         match direction {
@@ -124,12 +124,12 @@ impl Comparison {
         }
     }
 
-    /// Whether the other one is better than the first, by more than chance.
+    /// Whether the second configuration is significantly better than the first.
     pub fn prefers_other(&self, direction: Direction) -> bool {
         self.is_other_better(direction) && self.test.is_ok_and(|(p, _)| p < SIGNIFICANCE)
     }
 
-    /// A difference of which only the estimate is known, for these two means.
+    /// Creates a comparison of these two means that has only an estimate.
     pub fn of_means(first: f64, other: f64, scale: Scale) -> Self {
         let estimate = match scale {
             Scale::Ratio => other / first,
@@ -155,14 +155,14 @@ impl Comparison {
         }
     }
 
-    /// The same as one of several tests that were corrected together: `corrected` is the probability by then, none where the correction
-    /// leaves no value below 0.05 possible.
+    /// Returns this comparison as one of several tests that were corrected together. `corrected` is the corrected p-value, or `None` if the
+    /// correction leaves no value below 0.05 possible.
     pub(super) fn of_family(self, corrected: Option<f64>) -> Self {
         let is_impossible = self.test.is_ok() && corrected.is_none();
         if is_impossible { Self { test: Err(Untested::TooFew), ..self } } else { self.settled() }
     }
 
-    /// The first mean compared with the second.
+    /// Returns the comparison of the first mean with the second.
     pub fn reversed(self) -> Self {
         let turned = |value: f64| if self.scale == Scale::Ratio { value.recip() } else { -value };
         let interval = self.interval.map(|(low, high)| (turned(high), turned(low)));
@@ -170,19 +170,19 @@ impl Comparison {
     }
 }
 
-/// The blocks by which two configurations are paired need at least so many in common.
+/// The fewest common blocks by which two configurations are paired.
 pub(super) const PAIRS: usize = 3;
-/// Exchanges of more units are not counted one by one.
+/// The most units whose exchanges are counted one by one.
 const MOST_EXCHANGED: usize = 500;
 
-/// Compares two configurations. An exact test has no interval beside it: the t interval of few units can contradict it.
+/// Compares two configurations. An exact test has no interval, because the t interval of few units can contradict it.
 #[cfg(test)]
 pub(super) fn compare(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
     compared(first, other, scale).map(Comparison::settled)
 }
 
-/// Whether an outcome of the first is no better than that of the other with the seeds that both have: its mean leads by seeds that one of the two lacks. Where
-/// there are enough common seeds, a paired test judges the differences themselves.
+/// Whether the first configuration leads an outcome only by seeds that one of the two lacks: with the common seeds it is no better than the other.
+/// With enough common seeds this is `false`, because a paired test uses the differences themselves.
 pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Direction) -> bool {
     let by_seed = |one: &Contender| {
         let mut values: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -199,26 +199,26 @@ pub fn leads_by_other_seeds(first: &Contender, other: &Contender, direction: Dir
     first.kind == MetricKind::Outcome && a.len().max(b.len()) > common.len() && is_as_good
 }
 
-/// Compares two configurations, before it is known how many other pairs are tested.
+/// Compares two configurations, without regard to the number of other tested pairs.
 ///
 /// A ratio has its interval on the log scale, by the delta method (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM
-/// 2013, section 4). Where both have seeds (outcomes), or rounds or machines (measured metrics) in common, the differences within these are judged, and
-/// the estimate is over these alone; where they ran on the same two machines, or in the same two rounds, the differences within those; where
-/// one side is of a single round that the other side has too, the attempts of that round. What the same sensors are off by cancels; other
-/// sensors may be off to other sides.
+/// 2013, section 4). Errors of the same sensors cancel; different sensors may have different errors. The estimate and the test use
+/// - the differences within common seeds (outcomes), or common rounds or machines (measured metrics),
+/// - the differences within two machines, or two rounds, if both sides have the same two,
+/// - the attempts of one round, if one side has only that round and the other has it too.
 pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Option<Comparison> {
     let on_common = on_common_machines(&[first, other]);
     let (first, other) = match on_common.as_deref() {
         Some([first, other]) => (first, other),
         _ => (first, other),
     };
-    // Machines are blocks, whatever the rounds: those are of a sweep on all of them.
+    // Machines are blocks whatever the rounds are, because rounds are of a sweep on all machines.
     let is_on_few = [first, other].iter().any(|one| machines(one).is_none_or(|machines| machines.len() < PAIRS));
     let common = if is_on_few { in_common_round(first, other) } else { None };
     let (first, other) = common.as_ref().map_or((first, other), |(first, other)| (first, other));
     let (a, b) = (first.estimate()?, other.estimate()?);
     let shifts = shift((a.mean, b.mean), scale);
-    // All values in units of their own mean where the scale is a ratio: small differences of these are differences of logarithms.
+    // For a ratio, values are in units of their own mean: their small differences are differences of logarithms.
     let unit = |estimate: &Estimate| if scale == Scale::Ratio { estimate.mean } else { 1.0 };
     let units = (unit(&a), unit(&b));
     let systematic = systematic(first, other, (&a, &b), units);
@@ -263,7 +263,7 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
         scale,
         estimate: shown(shifts),
         interval: interval.map(|((low, high), _)| (shown(low), shown(high))),
-        // An interval that has an error of sensors, too, has no degrees of freedom of its own.
+        // An interval that includes an error of sensors has no degrees of freedom of its own.
         degrees: interval.filter(|_| systematic == 0.0).map(|(_, degrees)| degrees),
         test,
         least,
@@ -271,7 +271,7 @@ pub(super) fn compared(first: &Contender, other: &Contender, scale: Scale) -> Op
     })
 }
 
-/// How far two means are apart; of a ratio its logarithm.
+/// The difference of two means; for a ratio, its logarithm.
 fn shift((a, b): (f64, f64), scale: Scale) -> f64 {
     match scale {
         Scale::Ratio => (b / a).ln(),
@@ -284,18 +284,18 @@ fn still(units: &[f64]) -> bool {
     units.len() > 1 && units.iter().all(|unit| *unit == units[0])
 }
 
-/// A difference's variance, and what it was found from.
+/// A difference's variance and the test that it allows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judged {
-    /// By the scatter of the units, with its degrees of freedom.
+    /// The variance by the scatter of the units, with its degrees of freedom.
     pub(super) variance: f64,
     pub(super) degrees: f64,
-    /// The variance of what different sensors are off by.
+    /// The variance from different sensors.
     systematic: f64,
     method: Method,
-    /// Whether there are so many units that a t-test may be believed.
+    /// Whether there are enough units for a t-test.
     pub(super) is_enough: bool,
-    /// The difference, where it is not that of the means of all attempts; of a ratio its logarithm.
+    /// The difference, if it is not that of the means of all attempts; for a ratio, its logarithm.
     pub(super) shift: Option<f64>,
 }
 
@@ -306,7 +306,7 @@ impl Judged {
     }
 }
 
-/// The variance of what sensors are off by, 0 where the same ones measured both sides.
+/// The variance of the sensors' errors; 0 if the same sensors measured both sides.
 fn systematic(first: &Contender, other: &Contender, estimates: (&Estimate, &Estimate), units: (f64, f64)) -> f64 {
     if has_same_sensors(first, other) {
         return 0.0;
@@ -324,14 +324,13 @@ pub(super) fn has_same_sensors(first: &Contender, other: &Contender) -> bool {
     of_first == sensors(other) && of_first.iter().all(|sensors| !sensors.is_empty())
 }
 
-/// The sets of sensors that measured a configuration. What is off of two configurations cancels if they have the same, and each attempt
-/// names its sensors.
+/// The sets of sensors that measured a configuration. Errors cancel between configurations with the same sets whose attempts all name sensors.
 pub(super) fn sensors(contender: &Contender) -> BTreeSet<BTreeSet<String>> {
     contender.measured.iter().map(|one| one.sensors.clone()).collect()
 }
 
-/// The means of blocks. An attempt without a block, such as a rerun, is in none. A row over several configurations has those blocks alone in which all of them ran: the
-/// mean of some is not that of the row.
+/// Returns the mean of each block. An attempt without a block, such as a rerun, is left out. If a row is over several configurations, only blocks in
+/// which all of them ran are used: a mean of some is not that of the row.
 fn blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>) -> BTreeMap<u64, f64> {
     let mut found: BTreeMap<u64, Vec<(Replicate, f64)>> = BTreeMap::new();
     let complete = complete_blocks(contender, &of);
@@ -357,19 +356,19 @@ fn complete_blocks(contender: &Contender, of: impl Fn(&Measured) -> Option<u64>)
     found.into_iter().filter(|(_, own)| own.len() == all.len()).filter_map(|(block, _)| block).collect()
 }
 
-/// The machines that all configurations of a row ran on; none where a record names none.
+/// The machines on which all configurations of a row ran; `None` if a record does not name its machine.
 pub(super) fn complete_machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     machines(contender).map(|_| complete_blocks(contender, |one| Some(one.replicate.machine)))
 }
 
-/// The machines that a configuration ran on; none where a record names none.
+/// The machines on which a configuration ran; `None` if a record does not name its machine.
 pub(super) fn machines(contender: &Contender) -> Option<BTreeSet<u64>> {
     let found: BTreeSet<u64> = contender.measured.iter().map(|one| one.replicate.machine).collect();
     (!found.contains(&0)).then_some(found)
 }
 
-/// Why a difference contains that of the units of one side: they are attempts on one machine or in one round, or executions of one seed,
-/// which the other side does not have alone. Machines of different devices are what is compared.
+/// Why the effect of one side's units is part of the difference: they are attempts on one machine or in one round, or executions of one seed, and the
+/// other side has other units. Machines with different devices are not confounded, because the devices are compared.
 fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) -> Option<Untested> {
     let seeds =
         |contender: &Contender| contender.measured.iter().map(|one| one.replicate.seed).collect::<BTreeSet<_>>();
@@ -390,8 +389,8 @@ fn confounded(first: (&Contender, &Estimate), other: (&Contender, &Estimate)) ->
     }
 }
 
-/// Both sides with the attempts of one round alone: where all attempts of one side are of that round, and only some of the other side. None
-/// where a side has too few attempts in it for a t-test.
+/// Returns both sides with only the attempts of one round, if all attempts of one side and some of the other are of that round. `None` if a side has
+/// too few attempts in it for a t-test.
 fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, Contender)> {
     let (a, b) = (rounds(first), rounds(other));
     let single = |rounds: &BTreeSet<Option<u64>>| rounds.iter().next().copied().flatten().filter(|_| rounds.len() == 1);
@@ -403,8 +402,8 @@ fn in_common_round(first: &Contender, other: &Contender) -> Option<(Contender, C
     (first.measured.len().min(other.measured.len()) >= PAIRS).then_some((first, other))
 }
 
-/// The configurations with the attempts alone that ran on machines which all of them ran on. None where all ran on the same machines, where a record names none, or
-/// where those on which all of their configurations ran are fewer than a paired test needs.
+/// Returns the configurations with only those attempts that ran on machines common to all. `None` if all ran on the same machines, if a record does
+/// not name its machine, or if there are too few common machines for a paired test.
 pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Contender>> {
     if contenders.iter().any(|one| one.kind != MetricKind::Measured) {
         return None;
@@ -419,18 +418,18 @@ pub(super) fn on_common_machines(contenders: &[&Contender]) -> Option<Vec<Conten
     Some(contenders.iter().map(|one| one.with(is_on_these)).collect())
 }
 
-/// Whether a paired test may use this many common blocks: three or more, and of seeds and rounds at least half of those of the side that has most. Of machines
-/// the common ones suffice: the errors of other machines' sensors do not average out.
+/// Whether a paired test may use this many common blocks: three or more. Common seeds and rounds also have to be at least half of those of the side
+/// with the most. For machines this is not needed, because errors of other machines' sensors do not average out.
 fn can_be_paired(block: Block, common: usize, most: usize) -> bool {
     common >= PAIRS && (block == Block::Machine || 2 * common >= most)
 }
 
-/// The rounds of a configuration; none of an attempt without a round.
+/// The rounds of a configuration, with `None` for an attempt without a round.
 fn rounds(contender: &Contender) -> BTreeSet<Option<u64>> {
     contender.measured.iter().map(|one| one.round).collect()
 }
 
-/// The differences within common blocks: seeds of outcomes; of measured metrics rounds on one machine, or three machines and more.
+/// Tests the differences within common blocks: seeds of outcomes, and for measured metrics rounds on one machine, or three or more machines.
 fn paired(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     if first.kind == MetricKind::Measured && machines(first).is_none_or(|own| machines(other) != Some(own)) {
         return None;
@@ -439,7 +438,7 @@ fn paired(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> 
     pairs(&of_first, &of_other, scale, block)
 }
 
-/// The blocks of a configuration: seeds of outcomes; of measured metrics rounds on one machine, or machines.
+/// The blocks of a configuration: seeds of outcomes, and for measured metrics rounds on one machine, or machines.
 pub(super) fn blocks_of(contender: &Contender) -> (Block, BTreeMap<u64, f64>) {
     if contender.kind == MetricKind::Outcome {
         let seed = |one: &Measured| one.replicate.is_seeded().then_some(one.replicate.seed);
@@ -452,7 +451,7 @@ pub(super) fn blocks_of(contender: &Contender) -> (Block, BTreeMap<u64, f64>) {
     }
 }
 
-/// Judges the blocks that both sides have.
+/// Tests the differences within the blocks that both sides have.
 fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, block: Block) -> Option<Judged> {
     let Differences { shift, by_block } = differences(first, other, scale, block)?;
     let n = by_block.len();
@@ -463,15 +462,15 @@ fn pairs(first: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>, scale: Scale, b
     Some(Judged { variance, degrees, systematic: 0.0, method, is_enough: true, shift })
 }
 
-/// How far two configurations are apart over the blocks that both have.
+/// The differences of two configurations within common blocks.
 pub(super) struct Differences {
-    /// That of the blocks' means; of a ratio its logarithm. A block with more attempts does not count more, and one that the other side lacks does not count.
+    /// The difference of the blocks' means; for a ratio, its logarithm. Blocks have equal weights however many attempts they have.
     pub(super) shift: f64,
-    /// That of each block; of a ratio that of the values in units of either side's mean.
+    /// The difference within each block; for a ratio, values are in units of their side's mean.
     pub(super) by_block: BTreeMap<u64, f64>,
 }
 
-/// The differences over common blocks; none where these are fewer than a paired test needs.
+/// Returns the differences within common blocks; `None` if there are too few for a paired test.
 pub(super) fn differences(
     first: &BTreeMap<u64, f64>,
     other: &BTreeMap<u64, f64>,
@@ -490,9 +489,9 @@ pub(super) fn differences(
     Some(Differences { shift: shift(means, scale), by_block })
 }
 
-/// The differences within two machines that both ran on, or within two rounds of both on one machine: of more, [`paired`] knows alone how they
-/// scatter between blocks. Here that is pooled with the scatter within them. Either side scatters in its own way. The difference is that of the blocks' means, so that a block's own effect
-/// cancels however many attempts either side has in it.
+/// Tests the differences within two common machines, or within two common rounds on one machine. With more blocks, [`paired`] uses only the scatter
+/// between blocks; here that is pooled with the scatter within them. The sides may have different variances. The difference is that of the blocks'
+/// means, so that a block's own effect cancels however many attempts either side has in it.
 pub(super) fn within(first: &Contender, other: &Contender, scale: Scale) -> Option<Judged> {
     let own = machines(first).filter(|own| machines(other).as_ref() == Some(own))?;
     let of_rounds = rounds(first);
@@ -530,7 +529,7 @@ pub(super) fn within(first: &Contender, other: &Contender, scale: Scale) -> Opti
         spread += part * part / degrees;
     }
     if spread > 0.0 {
-        // The two blocks' own differences scatter as much, and more where a block changes the difference: one more degree of freedom.
+        // The differences of the two blocks scatter as much, or more if the difference depends on the block: one more degree of freedom.
         let own = variance * variance / spread;
         let apart = sides[0].iter().zip(&sides[1]).map(|((_, a), (_, b))| mean(a) / units[0] - mean(b) / units[1]);
         let apart: Vec<f64> = apart.collect();
@@ -559,9 +558,8 @@ fn welch((a, b): (&Estimate, &Estimate), units: (f64, f64)) -> Option<Judged> {
     })
 }
 
-/// The exact two-sided permutation test of the difference of means, and the smallest probability that it can give. None where even the most
-/// extreme outcome has a probability of 5% or more, or where there
-/// are too many exchanges to count.
+/// The exact two-sided permutation test of the difference of means. Returns the p-value and the smallest one that it can give. `None` if even
+/// the smallest is 5% or more, or if there are too many exchanges to count.
 fn exchanged(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
     let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let n = few.len() + many.len();
@@ -572,7 +570,7 @@ fn exchanged(a: &[f64], b: &[f64]) -> Option<(f64, f64)> {
     }
     let apart = |sum: f64| (sum / number(few.len()) - (total - sum) / number(many.len())).abs();
     let found = apart(few.iter().sum());
-    // Sums that differ by rounding alone are the same.
+    // Sums that differ only by rounding are equal.
     let least = found * (1.0 - 1e-9);
     let mut counts = (0.0, 0.0);
     let mut count = |sum: f64| {
