@@ -12,7 +12,7 @@ pub const SIGNIFICANCE: f64 = 0.05;
 /// Several values of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How many there are.
+    /// The number of values.
     pub n: usize,
     /// Their mean.
     pub mean: f64,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Whether the repetitions of two configurations differ in a metric by more than chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Significance {
-    /// How many repetitions each has.
+    /// The number of repetitions of each.
     pub n: (usize, usize),
     /// Their means.
     pub means: (f64, f64),
@@ -61,7 +61,7 @@ pub fn significance(
         Some((name.clone(), Significance { n, means, comparison, corrected: None }))
     };
     let mut found: BTreeMap<String, Significance> = repetitions.iter().filter_map(beside).collect();
-    // The first metric of each proportional group stands for the group; `asked` has the group of each tested metric.
+    // One test for each group of proportional metrics: that of the first metric. `asked` has the group of each tested metric.
     let mut questions: Vec<(&str, Scale, (f64, f64))> = Vec::new();
     let mut asked: Vec<usize> = Vec::new();
     for (name, Significance { comparison, .. }) in &found {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The correlation of two quantities over several points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Correlation {
-    /// How many points there are.
+    /// The number of points.
     pub n: usize,
     /// The number of clusters of dependent points, if intervals and p-values account for them.
     pub clusters: Option<usize>,

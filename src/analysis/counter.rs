@@ -77,7 +77,7 @@ impl Counter {
         Self { readings, period_ns, ticks, still }
     }
 
-    /// The same counter as of so many seconds before. None if fewer than two readings are left.
+    /// Moves the readings to earlier times. `None` if fewer than two readings are left.
     pub(super) fn earlier(self, by_s: f64) -> Option<Self> {
         Some(Self::of(self.readings.earlier(by_s)?, self.period_ns, self.ticks))
     }

@@ -132,7 +132,7 @@ pub struct CurveDifference {
     pub values: (Option<f64>, Option<f64>),
     /// The largest distance over the common steps, infinite if only one of two values is a number; `None` without common steps.
     pub max_distance: Option<f64>,
-    /// How many steps both have.
+    /// The number of common steps.
     pub common: usize,
 }
 

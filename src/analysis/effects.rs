@@ -72,7 +72,7 @@ pub struct MainEffect {
 pub struct Inner {
     /// The level.
     pub level: usize,
-    /// What it is.
+    /// Which extreme it is.
     pub extreme: Extreme,
     /// The first and the last level, each compared with that level. The intervals hold for all pairs of levels at once, by Bonferroni, since the
     /// extreme was chosen after the means were known.
@@ -125,7 +125,7 @@ pub struct Effects {
     pub mean: f64,
     /// Their geometric mean, on the log scale.
     pub geometric_mean: Option<f64>,
-    /// How many there are.
+    /// The number of observations.
     pub n: usize,
     /// The degrees of freedom of the residuals.
     pub residual_degrees: usize,
@@ -137,9 +137,9 @@ pub struct Effects {
     pub interactions: Vec<Interaction>,
     /// Why pairs are not analysed; `None` if they are, or if there are none.
     pub without_pairs: Option<&'static str>,
-    /// The share of the variance that the blocks explain beside all terms; `None` without blocks.
+    /// The share of the variance that the blocks explain in addition to all terms; `None` without blocks.
     pub blocks: Option<f64>,
-    /// The share of the variance that the axes without a contrast and their pairs explain together, beside what each explains alone; `None`
+    /// The share of the variance that the axes without a contrast and their pairs explain together, without what each explains alone; `None`
     /// if all axes have one.
     pub shared: Option<f64>,
 }
@@ -157,8 +157,8 @@ impl Effects {
         self.shares() > 1.0 + 1e-3
     }
 
-    /// The share of the variance that terms and blocks explain only together, beside what the axes without a contrast share, as where they occur in unequal
-    /// combinations. 0 in a balanced design. `None` if terms explain some of it twice.
+    /// The share of the variance that terms and blocks explain only together, for example because they occur in unequal combinations. It excludes what the
+    /// axes without a contrast share. 0 in a balanced design. `None` if terms explain some of it twice.
     pub fn of_no_term(&self) -> Option<f64> {
         let rest = 1.0 - self.shares() - self.shared.unwrap_or(0.0);
         // In a balanced design only rounding is left.

@@ -24,7 +24,7 @@ pub(super) struct Readings {
     moved_ns: u64,
 }
 
-/// What the changes of a value show about the time between its renewals.
+/// The times between renewals of a value, as far as its changes show them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// Many changes: the times between them.

@@ -115,7 +115,7 @@ fn the_probability_of_being_the_best_is_within_common_seeds() {
     let places = place(vec![accuracies(1, &x), accuracies(2, &y)], ordering);
     assert!(places[0].against.is_none() && places[1].against.unwrap().corrected.unwrap() < 0.001);
     assert!(places[0].probability.unwrap() > 0.99, "{:?}", places[0].probability);
-    // With other seeds the difference is small beside the scatter.
+    // With other seeds the difference is small compared with the scatter.
     let mut others = accuracies(2, &y);
     others.measured.iter_mut().for_each(|one| one.replicate.seed += 10);
     let places = place(vec![accuracies(1, &x), others], ordering);
