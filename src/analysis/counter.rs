@@ -53,7 +53,6 @@ impl CounterFault {
 }
 
 impl Counter {
-    /// Creates the counter from its readings.
     pub(super) fn new(readings: Readings) -> Self {
         let (period_ns, ticks) = match readings.renewal() {
             // Readings see each tick late, by a varying delay: only the mean interval is that of the ticks. Pauses are left out.
@@ -87,7 +86,6 @@ impl Counter {
         self.ticks
     }
 
-    /// Its readings.
     pub(super) fn readings(&self) -> &Readings {
         &self.readings
     }

@@ -28,7 +28,6 @@ pub(super) fn gpus_of(run: &Run) -> u32 {
 }
 
 impl<'a> Hardware<'a> {
-    /// The readings of an attempt of a run.
     pub(super) fn of(given: &'a dyn Given, run: &Run, attempt: &'a Attempt) -> Self {
         let hz = attempt.settings.get("telemetry.hz").and_then(Value::as_float);
         Self::new(given, &attempt.facts, gpus_of(run), hz)
@@ -129,7 +128,6 @@ impl<'a> Hardware<'a> {
         Ok((devices, sum))
     }
 
-    /// Whether there is a series of that name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }

@@ -235,7 +235,6 @@ impl Readings {
         Ok(area / seconds(covered_ns))
     }
 
-    /// The largest of all readings.
     pub(super) fn maximum(&self) -> f64 {
         self.points.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max)
     }

@@ -165,7 +165,6 @@ impl Estimate {
     }
 }
 
-/// The values of each machine.
 fn by_machine(values: &[(Replicate, f64)]) -> BTreeMap<u64, Vec<f64>> {
     let mut found: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     values.iter().for_each(|(one, value)| found.entry(one.machine).or_default().push(*value));

@@ -39,7 +39,6 @@ pub(super) fn median(values: &[u64]) -> Option<f64> {
     middle(values).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))
 }
 
-/// The median of sorted values.
 pub(super) fn median_sorted(sorted: &[u64]) -> Option<f64> {
     middle_sorted(sorted).map(|(lower, upper)| f64::midpoint(real(lower), real(upper)))
 }

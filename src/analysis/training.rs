@@ -244,7 +244,6 @@ impl Training {
         self.laps.iter().take(self.warmup)
     }
 
-    /// The number of warm-up steps.
     pub(super) fn warmup(&self) -> usize {
         self.warmup
     }

@@ -14,27 +14,22 @@ impl Windows {
         Self(joined(sorted, 1))
     }
 
-    /// The intervals in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// The number of intervals.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the set is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The total length.
     pub(super) fn length(&self) -> u64 {
         self.iter().map(|(start, stop)| stop - start).sum()
     }
 
-    /// Whether the set contains that moment.
     pub(super) fn holds(&self, moment: u64) -> bool {
         let next = self.0.partition_point(|(start, _)| *start <= moment);
         next.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, stop)| moment < *stop)
@@ -72,7 +67,6 @@ impl Windows {
         Self(joined(self.0.clone(), gap.max(1)))
     }
 
-    /// The intervals that have at least this length.
     pub(super) fn at_least(&self, length: u64) -> Self {
         Self(self.iter().filter(|(start, stop)| stop - start >= length).collect())
     }

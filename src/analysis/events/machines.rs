@@ -85,7 +85,6 @@ impl<'a> Machines<'a> {
         self.gpus.len()
     }
 
-    /// The indices of a rank's GPUs.
     pub(super) fn gpus_of(&self, rank: u32) -> &[usize] {
         self.of_rank.get(&rank).map_or(&[], Vec::as_slice)
     }
@@ -94,7 +93,6 @@ impl<'a> Machines<'a> {
         &self.gpus[place]
     }
 
-    /// The GPU with a number.
     pub(super) fn find(&self, number: u32) -> Option<&Gpu<'a>> {
         self.gpus.get(usize::try_from(number).ok()?)
     }
@@ -105,7 +103,6 @@ impl<'a> Machines<'a> {
         self.of_rank.iter().find(|(_, places)| places.contains(&place)).map(|(rank, _)| *rank)
     }
 
-    /// Whether several GPUs have that serial number.
     pub(super) fn has_twice(&self, serial: &str) -> bool {
         self.gpus.iter().filter(|gpu| gpu.serial == serial).nth(1).is_some()
     }
