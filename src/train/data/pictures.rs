@@ -94,11 +94,6 @@ impl Pictures {
         if SIDES.contains(&side) { Ok(Self { source, side }) } else { Err(PictureError::Side { side }) }
     }
 
-    /// Returns the width and height of every picture in pixels.
-    pub fn side(&self) -> usize {
-        self.side
-    }
-
     /// Returns the number of files and folders that a folder of pictures has besides its pictures.
     pub fn ignored(&self) -> usize {
         match &self.source {
@@ -247,7 +242,7 @@ mod tests {
     #[test]
     fn every_source_reports_its_sizes() {
         let sizes = |pictures: &Pictures| {
-            (pictures.side(), pictures.classes(), pictures.train_len(), pictures.eval_len(), pictures.ignored())
+            (pictures.side, pictures.classes(), pictures.train_len(), pictures.eval_len(), pictures.ignored())
         };
         let found: Vec<_> = all_sources().iter().map(|(_, pictures)| sizes(pictures)).collect();
         assert_eq!(found, [(24, 10, 12, 6, 0), (32, 10, 5, 1, 0), (24, 2, 6, 6, 0)]);
@@ -272,7 +267,7 @@ mod tests {
     #[test]
     fn a_row_depends_on_seed_epoch_and_index_and_not_on_its_batch() {
         for (_dir, pictures) in all_sources() {
-            let size = 3 * pictures.side() * pictures.side();
+            let size = 3 * pictures.side * pictures.side;
             let batch = pictures.train_batch(7, 2, &[3, 0, 4, 3]).expect("there");
             assert_eq!((batch.rows, batch.pixels.len(), batch.labels.len()), (4, 4 * size, 4));
             let alone = pictures.train_batch(7, 2, &[4]).expect("there");
