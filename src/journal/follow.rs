@@ -1,4 +1,4 @@
-//! Reads a journal while it is written, entry by entry, as far as it has come.
+//! Reads the entries of a journal while another process writes it.
 
 use super::{JournalError, MAGIC, check_format, io_error, next_frame};
 use crate::record::Entry;
@@ -6,29 +6,29 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// So much is read at once: a journal of days has hundreds of mebibytes.
+/// Bytes read at once. The journal of a run of several days has hundreds of MiB.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Where a reader stands in a journal that somebody else writes.
+/// A reader's position in a journal that another process writes.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
-    /// Open from the first look on: what was written before the file was removed can be read to its end.
+    /// Stays open after the first read, so that a removed journal can still be read to its end.
     file: Option<File>,
-    /// After the last whole entry that was read.
+    /// Offset after the last whole entry that was read.
     at: u64,
 }
 
 impl Follower {
-    /// At the beginning of a journal.
+    /// A follower at the beginning of a journal.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), file: None, at: 0 }
     }
 
-    /// Gives each entry that has come since the last call. An entry that is being written is given by a later call.
+    /// Passes each entry written since the last call to `take`. A partly written entry is left to a later call.
     ///
     /// # Errors
-    /// If the file cannot be read, or is of a newer format.
+    /// If the file cannot be read, or has a newer format.
     pub fn read(&mut self, mut take: impl FnMut(Entry)) -> Result<(), JournalError> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -54,14 +54,14 @@ impl Follower {
             }
             let read = (bytes.len() - rest.len()) as u64;
             self.at += read;
-            // The last chunk of all, or nothing whole in it.
+            // This was the last chunk, or it has no whole entry.
             if (bytes.len() as u64) < limit || read == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// How many bytes follow the last whole entry.
+    /// The number of bytes after the last whole entry.
     pub(super) fn unread_bytes(&self) -> Result<u64, JournalError> {
         let Some(file) = &self.file else { return Ok(0) };
         let len = file.metadata().map_err(io_error("read", &self.path))?.len();

@@ -1,8 +1,9 @@
-//! The append-only file in which an attempt is written while it lives.
+//! The append-only file of an attempt that still runs.
 //!
-//! A file is eight bytes of magic and then frames: `length u32, crc32c u32, entry`. Only the tail can be torn: reading stops at
-//! the first frame that is short, does not match its checksum or does not decode, and says how many bytes were left over.
-//! This room knows files and frames; who lives, and when to sync, is decided above.
+//! A file is eight bytes of magic and then frames: `length u32, crc32c u32, entry`. Only the tail can be torn: reading
+//! stops at the first frame that is short, does not match its checksum or does not decode, and returns how many bytes
+//! were left over. This room knows files and frames. Its callers decide when to sync, and whether an attempt is still
+//! alive.
 
 mod follow;
 mod side;
@@ -22,24 +23,24 @@ use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"ledgerJ\x01";
 const FRAME_HEAD: usize = 8;
-/// A worker's line may have a mebibyte; nothing else that is framed comes near.
+/// The largest accepted frame. The largest entry is a worker's line, which may have 1 MiB.
 const MAX_FRAME_BYTES: usize = 8 << 20;
 const EXTENSION: &str = "journal";
 
 /// A journal that cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} `{path}`{}: {source}", disk_hint(source.kind()))]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// It was written by a newer ledger.
+    /// The journal was written by a newer ledger.
     #[error("`{path}` has journal format {format}, but this ledger reads up to 1 (use a newer ledger)")]
     Newer {
         /// The file.
@@ -47,10 +48,10 @@ pub enum JournalError {
         /// Its format.
         format: u8,
     },
-    /// Another process kept the journals locked for too long.
+    /// Another process locked the journals for too long.
     #[error("`{}` is locked: waited {seconds} s for another process (try again)", path.display())]
     Busy {
-        /// The lock.
+        /// The lock file.
         path: PathBuf,
         /// The time waited.
         seconds: u64,
@@ -72,28 +73,30 @@ pub struct Writer {
     path: PathBuf,
     buffer: Vec<u8>,
     dirty: bool,
-    /// Bytes of whole frames that the file holds.
+    /// Bytes of whole frames in the file.
     good_bytes: u64,
 }
 
 impl Drop for Writer {
-    /// Closing the file would not end the lock where a process that was forked meanwhile has it open too, until its own program begins.
+    /// Unlocks explicitly: a forked process may still have the file open until its `exec`, and closing alone would
+    /// leave it locked.
     fn drop(&mut self) {
         let _ = self.file.unlock();
-        // Whoever cannot see the lock, in a copy or through another mount, sees by this that the attempt was given up.
+        // A missing reserve shows that the attempt was given up, also in a copy or through a mount that does not show
+        // the lock.
         let _ = std::fs::remove_file(self.path.with_extension(RESERVE_EXTENSION));
     }
 }
 
-/// Room kept aside for the last entry of an attempt that filled the disk.
+/// Disk space reserved for the last entry of an attempt that filled the disk.
 const RESERVE_BYTES: usize = 64 << 10;
 const RESERVE_EXTENSION: &str = "reserve";
 const SPILL_EXTENSION: &str = "spill";
-/// What an attempt says is this user's alone, whatever the process's mask.
+/// Only this user can read journals, whatever the process's umask.
 const PRIVATE: u32 = 0o600;
 
 impl Writer {
-    /// Creates the journal of an attempt with its first entry, durable when this returns.
+    /// Creates the journal of an attempt with its first entry, which is durable when this returns.
     pub fn create(dir: &Path, run: RunId, nonce: Nonce, opened: &Entry) -> Result<Self, JournalError> {
         let path = dir.join(format!("{}-{nonce}.{EXTENSION}", run.0.prefix(16)));
         let file = OpenOptions::new()
@@ -102,7 +105,8 @@ impl Writer {
             .mode(PRIVATE)
             .open(&path)
             .map_err(io_error("create", &path))?;
-        // Held until this process ends: whoever finds it held knows that the attempt lives, whatever pids look like from there.
+        // Locked until this process ends: the lock shows that the attempt is alive, also to processes in another PID
+        // namespace.
         file.lock().map_err(io_error("lock", &path))?;
         let mut writer = Self { file, path, buffer: MAGIC.to_vec(), dirty: true, good_bytes: 0 };
         let reserve = writer.path.with_extension(RESERVE_EXTENSION);
@@ -116,13 +120,13 @@ impl Writer {
             .map_err(io_error("write", &reserve))
             .and_then(|()| writer.append(opened))
             .and_then(|()| writer.sync());
-        // A name that is only in memory would be gone with the power, and so would those of the folders, which this attempt or another may have made a
-        // moment before. Not every file system can sync a folder; of one that is synced already it costs nothing.
+        // The names of the file and of its folders, which may have been created a moment ago, must survive a power
+        // loss. Errors are ignored because some file systems cannot sync a folder. Syncing one twice costs nothing.
         for folder in dir.ancestors().take(3).filter(|folder| !folder.as_os_str().is_empty()) {
             let _ = File::open(folder).and_then(|folder| folder.sync_all());
         }
         if let Err(error) = started {
-            // An attempt that could not be opened leaves nothing behind; if even this fails, recovery removes the rest.
+            // An attempt that could not be opened leaves no files. If even this fails, recovery removes them.
             let _ = std::fs::remove_file(&writer.path);
             let _ = std::fs::remove_file(&reserve);
             return Err(error);
@@ -130,14 +134,14 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Takes one entry into the buffer.
+    /// Appends one entry to the buffer.
     pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
         frame(entry, &mut self.buffer)?;
         self.dirty = true;
         Ok(())
     }
 
-    /// Hands the buffer to the system: what it holds survives the death of this process.
+    /// Writes the buffer to the file: its entries survive the death of this process.
     pub fn flush(&mut self) -> Result<(), JournalError> {
         if !self.buffer.is_empty() {
             self.file.write_all(&self.buffer).map_err(io_error("write", &self.path))?;
@@ -147,7 +151,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes everything so far durable: it survives the death of the machine.
+    /// Makes all entries durable: they survive the death of the machine.
     pub fn sync(&mut self) -> Result<(), JournalError> {
         self.flush()?;
         if self.dirty {
@@ -157,8 +161,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the last entry of an attempt whose journal could not be written any more: the reserve is given up for it, and
-    /// what was written in part is cut off.
+    /// Writes the last entry of an attempt after a write has failed: removes the reserve to free disk space, and cuts
+    /// off a partly written frame.
     pub fn end_after_fault(&mut self, ended: &Entry) -> Result<(), JournalError> {
         let reserve = self.path.with_extension(RESERVE_EXTENSION);
         std::fs::remove_file(&reserve).map_err(io_error("remove", &reserve))?;
@@ -168,12 +172,12 @@ impl Writer {
         self.sync()
     }
 
-    /// Where the journal lies.
+    /// The path of the journal.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the journal, once its attempt is sealed.
+    /// Removes the journal of a sealed attempt.
     pub fn remove(self) -> Result<(), JournalError> {
         discard(&self.path)
     }
@@ -189,23 +193,24 @@ fn frame(entry: &Entry, out: &mut Vec<u8>) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What a journal holds.
+/// The content of a journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
-    /// The entries up to the first one that is damaged.
+    /// The entries before the first damaged one.
     pub entries: Vec<Entry>,
     /// Bytes after the last good entry.
     pub torn_bytes: u64,
 }
 
-/// Reads a journal, up to its torn tail if it has one.
+/// Reads a journal up to its torn tail, if it has one.
 pub fn read(path: &Path) -> Result<Contents, JournalError> {
     let bytes = std::fs::read(path).map_err(io_error("read", path))?;
     check_format(path, &bytes)?;
     Ok(parse(&bytes))
 }
 
-/// Gives each entry of a journal up to its torn tail, and says how many bytes that has. Memory does not grow with the journal.
+/// Passes each entry before the torn tail to `take`, and returns the length of that tail in bytes. Memory does not grow
+/// with the journal.
 ///
 /// # Errors
 /// As [`read`].
@@ -215,7 +220,7 @@ pub fn scan(path: &Path, take: impl FnMut(Entry)) -> Result<u64, JournalError> {
     follower.unread_bytes()
 }
 
-/// Reads a journal's first entry alone, however long it is; none if that is torn.
+/// Reads only a journal's first entry. `None` if it is torn.
 pub fn first(path: &Path) -> Result<Option<Entry>, JournalError> {
     let mut file = File::open(path).map_err(io_error("read", path))?;
     let mut bytes = Vec::new();
@@ -238,7 +243,7 @@ fn check_format(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// The entries that bytes hold, up to the first frame that is torn.
+/// Decodes the bytes of a journal up to the first torn frame.
 pub fn parse(bytes: &[u8]) -> Contents {
     let mut entries = Vec::new();
     let mut rest = bytes.strip_prefix(MAGIC.as_slice()).unwrap_or_default();
@@ -263,12 +268,13 @@ fn next_frame(bytes: &[u8]) -> Option<(Entry, &[u8])> {
     Some((decode_entry(body).ok()?, rest))
 }
 
-/// Whether its owner, who may live, has given it up: what it keeps beside it as long as it writes is not there.
+/// Whether the journal's owner has given it up, which is so if its reserve file is missing. The owner may still be
+/// alive.
 pub fn is_given_up(path: &Path) -> bool {
     !path.with_extension(RESERVE_EXTENSION).exists()
 }
 
-/// Whether a living process on this host writes that journal, or has sealed and removed it just now.
+/// Whether a living process on this host writes this journal, or has just sealed and removed it.
 pub fn is_held(path: &Path) -> Result<bool, JournalError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -281,14 +287,14 @@ pub fn is_held(path: &Path) -> Result<bool, JournalError> {
     }
 }
 
-/// Puts a journal that cannot be read out of the way, and says where to.
+/// Renames a journal that cannot be read. Returns its new path.
 pub fn set_aside(path: &Path) -> Result<PathBuf, JournalError> {
     let aside = path.with_extension("damaged");
     std::fs::rename(path, &aside).map_err(io_error("rename", path))?;
     Ok(aside)
 }
 
-/// The journals in a directory, in the order of their names. A missing directory has none.
+/// The journals in a directory, sorted by name. A missing directory has none.
 pub fn list(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -304,7 +310,7 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     Ok(paths)
 }
 
-/// Removes a journal whose attempt is sealed, and what lies beside it. What is gone already is no fault.
+/// Removes the journal of a sealed attempt and its companion files. Missing files are no error.
 pub fn discard(path: &Path) -> Result<(), JournalError> {
     for extension in
         side::EXTENSIONS.into_iter().chain([RESERVE_EXTENSION, SPILL_EXTENSION, "events", "loaded", EXTENSION])
@@ -318,7 +324,7 @@ pub fn discard(path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Holds the journals of a ledger still: while one lives, no other process opens, seals or removes any.
+/// The lock of a ledger's journals: while it exists, no other process opens, seals or removes one.
 #[derive(Debug)]
 pub struct Gate {
     file: File,
@@ -330,13 +336,13 @@ impl Drop for Gate {
     }
 }
 
-/// How long a process waits for the lock. Its holders keep it for milliseconds, unless they are stopped.
+/// How long a process waits for the lock. Other processes keep it for milliseconds, unless they are stopped.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts to take the lock.
 const RETRY_EVERY: Duration = Duration::from_millis(2);
 
 impl Gate {
-    /// Locks the journals; waits up to 30 s for another process.
+    /// Locks the journals. Waits up to 30 s for another process.
     ///
     /// # Errors
     /// [`JournalError::Busy`] after that time.
@@ -344,7 +350,7 @@ impl Gate {
         Self::enter_within(dir, PATIENCE)
     }
 
-    /// Locks the journals if no other process does.
+    /// Locks the journals. `None` if another process has locked them.
     pub fn try_enter(dir: &Path) -> Result<Option<Self>, JournalError> {
         match Self::enter_within(dir, Duration::ZERO) {
             Err(JournalError::Busy { .. }) => Ok(None),
@@ -371,7 +377,7 @@ impl Gate {
         }
     }
 
-    /// The file that is locked.
+    /// The path of the lock file.
     pub fn lock_file(dir: &Path) -> PathBuf {
         dir.join(".lock")
     }

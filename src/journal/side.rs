@@ -1,7 +1,7 @@
-//! Two files beside a journal, written in turn, for what is bounded: the newest part of a long output.
+//! Two files beside a journal, written in turn, that keep the newest part of a long output in bounded space.
 //!
-//! Both have the journal's form. The first entry of each says how many bytes had been written before it, so that a reader knows which is the newer one and what
-//! is missing.
+//! Both have the journal's format. The first entry of each is the number of bytes of output before it. It shows a
+//! reader which file is newer, and how much output is missing.
 
 use super::{Contents, JournalError, MAGIC, PRIVATE, frame, io_error, parse};
 use crate::record::{Entry, Value};
@@ -10,12 +10,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What the two files are called.
+/// The extensions of the two files.
 pub(super) const EXTENSIONS: [&str; 2] = ["output0", "output1"];
-/// The fact that a file begins with.
+/// The name of the fact that begins a file.
 const BEFORE: &str = "output.before";
 
-/// The two files of a journal that is being written.
+/// Writes the two files of a journal.
 #[derive(Debug)]
 pub struct Side {
     journal: PathBuf,
@@ -24,12 +24,12 @@ pub struct Side {
 }
 
 impl Side {
-    /// Of that journal; there is no file yet.
+    /// The side files of a journal. Creates none yet.
     pub fn of(journal: &Path) -> Self {
         Self { journal: journal.to_owned(), turns: 0, file: None }
     }
 
-    /// Begins the other file anew, after so many bytes of output.
+    /// Truncates the older file and continues there. `before` is the number of bytes of output so far.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -47,12 +47,12 @@ impl Side {
         Ok(())
     }
 
-    /// Whether a file was begun.
+    /// Whether a file was created.
     pub fn is_begun(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Adds an entry to the file that was begun last.
+    /// Appends an entry to the newer file, if there is one.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -64,10 +64,10 @@ impl Side {
     }
 }
 
-/// Brings a copy of the files beside a journal up to date, beside a copy of that journal.
+/// Updates the copies of a journal's side files. Both paths are those of journals.
 ///
 /// # Errors
-/// If the file system refuses.
+/// If a file cannot be copied.
 pub fn copy_side(from: &Path, to: &Path) -> Result<(), JournalError> {
     for extension in EXTENSIONS {
         let (from, to) = (from.with_extension(extension), to.with_extension(extension));
@@ -80,16 +80,16 @@ pub fn copy_side(from: &Path, to: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What one of the two files holds.
+/// The content of one of the two files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SidePart {
-    /// Bytes of output that had been written before it.
+    /// Bytes of output before this part.
     pub before: u64,
-    /// What was written then.
+    /// The entries of this part.
     pub entries: Vec<Entry>,
 }
 
-/// Reads the files beside a journal, the older one first. What is not there or is damaged is left out.
+/// Reads the side files of a journal, the older one first. Leaves out files that are missing or damaged.
 pub fn read_side(journal: &Path) -> Vec<SidePart> {
     let part = |extension: &&str| {
         let Contents { mut entries, .. } = parse(&std::fs::read(journal.with_extension(extension)).ok()?);
@@ -111,7 +111,7 @@ mod tests {
     use crate::journal::discard;
 
     #[test]
-    fn both_files_are_read_in_their_order_copied_and_removed() {
+    fn side_files_are_read_in_order_copied_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (journal, copy) = (dir.path().join("a.journal"), dir.path().join("7_0-0-a.journal"));
         let mut side = Side::of(&journal);
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(read_side(&journal), [part(20, &["1"]), part(30, &["2", "more"])]);
         copy_side(&journal, &copy).unwrap();
         assert_eq!(read_side(&copy), read_side(&journal));
-        // What was cut off within an entry is left out, and what is no such file.
+        // An entry that was cut off is left out, and so is a file of another format.
         let newest = journal.with_extension(EXTENSIONS[0]);
         let bytes = std::fs::read(&newest).unwrap();
         std::fs::write(&newest, &bytes[..bytes.len() - 1]).unwrap();

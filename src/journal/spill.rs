@@ -1,6 +1,8 @@
-//! Points of series that are kept apart from memory: an attempt of days has more of them than memory should hold.
+//! Storage for the points of series, on disk if they are many: those of a run of several days would take too much
+//! memory.
 //!
-//! The first blocks stay in memory. Further ones go to one file beside the journal, which has no name from the moment it is open.
+//! The first blocks stay in memory. Further ones go to one file beside the journal, which is unlinked as soon as it is
+//! open.
 
 use super::{PRIVATE, SPILL_EXTENSION};
 use crate::wire::Points;
@@ -10,16 +12,16 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Points of a block.
+/// Points per block.
 const BLOCK: usize = 1024;
 const POINT_BYTES: usize = 16;
 const BLOCK_BYTES: usize = BLOCK * POINT_BYTES;
-/// What blocks take of memory before the file is begun.
+/// Bytes of blocks that stay in memory. Further blocks go to the file.
 const MOST_KEPT_BYTES: usize = 32 << 20;
-/// Points that are put in order at a time, where they come out of it.
+/// Points sorted in one pass, for a column whose points came out of order.
 const SORTED: usize = 2 << 20;
 
-/// Where blocks of points lie that belong to columns.
+/// Stores the blocks of columns.
 #[derive(Debug, Default)]
 pub struct Spill {
     path: Option<PathBuf>,
@@ -32,28 +34,28 @@ enum Disk {
     #[default]
     Unused,
     Open(File, u64),
-    /// It cannot be written: everything stays in memory.
+    /// The file cannot be created: everything stays in memory.
     Refused,
 }
 
-/// Points in the order in which they came.
+/// The points of one series in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Column {
     blocks: Vec<Block>,
-    /// What is no whole block yet.
+    /// Points that do not fill a block yet.
     tail: Vec<(u64, f64)>,
     last: u64,
     is_out_of_order: bool,
 }
 
-/// Bytes that are kept.
+/// A handle to stored bytes.
 #[derive(Debug)]
 pub struct Kept(Block);
 
 #[derive(Debug)]
 enum Block {
     Kept(Box<[u8]>),
-    /// At this place of the file.
+    /// A part of the file.
     Spilled {
         at: u64,
         len: usize,
@@ -61,7 +63,7 @@ enum Block {
 }
 
 impl Spill {
-    /// With a file beside this journal once there is much.
+    /// A store that spills to a file beside this journal.
     pub fn beside(journal: &Path) -> Self {
         Self { path: Some(journal.with_extension(SPILL_EXTENSION)), ..Self::default() }
     }
@@ -82,12 +84,12 @@ impl Spill {
         }
     }
 
-    /// Keeps bytes.
+    /// Stores bytes.
     pub fn keep(&mut self, bytes: Vec<u8>) -> Kept {
         Kept(self.put(bytes))
     }
 
-    /// Gives bytes that were kept.
+    /// Returns stored bytes.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -122,7 +124,7 @@ impl Spill {
         Block::Kept(bytes.into_boxed_slice())
     }
 
-    /// Writes bytes to the file, and says where; none where there can be no file.
+    /// Writes bytes to the file and returns their offset. `None` if they cannot be written.
     fn write(&mut self, bytes: &[u8]) -> Option<u64> {
         if matches!(self.disk, Disk::Unused) {
             let opened = self.path.as_deref().and_then(|path| nameless(path).ok());
@@ -130,18 +132,18 @@ impl Spill {
         }
         let Disk::Open(file, len) = &mut self.disk else { return None };
         let at = *len;
-        // What was written in part is written over, as soon as there is room again.
+        // A later write begins at the same offset and replaces a partial one.
         file.write_all_at(bytes, at).ok()?;
         *len += bytes.len() as u64;
         Some(at)
     }
 
-    /// The points of a column by their positions; equal ones in the order in which they came.
+    /// The points of a column, stably sorted by position.
     pub fn points<'s>(&'s self, column: &'s Column) -> impl Points + 's {
         Stored { spill: self, column }
     }
 
-    /// How many bytes of memory the blocks take.
+    /// Bytes of memory used by blocks.
     #[cfg(test)]
     pub(crate) fn kept_bytes(&self) -> usize {
         self.kept_bytes
@@ -155,7 +157,7 @@ impl Column {
     }
 }
 
-/// A file that is read and written, and that no name leads to: it goes with this process.
+/// Creates a file for reading and writing and unlinks it: it is gone when this process ends.
 fn nameless(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
@@ -183,7 +185,7 @@ impl Stored<'_> {
         Ok(())
     }
 
-    /// In order, so many at a time: in each pass the first ones that were not given yet.
+    /// Visits the points in order. Each pass over the column selects the next `most` points.
     fn sorted(&self, most: usize, visit: &mut dyn FnMut(u64, f64)) -> io::Result<()> {
         let (mut given, mut after) = (0, None);
         while given < self.column.len() {
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_file_can_be_made_points_stay_in_memory() {
+    fn points_stay_in_memory_if_no_file_can_be_created() {
         let dir = tempfile::tempdir().unwrap();
         for mut spill in [Spill::default(), Spill::beside(&dir.path().join("missing/a.journal"))] {
             let mut column = Column::default();
@@ -272,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn points_out_of_order_are_given_as_a_stable_sort_would(
+        fn points_out_of_order_are_returned_in_a_stable_sort(
             points in prop::collection::vec((0u64..50, any::<u64>()), 0..200), most in 1usize..40,
         ) {
             let (mut spill, mut column) = (Spill::default(), Column::default());

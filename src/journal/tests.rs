@@ -76,7 +76,7 @@ fn a_length_that_is_only_declared_takes_no_memory() {
         let contents = parse(&[good.as_slice(), &len.to_le_bytes(), &[0; 60]].concat());
         assert_eq!((contents.entries.len(), contents.torn_bytes), (1, 64), "{len}");
     }
-    // A frame that is whole, in which a text says of itself that it has 2^60 bytes.
+    // A whole frame with a text that declares a length of 2^60 bytes.
     for kind in 0..20 {
         let body = [vec![kind], vec![253], (1u64 << 60).to_le_bytes().to_vec()].concat();
         let contents = parse(&[good.as_slice(), &framed(&body)].concat());
@@ -99,7 +99,7 @@ fn a_journal_of_a_newer_ledger_is_refused() {
 }
 
 #[test]
-fn the_last_entry_replaces_what_was_written_in_part() {
+fn the_last_entry_replaces_a_partly_written_frame() {
     let (dir, _path) = written(&[]);
     let mut writer = Writer::create(dir.path(), run().id, Nonce([8; 16]), &opened()).unwrap();
     writer.append(&step(1)).unwrap();
@@ -120,7 +120,7 @@ fn a_journal_is_held_for_as_long_as_its_writer_lives() {
     let writer = Writer::create(dir.path(), run().id, Nonce([9; 16]), &opened()).unwrap();
     let path = writer.path().to_owned();
     assert!(is_held(&path).unwrap());
-    // As a process does that was just forked.
+    // A process that was just forked has the file open too.
     let _open_elsewhere = writer.file.try_clone().unwrap();
     drop(writer);
     assert!(!is_held(&path).unwrap());
@@ -156,7 +156,7 @@ proptest! {
 }
 
 #[test]
-fn a_lock_that_stays_taken_is_given_up_on_and_named() {
+fn waiting_for_a_taken_lock_ends_with_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     let gate = Gate::enter(dir.path()).unwrap();
     assert!(Gate::try_enter(dir.path()).unwrap().is_none());
