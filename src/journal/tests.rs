@@ -33,7 +33,7 @@ fn written(entries: &[Entry]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn entries_are_read_back_as_they_were_written() {
     let ended = Entry::Ended { outcome: Outcome::Finished, exit: None, ended_ns: 9, cpu_ns: Some(1) };
     let (dir, path) = written(&[step(1), Entry::Stderr("x".into()), ended.clone()]);
     let contents = read(&path).unwrap();

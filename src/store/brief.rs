@@ -1,6 +1,7 @@
-//! What conditions ask of the attempts of a model, without a record being read: one short row each, in the order of their ids.
+//! An index with one short row per attempt, so that conditions can be evaluated without reading records.
 //!
-//! Names stand apart from values, by their digest: attempts of one kind share them. Rows do not say whether an attempt counts; the census does.
+//! A row has the values. The names are stored apart under their digest, because similar attempts share them.
+//! Whether an attempt counts is not in its row, but in the census.
 
 use super::StoreError;
 use super::census;
@@ -11,10 +12,10 @@ use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, WriteTransaction};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The names of many attempts, each once.
+/// Encoded names by their digest, shared by many attempts.
 pub(super) type Shared = Mutex<HashMap<Id, Arc<[u8]>>>;
 
-/// What is kept of one attempt.
+/// The index entries of one attempt.
 pub(super) struct Kept {
     pub(super) group: Id,
     pub(super) shape: Id,
@@ -32,7 +33,7 @@ impl Kept {
         Ok(Self { group, shape, shape_bytes: shape_bytes.into(), row })
     }
 
-    /// Attempts of one kind hold their names once.
+    /// Replaces this attempt's copy of its names by one that similar attempts share.
     pub(super) fn share(&mut self, known: &Shared) {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let names = known.entry(self.shape).or_insert_with(|| Arc::clone(&self.shape_bytes));
@@ -40,7 +41,7 @@ impl Kept {
     }
 }
 
-/// Enters an attempt.
+/// Adds an attempt to the index.
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
     let kept = Kept::of(run, attempt)?;
     let mut shapes = txn.open_table(SHAPES)?;
@@ -51,7 +52,7 @@ pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attemp
     Ok(())
 }
 
-/// The names that any attempt has; none where the record alone tells of one of them.
+/// The names of all attempts. `None` if an attempt has more names than the index keeps.
 pub(super) fn names(txn: &ReadTransaction) -> Result<Option<Names>, StoreError> {
     let mut names = Names::known();
     for item in txn.open_table(SHAPES)?.iter()? {
@@ -61,7 +62,7 @@ pub(super) fn names(txn: &ReadTransaction) -> Result<Option<Names>, StoreError> 
     Ok(Some(names))
 }
 
-/// The attempts of a model, as far as conditions ask of them.
+/// The index rows of a model's attempts.
 pub struct Briefs {
     table: ReadOnlyTable<(&'static str, Id), &'static [u8]>,
     model: String,
@@ -72,11 +73,11 @@ pub struct Briefs {
     excluded: HashMap<Id, (usize, LeftOut)>,
 }
 
-/// One of these attempts as it is stored. Its values are decoded on request.
+/// One row as it is stored. Its values are decoded on request.
 pub struct BriefRow<'r> {
-    /// Its id.
+    /// The attempt's id.
     pub id: AttemptId,
-    /// Its run.
+    /// The attempt's run.
     pub run: RunId,
     group: Id,
     replicate: Replicate,
@@ -88,27 +89,27 @@ pub struct BriefRow<'r> {
 /// The values to read from each row.
 pub struct BriefColumns(Vec<Wanted>);
 
-/// One attempt, with the values that were asked for.
+/// One attempt with the requested values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Brief {
-    /// Its id.
+    /// The attempt's id.
     pub id: AttemptId,
-    /// Its run.
+    /// The attempt's run.
     pub run: RunId,
-    /// Its run's group.
+    /// The run's group.
     pub group: GroupId,
-    /// What it is a repetition of.
+    /// The seed, execution and machine that make it a repetition.
     pub replicate: Replicate,
-    /// Why it does not count at all; none if it does.
+    /// Why it does not count; `None` if it counts.
     pub left_out: Option<LeftOut>,
-    /// The values of the fields that were asked for, then of the metrics.
+    /// The values of the requested fields, then of the requested metrics.
     pub values: Vec<Known>,
-    /// 0 if it counts, else its place among those that do not.
+    /// 0 if it counts, otherwise its number among the attempts that do not, from 1.
     pub standing: usize,
 }
 
 impl Briefs {
-    /// Those of a model; none if the records alone tell of one of them.
+    /// Opens the rows of a model. `None` if an attempt has more names than the index keeps.
     pub(super) fn open(txn: &ReadTransaction, model: &str) -> Result<Option<Self>, StoreError> {
         let (mut shapes, mut places) = (Vec::new(), HashMap::new());
         for item in txn.open_table(SHAPES)?.range((model, [0; 32])..=(model, [0xff; 32]))? {
@@ -122,14 +123,14 @@ impl Briefs {
         Ok(Some(Self { table: txn.open_table(BRIEFS)?, model: model.to_owned(), shapes, places, excluded }))
     }
 
-    /// The names that any of them has.
+    /// The names of all attempts of the model.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
         self.shapes.iter().for_each(|shape| names.add(&shape.names));
         names
     }
 
-    /// Fields, by their full names, and metrics behind them.
+    /// Selects fields, by their full names, followed by metrics.
     pub fn columns(&self, fields: &[String], metrics: &[String]) -> BriefColumns {
         let places = |shape: &Shape| -> Vec<Place> {
             let of_fields = fields.iter().map(|name| shape.place(name));
@@ -138,10 +139,10 @@ impl Briefs {
         BriefColumns(self.shapes.iter().map(|shape| Wanted::new(&places(shape))).collect())
     }
 
-    /// Shows each of them, in the order of their ids. Memory does not grow with them.
+    /// Calls `visit` for each row, in the order of the ids. Memory does not grow with their number.
     ///
     /// # Errors
-    /// If a row does not decode, and those of `visit`.
+    /// If a row does not decode, or if `visit` fails.
     pub fn each(&self, mut visit: impl FnMut(&BriefRow<'_>) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let model = self.model.as_str();
         for item in self.table.range((model, [0; 32])..=(model, [0xff; 32]))? {
@@ -163,18 +164,18 @@ impl Briefs {
 }
 
 impl BriefRow<'_> {
-    /// Replaces what was found before by its values of these columns.
+    /// Replaces the content of `found` by the row's values of these columns.
     ///
     /// # Errors
-    /// If it does not decode.
+    /// If the row does not decode.
     pub fn read(&self, columns: &BriefColumns, found: &mut Vec<Known>) -> Result<(), StoreError> {
         Ok(decode_values(self.values, columns.0.get(self.shape).ok_or(FAULT)?, found)?)
     }
 
-    /// The same, to be kept.
+    /// An owned copy of the row with its values of these columns.
     ///
     /// # Errors
-    /// If it does not decode.
+    /// If the row does not decode.
     pub fn brief(&self, columns: &BriefColumns) -> Result<Brief, StoreError> {
         let mut values = Vec::new();
         self.read(columns, &mut values)?;
@@ -193,7 +194,7 @@ impl BriefRow<'_> {
 const FAULT: WireError =
     WireError::Shape { what: "an attempt's row", fault: "it is cut short, or its names are missing" };
 
-/// Shape, run, group, what it is a repetition of, and values.
+/// Splits a row into shape, run, group, replicate and values.
 fn split(row: &[u8]) -> Option<(Id, Id, Id, Replicate, &[u8])> {
     let (shape, row) = row.split_first_chunk()?;
     let (run, row) = row.split_first_chunk()?;

@@ -1,6 +1,7 @@
-//! Many attempts at once: every table is opened once and filled in the order of its keys, each mean is computed once.
+//! Writes many attempts at once: every table is opened once and filled in the order of its keys, and each mean is
+//! computed once.
 //!
-//! What is written is what [`Writer::unite`] writes of one after the other.
+//! The result is the same as writing one attempt after the other with [`Writer::unite`].
 
 use super::brief::{Kept, Shared};
 use super::census::Census;
@@ -22,16 +23,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// An attempt whose ids and digests were recomputed, with the bytes that it is kept as.
+/// An attempt whose ids and digests were recomputed, with its encoded bytes.
 pub(super) struct Checked<'a> {
     pub(super) id: Id,
     pub(super) attempt: Cow<'a, Attempt>,
     pub(super) run: Cow<'a, Run>,
     pub(super) attempt_bytes: Vec<u8>,
     pub(super) run_bytes: Vec<u8>,
-    /// By name; the empty name has the phases.
+    /// Series by name. The empty name has the phases.
     pub(super) chunks: Vec<(String, Vec<u8>)>,
-    /// What conditions ask of it.
+    /// The index row.
     pub(super) brief: Kept,
 }
 
@@ -51,10 +52,10 @@ struct Encoded {
 }
 
 impl Piece {
-    /// Checks and encodes attempts, by all processors.
+    /// Checks and encodes attempts on up to four threads.
     ///
     /// # Errors
-    /// If one is not consistent in itself, or too large.
+    /// If an attempt is inconsistent or too large.
     pub fn of(sealed: Vec<Sealed>) -> Result<Self, StoreError> {
         let known = Shared::default();
         let encoded = in_parallel(sealed.iter().collect(), &|one| Encoded::of(one, &known));
@@ -92,7 +93,7 @@ impl<'a> Checked<'a> {
 }
 
 impl Checked<'_> {
-    /// Attempts of one kind hold their names once.
+    /// Shares the names with similar attempts.
     pub(super) fn sharing(mut self, known: &Shared) -> Self {
         self.brief.share(known);
         self
@@ -100,7 +101,7 @@ impl Checked<'_> {
 }
 
 impl Checked<'static> {
-    /// What the indexes of what is measured take of an attempt that is kept already.
+    /// An attempt that is stored already, for the metric indexes: without encoded records and chunks.
     fn measured(id: Id, attempt: Attempt, run: Run) -> Result<Self, StoreError> {
         Ok(Self {
             id,
@@ -114,12 +115,12 @@ impl Checked<'static> {
     }
 }
 
-/// So many attempts, or of so many bytes, are put into the indexes anew at a time.
+/// The number of attempts that are reindexed at a time.
 const REINDEXED: usize = if cfg!(test) { 3 } else { 20_000 };
-/// See [`REINDEXED`].
+/// The size of the records, in bytes, after which a smaller batch is reindexed.
 const REINDEXED_BYTES: usize = 64 << 20;
 
-/// Does the same to each, by as many threads as there are processors, up to four; the results are in the order of the items.
+/// Maps items on one thread per processor, at most four. The results are in the order of the items.
 pub(super) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: &(dyn Fn(T) -> R + Sync)) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     let share = items.len().div_ceil(threads).max(1);
@@ -143,7 +144,7 @@ struct Unranked {
     id: Id,
     run: Id,
     model: Arc<str>,
-    /// As [`pack`] makes them.
+    /// Encoded by [`pack`].
     metrics: Vec<u8>,
 }
 
@@ -153,29 +154,31 @@ impl Unranked {
     }
 }
 
-/// One transaction takes in so many attempts, or as many as come within [`LONGEST`]: others get their turn in between.
+/// A transaction ends after this many attempts or after [`LONGEST`], so that other processes get their turn in between.
 const TRANSACTION: usize = if cfg!(test) { 3 } else { 50_000 };
-/// See [`TRANSACTION`].
+/// The longest duration of a transaction.
 const LONGEST: Duration = Duration::from_secs(5);
-/// A transaction ends after this time if a writer waits.
+/// The longest duration of a transaction while another writer waits.
 const LONGEST_IF_WANTED: Duration = Duration::from_millis(500);
-/// The file stays closed for so long between two transactions: readers that wait try it once in this time.
+/// How long the file stays closed between two transactions. Waiting readers try to open it at least once in this time.
 const GAP: Duration = Duration::from_millis(10);
-/// A transaction ends if no piece comes within this time.
+/// A transaction ends if no piece arrives within this time.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// Takes in attempts piece by piece. A transaction holds many pieces, since attempts have no order and each piece touches most pages of
-/// the indexes: a page is written once a transaction. Memory is that of a piece, and of the metrics of a transaction.
+/// Imports attempts piece by piece, many pieces per transaction.
+///
+/// Ids have no order, so each piece touches most pages of the indexes, but a page is written once per transaction.
+/// Memory is that of a piece, and of the metrics of a transaction.
 pub struct Importer<'s> {
     store: &'s Store,
     unix_ms: i64,
     open: Option<Open>,
 }
 
-/// A transaction, before its attempts are ranked.
+/// An open transaction whose attempts are not ranked yet.
 struct Open {
     txn: WriteTransaction,
-    /// Locks the file; closed after the transaction.
+    /// Keeps the file locked. Closed after the transaction.
     _database: Database,
     unranked: Vec<Unranked>,
     attempts: usize,
@@ -183,10 +186,10 @@ struct Open {
 }
 
 impl Importer<'_> {
-    /// The next piece that a maker sends; `None` after the last one. Unlocks the ledger if none comes soon.
+    /// Receives the next piece; `None` after the last one. Commits and unlocks the ledger if no piece arrives soon.
     ///
     /// # Errors
-    /// If the ledger cannot be written. Attempts of finished transactions stay.
+    /// If the ledger cannot be written. Attempts of committed transactions stay.
     pub fn next_of<T>(&mut self, made: &Receiver<T>) -> Result<Option<T>, StoreError> {
         match made.recv_timeout(IDLE) {
             Ok(piece) => Ok(Some(piece)),
@@ -198,11 +201,14 @@ impl Importer<'_> {
         }
     }
 
-    /// Takes in a piece, as [`Writer::import`] does of one attempt after the other, except that the log has them in the order of their ids.
-    /// The ledger stays locked until enough pieces came, or [`finish`](Self::finish). Gives the attempts back, each with whether it was new.
+    /// Imports a piece. The result is that of [`Writer::import`] for one attempt after the other, except that the log
+    /// has them in the order of their ids.
+    ///
+    /// The ledger stays locked until enough pieces have come, or until [`finish`](Self::finish). Returns the attempts,
+    /// and for each whether it was new.
     ///
     /// # Errors
-    /// If the ledger cannot be written. Attempts of finished transactions stay.
+    /// If the ledger cannot be written. Attempts of committed transactions stay.
     pub fn add(&mut self, piece: Piece) -> Result<(Vec<Sealed>, Vec<Added>), StoreError> {
         let (unix_ms, Piece { sealed, encoded }) = (self.unix_ms, piece);
         let import =
@@ -211,7 +217,7 @@ impl Importer<'_> {
         Ok((sealed, added))
     }
 
-    /// Takes in attempts of another ledger; those that are there already are left as they are. Says how many were new.
+    /// Imports attempts of another ledger, and leaves known ones as they are. Returns the number of new ones.
     pub(super) fn add_checked(&mut self, batch: Vec<Checked<'_>>) -> Result<u64, StoreError> {
         let unix_ms = self.unix_ms;
         self.change(batch.len(), |writer, unranked| writer.import_all(batch, unix_ms, unranked))
@@ -248,7 +254,7 @@ impl Importer<'_> {
         Ok(done)
     }
 
-    /// Makes the last pieces durable.
+    /// Commits the last pieces.
     ///
     /// # Errors
     /// If the ledger cannot be written.
@@ -266,14 +272,14 @@ impl Importer<'_> {
 }
 
 impl Store {
-    /// Begins to take in many attempts that were executed for this ledger elsewhere.
+    /// Begins an import of many attempts that were executed elsewhere for this ledger.
     pub fn importer(&self, unix_ms: i64) -> Importer<'_> {
         Importer { store: self, unix_ms, open: None }
     }
 }
 
 impl Writer<'_> {
-    /// Takes in attempts of another ledger. They are in no ranking yet.
+    /// Writes the new ones among the attempts of another ledger. They are not ranked yet.
     fn import_all(
         &mut self,
         mut batch: Vec<Checked<'_>>,
@@ -296,7 +302,7 @@ impl Writer<'_> {
         Ok(u64::try_from(batch.len()).unwrap_or(u64::MAX))
     }
 
-    /// Takes in a piece of many attempts. They are in no ranking yet.
+    /// Writes the new attempts of a piece. They are not ranked yet.
     fn import_piece(
         &mut self,
         sealed: &[Sealed],
@@ -334,7 +340,7 @@ impl Writer<'_> {
         Ok(added)
     }
 
-    /// Writes attempts that are not there yet, in the order of their ids; gives those that are to be ranked.
+    /// Writes new attempts, in the order of their ids. Returns those that are to be ranked.
     fn put_all(&mut self, batch: &[Checked<'_>], unix_ms: i64) -> Result<Vec<Unranked>, StoreError> {
         self.put_records(batch)?;
         self.put_indexes(batch)?;
@@ -344,7 +350,7 @@ impl Writer<'_> {
         Ok(unranked)
     }
 
-    /// Enters attempts that are in none of them into the indexes of what is measured, the rankings apart; gives those that are to be ranked.
+    /// Adds new attempts to the metric indexes except the rankings. Returns those that are to be ranked.
     fn put_measured(&self, batch: &[Checked<'_>]) -> Result<Vec<Unranked>, StoreError> {
         self.put_briefs(batch)?;
         self.put_units(batch)?;
@@ -366,7 +372,7 @@ impl Writer<'_> {
         Ok(unranked.collect())
     }
 
-    /// Makes every index of what is measured anew, from the records that decode.
+    /// Rebuilds every metric index from the records that decode.
     pub(super) fn reindex(&self) -> Result<(), StoreError> {
         rank::clear(self.txn)?;
         let attempts = self.txn.open_table(ATTEMPTS)?;
@@ -514,7 +520,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Enters attempts into the rankings, each mean computed once.
+    /// Adds attempts to the rankings. Each mean is computed once.
     fn put_ranking(&self, mut new: Vec<Unranked>) -> Result<(), StoreError> {
         let mut groups = self.txn.open_table(GROUPS)?;
         let mut values = self.txn.open_table(VALUES)?;

@@ -1,4 +1,5 @@
-//! Which attempts of a model count, which do not and why: answers say how many they leave out without reading records.
+//! An index of which attempts of a model count, and why the others do not, so that answers can count them without
+//! reading records.
 
 use super::StoreError;
 use super::tables::{BY_MODEL, Id, TOTALS, UNMEASURED};
@@ -6,19 +7,19 @@ use crate::record::{Attempt, AttemptId, Digest, LeftOut, Why};
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 use std::collections::BTreeMap;
 
-/// The attempts of a model in a question about one metric.
+/// How many attempts of a model count in one metric, and how many do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many count.
+    /// The number that count.
     pub counted: u64,
-    /// How many do not, by the reason. Of those that have no such metric there is no more than the number.
+    /// The number that do not count, by reason. Attempts without the metric are only counted, without a reason.
     pub left_out: BTreeMap<LeftOut, u64>,
 }
 
-/// What the tables say of one attempt.
+/// The index entries of one attempt.
 pub(super) struct Census<'a> {
     pub(super) standing: (u8, String),
-    /// The metrics that count, and one empty name, if the attempt does.
+    /// The metrics that count, and one empty name if the attempt counts.
     pub(super) counted: Vec<&'a str>,
     pub(super) unmeasured: Vec<(&'a str, u8, String)>,
 }
@@ -54,7 +55,7 @@ impl<'a> Census<'a> {
     }
 }
 
-/// Enters an attempt, or takes it out as it was entered.
+/// Adds an attempt to the index, or removes the same entries.
 pub(super) fn change(
     txn: &WriteTransaction,
     model: &str,
@@ -101,14 +102,14 @@ fn why_of(standing: u8) -> Why {
     }
 }
 
-/// Every attempt of a model, hidden ones too, in the order of their standing and ids.
+/// Every attempt of a model, including hidden ones, in the order of standing and id.
 pub(super) fn of_model(txn: &ReadTransaction, model: &str) -> Result<Vec<AttemptId>, StoreError> {
     let table = txn.open_table(BY_MODEL)?;
     let range = table.range((model, 0, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
     range.map(|item| Ok(AttemptId(Digest(item?.0.value().2)))).collect()
 }
 
-/// Every model, in the order of their names.
+/// Every model, sorted by name.
 pub(super) fn models(txn: &ReadTransaction) -> Result<Vec<String>, StoreError> {
     let table = txn.open_table(BY_MODEL)?;
     let (mut models, mut from) = (Vec::new(), String::new());
@@ -121,7 +122,7 @@ pub(super) fn models(txn: &ReadTransaction) -> Result<Vec<String>, StoreError> {
     Ok(models)
 }
 
-/// The attempts of a model that do not count at all, each with its reason.
+/// The attempts of a model that do not count in any metric, each with its reason.
 pub(super) fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
     let table = txn.open_table(BY_MODEL)?;
     let range = table.range((model, 1, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
@@ -134,7 +135,8 @@ pub(super) fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(Attemp
         .collect()
 }
 
-/// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.
+/// The attempts of a model that count, but not in this metric, each with its reason. Attempts without the metric are
+/// not included.
 pub(super) fn unmeasured(
     txn: &ReadTransaction,
     model: &str,
@@ -156,9 +158,9 @@ pub(super) fn unmeasured(
         .collect()
 }
 
-/// Whether an attempt that finished is tainted: altogether, or in what every attempt measures.
+/// Whether a finished attempt is tainted, as a whole or in a metric that every attempt measures.
 pub(super) fn is_tainted(txn: &ReadTransaction, model: &str, id: Id) -> Result<bool, StoreError> {
-    /// A disturbance taints each of them; estimators that disagree taint the energies.
+    /// A disturbance taints all of them, and estimators that disagree taint the energies.
     const MEASURED: [&str; 3] = ["wall_time", "energy", "energy_total"];
     if txn.open_table(BY_MODEL)?.get((model, 3, id))?.is_some() {
         return Ok(true);
@@ -172,12 +174,12 @@ pub(super) fn is_tainted(txn: &ReadTransaction, model: &str, id: Id) -> Result<b
     Ok(false)
 }
 
-/// How many attempts of a model count in a metric.
+/// The number of attempts of a model that count in a metric.
 pub(super) fn counted(txn: &ReadTransaction, model: &str, metric: &str) -> Result<u64, StoreError> {
     Ok(txn.open_table(TOTALS)?.get((model, metric))?.map_or(0, |count| count.value()))
 }
 
-/// How many attempts of a model count in a metric, and how many do not and why.
+/// The numbers of attempts of a model that count in a metric and that do not, with reasons.
 pub(super) fn tally(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Tally, StoreError> {
     let mut tally = Tally::default();
     let unmeasured = unmeasured(txn, model, metric)?;

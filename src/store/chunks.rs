@@ -1,4 +1,4 @@
-//! Series and phases of attempts that are packed, read a few at a time.
+//! Reads the series and phases for a pack, a few at a time.
 
 use super::Store;
 use crate::record::AttemptId;
@@ -6,10 +6,10 @@ use crate::wire::ToPack;
 use std::collections::VecDeque;
 use std::io::Error;
 
-/// So much is read before the ledger is closed again: who wants to write waits no longer than that takes.
+/// Bytes read before the ledger is closed again. Writers wait no longer than that takes.
 const AHEAD_BYTES: usize = 32 << 20;
 
-/// The chunks of attempts, in the order in which a pack holds them. The ledger is not held open meanwhile.
+/// The chunks of attempts, in the order of a pack. The ledger is closed between two reads.
 #[derive(Debug)]
 pub struct Chunks<'s> {
     store: &'s Store,
@@ -31,7 +31,7 @@ impl<'s> Chunks<'s> {
     /// The next chunk.
     ///
     /// # Errors
-    /// If the ledger cannot be read, or has no such chunk any more.
+    /// If the ledger cannot be read, or no longer has the chunk.
     pub fn next_chunk(&mut self) -> Result<Vec<u8>, Error> {
         if self.read.is_empty() {
             let (wanted, read) = (&mut self.wanted, &mut self.read);

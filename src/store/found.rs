@@ -1,8 +1,9 @@
-//! How a ledger begins: whole, or not at all.
+//! Creates a ledger atomically.
 //!
-//! redb writes a new file piece by piece. Whoever dies meanwhile, or finds the disk full, leaves a file that is no ledger and that nobody dares to
-//! remove. So the first state is made beside its place, synced, and then given its name; the folders are synced too, or the name may be lost with the power.
-//! Until they are, the name that it was made under stays: whoever finds that one knows that its maker is not done, or died.
+//! redb writes a new file piece by piece. A process that dies meanwhile, or a full disk, would leave a file that is not
+//! a ledger and that nobody dares to remove. So the first state is written under a temporary name, synced, and then
+//! linked to its own name. The folders are synced too, or a power loss could lose the name. The temporary name stays
+//! until then: it shows other processes that the creator is not done, or died.
 
 use super::{Store, StoreError, builder};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -10,27 +11,28 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What names of unfinished ledgers begin with.
+/// The prefix of temporary names.
 const UNFINISHED: &str = ".ledger.redb.";
 
-/// A file for this user alone, where there is none: redb makes files that everybody may read, and takes an empty one for a new ledger.
+/// Creates a file that only this user can read, if there is none. redb creates files that everybody can read, and takes
+/// an empty one for a new ledger.
 fn make_private(path: &Path) -> std::io::Result<()> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop);
     made.or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
 }
 
-/// The same of the file that a link leads to.
+/// As [`make_private`], of a symbolic link's target.
 fn make_private_behind(link: &Path) -> std::io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(link).map(drop)
 }
 
-/// Whether it is a link to a file that is not there.
+/// Whether this is a symbolic link to a missing file.
 fn is_dangling(path: &Path) -> bool {
     path.is_symlink() && !path.exists()
 }
 
 impl Store {
-    /// Makes an empty ledger where there is none.
+    /// Creates an empty ledger if there is none.
     pub(super) fn found(&self) -> Result<(), StoreError> {
         let file = self.file();
         if file.exists() {
@@ -49,7 +51,7 @@ impl Store {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(failed("create", &self.dir))?;
         let unfinished = self.dir.join(format!("{UNFINISHED}{}.{:016x}", std::process::id(), random()));
         let made = self.make(&unfinished);
-        // A name that is there already is another process's ledger, which is as good.
+        // If the name exists, another process has created the ledger.
         let named = made.and_then(|()| match fs::hard_link(&unfinished, &file) {
             Err(error) if is_without_links(&error) => self.make(&file),
             Err(error) if error.kind() == ErrorKind::AlreadyExists && is_dangling(&file) => {
@@ -61,7 +63,7 @@ impl Store {
             result => result.map_err(failed("create", &file)),
         });
         let synced = named.and_then(|()| self.sync_names(missing));
-        // Beside a file that could only be begun the other name says that nothing was lost.
+        // If the ledger's file is still empty, the temporary name stays: it shows that no data was lost.
         if synced.is_ok() || !self.is_empty() {
             let _ = fs::remove_file(&unfinished);
         }
@@ -69,7 +71,8 @@ impl Store {
         self.finish_for_others()
     }
 
-    /// Syncs the folder, and those above it that had to be made; its parent always, since somebody else may have made it a moment before.
+    /// Syncs the folder, its created ancestors, and always its parent, which another process may have created a moment
+    /// ago.
     fn sync_names(&self, made: usize) -> Result<(), StoreError> {
         for folder in self.dir.ancestors().take(1 + made.max(1)) {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -86,8 +89,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what was left by those that died before they were done, which may be a second name of the ledger. Whoever is still at it finds the ledger
-    /// that is there now.
+    /// Removes the temporary names of processes that died, which may be second names of the ledger. A process that is
+    /// still at work finds the ledger that exists now.
     fn finish_for_others(&self) -> Result<(), StoreError> {
         let left = self.unfinished();
         if left.is_empty() {
@@ -100,12 +103,13 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses an empty file that nobody is making: it was a ledger, and another one in its place would hide that it is gone.
+    /// Refuses an empty file that no process is creating. It was a ledger, and a new one in its place would hide the
+    /// loss.
     ///
     /// # Errors
-    /// If it is one.
+    /// [`StoreError::Empty`] for such a file.
     pub(super) fn check_begun(&self) -> Result<(), StoreError> {
-        // In this order: whoever makes one removes the other name when the file is whole.
+        // In this order, because the creator removes the temporary name once the file is whole.
         let is_begun = !self.unfinished().is_empty();
         if is_begun || !self.is_empty() { Ok(()) } else { Err(StoreError::Empty(self.file())) }
     }
@@ -114,7 +118,7 @@ impl Store {
         fs::metadata(self.file()).is_ok_and(|found| found.len() == 0)
     }
 
-    /// The names of ledgers whose makers are not done, or died.
+    /// The temporary names of creators that are not done, or died.
     fn unfinished(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
         let is_unfinished = |path: &PathBuf| {
@@ -124,14 +128,15 @@ impl Store {
     }
 }
 
-/// On file systems without links the ledger is made in its place, while the other name says that it is being made.
+/// Whether the file system has no hard links. Then the ledger is written in place, and the temporary name shows that it
+/// is being created.
 fn is_without_links(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied)
 }
 
 fn sync(folder: &Path) -> Result<(), std::io::Error> {
     let opened = match File::open(folder) {
-        // A folder above may be another's, of which only the names below it may be used.
+        // A folder above may be another user's, which may be traversed but not opened.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
         opened => opened?,
     };
@@ -142,7 +147,7 @@ fn sync(folder: &Path) -> Result<(), std::io::Error> {
     }
 }
 
-/// A number that other processes do not draw.
+/// A random number that differs between processes.
 pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0u8)

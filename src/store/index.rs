@@ -1,4 +1,4 @@
-//! What a listing shows of an attempt, derived from its record.
+//! Listing rows, and the encodings of keys and values of the metric indexes.
 
 use super::tables::Id;
 use crate::record::{Attempt, AttemptId, MetricKind, Replicate, Row, Run, Table, Value};
@@ -21,7 +21,7 @@ pub(super) fn row(id: AttemptId, run: &Run, attempt: &Attempt) -> Row {
     }
 }
 
-/// What tells runs of one experiment apart, in few words.
+/// A short label that distinguishes the runs of an experiment.
 pub fn label_of(config: &Table) -> String {
     let mut words = Vec::new();
     let mut word = |field: &str, prefix: &str, plain: &str| {
@@ -47,7 +47,7 @@ pub fn label_of(config: &Table) -> String {
 
 /// Maps a finite number to an integer of the same order.
 pub(super) fn ordered(value: f64) -> u64 {
-    // Negative zero and zero are one place in the order.
+    // Negative zero and zero are equal in this order.
     let bits = if value == 0.0 { 0 } else { value.to_bits() };
     if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
 }
@@ -57,7 +57,7 @@ pub(super) fn unordered(key: u64) -> f64 {
     f64::from_bits(if key >> 63 == 1 { key & !(1 << 63) } else { !key })
 }
 
-/// The key of an attempt among the values of its group.
+/// The key of an attempt's values: its group and its id.
 pub(super) fn member(group: Id, attempt: Id) -> [u8; 64] {
     let mut key = [0; 64];
     key[..32].copy_from_slice(&group);
@@ -65,7 +65,7 @@ pub(super) fn member(group: Id, attempt: Id) -> [u8; 64] {
     key
 }
 
-/// What an attempt is a repetition of and its metrics, as one value: for each metric a length, its name, its kind and its bits.
+/// Encodes an attempt's replicate and metrics: for each metric a length, its name, its kind and its bits.
 pub(super) fn pack(replicate: Replicate, metrics: &[(&str, MetricKind, f64)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(Replicate::BYTES + metrics.len() * 25);
     bytes.extend(replicate.to_bytes());
@@ -77,7 +77,7 @@ pub(super) fn pack(replicate: Replicate, metrics: &[(&str, MetricKind, f64)]) ->
     bytes
 }
 
-/// Undoes [`pack`]; ends early where the bytes do.
+/// Undoes [`pack`]. Ends early if the bytes are cut short.
 pub(super) fn unpack(bytes: &[u8]) -> (Replicate, impl Iterator<Item = (&str, MetricKind, f64)>) {
     let empty: (&[u8; Replicate::BYTES], &[u8]) = (&[0; Replicate::BYTES], &[]);
     let (replicate, mut rest) = bytes.split_first_chunk().unwrap_or(empty);
@@ -92,7 +92,7 @@ pub(super) fn unpack(bytes: &[u8]) -> (Replicate, impl Iterator<Item = (&str, Me
     (Replicate::from_bytes(replicate), metrics)
 }
 
-/// What all keys of a model's metric begin with in the ranking.
+/// The prefix of all keys of a model's metric in the ranking.
 pub(super) fn ranking_of(model: &str, metric: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(model.len() + metric.len() + 48);
     put_text(&mut key, model);
@@ -100,7 +100,7 @@ pub(super) fn ranking_of(model: &str, metric: &str) -> Vec<u8> {
     key
 }
 
-/// The key of a group in the ranking of a metric: of one metric they are in the order of their means.
+/// The key of a group in the ranking of a metric. The keys of one metric are in the order of the means.
 pub(super) fn place(model: &str, metric: &str, mean: u64, group: Id) -> Vec<u8> {
     let mut key = ranking_of(model, metric);
     key.extend(mean.to_be_bytes());
@@ -134,14 +134,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_order_as_numbers_do(a in prop::num::f64::NORMAL | prop::num::f64::ZERO, b in prop::num::f64::ANY) {
+        fn keys_have_the_order_of_numbers(a in prop::num::f64::NORMAL | prop::num::f64::ZERO, b in prop::num::f64::ANY) {
             prop_assume!(b.is_finite());
             prop_assert_eq!(ordered(a).cmp(&ordered(b)), a.partial_cmp(&b).unwrap());
             prop_assert_eq!(unordered(ordered(a)), a);
         }
 
         #[test]
-        fn packed_metrics_and_places_come_back_and_keys_are_in_the_order_of_means(
+        fn packed_metrics_and_places_are_unpacked_and_keys_have_the_order_of_means(
             metrics in prop::collection::vec((".{0,6}", any::<bool>(), any::<f64>()), 0..5), seed: u64,
             (model, metric) in (".{0,6}", ".{0,6}"), means in any::<[u64; 2]>(),
         ) {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_leaves_out_what_goes_without_saying() {
+    fn a_label_leaves_out_defaults() {
         let config: Table = [
             ("training.optimizer".to_owned(), "adam".into()),
             ("training.learning_rate".to_owned(), 0.001.into()),

@@ -1,4 +1,4 @@
-//! The listing: a row for each attempt, by the time of its start.
+//! The listing: a row for each attempt, in the order of start times.
 
 use super::StoreError;
 use super::query::Reader;
@@ -9,15 +9,15 @@ use redb::ReadableTable;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-/// An attempt of the listing as it is stored.
+/// A row of the listing as it is stored.
 pub struct Recent<'r> {
-    /// When it was started, in milliseconds since 1970, and its id.
+    /// The attempt's start, in milliseconds since 1970, and its id.
     pub key: (i64, AttemptId),
     bytes: &'r [u8],
 }
 
 impl Recent<'_> {
-    /// Its row.
+    /// Decodes the row.
     ///
     /// # Errors
     /// If it does not decode.
@@ -27,7 +27,8 @@ impl Recent<'_> {
 }
 
 impl Reader<'_> {
-    /// Listing rows, newest first, at most `limit` after the first `skip`; hidden ones only if asked for.
+    /// Returns listing rows, newest first: at most `limit` after the first `skip`. Includes hidden ones if
+    /// `with_hidden`.
     pub fn recent(&self, skip: usize, limit: usize, with_hidden: bool) -> Result<Vec<Row>, StoreError> {
         let table = self.txn().open_table(RECENT)?;
         let hidden = if with_hidden { BTreeSet::new() } else { self.hidden()? };
@@ -38,7 +39,7 @@ impl Reader<'_> {
                 break;
             }
             let item = item?;
-            // Rows before those that are wanted need not be decoded where none is hidden.
+            // If nothing is hidden, skipped rows need not be decoded.
             if left > 0 && hidden.is_empty() {
                 left -= 1;
                 continue;
@@ -53,10 +54,10 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// Shows each attempt of the listing, newest first, until `visit` breaks off. Rows are decoded on request.
+    /// Calls `visit` for each row, newest first, until it breaks. Rows are decoded on request.
     ///
     /// # Errors
-    /// If the ledger cannot be read, and those of `visit`.
+    /// If the ledger cannot be read, or if `visit` fails.
     pub fn each_recent(
         &self,
         mut visit: impl FnMut(&Recent<'_>) -> Result<ControlFlow<()>, StoreError>,
@@ -71,13 +72,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The listing row of an attempt that was started then.
+    /// The listing row of an attempt, by its start in milliseconds since 1970 and its id.
     pub fn row(&self, (started, id): (i64, AttemptId)) -> Result<Option<Row>, StoreError> {
         let table = self.txn().open_table(RECENT)?;
         Ok(table.get((started, id.0.0))?.map(|bytes| decode_row(bytes.value())).transpose()?)
     }
 
-    /// When each attempt was started, in milliseconds since 1970.
+    /// The start of each attempt, in milliseconds since 1970.
     pub fn started(&self) -> Result<HashMap<AttemptId, i64>, StoreError> {
         let table = self.txn().open_table(RECENT)?;
         let started = |key: (i64, Id)| (AttemptId(Digest(key.1)), key.0);

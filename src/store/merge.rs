@@ -1,8 +1,10 @@
-//! Takes in what another ledger holds and this one does not.
+//! Merges another ledger into this one.
 //!
-//! Attempts and runs are named by their content, so that two ledgers cannot disagree on one: a merge is a union. Of names that can be given anew (tags, what
-//! is hidden) the newest stands, by the hosts' clocks, then by the entry's digest; notes and verdicts are a union. So the order of merges does not matter, and merging
-//! again changes nothing. It goes in batches, several in one transaction; one that was cut off goes on where it stopped.
+//! Ids are hashes of the content, so two ledgers cannot disagree on an attempt or a run: a merge is a union of both. Of
+//! tags and hidings, which can change, the newest entry wins, by the hosts' clocks and then by the entry's digest.
+//! Notes and verdicts are a union. So the order of merges does not matter, and merging again changes nothing.
+//!
+//! A merge works in batches, several per transaction. After an interruption the next merge continues where it stopped.
 
 use super::brief::{Kept, Shared};
 use super::bulk::{Checked, in_parallel};
@@ -24,40 +26,42 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// No batch has more attempts. Three batches are in memory: one is read and checked, one waits, and one is written.
+/// The largest batch, in attempts. Three batches are in memory: one is read and checked, one waits, and one is written.
 const BATCH: usize = 5_000;
-/// A batch ends where it has so many bytes.
+/// A batch ends once it has more bytes than this.
 const BATCH_BYTES: usize = 12 << 20;
-/// A batch of sources ends where it has so many bytes; a test has batches of few.
+/// A batch of sources ends once it has more bytes than this. Tests use small batches.
 const SOURCE_BYTES: usize = if cfg!(test) { 64 } else { 32 << 20 };
 
-/// What a merge did.
+/// The result of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
     /// Attempts that were new.
     pub new: u64,
-    /// Attempts that were there already.
+    /// Attempts that this ledger had already.
     pub known: u64,
     /// Tags, notes, hidings and verdicts that were new.
     pub entries: u64,
-    /// What this ledger said before and a newer entry of the other one says otherwise.
+    /// The tags and hidings of this ledger that a newer entry of the other one has changed.
     pub overruled: Vec<Overruled>,
-    /// What of the other ledger is not what it says it is, and was left there.
+    /// The damaged parts of the other ledger, which were not imported.
     pub faults: Vec<Fault>,
 }
 
 impl Store {
-    /// Takes in what another ledger holds and this one does not, after every id and digest of it was recomputed. `progress` is told how many of how many attempts are done.
+    /// Imports everything that another ledger has and this one lacks, after recomputing its ids and digests. Calls
+    /// `progress` with the number of attempts that are done and their total.
     ///
-    /// # Errors
-    /// If either ledger cannot be read, the other one's log is not the one that its head names, or this one cannot be written. What was taken in before stays.
+    /// # Errors If either ledger cannot be read, the other one's log does not match its head, or this one cannot be
+    /// written. What was imported before stays.
     pub fn merge(&self, other: &Self, unix_ms: i64, progress: &mut dyn FnMut(u64, u64)) -> Result<Merged, StoreError> {
         let Log { attempts: mut wanted, mut changes } = other.read(|reader| other.chained(reader))?;
         let mut merged = Merged::default();
         let theirs = wanted.len();
         let held = self.if_there(|reader| held(reader, &mut wanted, &changes))?.unwrap_or_default();
         merged.known = u64::try_from(theirs - wanted.len()).unwrap_or(u64::MAX);
-        // Before the attempts that name them: a merge that is interrupted leaves no attempt without its texts.
+        // Sources come before the attempts that name them, so that an interrupted merge leaves no attempt without its
+        // texts.
         self.take_sources(other, &mut merged.faults)?;
         let total = u64::try_from(wanted.len()).unwrap_or(u64::MAX);
         let mut done = 0;
@@ -71,7 +75,7 @@ impl Store {
                 let checked = u64::try_from(batch.checked.len()).unwrap_or(u64::MAX);
                 let new = importer.add_checked(batch.checked)?;
                 merged.new += new;
-                // Somebody else brought them in meanwhile.
+                // Another process has imported them meanwhile.
                 merged.known += checked.saturating_sub(new);
                 done += checked;
                 progress(done, total);
@@ -100,7 +104,7 @@ impl Store {
         Ok(merged)
     }
 
-    /// Takes in the texts that runs were made from, batch by batch: a transaction holds no more of them than a batch does.
+    /// Imports the sources, the texts that runs were made from: one batch per transaction.
     fn take_sources(&self, other: &Self, faults: &mut Vec<Fault>) -> Result<(), StoreError> {
         let held: HashSet<Id> = self.if_there(held_sources)?.unwrap_or_default();
         let mut after: Option<Id> = None;
@@ -117,7 +121,7 @@ impl Store {
         }
     }
 
-    /// The log, if it chains to the head that is kept beside it.
+    /// Reads the log. Fails if it does not chain to the stored head.
     fn chained(&self, reader: &Reader<'_>) -> Result<Log, StoreError> {
         let mut log = Log { attempts: Vec::new(), changes: Vec::new() };
         let mut head = Digest([0; 32]);
@@ -139,13 +143,13 @@ impl Store {
         }
     }
 
-    /// Reads and checks, batch by batch; the file is not kept open between two.
+    /// Reads and checks attempts batch by batch. The file is closed between two batches.
     fn read_batches(&self, wanted: Vec<Id>, sender: SyncSender<Batch>) -> Result<(), StoreError> {
         let mut left = wanted.as_slice();
         while !left.is_empty() {
             let (batch, used) = self.read(|reader| read_batch(reader, left))?;
             left = left.get(used..).unwrap_or_default();
-            // Nobody listens any more if the ledger could not be written.
+            // The receiver is gone if the ledger could not be written.
             if sender.send(check(batch)).is_err() {
                 return Ok(());
             }
@@ -154,24 +158,24 @@ impl Store {
     }
 }
 
-/// The log of another ledger: attempts apart from all other changes.
+/// The log of another ledger, with attempts and other changes apart.
 struct Log {
-    /// Its attempts, in the order of their ids.
+    /// The attempts, sorted by id.
     attempts: Vec<Id>,
-    /// The other entries, the oldest first.
+    /// The other entries, oldest first.
     changes: Vec<LogEntry>,
 }
 
-/// Some of another ledger's sources.
+/// A batch of another ledger's sources.
 struct SourceBatch {
-    /// Those that are what their digest says and that are wanted.
+    /// The missing ones that match their digest.
     new: Vec<(Id, Vec<u8>)>,
     faults: Vec<Fault>,
-    /// The last one that was looked at; none if there are no more.
+    /// The last one that was read; `None` if there are no more.
     last: Option<Id>,
 }
 
-/// Looks at the sources behind one, until a batch is full.
+/// Reads the sources after an id, until a batch is full.
 fn source_batch(reader: &Reader<'_>, after: Option<Id>, held: &HashSet<Id>) -> Result<SourceBatch, StoreError> {
     let mut batch = SourceBatch { new: Vec::new(), faults: Vec::new(), last: None };
     let Some(table) = reader.sources()? else { return Ok(batch) };
@@ -205,7 +209,7 @@ fn held_sources(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
     table.iter()?.map(|item| Ok(item?.0.value())).collect()
 }
 
-/// Removes the attempts that the ledger holds from `wanted`. Returns the runs and attempts it holds that the changes hide or show.
+/// Removes known attempts from `wanted`. Returns the known runs and attempts that the changes hide or show.
 fn held(reader: &Reader<'_>, wanted: &mut Vec<Id>, changes: &[LogEntry]) -> Result<HashSet<Digest>, StoreError> {
     let table = reader.txn().open_table(ATTEMPTS)?;
     let is_held = |id: Id| Ok::<_, StoreError>(table.get(id)?.is_some());
@@ -235,7 +239,7 @@ struct Batch {
     faults: Vec<Fault>,
 }
 
-/// An attempt as it lies in the other ledger; none of it is believed yet.
+/// An attempt as it is stored in the other ledger, before any check.
 struct Raw {
     id: Id,
     attempt: Option<Vec<u8>>,
@@ -244,7 +248,7 @@ struct Raw {
     chunks: Vec<(String, Vec<u8>)>,
 }
 
-/// The first of those attempts, and how many they are.
+/// Reads the first attempts of `wanted`, and returns them and their number.
 fn read_batch(reader: &Reader<'_>, wanted: &[Id]) -> Result<(Vec<Raw>, usize), StoreError> {
     let txn = reader.txn();
     let (attempts, runs, chunks) = (txn.open_table(ATTEMPTS)?, txn.open_table(RUNS)?, txn.open_table(CHUNKS)?);
@@ -285,7 +289,7 @@ fn check(batch: Vec<Raw>) -> Batch {
 }
 
 fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked<'static>, Fault> + Sync)) -> Batch {
-    // An attempt on which a decoder fails is a fault of that one: none is left out without a word.
+    // A panic of a decoder becomes a fault of its attempt, so that none is left out silently.
     let check_one = |raw: Raw| {
         let owner = format!("attempt {}", Digest(raw.id));
         let fault = |_| Err(Fault { owner, fault: "its content is inconsistent".to_owned() });
@@ -302,14 +306,14 @@ fn check_by(batch: Vec<Raw>, check_one: &(dyn Fn(Raw) -> Result<Checked<'static>
     found
 }
 
-/// What takes much memory once it is decoded is decoded while nobody else holds `alone`.
+/// Recomputes the ids and digests of one attempt. Chunks that take much memory are decoded under the lock `alone`.
 fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked<'static>, Fault> {
     let id = Digest(raw.id);
     let fault = |fault: String| Fault { owner: format!("attempt {id}"), fault };
     let attempt_bytes = raw.attempt.ok_or_else(|| fault("it is missing".to_owned()))?;
     let attempt = match raw.decoded {
         Some(attempt) => attempt,
-        // Once more, for the reason.
+        // Decoded again for the error.
         None => decode_attempt(&attempt_bytes).map_err(|error| fault(error.to_string()))?,
     };
     if attempt.id().0 != id {
@@ -346,14 +350,14 @@ fn check_one(raw: Raw, alone: &Mutex<()>) -> Result<Checked<'static>, Fault> {
     Ok(Checked { id: raw.id, attempt, run, attempt_bytes, run_bytes, chunks: kept, brief })
 }
 
-/// Chunks that take more are decoded one at a time.
+/// Chunks that need more memory than this are decoded one at a time.
 const SMALL_BYTES: u64 = 64 << 20;
 
 fn hold(alone: &Mutex<()>, memory: u64) -> Option<MutexGuard<'_, ()>> {
     (memory > SMALL_BYTES).then(|| alone.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What stands of several changes is one of each of these.
+/// A state that changes can replace. The newest change of each one wins.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
     Tag(String),
@@ -368,7 +372,7 @@ pub(super) fn standing(entry: &LogEntry) -> Option<Standing> {
     }
 }
 
-/// Those changes that a log lacks, the oldest first.
+/// The changes that a log lacks, oldest first.
 fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry)> {
     if theirs.is_empty() {
         return Vec::new();
@@ -386,7 +390,7 @@ fn missing(ours: &[LogEntry], theirs: &[LogEntry]) -> Vec<(i64, Digest, LogEntry
 }
 
 impl Writer<'_> {
-    /// Takes in the changes of another log that this one lacks. Of what can be changed anew the newest stands.
+    /// Writes the changes of another log that this one lacks. Of tags and hidings the newest entry wins.
     fn take_in(&mut self, theirs: &[LogEntry], held: &HashSet<Digest>) -> Result<(u64, Vec<Overruled>), StoreError> {
         let ours = self.changes()?;
         let new = missing(&ours, theirs);
@@ -409,7 +413,7 @@ impl Writer<'_> {
             }
         }
         for (key, (unix_ms, digest, entry)) in newest {
-            // The entry that stands is said once more, so that the log's last word on it is the one that counts.
+            // Repeats the winning entry, so that it is also the last one in the log.
             if last.get(&key).is_some_and(|last| *last < (unix_ms, digest)) {
                 self.put(&entry)?;
             }
@@ -423,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_on_which_the_check_fails_is_named() {
+    fn an_attempt_on_which_a_decoder_panics_is_reported() {
         let batch: Vec<Raw> = (0..9)
             .map(|number| Raw { id: [number; 32], attempt: None, decoded: None, run: None, chunks: Vec::new() })
             .collect();

@@ -1,8 +1,8 @@
 //! The ledger file: tables, indexes, the chained log.
 //!
-//! redb lets one process open the file for writing and keeps every other out meanwhile. So nobody holds it open: each call opens
-//! it, does one short transaction and closes it, and waits its turn, within bounds, while another process has it. This room
-//! knows records and their encodings, and nothing of who made them or what they mean.
+//! A process that has redb's file open for writing excludes all others. So no process keeps it open: each call opens
+//! it, does one short transaction and closes it. While another process has it open, a call waits for a limited time.
+//! This room knows records and their encodings, but not who made them or what they mean.
 
 mod brief;
 mod bulk;
@@ -57,51 +57,51 @@ pub enum StoreError {
     /// There is no ledger.
     #[error("there is no ledger at `{}`: nothing is recorded there yet (`ledger run` or `ledger import` begins one; --ledger names another place)", .0.display())]
     Missing(PathBuf),
-    /// Its file holds nothing, and nobody is making it.
+    /// The file is empty, and no process is creating it.
     #[error("`{}` is empty: its content is lost, and ledger does not replace it (restore a copy of it; remove it if it never held anything)", .0.display())]
     Empty(PathBuf),
-    /// Another process kept it open for too long.
+    /// Another process had the file open for too long.
     #[error("`{}` is busy: waited {seconds} s while other processes had it open (try again)", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
-        /// How long we waited.
+        /// The time waited.
         seconds: u64,
     },
-    /// It was written by a newer ledger.
+    /// The file was written by a newer ledger.
     #[error("`{}` has {what} {found}, but this ledger reads up to {known} (use a newer ledger)", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// What of it is newer.
+        /// The part of it that is newer.
         what: &'static str,
-        /// Which one it has.
+        /// The version found.
         found: u32,
-        /// The newest one that this program reads.
+        /// The newest version that this program reads.
         known: u32,
     },
-    /// Its content is damaged.
+    /// The content is damaged.
     #[error("`{}` is damaged: {fault} (`ledger verify` lists the damage; keep the file, and restore a copy)", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The damage.
         fault: String,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} `{}`{}: {source}", path.display(), disk_hint(source.kind()))]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
-    /// The database refused.
+    /// A database operation failed.
     #[error("the database refused: {0}")]
     Database(#[from] redb::Error),
-    /// What is kept of an attempt does not decode.
+    /// The stored data of an attempt does not decode.
     #[error("attempt {id} cannot be read: {source} (`ledger verify` names all that is damaged)")]
     Attempt {
         /// The attempt.
@@ -115,7 +115,7 @@ pub enum StoreError {
     /// A chunk does not decode or encode.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
-    /// What was to be added is not consistent in itself.
+    /// The attempt to be added is inconsistent.
     #[error("the attempt is refused: {0}")]
     Refused(#[from] Inconsistency),
 }
@@ -131,23 +131,23 @@ macro_rules! from_redb {
 }
 from_redb!(redb::TransactionError, redb::TableError, redb::StorageError, redb::CommitError);
 
-/// A ledger's place on disk.
+/// A ledger on disk.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
     patience: Duration,
-    /// Whether the time to wait is over already.
+    /// Whether calls fail at once instead of waiting.
     is_hurried: Arc<AtomicBool>,
     passed_over: PassedOver,
     #[cfg(test)]
     disk: Option<Arc<tests::Disk>>,
 }
 
-/// Attempts that an answer does not have because they do not decode.
+/// Attempts that are missing in answers because they do not decode.
 type PassedOver = Arc<Mutex<BTreeSet<AttemptId>>>;
 
 impl Store {
-    /// The ledger in that directory, which need not exist yet.
+    /// The ledger in this directory, which need not exist yet.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -159,13 +159,14 @@ impl Store {
         }
     }
 
-    /// Changes how long a call waits for its turn.
+    /// Changes how long a call waits for other processes.
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// From now on a call that finds the ledger open in another process fails without waiting: a command that has waited before does not wait again.
+    /// From now on calls fail at once if another process has the ledger open: a command that has waited before does not
+    /// wait again.
     pub fn stop_waiting(&self) {
         self.is_hurried.store(true, Ordering::Relaxed);
     }
@@ -174,7 +175,7 @@ impl Store {
         if self.is_hurried.load(Ordering::Relaxed) { Duration::ZERO } else { self.patience }
     }
 
-    /// Whether a writer waits for the ledger: a long question closes the file and asks on later.
+    /// Whether a writer waits for the ledger. Long queries then close the file and continue later.
     pub fn is_wanted(&self) -> bool {
         Turn::is_taken(&self.dir)
     }
@@ -189,12 +190,12 @@ impl Store {
         self.dir.join("ledger.redb")
     }
 
-    /// Where the journals of living attempts lie.
+    /// The directory with the journals of running attempts.
     pub fn journals(&self) -> PathBuf {
         self.dir.join("journal")
     }
 
-    /// Answers a question from one consistent state of the ledger.
+    /// Runs a query on one consistent state of the ledger.
     pub fn read<T>(&self, question: impl FnOnce(&Reader) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let found = std::fs::metadata(self.file()).map_err(|error| self.unfound(error))?;
         if found.len() == 0 {
@@ -209,7 +210,7 @@ impl Store {
         })
     }
 
-    /// Why the ledger's file cannot be looked at: where it may not be, nobody knows whether it is there.
+    /// The error for a file whose metadata cannot be read: without permission it is unknown whether the file exists.
     fn unfound(&self, source: io::Error) -> StoreError {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => StoreError::Missing(self.dir.clone()),
@@ -217,15 +218,15 @@ impl Store {
         }
     }
 
-    /// The attempts that answers have passed over since this was asked last, because they do not decode.
+    /// Returns and clears the list of attempts that queries have skipped because they do not decode.
     pub fn passed_over(&self) -> BTreeSet<AttemptId> {
         std::mem::take(&mut *self.passed_over.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Answers a question, or says that there is no ledger yet.
+    /// As [`read`](Self::read), but `None` if there is no ledger yet.
     ///
     /// # Errors
-    /// If there is one, and it cannot be read.
+    /// If there is a ledger and it cannot be read.
     pub fn if_there<T>(
         &self,
         question: impl FnOnce(&Reader) -> Result<T, StoreError>,
@@ -237,16 +238,17 @@ impl Store {
         }
     }
 
-    /// Recomputes every id, digest, index and the chain; `deep` also every page's checksum. `progress` is told how many of how many attempts are done.
+    /// Recomputes every id, digest, index and the chain, and with `deep` every page's checksum. Calls `progress` with
+    /// the number of attempts that are done and their total.
     ///
     /// # Errors
-    /// If the ledger cannot be read so far that anything could be checked.
+    /// If the ledger is too damaged to be checked.
     pub fn verify(&self, deep: bool, progress: &mut dyn FnMut(u64, u64)) -> Result<Verification, StoreError> {
         self.verify_by(verify::Check::new(None), deep, progress)
     }
 
-    /// As [`verify`](Self::verify), of what came after the log that was verified before. If anything is wrong with that, or the log is not the one that it was, everything is
-    /// verified.
+    /// As [`verify`](Self::verify), but only what came after the log that was verified before. Verifies everything if
+    /// that part has a fault or the earlier log has changed. Also returns whether the check was partial.
     ///
     /// # Errors
     /// As [`verify`](Self::verify).
@@ -264,7 +266,7 @@ impl Store {
         Ok((self.verify(false, progress)?, false))
     }
 
-    /// Goes through a check, which lets writers go first.
+    /// Runs a check to its end. It closes the file in between if writers wait.
     fn verify_by(
         &self,
         mut check: verify::Check,
@@ -290,7 +292,7 @@ impl Store {
             let is_wanted = Turn::is_taken_at_times(&self.dir);
             let Some(mut found) = check.go_on(reader, &is_wanted, progress)? else { return Ok(None) };
             if deep {
-                // The file stays open for reading meanwhile, so that nobody changes it.
+                // The file stays open for reading meanwhile, so that no process changes it.
                 match catch_unwind(AssertUnwindSafe(|| pages::are_sound(&self.file()))) {
                     Ok(Ok(true)) => found.pages = true,
                     Ok(Ok(false)) => {
@@ -303,7 +305,7 @@ impl Store {
             Ok(Some(found))
         });
         match found {
-            // Whose bytes they are that keep it from being opened.
+            // Adds which part of the file keeps it from being opened.
             Err(StoreError::Damaged { path, fault }) if !is_open => {
                 Err(StoreError::Damaged { path, fault: format!("in its header or the list of its tables, {fault}") })
             }
@@ -311,12 +313,12 @@ impl Store {
         }
     }
 
-    /// Makes one change, durable when this returns. The ledger is created if there is none.
+    /// Makes one change, which is durable when this returns. Creates the ledger if there is none.
     pub fn write<T>(&self, change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.write_within(CACHE_BYTES, change)
     }
 
-    /// As [`write`](Self::write), of a change of many attempts: more of the file is kept in memory meanwhile.
+    /// As [`write`](Self::write), with a larger cache for a change of many attempts.
     pub fn write_many<T>(
         &self,
         change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
@@ -342,7 +344,8 @@ impl Store {
         })
     }
 
-    /// Opens the ledger for one change, when this writer's turn comes. The file is locked as long as the database is open.
+    /// Waits for the writer's turn and opens the ledger for one change. The file is locked as long as the database is
+    /// open.
     fn open_for_change(&self, cache_bytes: usize) -> Result<(WriteTransaction, Database), StoreError> {
         self.found()?;
         let turn = Turn::take(&self.dir, self.patience_left());
@@ -351,7 +354,7 @@ impl Store {
         Ok((self.begin(&database)?, database))
     }
 
-    /// Begins a change of a ledger that has all its tables, of this program's kind.
+    /// Begins a transaction. Creates missing tables and rebuilds outdated indexes.
     fn begin(&self, database: &Database) -> Result<WriteTransaction, StoreError> {
         let mut txn = database.begin_write()?;
         txn.set_quick_repair(true);
@@ -368,7 +371,7 @@ impl Store {
         builder.create(path)
     }
 
-    /// A damaged file makes redb panic in places; a panic is a fault of the file here, and no reason to end the process.
+    /// Runs work on the file. redb panics on some damaged files: a panic is returned as [`StoreError::Damaged`].
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let damaged = |fault| StoreError::Damaged { path: self.file(), fault };
         match catch_unwind(AssertUnwindSafe(work)) {
@@ -384,7 +387,7 @@ impl Store {
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                // What the database says of itself there is of use to those alone who know it.
+                // Later lines of the panic message concern redb's internals.
                 let why = text.and_then(|text| Some(format!(" ({})", text.lines().next()?))).unwrap_or_default();
                 Err(damaged(format!("its pages are inconsistent{why}")))
             }
@@ -393,8 +396,8 @@ impl Store {
 
     fn open_for_reading(&self) -> Result<Handle, StoreError> {
         Turn::let_writers_go_first(&self.dir, self.patience_left());
-        // After a crash the file wants a repair, which only a writer can make. It takes milliseconds, since every commit
-        // keeps what a quick repair needs.
+        // After a crash the file needs a repair, which only a writer can make. It takes milliseconds, because every
+        // commit stores the data for a quick repair.
         match self.wait(|| builder().open_read_only(self.file())) {
             Err(StoreError::Database(redb::Error::RepairAborted)) => match self.wait(|| builder().open(self.file())) {
                 Err(StoreError::Io { source, .. }) if is_unwritable(&source) => self.open_in_memory(),
@@ -404,7 +407,7 @@ impl Store {
         }
     }
 
-    /// Opens a file that wants a repair and cannot be written: it is repaired in memory, for as long as it is open.
+    /// Opens a file that needs a repair but cannot be written. It is repaired in memory only.
     fn open_in_memory(&self) -> Result<Handle, StoreError> {
         let open = || builder().create_with_backend(pages::Overlay::shared(&self.file())?);
         Ok(Handle::Writable(self.wait(open)?))
@@ -449,7 +452,7 @@ impl Store {
     fn check_format(&self, txn: &ReadTransaction) -> Result<(), StoreError> {
         let table = match txn.open_table(tables::META) {
             Ok(table) => table,
-            // Whoever made the file was killed before its first change was durable.
+            // The creator was killed before its first change was durable.
             Err(redb::TableError::TableDoesNotExist(_)) if txn.list_tables()?.next().is_none() => {
                 return Err(StoreError::Missing(self.dir.clone()));
             }
@@ -460,7 +463,7 @@ impl Store {
         self.accept_indexes(index_version(&table)?)
     }
 
-    /// Their tables may be of other names and types.
+    /// Refuses newer indexes, because their tables may have other names and types.
     fn accept_indexes(&self, found: u32) -> Result<(), StoreError> {
         if found > INDEXES {
             return Err(StoreError::Newer { path: self.file(), what: "indexes of kind", found, known: INDEXES });
@@ -479,7 +482,7 @@ impl Store {
         }
     }
 
-    /// Whether the indexes are of an older kind; the next change makes them anew. Nothing is behind where there is no ledger.
+    /// Whether the indexes are outdated. The next change rebuilds them. False if there is no ledger.
     ///
     /// # Errors
     /// If the ledger cannot be read.
@@ -490,11 +493,11 @@ impl Store {
         }
     }
 
-    /// What can be made from the records is made anew where it is of an older kind.
+    /// Rebuilds outdated indexes from the records.
     fn bring_up_to_date(&self, txn: &WriteTransaction) -> Result<(), StoreError> {
         let found = index_version(&txn.open_table(tables::META)?)?;
         self.accept_indexes(found)?;
-        // The tables have to be there before they can be read.
+        // This creates the tables, which must exist before they can be read.
         let writer = Writer::new(txn)?;
         if found < INDEXES {
             writer.reindex()?;
@@ -514,16 +517,18 @@ impl Store {
     }
 }
 
-/// The kind of the indexes that this program keeps. They are made from the records, so that a ledger's format does not depend on it.
+/// The version of the indexes that this program writes. They are derived from the records, so a ledger's format does
+/// not depend on it.
 ///
 /// - 1: values, ranking and groups.
-/// - 2: tainted attempts are in none of these; `by_model`, `unmeasured` and `totals` say what is left out.
-/// - 3: `briefs` and `shapes` have what conditions ask; `measured` and `places`, whose keys are bytes, stand for `values` and `ranking`.
-/// - 4: a mean of equal values is that value; a seed beyond 2^63 - 1 is text; `units` says where attempts do not state one unit.
-/// - 5: what is measured is so in any unit of its kind, and two shares of time are.
-/// - 6: means are over independent units (seeds, machines); rows of attempts say of which.
-/// - 7: a disturbed attempt has no value of a metric that is stated to be measured, whatever its unit.
-/// - 8: names are kept by model (`names` stands for `shapes`), and small whole numbers in fewer bytes.
+/// - 2: these leave out tainted attempts; `by_model`, `unmeasured` and `totals` count what is left out.
+/// - 3: `briefs` and `shapes` serve conditions; `measured` and `places`, whose keys are bytes, replace `values` and
+///   `ranking`.
+/// - 4: a mean of equal values is that value; a seed above 2^63 - 1 is text; `units` shows metrics with several units.
+/// - 5: a metric is measured in any unit of its kind, and two shares of time are measured metrics.
+/// - 6: means are over independent units (seeds, machines); the rows of attempts name them.
+/// - 7: a disturbed attempt has no value of a metric that is declared as measured, whatever its unit.
+/// - 8: names are stored by model (`names` replaces `shapes`), and small integers take fewer bytes.
 const INDEXES: u32 = 8;
 
 fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -> Result<u32, StoreError> {
@@ -531,7 +536,7 @@ fn index_version(meta: &impl redb::ReadableTable<&'static str, &'static [u8]>) -
     Ok(bytes.and_then(|bytes| bytes.value().try_into().ok()).map_or(1, u32::from_le_bytes))
 }
 
-/// Whether the file says something else of its tables than any ledger would.
+/// Whether the file's tables differ from those of every ledger.
 fn is_of_content(error: &redb::Error) -> bool {
     use redb::Error::{
         TableDoesNotExist, TableIsMultimap, TableIsNotMultimap, TableTypeMismatch, TypeDefinitionChanged,
@@ -546,17 +551,17 @@ fn is_of_content(error: &redb::Error) -> bool {
     )
 }
 
-/// Whether a page was to be read where the file has none: no disk refused that.
+/// Whether a page lies beyond the end of the file, which is damage and not a failing disk.
 fn leads_outside(error: &redb::Error) -> bool {
     matches!(error, redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Whether it is the medium, or the file's mode, that keeps from writing.
+/// Whether the medium or the file's permissions prevent writing.
 fn is_unwritable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Keeps the file open while a question is answered.
+/// An open file.
 enum Handle {
     ReadOnly(ReadOnlyDatabase),
     Writable(Database),
@@ -571,13 +576,13 @@ impl Handle {
     }
 }
 
-/// The size of redb's cache while a question is answered. It is small because most questions go through a table once.
+/// The size of redb's cache during a query. It is small because most queries read a table once.
 const READ_CACHE_BYTES: usize = 8 << 20;
 
-/// The size of the cache while a change is made.
+/// The size of the cache during a change.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Keys of indexes come in no order, so that a change of many attempts touches most of their pages: those stay in memory, up to this size.
+/// The size of the cache during a change of many attempts. Their index keys have no order, so they touch most pages.
 const MANY_CACHE_BYTES: usize = 160 << 20;
 
 fn builder() -> redb::Builder {
@@ -586,7 +591,7 @@ fn builder() -> redb::Builder {
     builder
 }
 
-/// Waiters that started together drift apart.
+/// A random part of a pause, so that processes that started together do not retry together.
 fn jitter(pause: Duration) -> Duration {
     let [byte, ..] = found::random().to_le_bytes();
     pause.mul_f64(f64::from(byte) / 256.0)

@@ -1,4 +1,4 @@
-//! What the log says of attempts besides that they are there: whether they came from elsewhere, and what reruns have shown of them.
+//! The origin of attempts according to the log: whether they were imported, and the verdicts of reruns.
 
 use super::StoreError;
 use super::query::Reader;
@@ -9,8 +9,8 @@ use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Reader<'_> {
-    /// What the log says of each of these attempts. It is read from its end on, and no further back than to where the last of them came in: of what is not there
-    /// yet nothing can be said.
+    /// The origin of each of these attempts. Reads the log backwards until all of them were added: no earlier entry can
+    /// concern them.
     pub fn origins(&self, ids: &BTreeSet<AttemptId>) -> Result<BTreeMap<AttemptId, Origin>, StoreError> {
         let mut origins: BTreeMap<AttemptId, Origin> = ids.iter().map(|id| (*id, Origin::default())).collect();
         let mut open = ids.clone();
@@ -35,7 +35,7 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-        // Ledgers that were merged have their entries in another order than that in which they were written.
+        // In a merged ledger the entries are not in the order of their times.
         origins.values_mut().for_each(|origin| {
             origin.verdicts.reverse();
             origin.verdicts.sort_by_key(|repeated| repeated.unix_ms);

@@ -1,4 +1,5 @@
-//! What a merge changes of what this ledger said before: names that mean something else now, attempts that are hidden or shown again.
+//! Reports what a merge changes in this ledger: tags with another target, and runs and attempts that are hidden or
+//! shown again.
 
 use super::StoreError;
 use super::merge::{Standing, standing};
@@ -9,32 +10,33 @@ use crate::record::{Change, Digest, LogEntry, Target};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, HashSet};
 
-/// Something that this ledger said and that a newer word of another one has overruled.
+/// A state of this ledger that a newer entry of another ledger has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Overruled {
-    /// A tag means something else, or nothing any more.
+    /// A tag has another target, or was removed.
     Tag {
-        /// Its name.
+        /// The tag's name.
         name: String,
-        /// What it meant.
+        /// The old target.
         from: Target,
-        /// What it means; none if it was taken back.
+        /// The new target; `None` if the tag was removed.
         to: Option<Target>,
     },
-    /// What could be seen is hidden.
+    /// A visible run or attempt is hidden now.
     Hidden(Target),
-    /// What was hidden can be seen.
+    /// A hidden run or attempt is visible now.
     Shown(Target),
 }
 
-/// What this ledger says before a merge changes it.
+/// The tags and hidings of this ledger before a merge.
 pub(super) struct Before {
     tags: BTreeMap<String, Target>,
     hidings: Vec<(Target, bool)>,
 }
 
 impl Before {
-    /// Of what the entries are about, as far as it was `held` before the merge.
+    /// Records the state of everything that the entries change. Of hidings, only the targets in `held`, which the
+    /// ledger had before.
     pub(super) fn of<'a>(
         writer: &Writer<'_>,
         entries: impl Iterator<Item = &'a LogEntry>,
@@ -59,7 +61,7 @@ impl Before {
         Ok(before)
     }
 
-    /// What is otherwise now.
+    /// The differences after the merge.
     pub(super) fn overruled(self, writer: &Writer<'_>) -> Result<Vec<Overruled>, StoreError> {
         let mut found = Vec::new();
         for (name, from) in self.tags {

@@ -1,4 +1,5 @@
-//! The checksums of the file's pages, without touching the file: redb checks and repairs a copy that exists in memory only where it is changed.
+//! Checks the checksums of the file's pages without writing to the file: redb repairs an overlay, whose changes stay in
+//! memory.
 
 use super::StoreError;
 use redb::{DatabaseError, StorageBackend};
@@ -9,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Writes are kept by blocks of this many bytes.
+/// Bytes per block of changed data.
 const BLOCK: u64 = 4096;
 
 /// A file that is read from disk and written to memory.
@@ -22,13 +23,13 @@ pub(super) struct Overlay {
 #[derive(Debug)]
 struct State {
     len: u64,
-    /// Beyond this the file's own bytes do not count any more.
+    /// The length up to which the file's own bytes are valid.
     of_file: u64,
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Overlay {
-    /// The same of a file that nobody writes as long as this is open.
+    /// Opens a file and locks it against writers as long as this is open.
     pub(super) fn shared(path: &Path) -> Result<Self, DatabaseError> {
         let overlay = Self::open(path)?;
         match overlay.file.try_lock_shared() {
@@ -59,7 +60,8 @@ impl Overlay {
         Ok(block)
     }
 
-    /// Walks over the blocks that a range of bytes lies in: number, first byte in the block, first byte in the range, how many.
+    /// Splits a range of bytes into blocks. Gives the block's number, the offsets in the block and in the range, and
+    /// the length.
     fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
         let mut done = 0usize;
         std::iter::from_fn(move || {
@@ -124,14 +126,14 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// Whether every page of the file is what its checksum says, and the free ones are those that no table uses.
+/// Whether every page matches its checksum, and the free pages are those that no table uses.
 ///
 /// # Errors
-/// If the file cannot be read, or is no ledger file.
+/// If the file cannot be read, or is not a ledger file.
 pub(super) fn are_sound(path: &Path) -> Result<bool, StoreError> {
     let overlay =
         Overlay::open(path).map_err(|source| StoreError::Io { action: "read", path: path.to_owned(), source })?;
-    // A file that was not closed is repaired when it is opened; that is no fault.
+    // A file that was not closed is repaired on opening, which is not a fault.
     let opened = super::builder().create_with_backend(overlay);
     let mut database = opened.map_err(|error| StoreError::Database(error.into()))?;
     database.check_integrity().map_err(|error| StoreError::Database(error.into()))
@@ -145,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_overlay_reads_as_a_file_would_and_leaves_it_alone(
+        fn an_overlay_behaves_as_a_file_and_leaves_the_file_unchanged(
             content in prop::collection::vec(any::<u8>(), 0..20_000),
             changes in prop::collection::vec((any::<bool>(), 0u64..30_000, prop::collection::vec(any::<u8>(), 0..9000)), 0..6),
         ) {

@@ -1,4 +1,4 @@
-//! Questions to the ledger, answered from one consistent state.
+//! Queries on one consistent state of the ledger.
 
 use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RUNS, SOURCES, TAGS};
@@ -21,28 +21,28 @@ pub(super) const SHOWN_DIGITS: usize = 8;
 /// Ids are accepted with at least this many hex digits.
 const ACCEPTED_DIGITS: usize = 4;
 
-/// A text that names nothing, or more than one thing.
+/// A text that matches nothing, or several things.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// It names nothing.
+    /// The text matches nothing.
     #[error("no run, attempt or tag matches `{text}`{hint}")]
     Unknown {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What there is instead.
+        /// A hint at what there is instead.
         hint: String,
     },
-    /// It names several things.
+    /// The text matches several things.
     #[error("`{text}` is ambiguous: {} (give more digits)", candidates.join(", "))]
     Ambiguous {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What it may mean, by shortest unique prefixes.
+        /// The matches, by shortest unique prefixes.
         candidates: Vec<String>,
     },
 }
 
-/// The entries of a log that are not of attempts, the oldest first.
+/// The entries of a log that do not add attempts, oldest first.
 pub(super) fn changes(log: &impl ReadableTable<u64, &'static [u8]>) -> Result<Vec<LogEntry>, StoreError> {
     let mut found = Vec::new();
     for item in log.iter()? {
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         Ok(Self { txn, runs: txn.open_table(RUNS)?, attempts: txn.open_table(ATTEMPTS)?, current, passed_over })
     }
 
-    /// Whether the indexes are of the kind that this program keeps; if not, nothing is known of what is left out.
+    /// Whether the indexes are current. If not, queries for what is left out return nothing.
     pub fn is_current(&self) -> bool {
         self.current
     }
@@ -78,27 +78,27 @@ impl<'a> Reader<'a> {
         self.txn
     }
 
-    /// How many attempts there are.
+    /// The number of attempts.
     pub fn attempt_count(&self) -> Result<u64, StoreError> {
         Ok(self.attempts.len()?)
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     pub fn run_count(&self) -> Result<u64, StoreError> {
         Ok(self.runs.len()?)
     }
 
-    /// The run of that id.
+    /// The run with this id.
     pub fn run(&self, id: RunId) -> Result<Option<Run>, StoreError> {
         Ok(self.runs.get(id.0.0)?.map(|bytes| decode_run(bytes.value())).transpose()?)
     }
 
-    /// Every run, in the order of their ids.
+    /// Calls `each` for every run, in the order of the ids.
     pub fn runs(&self, mut each: impl FnMut(Run) -> Result<(), StoreError>) -> Result<(), StoreError> {
         self.runs.iter()?.try_for_each(|item| each(decode_run(item?.1.value())?))
     }
 
-    /// The attempt of that id.
+    /// The attempt with this id.
     ///
     /// # Errors
     /// If it does not decode, or the ledger cannot be read.
@@ -107,13 +107,13 @@ impl<'a> Reader<'a> {
         found.map_err(|error| damaged(id, error))
     }
 
-    /// As [`attempt`](Self::attempt), of one among many: one that does not decode is passed over, and
-    /// [`Store::passed_over`](super::Store::passed_over) names it.
+    /// As [`attempt`](Self::attempt), for one of many attempts. One that does not decode is skipped, and
+    /// [`Store::passed_over`](super::Store::passed_over) lists it.
     pub fn readable(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
         self.pass_over(self.attempt(id))
     }
 
-    /// As [`sealed`](Self::sealed), of one among many: see [`readable`](Self::readable).
+    /// As [`sealed`](Self::sealed), for one of many attempts: see [`readable`](Self::readable).
     pub fn readable_sealed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
         self.pass_over(self.sealed(id))
     }
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         self.pass_over(self.sealed_with(id, &|_| false))
     }
 
-    /// As [`series`](Self::series), of an attempt among many: see [`readable`](Self::readable).
+    /// As [`series`](Self::series), for one of many attempts: see [`readable`](Self::readable).
     pub fn readable_series(&self, id: AttemptId, name: &str) -> Result<Option<Series>, StoreError> {
         self.pass_over(self.series(id, name))
     }
@@ -138,14 +138,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The attempt that an execution was sealed as, whole; none if it was not.
+    /// The sealed attempt of an execution, with its series and phases. `None` if it was not sealed.
     pub fn sealed_as(&self, nonce: Nonce) -> Result<Option<(AttemptId, Sealed)>, StoreError> {
         let id = self.txn.open_table(NONCES)?.get(nonce.0)?.map(|id| AttemptId(Digest(id.value())));
         let Some(id) = id else { return Ok(None) };
         Ok(self.sealed(id)?.map(|sealed| (id, sealed)))
     }
 
-    /// The attempts of a run and whether each finished, in the order of their ids.
+    /// The attempts of a run and whether each finished, in the order of the ids.
     pub fn attempts_of(&self, run: RunId) -> Result<Vec<(AttemptId, bool)>, StoreError> {
         let table = self.txn.open_table(BY_RUN)?;
         let range = table.range((run.0.0, [0; 32])..=(run.0.0, [0xff; 32]))?;
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// How many attempts of a run finished.
+    /// The number of finished attempts of a run.
     pub fn finished_count(&self, run: RunId) -> Result<usize, StoreError> {
         Ok(self.attempts_of(run)?.into_iter().filter(|(_, finished)| *finished).count())
     }
@@ -169,7 +169,8 @@ impl<'a> Reader<'a> {
         found.map_err(|error| damaged(id, error))
     }
 
-    /// Gives each point of a series of an attempt; memory does not grow with the series. Says whether there is such a series.
+    /// Calls `visit` for each point of a series, and returns whether there is such a series. Memory does not grow with
+    /// its length.
     pub fn visit_series(&self, id: AttemptId, name: &str, visit: &mut dyn FnMut(u64, f64)) -> Result<bool, StoreError> {
         let table = self.txn.open_table(CHUNKS)?;
         let Some(bytes) = table.get((id.0.0, name))? else { return Ok(false) };
@@ -177,8 +178,9 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// The bytes of a series that decodes by [`visit_series`](crate::wire::visit_series): less memory than its points take. One that does
-    /// not decode is passed over, see [`readable`](Self::readable).
+    /// The encoded bytes of a series, which take less memory than its points. The series is known to decode by
+    /// [`visit_series`](crate::wire::visit_series). One that does not decode is skipped: see
+    /// [`readable`](Self::readable).
     pub fn readable_chunk(&self, id: AttemptId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let found = || {
             if !self.visit_series(id, name, &mut |_, _| {})? {
@@ -196,7 +198,7 @@ impl<'a> Reader<'a> {
         Ok(found.map_err(|error| damaged(id, error))?.unwrap_or_default())
     }
 
-    /// All that is kept of an attempt.
+    /// An attempt with its run, series and phases.
     pub fn sealed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
         self.sealed_with(id, &|_| true)
     }
@@ -215,7 +217,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Sealed { run, phases: self.phases(id)?, attempt, series }))
     }
 
-    /// What of an attempt is packed, without its chunks, which are checked.
+    /// Checks an attempt for a pack, and returns everything but its chunks.
     pub fn to_pack(&self, id: AttemptId) -> Result<Option<ToPack>, StoreError> {
         let Some(attempt) = self.attempt(id)? else { return Ok(None) };
         let missing = |what| damaged(id, std::io::Error::new(std::io::ErrorKind::NotFound, what));
@@ -238,22 +240,22 @@ impl<'a> Reader<'a> {
         Ok(Some(ToPack { run, attempt, chunk_lengths }))
     }
 
-    /// As [`to_pack`](Self::to_pack), of an attempt among many: see [`readable`](Self::readable).
+    /// As [`to_pack`](Self::to_pack), for one of many attempts: see [`readable`](Self::readable).
     pub fn readable_to_pack(&self, id: AttemptId) -> Result<Option<ToPack>, StoreError> {
         self.pass_over(self.to_pack(id))
     }
 
-    /// The bytes of a series by its name, or of the phases by the empty one.
+    /// The encoded bytes of a series by its name, or of the phases by the empty name.
     pub fn chunk(&self, id: AttemptId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.txn.open_table(CHUNKS)?.get((id.0.0, name))?.map(|bytes| bytes.value().to_vec()))
     }
 
-    /// The names that any attempt has; none where the records alone tell.
+    /// The names of all attempts. `None` if the indexes are outdated or an attempt has more names than they keep.
     pub fn names(&self) -> Result<Option<Names>, StoreError> {
         if self.current { brief::names(self.txn) } else { Ok(None) }
     }
 
-    /// Every model, in the order of their names.
+    /// Every model, sorted by name.
     pub fn models(&self) -> Result<Vec<String>, StoreError> {
         if !self.current {
             let rows = self.recent(0, usize::MAX, true)?;
@@ -262,13 +264,13 @@ impl<'a> Reader<'a> {
         census::models(self.txn)
     }
 
-    /// Everything that is hidden.
+    /// The hidden runs and attempts.
     pub fn hidden(&self) -> Result<BTreeSet<Digest>, StoreError> {
         let table = self.txn.open_table(HIDDEN)?;
         table.iter()?.map(|item| Ok(Digest(item?.0.value()))).collect()
     }
 
-    /// The attempts that are hidden, or whose runs are.
+    /// The attempts that are hidden or whose runs are hidden.
     pub fn hidden_attempts(&self) -> Result<BTreeSet<AttemptId>, StoreError> {
         let mut attempts = BTreeSet::new();
         for id in self.hidden()? {
@@ -280,7 +282,8 @@ impl<'a> Reader<'a> {
         Ok(attempts)
     }
 
-    /// The best groups of a model by a metric, best first, at most `limit`.
+    /// At most `limit` groups of a model, best first by a metric. Of groups with equal means those with the smaller ids
+    /// are returned.
     pub fn best(
         &self,
         model: &str,
@@ -291,7 +294,7 @@ impl<'a> Reader<'a> {
         rank::best(self.txn, model, metric, direction, limit)
     }
 
-    /// Shows the groups of a model by a metric, best first, until told to stop.
+    /// Calls `visit` for the groups of a model, best first by a metric, until it breaks.
     pub fn walk(
         &self,
         model: &str,
@@ -302,17 +305,18 @@ impl<'a> Reader<'a> {
         rank::walk(self.txn, model, metric, direction, visit)
     }
 
-    /// The values of a metric in a group, by attempt: of those that count.
+    /// The values of a metric in a group, by attempt. Attempts that do not count have none.
     pub fn values(&self, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
         rank::values(self.txn, group, metric)
     }
 
-    /// The mean of a metric over a group by which it is ranked; none where it has no place.
+    /// The mean of a metric over a group, as the ranking has it. `None` if no attempt has a value that counts, or one
+    /// is not finite.
     pub fn mean(&self, group: GroupId, metric: &str) -> Result<Option<f64>, StoreError> {
         rank::mean(self.txn, group, metric)
     }
 
-    /// How many attempts of a model count in a metric; 0 if the indexes are outdated.
+    /// The number of attempts of a model that count in a metric; 0 if the indexes are outdated.
     ///
     /// # Errors
     /// If the ledger cannot be read.
@@ -320,33 +324,35 @@ impl<'a> Reader<'a> {
         if self.current { census::counted(self.txn, model, metric) } else { Ok(0) }
     }
 
-    /// How many attempts of a model count in a metric, and how many do not and why.
+    /// The numbers of attempts of a model that count in a metric and that do not, with reasons.
     pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
         if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
     }
 
-    /// Whether the attempts of a model state each metric in one unit, so that the numbers of the indexes compare.
+    /// Whether all attempts of a model have each metric in the same unit, so that the numbers in the indexes are
+    /// comparable.
     pub fn has_one_unit_each(&self, model: &str) -> Result<bool, StoreError> {
         units::are_uniform(self.txn, model)
     }
 
-    /// Whether any numbers of an attempt that finished are known to be tainted, from the indexes alone.
+    /// Whether any numbers of a finished attempt are tainted, according to the indexes.
     pub fn is_tainted(&self, row: &Row) -> Result<bool, StoreError> {
         if self.current { census::is_tainted(self.txn, &row.model, row.attempt.0.0) } else { Ok(false) }
     }
 
-    /// What conditions ask of the attempts of a model, without reading their records; none where only the records tell: if the indexes are
-    /// of an older kind, or an attempt has more names than they keep.
+    /// The index rows of a model's attempts, to evaluate conditions without reading records. `None` if the indexes are
+    /// outdated or an attempt has more names than they keep.
     pub fn briefs(&self, model: &str) -> Result<Option<Briefs>, StoreError> {
         if self.current { Briefs::open(self.txn, model) } else { Ok(None) }
     }
 
-    /// The attempts of a model that count, but not in this metric, each with its reason; those that have no such metric are not among them.
+    /// The attempts of a model that count, but not in this metric, each with its reason. Attempts without the metric
+    /// are not included.
     pub fn unmeasured(&self, model: &str, metric: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
         census::unmeasured(self.txn, model, metric)
     }
 
-    /// Every attempt of a model, hidden ones too; of all models where none is named.
+    /// Every attempt of a model, or of all models, including hidden ones.
     pub fn of_model(&self, model: Option<&str>) -> Result<Vec<AttemptId>, StoreError> {
         match model {
             Some(model) if self.current => census::of_model(self.txn, model),
@@ -385,7 +391,7 @@ impl<'a> Reader<'a> {
         let mut notes = Vec::new();
         for item in table.range((target.0, 0)..=(target.0, u64::MAX))? {
             let (key, text) = item?;
-            // In which order ledgers were merged does not matter: notes stand in that in which they were written.
+            // Notes are sorted by time, whatever the order of merges.
             let entry = log.get(key.value().1)?.map(|bytes| decode_log_entry(bytes.value())).transpose()?;
             notes.push((entry.as_ref().map(|entry| (entry.unix_ms, entry.digest())), text.value().to_owned()));
         }
@@ -400,12 +406,12 @@ impl<'a> Reader<'a> {
         Ok(head.unwrap_or(Digest([0; 32])))
     }
 
-    /// How many entries the log has.
+    /// The number of entries of the log.
     pub fn log_len(&self) -> Result<u64, StoreError> {
         Ok(self.txn.open_table(LOG)?.len()?)
     }
 
-    /// What the head of the log was after so many entries, computed from these; none where there are fewer.
+    /// The head of the log after its first `entries` entries, computed from them. `None` if there are fewer.
     pub fn head_after(&self, entries: u64) -> Result<Option<Digest>, StoreError> {
         let table = self.txn.open_table(LOG)?;
         if table.len()? < entries {
@@ -424,12 +430,12 @@ impl<'a> Reader<'a> {
         table.iter()?.map(|item| Ok(decode_log_entry(item?.1.value())?)).collect()
     }
 
-    /// The log without the entries of attempts, oldest entry first: few of many.
+    /// The few entries of the log that do not add attempts, oldest first.
     pub fn changes(&self) -> Result<Vec<LogEntry>, StoreError> {
         changes(&self.txn.open_table(LOG)?)
     }
 
-    /// What is kept of a text that an attempt with these facts was made from, by the digest of the text as it was.
+    /// The stored text that an attempt with these facts was made from, by the digest of the original text.
     pub fn source(&self, original: Digest, facts: &Table) -> Result<Option<SourceText>, StoreError> {
         let Some(table) = self.sources()? else { return Ok(None) };
         for key in SourceText::keys(original, facts) {
@@ -440,12 +446,12 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// The output of the worker of an attempt with these facts; none if it wrote nothing, or its output is not kept here.
+    /// The worker's output of an attempt with these facts. `None` if it wrote nothing, or the ledger does not have it.
     pub fn output(&self, facts: &Table) -> Result<Option<SourceText>, StoreError> {
         OutputFacts::digest_in(facts).map_or(Ok(None), |digest| self.source(digest, facts))
     }
 
-    /// None in a ledger that was not changed since there are sources.
+    /// The table of sources. `None` in a ledger that was last changed by a program without this table.
     pub(super) fn sources(&self) -> Result<Option<ReadOnlyTable<Id, &'static [u8]>>, StoreError> {
         match self.txn.open_table(SOURCES) {
             Ok(table) => Ok(Some(table)),
@@ -459,7 +465,7 @@ impl<'a> Reader<'a> {
         Ok(verify::Check::new(None).go_on(self, &|| false, progress)?.unwrap_or_default())
     }
 
-    /// The shortest prefix of an id that names it alone, of at least 8 digits.
+    /// The shortest unique prefix of an id, of at least 8 digits.
     pub fn short(&self, id: Digest) -> Result<String, StoreError> {
         let mut digits = SHOWN_DIGITS;
         for table in [&self.runs, &self.attempts] {
@@ -475,7 +481,7 @@ impl<'a> Reader<'a> {
         Ok(id.prefix(digits))
     }
 
-    /// Finds what a text names: a tag, `latest`, `latest~N`, or a prefix of an id.
+    /// Resolves a text: a tag, `latest`, `latest~N`, or a prefix of an id.
     pub fn resolve(&self, text: &str) -> Result<Result<Target, ResolveError>, StoreError> {
         if let Some(target) = self.txn.open_table(TAGS)?.get(text)? {
             return Ok(Ok(read_target(target.value())));
@@ -511,7 +517,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The hint for whoever goes back further than there are attempts that are not hidden.
+    /// The hint for a `latest~N` beyond the oldest visible attempt.
     fn too_few(&self, visible: usize) -> Result<String, StoreError> {
         let are = if visible == 1 { "is" } else { "are" };
         let there = format!("there {are} {}", count(visible, "attempt"));
@@ -549,7 +555,7 @@ fn latest_offset(text: &str) -> Option<usize> {
     }
 }
 
-/// The smallest and the largest id with that prefix.
+/// The smallest and the largest id with this prefix.
 fn prefix_range(text: &str) -> Option<(Id, Id)> {
     if !(ACCEPTED_DIGITS..=64).contains(&text.len()) || !text.is_ascii() {
         return None;

@@ -1,7 +1,8 @@
-//! The ordered metric indexes: `best` reads its answer from them without a scan.
+//! The ordered metric indexes, from which `best` reads its answer without a scan.
 //!
-//! Attempts of runs that differ in their seed alone form a group. A group stands in the ranking of a metric by the mean over its
-//! independent units of its visible attempts that count (see `record::unit_mean`); one non-finite value takes the whole group out, since its mean means nothing.
+//! Attempts of runs that differ only in the seed form a group. The ranking of a metric orders groups by the mean of
+//! their visible attempts that count, over independent units (see `record::unit_mean`). A group with a non-finite value
+//! has no place in it.
 
 use super::index::{member, ordered, pack, place, placed, unordered, unpack};
 use super::tables::{
@@ -27,11 +28,11 @@ pub struct Ranked {
     pub run: RunId,
     /// The mean over its attempts.
     pub mean: f64,
-    /// How many attempts the mean is over.
+    /// The number of attempts in the mean.
     pub n: u32,
 }
 
-/// Puts an attempt into every index of what is measured.
+/// Adds an attempt to every metric index.
 pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt) -> Result<(), StoreError> {
     let hidden = is_hidden(txn, run.id.0.0)? || is_hidden(txn, id)?;
     brief::insert(txn, run, id, attempt)?;
@@ -40,7 +41,7 @@ pub(super) fn insert(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attemp
     if hidden { Ok(()) } else { change(txn, run, id, attempt, true) }
 }
 
-/// Removes every index of what is measured, those of older kinds too.
+/// Removes every metric index, including those of older versions.
 pub(super) fn clear(txn: &WriteTransaction) -> Result<(), StoreError> {
     txn.delete_table(OLD_VALUES)?;
     txn.delete_table(OLD_RANKING)?;
@@ -61,7 +62,7 @@ fn is_hidden(txn: &WriteTransaction, id: Id) -> Result<bool, StoreError> {
     Ok(txn.open_table(HIDDEN)?.get(id)?.is_some())
 }
 
-/// The metrics of an attempt that a mean is made of; one that is not finite is among them.
+/// The metrics of an attempt that enter means, including non-finite ones.
 pub(super) fn ranked_metrics(attempt: &Attempt) -> Vec<(&str, MetricKind, f64)> {
     if attempt.counts().is_err() {
         return Vec::new();
@@ -81,7 +82,7 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     }
     let (model, group) = (run.model(), run.parts.group_id().0.0);
     if add {
-        // A group is named by a run that has a value in it.
+        // A group's run is one that has a value in it.
         txn.open_table(GROUPS)?.insert(group, run.id.0.0)?;
     }
     let mut values = txn.open_table(VALUES)?;
@@ -107,7 +108,8 @@ fn change(txn: &WriteTransaction, run: &Run, id: Id, attempt: &Attempt, add: boo
     Ok(())
 }
 
-/// Every metric's mean over a group, and of how many attempts it is. The bits of a mean are a key; they do not depend on the order of attempts.
+/// Every metric's mean over a group, and the number of its attempts. A mean is part of a key, so its bits do not depend
+/// on the order of attempts.
 pub(super) fn group_means(
     values: &impl ReadableTable<&'static [u8], &'static [u8]>,
     group: Id,
@@ -137,7 +139,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// A metric is measured where any of its attempts says so.
+    /// Adds a value. The metric is a measured one if it is measured in any attempt.
     pub(super) fn push(&mut self, replicate: Replicate, kind: MetricKind, value: f64) {
         self.is_measured |= kind == MetricKind::Measured;
         self.values.push((replicate, value));
@@ -153,8 +155,8 @@ impl Repeated {
     }
 }
 
-/// Takes what a target names out of the indexes, or puts it back, after `HIDDEN` has been changed from its opposite. False if an
-/// attempt of it does not decode: nobody knows what the indexes have of that one.
+/// Removes a target's attempts from the indexes or adds them again, after its entry in `HIDDEN` has changed. Returns
+/// false if one of them does not decode, because its entries in the indexes are unknown.
 pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<bool, StoreError> {
     let attempts: Vec<Id> = match target {
         Target::Attempt(id) => vec![id.0.0],
@@ -196,7 +198,7 @@ pub(super) fn refresh(txn: &WriteTransaction, target: Target) -> Result<bool, St
     Ok(true)
 }
 
-/// Names a group by the run of an attempt that still has a value in it.
+/// Sets a group's run to that of an attempt that still has a value in it.
 fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
     let attempt: Id = {
         let values = txn.open_table(VALUES)?;
@@ -222,7 +224,7 @@ fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A table of the indexes; none in a ledger whose indexes are of an older kind.
+/// Opens a table. `None` if it does not exist, as in a ledger with older indexes.
 fn open<K: Key + 'static, V: Value + 'static>(
     txn: &ReadTransaction,
     table: TableDefinition<'_, K, V>,
@@ -285,7 +287,7 @@ pub(super) fn best(
     if let Some(cut) = found.last().map(|last: &Ranked| ordered(last.mean))
         && direction == Direction::Maximize
     {
-        // From the end of the ranking, groups with the same mean come with the largest id first.
+        // Read from its end, the ranking has groups with equal means with the largest id first.
         let is_above = |ranked: &Ranked| ordered(ranked.mean) != cut;
         let wanted = found.len();
         found.retain(is_above);
@@ -329,7 +331,7 @@ pub(super) fn metrics(txn: &ReadTransaction) -> Result<BTreeMap<String, BTreeSet
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let Some(table) = open(txn, RANKING)? else { return Ok(found) };
     let mut from = Vec::new();
-    // One look-up for each model and metric, not for each run: jump over all keys of the one just seen.
+    // One look-up for each model and metric, not for each group: skips all further keys of both.
     loop {
         let Some(item) = table.range(from.as_slice()..)?.next() else { return Ok(found) };
         let (key, _) = item?;

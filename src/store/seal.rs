@@ -1,4 +1,4 @@
-//! Changes to the ledger: each is one transaction and one or more entries of the log.
+//! Changes to the ledger. Each is one transaction and one or more entries of the log.
 
 use super::merge::{Standing, standing};
 use super::query::changes;
@@ -16,7 +16,8 @@ use redb::{ReadableTable, ReadableTableMetadata, WriteTransaction};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Gives the chunk of a series by its place and its name, and the phases' by the place behind all series and the empty name.
+/// Returns the chunk of a series by its index and name. The phases have the index after the last series and the empty
+/// name.
 type ChunkOf<'c> = dyn Fn(usize, &str) -> Result<Cow<'c, [u8]>, ChunkError> + 'c;
 
 /// The chunks of an attempt in memory.
@@ -30,9 +31,9 @@ fn chunks_of<'s>(sealed: &'s Sealed) -> impl Fn(usize, &str) -> Result<Cow<'s, [
 /// Whether an attempt was new to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is kept now.
+    /// It was added.
     New(AttemptId),
-    /// It was there already.
+    /// The ledger had it already. This may be another attempt of the same execution.
     Known(AttemptId),
     /// It was in the ledger, but damaged. It was replaced.
     Restored(AttemptId),
@@ -47,14 +48,14 @@ impl Added {
     }
 }
 
-/// One change to the ledger, under way.
+/// One change to the ledger in progress.
 pub struct Writer<'txn> {
     pub(super) txn: &'txn WriteTransaction,
     head: Digest,
     log_len: u64,
-    /// When each thing that can be given anew was last given, once that was asked.
+    /// The time of the newest entry for each tag and hiding. Read when it is first needed.
     newest: Option<BTreeMap<Standing, i64>>,
-    /// Whether a damaged record was replaced. Then the indexes of what is measured are made anew at the end.
+    /// Whether a damaged record was replaced. Then the metric indexes are rebuilt at the end.
     has_restored: bool,
 }
 
@@ -75,7 +76,7 @@ pub(super) fn target_key(target: Target) -> (u8, Id) {
 
 impl<'txn> Writer<'txn> {
     pub(super) fn new(txn: &'txn WriteTransaction) -> Result<Self, StoreError> {
-        // Readers rely on every table being there.
+        // Readers need every table to exist.
         txn.open_table(RUNS)?;
         txn.open_table(ATTEMPTS)?;
         txn.open_table(CHUNKS)?;
@@ -126,39 +127,42 @@ impl<'txn> Writer<'txn> {
         Ok(())
     }
 
-    /// Seals an attempt that was executed here. One execution is sealed once, even if its journal is found by two processes that end it differently.
+    /// Seals an attempt that was executed here. An execution is sealed once, even if two processes finalize its journal
+    /// differently.
     pub fn seal(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         sealed.check()?;
         self.put_once((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms, Change::Sealed)
     }
 
-    /// Brings home an attempt that was executed for this ledger elsewhere; one execution once, as of [`seal`](Self::seal).
+    /// Imports an attempt that was executed elsewhere for this ledger. As in [`seal`](Self::seal), an execution is
+    /// added once.
     pub fn import(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         sealed.check()?;
         self.put_once((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms, Change::Imported)
     }
 
-    /// As [`import`](Self::import), of an attempt in a pack that was checked when it was read.
+    /// As [`import`](Self::import), for an attempt in a pack, which was checked when it was read.
     pub fn import_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
         let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
         self.put_once((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms, Change::Imported)
     }
 
-    /// As [`unite_packed`](Self::unite_packed), of an attempt in memory.
+    /// As [`unite_packed`](Self::unite_packed), for an attempt in memory.
     #[cfg(test)]
     pub fn unite(&mut self, sealed: &Sealed, unix_ms: i64) -> Result<Added, StoreError> {
         sealed.check()?;
         self.put_whole((&sealed.run, &sealed.attempt), &chunks_of(sealed), unix_ms)
     }
 
-    /// Takes in an attempt of another ledger from a pack, which was checked when it was read. If that ledger has sealed an execution of this one otherwise,
-    /// both stay: which came first must not matter. One that is damaged here is replaced.
+    /// Imports an attempt of another ledger from a pack, which was checked when it was read. Replaces one that is
+    /// damaged here. If both ledgers have sealed the same execution differently, both attempts stay, so that the order
+    /// of imports does not matter.
     pub fn unite_packed(&mut self, packed: &PackedAttempt, unix_ms: i64) -> Result<Added, StoreError> {
         let chunk = |at: usize, _: &str| Ok(Cow::Owned(packed.chunk(at)?));
         self.put_whole((&packed.sealed.run, &packed.sealed.attempt), &chunk, unix_ms)
     }
 
-    /// Takes in an attempt, or replaces it if it is damaged here.
+    /// Adds an attempt, or replaces it if it is damaged here.
     fn put_whole(
         &mut self,
         (run, attempt): (&Run, &Attempt),
@@ -180,7 +184,7 @@ impl<'txn> Writer<'txn> {
         Ok(Added::Restored(id))
     }
 
-    /// Whether an attempt and its run can be read, and are what their ids say.
+    /// Whether an attempt and its run decode and match their ids.
     fn holds_records(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         let key = attempt.id().0.0;
         let (attempts, runs) = (self.txn.open_table(ATTEMPTS)?, self.txn.open_table(RUNS)?);
@@ -196,7 +200,7 @@ impl<'txn> Writer<'txn> {
         for (at, series) in attempt.series.iter().map(Some).chain([None]).enumerate() {
             let name = series.map_or("", |series| series.name.as_str());
             let Some(kept) = table.get((key, name))? else { return Ok(false) };
-            // Equal bytes need no digest: those of the pack were checked.
+            // Bytes equal to those of the pack need no digest, because the pack was checked.
             let is_whole = *chunk(at, name)? == *kept.value()
                 || match series {
                     Some(series) => summarize_series(kept.value()).is_ok_and(|found| found == *series),
@@ -209,8 +213,8 @@ impl<'txn> Writer<'txn> {
         Ok(true)
     }
 
-    /// As [`seal`](Self::seal), of an attempt whose chunks were made before: `chunk` gives that of a series by its name, and the phases' by
-    /// the empty one.
+    /// As [`seal`](Self::seal), for an attempt with encoded chunks: `chunk` returns that of a series by its name, and
+    /// that of the phases by the empty name.
     pub fn seal_encoded(
         &mut self,
         (run, attempt): (&Run, &Attempt),
@@ -254,7 +258,7 @@ impl<'txn> Writer<'txn> {
         Ok(Added::New(id))
     }
 
-    /// Writes an attempt and its indexes, but for those of what is measured.
+    /// Writes an attempt and its indexes, except the metric indexes.
     fn put_record(&self, (run, attempt): (&Run, &Attempt), chunk: &ChunkOf<'_>) -> Result<(), StoreError> {
         let id = attempt.id();
         let key = id.0.0;
@@ -269,7 +273,7 @@ impl<'txn> Writer<'txn> {
             }
         }
         self.txn.open_table(BY_RUN)?.insert((run.id.0.0, key), outcome_code(&attempt.outcome))?;
-        // Of several that are one execution, the smallest stands for it.
+        // If an execution has several attempts, its entry is the smallest id.
         let known = self.sealed_as(attempt.nonce)?.map(|known| known.0.0);
         self.txn.open_table(NONCES)?.insert(attempt.nonce.0, known.map_or(key, |known| known.min(key)))?;
         let row = encode_row(&index::row(id, run, attempt))?;
@@ -277,7 +281,7 @@ impl<'txn> Writer<'txn> {
         Ok(())
     }
 
-    /// Keeps a text that runs were made from.
+    /// Stores a text that runs were made from, if it is not too large.
     pub fn keep(&mut self, source: &SourceText) -> Result<(), StoreError> {
         if source.kept.len() <= SourceText::MOST_BYTES {
             self.keep_encoded(source.key().0, &encode_source(source)?)?;
@@ -294,9 +298,10 @@ impl<'txn> Writer<'txn> {
         Ok(())
     }
 
-    /// Writes an entry about something that the ledger holds: a tag, a note, a hiding, a verdict.
+    /// Writes an entry about an attempt or a run: a tag, a note, a hiding or a verdict.
     ///
-    /// Of what can be given anew the newest stands in a merge. So an entry is never dated before one that it takes the place of, be the clock what it may.
+    /// In a merge the newest tag or hiding wins. So an entry is always dated after the one that it replaces, even if
+    /// the clock was set back.
     pub fn note(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         let Some(key) = standing(entry) else { return self.put(entry) };
         if self.newest.is_none() {
@@ -316,11 +321,11 @@ impl<'txn> Writer<'txn> {
         self.put(&entry)
     }
 
-    /// Writes an entry as it is.
+    /// Writes an entry without changing its time.
     pub(super) fn put(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
         match &entry.change {
             Change::Sealed(_) | Change::Imported(_) => {
-                // Only attempts that are kept have such entries, and `put_new` writes them.
+                // Only stored attempts have such entries, and `put_new` writes them.
                 return Ok(());
             }
             Change::Tagged { name, target } => {
@@ -349,23 +354,23 @@ impl<'txn> Writer<'txn> {
         self.log(entry)
     }
 
-    /// Brings the indexes up to a change of what is hidden.
+    /// Updates the indexes after a target was hidden or shown.
     fn refresh(&self, target: Target) -> Result<(), StoreError> {
-        // They are made of what can be read, whatever an attempt that cannot be read had in them.
+        // The old entries of a damaged attempt are unknown, so the indexes are rebuilt from the readable records.
         if rank::refresh(self.txn, target)? { Ok(()) } else { self.reindex() }
     }
 
-    /// The log without the entries of attempts, oldest entry first.
+    /// The entries of the log that do not add attempts, oldest first.
     pub(super) fn changes(&self) -> Result<Vec<LogEntry>, StoreError> {
         changes(&self.txn.open_table(LOG)?)
     }
 
-    /// The attempt that an execution was sealed as, if it was.
+    /// The sealed attempt of an execution, if there is one.
     pub fn sealed_as(&self, nonce: crate::record::Nonce) -> Result<Option<AttemptId>, StoreError> {
         Ok(self.txn.open_table(NONCES)?.get(nonce.0)?.map(|id| AttemptId(Digest(id.value()))))
     }
 
-    /// Whether the ledger holds that attempt, readable.
+    /// Whether the ledger has this attempt and it decodes.
     pub fn holds(&self, id: AttemptId) -> Result<bool, StoreError> {
         let table = self.txn.open_table(ATTEMPTS)?;
         match table.get(id.0.0)? {

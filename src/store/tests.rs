@@ -44,11 +44,11 @@ fn store() -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-/// Panics of redb over damaged pages are caught; they need not be printed.
+/// Silences the panics of redb on damaged pages, which are caught.
 fn quiet() {
     std::panic::set_hook(Box::new(|info| {
         if info.location().is_none_or(|place| !place.file().contains("redb")) {
-            // As the usual hook would, without its backtrace.
+            // As the default hook, without a backtrace.
             let _ = io::Write::write_all(&mut io::stderr(), format!("{info}\n").as_bytes());
         }
     }));
@@ -94,7 +94,7 @@ fn an_attempt_that_does_not_decode_is_passed_over_and_named_and_can_be_hidden() 
 }
 
 #[test]
-fn what_is_missing_of_the_indexes_is_named_by_its_table() {
+fn a_missing_index_entry_or_table_is_reported_by_name() {
     type Damage = fn(&mut Writer<'_>) -> Result<(), StoreError>;
     let damage: [(&str, Damage); 3] = [
         ("index `groups`: 1 entry missing", |writer| {
@@ -121,7 +121,7 @@ fn what_is_missing_of_the_indexes_is_named_by_its_table() {
 }
 
 #[test]
-fn what_nobody_could_read_again_is_not_sealed() {
+fn an_attempt_that_could_not_be_decoded_again_is_refused() {
     let (_dir, store) = store();
     let mut one = sealed(1, 1, 1, 0.5, true);
     one.attempt.facts =
@@ -134,7 +134,7 @@ fn what_nobody_could_read_again_is_not_sealed() {
     assert_eq!(store.read(|reader| Ok((reader.attempt_count()?, reader.run_count()?))).unwrap(), (0, 0));
 }
 
-/// What `best` has to say, computed from all attempts: (x, mean, n), best first.
+/// The expected answer of `best`, computed from all attempts: (x, mean, n), best first.
 fn naive(attempts: &[(i64, f64, bool, bool)], direction: Direction) -> Vec<(i64, f64, u32)> {
     let mut groups: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
     for (x, loss, finished, hidden) in attempts {
@@ -167,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn best_says_what_a_scan_of_all_attempts_says(attempts in attempts()) {
+    fn best_agrees_with_a_scan_of_all_attempts(attempts in attempts()) {
         let (_dir, store) = store();
         let mut ids = Vec::new();
         for (number, (x, loss, finished, _)) in (0u32..).zip(&attempts) {
@@ -214,7 +214,7 @@ proptest! {
                 Ok((rows, reader.best("m", "loss", Direction::Minimize, 10)?, reader.attempt_count()?))
             }).unwrap()
         });
-        // A group may be named by another of its runs.
+        // A group may have another of its runs.
         let plain = |ranked: &[Ranked]| ranked.iter().map(|place| (place.group, place.n)).collect::<Vec<_>>();
         prop_assert_eq!(&states[0].0, &states[1].0);
         prop_assert_eq!(plain(&states[0].1), plain(&states[1].1));
@@ -262,7 +262,7 @@ fn a_file_whose_maker_was_killed_before_its_first_change_is_no_ledger_yet() {
 }
 
 #[test]
-fn a_ledger_that_was_cut_to_nothing_is_told_and_no_new_one_takes_its_place() {
+fn an_emptied_ledger_is_an_error_and_is_not_replaced() {
     let (_dir, store) = store();
     store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
     std::fs::write(store.file(), "").unwrap();
@@ -274,7 +274,7 @@ fn a_ledger_that_was_cut_to_nothing_is_told_and_no_new_one_takes_its_place() {
     told(store.if_there(|reader| reader.run_count()).map(Option::unwrap_or_default));
     told(store.write(|_| Ok(0)));
     assert_eq!(std::fs::metadata(store.file()).unwrap().len(), 0);
-    // As where a name cannot be given to a file that is whole, and the maker was killed.
+    // The creator was killed on a file system without hard links.
     std::fs::write(store.dir().join(".ledger.redb.7.00ff"), "").unwrap();
     assert!(matches!(store.read(|reader| reader.run_count()), Err(StoreError::Missing(_))));
     store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
@@ -284,7 +284,7 @@ fn a_ledger_that_was_cut_to_nothing_is_told_and_no_new_one_takes_its_place() {
 }
 
 #[test]
-fn a_full_disk_is_told_with_what_to_do() {
+fn the_error_of_a_full_disk_names_the_remedy() {
     let refused = |kind: io::ErrorKind| {
         StoreError::Io { action: "read or write", path: "l".into(), source: kind.into() }.to_string()
     };
@@ -299,7 +299,7 @@ fn a_full_disk_is_told_with_what_to_do() {
 }
 
 #[test]
-fn a_ledger_that_may_not_be_looked_at_is_not_taken_to_be_missing() {
+fn a_ledger_without_read_permission_is_not_reported_as_missing() {
     let store = Store::at("/place");
     let said = |kind: io::ErrorKind| store.unfound(kind.into()).to_string();
     for kind in [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory] {
@@ -326,7 +326,7 @@ fn a_change_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_prefix_that_fits_several_lists_them_by_names_that_fit_one() {
+fn an_ambiguous_prefix_lists_its_matches_by_unique_prefixes() {
     let (_dir, store) = store();
     store
         .write(|writer| {
@@ -347,7 +347,7 @@ fn a_prefix_that_fits_several_lists_them_by_names_that_fit_one() {
             Ok(None)
         })
         .unwrap();
-    // 1,400 ids among 65,536 prefixes: that none collide has a chance below 1e-6, and the ids are always the same.
+    // 1,400 ids among 65,536 prefixes: the probability of no collision is below 1e-6, and the ids are always the same.
     let (prefix, candidates) = ambiguous.unwrap();
     assert!(candidates.len() > 1);
     for candidate in candidates {
@@ -403,7 +403,7 @@ fn a_writer_that_waits_goes_before_readers_that_come_after_it() {
                     std::thread::yield_now();
                 }
                 scope.spawn(move || answered.send(count(&reading)).unwrap());
-                // A reader that did not wait would have answered by then.
+                // A reader that did not wait would have returned by then.
                 let early = answers.recv_timeout(Duration::from_millis(200));
                 assert_eq!(early, Err(RecvTimeoutError::Timeout));
                 Ok(())
@@ -414,7 +414,7 @@ fn a_writer_that_waits_goes_before_readers_that_come_after_it() {
 }
 
 #[test]
-fn a_second_name_that_a_dead_founder_left_is_gone_with_the_next_change() {
+fn the_next_change_removes_the_temporary_name_of_a_dead_creator() {
     let (_dir, store) = store();
     store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
     std::fs::hard_link(store.file(), store.dir().join(".ledger.redb.7.00ff")).unwrap();
@@ -427,7 +427,7 @@ fn a_second_name_that_a_dead_founder_left_is_gone_with_the_next_change() {
 #[test]
 fn a_group_of_equal_values_stands_by_that_value() {
     let (_dir, store) = store();
-    // Three times 0.1 is more than 0.3, so that a rounded mean would be behind that of one attempt.
+    // Three times 0.1 is more than 0.3, so a rounded mean would rank behind that of one attempt.
     let all = [(1, 1), (1, 2), (1, 3), (2, 1)];
     for (number, (x, seed)) in (0..).zip(all) {
         store.write(|writer| writer.seal(&sealed(x, seed, number, 0.1, true), 0)).unwrap();
@@ -439,7 +439,7 @@ fn a_group_of_equal_values_stands_by_that_value() {
     assert_eq!(faults(&store), vec![]);
 }
 
-/// Changes the kind that the indexes are said to be of.
+/// Changes the stored version of the indexes.
 fn of_kind(store: &Store, kind: u32) {
     let database = Database::open(store.file()).unwrap();
     let txn = database.begin_write().unwrap();
@@ -448,7 +448,7 @@ fn of_kind(store: &Store, kind: u32) {
 }
 
 #[test]
-fn indexes_of_a_newer_kind_are_refused_and_of_an_older_one_made_anew() {
+fn newer_indexes_are_refused_and_older_ones_are_rebuilt() {
     let (_dir, store) = store();
     store.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
     of_kind(&store, INDEXES + 1);

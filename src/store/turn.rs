@@ -1,18 +1,19 @@
-//! Whose turn it is: a writer that waits for the ledger's file keeps new readers from opening it.
+//! A second lock that keeps new readers from opening the ledger's file while a writer waits for it.
 //!
-//! redb's file has one lock, which readers share. Readers that come one after the other would keep a writer out for ever. So a writer locks the
-//! ledger's folder from its first try until the file is open, and readers wait while that lock is held. It decides nothing but the order: whoever cannot use it, or waits
-//! for longer than [`LIMIT`], goes on to the file's own lock.
+//! redb's file has one lock, which readers share, so that overlapping readers could keep a writer out for ever.
+//! Therefore a writer locks the ledger's folder from its first try until the file is open, and new readers wait for
+//! that lock. It only decides the order: a process that cannot use it, or has waited for [`LIMIT`], goes on to the
+//! file's own lock.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A process that is stopped while it has the turn delays others for no longer than this.
+/// The longest wait for a turn, in case that a process is stopped while it has it.
 const LIMIT: Duration = if cfg!(test) { Duration::from_secs(60) } else { Duration::from_secs(1) };
 const RETRY_EVERY: Duration = Duration::from_millis(1);
-/// Between two pieces of a check that takes longer.
+/// The interval at which a long check looks for waiting writers.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// The right to open the ledger's file next. It ends when this is dropped.
@@ -20,14 +21,15 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Turn(File);
 
 impl Drop for Turn {
-    /// A process that was forked meanwhile may have the file open too.
+    /// Unlocks explicitly, because a process that was forked meanwhile may have the file open too.
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
 }
 
 impl Turn {
-    /// Waits for the turn, at most for `patience` and [`LIMIT`]. `None` where it cannot be had: the writer goes on without.
+    /// Waits for the turn, at most for `patience` and [`LIMIT`]. `None` if it was not obtained: the writer goes on
+    /// without it.
     pub(super) fn take(dir: &Path, patience: Duration) -> Option<Self> {
         let file = File::open(dir).ok()?;
         let since = Instant::now();
@@ -50,7 +52,7 @@ impl Turn {
         }
     }
 
-    /// As [`is_taken`](Self::is_taken), for whoever asks often: it looks every 5 ms, and says no in between.
+    /// As [`is_taken`](Self::is_taken), for frequent calls: it checks every 5 ms, and returns false in between.
     pub(super) fn is_taken_at_times(dir: &Path) -> impl Fn() -> bool + Sync {
         let asked = Mutex::new(Instant::now());
         move || match asked.try_lock() {

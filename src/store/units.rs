@@ -1,11 +1,12 @@
-//! Whether the attempts of a model state each metric in one unit: where they do not, means of the indexes are of numbers that do not compare.
+//! An index of units. If the attempts of a model have a metric in several units, its means in the indexes are not
+//! comparable.
 
 use super::StoreError;
 use super::tables::UNITS;
 use crate::record::{Attempt, known_metric};
 use redb::{ReadTransaction, ReadableTable, TableError, WriteTransaction};
 
-/// Enters the units that have to be told of an attempt, hidden or not.
+/// Adds the units of an attempt, hidden or not, that are not known from the metrics' names.
 pub(super) fn insert(txn: &WriteTransaction, model: &str, attempt: &Attempt) -> Result<(), StoreError> {
     let mut table = txn.open_table(UNITS)?;
     for (metric, unit) in attempt.told_units() {
@@ -16,7 +17,7 @@ pub(super) fn insert(txn: &WriteTransaction, model: &str, attempt: &Attempt) -> 
     Ok(())
 }
 
-/// Whether every metric of the model is in one unit: a known one in its own, others in whatever it is.
+/// Whether every metric of the model has one unit in all attempts. For a known metric this is its usual unit.
 pub(super) fn are_uniform(txn: &ReadTransaction, model: &str) -> Result<bool, StoreError> {
     let table = match txn.open_table(UNITS) {
         Ok(table) => table,

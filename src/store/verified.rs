@@ -1,4 +1,5 @@
-//! What is remembered of the last verification, beside the ledger: the log up to which it was sound.
+//! A file beside the ledger with the result of the last verification: the length and head of the log that was found
+//! sound.
 
 use super::{Store, StoreError};
 use crate::record::Digest;
@@ -7,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// A log that was verified: its length, and the head that its entries chain to.
+/// A verified part of the log: its length, and the head that its entries chain to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// The number of entries.
@@ -21,14 +22,14 @@ impl Store {
         self.dir().join("verified")
     }
 
-    /// The log up to which the ledger was last found sound; `None` if that is not known.
+    /// Reads the result of the last verification. `None` if there is none, or the file does not parse.
     pub fn last_verified(&self) -> Option<Verified> {
         let text = fs::read_to_string(self.verified_file()).ok()?;
         let (entries, head) = text.trim_end().split_once(' ')?;
         Some(Verified { entries: entries.parse().ok()?, head: head.parse().ok()? })
     }
 
-    /// Forgets what was verified: something is wrong.
+    /// Removes the stored result, after a fault was found.
     ///
     /// # Errors
     /// If the file cannot be removed.
@@ -42,13 +43,14 @@ impl Store {
         }
     }
 
-    /// Remembers that the ledger is sound up to there.
+    /// Stores that the ledger is sound up to this part of the log.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn remember_verified(&self, verified: &Verified) -> Result<(), StoreError> {
         let path = self.verified_file();
-        // One name for all: what a killed command left is written over. Two at once may mix their lines, and such a line is not understood.
+        // All processes use one draft, so that the file of a killed command is overwritten. If two processes mix their
+        // lines, the result does not parse.
         let draft = path.with_extension("new");
         let write = || {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;

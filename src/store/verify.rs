@@ -1,8 +1,8 @@
-//! Recomputes everything that the ledger claims: ids, digests, indexes and the chain.
+//! Recomputes ids, digests, indexes and the chain of the log, and compares them with the stored ones.
 //!
-//! All processors work on it, on one piece of the ids each. What is read of an attempt is forgotten once it was compared, so that memory does not
-//! grow with the ledger. A check can be left between two pieces and taken up in a later state of the ledger: the log says what came meanwhile, and that
-//! is checked at the end.
+//! All processors take part, each on one range of ids at a time. An attempt is dropped once it was compared, so that
+//! memory does not grow with the ledger. A check can be interrupted between two pieces and continued in a later state
+//! of the ledger. Attempts that the log has gained meanwhile are checked at the end.
 
 mod answers;
 mod compare;
@@ -22,16 +22,16 @@ use records::{Comparisons, Context, Part, Tables};
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something in the ledger that is not what it says it is.
+/// A damaged or inconsistent part of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Whose bytes are wrong: `attempt 1f2e…`, `series loss of attempt 1f2e…`, `log entry 7`.
+    /// The part: `attempt 1f2e…`, `series loss of attempt 1f2e…`, `log entry 7`.
     pub owner: String,
-    /// What is wrong with them.
+    /// The damage.
     pub fault: String,
 }
 
-/// What was checked, and what was found.
+/// The extent and the result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Verification {
     /// Runs whose id was recomputed.
@@ -40,19 +40,19 @@ pub struct Verification {
     pub attempts: u64,
     /// Chunks whose digest was recomputed.
     pub chunks: u64,
-    /// Texts that runs were made from whose digest was recomputed.
+    /// Sources, the texts that runs were made from, whose digest was recomputed.
     pub sources: u64,
     /// Log entries that were chained.
     pub log_entries: u64,
-    /// Index entries that were compared with what they are derived from.
+    /// Index entries that were compared with the records or the log.
     pub index_entries: u64,
-    /// Every fault, the first one first.
+    /// Every fault, in the order of discovery.
     pub faults: Vec<Fault>,
     /// Whether the checksum of every page was recomputed too.
     pub pages: bool,
-    /// What could not be checked, though nothing is wrong with it.
+    /// Parts that could not be checked but are not faulty.
     pub notes: Vec<String>,
-    /// The log up to which the ledger is verified now, if nothing is wrong.
+    /// The part of the log up to which the ledger is verified, if there are no faults.
     pub verified: Option<Verified>,
 }
 
@@ -62,12 +62,12 @@ impl Verification {
     }
 }
 
-/// Ids are checked in pieces, by so many of their first bits.
+/// Ids are checked in pieces that share this many first bits.
 const PIECE_BITS: u32 = if cfg!(test) { 6 } else { 12 };
 const PIECES: usize = 1 << PIECE_BITS;
-/// So many attempts that are checked by name are one piece.
+/// Attempts per piece, of those that are checked by id.
 const NAMED: usize = 64;
-/// A check that had to begin its attempts anew so often is not left again.
+/// A check that has restarted its attempts this often is not interrupted again.
 const MOST_RESTARTS: u32 = 3;
 
 /// The first and the last id of a piece.
@@ -84,9 +84,9 @@ fn piece_of(id: &Id) -> usize {
     usize::from(u16::from_be_bytes([id[0], id[1]]) >> (u16::BITS - PIECE_BITS))
 }
 
-/// A check under way.
+/// A check in progress.
 pub(super) struct Check {
-    /// Whether the log before was verified already, and what it names.
+    /// Whether the earlier part of the log, and its attempts, were verified before.
     is_partial: bool,
     log: LogState,
     log_unreadable: Option<String>,
@@ -97,16 +97,16 @@ pub(super) struct Check {
     seen: Vec<u64>,
     to: Comparisons,
     part: Part,
-    /// Attempts that came after their piece was checked, and of a partial check all.
+    /// Attempts that came after their piece was checked; in a partial check all attempts.
     named: Vec<Id>,
     named_done: usize,
     restarts: u32,
-    /// Whether the indexes were of this program's kind in the last slice.
+    /// Whether the indexes were current in the last slice.
     was_current: Option<bool>,
 }
 
 impl Check {
-    /// Everything, or what came after the log that was verified before.
+    /// A check of everything, or of what came after a verified part of the log.
     pub(super) fn new(since: Option<&Verified>) -> Self {
         let begin = Verified { entries: 0, head: Digest([0; 32]) };
         Self {
@@ -126,7 +126,7 @@ impl Check {
         }
     }
 
-    /// Goes on in this state of the ledger. `None` if `is_wanted` made it stop early.
+    /// Continues in this state of the ledger. `None` if `is_wanted` made it stop early.
     pub(super) fn go_on(
         &mut self,
         reader: &Reader<'_>,
@@ -136,7 +136,7 @@ impl Check {
         let stays = || false;
         let is_wanted: &(dyn Fn() -> bool + Sync) = if self.restarts < MOST_RESTARTS { is_wanted } else { &stays };
         self.read_log(reader)?;
-        // A writer rebuilt the indexes since the last slice, so that what was compared there no longer counts.
+        // A writer has rebuilt the indexes since the last slice, so earlier comparisons are void.
         if self.was_current.replace(reader.is_current()).is_some_and(|was| was != reader.is_current()) {
             self.compare_again();
         }
@@ -146,7 +146,7 @@ impl Check {
                 return Ok(None);
             }
         }
-        // What is derived from records that cannot be read would be missed in every index.
+        // With unreadable runs, every index would seem to have wrong entries.
         if self.runs_unreadable.is_none() && !self.check_attempts(reader, is_wanted, progress)? {
             return Ok(None);
         }
@@ -158,7 +158,7 @@ impl Check {
         match guarded(|| self.log.read_on(reader))? {
             Err(fault) => self.log_unreadable = Some(fault),
             Ok(News { attempts, changes_hidden }) => {
-                // The indexes leave out what is hidden.
+                // Hiding changes the entries of the indexes.
                 if changes_hidden && has_begun {
                     self.compare_again();
                 }
@@ -173,7 +173,7 @@ impl Check {
         Ok(())
     }
 
-    /// Compares the indexes from the first attempt on.
+    /// Restarts the comparison of the indexes from the first attempt.
     fn compare_again(&mut self) {
         self.restarts += 1;
         (self.to, self.part) = (Comparisons::default(), Part::default());
@@ -216,7 +216,7 @@ impl Check {
         Ok(())
     }
 
-    /// Gives whether all were checked.
+    /// Checks attempts, and returns whether all are done.
     fn check_attempts(
         &mut self,
         reader: &Reader<'_>,
@@ -230,7 +230,7 @@ impl Check {
                 return Ok(true);
             }
         };
-        // The log before a partial check is not read again, and its hidden things are only in the table.
+        // A partial check does not read the earlier log, so hidden runs and attempts are known only from the table.
         let hidden = if self.is_partial { guarded(|| reader.hidden())?.unwrap_or_default() } else { BTreeSet::new() };
         let log = &self.log;
         let is_partial = self.is_partial;
@@ -280,7 +280,7 @@ impl Check {
                 let ids = self.named.iter().skip(piece * NAMED).take(NAMED);
                 let checked = guarded(|| {
                     for id in ids {
-                        // One that is missing is found by what the log knows.
+                        // `check_known` reports missing attempts.
                         if let Some(bytes) = tables.attempts.get(id)? {
                             context.check(*id, bytes.value(), &mut part)?;
                         }
@@ -290,7 +290,7 @@ impl Check {
                 part.unreadable = checked.err();
                 Ok(part)
             };
-            // The last piece may be short: after it nothing is added.
+            // A short last piece rounds up: it is done, and no attempts are added after it.
             let pieces = self.named.len().div_ceil(NAMED);
             let begin = self.named_done.div_ceil(NAMED);
             let next = each_piece(begin, pieces, is_wanted, &named, &mut |at, result| take(PIECES + at, result));
@@ -302,7 +302,7 @@ impl Check {
         Ok(is_done)
     }
 
-    /// Compares what stands for several attempts, in one state of the ledger.
+    /// Makes the comparisons that concern several attempts, in one state of the ledger.
     fn finish(&mut self, reader: &Reader<'_>) -> Result<Verification, StoreError> {
         let mut found = Verification { faults: std::mem::take(&mut self.run_faults), ..Verification::default() };
         let part = std::mem::take(&mut self.part);
@@ -347,7 +347,7 @@ impl Check {
         Ok(found)
     }
 
-    /// Compares the attempts with those that the log knows.
+    /// Compares the stored attempts with those in the log.
     fn check_known(&self, reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
         for id in part.unknown.iter().collect::<BTreeSet<_>>() {
             found.fault(format!("attempt {}", Digest(*id)), "the log does not know it");
@@ -409,7 +409,7 @@ impl Check {
         answers::check(reader, part, found)
     }
 
-    /// Compares what the new entries of the log and the new attempts have in the indexes.
+    /// Compares the index entries of the new log entries and the new attempts.
     fn finish_partial(&self, reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
         let (txn, to) = (reader.txn(), &self.to);
         for comparison in [&to.by_run, &to.nonces, &to.recent] {
@@ -469,7 +469,7 @@ impl Check {
 
 const OLDER: &str = "the indexes of measured metrics have an older format and were not compared (any command that can write the ledger rebuilds them)";
 
-/// Finds the chunks that no attempt lists, if there are more than the attempts list.
+/// Reports chunks that no attempt lists, if there are more chunks than the attempts list.
 fn check_listed(reader: &Reader<'_>, listed: u64, found: &mut Verification) -> Result<(), StoreError> {
     let chunks = reader.txn().open_table(CHUNKS)?;
     if chunks.len()? == listed {
@@ -492,7 +492,7 @@ fn check_listed(reader: &Reader<'_>, listed: u64, found: &mut Verification) -> R
     Ok(())
 }
 
-/// Gives what there is, sound or not.
+/// Checks the sources, and returns the keys of all of them, sound or not.
 fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeSet<Digest>, StoreError> {
     let mut kept = BTreeSet::new();
     let Some(table) = reader.sources()? else { return Ok(kept) };
@@ -510,7 +510,8 @@ fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeS
     Ok(kept)
 }
 
-/// What attempts name and nobody kept is no fault: some of it was too large, some never came here.
+/// Notes sources that attempts name but the ledger does not have. This is no fault: they may be too large, or never
+/// imported.
 fn note_missing(
     named: &BTreeSet<(&'static str, Digest, Vec<Digest>)>,
     kept: &BTreeSet<Digest>,

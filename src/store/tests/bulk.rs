@@ -1,9 +1,9 @@
-//! Many attempts at once leave what one after the other leaves.
+//! Writing many attempts at once gives the same ledger as writing one after the other.
 
 use super::*;
 use crate::record::AttemptId;
 
-/// Two lists of attempts, some of them twice, some of them one execution told in two ways.
+/// A list of attempts and where to split it. Some are drawn twice, and some are the same execution with other values.
 fn drawn() -> impl Strategy<Value = (Vec<(i64, u64, u32, bool)>, usize)> {
     (prop::collection::vec((0..3i64, 0..3u64, 0..12u32, prop::bool::weighted(0.8)), 1..16), 0..16usize)
 }
@@ -23,8 +23,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn pieces_of_an_import_are_as_if_one_attempt_after_the_other((drawn, split) in drawn(), hidden in 0..3i64, piece in 1..7usize) {
-        // The number is the nonce: the same one with other values is another attempt of one execution.
+    fn importing_in_pieces_equals_importing_one_attempt_after_the_other((drawn, split) in drawn(), hidden in 0..3i64, piece in 1..7usize) {
+        // The number is the nonce: equal numbers with other values are several attempts of one execution.
         let all: Vec<Sealed> = drawn
             .into_iter()
             .map(|(x, seed, number, finished)| sealed(x, seed, number, f64::from(number % 5) / 3.0, finished))

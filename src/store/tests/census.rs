@@ -1,4 +1,4 @@
-//! Who counts and who does not, against a scan of all attempts.
+//! Compares the census with a scan of all attempts.
 
 use super::*;
 use crate::record::{LeftOut, Why};
@@ -30,14 +30,14 @@ fn made(number: u32, (x, seed, kind, loss, energy, disagrees): Drawn) -> Sealed 
         None => Metric::missing(unit, "not read"),
     };
     attempt.metrics = [("energy".to_owned(), metric(energy, "J"))].into();
-    // A loss of zero stands for one that was never told.
+    // A loss of zero stands for a missing one.
     if loss != Some(0.0) {
         attempt.metrics.insert("loss".to_owned(), metric(loss, ""));
     }
     one
 }
 
-/// What is left out of a question, from all attempts; `hidden` says of which.
+/// The expected tally, computed from all attempts.
 fn naive(all: &[Sealed], hidden: &dyn Fn(&Sealed) -> bool, metric: &str) -> Tally {
     let mut tally = Tally::default();
     for one in all {
@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_left_out_is_what_a_scan_leaves_out(
+    fn the_tally_agrees_with_a_scan_of_all_attempts(
         drawn in prop::collection::vec(drawn(), 1..10),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), any::<bool>()), 0..12),
     ) {
@@ -83,7 +83,7 @@ proptest! {
             prop_assert_eq!(&tally, &naive(&all, &is_hidden, metric), "{}", metric);
         }
         prop_assert_eq!(faults(&store), vec![]);
-        // Made anew from the records they are the same.
+        // Indexes that are rebuilt from the records are the same.
         let answer = || store.read(|reader| Ok((reader.tally("m", "energy")?, reader.best("m", "energy", Direction::Minimize, 9)?))).unwrap();
         let before = answer();
         age(&store);
@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-/// Makes a ledger as one without these indexes left it: what was ranked stood in tables of other names.
+/// Turns the indexes into those of an older version, whose tables have other names.
 fn age(store: &Store) {
     let database = Database::open(store.file()).unwrap();
     let txn = database.begin_write().unwrap();
@@ -154,7 +154,7 @@ fn an_older_ledger_still_answers_without_being_written() {
 
 /// Two models whose attempts have the same names.
 #[test]
-fn names_are_known_of_each_model() {
+fn names_are_stored_for_each_model() {
     let (_dir, store) = store();
     let of_model = |model: &str, number: u32| {
         let mut one = sealed(1, 1, number, f64::from(number), true);

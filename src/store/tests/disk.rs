@@ -1,7 +1,8 @@
 //! A disk that fails: at every sync, at any write, and by losing what was not synced when the power goes.
 //!
-//! After each fault the ledger is opened as it lies on the real disk: what was sealed before is there, what was being written is there whole or not at
-//! all, every checksum matches, and the same change succeeds. `LEDGER_TEST_FAULTS` says how many changes are made; the default keeps the suite short.
+//! After each fault the ledger is opened from the real disk: everything sealed before is there, the interrupted change
+//! is there completely or not at all, every checksum matches, and the same change succeeds. `LEDGER_TEST_FAULTS` is the
+//! number of changes; the default keeps the suite short.
 
 use super::*;
 use crate::record::AttemptId;
@@ -12,16 +13,16 @@ use std::fs::OpenOptions;
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What fails, and when: the n-th such operation, from 0.
+/// The kind of fault, and the number of the operation that fails, from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// A sync reports an error, once; what was written may or may not be on the disk.
+    /// One sync reports an error. The data may or may not be on the disk.
     Sync(u64),
-    /// From this sync on everything reports an error.
+    /// From this sync on every operation reports an error.
     Gone(u64),
-    /// From this write or growth on the disk is full; a part of the write is made.
+    /// From this write or growth on the disk is full. A part of the first write is made.
     Full(u64),
-    /// The power goes at this sync: of the writes since the last one, any are made.
+    /// The power fails at this sync. A random part of the writes since the last sync is made.
     Power(u64),
 }
 
@@ -36,10 +37,10 @@ struct State {
     fault: Fault,
     syncs: u64,
     writes: u64,
-    /// The fault has come.
+    /// Whether the fault has occurred.
     is_met: bool,
     random: u64,
-    /// Where the power may go: what was asked since the last sync.
+    /// The operations since the last sync, for power failures.
     pending: Vec<Pending>,
 }
 
@@ -94,7 +95,7 @@ fn full() -> Error {
 }
 
 impl Failing {
-    /// A write or a growth: counted, and refused where the disk is full or gone.
+    /// Counts a write or a growth, and refuses it if the disk is full or gone.
     fn admit(&self, state: &mut State) -> Result<(), Error> {
         let number = state.writes;
         state.writes += 1;
@@ -173,7 +174,7 @@ impl StorageBackend for Failing {
             Fault::Power(at) if number >= at => {
                 state.is_met = true;
                 let pending = std::mem::take(&mut state.pending);
-                // A file's length comes first or not at all; beyond it nothing was written.
+                // Writes beyond the length that the file got are lost.
                 let kept: Vec<Pending> = pending.into_iter().filter(|_| state.draw(2) == 0).collect();
                 let len = self.file.len()?;
                 let longest = kept
@@ -210,7 +211,7 @@ impl StorageBackend for Failing {
     }
 }
 
-/// What a ledger holds.
+/// The attempts of a ledger.
 fn held(store: &Store) -> BTreeSet<AttemptId> {
     store
         .if_there(|reader| Ok(reader.recent(0, usize::MAX, true)?.into_iter().map(|row| row.attempt).collect()))
@@ -218,7 +219,7 @@ fn held(store: &Store) -> BTreeSet<AttemptId> {
         .unwrap_or_default()
 }
 
-/// One of the ways in which a ledger is changed: what it adds, and the change itself.
+/// Makes one of four kinds of change. Returns the attempts that it adds.
 fn change(store: &Store, kind: u64, number: u32) -> Result<Vec<AttemptId>, StoreError> {
     let one = |number: u32| {
         sealed(i64::from(number % 5), u64::from(number % 3), number, f64::from(number % 7), !number.is_multiple_of(11))
@@ -259,7 +260,8 @@ fn sound(store: &Store, when: &str) {
     assert_eq!((found.faults, found.pages), (vec![], true), "{when}");
 }
 
-/// Makes the change again and again, each time with the fault one operation later, until it comes through; says how many faults there were.
+/// Repeats the change, each time with the fault `stride` operations later, until it meets none. Returns the number of
+/// faults.
 fn until_it_comes_through(store: &Store, kind: u64, number: u32, fault: fn(u64) -> Fault, stride: u64) -> u64 {
     let mut at = 0;
     let mut met = 0;
@@ -289,7 +291,7 @@ fn until_it_comes_through(store: &Store, kind: u64, number: u32, fault: fn(u64) 
     }
 }
 
-/// In words, the fault at an operation, and how many operations further the next one comes.
+/// A description, the fault at an operation, and the step between two tested operations.
 type Kind = (&'static str, fn(u64) -> Fault, u64);
 
 #[test]
@@ -305,7 +307,7 @@ fn whatever_the_disk_does_nothing_sealed_is_lost_and_nothing_needs_repair() {
     let mut counts = [0; 4];
     for number in 0..changes {
         let of = usize::try_from(number % 4).unwrap();
-        // Each begins with a ledger that is not there yet, and sixteen are every change under every fault.
+        // Each change creates its ledger. Sixteen cover every change under every fault.
         let (_dir, store) = store();
         let (_, fault, stride) = kinds[of];
         counts[of] += until_it_comes_through(&store, u64::from(number / 4 % 4), number, fault, stride);

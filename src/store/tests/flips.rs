@@ -16,7 +16,7 @@ fn ledger() -> (tempfile::TempDir, Store) {
         };
         store.write(|writer| writer.note(&LogEntry { unix_ms: 1, change })).unwrap();
     }
-    // What runs were made from, whole and with secrets taken out.
+    // Sources, one of them redacted.
     for (text, is_redacted) in [("name = 'toy'\n".repeat(40), false), ("key = (redacted)\n".repeat(40), true)] {
         let original = Digest::of(if is_redacted { b"key = hunter2" } else { text.as_bytes() });
         let source = SourceText { original, is_redacted, kept: text.into_bytes() };
@@ -25,7 +25,8 @@ fn ledger() -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-/// Flips bits one at a time; each has to be found by `verify`, or the ledger has to say what it said before. Returns how many were found.
+/// Flips bits one at a time. `verify` must find each flip, or the content must be as before. Returns the number of
+/// flips found.
 fn flip(flips: impl Iterator<Item = (usize, u32)>) -> usize {
     let (_dir, store) = ledger();
     let before = said(&store).unwrap();
@@ -51,7 +52,7 @@ fn flip(flips: impl Iterator<Item = (usize, u32)>) -> usize {
             let after = said(&store);
             assert!(after.is_ok_and(|after| after == before), "bit {bit} of byte {at} was not found");
         }
-        // Looking must not change the file, unless the byte says that it was not closed.
+        // Verification must not change the file, unless the flipped byte marks it as not closed.
         let is_open_mark = at == 9;
         let left = std::fs::read(store.file()).unwrap();
         assert!(is_open_mark || left == bytes, "bit {bit} of byte {at} made looking change the file");
@@ -60,11 +61,11 @@ fn flip(flips: impl Iterator<Item = (usize, u32)>) -> usize {
 }
 
 #[test]
-fn any_flipped_bit_is_found_or_means_nothing() {
+fn any_flipped_bit_is_found_or_harmless() {
     quiet();
     let (_dir, store) = ledger();
     let bytes = std::fs::read(store.file()).unwrap();
-    // Bytes that are in use are rare: half of the flips fall on those that are not zero.
+    // Few bytes are in use, so half of the flips fall on nonzero bytes.
     let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
     let mut state = 0x1edce5_u64;
     let mut draw = |below: usize| {
@@ -77,7 +78,7 @@ fn any_flipped_bit_is_found_or_means_nothing() {
             (at, u32::try_from(draw(8)).unwrap())
         })
         .collect();
-    // The first page says which pages count.
+    // The header in the first page selects the pages in use.
     let header = (0..320).map(|at| (at, u32::try_from(at % 8).unwrap())).chain((0..8).map(|bit| (9, bit)));
     let found = flip(flips.into_iter().chain(header));
     assert!(found > 100, "only {found} of 628 flips were found");

@@ -2,7 +2,7 @@ use super::*;
 use crate::record::{AttemptId, Axis, Series, SourceText};
 use std::collections::BTreeSet;
 
-/// All that a ledger says, whatever the order in which it came to know it.
+/// The content of a ledger, independent of the order in which it was added.
 #[derive(Debug, PartialEq)]
 pub(super) struct Said {
     rows: String,
@@ -48,7 +48,7 @@ pub(super) fn with_series(mut one: Sealed) -> Sealed {
     one
 }
 
-/// What happens in one ledger: an attempt of that number, or a change that concerns it.
+/// A step in the history of a ledger: an attempt with this number, or a change that concerns it.
 #[derive(Clone, Debug)]
 enum Step {
     Seal(u32),
@@ -60,7 +60,7 @@ enum Step {
 }
 
 fn attempt(number: u32) -> Sealed {
-    // Some are of one run, some are one execution that was sealed in two ways, some failed.
+    // Some belong to the same run, some are one execution that was sealed in two ways, some failed.
     let mut one =
         sealed(i64::from(number % 3), u64::from(number % 4), number, f64::from(number) / 8.0, number % 5 != 4);
     if number == 7 {
@@ -127,7 +127,7 @@ fn merged(stores: &[&Store]) -> (tempfile::TempDir, Store) {
 }
 
 #[test]
-fn what_another_merge_brought_in_meanwhile_is_known() {
+fn attempts_that_another_merge_imported_meanwhile_count_as_known() {
     let (_from_dir, from) = made(&[(1, Step::Seal(0)), (1, Step::Seal(1)), (1, Step::Seal(2))]);
     let (_to_dir, to) = store();
     to.write(|_| Ok(())).unwrap();
@@ -156,7 +156,7 @@ proptest! {
         let (_all, all) = merged(&[a, b, c]);
         let expected = said(&all).unwrap();
         prop_assert_eq!(faults(&all), vec![]);
-        // Every attempt of any of them is there, as it was.
+        // The union has every attempt of each ledger, unchanged.
         for store in [a, b, c] {
             for one in said(store).unwrap().attempts {
                 prop_assert!(expected.attempts.contains(&one));
@@ -166,13 +166,13 @@ proptest! {
             let (_dir, other) = merged(&order);
             prop_assert_eq!(&said(&other).unwrap(), &expected);
         }
-        // In pairs, and each of a pair into the other.
+        // Merging in pairs, and each of a pair into the other, gives the same.
         let (_left, left) = merged(&[a, b]);
         let (_right, right) = merged(&[c, &left]);
         prop_assert_eq!(&said(&right).unwrap(), &expected);
         left.merge(&right, 1000, &mut |_, _| {}).unwrap();
         prop_assert_eq!(&said(&left).unwrap(), &expected);
-        // Again is nothing, to the last bit of the log.
+        // Merging again does not even change the log.
         let head = || all.read(|reader| reader.log_head()).unwrap();
         let before = head();
         for store in [a, b, c, &left, &right] {
@@ -180,7 +180,7 @@ proptest! {
             prop_assert_eq!((again.new, again.entries), (0, 0));
         }
         prop_assert_eq!(head(), before);
-        // What a merge that was cut off has left does no harm.
+        // The attempts of an interrupted merge do no harm.
         let (_dir, cut_off) = store();
         cut_off.write(|writer| expected.attempts.iter().take(cut).try_for_each(|one| writer.unite(one, 5).map(drop))).unwrap();
         for store in [a, b, c] {
@@ -192,10 +192,10 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_what_it_says_it_is_stays_out() {
+fn damaged_attempts_and_changed_logs_are_not_imported() {
     let (_a, good) = made(&[(1, Step::Seal(1)), (1, Step::Seal(2)), (1, Step::Seal(3))]);
     {
-        // A wrong number in one attempt's series, and a tag that would hide an id.
+        // A wrong number in one attempt's series, and a tag that looks like an id.
         let id = attempt(2).attempt.id().0.0;
         let database = Database::open(good.file()).unwrap();
         let txn = database.begin_write().unwrap();
@@ -214,7 +214,7 @@ fn what_is_not_what_it_says_it_is_stays_out() {
     assert_eq!(owners, [format!("attempt {}", attempt(2).attempt.id()).as_str(), "tag `abcd`"]);
     assert!(merged.faults[0].fault.contains("series `curve` does not match its digest"));
     assert_eq!(faults(&into), []);
-    // A log that was changed speaks against all of it.
+    // A ledger whose log was changed is refused.
     {
         let database = Database::open(good.file()).unwrap();
         let txn = database.begin_write().unwrap();
@@ -227,7 +227,7 @@ fn what_is_not_what_it_says_it_is_stays_out() {
 }
 
 #[test]
-fn no_text_takes_the_place_of_another_one() {
+fn a_source_never_replaces_another_one() {
     let text = |original: &[u8], kept: &[u8]| SourceText {
         original: Digest::of(original),
         is_redacted: original != kept,
@@ -236,7 +236,7 @@ fn no_text_takes_the_place_of_another_one() {
     let whole = text(b"name = 1", b"name = 1");
     let redacted = text(b"key = 1", b"key = (redacted)");
     let facts: Table = SourceText::redacted(&[whole.clone(), redacted.clone()]).into_iter().collect();
-    // Whichever digest sorts first: some of these would stand before what is there.
+    // With this many, some keys sort before the genuine ones.
     let forged: Vec<SourceText> = (0..8)
         .flat_map(|number| {
             let kept = format!("evil = {number}");
@@ -264,7 +264,7 @@ fn no_text_takes_the_place_of_another_one() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_does_not_bring_an_old_name_back() {
+fn a_clock_that_was_set_back_does_not_restore_an_old_tag() {
     let at = |number: u32| Target::Attempt(attempt(number).attempt.id());
     let tag = |number| Change::Tagged { name: "one".to_owned(), target: at(number) };
     let (_a, a) = store();
@@ -283,7 +283,7 @@ fn a_clock_that_was_set_back_does_not_bring_an_old_name_back() {
     assert_eq!(a.read(|reader| reader.tags()).unwrap()["one"], at(2));
     let (_b, b) = merged(&[&a]);
     assert_eq!(said(&b).unwrap(), said(&a).unwrap());
-    // The other one's clock is behind as well, and it speaks last.
+    // The other ledger's clock is behind too, and its entry comes last.
     b.write(|writer| writer.note(&LogEntry { unix_ms: 10, change: Change::Untagged { name: "one".to_owned() } }))
         .unwrap();
     a.merge(&b, 1000, &mut |_, _| {}).unwrap();

@@ -1,9 +1,9 @@
-//! A ledger whose writer was killed, on a medium that nobody can write.
+//! A ledger whose writer was killed, on a read-only medium.
 
 use super::*;
 use std::fs::{self, File};
 
-/// A ledger of one attempt as a writer leaves it that was killed within a change.
+/// A ledger of one attempt whose writer was killed within a change.
 fn killed() -> (tempfile::TempDir, Store) {
     let (dir, whole) = store();
     whole.write(|writer| writer.seal(&sealed(1, 1, 1, 0.5, true), 0)).unwrap();
@@ -20,7 +20,7 @@ fn killed() -> (tempfile::TempDir, Store) {
 }
 
 #[test]
-fn it_is_repaired_in_memory_and_left_as_it_is() {
+fn a_ledger_that_needs_repair_is_repaired_in_memory_only() {
     let (_dir, store) = killed();
     let before = fs::read(store.file()).unwrap();
     let handle = store.open_in_memory().unwrap();
@@ -32,13 +32,13 @@ fn it_is_repaired_in_memory_and_left_as_it_is() {
     drop(reader);
     drop((txn, handle));
     assert_eq!(fs::read(store.file()).unwrap(), before);
-    // Where it can be written, the next command repairs it for all.
+    // If the file can be written, the next command repairs it.
     assert_eq!(store.read(|reader| reader.attempt_count()).unwrap(), 1);
     assert_ne!(fs::read(store.file()).unwrap(), before);
 }
 
 #[test]
-fn it_is_not_read_while_somebody_writes() {
+fn an_in_memory_repair_waits_for_writers() {
     let (_dir, store) = killed();
     let store = store.with_patience(Duration::from_millis(20));
     let writer = File::open(store.file()).unwrap();

@@ -1,4 +1,4 @@
-//! Verification in slices, and of what is new.
+//! Verification in slices, and of new attempts only.
 
 use super::super::*;
 use super::{faults, of_kind, sealed, store};
@@ -15,7 +15,7 @@ fn tag(store: &Store, target: Target) {
     store.write(|writer| writer.note(&LogEntry { unix_ms: 0, change })).unwrap();
 }
 
-/// Goes through a check that is left as often as it can be, with a change after each slice.
+/// Runs a check that is interrupted as often as possible, with a change after each slice.
 fn sliced(store: &Store, mut change: impl FnMut(u32)) -> Verification {
     let mut check = verify::Check::new(None);
     for slice in 0.. {
@@ -36,7 +36,7 @@ fn a_check_that_lets_writers_go_first_includes_what_they_wrote() {
         if slice % 4 == 0 {
             fill(&store, 100 + slice..103 + slice);
         }
-        // Also in the midst of the attempts, however many processors there are.
+        // Also between the pieces of the attempts, whatever the number of processors.
         if slice.is_power_of_two() {
             let target = Target::Attempt(first[0].attempt.id());
             let change =
@@ -51,7 +51,7 @@ fn a_check_that_lets_writers_go_first_includes_what_they_wrote() {
 }
 
 #[test]
-fn a_check_during_which_the_indexes_are_made_anew_compares_them_all() {
+fn a_check_compares_all_indexes_if_they_are_rebuilt_meanwhile() {
     for after in (0..).step_by(9) {
         let (_dir, store) = store();
         fill(&store, 0..40);
@@ -73,7 +73,7 @@ fn a_check_during_which_the_indexes_are_made_anew_compares_them_all() {
 }
 
 #[test]
-fn what_came_after_the_last_verification_is_checked_alone() {
+fn only_what_came_after_the_last_verification_is_checked() {
     let (_dir, store) = store();
     fill(&store, 0..10);
     assert_eq!(store.last_verified(), None);
@@ -85,7 +85,7 @@ fn what_came_after_the_last_verification_is_checked_alone() {
     let (found, is_partial) = store.verify_since(&verified, &mut |_, _| {}).unwrap();
     assert_eq!((found.attempts, found.log_entries, found.faults.as_slice(), is_partial), (3, 4, [].as_slice(), true));
     assert_eq!(found.verified, store.verify(false, &mut |_, _| {}).unwrap().verified);
-    // A new attempt that an index has lost.
+    // An index loses a new attempt.
     let id = new[1].attempt.id().0.0;
     store
         .write(|writer| {
@@ -128,7 +128,7 @@ fn damaged_attempts_are_replaced_by_those_of_another_ledger() {
     };
     store.write(damage).unwrap();
     assert!(!faults(&store).is_empty());
-    // Each at a time, while others are damaged still.
+    // One at a time, while others are still damaged.
     for one in &all {
         let unite = || store.write(|writer| writer.unite(one, 1)).unwrap();
         let id = one.attempt.id();

@@ -1,4 +1,4 @@
-//! Compares the indexes that questions are answered from, as far as an entry stands for several attempts.
+//! Compares the index entries that are derived from several attempts.
 
 use super::super::StoreError;
 use super::super::index::{ordered, place, unpack};
@@ -13,10 +13,10 @@ use crate::wire::{decode_attempt, decode_run, decode_shape};
 use redb::ReadableTable;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A place to the number of values.
+/// The key of a place to the number of values.
 type Ranking = BTreeMap<Vec<u8>, u32>;
 
-/// Entries without their order: two tables with the same entries have the same sum.
+/// A checksum that does not depend on the order of entries.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
     entries: u64,
@@ -37,7 +37,7 @@ impl Sum {
     }
 }
 
-/// Compares the indexes of what is measured.
+/// Compares the metric indexes.
 pub(super) fn check(reader: &Reader<'_>, part: &Part, found: &mut Verification) -> Result<(), StoreError> {
     check_ranking(reader, found)?;
     let txn = reader.txn();
@@ -65,7 +65,7 @@ pub(super) fn check(reader: &Reader<'_>, part: &Part, found: &mut Verification) 
     Ok(())
 }
 
-/// Each group is named by a run that belongs to it and has attempts.
+/// Checks that each group's run belongs to it and has attempts.
 pub(super) fn check_groups(reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
     let piece = |piece: usize| {
         guarded(|| {
@@ -105,7 +105,7 @@ pub(super) fn check_groups(reader: &Reader<'_>, found: &mut Verification) -> Res
     Ok(())
 }
 
-/// Compares the ranking with the means of what is measured, which was compared with the records before.
+/// Compares the ranking with the means over `measured`, which was compared with the records before.
 fn check_ranking(reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
     let piece = |piece: usize| {
         let mut sum = Sum::default();
@@ -139,7 +139,7 @@ fn check_ranking(reader: &Reader<'_>, found: &mut Verification) -> Result<(), St
     faults.sort_unstable();
     faults.dedup();
     for (table, fault) in &faults {
-        // Its entries were compared before; a table that cannot be read is named once.
+        // An unreadable table may have been reported before. It is reported once.
         if !found.faults.iter().any(|known| known.owner == *table) {
             found.fault(*table, fault);
         }
@@ -170,13 +170,13 @@ fn check_ranking(reader: &Reader<'_>, found: &mut Verification) -> Result<(), St
     })
 }
 
-/// Gives the expected places of the groups of a piece, and the number of those that no run names.
+/// Calls `give` with the expected places of a piece's groups. Returns the number of groups without a run.
 fn places(reader: &Reader<'_>, piece: usize, give: &mut dyn FnMut(Vec<u8>, u32)) -> Result<usize, StoreError> {
     let (low, high) = bounds(piece);
     places_between(reader, &[low, [0; 32]].concat(), &[high, [0xff; 32]].concat(), give)
 }
 
-/// Checks the places of some groups alone. Gives the number of the wrong ones.
+/// Checks the places of one group. Returns the number of missing or wrong ones.
 pub(super) fn wrong_places(reader: &Reader<'_>, group: Id) -> Result<usize, StoreError> {
     let table = reader.txn().open_table(RANKING)?;
     let mut expected = Vec::new();
@@ -209,7 +209,7 @@ fn places_between(
             None => attempts.get(attempt)?.and_then(|bytes| Some(decode_attempt(bytes.value()).ok()?.run.0.0)),
         };
         let run = run.map(|run| runs.get(run)).transpose()?.flatten();
-        // A run that is damaged has a fault already.
+        // A damaged run was reported before.
         let Some(run) = run.and_then(|bytes| decode_run(bytes.value()).ok()) else { return Ok(()) };
         for (metric, repeated) in of_group {
             let mean = repeated.mean();
@@ -254,7 +254,7 @@ fn check_shapes(
     expected: &BTreeMap<Id, BTreeSet<String>>,
     found: &mut Verification,
 ) -> Result<(), StoreError> {
-    // Names that nobody has any more may stay.
+    // Names that no attempt has any more may stay.
     let mut missing: usize = expected.values().map(BTreeSet::len).sum();
     for item in reader.txn().open_table(SHAPES)?.iter()? {
         let (key, names) = item?;

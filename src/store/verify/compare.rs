@@ -1,4 +1,4 @@
-//! Comparing an index with the records, entry by entry, by several threads.
+//! Compares an index with the records, entry by entry, on several threads.
 
 use super::super::{StoreError, leads_outside};
 use super::Verification;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, PoisonError};
 
-/// What a look at a table gives, or why the table cannot be read. A damaged page makes the database refuse or panic; both are faults of the table.
+/// Reads from a table. The inner error is why the table cannot be read: on a damaged page the database fails or panics.
 ///
 /// # Errors
 /// If the file itself cannot be read.
@@ -23,7 +23,7 @@ pub(super) fn guarded<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result
     }))
 }
 
-/// Looks at a table; `None`, and a fault, if it cannot be read.
+/// Reads from a table. Reports a fault and returns `None` if the table cannot be read.
 pub(super) fn of_table<T>(
     table: &str,
     found: &mut Verification,
@@ -62,7 +62,7 @@ fn report(name: &str, missing: u64, extra: u64, wrong: u64, found: &mut Verifica
     }
 }
 
-/// The state of one index: how many of the expected entries it has. Entries beyond these show in its length.
+/// Counts how many of the expected entries an index has. Surplus entries show in its length.
 pub(super) struct Comparison {
     name: &'static str,
     there: AtomicU64,
@@ -82,7 +82,7 @@ impl Comparison {
         Ok(guarded(|| Ok(open()?))?.map_err(|fault| self.set_unreadable(fault)).ok())
     }
 
-    /// Looks for an expected entry: absent, or there and right or wrong.
+    /// Counts an expected entry, for which `look` returns `None` if it is missing, otherwise whether it is right.
     pub(super) fn expect(&self, look: impl FnOnce() -> Result<Option<bool>, StoreError>) -> Result<(), StoreError> {
         match guarded(look)? {
             Ok(Some(is_right)) => {
@@ -101,7 +101,8 @@ impl Comparison {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
-    /// Reports what differs. `len` gives the number of entries of the table; without it only the expected entries were compared.
+    /// Reports the differences. `len` returns the number of entries of the table. Without it surplus entries are not
+    /// reported.
     pub(super) fn finish(
         &self,
         len: Option<&dyn Fn() -> Result<u64, StoreError>>,
@@ -123,15 +124,15 @@ impl Comparison {
         }
         found.index_entries += len;
         let missing = self.missing.load(Ordering::Relaxed);
-        // A table that has lost its count of entries has a fault in any case.
+        // A length smaller than the entries found is a fault too.
         let extra = len.abs_diff(there);
         report(self.name, missing, extra, self.wrong.load(Ordering::Relaxed), found);
         Ok(())
     }
 }
 
-/// Works through numbered pieces with all processors, in order of their beginnings; stops early, after at least one piece, when `is_wanted` says so.
-/// Gives the number of the first piece that was not begun.
+/// Works on numbered pieces with one thread per processor, which begin them in order. Stops early, after at least one
+/// piece, if `is_wanted` returns true. Returns the number of the first piece that was not begun.
 pub(super) fn each_piece<T: Send>(
     from: usize,
     to: usize,
@@ -144,7 +145,7 @@ pub(super) fn each_piece<T: Send>(
     let begun = || usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all);
     std::thread::scope(|scope| {
-        // With a place for one alone, threads would wait for each other at every piece of a small ledger.
+        // With a capacity of 1, threads would wait for each other at every piece of a small ledger.
         let (sender, receiver) = sync_channel(64);
         for _ in 0..threads {
             let sender = sender.clone();

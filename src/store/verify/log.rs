@@ -1,4 +1,4 @@
-//! The chained log: read once, and read on where it has grown meanwhile.
+//! Reads the chained log once, and later only its new entries.
 
 use super::super::query::Reader;
 use super::super::seal::target_key;
@@ -9,7 +9,7 @@ use crate::record::{Change, Digest};
 use crate::wire::decode_log_entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The names, notes and hidden things that follow from the log.
+/// The tags, notes, hidden runs and attempts that follow from the log.
 pub(super) struct LogState {
     /// The number of entries before the first one that was read.
     pub(super) begin: u64,
@@ -20,13 +20,13 @@ pub(super) struct LogState {
     /// `None` for a tag that was removed.
     pub(super) tags: BTreeMap<String, Option<(u8, Id)>>,
     pub(super) notes: BTreeMap<(Id, u64), String>,
-    /// Whether each thing that was ever hidden is.
+    /// For each run or attempt that was ever hidden, whether it still is.
     pub(super) hidden: BTreeMap<Id, bool>,
-    /// An entry that is missing or damaged; nothing after it was read.
+    /// The first missing or damaged entry. Later entries were not read.
     pub(super) fault: Option<Fault>,
 }
 
-/// What new entries brought.
+/// The changes in new entries.
 #[derive(Default)]
 pub(super) struct News {
     /// Attempts, each with the position of its entry.
@@ -54,7 +54,7 @@ impl LogState {
         self.hidden.get(id).copied().unwrap_or(false)
     }
 
-    /// Reads the entries that are new since it was called last.
+    /// Reads the entries that are new since the last call.
     pub(super) fn read_on(&mut self, reader: &Reader<'_>) -> Result<News, StoreError> {
         let mut news = News::default();
         if self.fault.is_some() {
@@ -107,7 +107,7 @@ impl LogState {
         Ok(news)
     }
 
-    /// Compares with the head that is kept.
+    /// Compares the computed head with the stored one.
     pub(super) fn check_head(&self, reader: &Reader<'_>, found: &mut Verification) -> Result<(), StoreError> {
         found.log_entries += self.end - self.begin;
         if let Some(fault) = &self.fault {

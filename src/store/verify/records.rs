@@ -1,4 +1,4 @@
-//! One attempt: its record, its chunks, its run, and what each index has of it.
+//! Checks one attempt: its record, its chunks, its run and its index entries.
 
 use super::super::StoreError;
 use super::super::brief::Kept;
@@ -15,7 +15,7 @@ use crate::wire::{decode_attempt, decode_phases, decode_run, encode_row, summari
 use redb::ReadOnlyTable;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The indexes that have an entry of their own for each attempt.
+/// The indexes with a separate entry for each attempt.
 pub(super) struct Comparisons {
     pub(super) by_run: Comparison,
     pub(super) nonces: Comparison,
@@ -45,7 +45,7 @@ type Bytes = &'static [u8];
 /// Model, metric and attempt.
 type OfMetric = (&'static str, &'static str, Id);
 
-/// The tables, as one reader has them; `None` for an index that cannot be read, or is of an older kind.
+/// The open tables of one reader. `None` for an index that cannot be read or is outdated.
 pub(super) struct Tables {
     runs: ReadOnlyTable<Id, Bytes>,
     pub(super) attempts: ReadOnlyTable<Id, Bytes>,
@@ -63,7 +63,7 @@ impl Tables {
     pub(super) fn open(reader: &Reader<'_>, to: &Comparisons) -> Result<Self, StoreError> {
         let txn = reader.txn();
         let is_current = reader.is_current();
-        // Those of an older kind are made anew by the next change.
+        // Outdated indexes are not compared, because the next change rebuilds them.
         macro_rules! measured {
             ($comparison:ident, $table:ident) => {
                 if is_current { to.$comparison.open(|| txn.open_table($table))? } else { None }
@@ -84,26 +84,26 @@ impl Tables {
     }
 }
 
-/// What checking some attempts gave.
+/// The result of checking some attempts.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) faults: Vec<Fault>,
-    /// A table of records that cannot be read.
+    /// Why a table of records cannot be read.
     pub(super) unreadable: Option<String>,
     pub(super) attempts: u64,
     pub(super) chunks: u64,
-    /// The chunks that records list and that are there.
+    /// The number of chunks that records list and that exist.
     pub(super) listed: u64,
-    /// The attempts that the log knows and whose records can be read.
+    /// The number of attempts that are in the log and whose records can be read.
     pub(super) known: u64,
-    /// The attempts that the log does not know.
+    /// The attempts that are not in the log.
     pub(super) unknown: Vec<Id>,
-    /// What attempts name as their sources: kind, digest, and the digests under which it may be kept.
+    /// The sources that attempts name: kind, digest, and the digests under which the text may be stored.
     pub(super) named: BTreeSet<(&'static str, Digest, Vec<Digest>)>,
     pub(super) units: BTreeSet<(String, String, String)>,
     pub(super) shapes: BTreeMap<Id, BTreeSet<String>>,
     pub(super) totals: BTreeMap<(String, String), u64>,
-    /// The groups and runs of these attempts, where they are asked for.
+    /// The groups and runs of these attempts, if requested.
     pub(super) groups: BTreeSet<(Id, Id)>,
 }
 
@@ -132,7 +132,7 @@ impl Part {
     }
 }
 
-/// What is known of an attempt from elsewhere.
+/// The data that attempts are compared with.
 pub(super) struct Context<'a> {
     pub(super) tables: &'a Tables,
     pub(super) to: &'a Comparisons,
@@ -211,7 +211,7 @@ impl Context<'_> {
         if let Some(table) = &tables.nonces {
             let nonce = attempt.nonce.0;
             match table.get(nonce).map(|found| found.map(|found| found.value())) {
-                // Of several that are one execution, the smallest id stands for it: that one has the entry.
+                // If an execution has several attempts, its entry is the smallest id.
                 Ok(Some(other)) if other < key && self.is_executed_as(other, nonce)? => {}
                 found => to.nonces.expect(|| Ok(found?.map(|found| found == key)))?,
             }
