@@ -346,7 +346,7 @@ impl Writer<'_> {
         self.put_indexes(batch)?;
         let unranked = self.put_measured(batch)?;
         let entries = batch.iter().map(|one| LogEntry { unix_ms, change: Change::Imported(AttemptId(Digest(one.id))) });
-        self.log_all(entries)?;
+        self.log(entries)?;
         Ok(unranked)
     }
 

@@ -2,10 +2,11 @@
 //! reading records.
 
 use super::StoreError;
+use super::query::Reader;
 use super::tables::{BY_MODEL, Id, TOTALS, UNMEASURED};
-use crate::record::{Attempt, AttemptId, Digest, LeftOut, Why};
+use crate::record::{Attempt, AttemptId, Digest, LeftOut, Row, Why};
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many attempts of a model count in one metric, and how many do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,26 +103,6 @@ fn why_of(standing: u8) -> Why {
     }
 }
 
-/// Every attempt of a model, including hidden ones, in the order of standing and id.
-pub(super) fn of_model(txn: &ReadTransaction, model: &str) -> Result<Vec<AttemptId>, StoreError> {
-    let table = txn.open_table(BY_MODEL)?;
-    let range = table.range((model, 0, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
-    range.map(|item| Ok(AttemptId(Digest(item?.0.value().2)))).collect()
-}
-
-/// Every model, sorted by name.
-pub(super) fn models(txn: &ReadTransaction) -> Result<Vec<String>, StoreError> {
-    let table = txn.open_table(BY_MODEL)?;
-    let (mut models, mut from) = (Vec::new(), String::new());
-    while let Some(item) = table.range((from.as_str(), 0, [0; 32])..)?.next() {
-        let model = item?.0.value().0.to_owned();
-        // The next possible name.
-        from = format!("{model}\0");
-        models.push(model);
-    }
-    Ok(models)
-}
-
 /// The attempts of a model that do not count in any metric, each with its reason.
 pub(super) fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
     let table = txn.open_table(BY_MODEL)?;
@@ -135,64 +116,105 @@ pub(super) fn excluded(txn: &ReadTransaction, model: &str) -> Result<Vec<(Attemp
         .collect()
 }
 
-/// The attempts of a model that count, but not in this metric, each with its reason. Attempts without the metric are
-/// not included.
-pub(super) fn unmeasured(
-    txn: &ReadTransaction,
-    model: &str,
-    metric: &str,
-) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
-    let table = txn.open_table(UNMEASURED)?;
-    let range = table.range((model, metric, [0; 32])..=(model, metric, [0xff; 32]))?;
-    range
-        .map(|item| {
-            let (key, value) = item?;
-            let (kind, reason) = value.value();
-            let why = match kind {
-                1 => Why::NotFinite,
-                2 => Why::Tainted,
-                _ => Why::Missing,
-            };
-            Ok((AttemptId(Digest(key.value().2)), LeftOut { why, reason: reason.to_owned() }))
-        })
-        .collect()
-}
-
-/// Whether a finished attempt is tainted, as a whole or in a metric that every attempt measures.
-pub(super) fn is_tainted(txn: &ReadTransaction, model: &str, id: Id) -> Result<bool, StoreError> {
-    /// A disturbance taints all of them, and estimators that disagree taint the energies.
-    const MEASURED: [&str; 3] = ["wall_time", "energy", "energy_total"];
-    if txn.open_table(BY_MODEL)?.get((model, 3, id))?.is_some() {
-        return Ok(true);
+impl Reader<'_> {
+    /// Every attempt of a model, or of all models, including hidden ones.
+    pub fn of_model(&self, model: Option<&str>) -> Result<Vec<AttemptId>, StoreError> {
+        if let Some(model) = model.filter(|_| self.is_current()) {
+            let table = self.txn().open_table(BY_MODEL)?;
+            let range = table.range((model, 0, [0; 32])..=(model, u8::MAX, [0xff; 32]))?;
+            return range.map(|item| Ok(AttemptId(Digest(item?.0.value().2)))).collect();
+        }
+        let rows = self.recent(0, usize::MAX, true)?.into_iter();
+        Ok(rows.filter(|row| model.is_none_or(|model| row.model == model)).map(|row| row.attempt).collect())
     }
-    let unmeasured = txn.open_table(UNMEASURED)?;
-    for metric in MEASURED {
-        if unmeasured.get((model, metric, id))?.is_some_and(|found| found.value().0 == 2) {
+
+    /// Every model, sorted by name.
+    pub fn models(&self) -> Result<Vec<String>, StoreError> {
+        if !self.is_current() {
+            let rows = self.recent(0, usize::MAX, true)?;
+            return Ok(rows.into_iter().map(|row| row.model).collect::<BTreeSet<_>>().into_iter().collect());
+        }
+        let table = self.txn().open_table(BY_MODEL)?;
+        let (mut models, mut from) = (Vec::new(), String::new());
+        while let Some(item) = table.range((from.as_str(), 0, [0; 32])..)?.next() {
+            let model = item?.0.value().0.to_owned();
+            // The next possible name.
+            from = format!("{model}\0");
+            models.push(model);
+        }
+        Ok(models)
+    }
+
+    /// The attempts of a model that count, but not in this metric, each with its reason. Attempts without the metric are
+    /// not included.
+    pub fn unmeasured(&self, model: &str, metric: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
+        let table = self.txn().open_table(UNMEASURED)?;
+        let range = table.range((model, metric, [0; 32])..=(model, metric, [0xff; 32]))?;
+        range
+            .map(|item| {
+                let (key, value) = item?;
+                let (kind, reason) = value.value();
+                let why = match kind {
+                    1 => Why::NotFinite,
+                    2 => Why::Tainted,
+                    _ => Why::Missing,
+                };
+                Ok((AttemptId(Digest(key.value().2)), LeftOut { why, reason: reason.to_owned() }))
+            })
+            .collect()
+    }
+
+    /// Whether a finished attempt is tainted according to the indexes, as a whole or in a metric that every attempt
+    /// measures.
+    pub fn is_tainted(&self, row: &Row) -> Result<bool, StoreError> {
+        /// A disturbance taints all of them, and estimators that disagree taint the energies.
+        const MEASURED: [&str; 3] = ["wall_time", "energy", "energy_total"];
+        if !self.is_current() {
+            return Ok(false);
+        }
+        let (txn, model, id) = (self.txn(), row.model.as_str(), row.attempt.0.0);
+        if txn.open_table(BY_MODEL)?.get((model, 3, id))?.is_some() {
             return Ok(true);
         }
+        let unmeasured = txn.open_table(UNMEASURED)?;
+        for metric in MEASURED {
+            if unmeasured.get((model, metric, id))?.is_some_and(|found| found.value().0 == 2) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
-    Ok(false)
-}
 
-/// The number of attempts of a model that count in a metric.
-pub(super) fn counted(txn: &ReadTransaction, model: &str, metric: &str) -> Result<u64, StoreError> {
-    Ok(txn.open_table(TOTALS)?.get((model, metric))?.map_or(0, |count| count.value()))
-}
+    /// The number of attempts of a model that count in a metric; 0 if the indexes are outdated.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read.
+    pub fn counted(&self, model: &str, metric: &str) -> Result<u64, StoreError> {
+        if !self.is_current() {
+            return Ok(0);
+        }
+        Ok(self.txn().open_table(TOTALS)?.get((model, metric))?.map_or(0, |count| count.value()))
+    }
 
-/// The numbers of attempts of a model that count in a metric and that do not, with reasons.
-pub(super) fn tally(txn: &ReadTransaction, model: &str, metric: &str) -> Result<Tally, StoreError> {
-    let mut tally = Tally::default();
-    let unmeasured = unmeasured(txn, model, metric)?;
-    let totals = txn.open_table(TOTALS)?;
-    let total = |metric| Ok::<_, StoreError>(totals.get((model, metric))?.map_or(0, |count| count.value()));
-    tally.counted = total(metric)?;
-    let of_metric = u64::try_from(unmeasured.len()).unwrap_or(u64::MAX);
-    let absent = total("")?.saturating_sub(tally.counted).saturating_sub(of_metric);
-    for (_, left) in excluded(txn, model)?.into_iter().chain(unmeasured) {
-        *tally.left_out.entry(left).or_default() += 1;
+    /// The numbers of attempts of a model that count in a metric and that do not, with reasons. Empty if the indexes are
+    /// outdated.
+    pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
+        let mut tally = Tally::default();
+        if !self.is_current() {
+            return Ok(tally);
+        }
+        let unmeasured = self.unmeasured(model, metric)?;
+        let totals = self.txn().open_table(TOTALS)?;
+        let total = |metric| Ok::<_, StoreError>(totals.get((model, metric))?.map_or(0, |count| count.value()));
+        tally.counted = total(metric)?;
+        let of_metric = u64::try_from(unmeasured.len()).unwrap_or(u64::MAX);
+        let absent = total("")?.saturating_sub(tally.counted).saturating_sub(of_metric);
+        for (_, left) in excluded(self.txn(), model)?.into_iter().chain(unmeasured) {
+            *tally.left_out.entry(left).or_default() += 1;
+        }
+        if absent > 0 {
+            tally.left_out.insert(LeftOut { why: Why::Absent, reason: String::new() }, absent);
+        }
+        Ok(tally)
     }
-    if absent > 0 {
-        tally.left_out.insert(LeftOut { why: Why::Absent, reason: String::new() }, absent);
-    }
-    Ok(tally)
 }

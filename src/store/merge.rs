@@ -10,7 +10,7 @@ use super::brief::{Kept, Shared};
 use super::bulk::{Checked, in_parallel};
 use super::overruled::{Before, Overruled};
 use super::seal::Writer;
-use super::tables::{ATTEMPTS, CHUNKS, Id, LOG, RUNS};
+use super::tables::{ATTEMPTS, CHUNKS, Id, LOG, RUNS, SOURCES};
 use super::verify::Fault;
 use super::{Reader, Store, StoreError};
 use crate::record::{Attempt, Change, Digest, LogEntry, Phase, Target, tag_fault};
@@ -85,17 +85,12 @@ impl Store {
                 Err(StoreError::Damaged { path: other.file(), fault: "its pages are inconsistent".to_owned() })
             })
         })?;
-        changes.retain(|entry| match &entry.change {
-            Change::Tagged { name, .. } => match tag_fault(name) {
-                Some(fault) => {
-                    merged
-                        .faults
-                        .push(Fault { owner: format!("tag `{}`", name.escape_debug()), fault: format!("it {fault}") });
-                    false
-                }
-                None => true,
-            },
-            _ => true,
+        changes.retain(|entry| {
+            let Change::Tagged { name, .. } = &entry.change else { return true };
+            let Some(fault) = tag_fault(name) else { return true };
+            let owner = format!("tag `{}`", name.escape_debug());
+            merged.faults.push(Fault { owner, fault: format!("it {fault}") });
+            false
         });
         let ours = self.if_there(|reader| reader.changes())?;
         if ours.is_none_or(|ours| !missing(&ours, &changes).is_empty()) {
@@ -178,7 +173,7 @@ struct SourceBatch {
 /// Reads the sources after an id, until a batch is full.
 fn source_batch(reader: &Reader<'_>, after: Option<Id>, held: &HashSet<Id>) -> Result<SourceBatch, StoreError> {
     let mut batch = SourceBatch { new: Vec::new(), faults: Vec::new(), last: None };
-    let Some(table) = reader.sources()? else { return Ok(batch) };
+    let Some(table) = reader.table(SOURCES)? else { return Ok(batch) };
     let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut bytes = 0;
     for item in table.range::<Id>((begin, Bound::Unbounded))? {
@@ -205,7 +200,7 @@ fn source_batch(reader: &Reader<'_>, after: Option<Id>, held: &HashSet<Id>) -> R
 }
 
 fn held_sources(reader: &Reader<'_>) -> Result<HashSet<Id>, StoreError> {
-    let Some(table) = reader.sources()? else { return Ok(HashSet::new()) };
+    let Some(table) = reader.table(SOURCES)? else { return Ok(HashSet::new()) };
     table.iter()?.map(|item| Ok(item?.0.value())).collect()
 }
 

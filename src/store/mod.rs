@@ -159,12 +159,6 @@ impl Store {
         }
     }
 
-    /// Changes how long a call waits for other processes.
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
-    }
-
     /// From now on calls fail at once if another process has the ledger open: a command that has waited before does not
     /// wait again.
     pub fn stop_waiting(&self) {
@@ -487,10 +481,7 @@ impl Store {
     /// # Errors
     /// If the ledger cannot be read.
     pub fn is_behind(&self) -> Result<bool, StoreError> {
-        match self.read(|reader| Ok(!reader.is_current())) {
-            Err(StoreError::Missing(_)) => Ok(false),
-            result => result,
-        }
+        Ok(self.if_there(|reader| Ok(!reader.is_current()))?.unwrap_or(false))
     }
 
     /// Rebuilds outdated indexes from the records.

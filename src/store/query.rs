@@ -1,19 +1,19 @@
 //! Queries on one consistent state of the ledger.
 
-use super::rank::{self, Ranked};
 use super::tables::{ATTEMPTS, BY_RUN, CHUNKS, HIDDEN, Id, LOG, META, NONCES, NOTES, RUNS, SOURCES, TAGS};
-use super::{Briefs, INDEXES, PassedOver, StoreError, Tally, brief, census, index_version, units, verify};
+use super::{Briefs, INDEXES, PassedOver, StoreError, brief, index_version, verify};
 use crate::record::{
-    Attempt, AttemptId, Change, Digest, Direction, GroupId, LeftOut, LogEntry, Names, Nonce, OutputFacts, Phase, Row,
-    Run, RunId, Sealed, Series, SeriesSummary, SourceText, Table, Target, check_pieces, count,
+    Attempt, AttemptId, Change, Digest, LogEntry, Names, Nonce, OutputFacts, Phase, Run, RunId, Sealed, Series,
+    SourceText, Table, Target, check_pieces, count,
 };
 use crate::wire::{
     ChunkError, ToPack, decode_attempt, decode_log_entry, decode_phases, decode_run, decode_series, decode_source,
     summarize_series, visit_series,
 };
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
+use redb::{
+    Key, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinition, TableError, Value,
+};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::PoisonError;
 
 /// Ids are shown with at least this many hex digits.
@@ -78,6 +78,18 @@ impl<'a> Reader<'a> {
         self.txn
     }
 
+    /// Opens a table. `None` if it does not exist, as in a ledger that was last changed by an older program.
+    pub(super) fn table<K: Key + 'static, V: Value + 'static>(
+        &self,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<Option<ReadOnlyTable<K, V>>, StoreError> {
+        match self.txn.open_table(table) {
+            Ok(table) => Ok(Some(table)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The number of attempts.
     pub fn attempt_count(&self) -> Result<u64, StoreError> {
         Ok(self.attempts.len()?)
@@ -120,7 +132,7 @@ impl<'a> Reader<'a> {
 
     /// As [`readable_sealed`](Self::readable_sealed), without series.
     pub fn phased(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
-        self.pass_over(self.sealed_with(id, &|_| false))
+        self.pass_over(self.sealed_with(id, false))
     }
 
     /// As [`series`](Self::series), for one of many attempts: see [`readable`](Self::readable).
@@ -200,18 +212,14 @@ impl<'a> Reader<'a> {
 
     /// An attempt with its run, series and phases.
     pub fn sealed(&self, id: AttemptId) -> Result<Option<Sealed>, StoreError> {
-        self.sealed_with(id, &|_| true)
+        self.sealed_with(id, true)
     }
 
-    fn sealed_with(
-        &self,
-        id: AttemptId,
-        is_wanted: &dyn Fn(&SeriesSummary) -> bool,
-    ) -> Result<Option<Sealed>, StoreError> {
+    fn sealed_with(&self, id: AttemptId, with_series: bool) -> Result<Option<Sealed>, StoreError> {
         let Some(attempt) = self.attempt(id)? else { return Ok(None) };
         let Some(run) = self.run(attempt.run)? else { return Ok(None) };
         let mut series = Vec::new();
-        for summary in attempt.series.iter().filter(|summary| is_wanted(summary)) {
+        for summary in attempt.series.iter().filter(|_| with_series) {
             series.extend(self.series(id, &summary.name)?);
         }
         Ok(Some(Sealed { run, phases: self.phases(id)?, attempt, series }))
@@ -255,15 +263,6 @@ impl<'a> Reader<'a> {
         if self.current { brief::names(self.txn) } else { Ok(None) }
     }
 
-    /// Every model, sorted by name.
-    pub fn models(&self) -> Result<Vec<String>, StoreError> {
-        if !self.current {
-            let rows = self.recent(0, usize::MAX, true)?;
-            return Ok(rows.into_iter().map(|row| row.model).collect::<BTreeSet<_>>().into_iter().collect());
-        }
-        census::models(self.txn)
-    }
-
     /// The hidden runs and attempts.
     pub fn hidden(&self) -> Result<BTreeSet<Digest>, StoreError> {
         let table = self.txn.open_table(HIDDEN)?;
@@ -282,94 +281,10 @@ impl<'a> Reader<'a> {
         Ok(attempts)
     }
 
-    /// At most `limit` groups of a model, best first by a metric. Of groups with equal means those with the smaller ids
-    /// are returned.
-    pub fn best(
-        &self,
-        model: &str,
-        metric: &str,
-        direction: Direction,
-        limit: usize,
-    ) -> Result<Vec<Ranked>, StoreError> {
-        rank::best(self.txn, model, metric, direction, limit)
-    }
-
-    /// Calls `visit` for the groups of a model, best first by a metric, until it breaks.
-    pub fn walk(
-        &self,
-        model: &str,
-        metric: &str,
-        direction: Direction,
-        visit: &mut dyn FnMut(Ranked) -> Result<ControlFlow<()>, StoreError>,
-    ) -> Result<(), StoreError> {
-        rank::walk(self.txn, model, metric, direction, visit)
-    }
-
-    /// The values of a metric in a group, by attempt. Attempts that do not count have none.
-    pub fn values(&self, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
-        rank::values(self.txn, group, metric)
-    }
-
-    /// The mean of a metric over a group, as the ranking has it. `None` if no attempt has a value that counts, or one
-    /// is not finite.
-    pub fn mean(&self, group: GroupId, metric: &str) -> Result<Option<f64>, StoreError> {
-        rank::mean(self.txn, group, metric)
-    }
-
-    /// The number of attempts of a model that count in a metric; 0 if the indexes are outdated.
-    ///
-    /// # Errors
-    /// If the ledger cannot be read.
-    pub fn counted(&self, model: &str, metric: &str) -> Result<u64, StoreError> {
-        if self.current { census::counted(self.txn, model, metric) } else { Ok(0) }
-    }
-
-    /// The numbers of attempts of a model that count in a metric and that do not, with reasons.
-    pub fn tally(&self, model: &str, metric: &str) -> Result<Tally, StoreError> {
-        if self.current { census::tally(self.txn, model, metric) } else { Ok(Tally::default()) }
-    }
-
-    /// Whether all attempts of a model have each metric in the same unit, so that the numbers in the indexes are
-    /// comparable.
-    pub fn has_one_unit_each(&self, model: &str) -> Result<bool, StoreError> {
-        units::are_uniform(self.txn, model)
-    }
-
-    /// Whether any numbers of a finished attempt are tainted, according to the indexes.
-    pub fn is_tainted(&self, row: &Row) -> Result<bool, StoreError> {
-        if self.current { census::is_tainted(self.txn, &row.model, row.attempt.0.0) } else { Ok(false) }
-    }
-
     /// The index rows of a model's attempts, to evaluate conditions without reading records. `None` if the indexes are
     /// outdated or an attempt has more names than they keep.
     pub fn briefs(&self, model: &str) -> Result<Option<Briefs>, StoreError> {
         if self.current { Briefs::open(self.txn, model) } else { Ok(None) }
-    }
-
-    /// The attempts of a model that count, but not in this metric, each with its reason. Attempts without the metric
-    /// are not included.
-    pub fn unmeasured(&self, model: &str, metric: &str) -> Result<Vec<(AttemptId, LeftOut)>, StoreError> {
-        census::unmeasured(self.txn, model, metric)
-    }
-
-    /// Every attempt of a model, or of all models, including hidden ones.
-    pub fn of_model(&self, model: Option<&str>) -> Result<Vec<AttemptId>, StoreError> {
-        match model {
-            Some(model) if self.current => census::of_model(self.txn, model),
-            model => {
-                let rows = self.recent(0, usize::MAX, true)?;
-                Ok(rows
-                    .into_iter()
-                    .filter(|row| model.is_none_or(|model| row.model == model))
-                    .map(|row| row.attempt)
-                    .collect())
-            }
-        }
-    }
-
-    /// Every model that has a ranking, with its metrics.
-    pub fn ranked_metrics(&self) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
-        rank::metrics(self.txn)
     }
 
     /// Every tag.
@@ -437,7 +352,7 @@ impl<'a> Reader<'a> {
 
     /// The stored text that an attempt with these facts was made from, by the digest of the original text.
     pub fn source(&self, original: Digest, facts: &Table) -> Result<Option<SourceText>, StoreError> {
-        let Some(table) = self.sources()? else { return Ok(None) };
+        let Some(table) = self.table(SOURCES)? else { return Ok(None) };
         for key in SourceText::keys(original, facts) {
             if let Some(bytes) = table.get(key.0)? {
                 return Ok(Some(decode_source(bytes.value())?));
@@ -449,15 +364,6 @@ impl<'a> Reader<'a> {
     /// The worker's output of an attempt with these facts. `None` if it wrote nothing, or the ledger does not have it.
     pub fn output(&self, facts: &Table) -> Result<Option<SourceText>, StoreError> {
         OutputFacts::digest_in(facts).map_or(Ok(None), |digest| self.source(digest, facts))
-    }
-
-    /// The table of sources. `None` in a ledger that was last changed by a program without this table.
-    pub(super) fn sources(&self) -> Result<Option<ReadOnlyTable<Id, &'static [u8]>>, StoreError> {
-        match self.txn.open_table(SOURCES) {
-            Ok(table) => Ok(Some(table)),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Recomputes every id, digest, index and the chain.

@@ -5,6 +5,7 @@
 //! has no place in it.
 
 use super::index::{member, ordered, pack, place, placed, unordered, unpack};
+use super::query::Reader;
 use super::tables::{
     ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, GROUPS, HIDDEN, Id, OLD_RANKING, OLD_SHAPES, OLD_VALUES, RANKING, RUNS, SHAPES,
     TOTALS, UNITS, UNMEASURED, VALUES,
@@ -15,7 +16,7 @@ use crate::record::{
     unit_mean,
 };
 use crate::wire::{WireError, decode_attempt, decode_run};
-use redb::{Key, ReadOnlyTable, ReadTransaction, ReadableTable, TableDefinition, TableError, Value, WriteTransaction};
+use redb::{ReadableTable, WriteTransaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -117,18 +118,22 @@ pub(super) fn group_means(
     let mut found: BTreeMap<String, Repeated> = BTreeMap::new();
     let (low, high) = (member(group, [0; 32]), member(group, [0xff; 32]));
     for item in values.range(low.as_slice()..=high.as_slice())? {
-        let (_, bytes) = item?;
-        let (replicate, metrics) = unpack(bytes.value());
-        for (name, kind, value) in metrics {
-            if !found.contains_key(name) {
-                found.insert(name.to_owned(), Repeated::default());
-            }
-            if let Some(repeated) = found.get_mut(name) {
-                repeated.push(replicate, kind, value);
-            }
-        }
+        push_packed(item?.1.value(), &mut found);
     }
     Ok(found.into_iter().map(|(name, repeated)| (name, (repeated.mean(), repeated.n()))).collect())
+}
+
+/// Adds the metrics of one attempt, as [`pack`] encodes them, to those of its group.
+pub(super) fn push_packed(bytes: &[u8], found: &mut BTreeMap<String, Repeated>) {
+    let (replicate, metrics) = unpack(bytes);
+    for (name, kind, value) in metrics {
+        if !found.contains_key(name) {
+            found.insert(name.to_owned(), Repeated::default());
+        }
+        if let Some(repeated) = found.get_mut(name) {
+            repeated.push(replicate, kind, value);
+        }
+    }
 }
 
 /// The values of a metric in one group.
@@ -140,7 +145,7 @@ pub(super) struct Repeated {
 
 impl Repeated {
     /// Adds a value. The metric is a measured one if it is measured in any attempt.
-    pub(super) fn push(&mut self, replicate: Replicate, kind: MetricKind, value: f64) {
+    fn push(&mut self, replicate: Replicate, kind: MetricKind, value: f64) {
         self.is_measured |= kind == MetricKind::Measured;
         self.values.push((replicate, value));
     }
@@ -224,39 +229,104 @@ fn rename(txn: &WriteTransaction, group: Id) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a table. `None` if it does not exist, as in a ledger with older indexes.
-fn open<K: Key + 'static, V: Value + 'static>(
-    txn: &ReadTransaction,
-    table: TableDefinition<'_, K, V>,
-) -> Result<Option<ReadOnlyTable<K, V>>, StoreError> {
-    match txn.open_table(table) {
-        Ok(table) => Ok(Some(table)),
-        Err(TableError::TableDoesNotExist(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+impl Reader<'_> {
+    /// Calls `visit` for the groups of a model, best first by a metric, until it breaks.
+    pub fn walk(
+        &self,
+        model: &str,
+        metric: &str,
+        direction: Direction,
+        visit: &mut dyn FnMut(Ranked) -> Result<ControlFlow<()>, StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(ranking) = self.table(RANKING)? else { return Ok(()) };
+        let groups = self.txn().open_table(GROUPS)?;
+        let (low, high) = (place(model, metric, 0, [0; 32]), place(model, metric, u64::MAX, [0xff; 32]));
+        let mut range = ranking.range(low.as_slice()..=high.as_slice())?;
+        loop {
+            let item = match direction {
+                Direction::Minimize => range.next(),
+                Direction::Maximize => range.next_back(),
+            };
+            let Some(item) = item else { return Ok(()) };
+            let (key, n) = item?;
+            if visit(ranked(&groups, key.value(), n.value())?)?.is_break() {
+                return Ok(());
+            }
+        }
     }
-}
 
-/// Shows the groups of a model by a metric, best first, until told to stop.
-pub(super) fn walk(
-    txn: &ReadTransaction,
-    model: &str,
-    metric: &str,
-    direction: Direction,
-    visit: &mut dyn FnMut(Ranked) -> Result<ControlFlow<()>, StoreError>,
-) -> Result<(), StoreError> {
-    let Some(ranking) = open(txn, RANKING)? else { return Ok(()) };
-    let groups = txn.open_table(GROUPS)?;
-    let (low, high) = (place(model, metric, 0, [0; 32]), place(model, metric, u64::MAX, [0xff; 32]));
-    let mut range = ranking.range(low.as_slice()..=high.as_slice())?;
-    loop {
-        let item = match direction {
-            Direction::Minimize => range.next(),
-            Direction::Maximize => range.next_back(),
-        };
-        let Some(item) = item else { return Ok(()) };
-        let (key, n) = item?;
-        if visit(ranked(&groups, key.value(), n.value())?)?.is_break() {
-            return Ok(());
+    /// At most `limit` groups of a model, best first by a metric. Of groups with equal means those with the smaller ids
+    /// are returned.
+    pub fn best(
+        &self,
+        model: &str,
+        metric: &str,
+        direction: Direction,
+        limit: usize,
+    ) -> Result<Vec<Ranked>, StoreError> {
+        let mut found = Vec::new();
+        self.walk(model, metric, direction, &mut |ranked| {
+            if found.len() < limit {
+                found.push(ranked);
+            }
+            Ok(if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        if let Some(cut) = found.last().map(|last: &Ranked| ordered(last.mean))
+            && direction == Direction::Maximize
+        {
+            // Read from its end, the ranking has groups with equal means with the largest id first.
+            let is_above = |ranked: &Ranked| ordered(ranked.mean) != cut;
+            let wanted = found.len();
+            found.retain(is_above);
+            let ranking = self.txn().open_table(RANKING)?;
+            let groups = self.txn().open_table(GROUPS)?;
+            let (low, high) = (place(model, metric, cut, [0; 32]), place(model, metric, cut, [0xff; 32]));
+            for item in ranking.range(low.as_slice()..=high.as_slice())?.take(wanted - found.len()) {
+                let (key, n) = item?;
+                found.push(ranked(&groups, key.value(), n.value())?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The values of a metric in a group, by attempt. Attempts that do not count have none.
+    pub fn values(&self, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
+        let Some(table) = self.table(VALUES)? else { return Ok(Vec::new()) };
+        let (low, high) = (member(group.0.0, [0; 32]), member(group.0.0, [0xff; 32]));
+        let mut found = Vec::new();
+        for item in table.range(low.as_slice()..=high.as_slice())? {
+            let (key, bytes) = item?;
+            let value = unpack(bytes.value()).1.find(|(name, ..)| *name == metric).map(|(.., value)| value);
+            if let Some(value) = value
+                && let Some(id) = key.value().get(32..).and_then(|id| id.try_into().ok())
+            {
+                found.push((AttemptId(Digest(id)), value));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The mean of a metric over a group, as the ranking has it. `None` if no attempt has a value that counts, or one
+    /// is not finite.
+    pub fn mean(&self, group: GroupId, metric: &str) -> Result<Option<f64>, StoreError> {
+        let Some(table) = self.table(VALUES)? else { return Ok(None) };
+        let means = group_means(&table, group.0.0)?;
+        Ok(means.get(metric).map(|(mean, _)| *mean).filter(|mean| mean.is_finite()))
+    }
+
+    /// Every model that has a ranking, with its metrics.
+    pub fn ranked_metrics(&self) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let Some(table) = self.table(RANKING)? else { return Ok(found) };
+        let mut from = Vec::new();
+        // One look-up for each model and metric, not for each group: skips all further keys of both.
+        loop {
+            let Some(item) = table.range(from.as_slice()..)?.next() else { return Ok(found) };
+            let (key, _) = item?;
+            let (model, metric, ..) = placed(key.value()).ok_or(FAULT)?;
+            found.entry(model.to_owned()).or_default().insert(metric.to_owned());
+            from = place(model, metric, u64::MAX, [0xff; 32]);
+            from.push(0);
         }
     }
 }
@@ -268,76 +338,3 @@ fn ranked(groups: &impl ReadableTable<Id, Id>, key: &[u8], n: u32) -> Result<Ran
 }
 
 const FAULT: WireError = WireError::Shape { what: "a place in a ranking", fault: "it is cut short" };
-
-/// The best groups of a model by a metric, best first, at most `limit`. Of groups with the same mean those with the smaller ids are taken.
-pub(super) fn best(
-    txn: &ReadTransaction,
-    model: &str,
-    metric: &str,
-    direction: Direction,
-    limit: usize,
-) -> Result<Vec<Ranked>, StoreError> {
-    let mut found = Vec::new();
-    walk(txn, model, metric, direction, &mut |ranked| {
-        if found.len() < limit {
-            found.push(ranked);
-        }
-        Ok(if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    if let Some(cut) = found.last().map(|last: &Ranked| ordered(last.mean))
-        && direction == Direction::Maximize
-    {
-        // Read from its end, the ranking has groups with equal means with the largest id first.
-        let is_above = |ranked: &Ranked| ordered(ranked.mean) != cut;
-        let wanted = found.len();
-        found.retain(is_above);
-        let ranking = txn.open_table(RANKING)?;
-        let groups = txn.open_table(GROUPS)?;
-        let (low, high) = (place(model, metric, cut, [0; 32]), place(model, metric, cut, [0xff; 32]));
-        for item in ranking.range(low.as_slice()..=high.as_slice())?.take(wanted - found.len()) {
-            let (key, n) = item?;
-            found.push(ranked(&groups, key.value(), n.value())?);
-        }
-    }
-    Ok(found)
-}
-
-/// The values of a metric in a group, by attempt.
-pub(super) fn values(txn: &ReadTransaction, group: GroupId, metric: &str) -> Result<Vec<(AttemptId, f64)>, StoreError> {
-    let Some(table) = open(txn, VALUES)? else { return Ok(Vec::new()) };
-    let (low, high) = (member(group.0.0, [0; 32]), member(group.0.0, [0xff; 32]));
-    let mut found = Vec::new();
-    for item in table.range(low.as_slice()..=high.as_slice())? {
-        let (key, bytes) = item?;
-        let value = unpack(bytes.value()).1.find(|(name, ..)| *name == metric).map(|(.., value)| value);
-        if let Some(value) = value
-            && let Some(id) = key.value().get(32..).and_then(|id| id.try_into().ok())
-        {
-            found.push((AttemptId(Digest(id)), value));
-        }
-    }
-    Ok(found)
-}
-
-/// The mean of a metric over a group, as the ranking has it; none where no attempt has a value that counts, or one is not finite.
-pub(super) fn mean(txn: &ReadTransaction, group: GroupId, metric: &str) -> Result<Option<f64>, StoreError> {
-    let Some(table) = open(txn, VALUES)? else { return Ok(None) };
-    let means = group_means(&table, group.0.0)?;
-    Ok(means.get(metric).map(|(mean, _)| *mean).filter(|mean| mean.is_finite()))
-}
-
-/// Every model that has a ranking, with its metrics.
-pub(super) fn metrics(txn: &ReadTransaction) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let Some(table) = open(txn, RANKING)? else { return Ok(found) };
-    let mut from = Vec::new();
-    // One look-up for each model and metric, not for each group: skips all further keys of both.
-    loop {
-        let Some(item) = table.range(from.as_slice()..)?.next() else { return Ok(found) };
-        let (key, _) = item?;
-        let (model, metric, ..) = placed(key.value()).ok_or(FAULT)?;
-        found.entry(model.to_owned()).or_default().insert(metric.to_owned());
-        from = place(model, metric, u64::MAX, [0xff; 32]);
-        from.push(0);
-    }
-}

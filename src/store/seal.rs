@@ -110,14 +110,7 @@ impl<'txn> Writer<'txn> {
         Ok(())
     }
 
-    fn log(&mut self, entry: &LogEntry) -> Result<(), StoreError> {
-        self.txn.open_table(LOG)?.insert(self.log_len, encode_log_entry(entry)?.as_slice())?;
-        self.head = entry.chain(self.head);
-        self.log_len += 1;
-        Ok(())
-    }
-
-    pub(super) fn log_all(&mut self, entries: impl Iterator<Item = LogEntry>) -> Result<(), StoreError> {
+    pub(super) fn log(&mut self, entries: impl IntoIterator<Item = LogEntry>) -> Result<(), StoreError> {
         let mut log = self.txn.open_table(LOG)?;
         for entry in entries {
             log.insert(self.log_len, encode_log_entry(&entry)?.as_slice())?;
@@ -254,7 +247,7 @@ impl<'txn> Writer<'txn> {
         }
         self.put_record((run, attempt), chunk)?;
         rank::insert(self.txn, run, key, attempt)?;
-        self.log(&LogEntry { unix_ms, change: change(id) })?;
+        self.log([LogEntry { unix_ms, change: change(id) }])?;
         Ok(Added::New(id))
     }
 
@@ -351,7 +344,7 @@ impl<'txn> Writer<'txn> {
             }
             Change::Verdict { .. } => {}
         }
-        self.log(entry)
+        self.log([entry.clone()])
     }
 
     /// Updates the indexes after a target was hidden or shown.

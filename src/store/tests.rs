@@ -361,7 +361,7 @@ fn an_ambiguous_prefix_lists_its_matches_by_unique_prefixes() {
 fn a_busy_ledger_is_waited_for_within_bounds() {
     let (_dir, store) = store();
     store.write(|_| Ok(())).unwrap();
-    let impatient = store.clone().with_patience(Duration::from_millis(20));
+    let impatient = Store { patience: Duration::from_millis(20), ..store.clone() };
     store
         .write(|_| {
             assert!(matches!(impatient.read(|reader| reader.run_count()), Err(StoreError::Busy { .. })));
@@ -376,7 +376,7 @@ fn a_busy_ledger_is_waited_for_within_bounds() {
 fn a_call_after_the_time_to_wait_is_over_does_not_wait_again() {
     let (_dir, store) = store();
     store.write(|_| Ok(())).unwrap();
-    let patient = store.clone().with_patience(Duration::from_secs(3600));
+    let patient = Store { patience: Duration::from_secs(3600), ..store.clone() };
     patient.stop_waiting();
     store
         .write(|_| {

@@ -2,9 +2,10 @@
 //! comparable.
 
 use super::StoreError;
+use super::query::Reader;
 use super::tables::UNITS;
 use crate::record::{Attempt, known_metric};
-use redb::{ReadTransaction, ReadableTable, TableError, WriteTransaction};
+use redb::{ReadableTable, WriteTransaction};
 
 /// Adds the units of an attempt, hidden or not, that are not known from the metrics' names.
 pub(super) fn insert(txn: &WriteTransaction, model: &str, attempt: &Attempt) -> Result<(), StoreError> {
@@ -17,25 +18,23 @@ pub(super) fn insert(txn: &WriteTransaction, model: &str, attempt: &Attempt) -> 
     Ok(())
 }
 
-/// Whether every metric of the model has one unit in all attempts. For a known metric this is its usual unit.
-pub(super) fn are_uniform(txn: &ReadTransaction, model: &str) -> Result<bool, StoreError> {
-    let table = match txn.open_table(UNITS) {
-        Ok(table) => table,
-        // Nothing was sealed yet.
-        Err(TableError::TableDoesNotExist(_)) => return Ok(true),
-        Err(error) => return Err(error.into()),
-    };
-    let mut before = String::new();
-    for item in table.range((model, "", "")..)? {
-        let (key, _) = item?;
-        let (of, metric, _) = key.value();
-        if of != model {
-            break;
+impl Reader<'_> {
+    /// Whether all attempts of a model have each metric in the same unit, so that the numbers in the indexes are
+    /// comparable. For a known metric this is its usual unit.
+    pub fn has_one_unit_each(&self, model: &str) -> Result<bool, StoreError> {
+        let Some(table) = self.table(UNITS)? else { return Ok(true) };
+        let mut before = String::new();
+        for item in table.range((model, "", "")..)? {
+            let (key, _) = item?;
+            let (of, metric, _) = key.value();
+            if of != model {
+                break;
+            }
+            if known_metric(metric).is_some() || before == metric {
+                return Ok(false);
+            }
+            metric.clone_into(&mut before);
         }
-        if known_metric(metric).is_some() || before == metric {
-            return Ok(false);
-        }
-        metric.clone_into(&mut before);
+        Ok(true)
     }
-    Ok(true)
 }

@@ -11,7 +11,8 @@ mod records;
 
 use super::query::Reader;
 use super::tables::{
-    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, HIDDEN, Id, NONCES, NOTES, RECENT, RUNS, TAGS, UNMEASURED, VALUES,
+    ATTEMPTS, BRIEFS, BY_MODEL, BY_RUN, CHUNKS, HIDDEN, Id, NONCES, NOTES, RECENT, RUNS, SOURCES, TAGS, UNMEASURED,
+    VALUES,
 };
 use super::{StoreError, Verified};
 use crate::record::{AttemptId, Digest, RunId, count};
@@ -374,21 +375,19 @@ impl Check {
         let tags = self.log.tags.iter().filter_map(|(name, target)| Some((name.clone(), (*target)?))).collect();
         check_table("tags", &tags, found, || {
             let table = txn.open_table(TAGS)?;
-            let mut tags = BTreeMap::new();
-            for item in table.iter()? {
+            let entries = table.iter()?.map(|item| {
                 let (name, target) = item?;
-                tags.insert(name.value().to_owned(), target.value());
-            }
-            Ok(tags)
+                Ok((name.value().to_owned(), target.value()))
+            });
+            entries.collect()
         })?;
         check_table("notes", &self.log.notes, found, || {
             let table = txn.open_table(NOTES)?;
-            let mut notes = BTreeMap::new();
-            for item in table.iter()? {
+            let entries = table.iter()?.map(|item| {
                 let (key, text) = item?;
-                notes.insert(key.value(), text.value().to_owned());
-            }
-            Ok(notes)
+                Ok((key.value(), text.value().to_owned()))
+            });
+            entries.collect()
         })?;
         if let Some(hidden) = of_table("hidden", found, |_| reader.hidden())? {
             let expected = self.log.hidden.iter().filter(|(_, is_hidden)| **is_hidden).map(|(id, _)| *id);
@@ -495,7 +494,7 @@ fn check_listed(reader: &Reader<'_>, listed: u64, found: &mut Verification) -> R
 /// Checks the sources, and returns the keys of all of them, sound or not.
 fn check_sources(reader: &Reader<'_>, found: &mut Verification) -> Result<BTreeSet<Digest>, StoreError> {
     let mut kept = BTreeSet::new();
-    let Some(table) = reader.sources()? else { return Ok(kept) };
+    let Some(table) = reader.table(SOURCES)? else { return Ok(kept) };
     for item in table.iter()? {
         let (key, bytes) = item?;
         let key = Digest(key.value());

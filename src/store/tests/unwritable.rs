@@ -40,7 +40,7 @@ fn a_ledger_that_needs_repair_is_repaired_in_memory_only() {
 #[test]
 fn an_in_memory_repair_waits_for_writers() {
     let (_dir, store) = killed();
-    let store = store.with_patience(Duration::from_millis(20));
+    let store = Store { patience: Duration::from_millis(20), ..store };
     let writer = File::open(store.file()).unwrap();
     writer.try_lock().unwrap();
     assert!(matches!(store.open_in_memory(), Err(StoreError::Busy { .. })));

@@ -1,9 +1,9 @@
 //! Compares the index entries that are derived from several attempts.
 
 use super::super::StoreError;
-use super::super::index::{ordered, place, unpack};
+use super::super::index::{ordered, place};
 use super::super::query::Reader;
-use super::super::rank::Repeated;
+use super::super::rank::{Repeated, push_packed};
 use super::super::tables::{ATTEMPTS, BY_RUN, GROUPS, Id, RANKING, RUNS, SHAPES, TOTALS, UNITS, VALUES};
 use super::compare::{check_table, each_piece, guarded, of_table};
 use super::records::Part;
@@ -233,15 +233,7 @@ fn places_between(
             now = None;
         }
         now.get_or_insert((*group, *attempt));
-        let (replicate, metrics) = unpack(metrics.value());
-        for (name, kind, value) in metrics {
-            if !of_group.contains_key(name) {
-                of_group.insert(name.to_owned(), Repeated::default());
-            }
-            if let Some(repeated) = of_group.get_mut(name) {
-                repeated.push(replicate, kind, value);
-            }
-        }
+        push_packed(metrics.value(), &mut of_group);
     }
     if let Some((group, first)) = now {
         finish(group, first, &of_group)?;
