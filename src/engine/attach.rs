@@ -1,4 +1,4 @@
-//! An attempt of a process that already runs.
+//! Records an attempt of a process that already runs.
 
 use super::attempt::{Attempted, execute};
 use super::bound::{Bound, Launch};
@@ -7,7 +7,8 @@ use super::{EngineError, Stop, Watch};
 use crate::record::{Owner, Table};
 use crate::store::Store;
 
-/// Records a run of a process that already runs, until that ends or says that it finished. `bound` is of the process's own command.
+/// Records a process that already runs, until it ends or reports that it finished. `bound` is bound to the process's
+/// own command.
 ///
 /// # Errors
 /// As [`execute`].

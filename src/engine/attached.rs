@@ -1,4 +1,5 @@
-//! A process that already runs, as the worker of an attempt: its events and its telemetry are recorded, and it is never signalled.
+//! A process that already runs as the worker of an attempt. Its events and telemetry are recorded, but it is never
+//! signalled.
 
 use super::bound::{Bound, Launch};
 use super::halt::Halt;
@@ -8,7 +9,7 @@ use crate::host::clock::Moment;
 use crate::host::owner::{Liveness, liveness};
 use crate::record::{Exit, Outcome, Owner};
 
-/// How it ended where the process did not say that it finished.
+/// The exit of a process that did not report that it finished.
 const UNSAID: Exit = Exit::Code(-1);
 
 /// The attached process of an attempt.
@@ -23,12 +24,12 @@ impl<'a> Attached<'a> {
         self.0.pid
     }
 
-    /// How the record ended, if it has: by the process, by its death, or by this side.
+    /// How the recording ended, if it has: by the process's report, by its death, or by this supervisor.
     pub(super) fn ended(&self, stop: &dyn Stop, is_broken: bool) -> Option<Ended> {
         let exit = match stop.attached_end() {
             Some(AttachedEnd::Finished) => Exit::Code(0),
             Some(AttachedEnd::Interrupted | AttachedEnd::Silent) => UNSAID,
-            // Where nothing can be said of a process, it is there.
+            // A process whose state is unknown counts as alive.
             None if is_broken || stop.asked() > 0 || matches!(liveness(self.0), Ok(Liveness::Gone)) => UNSAID,
             None => return None,
         };

@@ -1,4 +1,4 @@
-//! One attempt from its claim to its seal.
+//! Executes one attempt: locks the run, supervises the worker, seals the record.
 
 use super::attached::Attached;
 use super::bound::{Bound, Launch};
@@ -27,52 +27,53 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// At most this much of what a worker said is lost when the machine dies.
+/// The journal is synced at this interval: no more of a worker's events is lost if the machine dies.
 const SYNC_EVERY: Duration = Duration::from_millis(50);
-/// How long to wait for news before looking after the worker, the clock and the signals.
+/// How long to wait for entries before checking the worker, the clock and the signals.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long a worker may live on after it has said that it failed: a device that died leaves its threads waiting for ever.
+/// How long a worker may live after it reported a failure. If its device died, its threads may wait forever.
 const FAILURE_GRACE: Duration = Duration::from_secs(5);
-/// How long the last readings may take.
+/// How long the last sensor samples may take.
 const TELEMETRY_GRACE: Duration = Duration::from_secs(10);
-/// Phases that are too short for each of their borders to be worth a write to the disk.
+/// Phases that are too short for a sync of the journal at each start and stop.
 const INNER_PHASES: [&str; 9] =
     ["step", "data", "forward", "backward", "wait", "all_reduce", "together", "optimizer", "inference"];
-/// How long an attempt that is over may still be looked after when somebody asks to stop.
+/// How long the checks after an attempt may still take after the first request to stop.
 const LAST_LOOK: Duration = Duration::from_millis(500);
-/// Between the wall clock and the monotonic one, further apart than this is a jump.
+/// A larger difference between the durations of the wall clock and the monotonic clock is a jump.
 const JUMP_MS: u64 = 2000;
 
-/// An attempt that is over and sealed.
+/// A sealed attempt.
 #[derive(Clone, Debug)]
 pub struct Executed {
-    /// Its id.
+    /// The attempt's id.
     pub id: AttemptId,
     /// The run.
     pub run: Run,
-    /// What was sealed of it; its series and phases are in the ledger.
+    /// The record. Its series and phases are in the ledger.
     pub attempt: Attempt,
-    /// What its worker wrote, as far as it is kept.
+    /// The stored part of the worker's output.
     pub output: Option<SourceText>,
 }
 
-/// What came of wanting to execute a run.
+/// The result of a request to execute a run.
 #[derive(Debug)]
 pub enum Attempted {
     /// It was executed and sealed.
     Executed(Box<Executed>),
     /// Another living process is executing it.
     Elsewhere,
-    /// As many attempts as were wanted have finished meanwhile.
+    /// The requested number of attempts has finished meanwhile.
     Complete,
-    /// It was told to stop before it began.
+    /// A request to stop came before the attempt began.
     Stopped,
 }
 
-/// Executes a run once, unless another process does, or has finished as many attempts of it as are `wanted`.
+/// Executes a run once, unless another process executes it or `wanted` attempts of it have finished.
 ///
 /// # Errors
-/// If its data are other ones than it is named by, the journal cannot be opened, or the attempt cannot be sealed: then nothing is lost, and the error says where it is.
+/// If the data or the program changed after the run id was computed, or the journal cannot be opened. If the attempt
+/// cannot be sealed, nothing is lost: the error names the journal.
 pub fn execute(
     store: &Store,
     bound: &Bound,
@@ -82,7 +83,7 @@ pub fn execute(
     watch: &dyn Watch,
     stop: &dyn Stop,
 ) -> Result<Attempted, EngineError> {
-    // Looking at the hardware disturbs what another process measures on it.
+    // Checked first, because queries to the hardware disturb another process's measurements.
     if is_claimed(&store.journals(), bound)? {
         return Ok(Attempted::Elsewhere);
     }
@@ -103,16 +104,16 @@ pub fn execute(
         Some(None) => return Ok(Attempted::Stopped),
         kernels => kernels.flatten(),
     };
-    // Before anything is waited for or set, and again when the worker has read them.
+    // The data are compared before the run waits or changes settings, and again after the worker has read them.
     match bound.changed_data(&|| stop.asked() > 0) {
         Err(_) if stop.asked() > 0 => return Ok(Attempted::Stopped),
-        // Another process may have completed it while the data were those.
+        // Another process may have completed the run before the data changed.
         Ok(Some(_)) | Err(_) if is_complete(store, bound, wanted)? => return Ok(Attempted::Complete),
         Err(error) => return Err(EngineError::Unseen(error)),
         Ok(Some(changed)) => return Err(EngineError::Data(changed)),
         Ok(None) => {}
     }
-    // What starts from here on would be another program than the run is named by.
+    // A changed program would be another run.
     if let Some(changed) = bound.changed_code(&|| stop.asked() > 0) {
         return if is_complete(store, bound, wanted)? {
             Ok(Attempted::Complete)
@@ -130,7 +131,7 @@ pub fn execute(
     if bound.image.is_some() && bound.launch == Launch::Trainer {
         shim.check_path()?;
     }
-    // Set before it is watched, and watched before it is claimed: the windows of an attempt begin with its claim.
+    // Settings first, then the sampler, then the lock of the run: the attempt's time begins with the lock.
     let hold = match asked.map(|asked| Hold::take(bound, asked, shim, stop)).transpose()? {
         None => None,
         Some(Taken::Held(hold)) => Some(*hold),
@@ -151,7 +152,7 @@ pub fn execute(
     if let Some(sampler) = &sampler {
         sampler.look();
     }
-    // Asked after the claim: whoever executed it before has sealed it by now, and nobody else begins.
+    // Asked with the run locked: an earlier executor has sealed its attempt by now, and no other one can begin.
     match is_complete(store, bound, wanted) {
         Ok(false) => {}
         Ok(true) => {
@@ -159,7 +160,7 @@ pub fn execute(
             return Ok(Attempted::Complete);
         }
         Err(error) => {
-            // Nothing has begun, and nothing shall look as if it had.
+            // Nothing has begun, so no journal may stay.
             supervision.journal.remove()?;
             return Err(error.into());
         }
@@ -178,8 +179,8 @@ pub fn execute(
     supervision.seal(store)
 }
 
-/// Why an attempt that sets cards would not be executed, as far as that is seen before it is claimed: nothing is set for such a one.
-/// While a card cooled, others may have gone on.
+/// Why an attempt that changes GPU settings is not executed, checked before it locks the run or changes anything. While
+/// a GPU cooled, other processes may have executed the run.
 fn unneeded(
     store: &Store,
     bound: &Bound,
@@ -196,7 +197,7 @@ fn is_complete(store: &Store, bound: &Bound, wanted: Option<usize>) -> Result<bo
     wanted.map_or(Ok(false), |wanted| Ok(finished(store, bound)? >= wanted))
 }
 
-/// How many attempts of a run that are wanted have finished; a ledger that does not exist yet holds none.
+/// The number of finished attempts that count towards the wanted ones. 0 if there is no ledger yet.
 fn finished(store: &Store, bound: &Bound) -> Result<usize, StoreError> {
     match store.read(|reader| filled(reader, &bound.run)) {
         Err(StoreError::Missing(_)) => Ok(0),
@@ -204,28 +205,28 @@ fn finished(store: &Store, bound: &Bound) -> Result<usize, StoreError> {
     }
 }
 
-/// Whether a journal of the run is there. Those without an owner were sealed before; one that is still there belongs to a living process.
+/// Whether the run has a journal. Recovery has sealed those without an owner, so this one belongs to a living process.
 fn is_claimed(journals: &Path, bound: &Bound) -> Result<bool, EngineError> {
     let prefix = bound.run.id.0.prefix(16);
     let is_same = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
     Ok(journal::list(journals)?.iter().any(is_same))
 }
 
-/// What a supervisor keeps of the attempt that it looks after.
+/// The state of an attempt's supervisor.
 struct Supervision {
     journal: journal::Writer,
     fold: Fold,
     run: RunId,
     started_ns: u64,
     started_unix_ms: i64,
-    /// The journal cannot be written any more, and why.
+    /// Why the journal can no longer be written, if so.
     broken: Option<String>,
-    /// Since when the worker is known to have failed.
+    /// When the worker reported that it failed.
     failing: Option<Instant>,
     last_sync: Instant,
     overflow: Overflow,
     matches: Matches,
-    /// What is set on the GPUs; its drop undoes it.
+    /// The settings made on the GPUs. Dropping it undoes them.
     hold: Option<Hold>,
 }
 
@@ -271,7 +272,7 @@ impl Supervision {
         }))
     }
 
-    /// Keeps entries in memory and in the journal. A journal that cannot be written ends the attempt.
+    /// Adds entries to the fold and the journal. If the journal cannot be written, the attempt ends.
     fn keep(&mut self, entries: Vec<Entry>) {
         let border = entries.iter().any(|entry| match entry {
             Entry::Event(event) => match &event.kind {
@@ -299,14 +300,14 @@ impl Supervision {
         entries.iter().for_each(|entry| self.fold.take(entry));
     }
 
-    /// Takes down whether others have set a card of an attempt that sets nothing.
+    /// Records whether others have changed settings of a GPU that this attempt leaves as it is.
     fn keep_left(&mut self, bound: &Bound, shim: &Shim) {
         let left = if bound.settings_to_make().is_none() { left_on(&shim.restore, &bound.gpus) } else { None };
         let fact = left.map(|left| ("hardware.left_set".to_owned(), left.display().to_string().into()));
         self.keep(facts_of(fact.into_iter().collect()));
     }
 
-    /// Ends it without a worker.
+    /// Ends the attempt as failed, without a worker.
     fn refuse(&mut self, reason: String) {
         self.release();
         self.end(Outcome::Failed { reason }, None, None, Moment::now());
@@ -346,7 +347,7 @@ impl Supervision {
             sampler.watch(worker.pid());
         }
         match attached {
-            // No worker of ours: a command that seals what this one leaves must not end it.
+            // Not recorded as a worker, because a command that finalizes this journal must not kill it.
             Some(_) => watch.see(Seen::Attached(self.run, &fifo)),
             None => self.keep(vec![Entry::Started { pid: worker.pid() }]),
         }
@@ -382,9 +383,9 @@ impl Supervision {
                 self.keep(Vec::new());
             }
         };
-        // What starts a container tells of a signal as a shell does.
+        // The container runtime reports a signal as a shell does, as an exit code.
         let exit = if image.is_some() { process::exit_of_shell_code(exit) } else { exit };
-        // The time of an attached process is also that before.
+        // The CPU time of an attached process includes that before the attempt.
         let cpu_ns = if attached.is_some() { None } else { crate::host::cpu_time_ns(worker.pid()) };
         let rest = worker.finish();
         self.take(rest, ended.monotonic_ns, watch);
@@ -395,7 +396,7 @@ impl Supervision {
         self.release();
         self.keep_left(bound, shim);
         if let Some(kernels) = kernels {
-            // Once a run came to its end, all its kernels have been chosen.
+            // Only a finished run has chosen all its kernels.
             let chosen = kernels.chosen();
             let is_good = exit == Exit::Code(0) && chosen.is_none() && halt.failure.is_none();
             let remembered = if is_good { kernels.remember() } else { Ok(()) };
@@ -412,9 +413,9 @@ impl Supervision {
         }
         self.keep(facts_of(libraries.facts(stop)));
         match image.map(|image| image.check(&|| stop.asked() > 0)) {
-            // There was no time to look.
+            // There was no time to check.
             Some(Err(changed)) if stop.asked() > 0 => self.keep(vec![Entry::Warning(changed.to_string())]),
-            // Nobody knows what it ran in.
+            // The image that the worker ran in is unknown.
             Some(Err(changed)) => halt.failed(changed.to_string()),
             Some(Ok(())) | None => {}
         }
@@ -424,7 +425,7 @@ impl Supervision {
             match bound.changed_data(&is_over) {
                 Ok(changed) => changed.into_iter().for_each(|found| halt.failed(format!("{found} (start it again)"))),
                 Err(_) if is_over() => self.keep(vec![unknown("there was no time to look")]),
-                // That nobody can look now says nothing of what was read.
+                // That the data cannot be read now does not mean that the worker read other data.
                 Err(error) => self.keep(vec![unknown(&error.to_string())]),
             }
         }
@@ -444,13 +445,13 @@ impl Supervision {
         self.end(outcome, attached.is_none().then_some(exit), cpu_ns, ended);
     }
 
-    /// Gives the cards back, and keeps what went wrong with that.
+    /// Undoes the GPU settings and records failures as warnings.
     fn release(&mut self) {
         let released = self.hold.take().map(Hold::release).unwrap_or_default();
         self.keep(released);
     }
 
-    /// Takes what the worker said and wrote until then, and what is found in its standard output.
+    /// Processes entries of the worker, and metrics that are found in its standard output.
     fn take(&mut self, mut entries: Vec<Entry>, at_ns: u64, watch: &dyn Watch) {
         let reported =
             entries.iter().filter_map(|entry| if let Entry::Event(event) = entry { Some(event) } else { None });
@@ -496,7 +497,7 @@ impl Supervision {
                 };
                 Outcome::Failed { reason: self.fold.failure().map_or(reason, str::to_owned) }
             }
-            // It said why before it was ended, by itself or by the system.
+            // The worker reported a failure before the signal ended it.
             Exit::Signal(_) if self.fold.failure().is_some() => {
                 Outcome::Failed { reason: self.fold.failure().unwrap_or_default().to_owned() }
             }
@@ -543,7 +544,7 @@ impl Supervision {
     }
 }
 
-/// Says when to end a look at files that may take long: what is seen at once is still seen.
+/// Whether a check of files should end early: some time after the first request to stop, at once after the second.
 fn no_more_time(stop: &dyn Stop) -> impl Fn() -> bool + Sync {
     let first = OnceLock::new();
     move || match stop.asked() {
@@ -553,7 +554,7 @@ fn no_more_time(stop: &dyn Stop) -> impl Fn() -> bool + Sync {
     }
 }
 
-/// What to warn of where the host's clock and the monotonic clock do not agree on how long an attempt took.
+/// A warning if the host's clock and the monotonic clock differ in how long the attempt took.
 fn clock_jump(by_host_ms: i64, by_monotonic_ns: u64) -> Option<String> {
     let passed_ms = i64::try_from(by_monotonic_ns / 1_000_000).unwrap_or(i64::MAX);
     let jump_ms = by_host_ms.saturating_sub(passed_ms);

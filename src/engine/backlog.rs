@@ -1,19 +1,19 @@
-//! What a worker has said and nobody has looked at yet.
+//! A bounded queue of the worker's entries that the supervisor has not processed yet.
 //!
-//! There is an end to it. Who says more than is kept in the same time waits in its own pipe, so that neither memory nor the time until somebody looks at the clock
-//! and at the signals grows with what is said.
+//! If it is full, the worker waits in its own pipe. So neither memory nor the time until the supervisor checks the
+//! clock and the signals grows with the number of entries.
 
 use crate::record::Entry;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Some ten thousand lines: a disk or a terminal that is slow for a while slows down nobody.
+/// Capacity, some ten thousand lines: a disk or terminal that is slow for a while does not delay the worker.
 const MOST_BYTES: usize = 4 << 20;
-/// As much as a pipe holds: worked off in some ten milliseconds.
+/// Bytes per turn, as much as a pipe holds. Processing them takes some ten milliseconds.
 const TURN_BYTES: usize = 64 << 10;
 
-/// Entries that wait, in their order.
+/// The queue.
 #[derive(Default)]
 pub(super) struct Backlog {
     waiting: Mutex<Waiting>,
@@ -22,14 +22,14 @@ pub(super) struct Backlog {
 
 #[derive(Default)]
 struct Waiting {
-    /// Each with the bytes that it was said in.
+    /// Entries, with the number of bytes that they were read from.
     said: VecDeque<(Vec<Entry>, usize)>,
     bytes: usize,
     is_closed: bool,
 }
 
 impl Backlog {
-    /// Adds what was said in so many bytes, as soon as there is room for it. Returns false where nobody takes anything any more.
+    /// Adds entries that were read from `bytes` bytes. Waits until there is room. Returns false if the queue is closed.
     pub(super) fn add(&self, entries: Vec<Entry>, bytes: usize) -> bool {
         let is_full = |waiting: &mut Waiting| waiting.bytes >= MOST_BYTES && !waiting.is_closed;
         let mut waiting = self.changed.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl Backlog {
         true
     }
 
-    /// Takes the first of what waits, no more than is worked off soon; waits for it up to `patience`.
+    /// Takes the first entries, up to one turn. Waits for them up to `patience`.
     pub(super) fn take(&self, patience: Duration) -> Vec<Entry> {
         let is_empty = |waiting: &mut Waiting| waiting.said.is_empty() && !waiting.is_closed;
         let waited = self.changed.wait_timeout_while(self.lock(), patience, is_empty);
@@ -60,7 +60,7 @@ impl Backlog {
         entries
     }
 
-    /// Lets nobody add anything more, and takes all that waits.
+    /// Closes the queue and returns all entries in it.
     pub(super) fn close(&self) -> Vec<Entry> {
         let mut waiting = self.lock();
         waiting.is_closed = true;

@@ -1,4 +1,4 @@
-//! Binds a cell to this machine: a run, its id, and how it is launched.
+//! Binds a cell to this machine: determines the run, its id and how to launch it.
 
 use super::bound::{Bound, Launch, OBSERVE_ONLY, Trainer};
 use super::closure::check_program;
@@ -13,7 +13,8 @@ use crate::record::{Cell, Parts, Run, Table, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Nothing is to be set on the cell's GPUs: their own settings are held against what it asks for.
+/// Marks a cell so that no settings are changed on its GPUs. Their actual settings are compared with the requested
+/// ones.
 pub fn observe_only(cell: &mut Cell) {
     if Settings::of(&cell.config).is_some() {
         cell.settings.insert(OBSERVE_ONLY.to_owned(), true.into());
@@ -30,7 +31,7 @@ pub fn bind(
     bind_anchored(anchor(cell, manifest), manifest.program.as_ref(), trainer, machine)
 }
 
-/// The cell with all that it needs to know of its manifest, so that it can be bound without it, and on another host.
+/// Adds everything that a cell needs from its manifest, so that it can be bound without it, also on another host.
 pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
     let mut cell = cell.clone();
     if let Some(path) = manifest.data_path(&cell) {
@@ -53,14 +54,14 @@ pub fn anchor(cell: &Cell, manifest: &Manifest) -> Cell {
     cell
 }
 
-/// Binds a recorded run anew: as much of it as this machine decides may come out different.
+/// Binds a recorded run to this machine. The parts that the machine decides may differ from the record.
 pub fn rebind(run: &Run, settings: &Table, trainer: Option<&Trainer>, machine: &Machine) -> Result<Bound, BindError> {
     let mut config = run.config().clone();
     config.remove(data::DIGEST);
     rebind_with(run, config, settings, trainer, machine)
 }
 
-/// The same with another configuration in place of the recorded one.
+/// As [`rebind`], with another configuration in place of the recorded one.
 pub fn rebind_with(
     run: &Run,
     config: Table,
@@ -79,7 +80,7 @@ pub fn rebind_with(
     let command = list("command");
     let identity = run.parts.program.as_table().map(ProgramIdentity::recorded).unwrap_or_default();
     let program = (!command.is_empty()).then(|| Program::new(command, list("named_files"), identity));
-    // A recorded command was read once already, so that it can be read again.
+    // A recorded command was parsed before, so this cannot fail.
     let program = program.and_then(Result::ok);
     bind_cell(cell, program.as_ref(), Some(Stated::recorded(&run.parts.program)), trainer, machine)
 }
@@ -163,7 +164,7 @@ fn bind_cell(
         if used.is_empty() {
             return Err(Refusal::NothingToSet.into());
         }
-        // What is not set need not be allowed, nor known to be.
+        // Settings that are not changed need no permission.
         if cell.get(OBSERVE_ONLY).is_none() {
             used.iter().try_for_each(|gpu| machine.allowed(gpu).check(asked, gpu)).map_err(Refusal::NotAllowed)?;
         }
@@ -173,7 +174,7 @@ fn bind_cell(
         ("none".into(), "none".into())
     } else {
         let state = machine.gpus();
-        // An image's digest says which libraries it has; those of binds are named by their versions, too.
+        // An image's digest identifies its libraries. Those of binds are also identified by their versions.
         let versions = match image {
             Some(_) => gpu::CudaVersions { driver_api: state.versions.driver_api, ..inside_versions },
             None => state.versions,
@@ -201,7 +202,8 @@ fn bind_cell(
     Ok(Bound { run, cell, launch, gpus: used, nvml, image, data, program_files, notes, no_gpu, facts: Table::new() })
 }
 
-/// Puts the digest of the data into the cell: of the files' content, compressed or not, or of what the generator draws. Gives the files, where they were read.
+/// Adds the digest of the data to the cell: of the files' content as it is stored, or of the generator's samples.
+/// Returns the files if they were read.
 pub(super) fn bind_data(
     cell: &mut Cell,
     trainer: Option<&Trainer>,
@@ -224,8 +226,8 @@ pub(super) fn bind_data(
     Ok(Some(files))
 }
 
-/// Decides the device where the cell leaves it open, writes the decision into the cell, and returns the number of GPUs; of none, why,
-/// where somebody may expect one.
+/// Chooses the device if the cell leaves it open, and writes it into the cell. Returns the number of GPUs. If a GPU was
+/// to be expected but none is used, also returns why.
 fn choose_device(
     cell: &mut Cell,
     external: bool,

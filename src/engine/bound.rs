@@ -1,4 +1,4 @@
-//! A cell that is bound to this machine: what is executed, and how it is launched.
+//! A cell that is bound to this machine: the run, and how to launch it.
 
 use super::container::Image;
 use super::data::DataFiles;
@@ -9,7 +9,7 @@ use crate::record::{Cell, Digest, Owner, Run, Table, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The setting that says that nothing is set on the GPUs.
+/// The name of the setting for not changing GPU settings.
 pub const OBSERVE_ONLY: &str = "hardware.observe_only";
 
 /// The built-in trainer as a part of a run's identity.
@@ -33,14 +33,14 @@ impl Trainer {
 pub enum Launch {
     /// The built-in trainer.
     Trainer,
-    /// Another program, in that directory.
+    /// An external program.
     Program {
         /// Program and arguments.
         argv: Vec<String>,
-        /// Where it runs.
+        /// The working directory.
         directory: PathBuf,
     },
-    /// A process that already runs the program: it is watched, and neither started nor signalled.
+    /// A process that already runs the program. It is monitored, but neither started nor signalled.
     Attached(Owner),
 }
 
@@ -49,52 +49,52 @@ pub enum Launch {
 pub struct Bound {
     /// The run that will be executed.
     pub run: Run,
-    /// The cell, with everything that the machine decided.
+    /// The cell, completed by the machine's choices.
     pub cell: Cell,
-    /// How.
+    /// How the worker is started.
     pub launch: Launch,
-    /// The GPUs that it uses, by rank; none on the CPU.
+    /// The GPUs by rank. Empty on the CPU.
     pub gpus: Vec<GpuInfo>,
-    /// The NVIDIA driver's management library, where it is not the usual one.
+    /// The path of the NVML library, if it is not the usual one.
     pub nvml: Option<PathBuf>,
-    /// The image that its worker runs in; none is the host itself.
+    /// The image that the worker runs in. `None` is the host.
     pub image: Option<Image>,
-    /// The files of its data as they were when it was named by them; none where no files were read.
+    /// The data files as they were when the run id was computed. `None` if no files were read.
     pub data: Option<Arc<DataFiles>>,
-    /// The files of its program that it is named by, as they were then.
+    /// The program files in the identity, as they were when the run id was computed.
     pub program_files: Vec<ProgramFile>,
-    /// Warnings for the attempt: parts of its program that are unknown.
+    /// Warnings for the attempt, such as unknown parts of the program.
     pub notes: Vec<String>,
-    /// Why it uses no GPU, where it was left open and one might be expected.
+    /// Why no GPU is used, if the cell left that open and one was to be expected.
     pub no_gpu: Option<String>,
-    /// Its origin, as facts of its attempts. Other runs of the sweep may have other ones.
+    /// Facts for the run's attempts, such as its origin. They may differ between the runs of a sweep.
     pub facts: Table,
 }
 
-/// How the warning of an attempt ends whose program changed.
+/// The end of the warning that a program file changed.
 pub(super) const CHANGED: &str = "changed after its run id was computed";
-/// How it ends where that is not known.
+/// The end of the warning that a program file may have changed.
 pub(super) const MAY_HAVE_CHANGED: &str =
     "may have changed after its run id was computed: there was no time to compare it";
 
 impl Bound {
-    /// How long an attempt may take, in seconds.
+    /// The time limit of an attempt, in seconds.
     pub fn timeout_s(&self) -> Option<f64> {
         self.cell.float("limits.timeout_s")
     }
 
-    /// The power limit and clocks to set on its GPUs. None if the cell states none, and with `--observe-only`.
+    /// The power limit and clocks to set on the GPUs. `None` if the cell states none, and with `--observe-only`.
     pub fn settings_to_make(&self) -> Option<Settings> {
         let observed = self.cell.get(OBSERVE_ONLY).is_some();
         Settings::of(&self.cell.config).filter(|_| !observed && !self.gpus.is_empty())
     }
 
-    /// How often the hardware is looked at, in looks a second.
+    /// The sampling rate of the sensors, in Hz.
     pub fn telemetry_hz(&self) -> u32 {
         self.cell.int("telemetry.hz").and_then(|hz| u32::try_from(hz).ok()).unwrap_or(0)
     }
 
-    /// A warning if its data changed since it was named by them.
+    /// A warning if the data changed since the run id was computed.
     ///
     /// # Errors
     /// If the data cannot be read.
@@ -102,7 +102,8 @@ impl Bound {
         self.data.as_ref().map_or(Ok(None), |data| data.changed(is_over))
     }
 
-    /// Why other files may have run than those that it is named by. Words of a command may be files that the program writes.
+    /// A warning if a program file of the identity changed or may have changed. It is no failure, because a file named
+    /// in the command may be one that the program writes.
     pub(super) fn changed_program(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
         self.program_files.iter().find_map(|file| {
             let found = match file.known.is_of(&file.path, is_over) {
@@ -114,14 +115,14 @@ impl Bound {
         })
     }
 
-    /// A source file of the program that has changed since the run id was computed, if one certainly has.
+    /// An error text if a source file of the program has certainly changed since the run id was computed.
     pub(super) fn changed_code(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Option<String> {
         let mut code = self.program_files.iter().filter(|file| file.is_code);
         let changed = code.find(|file| file.known.is_of(&file.path, is_over) == Some(false))?;
         Some(format!("`{}` changed after the run ids were computed", changed.path.display()))
     }
 
-    /// The files that an external program's manifest names, where they lie.
+    /// The paths of the files that an external program's manifest names.
     pub(super) fn named_files(&self) -> Vec<PathBuf> {
         let Launch::Program { directory, .. } = &self.launch else { return Vec::new() };
         let named = self.run.parts.program.as_table().and_then(|program| program.get("named_files"));

@@ -1,6 +1,8 @@
-//! Finds what the sensors of a GPU do: a load of known times is put on it, and meanwhile its power and energy are read as fast as they come.
+//! Measures the timing of a GPU's sensors: a load with known times runs on it, while power and energy are read as fast
+//! as they are updated.
 //!
-//! Sets nothing on the card. The load is a process of its own, as a worker is: what becomes of it becomes of nothing else.
+//! Changes no setting of the GPU. The load is a separate process, as a worker is, so its failure does not affect this
+//! one.
 
 use super::Stop;
 use super::calibrations::{CalibrationError, KeptCalibration};
@@ -15,16 +17,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// NVML is not asked more often.
+/// The shortest interval between two NVML queries.
 const POLL: Duration = Duration::from_millis(1);
 /// How long the sensors are read before the load is started and after it has ended.
 const REST: Duration = Duration::from_millis(1500);
-/// How much longer than it should a load may take: it has to start first.
+/// The extra time allowed for a load, which has to start first.
 const LOAD_GRACE: Duration = Duration::from_secs(60);
-/// The phase by which a load says when it is on.
+/// The phase with which a load reports when it is on.
 const PHASE: &str = "load";
 
-/// What draws power while the sensors are read.
+/// The program that draws power while the sensors are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
     /// The kernel of the built-in trainer.
@@ -42,13 +44,13 @@ impl Load {
     }
 }
 
-/// The sensors could not be looked at.
+/// A calibration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    /// NVML does not answer.
+    /// NVML failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// What was found cannot be kept.
+    /// The result cannot be stored.
     #[error(transparent)]
     Kept(#[from] CalibrationError),
     /// The load could not be started.
@@ -57,33 +59,33 @@ pub enum CalibrateError {
     /// The load failed.
     #[error("the load failed, so nothing was stored: {0}")]
     Load(String),
-    /// The card failed.
+    /// The GPU failed.
     #[error("GPU {0} was lost meanwhile, so nothing was stored (see `dmesg` and `nvidia-smi`)")]
     Lost(u32),
-    /// It was asked to stop.
+    /// The calibration was asked to stop.
     #[error("it was stopped, so nothing was stored")]
     Stopped,
 }
 
-/// What was found of the sensors of a GPU.
+/// The result for the sensors of a GPU.
 #[derive(Debug)]
 pub struct Calibrated {
     /// The GPU.
     pub gpu: GpuInfo,
-    /// Each sensor by its name, or why it cannot be told.
+    /// Each sensor by its name, or why it has no result.
     pub sensors: Vec<(&'static str, Result<Sensor, String>)>,
-    /// What is kept; none if nothing could be told.
+    /// The stored calibration. `None` if no sensor has a result.
     pub kept: Option<KeptCalibration>,
-    /// Whether it is in the place of an older one.
+    /// Whether it replaced an older one.
     pub replaced: bool,
-    /// How many processes computed on the GPU before the load was started.
+    /// The number of processes that computed on the GPU before the load started.
     pub foreign: usize,
 }
 
-/// Calibrates the sensors of a GPU with a load of so many milliseconds, and keeps what was found beside the ledger.
+/// Calibrates the sensors of a GPU with a load of `length_ms`, and stores the result beside the ledger.
 ///
 /// # Errors
-/// If the GPU or the load fails, or it was asked to stop: then nothing is kept.
+/// If the GPU or the load fails, or a stop was requested. Then nothing is stored.
 pub fn calibrate(
     ledger: &Path,
     library: Option<&Path>,
@@ -129,7 +131,7 @@ pub fn calibrate(
     Ok(Calibrated { gpu: gpu.clone(), sensors, kept, replaced, foreign })
 }
 
-/// How it was found out.
+/// The conditions of the calibration.
 fn how(watched: &Watched, load: &Load, length_ms: u64) -> Table {
     [
         ("made_unix_ms", unix_ms().into()),
@@ -150,7 +152,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// One look, and the rest of the time until the next.
+    /// Reads one sample, and sleeps until the next one is due.
     fn read(&mut self, stop: &dyn Stop) -> Result<(), CalibrateError> {
         let begun = Instant::now();
         let look = self.meter.glance(0);
@@ -174,7 +176,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Runs the load, and takes note of when it was on.
+    /// Runs the load and records when it was on.
     fn load(
         &mut self,
         ledger: &Path,
@@ -224,20 +226,20 @@ impl Reading<'_> {
     }
 }
 
-/// Where the load's pipe is.
+/// The path of the load's pipe.
 fn pipe_of(ledger: &Path) -> io::Result<PathBuf> {
     let folder = KeptCalibration::folder(ledger);
     crate::host::files::private_folder(&folder)?;
     Ok(folder.join(format!(".load-{}.events", std::process::id())))
 }
 
-/// A line for each pulse: for how many seconds it is on, and then off.
+/// The schedule as text: for each pulse a line with the seconds on and off.
 fn written(schedule: &[(u64, u64)]) -> String {
     let time = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
     schedule.iter().map(|(on, off)| format!("{} {}\n", time(*on), time(*off))).collect()
 }
 
-/// What a load said.
+/// The messages of a load.
 #[derive(Default)]
 struct Heard {
     open: Option<u64>,

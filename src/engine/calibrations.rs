@@ -1,7 +1,7 @@
-//! What is known of the sensors of GPUs, kept beside the ledger by product, firmware and driver.
+//! Calibrations of GPU sensors, stored beside the ledger by product, firmware and driver.
 //!
-//! Each is one file of JSON that people can read, and ends with the digest of all else in it. Whoever measures takes it along into the
-//! record, so that a file that goes or changes leaves no record without its ground.
+//! Each is a JSON file with a digest of its other fields. A measurement copies its calibration into the record, so the
+//! record stays valid if the file changes or disappears.
 
 use crate::gpu::{GpuInfo, Gpus};
 use crate::host::{HostError, files};
@@ -14,32 +14,32 @@ use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "calibrations";
 const FORMAT: i64 = 1;
-/// Where the firmware's version cannot be read.
+/// The firmware version if it cannot be read.
 const UNKNOWN: &str = "unknown";
 
-/// A calibration cannot be kept or read.
+/// A calibration cannot be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} `{path}`", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// It is not what was written.
+    /// The content is not as it was written.
     #[error("the calibration `{path}` is not used: {why} (`ledger calibrate` makes a new one)", path = .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: String,
     },
 }
@@ -47,21 +47,21 @@ pub enum CalibrationError {
 /// The calibration of one product, firmware and driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptCalibration {
-    /// Names it: the beginning of the hash of product, firmware and driver.
+    /// The beginning of the hash of product, firmware and driver.
     pub key: String,
-    /// All of it.
+    /// The content.
     pub table: Table,
-    /// Where it lies.
+    /// The path of the file.
     pub path: PathBuf,
 }
 
 impl KeptCalibration {
-    /// Where calibrations lie.
+    /// The folder of the calibrations.
     pub(super) fn folder(ledger: &Path) -> PathBuf {
         ledger.join(FOLDER)
     }
 
-    /// One of a product, firmware and driver that is not written yet. `found` are the sensors by their names and how they were found.
+    /// A calibration that is not written yet. `found` has the sensors by name, and the conditions of the calibration.
     pub(super) fn new(ledger: &Path, device: &str, vbios: Option<&str>, driver: &str, found: Table) -> Self {
         let key = key(device, vbios, driver);
         let mut table = found;
@@ -75,7 +75,7 @@ impl KeptCalibration {
         Self { path: Self::folder(ledger).join(format!("{key}.json")), key, table }
     }
 
-    /// Writes it in the place of an older one, whole or not at all.
+    /// Writes it atomically, replacing an older one.
     pub(super) fn write(&self) -> Result<(), CalibrationError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let failed = |source| CalibrationError::Io { action: "make the folder", path: folder.to_owned(), source };
@@ -83,10 +83,10 @@ impl KeptCalibration {
         Ok(files::write_whole(&self.path, to_json_text(&self.table.clone().into()).as_bytes())?)
     }
 
-    /// The one of that product, firmware and driver; none if there is none.
+    /// The calibration of a product, firmware and driver, if there is one.
     ///
     /// # Errors
-    /// If it cannot be read, or is not as it was written.
+    /// If the file cannot be read or is damaged.
     pub fn find(
         ledger: &Path,
         device: &str,
@@ -104,7 +104,7 @@ impl KeptCalibration {
         Ok(kept)
     }
 
-    /// Every one that is kept, by key, and those that cannot be read.
+    /// Every stored calibration, by key, and the errors of those that cannot be read.
     ///
     /// # Errors
     /// If the folder cannot be listed.
@@ -128,10 +128,10 @@ impl KeptCalibration {
         Ok((found, faults))
     }
 
-    /// Copies all that are kept in one ledger's folder to another one, as they are.
+    /// Copies all calibrations of one ledger to another, unchanged. A ledger without any copies none.
     ///
     /// # Errors
-    /// If they cannot be read or written. A ledger that has none hands on none.
+    /// If they cannot be read or written.
     pub fn hand_on(from: &Path, to: &Path) -> Result<(), CalibrationError> {
         let (folder, target) = (Self::folder(from), Self::folder(to));
         let entries = match fs::read_dir(&folder) {
@@ -160,7 +160,7 @@ impl KeptCalibration {
         Ok(())
     }
 
-    /// A text of it; empty where it has none.
+    /// A text field; empty if it is missing.
     pub fn text(&self, name: &str) -> &str {
         self.table.get(name).and_then(Value::as_str).unwrap_or_default()
     }
@@ -190,7 +190,7 @@ impl KeptCalibration {
     }
 }
 
-/// What `doctor` says of the calibrations of these GPUs.
+/// The check of `doctor` for the calibrations of these GPUs.
 pub fn calibration_check(ledger: &Path, gpus: &Gpus, used: &[GpuInfo]) -> Check {
     const NAME: &str = "calibration";
     const CONSEQUENCE: &str = "energies assume a default sensor delay, with wider intervals";

@@ -1,4 +1,4 @@
-//! The closure of an external program: the local files, the interpreter and the packages that make it what it is.
+//! The closure of an external program: its local files, its interpreter and its packages.
 //!
 //! Knows how commands start Python programs. It must not know manifests' texts or ledgers.
 
@@ -9,7 +9,8 @@ use crate::host::python::{self, Entry, Imports, Question, is_named, is_python};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Programs that start the script among their arguments with the Python that they are installed in, and the module that each of them is of.
+/// Launchers, which start the script among their arguments with the Python that they are installed in, and their
+/// modules.
 const LAUNCHERS: [(&str, &str); 7] = [
     ("torchrun", "torch"),
     ("accelerate", "accelerate"),
@@ -19,26 +20,26 @@ const LAUNCHERS: [(&str, &str); 7] = [
     ("coverage", "coverage"),
     ("kernprof", "kernprof"),
 ];
-/// Programs that become the command among their arguments.
+/// Wrappers, which execute the command among their arguments.
 const WRAPPERS: [&str; 17] = [
     "env", "nice", "ionice", "taskset", "numactl", "timeout", "stdbuf", "time", "setsid", "nohup", "chrt", "mpirun",
     "mpiexec", "srun", "uv", "poetry", "pdm",
 ];
-/// Options of the interpreter whose next word belongs to them.
+/// Options of the interpreter that take the next word as their value.
 const WITH_VALUE: [&str; 3] = ["-W", "-X", "--check-hash-based-pycs"];
-/// What another folder of the import path is called in the names of files outside of the program's folder.
+/// Stands for the other folders of the import path in the names of files outside the program's folder.
 const ELSEWHERE: &str = "sys.path";
 
-/// What a program consists of besides the files that its manifest and its command name.
+/// The parts of a program besides the files that its manifest and its command name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Closure {
-    /// Local files by the names that the identity has for them.
+    /// Local files by their names in the identity.
     pub(super) files: BTreeMap<String, PathBuf>,
     /// Name and version of the interpreter.
     pub(super) interpreter: Option<String>,
     /// The versions of the imported distributions.
     pub(super) packages: BTreeMap<String, String>,
-    /// What could not be found out, for the attempt's warnings.
+    /// Unknown parts, for the attempt's warnings.
     pub(super) notes: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ struct Started {
     interpreter: Interpreter,
     flags: String,
     entry: Option<Entry>,
-    /// What the entry starts, if that is a module that is not local.
+    /// The entry that a non-local module starts.
     launched: Option<Entry>,
     also: Vec<String>,
 }
@@ -70,7 +71,8 @@ enum Interpreter {
     Uv,
 }
 
-/// Refuses a command whose program is missing or cannot be executed. A bare name is looked for only where the command is to run: it may be on the PATH of a node alone.
+/// Refuses a command whose program is missing or not executable. A bare name is looked up only if the command runs
+/// here, because it may be on the PATH of the node only.
 pub(super) fn check_program(argv: &[String], directory: &Path, runs_here: bool) -> Result<(), ClosureError> {
     match argv.first() {
         Some(word) if word.contains('/') => {
@@ -88,7 +90,8 @@ pub(super) fn check_program(argv: &[String], directory: &Path, runs_here: bool) 
     }
 }
 
-/// The closure of a command that runs in a folder. In an image, only the files of the folder count, and the host's Python parses them.
+/// Determines the closure of a command that runs in a folder. In an image only the folder's files count, and the host's
+/// Python parses them.
 pub(super) fn closure(
     argv: &[String],
     directory: &Path,
@@ -168,7 +171,8 @@ fn take(found: &mut Closure, imports: &Imports, directory: &Path, is_contained: 
     }
 }
 
-/// The program that a command starts, perhaps behind wrappers, if it is found on PATH and is neither an interpreter nor a launcher: by content.
+/// The program that a command starts, if it is found on PATH and is no wrapper, interpreter or launcher. It enters the
+/// identity by its content.
 fn executable(argv: &[String]) -> Option<(String, PathBuf)> {
     let mut is_behind = false;
     for word in argv {
@@ -177,12 +181,12 @@ fn executable(argv: &[String]) -> Option<(String, PathBuf)> {
             continue;
         }
         let is_other = is_python(word) || is_shell(word) || launcher(word).is_some();
-        // A path is a word that names a file, and is named by it.
+        // A path enters the identity elsewhere, as a word that names a file.
         if is_other || word.contains('/') {
             return None;
         }
         let path = environment::which(word);
-        // Before the program of a wrapper stand its options, their values and variables.
+        // Between a wrapper and its program are options, their values and variables.
         if path.is_some() || !is_behind {
             return path.map(|path| (word.clone(), path));
         }
@@ -190,7 +194,7 @@ fn executable(argv: &[String]) -> Option<(String, PathBuf)> {
     None
 }
 
-/// A manager of projects that runs a command in an environment of its own.
+/// The project manager that runs the command in its own environment, if one does.
 fn manager(argv: &[String]) -> Option<&'static str> {
     let named = |tool: &&str| argv.first().is_some_and(|first| is_named(first, &[*tool]));
     ["poetry", "pdm"].into_iter().find(|tool| named(tool) && argv.get(1).is_some_and(|word| word == "run"))
@@ -204,7 +208,7 @@ fn active_python(directory: &Path) -> Option<String> {
     environment::which(&python.to_string_lossy()).map(|path| path.to_string_lossy().into_owned())
 }
 
-/// Whether a word names a shell: the script that it reads is the program.
+/// Whether a word names a shell. The program is then the script that it reads.
 fn is_shell(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     name.strip_suffix("sh").is_some_and(|kind| ["", "ba", "da", "z", "k"].contains(&kind))
@@ -219,7 +223,7 @@ fn started(argv: &[String], directory: &Path) -> Option<Started> {
     let first = argv.first()?;
     let is_uv = is_named(first, &["uv"]) && argv.get(1).is_some_and(|word| word == "run");
     let wraps = is_named(first, &WRAPPERS);
-    // The words of a wrapper are looked through for the first that starts a Python.
+    // In a wrapper's command the first word that starts Python counts.
     let from = usize::from(wraps);
     for (at, word) in argv.iter().enumerate().skip(from) {
         if is_python(word) {
@@ -250,7 +254,7 @@ fn started(argv: &[String], directory: &Path) -> Option<Started> {
     None
 }
 
-/// What an interpreter is given: its options, then a script, a module or a text.
+/// Parses the arguments of an interpreter: its options, then a script, a module or code.
 fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) -> Started {
     let mut started = Started::by(interpreter);
     let mut words = words.iter();
@@ -261,7 +265,7 @@ fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) 
         }
         let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
             if word != "-" {
-                // Of a folder Python executes this file.
+                // Python executes this file of a folder.
                 let main = format!("{}/__main__.py", word.trim_end_matches('/'));
                 let is_folder = directory.join(&main).is_file();
                 started.entry = Some(Entry::Script(if is_folder { main } else { word.clone() }));
@@ -296,7 +300,7 @@ fn of_interpreter(interpreter: Interpreter, words: &[String], directory: &Path) 
     started
 }
 
-/// The script or the module among a launcher's arguments; a script that is missing, if there is no other.
+/// The script or the module among a launcher's arguments. A missing script only if there is no other.
 fn launched(words: &[String], directory: &Path) -> Option<Entry> {
     let mut missing = None;
     for (at, word) in words.iter().enumerate() {
@@ -313,7 +317,7 @@ fn launched(words: &[String], directory: &Path) -> Option<Entry> {
     missing
 }
 
-/// Where the interpreter lies.
+/// The path of the interpreter.
 fn interpreter(named: &Interpreter, directory: &Path, machine: &Machine) -> Result<PathBuf, BindError> {
     let missing = |word: &str| BindError::from(ClosureError::NoInterpreter(word.to_owned()));
     let found = |word: &str| match word.contains('/') {
@@ -339,7 +343,7 @@ fn interpreter(named: &Interpreter, directory: &Path, machine: &Machine) -> Resu
             },
         },
     };
-    // A record of another ledger may name any file; a plain name means one that the user has put on PATH.
+    // A record of another ledger may name any file. A plain name is a program that the user has put on PATH.
     let is_plain = !word.contains('/') && !path.starts_with(directory);
     if machine.distrusted().is_some() && !is_plain {
         return Err(ClosureError::Untrusted(word).into());
@@ -352,7 +356,7 @@ fn project(directory: &Path) -> Option<PathBuf> {
     directory.ancestors().find(|folder| folder.join("pyproject.toml").is_file()).map(Path::to_owned)
 }
 
-/// The Python of the environment that `uv run` works in, if it is there.
+/// The Python of the environment that `uv run` uses, if it exists.
 fn uv_python(directory: &Path) -> Option<PathBuf> {
     let project = project(directory);
     let stated =

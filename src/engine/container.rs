@@ -1,7 +1,7 @@
-//! The image that a worker runs in: what it is, how the worker is started in it, and what is recorded of it.
+//! The image that a worker runs in: its identity, how the worker is started in it, and the facts recorded about it.
 //!
-//! The image's digest is a part of the identity. What reaches into the container from the host is stated one by one, and recorded: the variables, the files, and
-//! NVIDIA's libraries where the run has GPUs. Nothing else of the host is visible inside but its kernel.
+//! The image's digest is a part of the identity. Everything of the host that is visible in the container is listed and
+//! recorded: variables, files and, for runs on GPUs, NVIDIA's libraries. Otherwise only the host's kernel is shared.
 
 mod brought;
 mod error;
@@ -27,21 +27,22 @@ use crate::record::{Cell, Parts, Table, Value};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Where a cell says which image it wants, and what stands there for none.
+/// The cell's field for the image, and its value for none.
 pub(super) const IMAGE: &str = "container.image";
 pub(super) const HOST: &str = Parts::HOST;
-/// Where a submission keeps the digest of the image that it was made with.
+/// The setting in which a submission stores the digest of its image.
 pub(super) const EXPECTED: &str = "container.sha256";
-/// Where it keeps what says that the file is still the one of that digest.
+/// The setting in which a submission stores the image's stamp, which shows that the file is unchanged.
 pub(super) const STAMP: &str = "container.stamp";
 
-/// Variables of these programs' own that give the worker nothing; others are taken away, since they bring in files and options that nobody stated.
+/// Variables of Apptainer and Singularity that do not affect the worker. Others are removed, because they add files and
+/// options that the manifest does not state.
 const HARMLESS: [&str; 5] = ["CACHEDIR", "CONFIGDIR", "DROP_CAPS", "TMPDIR", "LIBRARY"];
-/// Variables that these programs hand on of themselves, in lower case; `all_proxy` and its like may hold a password.
+/// Variables that both programs pass on by default, in lower case. `all_proxy` and similar ones may hold a password.
 const HANDED_ON: [&str; 6] = ["all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy", "term"];
-/// Where things of ours lie inside.
+/// The folder of ledger's own files in a container.
 const OWN: &str = "/.ledger";
-/// Folders of an image that a bind over them would hide.
+/// Folders that must not be bind targets, because that would hide the image's own files.
 const SYSTEM: [&str; 22] = [
     "/",
     "/bin",
@@ -67,7 +68,7 @@ const SYSTEM: [&str; 22] = [
     "/var",
 ];
 
-/// An image file, as it was when a run was bound to it.
+/// An image file as it was when a run was bound to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
     path: PathBuf,
@@ -75,21 +76,22 @@ pub struct Image {
     stamp: Stamp,
     told: Sif,
     tool: Tool,
-    /// The host's files that its manifest brings in.
+    /// The binds of the manifest.
     brought: Vec<Brought>,
 }
 
-/// An image that a run is bound to, and what is in it.
+/// An image that a run is bound to, and its content.
 #[derive(Clone, Debug)]
 pub(super) struct Inside {
     pub(super) image: Image,
-    /// The versions of the libraries that binds bring in.
+    /// The versions of the libraries in binds.
     pub(super) versions: CudaVersions,
-    /// What it lacks for its usual speed.
+    /// Warnings about missing libraries that make the run slower.
     pub(super) notes: Vec<String>,
 }
 
-/// The image that a cell asks for, if it does. `known` reads its digest, and what says that the file is still the one of it; `tool` finds the program.
+/// The image that a cell asks for, if any. `known` reads its digest, stamp and metadata; `tool` finds the container
+/// program.
 pub(super) fn image(
     cell: &Cell,
     known: impl FnOnce(&Path) -> Result<(String, Stamp, Sif), ContainerError>,
@@ -111,12 +113,12 @@ pub(super) fn image(
     Ok(Some(Image { path, sha256, stamp, told, tool: tool()?, brought: Vec::new() }))
 }
 
-/// Where programs keep what they need for a while.
+/// The folder for temporary files of programs.
 pub(super) fn scratch() -> PathBuf {
     environment::var("LEDGER_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// The file that a cell asks for, if it does.
+/// The image file that a cell asks for, if any.
 pub(super) fn asked(cell: &Cell) -> Result<Option<PathBuf>, ContainerError> {
     match cell.text(IMAGE) {
         None | Some(HOST) => Ok(None),
@@ -125,17 +127,17 @@ pub(super) fn asked(cell: &Cell) -> Result<Option<PathBuf>, ContainerError> {
     }
 }
 
-/// The container part of a run in an image of that digest; `host` for none.
+/// The container part of a run in an image with this digest; `host` without an image.
 pub(super) fn part(sha256: Option<&str>) -> Value {
     sha256.map_or(HOST.into(), |sha256| format!("sha256:{sha256}").into())
 }
 
-/// The image's part of a container part, as `part` makes it; `host` for none.
+/// The image in a container part; `host` without an image.
 pub fn image_of(container: &Value) -> &Value {
     container.as_table().and_then(|table| table.get("image")).unwrap_or(container)
 }
 
-/// The container and CUDA parts of a record that is not trusted, whose binds are not read: they are taken to hold what was recorded.
+/// The container and CUDA parts of an untrusted record. Its binds are not read, but assumed to hold what was recorded.
 pub(super) fn recorded(recorded: &Parts, container: Value, cuda: Value) -> (Value, Value) {
     let is_same = *image_of(&recorded.container) == container;
     let container = if is_same { recorded.container.clone() } else { container };
@@ -148,7 +150,7 @@ pub(super) fn recorded(recorded: &Parts, container: Value, cuda: Value) -> (Valu
     (container, cuda)
 }
 
-/// What a file is, if it is an image: its digest, what says that it is still the same, and what it tells of itself.
+/// Reads an image file: its digest, its stamp and its metadata.
 pub(super) fn read(path: &Path) -> Result<(String, Stamp, Sif), ContainerError> {
     if !path.exists() {
         return Err(ContainerError::Missing(path.to_owned()));
@@ -167,7 +169,7 @@ pub(super) struct Contained {
     pub(super) argv: Vec<OsString>,
     /// Variables that are set.
     pub(super) set: Vec<(String, OsString)>,
-    /// Variables that are taken away.
+    /// Variables that are removed.
     pub(super) unset: Vec<OsString>,
     mounts: Vec<Mount>,
     inside: Vec<(&'static str, OsString)>,
@@ -175,11 +177,11 @@ pub(super) struct Contained {
 
 /// The program, folders and files of a worker in a container.
 pub(super) struct Start<'a> {
-    /// The command of an external program and its folder; none is the built-in trainer.
+    /// The command of an external program and its folder. `None` is the built-in trainer.
     pub(super) program: Option<(&'a [String], &'a Path)>,
-    /// The files that its manifest names.
+    /// The files that the manifest names.
     pub(super) named_files: Vec<PathBuf>,
-    /// Where the data lie, if anywhere.
+    /// The path of the data, if any.
     pub(super) data: Option<&'a Path>,
     pub(super) has_gpus: bool,
     /// This program.
@@ -187,14 +189,14 @@ pub(super) struct Start<'a> {
     /// The pipe of the events.
     pub(super) fifo: &'a Path,
     pub(super) kernels: Option<&'a InUse>,
-    /// Where programs keep what they need for a while.
+    /// The folder for temporary files of programs.
     pub(super) scratch: &'a Path,
-    /// The variables that a worker is told of its run.
+    /// The variables with which a worker learns about its run.
     pub(super) told: Vec<(&'static str, OsString)>,
 }
 
 impl Image {
-    /// The container part of its runs: the image's digest, with those of the files in its binds that a run loads, if there are any.
+    /// The container part of a run: the image's digest, and the digests of bound files that the run loads, if any.
     pub(super) fn part(&self) -> Value {
         let image = part(Some(&self.sha256));
         let mut table = digests(&self.brought);
@@ -205,10 +207,10 @@ impl Image {
         table.into()
     }
 
-    /// Takes the cell's binds in, and has the built-in trainer report what it finds inside.
+    /// Reads the cell's binds, and lets the built-in trainer report what it finds in the container.
     ///
     /// # Errors
-    /// If a bind cannot be made, the trainer does not start, or something is missing that the run needs.
+    /// If a bind cannot be made, the trainer does not start, or a needed file is missing.
     pub(super) fn bring(mut self, cell: &Cell, loads: Loads) -> Result<Inside, ContainerError> {
         self.brought = brought(cell, loads)?;
         if loads == Loads::Any {
@@ -216,7 +218,7 @@ impl Image {
         }
         let report = self.survey(loads)?;
         let notes = self.lacking(&report, loads)?;
-        // An image without binds has no other libraries than its digest says.
+        // The digest identifies all libraries of an image without binds.
         let versions = if self.brought.is_empty() { CudaVersions::default() } else { report.versions };
         Ok(Inside { image: self, versions, notes })
     }
@@ -232,7 +234,7 @@ impl Image {
         command
     }
 
-    /// The command that executes one in the container, but for that command.
+    /// The arguments before the command that is executed in the container.
     fn exec(&self, nv: bool, directory: &Path, mounts: &[Mount]) -> Vec<OsString> {
         let mut argv: Vec<OsString> = vec![self.tool.path.clone().into(), "--quiet".into(), "exec".into()];
         if nv {
@@ -248,21 +250,22 @@ impl Image {
         argv
     }
 
-    /// The folders inside that are the host's by a bind.
+    /// The targets of the binds, which are folders of the host.
     pub(super) fn bound_folders(&self) -> Vec<PathBuf> {
         self.brought.iter().map(|one| one.mount.target.clone()).collect()
     }
 
-    /// Whether it is still the image that its run is bound to. A file that was only touched, linked or moved back is read again: what counts is its content.
+    /// Checks that the image and the bound files are those that the run is bound to. The content counts: a file that
+    /// was only touched, linked or moved back is read again.
     ///
     /// # Errors
-    /// If it is another one, or cannot be read, also because `is_over` says that there is no more time.
+    /// If a file changed or cannot be read, or `is_over` ended the check.
     pub(super) fn check(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(), ContainerError> {
         unchanged(&self.path, &self.stamp, &self.sha256, is_over)?;
         self.brought.iter().try_for_each(|one| one.check(is_over))
     }
 
-    /// The command that starts a worker in it.
+    /// The command that starts a worker in the container.
     pub(super) fn contain(&self, start: &Start<'_>) -> Contained {
         let own = |name: &str| Path::new(OWN).join(name);
         let mut mounts = vec![
@@ -294,7 +297,7 @@ impl Image {
         Contained { argv, set, unset: strays(environment::all()), mounts, inside }
     }
 
-    /// What is recorded of the image and of how the worker was started in it.
+    /// The facts about the image and the start of the worker.
     pub(super) fn facts(&self, contained: &Contained) -> Table {
         let mut facts = Table::new();
         let mut put = |name: &str, value: Value| drop(facts.insert(format!("image.{name}"), value));
@@ -335,8 +338,8 @@ impl Image {
     }
 }
 
-/// Says that a file is another one than a run was bound to. One that was only touched, linked or moved back is read again: what counts is its
-/// content.
+/// Checks that a file is the one that a run was bound to. The content counts: a file that was only touched, linked or
+/// moved back is read again.
 fn unchanged(
     path: &Path,
     stamp: &Stamp,
@@ -354,12 +357,13 @@ fn unchanged(
     if found == sha256 { Ok(()) } else { Err(changed(format!("its digest is {found} now"))) }
 }
 
-/// This program, where a container has it.
+/// The mount of this program in a container.
 fn own_binary(executable: &Path) -> Mount {
     Mount { source: executable.to_owned(), target: Path::new(OWN).join("ledger"), is_writable: false }
 }
 
-/// What is known of the surroundings, with the host's variables by names that say so: a worker in an image has none of them.
+/// The facts about the environment. For a worker in an image, which does not see the host's variables, these get the
+/// prefix `host.env.`.
 pub fn surroundings(image: Option<&Image>, facts: &Table) -> Table {
     let is_variable = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
     let named = |name: &String| match image {
@@ -369,7 +373,7 @@ pub fn surroundings(image: Option<&Image>, facts: &Table) -> Table {
     facts.iter().map(|(name, value)| (named(name), value.clone())).collect()
 }
 
-/// What a run leaves open of what it computes with: what is neither in its identity nor kept from changing.
+/// The influences on a run that are neither in its identity nor kept from changing.
 pub(super) fn leaves_open(image: Option<&Image>, external: bool) -> Value {
     let mut open = vec!["the host's kernel and hardware settings (host.*, cpu.*, gpu.*)"];
     match image {
@@ -387,7 +391,7 @@ pub(super) fn leaves_open(image: Option<&Image>, external: bool) -> Value {
     open.into()
 }
 
-/// The variables that would tell the tool to do what nobody stated.
+/// The variables that would make the container program do something that the manifest does not state.
 fn strays(all: Vec<(OsString, OsString)>) -> Vec<OsString> {
     let is_stray = |name: &str| {
         let of_tool = ["APPTAINER", "SINGULARITY"].iter().find_map(|tool| name.strip_prefix(tool));

@@ -1,4 +1,4 @@
-//! The data of a cell, as it enters the identity: by what it holds, wherever it lies.
+//! The data of a cell in the identity: they enter it by content, wherever they lie.
 
 use super::refusal::{BindError, Refusal};
 use crate::host::files;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 pub(super) const DIGEST: &str = "data.digest";
-/// Data that lie in files.
+/// Kinds of data that are stored in files.
 const FILES: [&str; 5] = ["idx", "cifar10", "folder", "coco", "text"];
 const IDX_FILES: [&str; 4] =
     ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
@@ -21,16 +21,16 @@ const CIFAR_FILES: [&str; 6] = [
     "test_batch.bin",
 ];
 
-/// The files of data as they were when a run was named by them.
+/// The data files as they were when the run id was computed.
 #[derive(Debug)]
 pub struct DataFiles {
     kind: String,
     path: PathBuf,
-    /// Of all names, in their order.
+    /// The digest of all names, in their order.
     names: Digest,
-    /// Of each file, in the same order.
+    /// The digest of each file, in the same order.
     contents: Vec<Digest>,
-    /// What each file had when it was last seen to hold that.
+    /// The stamp of each file when its content was last compared.
     stamps: Mutex<Vec<Stamp>>,
 }
 
@@ -42,7 +42,8 @@ impl PartialEq for DataFiles {
 }
 
 impl DataFiles {
-    /// Reads the files of a kind of data, and gives the digest of names and contents too. Until `is_over` says that there is no more time.
+    /// Reads the files of a kind of data. Also returns the digest of names and contents. Fails if `is_over` returns
+    /// true.
     pub(super) fn read(
         kind: &str,
         path: &Path,
@@ -50,7 +51,7 @@ impl DataFiles {
     ) -> Result<(Self, Digest), BindError> {
         let files = list(kind, path, is_over)?;
         let paths = paths(&files);
-        // Before the contents: a file that is written to meanwhile has another stamp then.
+        // Stamps come before contents: a file that is written meanwhile gets another stamp.
         let stamps = files::stamps(&paths, is_over)?;
         let contents = files::digest_contents(&paths, is_over)?;
         let pieces: Vec<&[u8]> = files
@@ -63,10 +64,10 @@ impl DataFiles {
         Ok((Self { kind: kind.to_owned(), path: path.to_owned(), names, contents, stamps }, digest))
     }
 
-    /// What says that a worker may have read other data than these.
+    /// How the data differ from those that the run id was computed from, if they do.
     ///
     /// # Errors
-    /// If they cannot be looked at, or `is_over` says that there is no more time.
+    /// If the data cannot be read, or `is_over` ended the check.
     pub(super) fn changed(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Option<String>, BindError> {
         let text = |found| format!("the data changed after the run id was computed: {found}");
         Ok(self.difference(is_over)?.map(text))
@@ -83,13 +84,14 @@ impl DataFiles {
         }
         let paths = paths(&files);
         let now = files::stamps(&paths, is_over)?;
-        // Held meanwhile: of several attempts that look at once, one reads.
+        // Locked meanwhile, so that only one of several attempts reads at a time.
         let mut before = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         let written = |at: usize| Ok(Some(format!("`{}` was written to", paths[at].display())));
         if let Some(at) = (0..paths.len()).find(|at| now[*at].size() != before[*at].size()) {
             return written(at);
         }
-        // What was touched, moved, linked, copied anew or changed hands, and on some file systems what was long not looked at: the content decides.
+        // The stamp changes if a file is touched, moved, linked or copied, or its owner changes, and on some file
+        // systems by itself. Then the content decides.
         let unsure: Vec<(usize, bool)> =
             (0..paths.len()).filter(|at| now[*at] != before[*at]).map(|at| (at, now[at].is_settled_now())).collect();
         let contents = files::digest_contents(&unsure.iter().map(|(at, _)| paths[*at]).collect::<Vec<_>>(), is_over)?;
@@ -113,12 +115,12 @@ fn digest_of_names(files: &[(String, PathBuf)]) -> Digest {
     Digest::of_pieces("ledger data names v1", &files.iter().map(|(name, _)| name.as_bytes()).collect::<Vec<_>>())
 }
 
-/// Whether data of that name lie in files.
+/// Whether data with this name are stored in files.
 pub(super) fn is_of_files(name: &str) -> bool {
     FILES.contains(&name)
 }
 
-/// The files of a kind of data, by the names that enter the identity.
+/// The files of a kind of data, with their names in the identity.
 fn list(kind: &str, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(String, PathBuf)>, BindError> {
     match kind {
         "idx" => named(path, &IDX_FILES, |file| [file.to_owned(), format!("{file}.gz")], " (plain or .gz)"),
@@ -130,7 +132,7 @@ fn list(kind: &str, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<
     }
 }
 
-/// Files that must be there, each under one of two names.
+/// Finds required files, each under one of two names.
 fn named(
     directory: &Path,
     files: &[&str],
@@ -145,8 +147,8 @@ fn named(
     files.iter().map(find).collect()
 }
 
-/// The files of a folder that is laid out as COCO's: annotations of training and evaluation, then their pictures, by their names from
-/// the folder on.
+/// The files of a folder with COCO's layout, by relative path: annotations of training and evaluation, then their
+/// pictures.
 fn coco(directory: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<Vec<(String, PathBuf)>, BindError> {
     let only = |folder: &str, begin: &str, end: &str, directories: bool, file: &str| {
         let fits = |path: &Path| if directories { path.is_dir() } else { path.is_file() };

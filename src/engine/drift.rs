@@ -1,4 +1,4 @@
-//! Whether a machine drifted while a sweep was executed: what its canary says.
+//! Drift of a machine during a sweep, measured by its control run (canary).
 
 use super::bound::Bound;
 use super::protocol::CANARY;
@@ -10,37 +10,38 @@ use crate::store::{Reader, StoreError};
 /// The setting that names the manifest of an attempt.
 const MANIFEST: &str = "manifest.digest";
 
-/// What the canary's attempts say.
+/// The result of the canary's attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Canary {
-    /// How its values went.
+    /// The drift.
     Told(Drift),
-    /// Fewer than two of its attempts have a value that counts.
+    /// No drift can be computed: fewer than two attempts have a value that counts.
     Silent {
-        /// How many attempts it has.
+        /// The number of attempts.
         attempts: usize,
-        /// How many of them count.
+        /// The number of attempts that count.
         counted: usize,
-        /// Why one that does not count does not, if that is known.
+        /// Why one of the others does not count, if that is known.
         why: Option<LeftOut>,
     },
 }
 
-/// How the canary's values went.
+/// The linear trend of the canary's values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// The metric that was watched.
+    /// The metric.
     pub metric: &'static str,
-    /// How many attempts of the canary count.
+    /// The number of attempts that count.
     pub attempts: usize,
-    /// How far the line through them goes from the first to the last, as a share of their mean.
+    /// The change along the regression line from the first to the last attempt, as a share of the mean.
     pub share: f64,
-    /// The probability of such a line, or a steeper one, where nothing drifts; none of fewer than three attempts.
+    /// The p-value of the slope. `None` for fewer than three attempts.
     pub p: Option<f64>,
 }
 
 impl Canary {
-    /// What the ledger holds of the canary of this manifest, also of commands before this one; none where there is none.
+    /// Reads the canary's attempts of this manifest from the ledger, including those of earlier commands. `None` if
+    /// there are none.
     ///
     /// # Errors
     /// If the ledger cannot be read.
@@ -55,12 +56,13 @@ impl Canary {
             found.extend(attempt.filter(is_own));
         }
         found.sort_by_key(|attempt| attempt.started_unix_ms);
-        // A program need not tell of its training, nor a host of its power; how long it took is always known.
+        // A program may not report its training, and a host may not measure power, but the wall time is always known.
         let metrics = [usual_metric(bound), "train_time", "wall_time"];
         Ok(Self::of(&found, &metrics))
     }
 
-    /// From its attempts in the order of their starts, by the first of the metrics that all have that finished; else by the last.
+    /// From attempts in the order of their starts, by the first metric that all finished ones have, otherwise by the
+    /// last metric.
     fn of(attempts: &[Attempt], metrics: &[&'static str]) -> Option<Self> {
         let finished = || attempts.iter().filter(|attempt| attempt.outcome == Outcome::Finished);
         let has = |metric: &&&'static str| finished().all(|attempt| attempt.metric(metric).is_some());
@@ -76,7 +78,7 @@ impl Canary {
 }
 
 impl Drift {
-    /// How a metric went; else how many values count, and why one does not.
+    /// The trend of a metric. The error has the number of values that count, and why one does not.
     fn of(attempts: &[Attempt], metric: &'static str) -> Result<Self, (usize, Option<LeftOut>)> {
         let (mut points, mut why) = (Vec::new(), None);
         for attempt in attempts {
@@ -93,7 +95,7 @@ impl Drift {
             return Err((points.len(), why));
         };
         points.iter_mut().for_each(|point| point.0 -= first);
-        // Values that do not vary have no line, and do not drift.
+        // Constant values have no regression line and no drift.
         let line = Correlation::of(&points);
         let (slope, p) = line.map_or((0.0, None), |line| (line.slope, line.pearson_p));
         Ok(Self { metric, attempts: points.len(), share: slope * (last - first) / mean, p })

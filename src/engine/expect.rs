@@ -1,4 +1,5 @@
-//! What is known of a cell's run before the machine is that will execute it: a login node has other devices than the nodes of its cluster.
+//! The known parts of a cell's run, while the machine that will execute it is unknown: a login node has other devices
+//! than the cluster's nodes.
 
 use super::bind::bind_data;
 use super::bound::Trainer;
@@ -12,28 +13,28 @@ use crate::record::{Cell, Digest, Run, Table, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Fields that a machine decides where the cell leaves them open.
+/// Fields that the machine decides if the cell leaves them open.
 const DEVICE: &str = "hardware.device";
 const GPUS: &str = "hardware.gpus";
 const DATA: &str = "data.digest";
 
-/// A cell and what its run will have in common with every other execution of it.
+/// A cell, and the parts of its run that do not depend on the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     cell: Cell,
-    /// The program part, by the device: `program` where one serves for all.
+    /// The program part by device, or `program` if it is the same for all.
     programs: Table,
-    /// The hash of the configuration without what a machine may decide.
+    /// The hash of the configuration without the fields that a machine may decide.
     config: Digest,
-    /// The files of its program; none of one that was recorded.
+    /// The program's files. Empty if the value was made from recorded parts.
     files: Vec<ProgramFile>,
 }
 
 impl Expected {
-    /// Of a cell that [`anchor`](super::anchor) has made. Data that cannot be read from here is left open.
+    /// From a cell of [`anchor`](super::anchor). Data that cannot be read on this machine are left open.
     ///
     /// # Errors
-    /// If there is no trainer for it, or its image or the files of its program cannot be read.
+    /// If there is no trainer, or the image or the program's files cannot be read.
     pub fn of(
         cell: &Cell,
         program: Option<&Program>,
@@ -42,7 +43,7 @@ impl Expected {
     ) -> Result<Self, BindError> {
         let mut cell = cell.clone();
         if let Some(path) = container::asked(&cell)? {
-            // What starts it need not be here.
+            // The container program need not be installed here.
             let (sha256, stamp, _) = machine.image(&path)?;
             cell.settings.insert(EXPECTED.to_owned(), sha256.into());
             if stamp.is_settled_now() {
@@ -62,7 +63,7 @@ impl Expected {
             }
             None => {
                 let trainer = trainer.ok_or(Refusal::NoTrainer)?;
-                // A node may see what we do not: then it says what is missing.
+                // A node may see files that this machine does not. It reports missing ones.
                 let _ = bind_data(&mut cell, Some(trainer), machine);
                 ["cpu", "cuda"].map(|device| (device.to_owned(), trainer.part(device, &cell))).into()
             }
@@ -70,28 +71,28 @@ impl Expected {
         Ok(Self { files, ..Self::recorded(cell, programs) })
     }
 
-    /// The files of its program, where they are known.
+    /// The program's files, if they are known.
     pub fn program_files(&self) -> &[ProgramFile] {
         &self.files
     }
 
-    /// As it was when [`cell`](Self::cell) and [`programs`](Self::programs) were kept.
+    /// From a stored [`cell`](Self::cell) and stored [`programs`](Self::programs).
     pub fn recorded(cell: Cell, programs: Table) -> Self {
         let config = open(&cell.config);
         Self { cell, programs, config, files: Vec::new() }
     }
 
-    /// The cell, with the digest of its data where that is known.
+    /// The cell, with the digest of its data if that is known.
     pub fn cell(&self) -> &Cell {
         &self.cell
     }
 
-    /// Names the cell: the hash of its configuration as far as it is known, its programs, its seed and its image.
+    /// The id of the cell: the hash of its known configuration, its programs, its seed and its image.
     pub fn id(&self) -> Digest {
         let config = Value::Table(self.cell.config.clone()).digest();
         let programs = Value::Table(self.programs.clone()).digest();
         let seed = Value::from(self.cell.seed.to_string()).digest();
-        // Data whose content is not known is known by its place.
+        // Data with unknown content are identified by their path.
         let unread = if self.cell.config.contains_key(DATA) { None } else { self.cell.text("data.path") };
         let data = Value::from(unread.unwrap_or_default()).digest();
         let mut pieces: Vec<&[u8]> = vec![&config.0, &programs.0, &seed.0, &data.0];
@@ -101,27 +102,28 @@ impl Expected {
         Digest::of_pieces("ledger cell v1", &pieces)
     }
 
-    /// The hash of the configuration without what a machine may decide: runs of this cell have the same (see [`Expected::of_run`]).
+    /// The hash of the configuration without the fields that a machine may decide. All runs of this cell have the same
+    /// (see [`Expected::of_run`]).
     pub fn config(&self) -> Digest {
         self.config
     }
 
-    /// As [`config`](Self::config), of a run.
+    /// As [`config`](Self::config), for a run.
     pub fn of_run(run: &Run) -> Digest {
         open(run.config())
     }
 
-    /// The program part of its runs, by the device: `program` where one serves for all, else `cpu` and `cuda`.
+    /// The program part by device: `program` if it is the same for all, otherwise `cpu` and `cuda`.
     pub fn programs(&self) -> &Table {
         &self.programs
     }
 
-    /// Whether a run is one of this cell, on whatever machine.
+    /// Whether a run belongs to this cell, whatever its machine.
     pub fn agrees(&self, run: &Run) -> bool {
         self.difference(run).is_none()
     }
 
-    /// In what a run is none of this cell; none if it is one.
+    /// The first part in which a run differs from this cell. `None` if the run belongs to it.
     pub fn difference(&self, run: &Run) -> Option<&'static str> {
         let (here, there) = (&self.cell.config, run.config());
         let device = there.get(DEVICE).and_then(Value::as_str).unwrap_or("cpu");
@@ -146,7 +148,7 @@ impl Expected {
         rules.into_iter().find(|(_, fits)| !fits).map(|(name, _)| name)
     }
 
-    /// The files of the program that hold something else in a run, are missing there, or are there alone.
+    /// The program's files that differ in a run, or that only one of both has.
     pub fn changed_files(&self, run: &Run) -> Vec<String> {
         let (here, there) = (self.programs.get("program").map(files).unwrap_or_default(), files(&run.parts.program));
         let names: BTreeSet<&String> = here.keys().chain(there.keys()).collect();
@@ -154,7 +156,7 @@ impl Expected {
     }
 }
 
-/// What the files hold that a program is named by.
+/// The files of a program part, by name.
 fn files(program: &Value) -> Table {
     let files = program.as_table().and_then(|program| program.get("files")?.as_table());
     files.cloned().unwrap_or_default()

@@ -16,7 +16,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-/// A machine for a record that nobody trusts.
+/// A machine for an untrusted record.
 fn untrusting() -> Machine {
     Machine::default().untrusting(&Run::new(Parts { program: Table::new().into(), ..Parts::sample() }))
 }

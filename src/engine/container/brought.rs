@@ -1,4 +1,4 @@
-//! Declared binds: the host's files that a manifest brings into a container, and the digests of those that the run loads.
+//! Binds: files of the host that a manifest makes visible in a container, and the digests of those that the run loads.
 
 use super::ContainerError;
 use super::mounts::Mount;
@@ -10,22 +10,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Where a cell has its binds.
+/// The cell's setting with its binds.
 pub(in crate::engine) const BINDS: &str = "container.binds";
 /// The name of the digest of CUDA's headers.
 const HEADERS: &str = "headers";
 
-/// Which of the host's libraries a run loads if they are bound.
+/// The bound libraries that a run loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::engine) enum Loads {
     /// The built-in trainer on a CPU.
     Nothing,
-    /// The built-in trainer on GPUs: the libraries that it knows by name. NCCL where there are several.
+    /// The built-in trainer on GPUs: the libraries that it knows by name.
     Cuda {
-        /// Whether there are several.
+        /// Whether it also loads NCCL, for several GPUs.
         nccl: bool,
     },
-    /// Another program: all libraries whose versions change numbers.
+    /// An external program: all libraries whose versions can change results.
     Any,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Brought {
     pub(super) mount: Mount,
     /// The files that the run loads.
     files: Vec<BroughtFile>,
-    /// The folders inside that hold libraries of them.
+    /// The folders in the container that have libraries among these files.
     pub(super) folders: BTreeSet<PathBuf>,
 }
 
@@ -67,15 +67,15 @@ struct BroughtFile {
 enum FileKind {
     Library,
     Header,
-    /// A bind of its own that the run does not load as a library.
+    /// A single bound file that the run does not load as a library.
     Other,
 }
 
-/// The binds of a cell, with the digests of what the run loads.
+/// Reads the binds of a cell and the digests of the files that the run loads.
 pub(super) fn brought(cell: &Cell, loads: Loads) -> Result<Vec<Brought>, ContainerError> {
     let mut all: Vec<Brought> = Vec::new();
     for (index, text) in texts(cell).into_iter().enumerate() {
-        // A recorded one was checked when its manifest was read.
+        // Recorded binds were checked when the manifest was read.
         let bind = Bind::parse(&text, Path::new("/")).map_err(|why| ContainerError::NoBind { index, why })?;
         let source = bind.source.canonicalize().map_err(|error| {
             let why = format!(
@@ -98,7 +98,7 @@ pub(super) fn brought(cell: &Cell, loads: Loads) -> Result<Vec<Brought>, Contain
     Ok(all)
 }
 
-/// The binds of a cell, as its settings have them.
+/// The binds in the settings of a cell.
 pub(in crate::engine) fn texts(cell: &Cell) -> Vec<String> {
     match cell.get(BINDS) {
         Some(Value::List(texts)) => texts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -107,13 +107,13 @@ pub(in crate::engine) fn texts(cell: &Cell) -> Vec<String> {
 }
 
 impl Brought {
-    /// Finds the files that the run loads, and their digests.
+    /// Finds the files that the run loads, and computes their digests.
     fn find(&mut self, loads: Loads, sums: &mut Sums) -> Result<(), ContainerError> {
         let root = &self.mount.source;
         let mut found: BTreeMap<PathBuf, FileKind> = BTreeMap::new();
         for folder in library_folders(root) {
             for (name, file) in entries(&folder) {
-                // A link that leaves the bind leads nowhere inside.
+                // A link out of the bind is broken in the container.
                 let Ok(real) = file.canonicalize() else { continue };
                 if loads.takes(&name) && real.starts_with(root) && real.is_file() {
                     self.folders.insert(self.inside(&folder));
@@ -141,7 +141,7 @@ impl Brought {
         Ok(())
     }
 
-    /// Where a path of the host lies inside.
+    /// The path in the container of a path of the host.
     fn inside(&self, path: &Path) -> PathBuf {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         match real.strip_prefix(&self.mount.source) {
@@ -150,12 +150,12 @@ impl Brought {
         }
     }
 
-    /// Says that a file is another one by now, if one is.
+    /// Checks that no file has changed.
     pub(super) fn check(&self, is_over: &(dyn Fn() -> bool + Sync)) -> Result<(), ContainerError> {
         self.files.iter().try_for_each(|file| super::unchanged(&file.source, &file.stamp, &file.sha256, is_over))
     }
 
-    /// What is recorded of it.
+    /// The fact that is recorded about the bind.
     pub(super) fn fact(&self) -> Value {
         let mut fact: Table = [("source".to_owned(), self.mount.source.display().to_string().into())].into();
         fact.insert("access".to_owned(), if self.mount.is_writable { "read and write" } else { "read" }.into());
@@ -166,8 +166,8 @@ impl Brought {
     }
 }
 
-/// The digests of the files in these binds that a run loads: `libraries` by file name, by path inside for the second of a name, and one
-/// of all headers. Empty if there are none.
+/// The digests of the bound files that a run loads: `libraries` by file name, or by path in the container if the name
+/// occurs twice, and one digest of all headers. Empty if there are none.
 pub(super) fn digests(all: &[Brought]) -> Table {
     let (mut libraries, mut headers) = (Table::new(), String::new());
     for file in all.iter().flat_map(|one| &one.files) {
@@ -188,8 +188,9 @@ pub(super) fn digests(all: &[Brought]) -> Table {
     named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// The folders in which a bind may hold libraries: itself, and `lib` and `lib64` in it and in folders down to the second level, as in
-/// CUDA's `targets/x86_64-linux/lib` and the wheels' `nvidia/cudnn/lib`; with the folder of this processor in each.
+/// The folders of a bind that may have libraries: itself, and `lib` and `lib64` in it and in folders down to the second
+/// level, as in CUDA's `targets/x86_64-linux/lib` and the wheels' `nvidia/cudnn/lib`. In each of them also this
+/// processor's folder.
 fn library_folders(root: &Path) -> BTreeSet<PathBuf> {
     let mut parents = vec![root.to_owned()];
     let mut level = parents.clone();
@@ -204,7 +205,7 @@ fn library_folders(root: &Path) -> BTreeSet<PathBuf> {
     all.filter_map(|folder| folder.canonicalize().ok()).filter(|folder| folder.starts_with(root)).collect()
 }
 
-/// CUDA's headers that the run-time compiler includes: those in `include` and its `crt`.
+/// The CUDA headers that the run-time compiler includes: those in `include` and `include/crt`.
 fn headers(root: &Path) -> Vec<PathBuf> {
     let include = root.join("include");
     if !include.join("cuda_fp16.h").is_file() {
@@ -216,7 +217,7 @@ fn headers(root: &Path) -> Vec<PathBuf> {
     real.filter(|file| file.starts_with(root) && file.is_file()).collect()
 }
 
-/// The entries of a folder by name; of one that cannot be read, none: nor can the run read it.
+/// The entries of a folder by name. An unreadable folder has none, because the run cannot read it either.
 fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let read = fs::read_dir(folder).into_iter().flatten().flatten();
     read.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect()
@@ -230,7 +231,7 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    /// CUDA as its packages install it, with what is not loaded beside it.
+    /// A folder like an installed CUDA, with some files that are not loaded.
     fn cuda(root: &Path) {
         for (name, content) in [
             ("targets/x86_64-linux/lib/libnvrtc.so.13.0.88", "nvrtc"),
@@ -275,7 +276,7 @@ mod tests {
         assert!(told[HEADERS].as_str().is_some_and(|headers| headers.len() == 71), "{told:?}");
         let folder = Path::new("/usr/local/cuda/targets/x86_64-linux/lib");
         assert_eq!(found[0].folders.iter().collect::<Vec<_>>(), [folder]);
-        // Of two machines with one CUDA in different places.
+        // Two machines may have the same CUDA in different places.
         let other = dir.path().canonicalize().unwrap().join("elsewhere");
         cuda(&other);
         let there = of(&[format!("{}:/usr/local/cuda", other.display())], Loads::Cuda { nccl: false }).unwrap();
@@ -303,7 +304,7 @@ mod tests {
         assert_eq!(found[0].folders.iter().collect::<Vec<_>>(), [Path::new("/opt")]);
         assert!(digests(&found)["libraries"].as_table().is_some_and(|names| names.contains_key("libcudnn.so.9")));
         assert!(found[0].fact().to_string().contains("access = read"), "{}", found[0].fact());
-        // A run that does not load it has it recorded, and not in its identity.
+        // A file that the run does not load is recorded, but not in the identity.
         let other = of(&bind, Loads::Nothing).unwrap();
         assert!(digests(&other).is_empty() && other[0].fact().to_string().contains(&sums::sha256(b"one")));
         found[0].check(&|| false).unwrap();

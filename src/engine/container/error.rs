@@ -1,4 +1,4 @@
-//! Why a worker cannot be started in an image, and what to do.
+//! Errors of starting a worker in an image.
 
 use crate::host::HostError;
 use crate::host::sif::SifError;
@@ -15,43 +15,43 @@ pub enum ContainerError {
     /// There is no such file.
     #[error("`container.image` is `{}`, which does not exist (build one: `containers/build.sh cpu`)", .0.display())]
     Missing(PathBuf),
-    /// It is no image.
+    /// The file is not an image.
     #[error("`container.image` is `{}`, but {why} (`apptainer build` makes images)", path.display())]
     NoImage {
         /// The file.
         path: PathBuf,
-        /// Why it is none.
+        /// Why it is not an image.
         why: SifError,
     },
-    /// It cannot be read.
+    /// The image cannot be read.
     #[error(transparent)]
     Unread(#[from] HostError),
-    /// Nothing can start it.
+    /// There is no program to start a container.
     #[error("`container.image` asks for a container, but {0} (install Apptainer, or load its module)")]
     NoTool(String),
-    /// A file is not the one any more that a run was bound to.
+    /// A file changed after a run was bound to it.
     #[error("`{}` changed after its digest was taken: {why} (repeat the command to use the new file)", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
-        /// What is known of it.
+        /// How it changed.
         why: String,
     },
-    /// This program, which the trainer in the image is, is found by its path.
+    /// This program's file has moved. The trainer in a container is this program, mounted by its path.
     #[error("this program's file is no longer at `{}`, from where a container takes the trainer (repeat the command to use the new program)", .0.display())]
     Replaced(PathBuf),
-    /// Nothing can be kept for a while.
+    /// The folder for temporary files does not exist.
     #[error("`{}`, from LEDGER_SCRATCH or TMPDIR, is not the full path of an existing folder (create it for the container, or set LEDGER_SCRATCH)", .0.display())]
     NoScratch(PathBuf),
-    /// A bind is not one, or what it names is not there.
+    /// A bind is malformed, or its source does not exist.
     #[error("`container.binds` {why}")]
     NoBind {
-        /// Its place in the list.
+        /// The index in the list.
         index: usize,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// There are binds and no image.
+    /// There are binds but no image.
     #[error("`container.binds` needs an image (name one in `container.image`, or remove the binds)")]
     NothingToBindIn,
     /// A file of a bind cannot be read.
@@ -59,39 +59,39 @@ pub enum ContainerError {
     UnreadBind {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         error: std::io::Error,
     },
-    /// The built-in trainer does not start in it.
+    /// The built-in trainer does not start in the image.
     #[error("the built-in trainer does not start in `{}`: {said} (the image needs libgcc_s and a C library no older than that of the machine where this program was built; build containers/minimal.def)", image.display())]
     NoStart {
         /// The image.
         image: PathBuf,
-        /// What was said.
+        /// The output.
         said: String,
     },
-    /// It lacks a file that the run needs.
+    /// The image lacks a file that the run needs.
     #[error("{what} the image `{}` ({fix})", image.display())]
     Lacks {
         /// The image.
         image: PathBuf,
         /// The file, and why it is missing.
         what: String,
-        /// What to do.
+        /// The remedy.
         fix: &'static str,
     },
-    /// A folder that has to be visible inside would hide what the image holds.
+    /// A folder that must be visible in the container would hide the image's own files.
     #[error("`{}` must be visible in the container, but would hide the image's own files there (use another folder)", .0.display())]
     Hides(PathBuf),
 }
 
 impl ContainerError {
-    /// The number of the bind that is at fault, if one is.
+    /// The index of the bind that caused the error, if one did.
     pub(in crate::engine) fn bind(&self) -> Option<usize> {
         if let Self::NoBind { index, .. } = self { Some(*index) } else { None }
     }
 
-    /// Whether it is the named image that is at fault.
+    /// Whether the image caused the error.
     pub(in crate::engine) fn is_of_image(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What the built-in trainer finds in a container, asked before a run is bound to it.
+//! Checks what the built-in trainer finds in a container, before a run is bound to it.
 
 use super::brought::Loads;
 use super::{ContainerError, Image};
@@ -8,20 +8,20 @@ use crate::wire::from_json;
 use std::path::Path;
 use std::time::Duration;
 
-/// The library and headers by which the built-in trainer compiles GPU kernels.
+/// The library and headers with which the built-in trainer compiles GPU kernels.
 pub(in crate::engine) const TOOLKIT: [&str; 3] = ["libnvrtc.so", "cuda_fp16.h", "mma.h"];
 /// The library that connects several GPUs.
 pub(in crate::engine) const NCCL: &str = "libnccl.so.2";
-/// How long a container may take to start and report: without squashfuse a user's is unpacked first.
+/// How long a container may take to start and report. Without squashfuse a user's image is unpacked first.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The driver's library.
 const DRIVER: &str = "libcuda.so.1";
-/// Libraries without which the trainer has kernels of its own.
+/// Libraries that the trainer replaces by slower kernels of its own, and what they compute.
 const FASTER: [(&str, &str); 2] =
     [("libcublasLt.so", "products of matrices"), ("libcudnn.so", "convolutions and recurrent layers")];
 
 impl Image {
-    /// Starts this program in the container, and has it report what it finds there.
+    /// Starts this program in the container and returns its report.
     pub(super) fn survey(&self, loads: Loads) -> Result<SurveyReport, ContainerError> {
         let no_start = |said: String| ContainerError::NoStart { image: self.path.clone(), said };
         let own = process::own_path().map_err(|error| no_start(error.to_string()))?;
@@ -41,7 +41,8 @@ impl Image {
         report.ok_or_else(|| no_start(said.complaint().to_owned()))
     }
 
-    /// Refuses a container without what a run on GPUs needs; returns what it lacks for its usual speed.
+    /// Refuses a container that lacks files that a run on GPUs needs. Returns warnings about missing libraries that
+    /// make it slower.
     pub(super) fn lacking(&self, report: &SurveyReport, loads: Loads) -> Result<Vec<String>, ContainerError> {
         let Loads::Cuda { nccl } = loads else { return Ok(Vec::new()) };
         let mut needed = TOOLKIT.into_iter().chain([DRIVER]).chain(nccl.then_some(NCCL));

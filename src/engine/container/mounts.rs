@@ -1,11 +1,11 @@
-//! What of the host's files is visible in a container, and where.
+//! The files of the host that are visible in a container.
 
 use std::path::{Component, Path, PathBuf};
 
-/// No way to a file has more links.
+/// The largest number of links that are followed to a file.
 const MOST_LINKS: usize = 40;
 
-/// A file or folder of the host that is visible inside.
+/// A file or folder of the host that is visible in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) source: PathBuf,
@@ -18,7 +18,7 @@ impl Mount {
         Self { source: path.to_owned(), target: path.to_owned(), is_writable }
     }
 
-    /// As `--mount` takes it: comma-separated values, of which any may be quoted.
+    /// The argument of `--mount`: comma-separated, quoted values.
     pub(super) fn argument(&self) -> String {
         let field = |name: &str, path: &Path| format!("\"{name}={}\"", path.display().to_string().replace('"', "\"\""));
         let read_only = if self.is_writable { "" } else { ",ro" };
@@ -26,7 +26,7 @@ impl Mount {
     }
 }
 
-/// Whether what lies at a path is in a folder, as it is on the disk and not by name.
+/// Whether a path lies in a folder, with links resolved.
 pub(in crate::engine) fn lies_in(path: &Path, folder: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(path).starts_with(real(folder))
@@ -45,7 +45,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What has to be bound for a file that does not lie in the folder that is: the file, where the way to it leaves that folder, by its name or by a link.
+/// The mount for a file outside the bound folder, at the path where its name or a link leaves that folder. `None` if
+/// the file lies in it.
 pub(super) fn outside(file: &Path, folder: &Path) -> Option<Mount> {
     let source = file.canonicalize().unwrap_or_else(|_| plain(file));
     let mut way = plain(file);

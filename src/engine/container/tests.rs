@@ -247,12 +247,12 @@ fn binds_are_mounted_and_the_trainer_finds_their_libraries() {
     let facts = image.facts(&contained);
     let Value::Table(binds) = &facts["image.binds"] else { panic!("{facts:?}") };
     assert!(binds["/usr/local/cuda"].to_string().contains("libnvrtc.so.13 = sha256:"), "{binds:?}");
-    // The part of a run without files of a bind stays what it was.
+    // Without bound files the part is that of the image.
     assert_eq!(image_of(&image.part()), &part(Some(&"ab".repeat(32))));
     assert_eq!(Image { brought: Vec::new(), ..image }.part(), part(Some(&"ab".repeat(32))));
 }
 
-/// An image that is started by a script, which answers in its place.
+/// An image whose container program is a script that prints an answer.
 fn answering(folder: &Path, answer: &str) -> Image {
     let path = folder.join("starter");
     std::fs::write(&path, format!("#!/bin/sh\n{answer}\n")).unwrap();
@@ -282,7 +282,7 @@ fn an_image_that_lacks_what_a_run_needs_is_refused_before_the_start() {
     let one = bring(report(r#""libnccl.so.2":"","libcudnn.so":"""#), Loads::Cuda { nccl: false }).unwrap();
     assert_eq!(one.notes.len(), 1, "{:?}", one.notes);
     assert!(one.notes[0].starts_with("`libcudnn.so` is not in the image: convolutions"), "{:?}", one.notes);
-    // The versions of an image without binds are not in the identity: its digest is.
+    // Without binds the identity has the image's digest, but not its versions.
     assert_eq!(one.versions, CudaVersions::default());
     assert!(bring(report(all), Loads::Nothing).unwrap().notes.is_empty(), "a CPU needs none of it");
     let silent = answering(dir.path(), "echo 'libgcc_s.so.1: cannot open shared object file' >&2; exit 127");

@@ -1,17 +1,17 @@
-//! What an image tells of itself, as far as a record keeps it.
+//! The metadata of an image that a record stores.
 
 use crate::host::sif::Sif;
 use crate::host::{environment, secrets};
 use crate::record::Table;
 use crate::wire::from_json;
 
-/// A record keeps no longer text of an image, and of labels no more, none that are longer, and none with longer names.
+/// The limits of an image's texts and labels in a record, in characters, bytes and labels.
 pub(super) const MOST_TEXT: usize = 16 << 10;
 pub(super) const MOST_LABEL: usize = 512;
 pub(super) const MOST_NAME: usize = 200;
 pub(super) const MOST_LABELS: usize = 64;
 
-/// A text with its secrets taken out, and its end cut off where it is long.
+/// A text without its secrets, cut off after `most` characters.
 pub(super) fn short(text: &str, most: usize) -> String {
     let (clean, _) = secrets::redact(text.as_bytes());
     let clean = String::from_utf8_lossy(&clean);
@@ -19,12 +19,12 @@ pub(super) fn short(text: &str, most: usize) -> String {
     if kept.len() < clean.len() { format!("{kept}…") } else { kept }
 }
 
-/// The labels of an image, by their names.
+/// The labels of an image by name.
 pub(super) fn labels(sif: &Sif) -> Table {
     let mut found = Table::new();
     for document in sif.documents.iter().filter_map(|text| from_json(text).ok()) {
         let flat = document.flatten();
-        // Apptainer's own document has them in `data.attributes.labels`, an OCI configuration in `config.Labels`.
+        // Apptainer's document has the labels in `data.attributes.labels`, an OCI configuration in `config.Labels`.
         for (name, value) in flat {
             let label =
                 ["data.attributes.labels.", "config.Labels."].iter().find_map(|before| name.strip_prefix(before));
@@ -43,7 +43,7 @@ pub(super) fn labels(sif: &Sif) -> Table {
     found
 }
 
-/// The digest of the OCI image that an image was made from, where a label or the definition's `From:` still holds it.
+/// The digest of the OCI image that an image was made from, if a label or the definition's `From:` has it.
 pub(super) fn oci_digest(labels: &Table, definition: Option<&str>) -> Option<String> {
     const LABELS: [&str; 3] = [
         "org.opencontainers.image.base.digest",
@@ -58,7 +58,7 @@ pub(super) fn oci_digest(labels: &Table, definition: Option<&str>) -> Option<Str
     of_labels.chain(from).find_map(digest_in).map(str::to_owned)
 }
 
-/// `sha256:` and 64 digits, at the beginning of a text or behind an `@`.
+/// A digest, `sha256:` and 64 digits, at the beginning of a text or after an `@`.
 fn digest_in(text: &str) -> Option<&str> {
     let text = text.trim();
     let digest = text.rsplit_once('@').map_or(text, |(_, digest)| digest);

@@ -1,26 +1,26 @@
-//! What starts an image here: Apptainer or Singularity.
+//! Finds the program that starts containers: Apptainer or Singularity.
 
 use super::ContainerError;
 use crate::host::{command, environment};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Programs that start an image, the preferred one first, and how the variables begin that each of them hands on.
+/// Container programs, the preferred one first, and the prefixes of variables that each passes into the container.
 const TOOLS: [(&str, &str); 2] = [("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")];
-/// The variable that names another one than PATH has.
+/// The variable that names another program.
 const COMMAND: &str = "LEDGER_CONTAINER_COMMAND";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What starts an image.
+/// A container program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Tool {
     pub(super) path: PathBuf,
     pub(super) version: String,
-    /// How the variables begin that it hands on.
+    /// The prefix of variables that it passes into the container.
     pub(super) prefix: &'static str,
 }
 
-/// What can start an image here.
+/// Finds the container program of this machine.
 pub(in crate::engine) fn tool() -> Result<Tool, ContainerError> {
     if let Some(named) = environment::text_var(COMMAND).filter(|named| !named.is_empty()) {
         let why = |why| ContainerError::NoTool(format!("{COMMAND} is `{named}`, and {why}"));
@@ -38,7 +38,7 @@ pub(in crate::engine) fn tool() -> Result<Tool, ContainerError> {
     Err(ContainerError::NoTool(why))
 }
 
-/// The program at that path, if it can start an image; `name` is what it is called by.
+/// The program at this path, if it can start a container. `name` is the name it was found by.
 fn tool_at(path: PathBuf, name: &str) -> Result<Tool, String> {
     let said = command::ask(name, &["--version"], Path::new("/"), &[], PATIENCE).map_err(|error| error.to_string())?;
     if !said.is_success() {
@@ -48,12 +48,12 @@ fn tool_at(path: PathBuf, name: &str) -> Result<Tool, String> {
     if let Some(least) = too_old(&version) {
         return Err(format!("`{name}` is {version}, but it must be at least {least}"));
     }
-    // Where both are installed, one may be a link to the other.
+    // If both names are installed, one may be a link to the other program.
     let prefix = TOOLS.iter().find(|(tool, _)| version.contains(tool)).unwrap_or(&TOOLS[1]).1;
     Ok(Tool { path, version, prefix })
 }
 
-/// The first version that knows the options that a worker is started with, if this one does not.
+/// The oldest supported version, if this one is older.
 pub(super) fn too_old(said: &str) -> Option<&'static str> {
     let is_apptainer = said.contains("apptainer");
     let (least, name) = if is_apptainer { ((1, 1), "Apptainer 1.1") } else { ((3, 10), "SingularityCE 3.10") };
