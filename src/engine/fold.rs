@@ -1,5 +1,5 @@
-//! Turns the entries of a journal into what is sealed. The one way there is, for attempts that ended well and for those whose
-//! supervisor died.
+//! Finalizes an attempt: makes its record from the entries of its journal. The same code serves attempts that ended
+//! normally and those whose supervisor died.
 
 mod folded;
 mod invalid;
@@ -34,12 +34,12 @@ use std::path::Path;
 
 const TAIL_EVENTS: usize = 20;
 const REJECTED_SHOWN: usize = 3;
-/// The fact that counts the worker's lines that are no events.
+/// The fact with the number of the worker's lines that are not events.
 pub const REJECTED: &str = "events.rejected";
-/// The fact that quotes the first of them, and says why it is none.
+/// The fact with the first of these lines and the reason.
 pub const FIRST_REJECTED: &str = "events.first_rejected";
 
-/// What an attempt's entries came to so far: an attempt of days has millions, and none is kept.
+/// The state folded from an attempt's entries so far. Entries are not kept: an attempt of several days has millions.
 pub(super) struct Fold {
     run: Run,
     nonce: Nonce,
@@ -50,7 +50,7 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Begins with the first entry of a journal. None if that is not [`Entry::Opened`].
+    /// Begins with the first entry of a journal. `None` if that is not [`Entry::Opened`].
     pub(super) fn open(opened: &Entry) -> Option<Self> {
         let Entry::Opened { nonce, run, settings, facts, started_unix_ms, started_ns, .. } = opened else {
             return None;
@@ -70,13 +70,13 @@ impl Fold {
         })
     }
 
-    /// With a file beside this journal for the points of series, once there are many.
+    /// Stores the points of series in a file beside this journal once they are many.
     pub(super) fn spilling_beside(mut self, journal: &Path) -> Self {
         self.folding.spill = Spill::beside(journal);
         self
     }
 
-    /// Takes what lay beside the journal.
+    /// Adds the entries of the journal's side files.
     pub(super) fn take_side(&mut self, side: &[SidePart]) {
         for part in side {
             self.folding.output.had(part.before);
@@ -84,30 +84,30 @@ impl Fold {
         }
     }
 
-    /// Takes the next entry.
+    /// Adds the next entry.
     pub(super) fn take(&mut self, entry: &Entry) {
         self.folding.take(entry);
     }
 
-    /// What the execution is known by.
+    /// The nonce of the execution.
     pub(super) fn nonce(&self) -> Nonce {
         self.nonce
     }
 
-    /// Why the worker said that it failed, if it did.
+    /// The failure that the worker reported, if any.
     pub(super) fn failure(&self) -> Option<&str> {
         self.folding.failure.as_deref()
     }
 
-    /// What the worker said when a signal was about to end it.
+    /// The worker's last message before a signal ended it, if any.
     pub(super) fn last_words(&self) -> Option<&str> {
         self.folding.facts.get("worker.last_words")?.as_str()
     }
 
-    /// The last line that the worker wrote to its standard error. Of a Python traceback, the line that names the exception as well.
+    /// The last line of the worker's standard error, preceded by the exception if it ends with a Python traceback.
     pub(super) fn last_stderr_line(&self) -> Option<String> {
         let text = self.folding.stderr.text();
-        // What Rust's programs say after the cause is no cause.
+        // Rust programs print this note after the cause.
         let says = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with `RUST_BACKTRACE");
         let last = text.lines().rev().find(says)?.trim();
         let told = match said::exception(&text) {
@@ -117,8 +117,8 @@ impl Fold {
         Some(told.chars().take(300).collect())
     }
 
-    /// What is sealed. `lost` says why nobody saw the end, for a journal that has no [`Entry::Ended`]; `torn_bytes` are those that followed
-    /// its last good entry.
+    /// Makes the record. For a journal without [`Entry::Ended`], `lost` is why nobody saw the end. `torn_bytes` is the
+    /// number of bytes after the last good entry.
     ///
     /// # Errors
     /// If points cannot be read from the file beside the journal.
@@ -139,7 +139,7 @@ impl Fold {
         observed.wall_ns = folding.ended_ns.unwrap_or(folding.last_ns).saturating_sub(started_ns);
         observed.ended = folding.ended_ns.is_some();
         facts.append(&mut folding.facts);
-        // Whoever told them, a token is in none; of what stands in a worker's words the names were heeded before.
+        // Removes secrets from all facts. Those of the worker were also checked by their names before.
         facts = facts.into_iter().map(|(name, value)| (name, cleaned(&value, &without_known))).collect();
         let output = folding.output.seal();
         facts.extend(output.iter().flat_map(|kept| kept.facts.to_facts()));
@@ -251,25 +251,25 @@ struct Folding {
     last_ns: u64,
     ended_ns: Option<u64>,
     observed: Observed,
-    /// The first phase that was stopped before it was started, and how many were.
+    /// The first phase that was stopped before it was started, and the number of such phases.
     backwards: Option<(String, usize)>,
-    /// Where phases lie that were not stopped yet, by rank, index and name; the last one of them is stopped first.
+    /// The indices of open phases, by rank, index and name. The last one is stopped first.
     open: HashMap<(u32, u64, String), Vec<usize>>,
     phase_names: BTreeSet<String>,
     step_phases: Vec<Phase>,
     facts: Table,
     metrics: BTreeMap<String, Metric>,
-    /// Why known metrics are missing that were stated in a unit of something else.
+    /// Known metrics that are missing because they were stated in a unit of another quantity, with the reason.
     unfit: BTreeMap<String, Metric>,
-    /// Warnings of known metrics whose values look like another unit.
+    /// Warnings for known metrics whose values look as if they had another unit.
     units_in_doubt: BTreeMap<String, String>,
     digests: BTreeMap<String, Digest>,
     others: Others,
-    /// Whose plan it is that is kept.
+    /// The rank whose plan is kept.
     planner: Option<u32>,
-    /// By rank, and by the name that it has there.
+    /// By rank, and by the name within the rank.
     series: BTreeMap<u32, BTreeMap<String, Told>>,
-    /// What was read of the hardware, by the names of the series; positions are nanoseconds since the attempt's start.
+    /// Sensor samples by series name. Positions are nanoseconds since the attempt's start.
     telemetry: BTreeMap<String, Told>,
     spill: Spill,
     series_count: usize,
@@ -389,7 +389,7 @@ impl Folding {
         }
     }
 
-    /// Gives what other ranks said of the whole attempt its names.
+    /// Adds the metrics, digests and facts of other ranks, under their final names.
     fn hear_others(&mut self) {
         let (metrics, unfit, dropped) = (&self.metrics, &self.unfit, &mut self.dropped);
         let heard = self.others.metrics(|name| metrics.contains_key(name) || unfit.contains_key(name), dropped);
@@ -402,7 +402,7 @@ impl Folding {
         heard.into_iter().for_each(|heard| self.fact(&heard.name, &heard.value));
     }
 
-    /// A known metric is kept in its own unit. One that does not fit is left to what is measured.
+    /// Converts a known metric to its standard unit. If that is impossible, a measured value can take its place.
     fn metric(&mut self, name: &str, stated: Metric) {
         if !self.is_short(name) || !self.is_short(&stated.unit) {
             return;
@@ -427,7 +427,7 @@ impl Folding {
             None => {
                 let own =
                     if known.unit.is_empty() { "a pure number".to_owned() } else { format!("in `{}`", known.unit) };
-                // It stands nowhere else.
+                // The value is recorded only here.
                 let value = stated.value.unwrap_or(f64::NAN);
                 let reason = format!("the worker states `{name}` as {value:?} `{}`, but it is {own}", stated.unit);
                 self.metrics.remove(name);
@@ -436,7 +436,7 @@ impl Folding {
         }
     }
 
-    /// Counts a longer one as dropped.
+    /// Whether a name is short enough. Counts a longer one as dropped.
     fn is_short(&mut self, name: &str) -> bool {
         let is_short = name.len() <= MAX_NAME_BYTES;
         if !is_short {
@@ -446,7 +446,7 @@ impl Folding {
     }
 
     fn warning(&mut self, text: &str) {
-        // The lines themselves have come before it: their number is of those that were kept.
+        // The kept lines came before and were counted. This warning has the number of all.
         if let Some(count) = said::no_events_count(text) {
             self.rejected_count = self.rejected_count.max(count);
         } else if self.warnings.len() < MAX_WARNINGS {
@@ -467,7 +467,7 @@ impl Folding {
         }
     }
 
-    /// The last one of a name stands; if it finds no room, none of that name does.
+    /// Keeps the last fact of each name. If there is no room for it, no fact of this name is kept.
     fn fact(&mut self, name: &str, value: &Value) {
         if !self.is_short(name) {
             return;
@@ -523,7 +523,7 @@ impl Folding {
                     self.open.remove(&key);
                 }
             }
-            // It may be the end of one that was dropped.
+            // This may be the stop of a dropped phase.
             None if self.dropped.has(Surplus::Phases) || self.dropped.has(Surplus::PhaseNames) => {}
             None => self.dropped.count(Surplus::Stops, || format!("{} {index}", quoted(name))),
         }
@@ -556,7 +556,7 @@ impl Folding {
         }
     }
 
-    /// Readings from before the attempt began are of no window of it: what they counted would be its own.
+    /// Drops samples from before the attempt's start: counters would include earlier consumption.
     fn sample(&mut self, sample: &Sample) {
         let started_ns = self.started_ns;
         let mut put = |name: String, unit: &'static str, t_ns: u64, value: f64| {
@@ -573,7 +573,7 @@ impl Folding {
     }
 
     fn point(&mut self, name: &str, unit: &'static str, step: u64, value: f64, rank: u32) {
-        // Of that name are the phases.
+        // The empty name is that of the phases.
         if name.is_empty() && rank == 0 || !self.is_short(name) {
             return;
         }

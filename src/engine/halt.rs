@@ -1,4 +1,4 @@
-//! How a worker is asked to stop, and made to.
+//! Stops a worker: first with a request, then by force.
 
 use super::Stop;
 use super::worker::Worker;
@@ -6,31 +6,32 @@ use crate::host::process;
 use crate::record::Exit;
 use std::time::{Duration, Instant};
 
-/// How long a request to stop may take to arrive here after it has ended the worker.
+/// How long a request to stop may take to arrive here after it ended the worker.
 const LATE_REQUEST: Duration = Duration::from_millis(500);
-/// How often to look whether a request arrived.
+/// The polling interval for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Why and how far a worker has been asked to stop.
+/// The state of stopping a worker.
 #[derive(Default)]
 pub(super) struct Halt {
-    /// How often.
+    /// The number of requests.
     pub(super) asked: u32,
     /// Whether the worker was killed.
     pub(super) killed: bool,
-    /// Why the attempt has failed, if it was ended for that.
+    /// Why the attempt failed, if it was ended for that.
     pub(super) failure: Option<String>,
-    /// Whether it was told.
+    /// Whether the worker was signalled.
     told: bool,
 }
 
 impl Halt {
-    /// The attempt has failed; the first reason stands.
+    /// Records why the attempt failed. The first reason is kept.
     pub(super) fn failed(&mut self, reason: String) {
         self.failure.get_or_insert(reason);
     }
 
-    /// A scheduler that ends a job signals each of its processes: the worker may be gone before we have been told ourselves.
+    /// Waits briefly for a request after the worker was ended by its signal: a scheduler signals each process of a job,
+    /// and the worker may be gone before this one is signalled.
     pub(super) fn hear_late(&mut self, stop: &dyn Stop, exit: Exit) {
         let asks = [process::Signal::Interrupt, process::Signal::Terminate].map(process::Signal::number);
         let by_request = matches!(exit, Exit::Signal(signal) if asks.contains(&signal));
@@ -41,7 +42,7 @@ impl Halt {
         self.asked = self.asked.max(stop.asked());
     }
 
-    /// Passes on what was asked: an interruption first, then the end.
+    /// Passes requests on to the worker: SIGINT first, then SIGKILL.
     pub(super) fn heed(&mut self, stop: &dyn Stop, worker: &Worker) {
         let asked = stop.asked();
         if asked > 0 && !self.told {

@@ -1,15 +1,16 @@
-//! Holds what an attempt has set on its GPUs, and gives it back however the attempt ends.
+//! Changes the settings of an attempt's GPUs, and undoes the changes however the attempt ends.
 //!
-//! Before the first change a file is written to a [`Place`] of the machine, and a watcher is started: this program by a hidden command,
-//! in a session of its own, with a pipe from the supervisor. Each change is written to the file before it is tried, and taken out again
-//! only where it was certainly not made: a change whose answer was lost may have been made. Whoever is there undoes the changes:
+//! Before the first change a file is written to a [`Place`] of the machine, and a watcher is started: this program by a
+//! hidden command, in its own session, with a pipe from the supervisor. Each change is written to the file before it is
+//! tried. It is taken out again only if it was certainly not made: without an answer it may have been made. The changes
+//! are undone by
 //!
 //! - the supervisor, when the attempt is over, when it fails, is interrupted or panics;
 //! - the watcher, when the pipe ends and the file is still there: the supervisor was killed;
 //! - the next command that opens a ledger on this machine, and `ledger doctor --restore`, when both were killed.
 //!
-//! Locks of the cards keep two of them from doing it at once. Cards forget what was set when the machine starts anew, so that files of
-//! an earlier boot are only removed.
+//! Locks of the GPUs keep two processes from doing it at once. A reboot resets GPU settings, so files of an earlier
+//! boot are only removed.
 
 use super::bound::Bound;
 use super::hold_error::HoldError;
@@ -24,33 +25,34 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Processes of the attempt before may take so long to be gone from a card: the driver frees their memory after they were killed.
+/// How long the processes of an earlier attempt may take to leave a GPU. The driver frees their memory after they were
+/// killed.
 const DYING: Duration = Duration::from_secs(10);
-/// How often a card is looked at meanwhile.
+/// The polling interval meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The settings of an attempt, held until it is over.
+/// The changed settings of an attempt's GPUs.
 pub(super) struct Hold {
     pending: Pending,
     file: PathBuf,
     gpus: Gpus,
     watcher: Child,
-    /// None once it is released.
+    /// `None` once the settings are undone.
     locks: Option<Locks>,
 }
 
-/// What came of wanting to hold.
+/// The result of a request to change settings.
 pub(super) enum Taken {
-    /// The cards are set.
+    /// The GPUs are set.
     Held(Box<Hold>),
-    /// Another living process has set one of the cards.
+    /// Another living process has changed one of the GPUs.
     Elsewhere,
-    /// It was told to stop before it began.
+    /// A request to stop came first.
     Stopped,
 }
 
 impl Hold {
-    /// Sets the cards of a run.
+    /// Changes the settings of a run's GPUs.
     pub(super) fn take(bound: &Bound, asked: Settings, shim: &Shim, stop: &dyn Stop) -> Result<Taken, EngineError> {
         let place = &shim.restore;
         place.make()?;
@@ -61,7 +63,7 @@ impl Hold {
         let gpus = Gpus::load(bound.nvml.as_deref()).map_err(|error| HoldError::Silent(error.to_string()))?;
         let count = gpus.count().map_err(|error| HoldError::Silent(error.to_string()))?;
         for path in place.files()? {
-            // What cannot be read may name one of these cards.
+            // An unreadable file may name one of these GPUs.
             let found = Pending::read(&path);
             let card = found.as_ref().map(|found| found.cards.iter().find(|card| ours(&card.gpu.uuid)));
             let gpu = match card {
@@ -104,11 +106,11 @@ impl Hold {
                 return Err(HoldError::NoWatcher(error).into());
             }
         };
-        // From here on its drop undoes whatever was done.
+        // From here on dropping it undoes all changes.
         let mut hold = Self { pending, file, gpus, watcher, locks: Some(locks) };
         for at in 0..bound.gpus.len() {
             for change in asked.changes() {
-                // Before it is tried: whoever finds the file may be all that is left.
+                // Written before it is tried, because another process may have to undo it from the file.
                 hold.pending.cards[at].made.note(change);
                 if let Err(error) = hold.pending.write(&hold.file) {
                     hold.pending.cards[at].made.forget(change);
@@ -126,13 +128,13 @@ impl Hold {
         Ok(Taken::Held(Box::new(hold)))
     }
 
-    /// What is recorded of it.
+    /// The facts about the settings.
     pub(super) fn facts(&self) -> Table {
         let mut facts = Table::new();
         for (rank, card) in self.pending.cards.iter().enumerate() {
             if let Some(mw) = card.power_limit_mw {
                 facts.insert(format!("gpu.{rank}.power_limit_before_w"), (f64::from(mw) / 1e3).into());
-                // Read back: what was asked for is not what is recorded.
+                // Records the actual limit, which is read back.
                 let now = self.gpus.power_limit_mw(&card.gpu.uuid).map(|mw| f64::from(mw) / 1e3);
                 facts.extend(now.ok().map(|watts| (format!("gpu.{rank}.power_limit_w"), watts.into())));
             }
@@ -141,13 +143,13 @@ impl Hold {
         facts
     }
 
-    /// Undoes what was set. What went wrong is a warning, and the file stays for the next command.
+    /// Undoes the changes. Failures are warnings, and the file stays for the next command.
     pub(super) fn release(mut self) -> Vec<Entry> {
         let told = self.undo();
         told.into_iter().map(Entry::Warning).collect()
     }
 
-    /// What there is to say of it.
+    /// Undoes the changes and returns warnings.
     fn undo(&mut self) -> Vec<String> {
         let Some(locks) = self.locks.take() else { return Vec::new() };
         let (mut told, undone) = self.pending.undo(&self.gpus, &self.file);
@@ -156,7 +158,7 @@ impl Hold {
             Err(why) => Some(why),
         };
         drop(locks);
-        // The end of the pipe is the watcher's sign; it finds nothing to do, or tries once more.
+        // The watcher reacts to the end of the pipe. It finds nothing to do, or tries once more.
         drop(self.watcher.stdin.take());
         let _ = self.watcher.wait();
         if let Some(why) = wrong.filter(|_| self.file.exists()) {
@@ -168,12 +170,12 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Nobody is left to tell; the file stays where it failed.
+        // Warnings are lost here. If undoing failed, the file stays.
         let _ = self.undo();
     }
 }
 
-/// A card of the run on which somebody computes, and who. What cannot be asked is not known to be free.
+/// A GPU of the run on which a process computes, and its pid. Fails if the processes cannot be listed.
 fn in_use(bound: &Bound, gpus: &Gpus) -> Result<Option<(u32, u32)>, HoldError> {
     for gpu in &bound.gpus {
         let pids = gpus.compute_processes(&gpu.uuid);
@@ -185,12 +187,13 @@ fn in_use(bound: &Bound, gpus: &Gpus) -> Result<Option<(u32, u32)>, HoldError> {
     Ok(None)
 }
 
-/// Whether another living process has set one of these cards.
+/// Whether another living process has changed one of these GPUs.
 pub(super) fn is_busy(place: &Place, gpus: &[GpuInfo]) -> Result<bool, HoldError> {
     place.is_busy(gpus.iter().map(|gpu| gpu.uuid.as_str()))
 }
 
-/// The file that says that one of these cards is set, by another attempt or by one that left it so. One that cannot be read may say it.
+/// The file of changed settings that names one of these GPUs, whether its attempt still runs or left it. An unreadable
+/// file counts too.
 pub(super) fn left_on(place: &Place, gpus: &[GpuInfo]) -> Option<PathBuf> {
     let names = |path: &PathBuf| match Pending::read(path) {
         Ok(found) => found.cards.iter().any(|card| gpus.iter().any(|gpu| gpu.uuid == card.gpu.uuid)),

@@ -1,4 +1,4 @@
-//! Why the settings that a cell asks for cannot be set on its GPUs.
+//! Errors of changing GPU settings.
 
 use crate::gpu::Change;
 use std::path::PathBuf;
@@ -11,39 +11,39 @@ pub enum HoldError {
         "{change} on GPU {gpu} is refused: {why} (run as root, or start zeusd; `ledger run --observe-only` sets nothing, and marks attempts at other settings as tainted)"
     )]
     NoPrivilege {
-        /// What was tried.
+        /// The change.
         change: Change,
-        /// The card's number.
+        /// The GPU's index.
         gpu: u32,
-        /// Which privilege is missing, and what zeusd said.
+        /// The missing privilege, and zeusd's answer.
         why: String,
     },
-    /// The card or its driver refused.
+    /// The GPU or its driver refused.
     #[error("{change} on GPU {gpu} failed: {why} (`nvidia-smi -q -i {gpu}` shows what the GPU supports)")]
     Refused {
-        /// What was tried.
+        /// The change.
         change: String,
-        /// The card's number.
+        /// The GPU's index.
         gpu: u32,
         /// Why.
         why: String,
     },
-    /// Somebody else computes on the card.
+    /// Another process computes on the GPU.
     #[error(
         "nothing is set on GPU {gpu}: process {pid} computes on it, and its clocks and power would change too (wait for it, or choose another GPU with CUDA_VISIBLE_DEVICES)"
     )]
     InUse {
-        /// The card's number.
+        /// The GPU's index.
         gpu: u32,
         /// The process.
         pid: u32,
     },
-    /// The watcher could not be started: without it nothing is set.
+    /// The watcher could not be started. Nothing is changed without it.
     #[error(
         "nothing is set on the GPUs: the process that restores settings could not be started: {0} (start this program from its own file)"
     )]
     NoWatcher(std::io::Error),
-    /// The folder of what has to be undone cannot be used.
+    /// The folder for the files of changed settings cannot be used.
     #[error("GPU settings are recorded in `{}`, which cannot be used: {why} (LEDGER_RESTORE names another folder)", folder.display())]
     NoPlace {
         /// The folder.
@@ -51,41 +51,41 @@ pub enum HoldError {
         /// Why.
         why: String,
     },
-    /// Whether others compute on a card is not known.
+    /// The processes on a GPU cannot be listed.
     #[error("nothing is set on GPU {gpu}: its other processes cannot be listed: {why} (`ledger doctor` shows details)")]
     Unseen {
-        /// The card's number.
+        /// The GPU's index.
         gpu: u32,
-        /// What NVML says.
+        /// NVML's error.
         why: String,
     },
-    /// The driver's library does not answer.
+    /// NVML failed.
     #[error("nothing is set on the GPUs: {0} (`ledger doctor` shows details)")]
     Silent(String),
-    /// A file may say what is set on the card, and cannot be read.
+    /// A file of changed settings cannot be read and may name the GPU.
     #[error(
         "nothing is set on GPU {gpu}: {why}, and may name it (check `nvidia-smi -q -d POWER,CLOCK`, reset with `nvidia-smi -pl`, `-rgc` and `-rmc`, and remove that file, if no newer ledger is running)"
     )]
     Unreadable {
-        /// The card's number.
+        /// The GPU's index.
         gpu: u32,
-        /// Which file, and why.
+        /// The file, and why.
         why: String,
     },
-    /// An earlier attempt's settings are still there.
+    /// The settings of an earlier attempt could not be undone.
     #[error(
         "nothing is set on GPU {gpu}: settings of an earlier attempt are still there: {why} (`ledger doctor --restore` tries again)"
     )]
     Unrestored {
-        /// The card's number.
+        /// The GPU's index.
         gpu: u32,
-        /// Why it could not be undone.
+        /// Why.
         why: String,
     },
 }
 
 impl HoldError {
-    /// Whether it passes by itself: somebody else is there now.
+    /// Whether the error is temporary: another process uses the GPU now.
     pub fn passes(&self) -> bool {
         matches!(self, Self::InUse { .. })
     }

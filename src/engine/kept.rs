@@ -1,41 +1,42 @@
-//! How much of what a worker says a record keeps, and the count of what is beyond: what is sealed stays bounded however long it
-//! speaks, and one warning of each kind says what is missing.
+//! Limits of what a record keeps of a worker's events, and the count of what exceeds them. They bound the size of a
+//! record, and one warning of each kind reports what is missing.
 
 use crate::record::{self, Axis, Phase, SeriesSummary, Value};
 use crate::wire::{ChunkError, First, Points, encode_phases, encode_points};
 use std::collections::BTreeMap;
 
-/// A longer name is no name of anything.
+/// Values with longer names are dropped.
 pub(super) const MAX_NAME_BYTES: usize = 256;
-/// More series than this one attempt does not have; a worker that names a new one at each step would.
+/// Far more series than attempts need. A worker that names a new one at each step would exceed it.
 pub(super) const MAX_SERIES: usize = 1000;
-/// Of all series together; 800 MB in memory.
+/// Points of all series together; 800 MB in memory.
 pub(super) const MAX_POINTS: usize = 50_000_000;
-/// Training steps whose times are taken.
+/// Training steps whose times are kept.
 pub(super) const MAX_STEPS: usize = 10_000_000;
-/// A day of steps of a tenth of a second; beyond, steps are points of series and no phases. And as many phases that are told.
+/// Phases of steps, enough for a day of steps of 0.1 s. Further steps are points of series, without a phase. Also the
+/// limit of reported phases.
 pub(super) const MAX_PHASES: usize = 1_000_000;
-/// Of phases that are told, so many are kept for those by which times and energies are taken, however many parts of steps there are.
+/// Slots reserved for phases that define time and energy windows, so that many short phases cannot crowd them out.
 const KEPT_FOR_WINDOWS: usize = 100_000;
 const WINDOWS: [&str; 6] = ["epoch", "eval", "checkpoint", "inference", "inference_batch", "idle"];
 
-/// How many phases may have been told when one of this name comes.
+/// The limit of reported phases for a phase with this name.
 pub(super) fn most_phases(name: &str) -> usize {
     if WINDOWS.contains(&name) { MAX_PHASES } else { MAX_PHASES - KEPT_FOR_WINDOWS }
 }
 
-/// Of phases, of metrics, of digests and of facts, each.
+/// Names of phases, metrics, digests and facts, each.
 pub(super) const MAX_NAMES: usize = 10_000;
-/// Of all facts together.
+/// Bytes of all facts together.
 pub(super) const MAX_FACT_BYTES: usize = 16 << 20;
-/// Of the supervisor's own.
+/// Warnings of the supervisor.
 pub(super) const MAX_WARNINGS: usize = 1000;
-/// Of an event that is kept with an attempt that did not finish.
+/// Bytes of each of the last events, which are kept if the attempt did not finish.
 const MAX_LINE_BYTES: usize = 4 << 10;
-/// A series of no more points fits into a chunk even if nothing of it compresses.
+/// A series with this many points fits into a chunk even if it does not compress.
 const SURE_POINTS: usize = 4_000_000;
 
-/// What there is too much of, or what means nothing.
+/// The kinds of dropped values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Surplus {
     Stops,
@@ -113,7 +114,7 @@ impl Surplus {
     }
 }
 
-/// What was dropped: of each kind how often, and the first.
+/// The number of dropped values of each kind, and the first one.
 #[derive(Default)]
 pub(super) struct Dropped(BTreeMap<Surplus, (u64, String)>);
 
@@ -132,13 +133,13 @@ impl Dropped {
     }
 }
 
-/// A name as it stands in a warning.
+/// A name for a warning, in backticks and shortened to 60 characters.
 pub(super) fn quoted(name: &str) -> String {
     let begin: String = name.chars().take(60).collect();
     if begin.len() < name.len() { format!("`{begin}…`") } else { format!("`{begin}`") }
 }
 
-/// The beginning of a line that is kept of an event.
+/// Shortens the line of an event.
 pub(super) fn cut(mut line: String) -> String {
     if line.len() > MAX_LINE_BYTES {
         line.truncate(line.floor_char_boundary(MAX_LINE_BYTES));
@@ -147,7 +148,7 @@ pub(super) fn cut(mut line: String) -> String {
     line
 }
 
-/// What a value takes of a record: no decoder takes more memory for it.
+/// The size of a value in bytes: an upper limit of a decoder's memory for it.
 pub(super) fn weight(value: &Value) -> usize {
     const ITEM: usize = 32;
     ITEM + match value {
@@ -158,14 +159,14 @@ pub(super) fn weight(value: &Value) -> usize {
     }
 }
 
-/// The chunk of a series, and what the record says of it.
+/// The chunk of a series, its summary for the record, and a warning if it was shortened.
 pub(super) struct Fitted {
     pub(super) bytes: Vec<u8>,
     pub(super) summary: SeriesSummary,
     pub(super) warning: Option<String>,
 }
 
-/// Encodes a series. One that no chunk holds is shortened: its points may be few enough and still not compress.
+/// Encodes a series. Shortens it if it does not compress enough to fit into a chunk.
 pub(super) fn fit_series(named: (&str, &str, Axis), points: &dyn Points) -> Result<Fitted, ChunkError> {
     let told = points.count();
     let mut kept = told;
@@ -183,7 +184,7 @@ pub(super) fn fit_series(named: (&str, &str, Axis), points: &dyn Points) -> Resu
     }
 }
 
-/// Shortens phases that no chunk holds.
+/// Shortens phases that do not fit into a chunk.
 pub(super) fn fit_phases(phases: &mut Vec<Phase>) -> Option<String> {
     let told = phases.len();
     while phases.len() > MAX_PHASES && encode_phases(phases).is_err() {
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
     use crate::record::Series;
 
-    /// Points that are worst to keep.
+    /// Points that do not compress.
     fn noise(points: usize) -> Series {
         let mut series = Series::new("noise", "", Axis::Step);
         let (mut state, mut position) = (1u64, 0u64);

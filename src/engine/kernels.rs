@@ -1,8 +1,9 @@
-//! The kernels that were compiled and tuned for a GPU, kept beside the ledger and moved between machines.
+//! A cache of the kernels that were compiled and tuned for a GPU. It lies beside the ledger and can be moved between
+//! machines.
 //!
-//! Tuning takes minutes on a GPU that has never been seen, and its choices decide how fast a run is. So they live in a folder whose name
-//! follows from all that they depend on: product, driver, CUDA's versions and the trainer. A folder of other versions is never looked
-//! at. What is in the files is the trainer's business; they are moved as they are.
+//! Tuning takes minutes on a new GPU, and its choices decide the speed of a run. The folder's name is a hash of
+//! everything that kernels depend on: product, driver, CUDA versions and trainer. A folder of other versions is never
+//! used. Only the trainer knows the format of the files; they are moved unchanged.
 
 use super::Stop;
 use crate::host::files;
@@ -25,39 +26,40 @@ const FOLDER: &str = "cache/kernels";
 const KEY_FILE: &str = "key.json";
 const LOCK_FILE: &str = ".lock";
 const CONFIG_FILE: &str = "cubecl.toml";
-/// Where workers are started whose kernels still have to be tuned, and where the others are.
+/// The working directory of workers whose kernels must still be tuned.
 const TUNING: &str = "tuning";
+/// The working directory of workers with tuned kernels.
 const READY: &str = "ready";
-/// How often it is looked whether others have ended.
+/// The polling interval for the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Kernels that cannot be kept, found or moved.
+/// Kernels cannot be stored, found or moved.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelCacheError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} `{path}`", path = .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A run uses them.
+    /// A run uses the kernels.
     #[error("`{path}` is in use by a run (wait until it has ended)", path = .0.display())]
     Busy(PathBuf),
-    /// There are none of that key.
+    /// No kernels have this key.
     #[error("no kernels have the key `{0}` (`ledger cache ls` lists the keys)")]
     Unknown(String),
-    /// Several keys begin so.
+    /// Several keys have this prefix.
     #[error("`{0}` fits several keys: {list} (give more digits)", list = .1.join(", "))]
     Ambiguous(String, Vec<String>),
-    /// There are some of that key already.
+    /// Kernels with this key exist already.
     #[error("kernels of the key {0} exist already (--force replaces them)")]
     There(String),
-    /// The file is no export.
+    /// The file is not an export.
     #[error(transparent)]
     Damaged(#[from] KernelsError),
 }
@@ -67,36 +69,36 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Kern
     move |source| KernelCacheError::Io { action, path, source }
 }
 
-/// The kernels of one kind of GPU, driver, CUDA and trainer.
+/// The kernels for one GPU product, driver, CUDA and trainer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelCache {
-    /// Names them: the digest of `environment`.
+    /// The prefix of a digest of `environment`.
     pub key: String,
-    /// All that they depend on.
+    /// Everything that the kernels depend on.
     pub environment: Table,
-    /// Where they lie.
+    /// The folder.
     pub dir: PathBuf,
 }
 
-/// Kernels that a run uses; they are neither exported nor replaced meanwhile.
+/// Kernels that a run uses. They cannot be exported or replaced meanwhile.
 #[derive(Debug)]
 pub(super) struct InUse {
-    /// What they are.
+    /// The kernels.
     pub(super) cache: KernelCache,
-    /// Whether an earlier run of the same shapes has tuned them.
+    /// Whether an earlier run with the same shapes has tuned them.
     pub(super) tuned: bool,
-    /// Where the worker is started.
+    /// The worker's working directory.
     pub(super) workplace: PathBuf,
-    /// What is recorded of them before the run.
+    /// The facts about the kernels before the run.
     pub(super) before: Table,
-    /// Of a run that takes no choice anew.
+    /// The pin of a deterministic run.
     pinning: Option<Pinning>,
     mark: PathBuf,
     _lock: Lock,
 }
 
-/// A lock that ends with this value. Closing the file would not do: a process that was forked meanwhile, for another worker, has it
-/// open too until its own program begins.
+/// A lock that ends when this is dropped. It is unlocked explicitly, because a forked process may have the file open
+/// too until its `exec`.
 #[derive(Debug)]
 struct Lock(File);
 
@@ -106,16 +108,17 @@ impl Drop for Lock {
     }
 }
 
-/// How the warning of such an attempt begins.
+/// The beginning of the warning that kernels were compiled during the measurement.
 const COMPILED: &str = "kernels were compiled or tuned";
 
-/// Whether a warning of an attempt says that kernels were compiled while it was measured.
+/// Whether a warning reports that kernels were compiled during the measurement.
 pub fn is_compiled_late(warning: &str) -> bool {
     warning.starts_with(COMPILED)
 }
 
 impl InUse {
-    /// What to warn of, given what is recorded of the kernels after the run: some are compiled only when a later step needs them first.
+    /// A warning if kernels were compiled after the warm-up, which shows in the facts after the run. Some kernels are
+    /// first needed by a later step.
     pub(super) fn warning(&self, after: &Table) -> Option<String> {
         let grew = self.before.get("kernel_cache.bytes_before") != after.get("kernel_cache.bytes_after");
         let text = format!(
@@ -124,7 +127,7 @@ impl InUse {
         (!self.tuned || grew).then_some(text)
     }
 
-    /// Remembers that the shapes of this run are tuned, and by which choices if these are pinned.
+    /// Stores that the shapes of this run are tuned, and the choices if the run is deterministic.
     pub(super) fn remember(&self) -> Result<(), KernelCacheError> {
         let pin = self.pinning.as_ref().map(Pinning::pin);
         if self.tuned && pin.is_none() {
@@ -137,31 +140,31 @@ impl InUse {
             .map_err(|error| io_error("write", &self.mark)(io::Error::other(error)))
     }
 
-    /// Whether the run takes no choice anew.
+    /// Whether the run is deterministic, with pinned choices.
     pub(super) fn is_pinned(&self) -> bool {
         self.pinning.is_some()
     }
 
-    /// What is recorded of the choices that the run was pinned to.
+    /// The fact about the pinned choices.
     pub(super) fn pinned(&self) -> Table {
         self.pinning.iter().map(|pinning| (pin::FACT.to_owned(), pinning.pin().into())).collect()
     }
 
-    /// Why a deterministic run is none after all: it has chosen kernels by their times, when it should have taken those chosen before.
+    /// An error if a deterministic run has chosen kernels by their times instead of using the pinned choices.
     pub(super) fn chosen(&self) -> Option<String> {
         self.pinning.as_ref()?.chosen()
     }
 }
 
 impl KernelCache {
-    /// The kernels that a run on GPUs of the built-in trainer uses.
+    /// The kernels for a run of the built-in trainer on GPUs.
     pub(super) fn of(ledger: &Path, run: &Run) -> Self {
         let names: BTreeSet<String> = match run.parts.value(Part::Device) {
             Value::List(names) => names.iter().map(ToString::to_string).collect(),
             other => [other.to_string()].into(),
         };
         let cuda = match run.parts.value(Part::Cuda) {
-            // How many GPUs take part does not change a kernel.
+            // The number of GPUs does not change a kernel.
             Value::Table(mut cuda) => {
                 cuda.remove("nccl");
                 cuda.into()
@@ -175,7 +178,7 @@ impl KernelCache {
             ("program".to_owned(), run.parts.value(Part::Program)),
         ]
         .into();
-        // An image has a compiler of its own.
+        // An image has its own compiler.
         let container = run.parts.value(Part::Container);
         if container.as_str() != Some(Parts::HOST) {
             environment.insert("container".to_owned(), container);
@@ -189,12 +192,13 @@ impl KernelCache {
         Self { dir: ledger.join(FOLDER).join(&key), key, environment }
     }
 
-    /// Makes the folder ready for the worker of a run.
+    /// Prepares the folder for the worker of a run.
     ///
-    /// Tuning compiles hundreds of kernels of which a few win. They are kept only once it is over, from the second run of the same
-    /// shapes on: half a gigabyte otherwise, for a model of three layers.
+    /// Tuning compiles hundreds of kernels, of which a few win. So kernels are stored only after tuning, from the
+    /// second run with the same shapes on. Otherwise they would take half a gigabyte for a model of three layers.
     ///
-    /// A deterministic run whose choices are not made yet waits until it is alone; nothing where it is to stop meanwhile.
+    /// A deterministic run without choices waits until no other run uses the kernels. `None` if it is asked to stop
+    /// meanwhile.
     pub(super) fn open(self, run: &Run, stop: &dyn Stop) -> Result<Option<InUse>, KernelCacheError> {
         let mark = self.mark(run);
         let is_pinned = pin::is_deterministic(run);
@@ -205,7 +209,7 @@ impl KernelCache {
             if !wait(&lock.0, alone, stop).map_err(io_error("lock", &self.dir))? {
                 return Ok(None);
             }
-            // Whoever was alone before may have made the choices, or put other kernels here.
+            // An earlier exclusive user may have made the choices, or replaced the folder.
             if self.is_locked_by(&lock)? && (!alone || pin::read(&mark).is_none()) {
                 break lock;
             }
@@ -214,7 +218,7 @@ impl KernelCache {
             self.write(KEY_FILE, &to_json_text(&self.environment.clone().into()))?;
         }
         let tuned = mark.exists();
-        // Burn's kernels are cubecl's, which looks for this file in the folder in which a program is started.
+        // Burn's kernels are those of cubecl, which reads this file in the working directory.
         let quoted = |path: &Path| path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
         let mut config = format!(
             "[environment]\npath = {{ directory = \"{}\" }}\n\n[compilation]\ncache = {tuned}\n",
@@ -234,7 +238,7 @@ impl KernelCache {
         Ok(Some(InUse { cache: self, tuned, workplace, before, pinning, mark, _lock: lock }))
     }
 
-    /// The file that is there once the kernels of a run's shapes are tuned, and holds the pin of deterministic runs.
+    /// The file that exists once the kernels for a run's shapes are tuned. It has the pin of deterministic runs.
     fn mark(&self, run: &Run) -> PathBuf {
         self.dir.join("tuned").join(shapes(run).prefix(16))
     }
@@ -244,7 +248,7 @@ impl KernelCache {
         File::options().create(true).append(true).open(&path).map_err(io_error("open", &path))
     }
 
-    /// Whether a lock is the one that everybody finds here: the folder goes with its lock when it is replaced or removed.
+    /// Whether a lock is that of the current folder. The lock file is replaced or removed with its folder.
     fn is_locked_by(&self, lock: &Lock) -> Result<bool, KernelCacheError> {
         let path = self.dir.join(LOCK_FILE);
         let number = |file: fs::Metadata| (file.dev(), file.ino());
@@ -256,7 +260,8 @@ impl KernelCache {
         }
     }
 
-    /// Whole or not at all, and not where it is there already: workers of other threads and processes may be reading.
+    /// Writes a file atomically, unless it has this content already: workers of other threads and processes may be
+    /// reading.
     fn write(&self, name: &str, text: &str) -> Result<(), KernelCacheError> {
         static DRAFTS: AtomicU64 = AtomicU64::new(0);
         let path = self.dir.join(name);
@@ -270,12 +275,12 @@ impl KernelCache {
             .map_err(io_error("write", &path))
     }
 
-    /// Where the driver keeps what it made of kernels for the card at hand.
+    /// The folder of the driver's cache, with kernels compiled for this GPU.
     pub(super) fn driver_cache(&self) -> PathBuf {
         self.dir.join("driver")
     }
 
-    /// The files that hold kernels, by their names from the folder on.
+    /// The files with kernels, by relative path.
     fn files(&self) -> Result<Vec<(String, PathBuf)>, KernelCacheError> {
         let mut found = Vec::new();
         let mut folders = vec![(String::new(), self.dir.clone())];
@@ -283,7 +288,7 @@ impl KernelCache {
             for entry in fs::read_dir(&folder).map_err(io_error("list", &folder))? {
                 let entry = entry.map_err(io_error("list", &folder))?;
                 let name = entry.file_name().to_string_lossy().into_owned();
-                // `-shm` is memory that the database's users share, and means nothing to others.
+                // `-shm` is memory shared by the users of the database.
                 if name.starts_with('.') || name == KEY_FILE || name == CONFIG_FILE || name.ends_with("-shm") {
                     continue;
                 }
@@ -299,7 +304,7 @@ impl KernelCache {
         Ok(found)
     }
 
-    /// How many bytes of kernels there are, and the hash of all their files; none where there are none.
+    /// The size of all kernels in bytes, and the hash of their files. `None` if there are no kernels.
     pub fn state(&self) -> Result<Option<(u64, Digest)>, KernelCacheError> {
         let mut bytes = 0;
         let mut pieces = Vec::new();
@@ -314,7 +319,7 @@ impl KernelCache {
         Ok((bytes > 0).then_some((bytes, digest)))
     }
 
-    /// What is recorded of the kernels before a run or after it.
+    /// The facts about the kernels before or after a run.
     pub(super) fn facts(&self, moment: &str) -> Table {
         let mut facts: Table = [("kernel_cache.key".to_owned(), self.key.as_str().into())].into();
         let value = match self.state() {
@@ -329,7 +334,7 @@ impl KernelCache {
         facts
     }
 
-    /// Every kind of kernels that a ledger keeps, by key.
+    /// All kernels beside a ledger, sorted by key.
     pub fn list(ledger: &Path) -> Result<Vec<Self>, KernelCacheError> {
         let folder = ledger.join(FOLDER);
         let mut found = Vec::new();
@@ -341,7 +346,7 @@ impl KernelCache {
             let text = fs::read_to_string(entry.path().join(KEY_FILE)).unwrap_or_default();
             if let Ok(Value::Table(environment)) = from_json(&text) {
                 let cache = Self::new(ledger, environment);
-                // A folder whose name does not follow from its key file is nobody's.
+                // Ignores folders whose name does not match their key file.
                 found.extend((cache.dir == entry.path()).then_some(cache));
             }
         }
@@ -349,7 +354,7 @@ impl KernelCache {
         Ok(found)
     }
 
-    /// The kernels whose key begins so.
+    /// The kernels whose key has this prefix.
     pub fn find(ledger: &Path, prefix: &str) -> Result<Self, KernelCacheError> {
         let mut found: Vec<Self> =
             Self::list(ledger)?.into_iter().filter(|cache| cache.key.starts_with(prefix)).collect();
@@ -373,12 +378,12 @@ impl KernelCache {
         }
     }
 
-    /// A place beside that of the kernels, which no other process uses.
+    /// A path beside the folder that no other process uses.
     fn beside(&self, role: &str) -> PathBuf {
         self.dir.with_extension(format!("{role}.{}", std::process::id()))
     }
 
-    /// All of them as one portable file.
+    /// Exports the kernels as one portable file.
     pub fn export(&self) -> Result<Vec<u8>, KernelCacheError> {
         let _alone = self.lock_alone()?;
         let read = |(name, path): (String, PathBuf)| Ok((name, fs::read(&path).map_err(io_error("read", &path))?));
@@ -386,10 +391,10 @@ impl KernelCache {
         Ok(encode_kernels(&Kernels { environment: self.environment.clone(), files })?)
     }
 
-    /// Takes in what another ledger exported. Where kernels of that key are there already, they stay unless `force`.
+    /// Imports an export of another ledger. Replaces existing kernels with the same key only with `force`.
     pub fn import(ledger: &Path, bytes: &[u8], force: bool) -> Result<Self, KernelCacheError> {
         let kernels = decode_kernels(bytes)?;
-        // Folders of ours.
+        // Names with a meaning of their own here.
         let is_taken = |name: &str| [TUNING, READY, "tuned", KEY_FILE, CONFIG_FILE].contains(&name);
         if let Some((name, _)) = kernels.files.iter().find(|(name, _)| is_taken(name)) {
             return Err(KernelsError::Name(name.clone()).into());
@@ -400,17 +405,18 @@ impl KernelCache {
         if cache.state()?.is_some() && !force {
             return Err(KernelCacheError::There(cache.key));
         }
-        // Beside their place until they are whole and on the disk; the old ones go last, and come back where the new ones cannot be placed.
+        // The new kernels are written and synced beside the folder, then swapped in. The old ones come back if that
+        // fails.
         let (draft, old) = (Self { dir: cache.beside("import"), ..cache.clone() }, cache.beside("old"));
         let placed = draft.fill(kernels.files).and_then(|()| {
             fs::rename(&cache.dir, &old).map_err(io_error("replace", &cache.dir))?;
             fs::rename(&draft.dir, &cache.dir).map_err(|error| {
-                // If this fails too, both still lie beside each other.
+                // If this fails too, both folders still exist beside it.
                 let _ = fs::rename(&old, &cache.dir);
                 io_error("replace", &cache.dir)(error)
             })
         });
-        // What is left of either is of no use any more.
+        // Removes the folder that is no longer needed.
         let _ = fs::remove_dir_all(if placed.is_ok() { &old } else { &draft.dir });
         placed.map(|()| cache)
     }
@@ -427,17 +433,17 @@ impl KernelCache {
         files::fsync_dir(&self.dir).map_err(|error| io_error("sync", &self.dir)(io::Error::other(error)))
     }
 
-    /// Removes them.
+    /// Removes the kernels.
     pub fn remove(&self) -> Result<(), KernelCacheError> {
         let _alone = self.lock_alone()?;
-        // At once out of the way: who comes while the files go makes a folder, and a lock, anew.
+        // Renamed first: a process that comes while the files are removed creates a new folder and lock.
         let old = self.beside("old");
         fs::rename(&self.dir, &old).map_err(io_error("remove", &self.dir))?;
         fs::remove_dir_all(&old).map_err(io_error("remove", &old))
     }
 }
 
-/// Locks a file for this process alone or beside others, once these allow it; false where it is to stop before.
+/// Waits for an exclusive or a shared lock of a file. Returns false if it is asked to stop meanwhile.
 fn wait(lock: &File, alone: bool, stop: &dyn Stop) -> io::Result<bool> {
     loop {
         match if alone { lock.try_lock() } else { lock.try_lock_shared() } {
@@ -449,7 +455,7 @@ fn wait(lock: &File, alone: bool, stop: &dyn Stop) -> io::Result<bool> {
     }
 }
 
-/// All of a run that decides which shapes its kernels have.
+/// The hash of the fields that decide the shapes of a run's kernels.
 fn shapes(run: &Run) -> Digest {
     let decides = |name: &str| {
         [

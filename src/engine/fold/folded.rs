@@ -1,4 +1,4 @@
-//! What an attempt came to, with all that is kept of it.
+//! The finalized record of an attempt, with its series, phases and output.
 
 use crate::host::clock;
 use crate::journal::{Kept, Spill};
@@ -8,22 +8,22 @@ use crate::wire::{ChunkError, decode_phases, decode_series};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What an attempt's entries came to. Series and phases are encoded, and may lie in a file: memory does not grow with them.
+/// A finalized attempt. Series and phases are encoded and may be in a file, so memory does not grow with them.
 #[derive(Debug)]
 pub struct Folded {
     /// The run that was executed.
     pub run: Run,
-    /// What happened.
+    /// The record of the attempt.
     pub attempt: Attempt,
-    /// What the worker wrote, as far as it is kept beside the record.
+    /// The stored part of the worker's output.
     pub output: Option<SourceText>,
-    /// By the names of the series; the phases by the empty one.
+    /// Series by name. The empty name has the phases.
     pub(super) chunks: BTreeMap<String, Kept>,
     pub(super) spill: Spill,
 }
 
 impl Folded {
-    /// Seals it in a ledger, with its output.
+    /// Seals the attempt in a ledger, with its output.
     ///
     /// # Errors
     /// If the ledger cannot be written.
@@ -34,10 +34,10 @@ impl Folded {
         })
     }
 
-    /// All of it in memory.
+    /// Decodes everything into memory.
     ///
     /// # Errors
-    /// If its series cannot be read.
+    /// If a series cannot be read.
     pub fn sealed(self) -> Result<Sealed, ChunkError> {
         let series = self.attempt.series.iter().map(|series| decode_series(&self.chunk(&series.name)?));
         let series = series.collect::<Result<_, _>>()?;

@@ -1,13 +1,13 @@
-//! Attempts whose worker stated what cannot be.
+//! Marks attempts whose worker stated impossible values as invalid.
 
 use crate::analysis::{Implausible, implausible};
 use crate::record::{Attempt, Metric, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the warning of an attempt begins whose worker stated an impossible value.
+/// The beginning of the warning about an impossible value.
 pub const IMPOSSIBLE: &str = "invalid: ";
 
-/// Marks the attempt as invalid where the worker stated impossible values. Measured values have rules of their own.
+/// Marks the attempt as invalid if the worker stated impossible values. Measured values have other rules.
 pub(super) fn invalidate(
     stated: &BTreeSet<String>,
     metrics: &BTreeMap<String, Metric>,

@@ -1,16 +1,16 @@
-//! What ranks other than the first say of the whole attempt: metrics, digests, facts.
+//! Metrics, digests and facts of the whole attempt that are reported by ranks other than rank 0.
 //!
-//! Rank 0 speaks for the run; of a name that it does not tell, the lowest rank that does. What others tell of the same name has their rank behind the name, as their
-//! series have. In which order their lines came decides nothing.
+//! A name has the value of the lowest rank that reports it. Values of other ranks get the rank as a suffix, as their
+//! series do. The order in which the lines came does not matter.
 
 use crate::engine::kept::{Dropped, MAX_FACT_BYTES, MAX_NAMES, Surplus, quoted, weight};
 use crate::record::{Digest, Metric, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What they told last, by name and rank.
+/// The last values, by name and rank.
 type Told<T> = BTreeMap<String, BTreeMap<u32, T>>;
 
-/// What ranks other than the first told.
+/// The values of ranks other than rank 0.
 #[derive(Default)]
 pub(super) struct Others {
     metrics: Told<Metric>,
@@ -20,7 +20,7 @@ pub(super) struct Others {
     fact_bytes: usize,
 }
 
-/// A value, and its name in a record.
+/// A value and its name in the record.
 pub(super) struct Named<T> {
     pub(super) name: String,
     pub(super) value: T,
@@ -75,7 +75,8 @@ fn keep<T>(told: &mut Told<T>, count: &mut usize, (name, rank): (&str, u32), val
     }
 }
 
-/// `is_told` says what rank 0 told. What would have another one's name is dropped.
+/// Gives values their final names. `is_told` returns whether rank 0 reported a name. A value whose name is taken is
+/// dropped.
 fn named<T>(told: Told<T>, is_told: impl Fn(&str) -> bool, dropped: &mut Dropped) -> Vec<Named<T>> {
     let names: BTreeSet<String> = told.keys().cloned().collect();
     let mut all = Vec::new();

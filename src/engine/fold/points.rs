@@ -1,4 +1,4 @@
-//! The points of an attempt's series while it is folded.
+//! The points of an attempt's series during finalization.
 
 use super::super::kept::{Dropped, Surplus, quoted};
 use crate::analysis::Given;
@@ -28,7 +28,7 @@ impl Told {
     }
 }
 
-/// Series by the names that they have in a record. Of ranks whose series come to one name the lowest keeps it.
+/// Gives series their names in the record. If several ranks would get the same name, the lowest keeps it.
 pub(super) fn named(told: BTreeMap<u32, BTreeMap<String, Told>>, dropped: &mut Dropped) -> BTreeMap<String, Told> {
     let mut named: BTreeMap<String, Told> = BTreeMap::new();
     for (rank, series) in told {
@@ -46,7 +46,7 @@ pub(super) fn named(told: BTreeMap<u32, BTreeMap<String, Told>>, dropped: &mut D
     named
 }
 
-/// What was read of the hardware, from where it lies.
+/// Access to the stored sensor samples.
 pub(super) struct Readings<'f> {
     telemetry: &'f BTreeMap<String, Told>,
     spill: &'f Spill,

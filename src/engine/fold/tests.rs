@@ -18,7 +18,7 @@ fn opened() -> Entry {
     }
 }
 
-/// What is sealed of a worker that says this and ends well; all of it can be read again.
+/// Seals the attempt of a worker that reports these entries and finishes. Checks that everything can be decoded again.
 fn sealed_of(said: impl Iterator<Item = Entry>) -> Sealed {
     let mut fold = Fold::open(&opened()).unwrap();
     said.for_each(|entry| fold.take(&entry));
@@ -116,7 +116,7 @@ fn of_a_traceback_the_exception_is_told() {
     let cuda = "RuntimeError: CUDA error: an illegal memory access\nCompile with `TORCH_USE_CUDA_DSA`.\n";
     let both = "RuntimeError: CUDA error: an illegal memory access … Compile with `TORCH_USE_CUDA_DSA`.";
     assert_eq!(told(&format!("started\n{frames}{cuda}")), both);
-    // Of two exceptions the last one is the cause of the end.
+    // The last of two exceptions ended the program.
     let chained = format!("{frames}KeyError: 'a'\n\nDuring handling of it, another:\n\n{frames}OSError: b\n");
     assert_eq!(told(&chained), "OSError: b");
     let prefixed =
@@ -255,7 +255,7 @@ fn facts_metrics_and_names_of_phases_are_bounded_in_number_and_size() {
     assert!(sealed.attempt.facts.contains_key("worker.big0") && !sealed.attempt.facts.contains_key("worker.big1"));
     let [warning] = sealed.attempt.warnings.as_slice() else { panic!("{:?}", sealed.attempt.warnings) };
     assert!(warning.contains("take more than 16 MiB; 5 were dropped (the first: `worker.big1`)"), "{warning}");
-    // The last one of a name takes the room of the one before it.
+    // The last fact of a name takes the place of the one before.
     let again = sealed_of((0..6).map(|_| fact("big", large())));
     assert!(again.attempt.facts.contains_key("worker.big") && again.attempt.warnings.is_empty());
 

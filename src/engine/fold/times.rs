@@ -1,18 +1,18 @@
-//! Warnings of times that cannot be.
+//! Warnings about impossible times.
 
 use crate::analysis::Observed;
 use crate::record::{Attempt, Table, Value};
 use std::time::Duration;
 
-/// By no more than this an event comes after the worker's end.
+/// The largest time by which an event can be stamped after the worker's end.
 const STAMPED_LATER_NS: u64 = 1_000_000_000;
 
-/// Steps that are stated to have taken so much longer than the attempt are in another unit; less may be rounding.
+/// If the stated steps took longer than the attempt by more than this, they certainly have another unit. Less may be
+/// rounding.
 const CERTAIN_NS: u64 = 1_000_000_000;
 
-/// What to warn of where steps are stated to have taken longer than there was time for, and whether that is beyond doubt: most likely they
-/// are
-/// in another unit.
+/// A warning if the stated steps took longer than the attempt, most likely because of a wrong unit, and whether that is
+/// certain.
 pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<(String, bool)> {
     let stated = observed.steps.iter().filter_map(|step| step.duration_ns).fold(0, u64::saturating_add);
     let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
@@ -26,7 +26,7 @@ pub(super) fn longer_than_the_attempt(observed: &Observed) -> Option<(String, bo
     })
 }
 
-/// Adds a reason for which no time, power or energy of the attempt counts.
+/// Adds a reason why no time, power or energy of the attempt counts.
 pub(super) fn disturb(facts: &mut Table, reason: &str) {
     facts.insert(Attempt::VALIDITY.to_owned(), "tainted".into());
     match facts.get_mut(Attempt::DISTURBED) {
@@ -35,7 +35,8 @@ pub(super) fn disturb(facts: &mut Table, reason: &str) {
     }
 }
 
-/// What to warn of where phases begin after the end that the supervisor saw. A line that has no time of its own is stamped a little later.
+/// A warning if phases begin after the end that the supervisor observed. Lines without a time of their own are stamped
+/// a little later.
 pub(super) fn after_the_end(observed: &Observed) -> Option<String> {
     let end_ns = observed.wall_ns.saturating_add(STAMPED_LATER_NS);
     let mut late = observed.phases.iter().filter(|phase| phase.start_ns > end_ns);
