@@ -1,4 +1,4 @@
-//! What a supervisor that is gone left in a journal, read entry by entry: memory does not grow with it.
+//! The journal of a dead supervisor, read entry by entry so that memory does not grow with it.
 
 use super::fold::{Fold, Folded};
 use crate::journal::{self, JournalError};
@@ -6,17 +6,17 @@ use crate::record::{Entry, Nonce, Owner, Table};
 use crate::store::StoreError;
 use std::path::{Path, PathBuf};
 
-/// An attempt as its journal tells it.
+/// An attempt, read from its journal.
 pub struct Left {
-    /// Who wrote it.
+    /// The supervisor that wrote the journal.
     pub owner: Owner,
-    /// What the execution is known by.
+    /// The nonce of the execution.
     pub nonce: Nonce,
-    /// What was recorded when it began.
+    /// The facts recorded at the start.
     pub facts: Table,
-    /// The worker's process, if it was started.
+    /// The worker's pid, if it was started.
     pub worker: Option<u32>,
-    /// Whether its end was seen.
+    /// Whether the journal has the attempt's end.
     pub has_ended: bool,
     journal: PathBuf,
     fold: Fold,
@@ -24,10 +24,10 @@ pub struct Left {
 }
 
 impl Left {
-    /// Reads a journal. Without a whole first entry, gives the number of its bytes instead.
+    /// Reads a journal. If the first entry is not whole, returns the number of bytes instead.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the journal cannot be read.
     pub fn read(journal: &Path) -> Result<Result<Self, u64>, JournalError> {
         let mut left = None;
         let mut is_first = true;
@@ -65,7 +65,7 @@ impl Left {
         self.fold.take(entry);
     }
 
-    /// What it came to. `lost` says why nobody saw the end.
+    /// Finalizes the attempt. `lost` is why nobody saw the end.
     ///
     /// # Errors
     /// If points cannot be read from the file beside the journal.

@@ -1,4 +1,4 @@
-//! Which libraries a worker has loaded: looked at some times while it runs, read when it is over.
+//! The libraries that a worker has loaded: listed several times while it runs, hashed when it is over.
 
 use super::Stop;
 use super::container::Image;
@@ -7,13 +7,14 @@ use crate::host::sums::Sums;
 use crate::record::Table;
 use std::time::{Duration, Instant};
 
-/// Programs load their libraries at their beginning, and some when they need them first: each look comes three times as late as the one before.
+/// The time of the first listing. Most libraries are loaded at the start, so each listing comes three times as late as
+/// the one before.
 const FIRST: Duration = Duration::from_millis(40);
 const FACTOR: u32 = 3;
-/// How long reading them may take.
+/// How long hashing may take.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// Looks at a worker's libraries from time to time.
+/// The libraries of a worker.
 pub(super) struct Libraries {
     mapped: Mapped,
     started: Instant,
@@ -21,13 +22,13 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// Of a worker that starts now, in an image or not.
+    /// For a worker that starts now, in an image or on the host.
     pub(super) fn new(image: Option<&Image>) -> Self {
         let mapped = image.map(|image| Mapped::contained(image.bound_folders())).unwrap_or_default();
         Self { mapped, started: Instant::now(), next: FIRST }
     }
 
-    /// Looks, if it is time to.
+    /// Lists the libraries if it is time to.
     pub(super) fn look(&mut self, worker: u32) {
         if self.started.elapsed() >= self.next {
             self.mapped.look(worker);
@@ -35,8 +36,10 @@ impl Libraries {
         }
     }
 
-    /// What was seen. Sums that are not known yet are computed: the worker is gone, and nothing is measured any more. But how it ended is not written down yet, so that this
-    /// ends when somebody asks to stop, and in any case soon; the next attempt goes on with what is left.
+    /// The facts about the libraries. Computes missing checksums now, because nothing is measured any more.
+    ///
+    /// The attempt's end is not recorded yet, so this stops after a request to stop or a time limit. The next attempt
+    /// computes the rest.
     pub(super) fn facts(&self, stop: &dyn Stop) -> Table {
         let mut sums = Sums::of_user();
         let since = Instant::now();

@@ -1,4 +1,4 @@
-//! Attempts that live: what their journals say so far. Nothing here writes, locks or seals anything.
+//! Running attempts, read from their journals. Nothing here writes, locks or seals anything.
 
 use super::EngineError;
 use super::fold::{Fold, Folded};
@@ -13,27 +13,27 @@ use crate::store::StoreError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// An attempt that lives, or did when its journal was written.
+/// An attempt that is running, or was when its journal was written.
 #[derive(Clone, Debug)]
 pub struct Living {
-    /// Its journal.
+    /// The journal.
     pub journal: PathBuf,
-    /// Who executes it.
+    /// The supervisor.
     pub owner: Owner,
-    /// Names the execution.
+    /// The nonce of the execution.
     pub nonce: Nonce,
-    /// What is executed.
+    /// The run.
     pub run: Run,
-    /// The cell's fields that are not hashed.
+    /// The cell's fields that are not in the identity.
     pub settings: Table,
-    /// When it began, by the clock of its host.
+    /// The start by the host's clock.
     pub started_unix_ms: i64,
-    /// The same by the monotonic clock.
+    /// The start by the monotonic clock.
     pub started_ns: u64,
 }
 
 impl Living {
-    /// Reads how an attempt began. None if its journal is gone, or is not read by this program.
+    /// Reads the first entry of a journal. `None` if the journal is gone or this program cannot read it.
     pub fn open(journal: &Path) -> Option<Self> {
         match first(journal).ok()?? {
             Entry::Opened { owner, nonce, run, settings, started_unix_ms, started_ns, .. } => Some(Self {
@@ -49,13 +49,13 @@ impl Living {
         }
     }
 
-    /// Whether nobody writes its journal any more, as far as that can be seen from here.
+    /// Whether no process writes the journal any more, as far as this can be seen from here.
     pub fn is_over(&self) -> bool {
         let is_gone = || matches!(owner::liveness(&self.owner), Ok(owner::Liveness::Gone));
         !self.journal.exists() || is_gone() && matches!(is_held(&self.journal), Ok(false))
     }
 
-    /// What would be sealed of it if it ended now.
+    /// The record as if the attempt ended now.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -72,22 +72,22 @@ impl Living {
     }
 }
 
-/// How far an attempt is, and what its hardware does: kept up to date entry by entry.
+/// The progress of an attempt and the last samples of its sensors, updated entry by entry.
 #[derive(Clone, Debug, Default)]
 pub struct Pulse {
-    /// The last step and how many are planned; 0 where nobody said.
+    /// The last step, and the number of planned steps (0 if unknown).
     pub step: Option<(u64, u64)>,
     /// The last loss.
     pub loss: Option<f64>,
     /// Metrics so far.
     pub metrics: BTreeMap<String, f64>,
-    /// What the worker said of what it does.
+    /// The last status message of the worker.
     pub status: Option<String>,
-    /// The last reading of each quantity of each device.
+    /// The last sample of each quantity of each device.
     pub readings: BTreeMap<(Source, Quantity), f64>,
-    /// When something was heard of it last, by the monotonic clock of its host.
+    /// The time of the last entry, by the host's monotonic clock.
     pub last_ns: u64,
-    /// Whether it is over, and waits to be sealed.
+    /// Whether the attempt is over and waits to be sealed.
     pub has_ended: bool,
     planned: u64,
     first_step: Option<(u64, u64)>,
@@ -95,7 +95,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Takes the next entry of a journal.
+    /// Processes the next entry of a journal.
     pub fn take(&mut self, entry: &Entry) {
         match entry {
             Entry::Opened { started_ns, .. } => self.last_ns = *started_ns,
@@ -130,13 +130,13 @@ impl Pulse {
         }
     }
 
-    /// The last readings of a quantity on all GPUs.
+    /// The last samples of a quantity on all GPUs.
     pub fn of_gpus(&self, quantity: Quantity) -> impl Iterator<Item = f64> {
         let is_meant = move |(source, of): &(Source, Quantity)| matches!(source, Source::Gpu(_)) && *of == quantity;
         self.readings.iter().filter(move |(key, _)| is_meant(key)).map(|(_, value)| *value)
     }
 
-    /// Seconds that the planned steps still take at the mean speed so far.
+    /// Estimates the remaining time of the planned steps in seconds, at the mean speed so far.
     pub fn left_s(&self) -> Option<f64> {
         let ((first, since_ns), (step, planned)) = (self.first_step?, self.step?);
         let (done, left) = (step.checked_sub(first)?, planned.checked_sub(step)?);
@@ -147,26 +147,26 @@ impl Pulse {
     }
 }
 
-/// So many redacted lines are remembered before the old ones are forgotten.
+/// Old redacted lines are forgotten beyond this number.
 const MOST_REDACTED: usize = 1 << 16;
 
-/// Follows the output of an attempt that lives.
+/// Follows the output of a running attempt.
 pub struct OutputFollower {
     journal: PathBuf,
     follower: Follower,
     lines: [Lines; 2],
     redactors: [Redactor; 2],
-    /// Bytes of output that were seen.
+    /// Bytes of output read so far.
     seen: u64,
-    /// Bytes of the lines that are kept as the first part, as far as they were seen.
+    /// Bytes of the lines read so far that belong to the stored first part.
     first: u64,
     is_first_full: bool,
-    /// Lines that secrets were taken out of: the bytes that were written up to the end of each, and by how many it became longer.
+    /// Redacted lines: the offset of each line's end in the output, and by how many bytes redaction made it longer.
     redacted: Vec<(u64, i64)>,
 }
 
 impl OutputFollower {
-    /// From the beginning of an output.
+    /// A follower at the beginning of an output.
     pub fn new(journal: &Path) -> Self {
         Self {
             journal: journal.to_owned(),
@@ -180,15 +180,15 @@ impl OutputFollower {
         }
     }
 
-    /// What was written since the last call, in whole lines without secrets.
+    /// The output since the last call, in whole lines without secrets.
     ///
     /// # Errors
-    /// If the journal cannot be read; it is gone once its attempt is sealed.
+    /// If the journal cannot be read. It is gone once its attempt is sealed.
     pub fn read(&mut self) -> Result<Vec<Piece>, JournalError> {
         let mut written = Vec::new();
         self.follower.read(|entry| written.extend(text_of(entry)))?;
         let mut pieces = Vec::new();
-        // What is beside the journal comes after it.
+        // The side files continue the journal.
         for (stream, text) in written {
             self.push(stream, &text, &mut pieces);
         }
@@ -213,7 +213,7 @@ impl OutputFollower {
         Ok(pieces)
     }
 
-    /// What was not given out yet of the output as it was sealed.
+    /// The part of the sealed output that was not returned before.
     pub fn behind(&self, mut sealed: Vec<Piece>) -> Vec<Piece> {
         let done = self.done();
         let gap = sealed.iter().position(|piece| matches!(piece, Piece::LeftOut(_)));
@@ -229,20 +229,20 @@ impl OutputFollower {
         last
     }
 
-    /// Bytes that were written of the lines that were given out.
+    /// The original bytes of the lines that were returned.
     fn done(&self) -> u64 {
         let begun: usize = self.lines.iter().map(Lines::begun_bytes).sum();
         self.seen.saturating_sub(begun as u64)
     }
 
-    /// How long the lines were that were given out of these bytes.
+    /// The length of the lines that were returned for this range of original bytes.
     fn given(&self, from: u64, to: u64) -> usize {
         let redacted = self.redacted.iter().filter(|(end, _)| (from + 1..=to).contains(end));
         let longer: i64 = redacted.map(|(_, longer)| longer).sum();
         usize::try_from((to - from).saturating_add_signed(longer)).unwrap_or(usize::MAX)
     }
 
-    /// The last lines, which nothing has ended.
+    /// The last lines of both streams, which have no line end.
     pub fn rest(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for (at, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
@@ -254,7 +254,7 @@ impl OutputFollower {
         pieces
     }
 
-    /// Takes what follows the bytes that were seen before it.
+    /// Processes the text that follows the bytes read so far.
     fn push(&mut self, stream: Stream, text: &str, pieces: &mut Vec<Piece>) {
         self.seen += text.len() as u64;
         let at = usize::from(stream == Stream::Stderr);
@@ -266,7 +266,7 @@ impl OutputFollower {
             let (bytes, given) = (line.len() as u64, clean.len() as u64);
             end += bytes;
             if clean != line {
-                // No more than both parts is ever compared with what is sealed.
+                // Only the last two parts' worth of bytes is ever compared with the sealed output.
                 let oldest = end.saturating_sub(2 * PART_BYTES as u64);
                 if self.redacted.len() > MOST_REDACTED {
                     self.redacted.retain(|(end, _)| *end > oldest);
@@ -283,7 +283,7 @@ impl OutputFollower {
     }
 }
 
-/// Pieces of an output without so many bytes of text at their beginning.
+/// Removes this many bytes of text from the beginning of an output.
 fn without_first(pieces: Vec<Piece>, mut bytes: usize) -> Vec<Piece> {
     let mut left = Vec::new();
     for piece in pieces {
@@ -372,7 +372,7 @@ mod tests {
         assert!(living.is_over() && !path.exists());
     }
 
-    /// Writes to a journal as a supervisor does.
+    /// Writes output as a supervisor does.
     struct Supervisor {
         writer: Writer,
         overflow: Overflow,
@@ -416,7 +416,7 @@ mod tests {
             }
         }
         supervisor.write("the end");
-        // As when the attempt is sealed before the next look.
+        // The attempt is sealed before the next read.
         let kept = supervisor.output.seal().unwrap();
         assert!(kept.facts.left_out > 0);
         seen.push_str(&text(&follower.behind(decode_output(&kept.source.kept).unwrap())));
@@ -470,7 +470,7 @@ mod tests {
         };
         assert!(first.starts_with(&line(0)) && last.ends_with(&line(5999)) && last.len() >= PART_BYTES);
         assert_eq!(first.len() + last.len() + usize::try_from(*gap).unwrap(), 6000 * line(0).len());
-        // What the next command seals is what the supervisor itself would have sealed.
+        // Recovery seals the same output as the supervisor itself.
         let folded = crate::engine::Left::read(&path).unwrap().unwrap_or_else(|_| panic!()).fold("lost").unwrap();
         let recovered = decode_output(&folded.output.unwrap().kept).unwrap();
         let sealed = decode_output(&supervisor.output.seal().unwrap().source.kept).unwrap();

@@ -1,8 +1,9 @@
-//! What a program's Python processes have loaded and read, compared with the closure that its run is named by.
+//! Compares the files that a program's Python processes have loaded and read with the closure in the run's identity.
 //!
-//! A folder in front of `PYTHONPATH` holds a `sitecustomize` of ours. It takes its own folder out of the import path, and imports the `sitecustomize`
-//! that there would have been. It lists the files of the program's folder that are opened to read, and at the end the modules that are neither
-//! of the standard library nor of an installed package. A Python that is started with `-I`, `-E` or `-S` lists nothing.
+//! A folder in front of `PYTHONPATH` has a `sitecustomize` of ledger. It removes its own folder from the import path
+//! and imports the `sitecustomize` that it replaces. It lists the files of the program's folder that are opened for
+//! reading. At the end it lists the modules that are neither of the standard library nor of an installed package. A
+//! Python started with `-I`, `-E` or `-S` lists nothing.
 
 use super::bound::{Bound, CHANGED, Launch, MAY_HAVE_CHANGED};
 use super::program::INTERPRETER;
@@ -14,12 +15,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
-/// A warning names no more files.
+/// The largest number of files that a warning names.
 const SHOWN: usize = 5;
-/// No list is read beyond this.
+/// The largest part of a list that is read.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The list of one attempt, and the folder of the `sitecustomize` that fills it.
+/// The list of one attempt, and the folder of the `sitecustomize` that writes it.
 pub(super) struct Loaded {
     list: PathBuf,
     folder: PathBuf,
@@ -27,23 +28,23 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Makes the list of an attempt beside its journal. None where there is nothing to compare, and where it cannot be made: a run needs it as little as
-    /// its identity does.
+    /// Creates the list of an attempt beside its journal. `None` if there is nothing to compare, or it cannot be
+    /// created: the run works without it.
     pub(super) fn prepare(bound: &Bound, journal: &Path) -> Option<Self> {
         if !matches!(bound.launch, Launch::Program { .. }) || bound.image.is_some() {
             return None;
         }
         let key = Digest::of(python::LOADED.as_bytes()).prefix(16);
         let folder = journal.parent()?.parent()?.join("cache/python").join(key);
-        // In a list of folders this one would be two.
+        // In PYTHONPATH such a folder would be two.
         if folder.to_string_lossy().contains(':') {
             return None;
         }
         let script = folder.join("sitecustomize.py");
-        // Python executes it: what somebody has changed there is not used.
+        // Python executes this file, so a changed one is replaced.
         if std::fs::read(&script).ok().as_deref() != Some(python::LOADED.as_bytes()) {
             files::private_folder(&folder).ok()?;
-            // A file in its place: no Python keeps compiled code here, with a mode of the user's mask.
+            // A file with this name keeps Python from storing compiled code here, which would have the umask's mode.
             files::write_private(&folder.join("__pycache__"), b"").ok()?;
             files::write_whole(&script, python::LOADED.as_bytes()).ok()?;
         }
@@ -52,7 +53,7 @@ impl Loaded {
         Some(Self { list, folder, since: SystemTime::now() })
     }
 
-    /// The variables of the worker.
+    /// The environment variables for the worker.
     pub(super) fn variables(&self, bound: &Bound) -> [(&'static str, OsString); 3] {
         let mut path = self.folder.clone().into_os_string();
         if let Some(own) = environment::var("PYTHONPATH").filter(|own| !own.is_empty()) {
@@ -64,8 +65,8 @@ impl Loaded {
         [("LEDGER_LOADED", self.list.clone().into()), ("LEDGER_FOLDERS", folders), ("PYTHONPATH", path)]
     }
 
-    /// What its Python processes loaded or read and its identity does not hold: warnings of local files, of the interpreter with its packages, and
-    /// facts with the digests of these files.
+    /// Warnings about files that the program's Python processes loaded or read and that are not in the identity, and
+    /// about an interpreter that is not in it. Also facts with the digests of these files.
     pub(super) fn finish(self, bound: &Bound) -> (Vec<String>, Table) {
         self.unknown(bound).unwrap_or_default()
     }
@@ -93,9 +94,10 @@ impl Loaded {
             let is_data = data.as_ref().is_some_and(|data| path.starts_with(data));
             let is_inside = opened.is_inside || is_in(&folders, &path);
             let is_read = opened.changed_ns.is_some();
-            // What is opened elsewhere is data.
+            // Files that are opened elsewhere are data.
             let is_other = !opened.is_loaded && (!is_read || is_data || !is_inside);
-            // A new module that the program wrote, or was not seen to read. A shell lists nothing, so a file that is made while one runs counts, too.
+            // A new module that the program wrote, or did not list as read. A shell lists nothing, so a file that is
+            // created while it runs counts too.
             let is_own = self.is_new(&path)
                 && (opened.is_loaded && (opened.is_written || !is_read) || is_shell && self.is_made(&path));
             if known.contains(&path) || is_hidden(&name) || is_own || is_other {
@@ -112,7 +114,7 @@ impl Loaded {
             };
         }
         if identity == ProgramIdentity::Git {
-            // Commit and patch hold what git tracks.
+            // Commit and patch identify the files that git tracks.
             let tracked = git::tracked(&directory, &loaded.union(&read).cloned().collect());
             loaded.retain(|name| !tracked.contains(name));
             read.retain(|name| !tracked.contains(name));
@@ -150,7 +152,8 @@ impl Loaded {
         Some((warnings.chain(self.written(bound, &directory)).collect(), digests))
     }
 
-    /// Warns of files that the program wrote and its command names: the next binding would take them as a part of the program.
+    /// A warning if the command names a file that the program wrote: the next run would take it as a part of the
+    /// program.
     fn written(&self, bound: &Bound, directory: &Path) -> Option<String> {
         let words = bound.run.parts.program.as_table()?.get("command")?;
         let Value::List(words) = words else { return None };
@@ -165,12 +168,12 @@ impl Loaded {
         ))
     }
 
-    /// Whether the program made the file itself, as far as the clocks say.
+    /// Whether the file was modified since the attempt's start, according to the clocks.
     fn is_new(&self, path: &Path) -> bool {
         std::fs::metadata(path).and_then(|metadata| metadata.modified()).is_ok_and(|changed| changed >= self.since)
     }
 
-    /// Whether the file was not there before the attempt, as far as the file system says.
+    /// Whether the file was created since the attempt's start, according to the file system.
     fn is_made(&self, path: &Path) -> bool {
         std::fs::metadata(path).and_then(|metadata| metadata.created()).is_ok_and(|made| made >= self.since)
     }
@@ -182,35 +185,35 @@ impl Drop for Loaded {
     }
 }
 
-/// How the warning of an attempt begins whose program loaded other files.
+/// The beginning of the warning about loaded files.
 const LOADED: &str = "the program loaded files that are not in its identity";
 
-/// How it begins if the program opened other files to read.
+/// The beginning of the warning about files that were read.
 const OPENED: &str = "the program read files that are not in its identity";
 
-/// How it begins if some of these changed before the program ended.
+/// The beginning of the warning about files that changed before the program ended.
 const MEANWHILE: &str = "files that the program read changed while it ran";
 
-/// How it begins if not all of them have a digest.
+/// The beginning of the warning about files without a digest.
 const UNWATCHED: &str = "later changes of";
 
-/// The warning of a Python program of which no process listed anything.
+/// The warning for a Python program whose processes listed nothing.
 const UNSEEN: &str = "no Python process of the program reported what it loaded and read (start Python without -I, -E and -S, and keep what PYTHONPATH has)";
 
-/// How the facts begin that have the digests of these files; their names in the program's folder follow.
+/// The prefix of the facts with the digests of these files. The path relative to the program's folder follows.
 const READ: &str = "program.read.";
 
-/// No more files have a digest, and none that is larger.
+/// The largest number of files with a digest, and the largest file in bytes.
 const MOST_READ: usize = 100;
 const MOST_READ_BYTES: u64 = 16 << 20;
 
-/// How it begins if a program that is not seen through started a Python.
+/// The beginning of the warning about a Python that another program, such as a shell script, started.
 const BEHIND: &str = "the program started Python behind";
 
-/// How it begins if the program wrote a file that its command names.
+/// The beginning of the warning about a written file that the command names.
 const WROTE: &str = "the program wrote `";
 
-/// The BLAKE3 digest of a file's content; none if it is large or cannot be read.
+/// The BLAKE3 digest of a file's content. `None` if the file is large or cannot be read.
 fn content(path: &Path) -> Option<String> {
     let is_small =
         std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST_READ_BYTES);
@@ -218,40 +221,42 @@ fn content(path: &Path) -> Option<String> {
     Some(Digest::of(&content).to_string())
 }
 
-/// The files that an attempt read and that are not in its run's identity, each with what is known of its content.
+/// The files that an attempt read and that are not in its run's identity, each with the digest of its content or why
+/// there is none.
 pub fn read_files(facts: &Table) -> impl Iterator<Item = (&str, &str)> {
     facts.iter().filter_map(|(fact, digest)| Some((fact.strip_prefix(READ)?, digest.as_str()?)))
 }
 
-/// The files that an attempt read, that are not in its run's identity, and that have another content by now.
+/// Those of [`read_files`] whose content has changed since.
 pub fn read_files_changed(facts: &Table, directory: &Path) -> Vec<String> {
     let is_changed = |(name, digest): &(&str, &str)| content(&directory.join(name)).is_none_or(|now| now != *digest);
     read_files(facts).filter(is_changed).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Whether a warning of an attempt says that something of its program is not in its identity.
+/// Whether a warning reports that a part of the program is not in the identity.
 pub fn is_of_program(warning: &str) -> bool {
     [BEHIND, WROTE, UNSEEN].iter().any(|begin| warning.starts_with(begin))
         || is_of_files(warning)
         || is_of_identity(warning)
 }
 
-/// Whether a warning of an attempt names files that are not in its run's identity.
+/// Whether a warning names files that are not in the identity.
 pub fn is_of_files(warning: &str) -> bool {
     [LOADED, OPENED, MEANWHILE, UNWATCHED].iter().any(|begin| warning.starts_with(begin))
 }
 
-/// Whether a warning of an attempt says that other files may have run than those that name its run.
+/// Whether a warning reports that other files may have run than those in the identity.
 pub fn is_of_identity(warning: &str) -> bool {
     warning.starts_with(LOADED) || [CHANGED, MAY_HAVE_CHANGED].iter().any(|end| warning.ends_with(end))
 }
 
-/// Whether a warning of an attempt says that a file of its program changed.
+/// Whether a warning reports that a program file changed.
 pub fn is_changed(warning: &str) -> bool {
     warning.ends_with(CHANGED)
 }
 
-/// The source of compiled code, which Python keeps as `__pycache__/NAME.cpython-312.pyc` beside it; of another file itself.
+/// The source of compiled code, which Python stores as `__pycache__/NAME.cpython-312.pyc` beside it. Any other path is
+/// returned unchanged.
 fn source_of(path: &Path) -> PathBuf {
     let folder = path.parent().filter(|folder| folder.ends_with("__pycache__")).and_then(Path::parent);
     let name = path.file_name().and_then(|name| {
@@ -267,13 +272,13 @@ fn source_of(path: &Path) -> PathBuf {
 struct Opened {
     is_loaded: bool,
     is_written: bool,
-    /// Whether the path by which it was opened lies in the program's folders; a link may lead out of them.
+    /// Whether the path by which it was opened lies in the program's folders. A link may lead out of them.
     is_inside: bool,
-    /// When it had been changed last, in Unix time, when it was first opened to read; none if the program had written it before.
+    /// Its modification time (Unix) when it was first opened for reading. `None` if the program had written it before.
     changed_ns: Option<u64>,
 }
 
-/// What a list says of each file. Its entries are in the order of their events.
+/// Parses a list. Its entries are in the order of the events.
 fn opened(listed: &[u8], folders: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, Opened> {
     let mut found: BTreeMap<PathBuf, Opened> = BTreeMap::new();
     for entry in listed.split(|byte| *byte == 0) {
@@ -294,7 +299,7 @@ fn opened(listed: &[u8], folders: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, Opene
         match kind {
             "W" => opened.is_written = true,
             "L" => opened.is_loaded = true,
-            // What it has written it may read again.
+            // A program may read files that it wrote.
             _ if !opened.is_written && opened.changed_ns.is_none() => opened.changed_ns = changed_ns,
             _ => {}
         }
@@ -302,7 +307,7 @@ fn opened(listed: &[u8], folders: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, Opene
     found
 }
 
-/// Whether a path lies in one of these folders, by its text.
+/// Whether a path lies in one of these folders, without resolving links.
 fn is_in(folders: &BTreeSet<PathBuf>, path: &Path) -> bool {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -314,7 +319,8 @@ fn is_in(folders: &BTreeSet<PathBuf>, path: &Path) -> bool {
     folders.iter().any(|folder| plain.starts_with(folder))
 }
 
-/// The folders whose files are the program's: its own, those of its scripts and modules elsewhere, and the repository. A home folder is only its own.
+/// The folders whose files belong to the program: its own, those of its scripts and modules elsewhere, and the
+/// repository. A home folder belongs to it only if it is its own folder.
 fn folders(bound: &Bound) -> BTreeSet<PathBuf> {
     let Launch::Program { directory, .. } = &bound.launch else { return BTreeSet::new() };
     let Ok(directory) = directory.canonicalize() else { return BTreeSet::new() };
@@ -326,12 +332,12 @@ fn folders(bound: &Bound) -> BTreeSet<PathBuf> {
     folders.extend(repository.map(Path::to_owned));
     folders.retain(|folder| Some(folder) != home.as_ref());
     folders.insert(directory);
-    // In a list of folders it would be two.
+    // In the variable with all folders such a folder would be two.
     folders.retain(|folder| !folder.to_string_lossy().contains(':'));
     folders
 }
 
-/// Files in folders of which few are read before those of which many are, which are data.
+/// Sorts files by how many were read in their folder, fewest first: folders with many are data.
 fn lonely_first(names: BTreeSet<String>) -> Vec<String> {
     let folder = |name: &str| Path::new(name).parent().map(Path::to_owned);
     let mut count: BTreeMap<Option<PathBuf>, usize> = BTreeMap::new();
@@ -341,12 +347,12 @@ fn lonely_first(names: BTreeSet<String>) -> Vec<String> {
     names
 }
 
-/// The first names, and how many more there are.
+/// The first names and the number of others.
 fn listing(names: &[String]) -> String {
     first_of(names.iter().map(|name| format!("`{name}`")), SHOWN)
 }
 
-/// The way from a folder to a file, as `files` of a manifest takes it: `../shared/layers.py`.
+/// The relative path from a folder to a file, as in `files` of a manifest: `../shared/layers.py`.
 fn name_from(directory: &Path, path: &Path) -> PathBuf {
     let common = directory.components().zip(path.components()).take_while(|(a, b)| a == b).count();
     let up = directory.components().skip(common).map(|_| Component::ParentDir);

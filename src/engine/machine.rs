@@ -1,4 +1,4 @@
-//! What this machine is, as far as runs depend on it.
+//! The properties of this machine that runs depend on.
 
 use super::Stop;
 use super::container::{self, ContainerError, Image, Inside, Loads, NCCL, TOOLKIT, Tool};
@@ -24,7 +24,7 @@ pub struct KnownFile {
 
 impl KnownFile {
     fn read(path: &Path) -> Result<Self, HostError> {
-        // Before the content: a file that is written to meanwhile has another stamp then.
+        // The stamp comes before the content: a file that is written meanwhile gets another stamp.
         let stamp = files::stamps(&[path], &|| false)?.remove(0);
         Ok(Self { stamp, digest: files::digest_content(path)? })
     }
@@ -33,7 +33,8 @@ impl KnownFile {
         self.digest
     }
 
-    /// Whether the file still holds this; none if `is_over` said that there is no more time to look. A program that was only touched or copied anew is the same.
+    /// Whether the file still has this content, which counts even if the file was touched or copied. `None` if
+    /// `is_over` ended the check.
     pub(super) fn is_of(&self, path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Option<bool> {
         if files::stamps(&[path], &|| false).is_ok_and(|now| now.first() == Some(&self.stamp)) {
             return Some(true);
@@ -45,13 +46,13 @@ impl KnownFile {
     }
 }
 
-/// The digest of data, and their files as they were when they were read for it.
+/// The digest of data, and their files as they were when it was computed.
 type ReadData = (Digest, Arc<DataFiles>);
 
-/// An image, its binds, and what a run loads in it.
+/// An image, its binds, and the libraries that a run loads in it.
 type ImageUse = (Option<PathBuf>, Vec<String>, Loads);
 
-/// What this machine is, asked as late as possible and once.
+/// The properties of this machine. Each is queried once, when it is first needed.
 #[derive(Default)]
 pub struct Machine {
     cpu_name: OnceCell<String>,
@@ -64,30 +65,30 @@ pub struct Machine {
     images: RefCell<BTreeMap<PathBuf, (String, Stamp, Sif)>>,
     inside: RefCell<BTreeMap<ImageUse, Inside>>,
     container_tool: OnceCell<Tool>,
-    /// What is told of every repository in git's place.
+    /// Replaces git's answer for every repository.
     told: Option<Table>,
-    /// The program part that was submitted, whose closure a task takes as it is.
+    /// The submitted program part, whose closure a task adopts.
     submitted: RefCell<Option<Table>>,
-    /// The parts of a run whose record is not trusted: nothing is started that only it names.
+    /// The parts of an untrusted record. No program is started that only it names.
     distrusted: Option<Box<Parts>>,
-    /// What data of files are taken to be, unread.
+    /// Replaces the digest of data files, which are not read then.
     told_data: Option<Value>,
-    /// Who may end the reading of data.
+    /// A request to stop ends the reading of data.
     stop: Option<Arc<dyn Stop>>,
 }
 
-/// What was found of the GPUs.
+/// The state of the GPUs.
 pub(super) struct GpuState {
     pub(super) visible: Vec<GpuInfo>,
     pub(super) driver: Option<String>,
     pub(super) versions: gpu::CudaVersions,
-    /// Whether a GPU is visible, or the driver that runs here cannot tell.
+    /// Whether a GPU is visible, or a driver is installed but failed.
     is_expected: bool,
-    /// Why no GPU can be used at all.
+    /// Why no GPU can be used.
     no_gpu: Option<String>,
-    /// Why the built-in trainer cannot use one: it compiles its kernels, and needs what that takes.
+    /// Why the built-in trainer cannot use a GPU: it compiles its kernels and needs the toolkit for that.
     no_toolkit: Option<String>,
-    /// Why several GPUs cannot work together in the built-in trainer.
+    /// Why the built-in trainer cannot use several GPUs together.
     no_nccl: Option<String>,
 }
 
@@ -97,24 +98,24 @@ impl GpuState {
         self.no_nccl.as_deref()
     }
 
-    /// Whether runs may be expected to use a GPU. Not on a machine without a driver, nor where all GPUs are hidden.
+    /// Whether a run is expected to use a GPU. Not on a machine without a driver, or if all GPUs are hidden.
     pub(super) fn is_expected(&self) -> bool {
         self.is_expected
     }
 
-    /// Why a run cannot use a GPU; an external program brings its own libraries.
+    /// Why a run cannot use a GPU. An external program brings its own libraries.
     pub(super) fn fault(&self, external: bool) -> Option<String> {
         self.no_gpu.clone().or_else(|| if external { None } else { self.no_toolkit.clone() })
     }
 }
 
 impl Machine {
-    /// A machine that asks git nothing, and takes a repository to be in the state that a run was recorded with.
+    /// A machine that does not call git, and assumes the repository state of a recorded run.
     pub fn without_git(run: &Run) -> Self {
         Self::default().with_git_of(&run.parts.program)
     }
 
-    /// The same machine, which asks git nothing: a repository is taken to be in the state that a program part tells.
+    /// The same machine without calls of git. It assumes the repository state in a program part.
     pub fn with_git_of(self, program: &Value) -> Self {
         let told = |name: &str| program.as_table().and_then(|program| program.get(name)).cloned();
         let facts = [("git.commit", "git_commit"), ("git.patch", "git_patch")];
@@ -122,12 +123,12 @@ impl Machine {
         Self { told: Some(told), ..self }
     }
 
-    /// From now on programs have the files, the interpreter and the packages of this program part: a task executes what was submitted.
+    /// From now on programs have the files, the interpreter and the packages of this submitted program part.
     pub fn take_submitted(&self, program: Option<&Value>) {
         self.submitted.replace(program.and_then(Value::as_table).cloned());
     }
 
-    /// The same machine for a run whose record is not trusted: it starts no interpreter that only the record names.
+    /// The same machine for an untrusted record: it starts no interpreter that only the record names.
     pub fn untrusting(self, run: &Run) -> Self {
         Self { distrusted: Some(Box::new(run.parts.clone())), ..self }
     }
@@ -140,7 +141,7 @@ impl Machine {
         self.distrusted.as_deref()
     }
 
-    /// The imports of a Python program, asked once: a sweep of a thousand cells has one program.
+    /// The imports of a Python program, determined once for all cells of a sweep.
     pub(super) fn imports(&self, question: &Question) -> Result<Imports, ClosureError> {
         if let Some(known) = self.imports.borrow().get(question) {
             return Ok(known.clone());
@@ -150,19 +151,19 @@ impl Machine {
         Ok(found)
     }
 
-    /// The same machine, which reads no data: their files are taken to hold what a run was recorded with.
+    /// The same machine without reading data files. It assumes the digest that a run was recorded with.
     pub fn without_data(self, run: &Run) -> Self {
-        // A record that tells no digest gets none by being read after all.
+        // A record without a digest must not cause the files to be read.
         let told = run.config().get(data::DIGEST).cloned().unwrap_or_else(|| "not recorded".into());
         Self { told_data: Some(told), ..self }
     }
 
-    /// A machine whose data are read until somebody asks to stop.
+    /// A machine that stops reading data after a request to stop.
     pub fn heeding(stop: Arc<dyn Stop>) -> Self {
         Self { stop: Some(stop), ..Self::default() }
     }
 
-    /// What is told of the data in the place of their files.
+    /// The assumed digest of the data, if they are not read.
     pub(super) fn told_data(&self) -> Option<&Value> {
         self.told_data.as_ref()
     }
@@ -218,7 +219,7 @@ impl Machine {
         })
     }
 
-    /// What a card allows to be set, asked once.
+    /// The settings that a GPU allows, queried once.
     pub fn allowed(&self, gpu: &GpuInfo) -> Allowed {
         let mut known = self.allowed.borrow_mut();
         let ask = || match Gpus::load(self.nvml().as_deref()) {
@@ -228,7 +229,7 @@ impl Machine {
         known.entry(gpu.uuid.clone()).or_insert_with(ask).clone()
     }
 
-    /// What a file holds, read once.
+    /// The stamp and digest of a file, read once.
     pub(super) fn known(&self, path: &Path) -> Result<KnownFile, HostError> {
         if let Some(known) = self.program_files.borrow().get(path) {
             return Ok(known.clone());
@@ -238,7 +239,7 @@ impl Machine {
         Ok(known)
     }
 
-    /// The digest of data of a kind, and their files as they were then: read once, whatever becomes of them.
+    /// The digest of data of a kind, and their files as they were then. Read once, even if the files change later.
     pub(super) fn data(&self, kind: &str, path: &Path) -> Result<ReadData, BindError> {
         let key = (kind.to_owned(), path.to_owned());
         if let Some((digest, files)) = self.data.borrow().get(&key) {
@@ -251,7 +252,7 @@ impl Machine {
         Ok((digest, files))
     }
 
-    /// What an image file is, looked at once.
+    /// The digest, stamp and metadata of an image, read once.
     pub(super) fn image(&self, path: &Path) -> Result<(String, Stamp, Sif), ContainerError> {
         if let Some(known) = self.images.borrow().get(path) {
             return Ok(known.clone());
@@ -261,7 +262,8 @@ impl Machine {
         Ok(read)
     }
 
-    /// Takes the digest of a submitted cell's image from the submission, if the file is still the same: an array of a thousand tasks reads it once.
+    /// Adopts the digest of a submitted cell's image if the file is unchanged, so that an array of a thousand tasks
+    /// reads it once.
     pub fn take_image(&self, cell: &Cell) {
         let Ok(Some(path)) = container::asked(cell) else { return };
         let Ok(stamp) = std::fs::metadata(&path).map(|metadata| Stamp::of(&metadata)) else { return };
@@ -273,7 +275,8 @@ impl Machine {
         }
     }
 
-    /// An image with the binds of a cell, and what is in it: looked at once for each of them. A record that is not trusted starts nothing.
+    /// The content of an image with the binds of a cell, determined once for each. Starts nothing for an untrusted
+    /// record.
     pub(super) fn inside(&self, image: Image, cell: &Cell, loads: Loads) -> Result<Inside, ContainerError> {
         if self.distrusted.is_some() {
             return Ok(Inside { image, versions: gpu::CudaVersions::default(), notes: Vec::new() });
@@ -287,7 +290,7 @@ impl Machine {
         Ok(inside)
     }
 
-    /// What starts images here, asked once.
+    /// The container program, searched once.
     pub(super) fn container_tool(&self) -> Result<Tool, ContainerError> {
         if let Some(known) = self.container_tool.get() {
             return Ok(known.clone());
@@ -296,7 +299,7 @@ impl Machine {
         Ok(self.container_tool.get_or_init(|| tool).clone())
     }
 
-    /// What git says of a folder, asked once: a sweep of a thousand cells has one repository.
+    /// The git facts of a folder, determined once for all cells of a sweep.
     pub(super) fn git(&self, directory: &Path) -> Table {
         if let Some(told) = &self.told {
             return told.clone();
@@ -304,7 +307,7 @@ impl Machine {
         self.repositories.borrow_mut().entry(directory.to_owned()).or_insert_with(|| git::facts(directory)).clone()
     }
 
-    /// The NVIDIA driver's management library as `LEDGER_NVML` names it; none is the usual one.
+    /// The path of NVML in `LEDGER_NVML`. `None` is the default library.
     pub fn nvml(&self) -> Option<PathBuf> {
         environment::var("LEDGER_NVML").filter(|path| !path.is_empty()).map(PathBuf::from)
     }

@@ -1,5 +1,5 @@
-//! Metrics that a manifest's patterns find in a worker's standard output: matches become events, as if the worker had written them.
-//! A metric that the worker itself reports as an event keeps the worker's value.
+//! Finds metrics in a worker's standard output by a manifest's patterns. Matches become events, as if the worker had
+//! reported them. If the worker reports a metric itself as an event, its value counts.
 
 use super::kept::quoted;
 use super::output::Lines;
@@ -7,10 +7,10 @@ use crate::manifest::{MetricPattern, PATTERNS};
 use crate::record::{Attempt, Entry, Event, EventKind, Table};
 use std::borrow::Cow;
 
-/// A metric that every line of an output states is written into the journal no more often.
+/// The shortest interval between two events of a metric, so that one on every line does not fill the journal.
 const EVERY_NS: u64 = 1_000_000_000;
 
-/// What the patterns of a cell have found so far.
+/// The state of a cell's patterns.
 pub(super) struct Matches {
     sought: Vec<Sought>,
     lines: Lines,
@@ -20,30 +20,30 @@ struct Sought {
     pattern: MetricPattern,
     matches: u64,
     last: Option<f64>,
-    /// When the metric was told, and whether it has changed since.
+    /// When the metric was last written as an event.
     told_ns: Option<u64>,
     is_due: bool,
-    /// The first match that is no number, and how many there are.
+    /// The first match that is not a number, and the number of such matches.
     not_numbers: Option<(String, u64)>,
     is_last_a_number: bool,
-    /// A line behind the last match that begins like one and does not match.
+    /// A line after the last match that begins like one but does not match.
     near: Option<String>,
-    /// Whether an event of the worker has the metric, or its series.
+    /// Whether the worker reports the metric or its series as an event.
     is_reported: bool,
-    /// How many points of its series were found.
+    /// The number of points of its series.
     points: u64,
-    /// The first line whose number may be another one, and why.
+    /// A line in which another number may be meant, and why.
     doubt: Option<(String, String)>,
 }
 
 impl Matches {
-    /// Of a cell with these settings.
+    /// The patterns in a cell's settings.
     pub(super) fn of(settings: &Table) -> Self {
         let sought = MetricPattern::of(settings).into_iter().map(Sought::of);
         Self { sought: sought.collect(), lines: Lines::default() }
     }
 
-    /// What is recorded of the metrics themselves.
+    /// The facts about the metrics' kinds.
     pub(super) fn facts(&self) -> Table {
         let stated = self.sought.iter().filter_map(|sought| {
             let kind = sought.pattern.kind?.name();
@@ -52,7 +52,7 @@ impl Matches {
         stated.collect()
     }
 
-    /// Takes note of an event of the worker.
+    /// Processes an event of the worker.
     pub(super) fn reported(&mut self, kind: &EventKind) {
         for one in &mut self.sought {
             one.is_reported |= match kind {
@@ -65,7 +65,7 @@ impl Matches {
         }
     }
 
-    /// Looks through what was written to standard output until then.
+    /// Searches text of the standard output, and returns events.
     pub(super) fn push(&mut self, text: &str, t_ns: u64) -> Vec<Entry> {
         let Self { sought, lines } = self;
         let mut found = Vec::new();
@@ -76,7 +76,7 @@ impl Matches {
         found
     }
 
-    /// What is left to tell when the output has come to its end, and what was not found.
+    /// The last events at the end of the output, and warnings.
     pub(super) fn finish(&mut self, t_ns: u64) -> Vec<Entry> {
         let rest = self.lines.rest();
         let mut found = Vec::new();
@@ -89,7 +89,7 @@ impl Matches {
     }
 }
 
-/// The text without the escape sequences by which a terminal is told of colours and the like (ECMA-48, 5.4 and 8.3.89).
+/// Removes the escape sequences of terminals, such as colours (ECMA-48, 5.4 and 8.3.89).
 fn without_escapes(line: &str) -> Cow<'_, str> {
     const ESCAPE: char = '\u{1b}';
     let mut pieces = line.split(ESCAPE);
@@ -135,7 +135,7 @@ impl Sought {
             return;
         };
         self.near = None;
-        // Of a series all matches count, else the last one.
+        // In a series all matches count, otherwise the last one.
         if !self.pattern.is_series || self.doubt.is_none() {
             self.doubt = found.doubt.map(|why| (line.to_owned(), why));
         }
@@ -144,7 +144,7 @@ impl Sought {
             Err(text) => {
                 self.not_numbers.get_or_insert((text, 0)).1 += 1;
                 self.is_last_a_number = false;
-                // The last match decides: an earlier number is not the metric's value.
+                // The last match counts, even if an earlier one was a number.
                 (self.last, self.is_due) = (Some(f64::NAN), true);
                 return;
             }
@@ -204,12 +204,12 @@ impl Sought {
     }
 }
 
-/// How the warning begins that a later value than the last match of a metric's pattern was printed.
+/// The beginning of the warning that a value after the last match was printed.
 fn stale(metric: &str) -> String {
     format!("{PATTERNS}.{metric}: the value may be stale: ")
 }
 
-/// Whether a warning of an attempt says that its value of a metric may not be the last one that its program printed.
+/// Whether a warning reports that the value of a metric may not be the last one that the program printed.
 pub fn is_stale(warning: &str, metric: &str) -> bool {
     warning.starts_with(&stale(metric))
 }

@@ -1,7 +1,7 @@
-//! An attempt from its start to its seal; sweeps of many; recovery of those whose supervisor died.
+//! Executes attempts from start to seal, sweeps of many attempts, and the recovery of those whose supervisor died.
 //!
-//! Knows the order in which things happen: fingerprint, claim, journal, worker, journal, seal. Must not know how a model is
-//! trained, how a question is answered, or how anything looks.
+//! Knows the order of the steps: fingerprint, lock, journal, worker, journal, seal. Must not know how a model is
+//! trained, how queries are answered, or how output is formatted.
 
 mod attach;
 mod attached;
@@ -81,7 +81,7 @@ use crate::store::StoreError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An attempt could not be made or kept.
+/// An attempt could not be executed or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The cell cannot be bound to this machine.
@@ -93,43 +93,43 @@ pub enum EngineError {
     /// The ledger cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The machine refused.
+    /// A system call failed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The kernels of the GPU cannot be kept.
+    /// The compiled kernels cannot be stored.
     #[error(transparent)]
     Kernels(#[from] KernelCacheError),
-    /// What the cell asks for cannot be set on the GPUs.
+    /// The settings that the cell asks for cannot be made on the GPUs.
     #[error(transparent)]
     Hold(#[from] HoldError),
-    /// The image that it is bound to is not there any more.
+    /// The image that the run is bound to cannot be used.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// Its data are other ones than it is named by.
+    /// The data changed after the run id was computed.
     #[error(
         "{0}; the remaining runs with these data were not started (repeat the command, or `submit`, to compute their ids again)"
     )]
     Data(String),
-    /// Its program is another one than it is named by.
+    /// The program changed after the run id was computed.
     #[error(
         "{0}; the remaining runs of this program were not started (repeat the command: the changed program has other run ids)"
     )]
     Program(String),
-    /// Nobody can say whether its data are those that it is named by.
+    /// The data cannot be compared with those of the run id.
     #[error("the run was not started, since its data cannot be checked (repeat the command, or `submit`)")]
     Unseen(#[source] BindError),
     /// The attempt is over, but could not be sealed.
     #[error("the attempt could not be sealed and waits in `{}` (the next command seals it)", journal.display())]
     Unsealed {
-        /// Where it is kept.
+        /// The journal that has it.
         journal: PathBuf,
-        /// What it is found by once somebody has sealed it.
+        /// The nonce by which it is found once it is sealed.
         nonce: Nonce,
         /// Why.
         #[source]
         source: Box<StoreError>,
     },
-    /// A journal that this process cannot judge claims the run.
+    /// A journal whose owner this process cannot check locks the run.
     #[error("the run is locked by `{}`, of another host or a newer ledger (wait for it; if its command is gone, `ledger doctor --seal` with that name seals its attempt)", journal.display())]
     Blocked {
         /// The journal.
@@ -137,64 +137,64 @@ pub enum EngineError {
     },
 }
 
-/// What an engine tells whoever watches, as it happens.
+/// An event in the execution of attempts, for observers.
 #[derive(Debug)]
 pub enum Seen<'a> {
     /// An attempt begins.
     Begun(&'a Bound),
-    /// A process that already runs is supervised, and its events are expected in this pipe.
+    /// A process that already runs is supervised. It writes its events to this pipe.
     Attached(RunId, &'a Path),
-    /// Its worker said something.
+    /// The worker reported an event.
     Event(RunId, &'a Event),
-    /// Its worker wrote a line to its standard output or error.
+    /// The worker wrote text to its standard output or error.
     Output(RunId, &'a str),
-    /// It is over and sealed.
+    /// The attempt is over and sealed.
     Ended(&'a Bound, &'a Executed),
-    /// It could not be made or kept.
+    /// The attempt could not be executed or stored.
     Troubled(&'a Bound, &'a EngineError),
-    /// The run is being executed by another process.
+    /// Another process executes the run.
     Elsewhere(&'a Bound),
-    /// Its GPUs, the hottest of that many °C, are waited for.
+    /// The run waits for its GPUs to cool. The hottest has this temperature in °C.
     Cooling(&'a Bound, u32),
-    /// The first look at its hardware takes long, and is waited for.
+    /// The first sample of its sensors takes long.
     Unread(&'a Bound),
     /// A journal without an owner was sealed.
     Recovered(AttemptId),
 }
 
-/// Watches attempts as they happen, from several threads.
+/// Observes attempts, from several threads.
 pub trait Watch: Sync {
-    /// Takes note.
+    /// Receives an event.
     fn see(&self, seen: Seen<'_>);
 
-    /// What else is to be recorded of an attempt whose worker has ended.
+    /// Further facts to record for an attempt whose worker has ended.
     fn last_facts(&self, _run: RunId) -> Table {
         Table::new()
     }
 }
 
-/// How an attached process ended its side of a record.
+/// How an attached process ended the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachedEnd {
-    /// It said that it finished.
+    /// It reported that it finished.
     Finished,
-    /// It said that Ctrl-C stopped it.
+    /// It reported that Ctrl-C stopped it.
     Interrupted,
-    /// It said nothing, as a process that is killed.
+    /// It reported nothing, as when it is killed.
     Silent,
 }
 
-/// What tells a supervisor to stop, polled many times a second.
+/// A request to stop, polled many times a second.
 pub trait Stop: Sync {
-    /// How often it was asked to: once means at the next good moment, more means now.
+    /// The number of requests: one means to stop at the next good moment, more mean now.
     fn asked(&self) -> u32;
-    /// How much longer a worker may take to stop, where somebody waits who will kill us soon.
+    /// The time left for a worker to stop, if this process will be killed soon, as by a scheduler.
     fn time_left(&self) -> Option<Duration>;
-    /// How an attached process ended its side. None while it goes on.
+    /// How an attached process ended the recording. `None` while it goes on.
     fn attached_end(&self) -> Option<AttachedEnd> {
         None
     }
-    /// Who asks, as it is recorded: `it was stopped on request`.
+    /// The source of the request for the record: `it was stopped on request`.
     fn by(&self) -> String {
         "on request".to_owned()
     }

@@ -1,20 +1,21 @@
-//! Processes that a program leaves behind when it ends.
+//! Processes of a program that still run after it ended.
 
 use crate::host::process;
 use std::path::Path;
 use std::time::Duration;
 
-/// How the warning begins of processes that a program has left behind.
+/// The beginning of the warning about such processes.
 const STILL_RUNNING: &str = "processes of the program still run";
 
-/// Whether a warning of an attempt says so.
+/// Whether a warning reports such processes.
 pub fn is_of_left_processes(warning: &str) -> bool {
     warning.starts_with(STILL_RUNNING)
 }
 
-/// Warns of processes that the program started and that left its process group, so that they did not end with it. They were told of its pipe.
+/// A warning about processes of the program that left its process group and so did not end with it. They are found by
+/// the variable with its pipe.
 pub(super) fn still_running(fifo: &Path) -> Option<String> {
-    /// A process that was killed with its group may take as long to be gone.
+    /// How long a process that was killed with its group may take to disappear.
     const GRACE: Duration = Duration::from_millis(100);
     let find = || process::started_with("LEDGER_EVENTS", |path| Path::new(path).file_name() == fifo.file_name());
     if find().is_empty() {

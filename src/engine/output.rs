@@ -1,6 +1,6 @@
-//! What is kept of a worker's output: its first and its last part, line by line in the order in which the lines ended.
+//! Keeps the first and the last part of a worker's output, line by line in the order in which the lines ended.
 //!
-//! Secrets are taken out when it is sealed, of what is kept and of no more: a worker may write gigabytes.
+//! Secrets are removed when it is sealed, and only from the kept parts, because a worker may write gigabytes.
 
 use crate::host::secrets::Redactor;
 use crate::journal::Side;
@@ -8,18 +8,18 @@ use crate::record::{Digest, Entry, OutputFacts, Piece, SourceText, Stream};
 use crate::wire::encode_output;
 use std::path::Path;
 
-/// So much is kept of the beginning, and as much of the end, of both streams together.
+/// The size of the first and of the last part, of both streams together.
 pub(super) const PART_BYTES: usize = 1 << 20;
-/// What has not ended by then counts as a line: bytes without any line end are kept too.
+/// Longer lines are cut into pieces, so that output without line ends is kept too.
 pub(super) const LONGEST_LINE: usize = 32 << 10;
 const STREAMS: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
 
-/// Whole lines of a text, each with its end; a bar that is drawn again and again on its line ends with each return.
+/// The lines of a text with their ends. A carriage return ends a line too, as in progress bars.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(['\n', '\r'])
 }
 
-/// The same with lines that are too long cut into pieces, as [`Lines`] gives them.
+/// As [`lines`], with long lines cut into pieces, as [`Lines`] does.
 pub(super) fn cut_lines(text: &str) -> impl Iterator<Item = &str> {
     lines(text).flat_map(|line| {
         let mut rest = line;
@@ -32,14 +32,14 @@ pub(super) fn cut_lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Makes lines of the chunks of a stream.
+/// Splits the chunks of a stream into lines.
 #[derive(Default)]
 pub(super) struct Lines {
     begun: String,
 }
 
 impl Lines {
-    /// Gives each line that is whole by now.
+    /// Adds a chunk, and passes each line that is complete now to `take`.
     pub(super) fn push(&mut self, text: &str, mut take: impl FnMut(&str)) {
         for line in lines(text) {
             let is_whole = line.ends_with(['\n', '\r']);
@@ -61,22 +61,22 @@ impl Lines {
         }
     }
 
-    /// How much was written of a line that has not ended.
+    /// The bytes of the incomplete line.
     pub(super) fn begun_bytes(&self) -> usize {
         self.begun.len()
     }
 
-    /// What no line end followed.
+    /// Removes and returns the incomplete line.
     pub(super) fn rest(&mut self) -> String {
         std::mem::take(&mut self.begun)
     }
 }
 
-/// Text of both streams in its order.
+/// Text of both streams, in order.
 #[derive(Default)]
 struct Part {
     text: String,
-    /// Which stream it is of, and for how many bytes.
+    /// The stream of each piece, and its bytes.
     runs: Vec<(Stream, usize)>,
 }
 
@@ -98,7 +98,7 @@ impl Part {
         })
     }
 
-    /// Takes whole lines away from its beginning, of at least so many bytes.
+    /// A copy without the first whole lines, of at least this many bytes.
     fn without_first(&self, bytes: usize) -> Self {
         let mut left = Self::default();
         let mut seen = 0;
@@ -119,7 +119,7 @@ impl Part {
 pub(super) struct Output {
     first: Part,
     is_first_full: bool,
-    /// The end of it: what came last, and what came before that.
+    /// The newest text, and the text before that, which form the last part.
     last: Part,
     before_last: Part,
     begun: [Lines; 2],
@@ -133,7 +133,7 @@ pub(super) struct Kept {
 }
 
 impl Output {
-    /// Takes what was written to a stream.
+    /// Adds text of a stream.
     pub(super) fn push(&mut self, stream: Stream, text: &str) {
         self.bytes += text.len() as u64;
         let mut begun = std::mem::take(&mut self.begun[place(stream)]);
@@ -141,7 +141,7 @@ impl Output {
         self.begun[place(stream)] = begun;
     }
 
-    /// Takes note that so many bytes were written in all before what comes next, of which not everything can be had any more.
+    /// Records that `bytes` were written before the next text, some of which are lost.
     pub(super) fn had(&mut self, bytes: u64) {
         if bytes > self.bytes {
             self.end_lines();
@@ -170,7 +170,7 @@ impl Output {
         self.last.push(stream, line);
     }
 
-    /// What is sealed of it; none if nothing was written.
+    /// The output for sealing. `None` if nothing was written.
     pub(super) fn seal(mut self) -> Option<Kept> {
         self.end_lines();
         let after = self.before_last.text.len() + self.last.text.len();
@@ -195,22 +195,23 @@ impl Output {
     }
 }
 
-/// Keeps of a living attempt's output as much on the disk as is sealed of it: the first part in the journal, the newest beside it.
+/// Stores the output of a running attempt on disk: the first part in the journal, the newest in its side files. No more
+/// of it is sealed.
 pub(super) struct Overflow {
     side: Side,
-    /// Of the output.
+    /// Bytes of the output.
     bytes: u64,
-    /// Of the file that is written.
+    /// Bytes in the current side file.
     in_file: usize,
 }
 
 impl Overflow {
-    /// Of that journal.
+    /// For a journal.
     pub(super) fn of(journal: &Path) -> Self {
         Self { side: Side::of(journal), bytes: 0, in_file: 0 }
     }
 
-    /// Whether an entry belongs beside the journal; it is written there.
+    /// Writes an entry to a side file if it does not belong into the journal. Returns whether it did.
     pub(super) fn takes(&mut self, entry: &Entry) -> bool {
         let (Entry::Stdout(text) | Entry::Stderr(text)) = entry else { return false };
         let before = self.bytes;
@@ -218,7 +219,7 @@ impl Overflow {
         if before < PART_BYTES as u64 {
             return false;
         }
-        // What cannot be written is still in memory, and is sealed unless this process dies.
+        // Errors are ignored: the text is also in memory, and is sealed unless this process dies.
         if !self.side.is_begun() || self.in_file >= PART_BYTES {
             self.in_file = 0;
             let _ = self.side.turn(before);
@@ -236,7 +237,7 @@ fn place(stream: Stream) -> usize {
     }
 }
 
-/// Pieces without secrets.
+/// Builds pieces without secrets.
 #[derive(Default)]
 struct Clean {
     redactors: [Redactor; 2],
@@ -255,7 +256,7 @@ impl Clean {
         }
     }
 
-    /// A private key may have begun in what is left out.
+    /// Adds a gap. A private key may have begun in the omitted part.
     fn gap(&mut self, left_out: u64, behind: &[&Part]) {
         for stream in STREAMS {
             let pieces = behind.iter().flat_map(|part| part.pieces()).filter(|(of, _)| *of == stream);

@@ -1,4 +1,5 @@
-//! What is written down of changes of GPUs, so that somebody can undo them: the cards, what they had before, and which changes were tried.
+//! The file of changed GPU settings, from which any process can undo them: the GPUs, their old settings, and the
+//! attempted changes.
 
 use super::hold_error::HoldError;
 use super::place::Place;
@@ -9,32 +10,32 @@ use crate::record::{Table, Value};
 use crate::wire::{from_json, to_json_text};
 use std::path::{Path, PathBuf};
 
-/// Power limits that are no further apart are the same, in milliwatts: a driver may round what was asked for.
+/// Power limits that differ by no more than this are equal, in milliwatts, because drivers may round.
 const SAME_MW: u32 = 500;
 
-/// One card and what has to be undone on it.
+/// One GPU and the changes to undo on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Card {
     pub(super) gpu: GpuInfo,
-    /// The limit that it had.
+    /// The old power limit.
     pub(super) power_limit_mw: Option<u32>,
-    /// What was changed, or may have been.
+    /// The settings that were changed or may have been.
     pub(super) made: Settings,
 }
 
-/// What is written down before anything is set, and at each change.
+/// The content of the file, written before the first change and at each change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pending {
-    /// The boot of the machine, the same in all its containers.
+    /// The boot id of the machine, which is the same in all its containers.
     pub(super) boot_id: String,
-    /// The process, for people.
+    /// The process, as information for people.
     pub(super) pid: u32,
     pub(super) cards: Vec<Card>,
-    /// How many GPUs the machine has, as this process sees it.
+    /// The number of GPUs that this process sees.
     gpus: usize,
 }
 
-/// A change was not made, or nobody knows.
+/// A change was not made, or may not have been made.
 pub(super) struct Unmade {
     pub(super) why: HoldError,
     /// Whether it is certain that nothing was changed.
@@ -42,7 +43,7 @@ pub(super) struct Unmade {
 }
 
 impl Pending {
-    /// Of cards on which nothing was changed so far.
+    /// For GPUs without changes so far.
     pub(super) fn new(
         gpus: &Gpus,
         cards: &[GpuInfo],
@@ -63,12 +64,12 @@ impl Pending {
         Ok(Self { boot_id: owner.boot_id, pid: owner.pid, cards, gpus: count })
     }
 
-    /// Its cards.
+    /// The UUIDs of the GPUs.
     pub(super) fn uuids(&self) -> Vec<String> {
         self.cards.iter().map(|card| card.gpu.uuid.clone()).collect()
     }
 
-    /// Makes a change through NVML, or through zeusd where this user may not.
+    /// Makes a change through NVML, or through zeusd if this user lacks the privilege.
     pub(super) fn make(&self, gpus: &Gpus, at: usize, change: Change) -> Result<(), Unmade> {
         let gpu = &self.cards[at].gpu;
         let (what, index) = (change.to_string(), gpu.index);
@@ -93,9 +94,9 @@ impl Pending {
         }
     }
 
-    /// Undoes all that was made, as far as it can be undone, and forgets that, in the file too: what is undone is not undone again, on a
-    /// card that somebody else may have set since. Gives what there is to say of it; an error is the first
-    /// thing that could not be undone.
+    /// Undoes all changes as far as possible, and removes them from the file. So a change is not undone again on a GPU
+    /// that another process may have set since. Returns messages, and the first change that could not be undone as an
+    /// error.
     pub(super) fn undo(&mut self, gpus: &Gpus, file: &Path) -> (Vec<String>, Result<(), String>) {
         let (mut told, mut wrong) = (Vec::new(), Ok(()));
         for at in 0..self.cards.len() {
@@ -108,7 +109,7 @@ impl Pending {
                             self.make(gpus, at, change).map_err(|unmade| unmade.why.to_string())
                         }
                         Ok(now) => {
-                            // It was never set, or is undone already; or somebody else has set it since, and knows better.
+                            // The limit was never set, is restored already, or was set by another process since.
                             if card.power_limit_mw != Some(now) {
                                 let watts = f64::from(now) / 1e3;
                                 let text = format!(
@@ -126,7 +127,7 @@ impl Pending {
                     Ok(()) => {
                         self.cards[at].made.forget(change);
                         if self.cards.iter().any(|card| card.made != Settings::default()) {
-                            // Without that it is undone twice, which does no harm to a limit.
+                            // If this fails, the limit may be restored twice, which does no harm.
                             let _ = self.write(file);
                         }
                     }
@@ -137,19 +138,19 @@ impl Pending {
         (told, wrong)
     }
 
-    /// Writes it to a new file.
+    /// Writes a new file.
     pub(super) fn write_new(&self, place: &Place) -> Result<PathBuf, HostError> {
         let file = place.folder().join(format!("{}.json", files::random_nonce()?));
         self.write(&file)?;
         Ok(file)
     }
 
-    /// Writes it in place of what the file says.
+    /// Replaces the content of the file.
     pub(super) fn write(&self, file: &Path) -> Result<(), HostError> {
         files::write_whole(file, to_json_text(&self.to_value()).as_bytes())
     }
 
-    /// Reads it.
+    /// Reads a file.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("`{}`: {error}", file.display()))?;
         let value = from_json(&text).ok();
@@ -157,7 +158,8 @@ impl Pending {
         found.ok_or_else(|| format!("`{}` is damaged or of a newer ledger", file.display()))
     }
 
-    /// Whether a file that cannot be read was written before this machine started: no card here is set as it says.
+    /// Whether a file was written before this machine was booted. Then its settings are no longer in effect, even if it
+    /// cannot be read.
     pub(super) fn is_of_earlier_boot(file: &Path) -> bool {
         let written = std::fs::symlink_metadata(file).and_then(|found| found.modified()).ok();
         written.zip(machine::booted()).is_some_and(|(written, booted)| written < booted)

@@ -1,9 +1,9 @@
-//! The one place on a machine where a user's ledgers write down what they have set on its GPUs.
+//! The folder on a machine in which a user's ledgers record their changes of GPU settings.
 //!
-//! Not in a ledger's own folder: ledgers in different folders share the cards, and the scratch space of a cluster's job goes with the
-//! job. Each card has a lock there; whoever holds a card's lock may set it, and has undone first what files name that card. A lock ends
-//! with its process, so that a file whose cards are not locked is one that nobody looks after any more. Neither names of hosts nor ids
-//! of processes are needed for that, which containers have of their own.
+//! It is not a ledger's own folder, because several ledgers share the GPUs, and because the scratch space of a cluster
+//! job disappears with the job. It has a lock for each GPU. A process with the lock may change that GPU, after undoing
+//! the changes in files that name it. A lock ends with its process, so a file with unlocked GPUs has no owner any more.
+//! This needs neither host names nor process ids, which differ in containers.
 
 use super::hold_error::HoldError;
 use crate::host::{environment, files, process};
@@ -12,24 +12,25 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where a user's folder is made, and all users' locks.
+/// The parent of the users' folders and of the locks shared by all users.
 const OF_ALL: &str = "/var/tmp";
 
-/// A folder of pending files and locks.
+/// A folder with files of changed settings and locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     folder: PathBuf,
-    /// Where all users of the machine lock its cards, besides.
+    /// The folder in which all users of the machine lock its GPUs too.
     of_all: Option<PathBuf>,
 }
 
-/// Cards that nobody else sets as long as this lives.
+/// Locked GPUs: no other process changes them as long as this exists.
 pub(super) struct Locks {
     _files: Vec<File>,
 }
 
 impl Place {
-    /// `$LEDGER_RESTORE`, else a folder of this user's in `/var/tmp`, which outlives jobs, and locks there that all users share.
+    /// `$LEDGER_RESTORE`, otherwise a folder of this user in `/var/tmp`, which outlives jobs, with locks there that all
+    /// users share.
     pub fn usual() -> Self {
         match environment::var("LEDGER_RESTORE") {
             Some(named) => Self::at(named),
@@ -40,12 +41,12 @@ impl Place {
         }
     }
 
-    /// The one in that folder.
+    /// A place in this folder.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), of_all: None }
     }
 
-    /// The one that a file of it lies in.
+    /// The place of one of its files.
     pub(super) fn of(file: &Path) -> Option<Self> {
         let (folder, usual) = (file.parent()?, Self::usual());
         Some(if usual.folder == folder { usual } else { Self::at(folder) })
@@ -56,7 +57,7 @@ impl Place {
         &self.folder
     }
 
-    /// Makes it, for this user alone.
+    /// Creates the folder, for this user alone.
     pub(super) fn make(&self) -> Result<(), HoldError> {
         if self.folder.is_relative() {
             return self.exists().map(drop);
@@ -66,7 +67,8 @@ impl Place {
         self.exists().map(drop)
     }
 
-    /// Whether it is there. What others could have written there is not to be trusted: it decides what is set on cards, maybe by root.
+    /// Whether the folder exists. Fails if other users can write there: its files decide what is set on GPUs, maybe by
+    /// root.
     fn exists(&self) -> Result<bool, HoldError> {
         if self.folder.is_relative() {
             return Err(self.fault("a relative path is another folder in each directory"));
@@ -85,12 +87,12 @@ impl Place {
         Ok(true)
     }
 
-    /// Whether another process has one of these cards. Makes nothing.
+    /// Whether another process has locked one of these GPUs. Creates nothing.
     pub(super) fn is_busy<'a>(&self, uuids: impl IntoIterator<Item = &'a str>) -> Result<bool, HoldError> {
         Ok(self.exists()? && self.lock_there(uuids, false)?.is_none())
     }
 
-    /// Locks cards; none if another process has one of them.
+    /// Locks GPUs. `None` if another process has locked one of them.
     pub(super) fn lock<'a>(&self, uuids: impl IntoIterator<Item = &'a str>) -> Result<Option<Locks>, HoldError> {
         self.lock_there(uuids, true)
     }
@@ -130,7 +132,7 @@ impl Place {
         Ok(Some(file))
     }
 
-    /// The files of what has to be undone. Those of others are passed over.
+    /// The files of changed settings. Skips those of other users.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, HoldError> {
         if !self.exists()? {
             return Ok(Vec::new());
@@ -146,11 +148,11 @@ impl Place {
     }
 }
 
-/// Opens the lock of a card that all users share: whoever makes it lets all others read it, which is enough to lock it.
+/// Opens the lock of a GPU that all users share. Its creator makes it readable for all, which suffices for locking.
 fn lock_of_all(path: &Path, makes: bool) -> std::io::Result<Option<File>> {
     let Some(file) = files::open_lock(path, makes.then_some(0o644))? else { return Ok(None) };
     let found = file.metadata()?;
-    // The process's mask may have kept others from it.
+    // The umask may have removed the permission.
     if found.uid() == process::effective_user() && found.mode() & 0o044 != 0o044 {
         file.set_permissions(Permissions::from_mode(0o644))?;
     }
@@ -204,7 +206,7 @@ mod tests {
         let place = Place::at(&folder);
         assert!(!place.is_busy(["GPU-a"]).unwrap() && !folder.exists(), "nothing is made by looking");
         place.make().unwrap();
-        // Through a link, root would make a file anywhere; a pipe would be waited for without an end.
+        // Through a link, root would create a file anywhere. Opening a pipe would block forever.
         let aim = dir.path().join("aim");
         symlink(&aim, folder.join("GPU-a.lock")).unwrap();
         assert!(place.is_busy(["GPU-a"]).is_err() && !aim.exists());

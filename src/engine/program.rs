@@ -1,4 +1,4 @@
-//! The program part of a run's identity, for a program that is not the built-in trainer.
+//! The program part of a run's identity, for external programs.
 
 use super::closure::{Closure, closure};
 use super::container;
@@ -22,14 +22,14 @@ impl Stated {
     const SETTINGS: &str = "settings";
     const METRICS: &str = "metrics";
 
-    /// The settings that stand in the command, and the patterns of metrics: another pattern finds another quantity.
+    /// The settings in the command, and the patterns of metrics, because another pattern finds another quantity.
     pub(super) fn of(program: &Program, cell: &Cell) -> Self {
         let patterns = MetricPattern::of(&cell.settings).into_iter();
         let metrics: Table = patterns.map(|pattern| (pattern.name.clone(), pattern.value())).collect();
         Self { settings: program.settings(cell), metrics: (!metrics.is_empty()).then(|| metrics.into()) }
     }
 
-    /// As a program part has them: places may be other ones here.
+    /// The members of a recorded program part. Paths may differ on this machine.
     pub(super) fn recorded(part: &Value) -> Self {
         let member = |name: &str| part.as_table()?.get(name).cloned();
         let settings = member(Self::SETTINGS).and_then(|settings| settings.as_table().cloned());
@@ -37,39 +37,39 @@ impl Stated {
     }
 }
 
-/// The setting that says in which folder a program runs.
+/// The setting with the program's working directory.
 pub(super) const DIRECTORY: &str = "program.directory";
 
-/// A file that a run is named by.
+/// A file in a run's identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgramFile {
-    /// Its name in the identity: relative to the program's folder.
+    /// The name in the identity, relative to the program's folder.
     pub name: String,
-    /// Where it lies.
+    /// The path.
     pub path: PathBuf,
     pub(super) known: KnownFile,
-    /// Whether it is what the program does, and not a word of its command that may mean a file that it writes.
+    /// Whether it is code, and not a word of the command, which may name a file that the program writes.
     pub(super) is_code: bool,
 }
 
 impl ProgramFile {
-    /// The digest of its content.
+    /// The digest of the content.
     pub fn digest(&self) -> Digest {
         self.known.digest()
     }
 }
 
-/// A program as it enters an identity.
+/// A program part and its files.
 pub(super) struct Named {
     pub(super) part: Value,
     pub(super) files: Vec<ProgramFile>,
-    /// What could not be found out.
+    /// Unknown parts, for warnings.
     pub(super) notes: Vec<String>,
 }
 
 impl Named {
-    /// Of a program and a cell. In an image, a word of the command that means a file outside of the folder
-    /// means one of the image's, which has its digest.
+    /// For a program and a cell. In an image, a word of the command that names a file outside the folder means a file
+    /// of the image, which the image's digest identifies.
     pub(super) fn of(
         program: &Program,
         (cell, stated): (&Cell, Stated),
@@ -82,7 +82,7 @@ impl Named {
         if program.identity != ProgramIdentity::Files {
             paths.extend(words_of(program, directory, is_contained));
         }
-        // What is started, and what the manifest names.
+        // Code is the started file and the files that the manifest names.
         let first = program.command.iter().find(|word| paths.contains_key(*word));
         let mut code: BTreeSet<PathBuf> =
             program.files.iter().chain(first).filter_map(|name| paths.get(name)).cloned().collect();
@@ -98,7 +98,7 @@ impl Named {
             };
             for (name, path) in std::mem::take(&mut made.files) {
                 code.insert(path.clone());
-                // A file has one name, however the command writes its path.
+                // A file enters once, however the command writes its path.
                 if !paths.values().any(|known| same(known, &path)) {
                     paths.insert(name, path);
                 }
@@ -134,7 +134,7 @@ impl Named {
         }
         table.extend(stated.metrics.map(|metrics| (Stated::METRICS.to_owned(), metrics)));
         match program.identity {
-            // What earlier versions hashed has no member more, so that their ids stay.
+            // Earlier versions hashed no such member, and their ids must stay.
             ProgramIdentity::Git => {
                 let git = machine.git(directory);
                 for (fact, field) in [("git.commit", GIT_COMMIT), ("git.patch", "git_patch")] {
@@ -161,13 +161,15 @@ fn same(a: &Path, b: &Path) -> bool {
     a == b || a.canonicalize().ok().is_some_and(|a| b.canonicalize().is_ok_and(|b| a == b))
 }
 
-/// The files that the command names by its words, as the manifest writes them: what a placeholder becomes may be a file that the program writes.
+/// The files that words of the command name. Placeholders are not expanded, because they may become files that the
+/// program writes.
 fn words_of(program: &Program, directory: &Path, is_contained: bool) -> BTreeMap<String, PathBuf> {
     let words = program.command.iter().map(|word| (word.clone(), directory.join(word)));
     words.filter(|(_, path)| path.is_file() && (!is_contained || container::lies_in(path, directory))).collect()
 }
 
-/// Without trust in the interpreter that a record names, the imports are the recorded ones: their files are read here, and no more.
+/// The closure for an untrusted record, whose interpreter is not started: the recorded imports, whose files are read
+/// here.
 fn as_recorded(
     recorded: &Table,
     interpreter: &str,
@@ -180,7 +182,8 @@ fn as_recorded(
     made
 }
 
-/// A task has the closure of its submission: a login node may have another interpreter than the nodes. Differences become notes.
+/// Replaces the closure of a task by that of its submission, because a login node may have another interpreter.
+/// Differences become notes.
 fn as_submitted(submitted: &Table, made: &mut Closure, paths: &mut BTreeMap<String, PathBuf>, directory: &Path) {
     let text = |name: &str| submitted.get(name).and_then(Value::as_str).map(str::to_owned);
     let table = |name: &str| submitted.get(name).and_then(Value::as_table).cloned().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! How a sweep is measured fairly: in which order, and how cool. How often is the matter of `until`, what its canary says that of `drift`.
+//! The measurement protocol of a sweep: the order of runs, and the cooling of GPUs. Repetitions are in `until`, the
+//! canary's drift in `drift`.
 //!
-//! Everything is read from the settings of the cells, so that it is recorded with each attempt. What is measured of an attempt, and what
-//! taints it, is decided in `analysis`.
+//! Everything is read from the settings of the cells, so that it is recorded with each attempt. `analysis` decides what
+//! is measured and what taints an attempt.
 
 use super::bound::Bound;
 use super::{Seen, Stop, Watch};
@@ -9,22 +10,22 @@ use crate::gpu::Gpus;
 use crate::record::{Table, Value};
 use std::time::{Duration, Instant};
 
-/// The setting that marks an attempt as one of the canary's.
+/// The setting that marks an attempt of the canary (control run).
 pub const CANARY: &str = "protocol.canary";
-/// How often a GPU's temperature is looked at while it cools.
+/// The polling interval of the temperature.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// In which order a sweep executes its runs.
+/// The order in which a sweep executes its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Seeds the shuffling of each round; none leaves the order as it is.
+    /// The seed for shuffling each round. `None` keeps the order.
     pub seed: Option<u64>,
-    /// After so many attempts the canary is executed once more; 0 is never.
+    /// The canary is executed again after this many attempts; 0 is never.
     pub canary_every: usize,
 }
 
 impl Order {
-    /// What the settings of a sweep's first cell ask for; without a protocol, the order of the cells and no canary.
+    /// The order in the settings of a sweep's first cell. Without a protocol, the order of the cells and no canary.
     pub fn of(bound: Option<&Bound>) -> Self {
         let settings = bound.map(|bound| &bound.cell.settings);
         let number =
@@ -36,8 +37,8 @@ impl Order {
         }
     }
 
-    /// Puts the items of a round in its order. `seeds` is the sum of the runs' seeds: sweeps of one manifest over other seeds have other orders, so that no
-    /// configuration is always the first.
+    /// Shuffles the items of a round. `seeds` is the sum of the runs' seeds: sweeps of a manifest over other seeds get
+    /// another order, so that no configuration is always first.
     pub fn arrange<T>(self, round: u64, seeds: u64, items: &mut [T]) {
         let Some(seed) = self.seed else { return };
         let mut state = seed ^ (round ^ seeds << 32).wrapping_mul(0xd1b5_4a32_d192_ed03);
@@ -58,14 +59,15 @@ fn draw(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The run as its canary: the same run, whose attempts are marked.
+/// The canary of a run: the same run with marked attempts.
 pub fn canary(bound: &Bound) -> Bound {
     let mut canary = bound.clone();
     canary.cell.settings.insert(CANARY.to_owned(), true.into());
     canary
 }
 
-/// Waits until the GPUs of a run are as cool as its protocol asks, and says how long that took. Ends early when it is told to stop.
+/// Waits until the GPUs of a run are as cool as its protocol asks. Returns facts about the wait. Ends early on a
+/// request to stop.
 pub(super) fn cool_down(bound: &Bound, watch: &dyn Watch, stop: &dyn Stop) -> Table {
     let settings = &bound.cell.settings;
     let Some(bound_c) = settings.get("protocol.cool_to_c").and_then(Value::as_float) else { return Table::new() };
@@ -78,7 +80,7 @@ pub(super) fn cool_down(bound: &Bound, watch: &dyn Watch, stop: &dyn Stop) -> Ta
     let mut told = false;
     let hottest = loop {
         let temperatures = bound.gpus.iter().filter_map(|gpu| gpus.temperature_c(&gpu.uuid).ok());
-        // A card that does not tell its temperature cannot be waited for.
+        // Without a temperature there is nothing to wait for.
         let Some(hottest) = temperatures.max() else { return Table::new() };
         if f64::from(hottest) <= bound_c || since.elapsed().as_secs_f64() >= patience || stop.asked() > 0 {
             break hottest;
@@ -122,8 +124,8 @@ mod tests {
         assert_eq!(untouched, [1, 2, 3]);
     }
 
-    /// Each of the six orders of three items comes up as often as the others: chi-squared with 5 degrees of freedom is below 20.5
-    /// with a probability of 99.9%.
+    /// The six orders of three items are equally frequent: chi-squared with 5 degrees of freedom is below 20.5 with a
+    /// probability of 99.9%.
     #[test]
     fn orders_are_equally_likely() {
         let mut seen = BTreeMap::<[u8; 3], u32>::new();

@@ -1,7 +1,9 @@
-//! The choice of kernels of a deterministic run: made once, and taken by all later attempts of the same shapes.
+//! Pins the kernel selection of deterministic runs: it is made once and used by all later attempts with the same
+//! shapes.
 //!
-//! Which of several kernels computes an operation is decided by their times, so that two tunings may decide otherwise, and round otherwise. A pin names one
-//! tuning. It was made alone, nothing that it decided is ever decided anew, and it moves with the kernels from one ledger to another.
+//! Tuning selects kernels by their times, so two tunings may select kernels that round differently. A pin names one
+//! tuning. It was made while no other run used the kernels, its selections never change, and it moves with the kernels
+//! from one ledger to another.
 
 use super::{KernelCache, KernelCacheError, io_error};
 use crate::host::files;
@@ -11,41 +13,41 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The fact of an attempt that names the choices.
+/// The fact with the pin of an attempt.
 pub(super) const FACT: &str = "kernel_cache.pin";
 const FOLDER: &str = ".pinned-";
-/// How many choices are named.
+/// The number of choices that an error names.
 const NAMED: usize = 3;
 
-/// Whether a run's kernels are chosen once: its manifest says so, and it has any.
+/// Whether a run is deterministic, with a pinned kernel selection.
 pub(super) fn is_deterministic(run: &Run) -> bool {
     run.config().get("training.deterministic") == Some(&Value::Bool(true))
 }
 
-/// The pin in a file of tuned shapes; none where there is no such file, or it was written by a run that is not deterministic.
+/// The pin in a file of tuned shapes. `None` if there is no file, or a run that is not deterministic wrote it.
 pub(super) fn read(mark: &Path) -> Option<String> {
     let text = fs::read_to_string(mark).ok()?;
     (!text.trim().is_empty()).then(|| text.trim().to_owned())
 }
 
-/// What holds a deterministic run to the choices that were made before.
+/// The pin of a running deterministic run.
 #[derive(Debug)]
 pub(super) struct Pinning {
     pin: String,
     /// Whether the choices were made by an earlier attempt.
     is_made: bool,
-    /// Where its worker is started: what it chooses is written down there.
+    /// The worker's working directory, in which its choices are recorded.
     folder: PathBuf,
     record: PathBuf,
 }
 
 impl Pinning {
-    /// Whoever is the first for its shapes is alone.
+    /// The first run with its shapes makes the pin, and must be the only user of the kernels.
     pub(super) fn new(kernels: &Path, mark: &Path) -> Result<Self, KernelCacheError> {
         let nonce = || files::random_nonce().map_err(io::Error::other).map_err(io_error("make", kernels));
         let made = read(mark);
         if made.is_none() {
-            // What a supervisor left that was killed.
+            // Folders that killed supervisors have left.
             for (_, folder) in files::beginning(kernels, FOLDER, "").unwrap_or_default() {
                 let _ = fs::remove_dir_all(folder);
             }
@@ -60,17 +62,17 @@ impl Pinning {
         &self.pin
     }
 
-    /// The folder's name, from the kernels' folder on.
+    /// The name of the working directory, relative to the kernels' folder.
     pub(super) fn folder(&self) -> String {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The file in which the worker's runtime writes each choice as a line of JSON.
+    /// The file in which the worker's runtime records each choice as a line of JSON.
     pub(super) fn record(&self) -> &Path {
         &self.record
     }
 
-    /// What was chosen although all choices had been made.
+    /// An error if the worker made choices although all had been made.
     pub(super) fn chosen(&self) -> Option<String> {
         let text = fs::read_to_string(&self.record).ok().filter(|_| self.is_made)?;
         let chosen: Vec<String> = text.lines().map(choice).collect();
@@ -89,33 +91,33 @@ impl Pinning {
 
 impl Drop for Pinning {
     fn drop(&mut self) {
-        // Of no use to anybody.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The kernel that won, and for what, of a line of the runtime's record.
+/// The selected kernel and its operation, from a line of the runtime's record.
 fn choice(line: &str) -> String {
     let shown = |text: &str| text.chars().take(120).collect::<String>();
     parse_choice(line).map_or_else(|| shown(line), |Choice { kernel, key }| format!("{kernel} for {}", shown(&key)))
 }
 
-/// The choices that a deterministic run was recorded with are not those that it would be executed with.
+/// A deterministic run would use another kernel selection than the recorded attempt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its kernels were selected by pin {recorded}, and here {} (`ledger cache export` there and `ledger cache import FILE` here copy the kernels; --on-current executes it with this machine's selection)",
         .here.as_ref().map_or("none are selected for it".to_owned(), |here| format!("they are selected by pin {here}")))]
 pub struct UnpinnedError {
     /// The pin of the recorded attempt.
     pub recorded: String,
-    /// That of the kernels beside this ledger.
+    /// The pin of the kernels beside this ledger.
     pub here: Option<String>,
 }
 
 impl KernelCache {
-    /// Whether an attempt of a run that is recorded with these facts could take the same choices here; it can where nothing was pinned.
+    /// Checks that an attempt with these facts can be repeated here with the same kernel selection. Passes if nothing
+    /// was pinned.
     ///
     /// # Errors
-    /// If the kernels beside this ledger are of another pin, or of none.
+    /// If the kernels beside this ledger have another pin or none.
     pub fn has_pin(ledger: &Path, run: &Run, facts: &Table) -> Result<(), UnpinnedError> {
         let Some(recorded) = facts.get(FACT).and_then(Value::as_str) else { return Ok(()) };
         let here = read(&Self::of(ledger, run).mark(run));

@@ -49,7 +49,7 @@ fn compiled_kernels_are_kept_once_their_shapes_are_tuned() {
     assert!(second.warning(&cache.facts("after")).is_some());
 }
 
-/// Tells that somebody waits for a lock.
+/// Sends a message each time that a lock is waited for.
 struct Waiting(mpsc::Sender<()>);
 
 impl Stop for Waiting {
@@ -99,7 +99,7 @@ fn kernels_move_from_one_ledger_to_another() {
     fs::create_dir_all(cache.driver_cache().join("a/b")).unwrap();
     fs::write(cache.driver_cache().join("a/b/index"), "machine code").unwrap();
     assert!(matches!(cache.export(), Err(KernelCacheError::Busy(_))));
-    // As a process does that was just forked.
+    // A process that was just forked has the file open too.
     let _open_elsewhere = in_use._lock.0.try_clone().unwrap();
     drop(in_use);
     let bytes = cache.export().unwrap();
@@ -112,7 +112,7 @@ fn kernels_move_from_one_ledger_to_another() {
     assert!(matches!(KernelCache::find(there.path(), "zz"), Err(KernelCacheError::Unknown(_))));
     assert!(matches!(KernelCache::import(there.path(), &bytes, false), Err(KernelCacheError::There(_))));
     KernelCache::import(there.path(), &bytes, true).unwrap();
-    // A file and a folder of one name cannot both be placed: what was there stays.
+    // A file and a folder cannot have the same name. The old kernels stay.
     let files = ["a", "a/b"].map(|name| (name.to_owned(), Vec::new())).into();
     let clash = encode_kernels(&Kernels { environment: moved.environment.clone(), files }).unwrap();
     assert!(matches!(KernelCache::import(there.path(), &clash, true), Err(KernelCacheError::Io { .. })));

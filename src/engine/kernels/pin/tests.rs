@@ -4,7 +4,7 @@ use crate::engine::kernels::InUse;
 use crate::record::Parts;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A stop that is asked for after so many looks.
+/// Requests a stop after this many calls.
 struct After(AtomicU32);
 
 impl Stop for After {
@@ -49,7 +49,7 @@ fn choices_are_made_alone_once_and_taken_ever_after() {
     assert!(loose.pinned().is_empty() && !loose.is_pinned());
     loose.remember().unwrap();
     drop(loose);
-    // Another run's choices are no pin: two runs may have chosen at the same time.
+    // A run that is not deterministic makes no pin, because two of them may have chosen at the same time.
     let first = open(ledger.path(), &bert).unwrap();
     assert!(open(ledger.path(), &other).is_none(), "a run would choose beside it");
     let config = fs::read_to_string(first.workplace.join("cubecl.toml")).unwrap();
@@ -64,7 +64,7 @@ fn choices_are_made_alone_once_and_taken_ever_after() {
     let [second, third] = [(); 2].map(|()| open(ledger.path(), &bert).unwrap());
     assert!(second.tuned && second.workplace != third.workplace);
     assert_eq!((pin_of(&second), pin_of(&third)), (pin.clone(), pin.clone()));
-    // A run of the same shapes that is not deterministic leaves the pin where it is.
+    // A run with the same shapes that is not deterministic keeps the pin.
     drop([second, third]);
     let loose = open(ledger.path(), &other).unwrap();
     loose.remember().unwrap();
